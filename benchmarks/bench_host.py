@@ -27,6 +27,20 @@ extern "C" __global__ void two_tiles(
 """
 
 
+_CALLS = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+extern "C" __global__ void pointers(float* out, const float* a, const float* b, int n) {
+    if (n < 0) out[0] = a[0] + b[0];
+}
+extern "C" __global__ void mixed(
+    const __grid_constant__ Tile tile, float* out, const float* in, int n
+) {
+    if (n < 0) tile.prefetch_descriptor(), out[0] = in[0];
+}
+"""
+
+
 def tiles() -> dict[str, Any]:
     """Make a tensor map of a 2-D array: cached, at a new address, and rebound."""
     array = cupy.empty((4096, 4096), cupy.float16)
@@ -96,6 +110,33 @@ def launches() -> dict[str, Any]:
     )
 
 
+def calls() -> dict[str, Any]:
+    """Call kernels with three arrays and an int, and with a tile, two arrays and an int."""
+    arrays = [cupy.empty((4096, 4096), cupy.float32) for _ in range(3)]
+    tensors = [torch.empty((4096, 4096), device="cuda") for _ in range(3)]
+    tile, torch_tile = (create_tma_tile(one[0], (64, 32)) for one in (arrays, tensors))
+    types = {"Tile": tile}
+    pointers, mixed = (Kernel(_CALLS, name, types=types) for name in ("pointers", "mixed"))
+    raw = cupy.RawModule(path=str(pointers.compile().path)).get_function("pointers")
+    out, a, b = arrays
+    o, p, q = tensors
+    n = np.int32(1)
+    return host_race(
+        {
+            "cupy RawKernel, 3 arrays": lambda: raw((8,), (128,), (out, a, b, n)),
+            "tmaasync call, 3 CuPy arrays": lambda: pointers(8, 128, (out, a, b, 1)),
+            "tmaasync call, 3 torch tensors": lambda: pointers(8, 128, (o, p, q, 1)),
+            "tmaasync call, CuPy tile, 2 arrays": lambda: mixed(8, 128, (tile, out, a, 1)),
+            "tmaasync call, torch tile, 2 tensors": lambda: mixed(8, 128, (torch_tile, o, p, 1)),
+            "tmaasync prepare and launch, 3 arrays": lambda: pointers.prepare(
+                8, 128, (out, a, b, 1)
+            )(),
+            "tmaasync prepared, 3 arrays": pointers.prepare(8, 128, (out, a, b, 1)),
+        },
+        reference="cupy RawKernel, 3 arrays",
+    )
+
+
 def _bindings(function: int, descriptor: bytes) -> Any:
     """Return the leanest launch that cuda.bindings allows: everything prepared before it."""
     values = [
@@ -154,7 +195,7 @@ def operations() -> dict[str, Any]:
 
 
 def main() -> None:
-    groups = {"launches": launches, "operations": operations, "tiles": tiles}
+    groups = {"launches": launches, "calls": calls, "operations": operations, "tiles": tiles}
     rows = [{"group": name, **measure()} for name, measure in groups.items()]
     for row in rows:
         print(row["group"])

@@ -90,6 +90,33 @@ class Tensor:
     def is_conj(self) -> bool:
         return False
 
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __setitem__(self, key: Any, value: Tensor | int) -> None:
+        self.array[key] = value.array if isinstance(value, Tensor) else value
+
+    def pin_memory(self) -> Tensor:
+        assert self.device.type == "cpu"
+        return self
+
+    def contiguous(self) -> Tensor:
+        return self if self.is_contiguous() else self._like(np.ascontiguousarray(self.array))
+
+    def cumsum(self, dimension: int) -> Tensor:
+        return self._like(np.cumsum(self.array, dimension))
+
+    def _like(self, array: np.ndarray[Any, Any]) -> Tensor:
+        return Tensor(array, device=f"{self.device.type}:{self.get_device()}")
+
+    def to(self, where: Named | str, *, non_blocking: bool = False) -> Tensor:
+        if where is self.dtype:
+            return self
+        if isinstance(where, Named):
+            return self._like(self.array.astype(str(where).removeprefix("torch.")))
+        assert non_blocking
+        return Tensor(self.array.copy(), device=where)
+
 
 Tensor.__module__ = "torch"
 
@@ -119,7 +146,10 @@ class TensorGuards:
 
 
 class Torch(ModuleType):
-    """As much of torch as a launch asks: its guards, unless it has none, its stream, its memory."""
+    """As much of torch as a launch asks: its guards, unless it has none, its stream, its memory.
+
+    ``uploads`` are the numbers that were brought to tensors.
+    """
 
     Tensor = Tensor
     float16, float32 = _dtype("torch.float16"), _dtype("torch.float32")
@@ -129,6 +159,12 @@ class Torch(ModuleType):
         super().__init__("torch")
         self.stream = 5
         self.device = 0
+        self.uploads: list[list[int]] = []
+        self.cuda = SimpleNamespace(
+            stream=lambda _: nullcontext(),
+            ExternalStream=lambda handle, *, device: handle,
+            default_stream=lambda device: 0,
+        )
         self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda _: self.stream)
         if has_guards:
             guards = SimpleNamespace(
@@ -149,6 +185,13 @@ class Torch(ModuleType):
     def empty(self, shape: tuple[int, ...], *, dtype: Named, device: str) -> Any:
         kind = str(dtype).removeprefix("torch.")
         return Tensor(np.empty(shape, kind), device=device)
+
+    def tensor(self, values: np.ndarray[Any, Any], *, dtype: Named) -> Any:
+        self.uploads.append(values.tolist())
+        return Tensor(values.astype(str(dtype).removeprefix("torch.")))
+
+    def from_dlpack(self, array: CupyArray) -> Any:
+        return Tensor(array.array, device="cuda:0")
 
 
 @dataclass
@@ -236,25 +279,33 @@ class CupyArray:
     def dtype(self) -> Any:
         return self.array.dtype
 
+    @property
+    def flags(self) -> Any:
+        return self.array.flags
+
     def astype(self, dtype: Any, *, copy: bool) -> CupyArray:
         return self if dtype == self.dtype and not copy else CupyArray(self.array.astype(dtype))
 
-    def __setitem__(self, key: Any, value: CupyArray) -> None:
-        self.array[key] = value.array
+    def cumsum(self, axis: int) -> CupyArray:
+        return CupyArray(np.cumsum(self.array, axis))
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __setitem__(self, key: Any, value: CupyArray | int) -> None:
+        self.array[key] = value.array if isinstance(value, CupyArray) else value
 
 
 CupyArray.__module__, CupyArray.__name__ = "cupy", "ndarray"
 
 
 class Cupy(ModuleType):
-    """As much of CuPy as brings numbers to a device, adds them up, and loads compiled modules.
+    """As much of CuPy as brings numbers to a device, and loads compiled modules.
 
     Attributes:
         uploads: The numbers that were brought to the device.
         modules: The paths of the modules that were loaded.
     """
-
-    int32 = np.int32
 
     def __init__(self) -> None:
         super().__init__("cupy")
@@ -273,9 +324,9 @@ class Cupy(ModuleType):
         function = SimpleNamespace(kernel=SimpleNamespace(ptr=len(self.modules)))
         return SimpleNamespace(get_function=lambda name: function)
 
-    def asarray(self, values: np.ndarray[Any, Any]) -> CupyArray:
+    def asarray(self, values: np.ndarray[Any, Any], dtype: Any) -> CupyArray:
         self.uploads.append(values.tolist())
-        return CupyArray(values.copy())
+        return CupyArray(values.astype(dtype))
 
     def from_dlpack(self, array: CupyArray | Tensor) -> CupyArray:
         return array if isinstance(array, CupyArray) else CupyArray(array.array)
@@ -285,9 +336,3 @@ class Cupy(ModuleType):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> CupyArray:
         return CupyArray(np.empty(shape, dtype))
-
-    def zeros(self, count: int, dtype: Any) -> CupyArray:
-        return CupyArray(np.zeros(count, dtype))
-
-    def cumsum(self, array: CupyArray, dtype: Any) -> CupyArray:
-        return CupyArray(np.cumsum(array.array, dtype=dtype))

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from tmaasync._driver import DeviceLimits
 from tmaasync.emulate import LIMITS
 
@@ -34,7 +36,11 @@ class Driver:
         wait_s: How long a launch takes to be accepted.
         busy_looks: How many more times a stream says that it is busy.
         is_capturing: Whether streams are being captured.
+        dynamic_shared_bytes: What each function may use, by its handle, where that was set.
         has_died: Whether a kernel has died.
+        modules: The device on which each module was loaded; a module's handle is its index.
+        variables: The size of each variable that modules have.
+        retained: The devices whose primary contexts are retained, once for each time.
         map_offset: The difference between a tensor map's first word and the address of its array.
     """
 
@@ -59,7 +65,23 @@ class Driver:
         self.busy_looks = 0
         self.is_capturing = False
         self.has_died = False
+        self.modules: list[int] = []
+        self.variables: dict[str, int] = {}
+        self.retained: list[int] = []
+        self.dynamic_shared_bytes: dict[int, int] = {}
+        self._kinds: dict[int, str] = {}
+        self._addresses: dict[tuple[int, str], int] = {}
         self.map_offset = 0
+
+    @property
+    def pinned(self) -> list[int]:
+        """The addresses of pinned host memory."""
+        return [address for address, name in self._kinds.items() if name == "cuMemHostAlloc"]
+
+    def variable(self, module: int, name: str, dtype: Any) -> Any:
+        """The present value of a variable of a module."""
+        data = ctypes.string_at(self._addresses[module, name], dtype.itemsize)
+        return np.frombuffer(data, dtype)[0]
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith(("CU", "cuuint")):
@@ -98,9 +120,11 @@ class Driver:
         return _SUCCESS, self.contexts[-1]
 
     def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[Any, int]:  # noqa: N802
+        self.retained.append(device)
         return _SUCCESS, device
 
     def cuDevicePrimaryCtxRelease(self, device: int) -> tuple[Any]:  # noqa: N802
+        self.retained.remove(device)
         return (_SUCCESS,)
 
     def cuCtxPushCurrent(self, context: int) -> tuple[Any]:  # noqa: N802
@@ -109,6 +133,26 @@ class Driver:
 
     def cuCtxPopCurrent(self) -> tuple[Any, int]:  # noqa: N802
         return _SUCCESS, self.contexts.pop()
+
+    # --- modules ------------------------------------------------------------------------------
+
+    def cuModuleLoadData(self, image: int) -> tuple[Any, int]:  # noqa: N802
+        if ctypes.string_at(image, 4) != b"\x7fELF":
+            return real.CUresult.CUDA_ERROR_INVALID_IMAGE, 0
+        self.modules.append(self.contexts[-1])
+        return _SUCCESS, len(self.modules) - 1
+
+    def cuModuleGetFunction(self, module: int, name: bytes) -> tuple[Any, Any]:  # noqa: N802
+        return _SUCCESS, real.CUfunction(100 * (module + 1) + len(name))
+
+    def cuModuleGetGlobal(self, module: int, name: bytes) -> tuple[Any, int, int]:  # noqa: N802
+        text = name.decode()
+        size = self.variables.get(text)
+        if size is None:
+            return real.CUresult.CUDA_ERROR_NOT_FOUND, 0, 0
+        if (module, text) not in self._addresses:
+            self._addresses[module, text] = self._allocate("variable", size)
+        return _SUCCESS, self._addresses[module, text], size
 
     # --- launches -----------------------------------------------------------------------------
 
@@ -126,8 +170,14 @@ class Driver:
         self.functions.append(function)
         return (real.CUresult(self.statuses.pop(0) if self.statuses else 0),)
 
-    def cuFuncSetAttribute(self, function: object, which: Any, value: int) -> tuple[Any]:  # noqa: N802
+    def cuFuncGetAttribute(self, which: Any, function: Any) -> tuple[Any, int]:  # noqa: N802
+        assert which.name == "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+        return _SUCCESS, self.dynamic_shared_bytes.get(int(function), 48 << 10)
+
+    def cuFuncSetAttribute(self, function: Any, which: Any, value: int) -> tuple[Any]:  # noqa: N802
         self.done.append(("cuFuncSetAttribute", which.name, value))
+        if which.name == "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES":
+            self.dynamic_shared_bytes[int(function)] = value
         return (_SUCCESS,)
 
     def cuOccupancyMaxActiveClusters(self, function: object, config: Any) -> tuple[Any, int]:  # noqa: N802
@@ -153,7 +203,7 @@ class Driver:
         self.done.append((name, size))
         memory = ctypes.create_string_buffer(size)
         address = ctypes.addressof(memory)
-        self._memory[address] = memory
+        self._memory[address], self._kinds[address] = memory, name
         return address
 
     def cuMemFree(self, address: int) -> tuple[Any]:  # noqa: N802
@@ -164,7 +214,7 @@ class Driver:
 
     def _free(self, name: str, address: int) -> tuple[Any]:
         self.done.append((name, address))
-        del self._memory[address]
+        del self._memory[address], self._kinds[address]
         return (_SUCCESS,)
 
     def cuMemsetD8(self, address: int, value: int, size: int) -> tuple[Any]:  # noqa: N802

@@ -651,7 +651,7 @@ def test_arrays_of_several_devices_are_named_by_argument() -> None:
         "b": view(np.ones(2)),
     }
 
-    with pytest.raises(ArgumentError, match=r"a on cuda:1, b on the host; one launch works on one"):
+    with pytest.raises(ArgumentError, match=r"a on cuda:1, b in host memory; one launch works on one"):
         common_device(views)
 
 

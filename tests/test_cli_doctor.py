@@ -15,6 +15,12 @@ from tmaasync.cli._probes import Machine
 from tmaasync.errors import BackendError, CompileError
 
 ON_GPU, ON_CPU = "run kernels on the GPU", "run kernels on the CPU"
+MEASURE = "measure on the GPU (demo, bench, tune)"
+
+
+def both(*parts: str) -> dict[str, list[str]]:
+    """What the tasks on the GPU lack where they lack the same."""
+    return {ON_GPU: [*parts], MEASURE: [*parts]}
 
 
 def device(capability: tuple[int, int] = (9, 0)) -> DeviceLimits:
@@ -91,7 +97,7 @@ def test_without_a_driver_the_emulator_is_left(whole: Machine) -> None:
 
     document = document_of(machine)
 
-    assert lacks(document) == {ON_GPU: ["driver", "device"]}
+    assert lacks(document) == both("driver", "device")
     driver = part(document, "driver")
     assert driver["found"].startswith("there is no CUDA driver on this machine")
     assert driver["remedy"] == "Install NVIDIA's driver, or pass NumPy arrays."
@@ -104,13 +110,13 @@ def test_without_a_driver_the_emulator_is_left(whole: Machine) -> None:
 def test_a_driver_that_sees_no_gpu_is_not_enough(whole: Machine) -> None:
     machine = replace(whole, device_count=lambda: 0)
 
-    assert lacks(document_of(machine)) == {ON_GPU: ["device"]}
+    assert lacks(document_of(machine)) == both("device")
 
 
 @pytest.mark.parametrize(
     ("capability", "lacking", "reason"),
     [
-        ((8, 0), {ON_GPU: ["device"]}, "it has no TMA"),
+        ((8, 0), both("device"), "it has no TMA"),
         ((10, 0), {}, "untested, and without wgmma: no matmul, conv2d or attention"),
     ],
 )
@@ -139,14 +145,14 @@ def test_without_nvrtc_no_kernel_is_compiled_for_a_gpu(whole: Machine) -> None:
 
     document = document_of(replace(whole, nvrtc_version=fail))
 
-    assert lacks(document) == {"compile kernels for the GPU": ["NVRTC"], ON_GPU: ["NVRTC"]}
+    assert lacks(document) == {"compile kernels for the GPU": ["NVRTC"], **both("NVRTC")}
     assert part(document, "NVRTC")["remedy"] == "Install it."
 
 
 def test_an_nvrtc_newer_than_the_driver_is_found(whole: Machine) -> None:
     document = document_of(replace(whole, driver_version=lambda: (12, 8)))
 
-    assert lacks(document) == {ON_GPU: ["driver and NVRTC"]}
+    assert lacks(document) == both("driver and NVRTC")
     assert "tmaasync[cuda12]" in part(document, "driver and NVRTC")["remedy"]
 
 
@@ -197,24 +203,40 @@ def test_without_the_headers_of_cuda_no_kernel_is_built(whole: Machine) -> None:
     assert set(lacks(json_of("doctor", on=machine, exit_code=1))) == {
         "compile kernels for the GPU",
         ON_GPU,
+        MEASURE,
         ON_CPU,
     }
 
 
-def test_without_cupy_nothing_is_launched_on_a_gpu(whole: Machine) -> None:
+@pytest.mark.parametrize(
+    ("torch", "lacking"),
+    [
+        ("2.9.1", {}),
+        ("2.9.1+cu130", {}),
+        ("2.9.1+cpu", {ON_GPU: ["GPU arrays"]}),
+        (None, {ON_GPU: ["GPU arrays"]}),
+    ],
+)
+def test_without_cupy_kernels_run_on_torch_tensors(
+    whole: Machine, torch: str | None, lacking: dict[str, list[str]]
+) -> None:
     def fail(name: str) -> NoReturn:
         raise ImportError("No module named 'cupy'\nsee the manual")
 
-    document = document_of(replace(whole, import_module=fail))
+    machine = replace(whole, import_module=fail, version={"torch": torch}.get)
+    document = document_of(machine)
 
-    assert lacks(document) == {ON_GPU: ["CuPy"]}
+    assert lacks(document) == {**lacking, MEASURE: ["CuPy"]}
     assert part(document, "CuPy")["found"] == "No module named 'cupy'"
+    arrays = part(document, "GPU arrays")
+    assert arrays["found"].startswith("there is neither CuPy nor" if lacking else "of torch")
+    assert arrays["remedy"].startswith("Install one with: pip" if lacking else "")
 
 
 def test_two_cupys_in_one_environment_are_refused(whole: Machine) -> None:
     document = document_of(replace(whole, version=lambda name: "14.2"))
 
-    assert lacks(document) == {ON_GPU: ["CuPy"]}
+    assert lacks(document) == {MEASURE: ["CuPy"]}
     assert part(document, "CuPy")["remedy"] == "Uninstall all but one of them."
 
 

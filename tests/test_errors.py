@@ -12,7 +12,14 @@ from tmaasync import errors
 from tmaasync._sources import find_kernel
 from tmaasync.access import ArrayAccess
 from tmaasync.copy_plan import plan_copy
-from tmaasync.errors import ArgumentError, LaunchError, TensorMapError, TMAError, Violation
+from tmaasync.errors import (
+    ArgumentError,
+    ArrayTypeError,
+    LaunchError,
+    TensorMapError,
+    TMAError,
+    Violation,
+)
 from tmaasync.modes import Swizzle
 from tmaasync.pipeline import Pipeline
 from tmaasync.ragged import cumulative_lengths
@@ -89,8 +96,8 @@ def test_a_compile_error_keeps_the_compilers_words() -> None:
     assert errors.CompileError("gemm.cu does not compile", "line 3").log == "line 3"
 
 
-@pytest.mark.parametrize("kind", [ArgumentError, LaunchError, TensorMapError])
-def test_an_error_of_violations_keeps_them(kind: type[ArgumentError]) -> None:
+@pytest.mark.parametrize("kind", [ArgumentError, ArrayTypeError, LaunchError, TensorMapError])
+def test_an_error_of_violations_keeps_them(kind: type[ArgumentError | ArrayTypeError]) -> None:
     violations = [Violation("a", 1, "it must be 2", "Pass 2"), Violation("b", 3, "no", "Stop")]
 
     error = pickle.loads(pickle.dumps(kind.of(violations)))
@@ -127,3 +134,22 @@ def test_every_part_of_the_package_lists_the_violations(call: Callable[[], objec
 
     assert caught.value.violations
     assert str(caught.value) == "\n".join(map(str, caught.value.violations))
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: create_tma_tile("array", (8,)), "array"),
+        (lambda: create_tma_tile(np.zeros(8, np.complex64), (8,)), "array.dtype"),
+        (lambda: create_tma_tile(np.zeros(8, np.int8), (8,), dtype="int9"), "dtype"),
+        (lambda: plan_copy(None, "shared"), "source"),
+    ],
+)
+def test_what_is_no_array_and_no_element_type_is_a_violation(
+    call: Callable[[], object], argument: str
+) -> None:
+    with pytest.raises(ArrayTypeError) as caught:
+        call()
+
+    assert [violation.argument for violation in caught.value.violations] == [argument]
+    assert str(caught.value) == str(caught.value.violations[0])

@@ -315,6 +315,22 @@ def test_an_array_that_does_not_fit_the_other_is_refused(
     assert driver.passed == {}
 
 
+def test_a_read_only_array_takes_the_place_of_a_read_only_one_alone(captured: Any) -> None:
+    writable, constant = aligned((256, 128)), aligned((256, 128))
+    constant.flags.writeable = False
+    tile = tile_of(writable)
+    driver = captured([tile.argument])
+    for given in (tile, writable):
+        with pytest.raises(ArgumentError, match=r"^array is read only; the captured array is writ"):
+            GraphTiles(GRAPH).rebind(given, constant)
+    assert driver.passed == {}
+
+    captured([tile_of(constant).argument])
+    other = aligned((256, 128))
+    other.flags.writeable = False
+    GraphTiles(GRAPH).rebind(constant, other)
+
+
 def test_what_no_kernel_holds_is_refused(captured: Any) -> None:
     tile, array = tile_of(aligned((256, 128))), aligned((256, 128))
     captured([tile_of(array).argument])

@@ -327,6 +327,17 @@ def test_a_hang_is_raised_at_its_launch_and_forgotten_by_the_next(device: Device
         pass
 
 
+def test_kernels_of_one_source_share_a_variable_and_report_their_own_hangs(
+    device: Device,
+) -> None:
+    first, second = device.watch(), device.watch()
+    for watch in (first, second, first, first):
+        with pytest.raises(HangError, match="full"), watch.watching(5):
+            device.hang()
+        with watch.watching(5):
+            pass
+
+
 def test_a_launch_that_is_bound_once_and_called_often_is_watched_each_time(
     device: Device,
 ) -> None:

@@ -189,7 +189,7 @@ def test_images_that_went_away_are_noticed() -> None:
         ({"padding": -1}, "padding is -1.*slice the array"),
         ({"padding": (1, 2, 3)}, "padding is"),
         ({"padding": 1.5}, "padding is 1.5"),
-        ({"padding": "same"}, "padding is same"),
+        ({"padding": "same"}, "padding is 'same'"),
         ({"lower_corner": (0, 0)}, "the bounding box has both"),
         ({"lower_corner": (0,), "upper_corner": (0, 0)}, "lower_corner is"),
         ({"lower_corner": 0, "upper_corner": 0}, "lower_corner is 0; it must be one integer per"),

@@ -48,12 +48,17 @@ def test_a_text_of_one_line_is_a_source() -> None:
     assert (out == 1).all()
 
 
-@pytest.mark.parametrize("text", ["void f() {}" * 100, "a\0.cu"])
-def test_a_line_that_is_neither_path_nor_kernel_is_refused(text: str) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"^kernel is '.*(line break or __global__|no file has this name)"
-    ):
+@pytest.mark.parametrize(
+    "text", ["void f() {}", "void f() {}" * 100, "#define X", "using namespace tmaasync; int x;"]
+)
+def test_a_line_of_code_without_an_entry_is_told_to_have_one(text: str) -> None:
+    with pytest.raises(ArgumentError, match=r'^source is .* no __global__ .* Write extern "C" __g'):
         Kernel(text)
+
+
+def test_a_path_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"^kernel is '.*(line break|no file has this name)"):
+        Kernel("a\0.cu")
 
 
 def test_a_file_finds_the_headers_in_its_folder(tmp_path: Path) -> None:

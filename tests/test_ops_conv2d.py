@@ -100,7 +100,7 @@ def test_operands_of_two_types_are_refused() -> None:
         ({"stride": (1, 1, 1)}, r"stride is \(1, 1, 1\); .*2 spatial dimensions.*Pass 2 numbers"),
         ({"dilation": 1.5}, r"dilation\[0\] is 1\.5; it must be a positive integer"),
         ({"padding": -1}, "padding is -1; it is a number of pixels, 0 or more"),
-        ({"padding": "same"}, "padding is same; it is a number of pixels"),
+        ({"padding": "same"}, "padding is 'same'; it is a number of pixels"),
         ({"padding": ((1, 2), (3,))}, r"padding is \(\(1, 2\), \(3,\)\)"),
         ({"padding": 129}, r"padding\[0\] is \(129, 129\); TMA starts at most 128 pixels before"),
         (
@@ -141,7 +141,7 @@ def test_every_broken_rule_of_a_window_is_reported_at_once() -> None:
 def test_outputs_that_do_not_fit_are_refused() -> None:
     refused(
         ArgumentError,
-        r"out has shape \(2, 12, 14, 24\) on device None; the convolution has shape "
+        r"out has shape \(2, 12, 14, 24\) in host memory; the convolution has shape "
         r"\(2, 10, 12, 24\)",
         out=np.zeros((2, 12, 14, 24), np.float16),
     )

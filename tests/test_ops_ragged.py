@@ -97,30 +97,37 @@ class Launches:
 
 
 class Device:
-    """A device with CuPy, where launches do nothing but be noted."""
+    """A device with the arrays of one library, where launches do nothing but be noted."""
 
-    def __init__(self, cupy: Cupy, launches: Launches) -> None:
-        self.uploads = cupy.uploads
+    def __init__(self, library: Cupy | Torch, launches: Launches) -> None:
+        self.uploads = library.uploads
         self.launches = launches
+        self.is_torch = isinstance(library, Torch)
+        self.stream = 5 if self.is_torch else 7
+
+    def over(self, array: np.ndarray[Any, Any]) -> Any:
+        return Tensor(array, device="cuda:0") if self.is_torch else CupyArray(array)
 
     def array(self, shape: tuple[int, ...], dtype: Any = np.float32, shift: int = 0) -> Any:
         size = int(np.prod(shape))
         whole = aligned((size + 64,), dtype)
-        return CupyArray(whole[shift : shift + size].reshape(shape))
+        return self.over(whole[shift : shift + size].reshape(shape))
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
-    cupy, launches = Cupy(), Launches()
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
+@pytest.fixture(params=["cupy", "torch without cupy"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    library = Cupy() if request.param == "cupy" else Torch()
+    monkeypatch.setitem(sys.modules, "cupy", library if request.param == "cupy" else None)
+    monkeypatch.setitem(sys.modules, "torch", library if request.param != "cupy" else None)
+    launches = Launches()
     monkeypatch.setattr(RaggedCopy, "_prepare", launches.prepare)
     forget()
-    yield Device(cupy, launches)
+    yield Device(library, launches)
     forget()
 
 
 def address(array: Any) -> int:
-    return int(array.data.ptr)
+    return int(array.array.ctypes.data)
 
 
 @pytest.fixture
@@ -206,7 +213,8 @@ def test_sums_on_a_device_are_read_in_place_unless_somebody_must_order_them(
 
     assert places[1] == address(sums)
     assert address(wide) not in places
-    assert device.launches.streams == [7, 7, 9, 9, 7, 7, 9, 9]
+    own = device.stream
+    assert device.launches.streams == [own, own, 9, 9, own, own, 9, 9]
     assert device.launches.prepared == 1
 
 
@@ -230,10 +238,10 @@ def test_sums_may_change_between_host_and_device(
 
 def test_other_arguments_are_looked_at_as_the_first_time(device: Device) -> None:
     memory = device.array((24 * 32 + 20 * 32,))
-    packed = CupyArray(memory.array[: 20 * 32].reshape(20, 32))
+    packed = device.over(memory.array[: 20 * 32].reshape(20, 32))
     for _ in range(2):
         ops.ragged_load(packed, [1, 2, 3], device.array((3, 8, 32)))
-    overlapping = CupyArray(memory.array[-24 * 32 - 32 : -32].reshape(3, 8, 32))
+    overlapping = device.over(memory.array[-24 * 32 - 32 : -32].reshape(3, 8, 32))
 
     with pytest.raises(ArgumentError, match="out overlaps the other array"):
         ops.ragged_load(packed, [1, 2, 3], overlapping)

@@ -120,6 +120,12 @@ def test_a_plain_installation_has_what_kernels_need_on_the_cpu(metadata: Message
 
     assert "nvidia-cuda-runtime" in plain
     assert {"cupy-cuda13x", "matplotlib", "nvidia-cuda-nvrtc", "torch"} & plain == set()
+    with_torch = {name for name in requirements if name.endswith(("extra == 'torch'", '"torch"'))}
+    assert {re.split("[<>=;]", name)[0] for name in with_torch} == {
+        "cuda-python",
+        "nvidia-cuda-nvrtc",
+        "torch",
+    }
     assert set(metadata.get_all("Provides-Extra", [])) == {
         *("cpu", "cuda12", "cuda13", "torch", "plot"),
         *("dev", "docs", "test"),

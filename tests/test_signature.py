@@ -148,8 +148,8 @@ def test_a_type_in_text_is_compared_where_it_is_a_tiles_own() -> None:
 @pytest.mark.parametrize("kind", ["Tile", "TensorMap", "tmaasync::ptx::TensorMap", "CUtensorMap"])
 def test_a_map_that_is_no_grid_constant_is_refused(kind: str) -> None:
     refuses(
-        rf"args\[0\] is a TMATensorTile; the kernel declares `const {kind} t`, a copy of the "
-        rf"tensor map in local memory, .* Declare const __grid_constant__ {kind} t\.",
+        rf"args\[0\] is a TMATensorTile; the kernel declares `const {kind} t` at kernel\.cu:2, a "
+        rf"copy of the tensor map in local memory, .* Declare const __grid_constant__ {kind} t\.",
         f"const {kind} t",
         TILE,
         types={"Tile": TILE},
@@ -320,7 +320,7 @@ def test_a_read_only_array_is_refused_where_the_kernel_may_write() -> None:
     for parameter in ("float* x", "float* const x", "void* x"):
         refuses(
             rf"args\[0\] is a read-only array; .*`{re.escape(parameter)}`.* may write\. "
-            r"Declare const \w+\* if it only reads. Otherwise pass a writable array",
+            r"Pass a writable array, such as a copy, or declare const \w+\* if the kernel only r",
             parameter,
             array,
         )
@@ -378,6 +378,30 @@ def test_a_store_by_a_function_that_the_entry_calls_is_seen(call: str, store: st
     check(before + loads + entry, tile_of(True))  # which of the two is called, the compiler knows
     with pytest.raises(LaunchError, match=r"args\[0\] is a tile of a read-only array"):
         check(before + entry, tile_of(True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "store"),
+    [
+        ("Tile", "t.template async_reduce<ReduceOp::kMax>(*shared, {0, 0})"),
+        ("Tile", "tma_store<2>(t.map, shared, {0, 0})"),
+        ("TensorMap", "tma_store<2>(t, shared, {0, 0})"),
+        ("TensorMap", "tma_reduce<ReduceOp::kAdd, 2>( t , shared, {0, 0})"),
+        ("Tile", "Epilogue<Tile, 64> output{s, 0}; output.store(accumulators, t, tile)"),
+        ("Tile", "Epilogue<Tile, 64> output{s, 0}; output.template reduce<kOp>(sums, t, tile)"),
+    ],
+)
+def test_a_store_through_a_function_of_the_library_is_seen(kind: str, store: str) -> None:
+    loads = "tma_load<2>(t, s, {0, 0}); keep.store(x, t); tma_store_wait<0>();"
+    for text, is_stored in ((store, True), (loads, False)):
+        entry = f'extern "C" __global__ void k(const __grid_constant__ {kind} t) {{ {text}; }}'
+        signature = signature_of(source_of(entry, types={"Tile": TILE}), "k")
+        signature.check(views((tile_of(False),)))
+        if is_stored:
+            with pytest.raises(LaunchError, match=r"a tile of a read-only array; .* Pass a writab"):
+                signature.check(views((tile_of(True),)))
+        else:
+            signature.check(views((tile_of(True),)))
 
 
 @pytest.mark.parametrize(

@@ -272,8 +272,8 @@ def test_an_operand_that_cannot_be_described_is_refused(
     [
         ("bfloat16", {"n": slice(0, 60)}, r"n is 0 to 60, 60 of 128; .* Take 64"),
         ("bfloat16", {"columns": 48}, r"columns is 48; .* cover the 128 columns"),
-        ("bfloat16", {"columns": 12}, r"n is 12; one instruction .* Use 8 or 16"),
-        ("int8", {"n": slice(0, 40), "columns": 40}, r"n is 40; .* Use 32 or 48"),
+        ("bfloat16", {"columns": 12}, r"columns is 12; one instruction .* Use 8 or 16"),
+        ("int8", {"n": slice(0, 40), "columns": 40}, r"columns is 40; .* Use 32 or 48"),
     ],
 )
 def test_columns_that_cannot_be_described_are_refused(

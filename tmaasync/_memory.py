@@ -61,7 +61,10 @@ class DeviceMemory:
 
 
 class PinnedMemory:
-    """Zeros in host memory, at an ``address`` that kernels write to."""
+    """Zeros in host memory, at an ``address`` that kernels write to.
+
+    ``numpy.asarray`` has the bytes as an array, which keeps this object alive.
+    """
 
     def __init__(self, device: int, size_bytes: int) -> None:
         self._size = size_bytes
@@ -69,6 +72,15 @@ class PinnedMemory:
         freed = weakref.finalize(self, _driver.free_pinned, device, self.address)
         freed.atexit = False  # as above
         self.clear()
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        return {
+            "version": 3,
+            "shape": (self._size,),
+            "typestr": "|u1",
+            "data": (self.address, False),
+        }
 
     def clear(self) -> None:
         ctypes.memset(self.address, 0, self._size)

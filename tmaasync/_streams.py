@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tmaasync._torch_internals import current_stream
-from tmaasync.errors import ArrayTypeError, LaunchError
+from tmaasync.errors import ArrayTypeError, LaunchError, Violation
 
 __all__ = ["current_stream_of", "stream_of"]
 
@@ -72,7 +72,6 @@ def _stream_handle(stream: object) -> int:
     for attribute in ("ptr", "cuda_stream"):
         if hasattr(stream, attribute):
             return int(getattr(stream, attribute))
-    raise ArrayTypeError(
-        f"stream is a {type(stream).__name__}; it must be a CuPy or torch stream, an object with "
-        "__cuda_stream__, or a handle. Pass cupy.cuda.get_current_stream()."
-    )
+    rule = "it must be a CuPy or torch stream, an object with __cuda_stream__, or a handle"
+    remedy = "Pass cupy.cuda.get_current_stream()"
+    raise ArrayTypeError.of([Violation("stream", f"a {type(stream).__name__}", rule, remedy)])

@@ -10,6 +10,7 @@ from typing import Literal, Self
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = ["ArrayAccess", "bulk_violations"]
@@ -69,10 +70,10 @@ class ArrayAccess:
                 none of the three.
             ArrayTypeError: Not an array, or not of a type that TMA can read.
         """
-        if mode not in ("r", "w", "rw"):
+        if not isinstance(mode, str) or mode not in ("r", "w", "rw"):
             rule = "an access reads, writes, or does both"
             remedy = "Pass 'r', 'w' or 'rw'"
-            raise ArgumentError.of([Violation("mode", repr(mode), rule, remedy)])
+            raise ArgumentError.of([Violation("mode", shown(mode), rule, remedy)])
         view = _arrays.view(array, argument=argument)
         if "w" in mode:
             _arrays.require_writable(view, argument)

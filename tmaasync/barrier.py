@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tmaasync._kinds import check_integers, is_integer, shown
 from tmaasync.errors import ProtocolError
 
 __all__ = ["MAX_ARRIVALS", "MAX_TX_COUNT", "ArrivalToken", "BarrierWord", "SharedMemBarrier"]
@@ -53,6 +54,7 @@ class BarrierWord:
     @classmethod
     def for_count(cls, count: int, name: str = "barrier") -> BarrierWord:
         """Return a fresh word in phase 0, each of whose phases takes ``count`` arrivals."""
+        check_integers(count=count)
         if not 1 <= count <= MAX_ARRIVALS:
             raise ProtocolError(
                 f"{name}: count is {count}; it must be from 1 to {MAX_ARRIVALS}. "
@@ -196,6 +198,7 @@ class SharedMemBarrier:
     def arrive(self, count: int = 1) -> ArrivalToken:
         """Take ``count`` arrivals; the token can be tested for the phase they belong to."""
         word = self._live_word()
+        check_integers(count=count)
         if not 1 <= count <= MAX_ARRIVALS:
             raise ProtocolError(
                 f"{self._name}: arrive of count {count}; it must be from 1 to {MAX_ARRIVALS}. "
@@ -276,15 +279,16 @@ class SharedMemBarrier:
         return token._phase < word.phase
 
     def _phase_meant(self, word: BarrierWord, parity: int) -> int:
-        if parity not in (0, 1):
+        if not is_integer(parity) or parity not in (0, 1):
             raise ProtocolError(
-                f"{self._name}: parity is {parity}; it must be 0 or 1. Pass PipelineState.phase, "
-                "or the phase number modulo 2."
+                f"{self._name}: parity is {shown(parity)}; it must be 0 or 1. Pass "
+                "PipelineState.phase, or the phase number modulo 2."
             )
         return word.phase - 1 if word.has_completed(parity) else word.phase
 
 
 def _checked_bytes(name: str, size_bytes: int) -> int:
+    check_integers(size_bytes=size_bytes)
     if not 0 <= size_bytes <= MAX_TX_COUNT:
         raise ProtocolError(
             f"{name}: size_bytes is {size_bytes}; it must be from 0 to {MAX_TX_COUNT}. "

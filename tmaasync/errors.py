@@ -73,11 +73,8 @@ class TMAError(Exception):
     """The base of every exception raised by this package."""
 
 
-class ArgumentError(TMAError, ValueError):
-    """An argument breaks a rule. Nothing was created or launched.
-
-    ``violations`` lists the broken rules if the call checked several.
-    """
+class _WithViolations(Exception):  # noqa: N818 - a part of two errors
+    """An error that lists the broken rules."""
 
     violations: tuple[Violation, ...] = ()
 
@@ -95,6 +92,13 @@ class ArgumentError(TMAError, ValueError):
         found = tuple(violations)
         if found:
             raise cls.of(found)
+
+
+class ArgumentError(TMAError, _WithViolations, ValueError):
+    """An argument breaks a rule. Nothing was created or launched.
+
+    ``violations`` lists the broken rules if the call checked several.
+    """
 
 
 class TensorMapError(ArgumentError):
@@ -122,8 +126,11 @@ class StaleTileError(ArgumentError):
     """A tile's array was freed, resized or moved since the tile was made."""
 
 
-class ArrayTypeError(TMAError, TypeError):
-    """The object is no array, or its elements have a type that TMA cannot read."""
+class ArrayTypeError(TMAError, _WithViolations, TypeError):
+    """The object is no array, or its elements have a type that TMA cannot read.
+
+    ``violations`` has the broken rule of an object that is no array, or of an element type.
+    """
 
 
 class BackendError(TMAError, RuntimeError):
@@ -483,8 +490,9 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
 class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
     """On the CPU: a cluster made no progress for ``budget_seconds`` of a core.
 
-    ``budget_seconds`` is None if a thread is in a loop that nothing can end. ``looping`` is the block and the thread that runs and never waits; None if threads poll or
-    synchronise in a loop. ``waits`` has the position of every thread of the cluster.
+    ``budget_seconds`` is None if a thread is in a loop that nothing can end. ``looping`` is the
+    block and the thread that runs and never waits; None if threads poll or synchronise in a loop.
+    ``waits`` has the position of every thread of the cluster.
     """
 
     def __init__(

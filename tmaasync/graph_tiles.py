@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element
 from tmaasync._graph_nodes import GraphNodes, graph_nodes
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._ragged.base import RaggedMap, array_address
@@ -99,6 +100,7 @@ class GraphTiles:
 
         After any of these the graph is as before.
         """
+        _check_writable(captured, array)
         if isinstance(captured, KernelArgument):
             device = captured.device
             new = _moved(captured, array)
@@ -265,15 +267,27 @@ def _moved(tile: KernelArgument, array: object) -> KernelArgument:
     return tile.rebind(array)  # type: ignore[no-any-return]
 
 
+def _check_writable(captured: object, array: object) -> None:
+    """Refuse a read-only array in place of a writable one, to which a kernel may write."""
+    owner = captured.array if isinstance(captured, KernelArgument) else captured
+    old = _arrays.view(owner, argument="captured")
+    if _arrays.view(array, argument="array").read_only and not old.read_only:
+        rule = "the captured array is writable, and a kernel of the graph may write to it"
+        remedy = "Pass a writable array, or capture the launch with a read-only one"
+        raise ArgumentError.of([Violation("array", "read only", rule, remedy)])
+
+
 def _check_element(tile: KernelArgument, array: object) -> None:
     """Refuse another type, even of the same size: a tile of bytes that hold FP8 is one of FP8."""
     own = _arrays.view(array, argument="array").element
     wanted = _arrays.view(tile.array, argument="captured.array").element
     if own not in (wanted, getattr(tile, "element", wanted)):
-        raise ArrayTypeError(
-            f"array.dtype is {own}; the kernel was compiled for {wanted}. Convert it, or capture "
-            "a launch for its type."
-        )
+        raise _other_elements(own, f"the kernel was compiled for {wanted}")
+
+
+def _other_elements(own: Element, rule: str) -> ArrayTypeError:
+    remedy = "Convert it, or capture a launch for its type"
+    return ArrayTypeError.of([Violation("array.dtype", own, rule, remedy)])
 
 
 def _looks_like(tile: TMATensorTile, array: object) -> bool:
@@ -327,10 +341,7 @@ def _same_layout(captured: object, array: object) -> tuple[ArrayView, ArrayView]
     old = _arrays.view(captured, argument="captured")
     new = _arrays.view(array, argument="array")
     if old.element != new.element:
-        raise ArrayTypeError(
-            f"array.dtype is {new.element}; the captured array's is {old.element}. Convert it, or "
-            "capture a launch for its type."
-        )
+        raise _other_elements(new.element, f"the captured array's is {old.element}")
     facts = {
         "array.shape": (old.shape, new.shape),
         "array.strides": (old.strides_bytes, new.strides_bytes),

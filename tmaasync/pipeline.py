@@ -26,6 +26,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NotRequired, Self, TypedDict, Unpack
 
 from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_CLUSTER_CTAS, MAX_SHARED_BYTES
+from tmaasync._kinds import check_integers, not_integers, shown
 from tmaasync._pipeline.check import PipelineFault, check_protocol, find_fault
 from tmaasync._pipeline.protocol import PipelineProtocol
 from tmaasync._pipeline.shared_map import (
@@ -69,6 +70,7 @@ class PipelineState:
 
     def __post_init__(self) -> None:
         """Reject an index outside the stages, and a phase that is no parity."""
+        check_integers(stages=self.stages, index=self.index, phase=self.phase, count=self.count)
         if self.stages < 0 or not 0 <= self.index < max(self.stages, 1) or self.phase not in (0, 1):
             raise ArgumentError(
                 f"stages, index, phase are {self.stages}, {self.index}, {self.phase}; stages must "
@@ -109,8 +111,16 @@ class PipelineState:
 
     def advance(self, stages: int) -> None:
         """Go on by this many stages, which may be several laps."""
-        for _ in range(stages):
-            self.step()
+        check_integers(stages=stages)
+        if stages < 0:
+            rule, remedy = "a pipeline goes forwards", "Pass 0 or more"
+            raise ArgumentError.of([Violation("stages", stages, rule, remedy)])
+        if self.stages == 0:
+            return
+        laps, index = divmod(self.index + int(stages), self.stages)
+        self.count += int(stages)
+        self.index = index
+        self.phase ^= laps & 1
 
     def next(self) -> Self:
         """Step, then return a copy of the new state."""
@@ -164,6 +174,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         """Reject numbers that describe no pipeline, and one that does not fit in shared memory."""
+        ArgumentError.raise_for(_kind_violations(self))
         object.__setattr__(self, "tiles", dict(self.tiles))
         object.__setattr__(self, "side", dict(self.side))
         ArgumentError.raise_for(_violations(self))
@@ -175,6 +186,8 @@ class Pipeline:
         """Return the pipeline with the most stages that fit in shared memory (227 KiB)."""
         # A bad argument is rejected here, with one stage, as it is by the constructor.
         smallest = cls(1, **arguments)
+        if max_stages is not None:
+            check_integers(max_stages=max_stages)
         stages = smallest._layout.most_stages()
         return cls(stages if max_stages is None else min(stages, max_stages), **arguments)
 
@@ -291,6 +304,25 @@ def _too_large(pipeline: Pipeline) -> Violation:
         f"a block has at most {MAX_SHARED_BYTES} (227 KiB), and stages is {pipeline.stages}",
         remedy,
     )
+
+
+def _kind_violations(pipeline: Pipeline) -> Iterator[Violation]:
+    optional = {
+        name: value
+        for name in ("producer_threads", "loads_ahead")
+        if (value := getattr(pipeline, name)) is not None
+    }
+    yield from not_integers(
+        stages=pipeline.stages,
+        consumers=pipeline.consumers,
+        cluster_size=pipeline.cluster_size,
+        extra_bytes=pipeline.extra_bytes,
+        **optional,
+    )
+    for name in ("tiles", "side"):
+        if not isinstance(value := getattr(pipeline, name), Mapping):
+            rule, remedy = "it maps names of members to tiles", "Pass a dict, such as {'a': tile}"
+            yield Violation(name, shown(value), rule, remedy)
 
 
 def _violations(pipeline: Pipeline) -> Iterator[Violation]:

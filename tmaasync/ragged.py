@@ -35,6 +35,7 @@ import numpy.typing as npt
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
+from tmaasync._kinds import check_integers, not_sequences_of_integers
 from tmaasync._ragged.base import RaggedMap
 from tmaasync._ragged.batch import cumulative_lengths
 from tmaasync._ragged.heads import RaggedTMA3DTile, create_ragged_tma_3d_tile
@@ -186,6 +187,8 @@ class RaggedTensorMap(RaggedMap):
     def _coordinates(
         self, start: int, length: int, at: Sequence[int], *, store: bool
     ) -> tuple[int, ...]:
+        check_integers(start=start, length=length)
+        ArgumentError.raise_for(not_sequences_of_integers(at=at))
         ArgumentError.raise_for(
             [
                 *sequence_violations(start, length, self.total_rows, self.max_length),
@@ -272,6 +275,7 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
     (43, 45, 7, 0)
     """
     view = _arrays.view(array, dtype=None if dtype is None else element(dtype))
+    check_integers(ragged_dim=ragged_dim)
     dim = ragged_dim + view.ndim if ragged_dim < 0 else ragged_dim
     sides = sides_of("tile_shape", tile_shape)
     boxes = None if box_shape is None else sides_of("box_shape", box_shape)

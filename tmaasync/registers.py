@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from tmaasync._hardware import MAX_BLOCK_THREADS, WARPGROUP_THREADS
+from tmaasync._kinds import check_integers, is_integer, shown
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = ["RegisterSplit", "launch_registers"]
@@ -129,6 +130,10 @@ class RegisterSplit:
 
 def launch_registers(threads: int) -> int:
     """Return the most registers with which every one of an SM's threads can start."""
+    check_integers(threads=threads)
+    if threads < 1:
+        rule, remedy = "a block has at least one thread", "Pass the threads of a block"
+        raise ArgumentError.of([Violation("threads", threads, rule, remedy)])
     return min(_REGISTERS // threads // _GRANULE * _GRANULE, _MOST)
 
 
@@ -155,23 +160,23 @@ def _number_violations(split: RegisterSplit) -> Iterator[Violation]:
     """Yield numbers that no split has."""
     for name in ("producers", "consumers"):
         count = getattr(split, name)
-        if not isinstance(count, int) or count < 1:
+        if not is_integer(count) or count < 1:
             yield Violation(
-                name, repr(count), "each role takes at least one warpgroup", "Pass 1 or more"
+                name, shown(count), "each role takes at least one warpgroup", "Pass 1 or more"
             )
-    if split.producer == 0 and split.consumer == 0:
+    if all(is_integer(given) and given == 0 for given in (split.producer, split.consumer)):
         return
     for name in ("producer", "consumer"):
         yield from _register_violations(name, getattr(split, name))
 
 
 def _register_violations(name: str, registers: object) -> Iterator[Violation]:
-    is_number = isinstance(registers, int) and registers % _GRANULE == 0
+    is_number = is_integer(registers) and registers % _GRANULE == 0
     if is_number and _LEAST <= registers <= _MOST:  # type: ignore[operator]
         return
     yield Violation(
         name,
-        repr(registers),
+        shown(registers),
         f"setmaxnreg takes multiples of {_GRANULE} from {_LEAST} to {_MOST}",
         "Round it, or pass 0 for producer and consumer to leave registers as they are",
     )

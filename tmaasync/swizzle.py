@@ -14,8 +14,15 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tmaasync._hardware import SHARED_LINE_BYTES, SWIZZLE_CHUNK_BYTES
-from tmaasync.errors import ArgumentError
+from tmaasync._hardware import MAX_SHARED_BYTES, SHARED_LINE_BYTES, SWIZZLE_CHUNK_BYTES
+from tmaasync._kinds import (
+    check_integers,
+    is_integer,
+    not_integers,
+    not_sequences_of_integers,
+    shown,
+)
+from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Swizzle, SwizzleName
 
 __all__ = [
@@ -55,6 +62,7 @@ def shared_offset(offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Off
     >>> shared_offset(np.array([0, 128, 256]), Swizzle.B128).tolist()
     [0, 144, 288]
     """
+    _check_offsets(offset_bytes=offset_bytes)
     mode = Swizzle.of(swizzle, "swizzle")
     if mode.needs_sm_100:
         raise ArgumentError(
@@ -66,6 +74,7 @@ def shared_offset(offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Off
 
 def linear_offset(shared_offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Offset:
     """Return the unswizzled offset of a byte: `shared_offset` is its own inverse."""
+    _check_offsets(shared_offset_bytes=shared_offset_bytes)
     return shared_offset(shared_offset_bytes, swizzle)
 
 
@@ -106,19 +115,47 @@ def tile_offset(
     return shared_offset((box_number * math.prod(box_shape) + within) * itemsize, swizzle)
 
 
+def _is_array_of_integers(value: object) -> bool:
+    dtype = getattr(value, "dtype", None)
+    return getattr(dtype, "kind", None) in ("i", "u")
+
+
+def _check_offsets(**offsets: object) -> None:
+    ArgumentError.raise_for(
+        Violation(name, shown(value), "offsets are integers", "Pass an int or an array of integers")
+        for name, value in offsets.items()
+        if not is_integer(value) and not _is_array_of_integers(value)
+    )
+
+
 def _check_sides(
     index: Sequence[object], tile_shape: Sequence[int], box_shape: Sequence[int], itemsize: int
 ) -> None:
-    if not len(index) == len(tile_shape) == len(box_shape) > 0:
-        raise ArgumentError(
-            f"index, tile_shape and box_shape have {len(index)}, {len(tile_shape)} and "
-            f"{len(box_shape)} sides; they need one number per side of the tile, outermost first."
+    shapes = not_sequences_of_integers(tile_shape=tile_shape, box_shape=box_shape)
+    ArgumentError.raise_for([*shapes, *not_integers(itemsize=itemsize)])
+    if not isinstance(index, Sequence) or isinstance(index, str | bytes):
+        rule, remedy = "it must be a number or an array for each side", "Pass a tuple"
+        raise ArgumentError.of([Violation("index", shown(index), rule, remedy)])
+    _check_offsets(**{f"index[{dim}]": place for dim, place in enumerate(index)})
+    ArgumentError.raise_for(_side_violations(len(index), tile_shape, box_shape, itemsize))
+
+
+def _side_violations(
+    rank: int, tile_shape: Sequence[int], box_shape: Sequence[int], itemsize: int
+) -> Iterator[Violation]:
+    ranks = (rank, len(tile_shape), len(box_shape))
+    if len({*ranks}) > 1 or not rank:
+        yield Violation(
+            "index, tile_shape and box_shape",
+            ", ".join(map(str, ranks)) + " numbers long",
+            "each has one number per side of the tile",
+            "Pass one per side, outermost first",
         )
-    if min(*tile_shape, *box_shape, itemsize) < 1:
-        raise ArgumentError(
-            f"tile_shape is {tuple(tile_shape)}, box_shape {tuple(box_shape)}, itemsize "
-            f"{itemsize}; none may be below 1."
-        )
+    sides = {"tile_shape": tile_shape, "box_shape": box_shape, "itemsize": (itemsize,)}
+    for name, values in sides.items():
+        if any(value < 1 for value in values):
+            shown_value = values[0] if name == "itemsize" else tuple(values)
+            yield Violation(name, shown_value, "it cannot be below 1", "Pass 1 or more")
 
 
 def bank_conflicts(addresses_bytes: npt.ArrayLike, access_bytes: int) -> int:
@@ -161,17 +198,32 @@ def bank_words(addresses_bytes: npt.ArrayLike, access_bytes: int) -> npt.NDArray
     >>> bank_words(np.arange(8) * 128, 16)[0, :8]
     array([8, 8, 8, 8, 0, 0, 0, 0])
     """
-    addresses = np.asarray(addresses_bytes, dtype=np.int64).ravel()
+    addresses = _addresses(addresses_bytes)
+    check_integers(access_bytes=access_bytes)
     if access_bytes not in (1, 2, 4, 8, 16):
-        raise ArgumentError(f"access_bytes is {access_bytes}; a lane moves 1, 2, 4, 8 or 16 bytes.")
+        raise ArgumentError(
+            f"access_bytes is {access_bytes}; a lane moves 1, 2, 4, 8 or 16 bytes. "
+            "Pass one of them."
+        )
     if not 1 <= addresses.size <= _BANKS or np.any(addresses % access_bytes):
         raise ArgumentError(
             f"addresses_bytes has {addresses.size} lanes; a warp has 1 to 32, and each address "
-            f"must be a multiple of {access_bytes}."
+            f"must be a multiple of {access_bytes}. Pass the addresses of one warp."
         )
     lanes = _BANKS * _BANK_BYTES // max(access_bytes, _BANK_BYTES)
     phases = (addresses[start : start + lanes] for start in range(0, addresses.size, lanes))
     return np.stack([_words_of_a_phase(phase, access_bytes) for phase in phases])
+
+
+def _addresses(given: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    try:
+        addresses = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        addresses = np.asarray(given, dtype=object)
+    if addresses.dtype.kind not in "iu" and addresses.size:
+        rule, remedy = "addresses are integers", "Pass the address of each lane in bytes"
+        raise ArgumentError.of([Violation("addresses_bytes", shown(given), rule, remedy)])
+    return addresses.astype(np.int64).ravel()
 
 
 def _words_of_a_phase(addresses: npt.NDArray[np.int64], access_bytes: int) -> npt.NDArray[np.int64]:
@@ -210,6 +262,16 @@ def render(
        256 | 2.2 2.3 2.0 2.1 2.6 2.7 2.4 2.5
        384 | 3.3 3.2 3.1 3.0 3.7 3.6 3.5 3.4
     """
+    _check_sides(tile_shape, tile_shape, box_shape, itemsize)
+    tile_bytes = math.prod(tile_shape) * itemsize
+    if tile_bytes > MAX_SHARED_BYTES:
+        raise ArgumentError(
+            f"tile_shape is {tuple(tile_shape)}, {tile_bytes} bytes; a block has "
+            f"{MAX_SHARED_BYTES} bytes of shared memory. Pass a smaller tile."
+        )
+    check_integers(lines=lines)
+    if lines < 1:
+        raise ArgumentError(f"lines is {lines}; a drawing has at least one. Pass 1 or more.")
     if box_shape[-1] * itemsize % SWIZZLE_CHUNK_BYTES:
         raise ArgumentError(
             f"box_shape[-1] is {box_shape[-1]}; it takes {box_shape[-1] * itemsize} bytes, which "

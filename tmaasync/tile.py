@@ -32,12 +32,14 @@ Shapes run outermost side first, device coordinates innermost first. (PTX ISA, "
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tmaasync import _arrays
-from tmaasync._arrays import ArrayView, fingerprint
+from tmaasync._arrays import AddressReader, ArrayView, fingerprint
 from tmaasync._elements import element
+from tmaasync._kinds import not_flags, not_integers
 from tmaasync._tile.argument import CutSizes, KernelArgument, MapTile
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.bulk import BulkTile
@@ -50,7 +52,7 @@ from tmaasync._tile.pointer import Pointer
 from tmaasync._tile.split import SplitLayout, split_violations
 from tmaasync._tile.strided import StridedTensor
 from tmaasync._tile.template import template_violations
-from tmaasync.errors import TensorMapError
+from tmaasync.errors import ArgumentError, TensorMapError
 from tmaasync.modes import (
     Interleave,
     InterleaveName,
@@ -121,6 +123,20 @@ class TMATensorTile(MapTile):
         spans = zip(self._form.view.shape, self.tile_shape, strides, strict=True)
         return tuple(-(-extent // (side * stride)) for extent, side, stride in spans)
 
+    def _address_reader(self) -> AddressReader | None:
+        form = self._form
+        where = _CURRENT_ADDRESS.get(form.view.framework)
+        if where is None or type(self) is not TMATensorTile:  # others have more than the form
+            return super()._address_reader()
+
+        def read(tile: Any) -> int | None:
+            if tile.__class__ is TMATensorTile and tile._form is form:
+                address: int = tile._address
+                return address if where(tile._owner) == address else None
+            return None
+
+        return read
+
     def rebind(self, array: object) -> TMATensorTile:
         """Return the same tile over another array of the same shape, strides, type and device.
 
@@ -131,6 +147,13 @@ class TMATensorTile(MapTile):
         if view[1:5] != self._form.view[1:5]:
             raise TensorMapError.of(rebind_violations(self._form.view, view))
         return _tile_at(self._form, view)
+
+
+# For libraries that give an address at once, and whose arrays a kernel may always write.
+_CURRENT_ADDRESS: dict[str, Callable[[Any], int]] = {
+    "cupy": lambda array: array.data.ptr,
+    "torch": lambda tensor: tensor.data_ptr(),
+}
 
 
 def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
@@ -479,6 +502,9 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
     >>> tile.box_shape, tile.boxes_per_tile
     ((1, 2, 64, 64), 1)
     """
+    ArgumentError.raise_for(
+        [*not_integers(fold_chunks=fold_chunks), *not_flags(row_major=row_major)]
+    )
     view = _arrays.view(array, dtype=dtype)
     split = SplitLayout(
         sides_of("tile_shape", tile_shape),

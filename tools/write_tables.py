@@ -70,6 +70,7 @@ _TITLES = {
     "ragged": "Ragged pack and unpack",
     "reads": "TMA reads by L2 promotion",
     "split_k": "GEMM, split-K shapes",
+    "stream_k": "Stream-K GEMM of the cookbook over ops",
     "varlen_attention": "Varlen attention",
 }
 # Candidates by the names that readers know.

@@ -39,7 +39,10 @@ class Mutation:
 
 _EXPECT = "full[state.index].expect_bytes(bytes);"
 _ARM = "full[loaded.index].expect_bytes(bytes(next));"
-_PRODUCER_WAIT = f"empty[state.index].wait(state.phase, location);\n        {_EXPECT}"
+_PRODUCER_WAIT = (
+    "empty[state.index].wait(state.phase, location);\n"
+    f"        if constexpr (Group::kIsLoadedByTma) {_EXPECT}"
+)
 _CONSUMER_WAIT = "full[state.index].wait(state.phase, location);"
 _COPY_WAIT = "ring_.full[stored_.index].wait(stored_.phase);"
 _LANE_ARRIVES = "if (lane == 0) empty[stage].arrive();"
@@ -50,7 +53,7 @@ _LANES_ARRIVE = (
 )
 _PRODUCER_LOOP = "producer.produce(blocks.count)"
 _PRODUCER_STATE = (
-    "typename Ring::State state_ = Ring::State::for_producer();\n};\n\n// The way of one of"
+    "typename Ring::State state_ = Ring::State::for_producer();\n};\n\n// A consumer's way"
 )
 _PRODUCER_STEP = (
     "ring_.producer_acquire(state_, bytes, location);\n"
@@ -145,7 +148,7 @@ MUTATIONS = (
         r"full\[0\], phase 1: 49152 bytes more than expected arrived|"
         r"ends while a TMA load to shared offset 0 .* is in flight|"
         r"which nothing has written. A TMA load to these bytes is in flight, issued by producer "
-        r"\(thread 0\) at .*: wait for its phase of ring.full\[0\]",
+        r"\(thread 0\) at .* bytes to ring.stages\[0\].*: wait for its phase of ring.full\[0\]",
     ),
     Mutation(
         "bytes expected without arriving",
@@ -632,7 +635,7 @@ MUTATIONS = (
         _LANES_ARRIVE,
         "if (lane < CLUSTER) empty[stage].arrive_cluster_relaxed(lane + 1);",
         "fault",
-        r"mapa names a CTA that the cluster does not have",
+        r"mapa names CTA \d of a cluster of \d",
     ),
     Mutation(
         "empty counts one CTA",

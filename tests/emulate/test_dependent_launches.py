@@ -147,8 +147,8 @@ def test_an_array_that_the_kernel_before_wrote_is_a_fault(
         scheduled(races=races),
         pytest.raises(
             EmulatedFault,
-            match=r"an access to 0x\w+, in an array that the kernel before wrote, ahead of "
-            r"wait_for_previous_grids\(\): with pdl=True",
+            match=r"an access to 0x\w+ \(\w+[\[\d\]]+\), in an array that the kernel before wrote, "
+            r"ahead of wait_for_previous_grids\(\): with pdl=True",
         ) as caught,
     ):
         run(what, uses_tma=uses_tma)

@@ -18,13 +18,13 @@ DEFECTS = {
     "too many arrivals": r"full gets 2 arrivals in phase 0 and waits for 1 of 1",
     "too many bytes": r"would have 1048576 bytes to come",
     "initialised while in use": "full is initialised again while in use",
-    "overwritten": "full was overwritten",
+    "overwritten": "a write of 8 bytes at shared offset 4096 overwrites full, which is in use",
     "bad coordinate": "innermost coordinate is 1, or 4 bytes",
     "bad address": "shared address is 0x10; it must be a multiple of 128",
     "beyond the end": r"a TMA load reaches shared bytes 4096 \(full\) to 8192; the CTA has 4224",
     "ends before the load": (
-        r"a TMA load to shared offset 0 \(tile\), issued by thread 0 at .*, is in flight. Wait on "
-        "full before the end"
+        r"the CTA ends while a TMA load to shared offset 0 \(tile\) is in flight. Wait on full "
+        "before the end"
     ),
     "ends before the store": r"TMA still reads .* wait_group_read<0>\(\)",
     "ends with bytes expected": "CTA ends while full still expects 16 bytes",

@@ -217,7 +217,10 @@ def test_the_facts_of_a_deadlock_are_fields() -> None:
 def test_a_fault_names_role_and_buffer() -> None:
     found = message("a misaligned load", EmulatedFault)
 
-    assert found.startswith(f"pair: {PRODUCER} at kernel.cu:N: the innermost coordinate is 1")
+    assert found.startswith(
+        f"pair: {PRODUCER} at kernel.cu:N: a TMA load to pipes.ring_k.stages[0].k: the innermost "
+        "coordinate is 1"
+    )
 
 
 def test_a_read_without_a_wait_names_the_load_in_flight_and_the_barrier_that_ends_it() -> None:
@@ -226,8 +229,8 @@ def test_a_read_without_a_wait_names_the_load_in_flight_and_the_barrier_that_end
     assert re.fullmatch(
         r"pair: consumer 0 \(thread \d+ of block \(0, 0, 0\)\) at kernel.cu:N: a read of 4 bytes "
         r"at shared offset \d+ \(pipes.ring_k.stages\[2\].k\), which nothing has written. A TMA "
-        r"load to these bytes is in flight, issued by producer \(thread 0\) at kernel.cu:N: wait "
-        r"for its phase of pipes.ring_k.full\[2\] first.",
+        r"load to these bytes is in flight, issued by producer \(thread 0\) at kernel.cu:N, 512 "
+        r"bytes to pipes.ring_k.stages\[2\].k: wait for its phase of pipes.ring_k.full\[2\] first.",
         found,
     )
 
@@ -235,10 +238,9 @@ def test_a_read_without_a_wait_names_the_load_in_flight_and_the_barrier_that_end
 def test_a_load_that_nobody_waits_for_is_named_with_its_line_and_its_barrier() -> None:
     found = message("nobody waits", EmulatedFault)
 
-    assert found.endswith(
-        "the CTA ends while a TMA load to shared offset 0 (pipes.ring_k.stages[0].k), issued by "
-        "producer (thread 0) at kernel.cu:N, is in flight. Wait on pipes.ring_k.full[0] before "
-        "the end."
+    assert found == (
+        f"pair: {PRODUCER} at kernel.cu:N: the CTA ends while a TMA load to shared offset 0 "
+        "(pipes.ring_k.stages[0].k) is in flight. Wait on pipes.ring_k.full[0] before the end."
     )
 
 

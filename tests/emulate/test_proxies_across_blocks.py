@@ -112,7 +112,7 @@ def test_writes_that_a_fence_makes_visible_are_no_race(name: str) -> None:
 def test_writes_without_a_proxy_fence_are_a_race_with_its_remedy(name: str) -> None:
     writer, reader, what = DEFECTS[name]
     match = (
-        r"a race on global address 0x\w+:\n"
+        r"a race on tile\[0\]\[0\] \(global address 0x\w+\):\n"
         r"  block \(0, 0, 0\), thread 0 at kernel.cu:\d+: ordinary write\n"
         rf"  block \(1, 0, 0\), thread 0 at kernel.cu:\d+: TMA {what}\n"
         r".*calls ptx::fence_proxy_async_global\(\)"
@@ -127,5 +127,7 @@ def test_writes_without_a_proxy_fence_are_a_race_with_its_remedy(name: str) -> N
 
 
 def test_a_write_that_nothing_orders_lacks_more_than_the_fence() -> None:
-    with pytest.raises(EmulatedRace, match="a race on global address"):
+    with pytest.raises(
+        EmulatedRace, match="nothing orders the write before the load, which another"
+    ):
         run(FENCE, LOAD)

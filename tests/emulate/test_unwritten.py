@@ -84,6 +84,18 @@ LEGAL = {
     "        clear(&shared.b, 0, BTile::kBytes);\n"
     + MULTIPLY
     + "        if (threadIdx.x < 32) out[threadIdx.x] = sums[0][0][0];\n",
+    "a store clipped within 16 bytes": """
+        for (int i = threadIdx.x; i < 64 * 64; i += 128) {
+            if (i % 64 < 2) shared.out.data()[i] = 1;
+        }
+        fence_async_view_proxy();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            c.async_store(shared.out, {60, 0});  // columns 60 and 61 of 62
+            commit_group();
+            wait_group<0>();
+        }
+""",
     "a store clipped to what was written": "        clear(&shared.out, 0, CTile::kBytes / 2);\n"
     "        if (threadIdx.x == 0) {\n            c.async_store(shared.out, {0, 32});\n"
     "            commit_group();\n            wait_group<0>();\n        }\n",
@@ -121,7 +133,8 @@ DEFECTS = {
     "no wait for the loads": Defect(
         LOAD + MULTIPLY + WAIT,
         r"wgmma reads A at shared offset 0 \(a.*\), which nothing has written. A TMA load to these "
-        rf"bytes is in flight, issued by thread 0{LINE}: wait for its phase of full first",
+        rf"bytes is in flight, issued by thread 0{LINE}, 8192 bytes to a: wait for its phase "
+        r"of full first",
         "wgmma<OperandA",
     ),
     "no wait for cp.async": Defect(
@@ -138,13 +151,27 @@ DEFECTS = {
 """
         + MULTIPLY,
         r"wgmma reads A .*A cp.async to these bytes is in flight, issued by thread \d+"
-        rf"{LINE}: that thread waits with cp_async_wait<N>\(\)",
+        rf"{LINE}, 16 bytes to a: that thread waits with cp_async_wait<0>\(\), and then all "
+        r"threads meet",
         "wgmma<OperandA",
     ),
     "every other 16 bytes of A": Defect(
         "        for (int i = 0; i < 256; ++i) clear(&shared.a, i * 32, i * 32 + 16);\n"
         "        clear(&shared.b, 0, BTile::kBytes);\n" + MULTIPLY,
         r"wgmma reads A .*, which nothing has written. Load or initialise it",
+        "wgmma<OperandA",
+    ),
+    "half of every row of A": Defect(
+        "        for (int i = 0; i < 64; ++i) clear(&shared.a, i * 128, i * 128 + 64);\n"
+        "        clear(&shared.b, 0, BTile::kBytes);\n" + MULTIPLY,
+        r"wgmma reads A at shared offset \d+ \(a.*\), which nothing has written. Load or",
+        "wgmma<OperandA",
+    ),
+    "half of some columns of B": Defect(
+        "        clear(&shared.a, 0, ATile::kBytes);\n"
+        "        for (int i = 8; i < 64; ++i) clear(&shared.b, i * 128, i * 128 + 128);\n"
+        "        clear(&shared.b, 3 * 128, 3 * 128 + 32);\n" + MULTIPLY,
+        r"wgmma reads B at shared offset \d+ \(b.*\), which nothing has written. Load or",
         "wgmma<OperandA",
     ),
     "half of the output": Defect(
@@ -154,7 +181,7 @@ DEFECTS = {
     ),
     "a reduction of nothing": Defect(
         STORE.replace("async_store", "async_reduce<ReduceOp::kAdd>"),
-        r"a TMA store takes 16 bytes at shared offset 16384 \(out",
+        r"a TMA reduction takes 16 bytes at shared offset 16384 \(out",
         "c.async_reduce<",
     ),
     "a bulk store of nothing": Defect(
@@ -219,6 +246,29 @@ DEFECTS = {
     ),
 }
 RACES = {
+    "three floats of four": Defect(
+        """
+        for (int i = threadIdx.x; i < 64 * 64; i += 128) {
+            if (i % 4 != 3) shared.out.data()[i] = 1;
+        }
+        fence_async_view_proxy();
+        __syncthreads();
+"""
+        + STORE,
+        r"a TMA store takes 4 bytes at shared offset 16396 \(out\), which nothing has written",
+        "c.async_store(shared.out, {0, 0})",
+    ),
+    "three values of eight of A": Defect(
+        """
+        for (int i = threadIdx.x; i < 64 * 64; i += 128) {
+            if (i % 8 < 3) shared.a.data()[i] = bfloat16(1.0f);
+        }
+        clear(&shared.b, 0, BTile::kBytes);
+"""
+        + MULTIPLY,
+        r"wgmma reads A at shared offset 6 \(a\), which nothing has written. Load or",
+        "wgmma<OperandA",
+    ),
     "A overwritten in flight": Defect(
         LOAD
         + WAIT
@@ -262,7 +312,7 @@ TEXT = SOURCE.replace(
 def run(what: str, threads: int = 128, fill: int = 0) -> None:
     a, b = (np.full((64, 64), fill, np.uint16).view(ml_dtypes.bfloat16) for _ in range(2))
     tiles: list[Any] = [create_tma_tile(array, (64, 64), swizzle="128B") for array in (a, b)]
-    tiles.append(create_tma_tile(np.zeros((64, 64), np.float32), (64, 64)))
+    tiles.append(create_tma_tile(np.zeros((64, 64), np.float32)[:, :62], (64, 64)))
     kernel = Kernel(
         TEXT, "defects", types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True))
     )

@@ -68,7 +68,7 @@ extern "C" __global__ void misuse(int what, int place, float* out) {
         (
             0,
             EmulatedFault,
-            r"an operand of wgmma reaches shared bytes 9200 .* to 9216; the CTA has 8",
+            r"an operand of wgmma reaches shared bytes 9200 to 9216; the CTA has 8",
         ),
         (1, EmulatedFault, r"ldmatrix is given the shared address 8; it must be a multiple of 16"),
         (2, EmulatedRace, r"ldmatrix"),

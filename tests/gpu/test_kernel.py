@@ -17,7 +17,7 @@ from tmaasync import (
     create_tma_tile,
     ops,
 )
-from tmaasync.errors import ArgumentError, TensorMapError
+from tmaasync.errors import ArgumentError, TensorMapError, TMAError
 
 cupy = pytest.importorskip("cupy")
 
@@ -275,3 +275,15 @@ def test_arguments_of_another_type_are_refused_before_the_launch() -> None:
     kernel(1, 128, (tile, Pointer(out.view(np.float32))))
     with pytest.raises(LaunchError, match=r"args\[1\] is an array of shape .* not contiguous"):
         kernel(1, 128, (tile, cupy.zeros(2048, np.uint8)[::2]))
+
+
+def test_a_declared_cluster_needs_no_argument_and_takes_no_other() -> None:
+    declared = Kernel(RANK.replace("void rank", "void __cluster_dims__(2, 1, 1) rank"), "rank")
+    for options in ({}, {"cluster": 2}):
+        ranks = cupy.zeros(4, cupy.uint32)
+        declared(4, 32, (ranks,), **options)
+        assert ranks.tolist() == [200, 201, 200, 201]
+    with pytest.raises(TMAError):
+        declared(4, 32, (cupy.zeros(4, cupy.uint32),), cluster=4)
+    with pytest.raises(TMAError):
+        declared(3, 32, (cupy.zeros(4, cupy.uint32),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from tmaasync import EmulatedFault, Kernel
 
 TILE_M, TILE_N = 64, 128
 MOST_TILES = 160  # of one CTA
+MOST_BLOCKS = 1024  # along K, in the test of stream-K
 FIELDS = 5
 
 SOURCE = """
@@ -35,6 +37,11 @@ struct Record {
     __device__ void add(const OutputTile& tile) { add(tile.m, tile.n, tile.batch, 0, 0); }
     __device__ void add(const GroupTile& tile) {
         add(tile.m, tile.n, tile.group, tile.rows.start, tile.shares_b);
+    }
+    __device__ void add(const StreamKTile<OutputTile, Cluster>& tile) {
+        const KRange& blocks = tile.k_blocks;
+        const int range = blocks.first * MOST_BLOCKS + blocks.count;
+        add(tile.m, tile.n, tile.batch, range, 2 * tile.peers + tile.finishes);
     }
     template <typename Tile>
     __device__ void add(const Tile& tile) {
@@ -63,6 +70,11 @@ extern "C" __global__ void list_schedule(
     i32* looped, i32* stepped, int m, int n, int batches, const i32* table, int waves
 ) {
     visit(ListScheduler(Tiles(m, n, batches), table, waves), looped, stepped);
+}
+extern "C" __global__ void stream_k_schedule(
+    i32* looped, i32* stepped, int m, int n, int batches, int k_blocks
+) {
+    visit(StreamKScheduler(Tiles(m, n, batches), k_blocks), looped, stepped);
 }
 extern "C" __global__ void grouped_schedule(
     i32* looped, i32* stepped, const i32* ends, int groups, int total_rows, int extent
@@ -140,7 +152,8 @@ Tile = tuple[int, ...]
 def kernel(entry: str, cluster: Cluster, debug: bool = False) -> Kernel:
     constants = {name.upper(): value for name, value in cluster._asdict().items()}
     constants |= {
-        "TILE_M": TILE_M, "TILE_N": TILE_N, "MOST_TILES": MOST_TILES, "FIELDS": FIELDS
+        "TILE_M": TILE_M, "TILE_N": TILE_N, "MOST_TILES": MOST_TILES, "FIELDS": FIELDS,
+        "MOST_BLOCKS": MOST_BLOCKS,
     }  # fmt: skip
     return Kernel(SOURCE, entry, constants=constants, debug=debug)
 
@@ -267,6 +280,93 @@ def test_a_listed_tile_that_is_not_there_is_reported() -> None:
         run(Emulate(), "list_schedule", Cluster(), 2, 128, 256, 1, table, 1, debug=True)
 
     assert caught.value.reason.startswith("table[wave][cluster] is 4; it must be below 4")
+
+
+# --- stream-K -------------------------------------------------------------------------------------
+
+
+class Share(NamedTuple):
+    """The blocks of K of a tile that one cluster has."""
+
+    cluster: int
+    tile: int
+    first: int
+    end: int
+    peers: int
+    finishes: bool
+
+
+def stream_k_shares(
+    cluster: Cluster, clusters: int, problem: tuple[int, int, int], k_blocks: int
+) -> list[list[Share]]:
+    """Return the shares of every cluster, in its order; its CTAs have the same."""
+    visited = run(Emulate(), "stream_k_schedule", cluster, clusters, *problem, k_blocks)
+    tiles = cluster_tiles(cluster, *problem)
+    shares = []
+    for number in range(clusters):
+        ctas = range(number * cluster.ctas, (number + 1) * cluster.ctas)
+        taken = [
+            [(index_of(cluster, cta, tiles)[tile[:3]], *tile[3:]) for tile in visited[cta]]
+            for cta in ctas
+        ]
+        assert all(own == taken[0] for own in taken)
+        shares.append([])
+        for tile, blocks, peers in taken[0]:
+            first, count = divmod(blocks, MOST_BLOCKS)
+            shares[-1].append(Share(number, tile, first, first + count, peers // 2, peers % 2 == 1))
+    return shares
+
+
+def index_of(cluster: Cluster, cta: int, tiles: list[Tile]) -> dict[Tile, int]:
+    return {own_tile(cluster, cta, tile)[:3]: index for index, tile in enumerate(tiles)}
+
+
+@pytest.mark.parametrize("cluster", [one for one in CLUSTERS if one.split_k == 1], ids=str)
+@few
+@given(problem=problems, clusters=st.integers(1, 12), k_blocks=st.integers(1, 40))
+def test_stream_k_gives_every_cluster_an_equal_share(
+    cluster: Cluster, problem: tuple[int, int, int], clusters: int, k_blocks: int
+) -> None:
+    count = len(cluster_tiles(cluster, *problem))
+    shares = stream_k_shares(cluster, clusters, problem, k_blocks)
+
+    totals = [sum(share.end - share.first for share in own) for own in shares]
+    assert max(totals) - min(totals) <= 1
+    by_tile = sorted(
+        (share for own in shares for share in own), key=lambda share: (share.tile, share.first)
+    )
+    assert {share.tile for share in by_tile} == set(range(count))
+    for _, group in itertools.groupby(by_tile, key=lambda share: share.tile):
+        parts = list(group)
+        assert parts[0].first == 0
+        assert parts[-1].end == k_blocks
+        assert all(one.end == after.first for one, after in itertools.pairwise(parts))
+        # The clusters that share a tile follow one another, and the last one finishes it.
+        own = parts[-1].cluster
+        assert [share.cluster for share in parts] == list(range(own - len(parts) + 1, own + 1))
+        assert [share.finishes for share in parts] == [False] * (len(parts) - 1) + [True]
+        assert [share.peers for share in parts] == list(range(len(parts)))
+        assert len(parts) <= 2 or count < clusters
+
+
+@few
+@given(problem=problems, clusters=st.integers(1, 12), k_blocks=st.integers(1, 40))
+def test_a_cluster_leaves_one_tile_to_the_next_and_works_on_it_first(
+    problem: tuple[int, int, int], clusters: int, k_blocks: int
+) -> None:
+    for own in stream_k_shares(Cluster(), clusters, problem, k_blocks):
+        assert all(share.finishes for share in own[1:])
+        divided = [share for share in own if share.peers or not share.finishes]
+        assert len(divided) <= 2
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 3])
+def test_whole_waves_are_not_divided(tiles: int) -> None:
+    problem = (TILE_M * tiles, TILE_N * 5, 1)
+    shares = stream_k_shares(Cluster(), 5, problem, 7)
+
+    assert [len(own) for own in shares] == [tiles] * 5
+    assert all(share.first == 0 and share.finishes for own in shares for share in own)
 
 
 # --- packed sequences -----------------------------------------------------------------------------

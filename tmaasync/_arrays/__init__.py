@@ -11,13 +11,23 @@ from tmaasync._arrays.checks import (
     may_overlap,
     require_current,
     require_writable,
+    where,
 )
-from tmaasync._arrays.dispatch import Guard, fingerprint, guard, view
+from tmaasync._arrays.dispatch import (
+    AddressReader,
+    Guard,
+    address_reader,
+    fingerprint,
+    guard,
+    view,
+)
 from tmaasync._arrays.value import ArrayView
 
 __all__ = [
+    "AddressReader",
     "ArrayView",
     "Guard",
+    "address_reader",
     "common_device",
     "current_address",
     "fingerprint",
@@ -27,4 +37,5 @@ __all__ = [
     "require_current",
     "require_writable",
     "view",
+    "where",
 ]

@@ -19,6 +19,7 @@ __all__ = [
     "may_overlap",
     "require_current",
     "require_writable",
+    "where",
 ]
 
 _AddressAndShape = tuple[int, tuple[int, ...]]
@@ -42,6 +43,11 @@ def require_writable(view: ArrayView, argument: str) -> None:
     )
 
 
+def where(device: int | None) -> str:
+    """Return how messages name a device."""
+    return "in host memory" if device is None else f"on cuda:{device}"
+
+
 def common_device(views: Mapping[str, ArrayView]) -> int | None:
     """Return the one device all arrays lie on: a CUDA ordinal, or None for the host.
 
@@ -54,10 +60,7 @@ def common_device(views: Mapping[str, ArrayView]) -> int | None:
     devices = {name: view.device for name, view in views.items()}
     if len(set(devices.values())) == 1:
         return next(iter(devices.values()))
-    devices_by_name = ", ".join(
-        f"{name} on {'the host' if device is None else f'cuda:{device}'}"
-        for name, device in devices.items()
-    )
+    devices_by_name = ", ".join(f"{name} {where(device)}" for name, device in devices.items())
     raise ArgumentError.of(
         [
             Violation(

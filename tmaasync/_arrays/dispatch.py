@@ -18,7 +18,7 @@ from tmaasync._arrays.protocols import view_cuda_array_interface, view_dlpack
 from tmaasync._arrays.value import ArrayView, choose_element, not_an_array
 from tmaasync._torch_internals import tensor_guard
 
-__all__ = ["Guard", "fingerprint", "guard", "view"]
+__all__ = ["AddressReader", "Guard", "address_reader", "fingerprint", "guard", "view"]
 
 _Reader = Callable[[Any, object, str], ArrayView]
 
@@ -114,6 +114,60 @@ def guard(arrays: Sequence[object]) -> Guard | None:
         return None
     check = tensor_guard(arrays)
     return None if check is None else Guard(check, sys.modules["torch"].Tensor.data_ptr)
+
+
+AddressReader = Callable[[Any], int | None]
+"""Returns the address of an array like an earlier one; None for an array that is not like it."""
+
+
+def address_reader(seen: ArrayView) -> AddressReader | None:
+    """Return a function that reads the addresses of arrays like one that was viewed.
+
+    Like it are arrays of the same class and element type, on the same device, that are contiguous
+    or have the same strides. It costs a third of a `view` or less. For CuPy and torch arrays; None
+    for all others.
+    """
+    make = {"cupy": _cupy_reader, "torch": _torch_reader}.get(seen.framework)
+    return None if make is None else make(seen)
+
+
+def _cupy_reader(seen: ArrayView) -> AddressReader:
+    owner: Any = seen.owner
+    kind, dtype, device = type(owner), owner.dtype, seen.device
+    shape, strides = seen.shape, seen.strides_bytes
+
+    def read(array: Any) -> int | None:
+        if array.__class__ is not kind or array.dtype != dtype:
+            return None
+        # A quarter of the cost of the flags (0.08 us against 0.3).
+        if (array.shape != shape or array.strides != strides) and not array.flags.c_contiguous:
+            return None
+        memory = array.data
+        address: int | None = memory.ptr if memory.device_id == device else None
+        return address
+
+    return read
+
+
+def _torch_reader(seen: ArrayView) -> AddressReader:
+    owner: Any = seen.owner
+    kind, dtype, device = type(owner), owner.dtype, seen.device
+
+    def read(tensor: Any) -> int | None:
+        if (
+            tensor.__class__ is kind
+            and tensor.dtype is dtype
+            and tensor.get_device() == device
+            and tensor.is_contiguous()
+            and not tensor.is_neg()
+            and not tensor.is_nested
+        ):
+            # Tensors without memory of their own, such as sparse ones, raise RuntimeError.
+            address: int = tensor.data_ptr()
+            return address
+        return None
+
+    return read
 
 
 class _ByType(dict[type, Callable[[Any], Fingerprint | None] | None]):

@@ -133,4 +133,4 @@ def not_an_array(array: object, rule: str, remedy: str, argument: str) -> ArrayT
         if kind.__module__ == "builtins"
         else (f"{kind.__module__}.{kind.__qualname__}")
     )
-    return ArrayTypeError(str(Violation(argument, f"a {name}", rule, remedy)))
+    return ArrayTypeError.of([Violation(argument, f"a {name}", rule, remedy)])

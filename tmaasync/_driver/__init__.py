@@ -33,6 +33,7 @@ from tmaasync._driver.memory import (
     free_pinned,
     upload,
 )
+from tmaasync._driver.modules import load_module, module_function, module_global
 from tmaasync._driver.streams import is_busy, is_capturing, synchronize, wait_for
 from tmaasync._driver.tensor_maps import encode
 
@@ -62,7 +63,10 @@ __all__ = [
     "function_handle",
     "is_busy",
     "is_capturing",
+    "load_module",
     "max_active_clusters",
+    "module_function",
+    "module_global",
     "note_untested",
     "on_device",
     "parameter_sizes",

@@ -127,6 +127,10 @@ class PreparedLaunch:
         if self._collector_of() is not None:
             self._launch_traced(self._config, self._pointers)
             return
+        if not self._is_only_device and devices.current_device() != self._device:
+            with devices.on_device(self._device):
+                PreparedLaunch.__call__(self)
+            return
         (result,) = self._launch(self._native, self._function, self._pointers, 0)
         if result:
             self._launch_on_device(result, self._native, self._pointers)
@@ -166,15 +170,7 @@ class PreparedLaunch:
             if stream != self._config.stream:
                 self._config = self._config._replace(stream=stream)
                 self._native = _native(self._config)
-            if self._collector_of() is not None:
-                self._launch_traced(self._config, self._pointers)
-            elif self._is_only_device:
-                (result,) = self._launch(self._native, self._function, self._pointers, 0)
-                if result:
-                    self._launch_on_device(result, self._native, self._pointers)
-            else:
-                with devices.on_device(self._device):
-                    self()
+            PreparedLaunch.__call__(self)
 
     def _launch_on_device(self, refusal: Any, native: Any, pointers: int) -> None:
         """Launch again if this thread had no context, or raise the refusal."""
@@ -275,14 +271,14 @@ def function_handle(function: int) -> Any:
 
 
 def allow_shared_bytes(function: Any, shared_bytes: int) -> None:
-    """Let a function use this much dynamic shared memory (the default limit is 48 KiB)."""
-    driver = bindings.driver()
-    bindings.call(
-        "cuFuncSetAttribute",
-        function,
-        driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-        shared_bytes,
-    )
+    """Let a function use this much dynamic shared memory (the default limit is 48 KiB).
+
+    The limit is never lowered: another kernel of the same source may have the same function.
+    """
+    attributes = bindings.driver().CUfunction_attribute
+    limit = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    if shared_bytes > int(bindings.call("cuFuncGetAttribute", limit, function)):
+        bindings.call("cuFuncSetAttribute", function, limit, shared_bytes)
 
 
 def allow_large_clusters(function: Any) -> None:

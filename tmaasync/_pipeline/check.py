@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from tmaasync._kinds import check_integers, shown
 from tmaasync._pipeline.protocol import PipelineProtocol, remedies
 from tmaasync.barrier import BarrierWord
-from tmaasync.errors import ProtocolError
+from tmaasync.errors import ArgumentError, ProtocolError, Violation
 
 __all__ = ["PipelineFault", "check_protocol", "find_fault"]
 
@@ -71,6 +72,7 @@ def find_fault(
     consumer 0 reads fill 0 in stage 0, of which 32 bytes have not landed.
     expected_bytes is 64; 1 x 64 are announced per stage, whose loads bring 96. Announce 96 once.
     """
+    _check_arguments(protocol, max_stage_states)
     search = _Search(protocol)
     here = _Visit(search.start())
     seen = {search.key(here.state)}
@@ -90,11 +92,24 @@ def find_fault(
                 seen.add(key)
                 queue.append(_Visit(state, here, step))
         if len(seen) * protocol.stages > max_stage_states:
-            raise ProtocolError(
-                f"the search gave up after {len(seen)} states of {protocol.stages} stages and "
-                f"{protocol.consumers} consumers. Check the same protocol with fewer stages."
-            )
+            raise _too_long(len(seen), protocol)
     return None
+
+
+def _check_arguments(protocol: object, max_stage_states: object) -> None:
+    if not isinstance(protocol, PipelineProtocol):
+        rule, remedy = "it must be a PipelineProtocol", "Pass pipeline.protocol()"
+        raise ArgumentError.of([Violation("protocol", shown(protocol), rule, remedy)])
+    check_integers(max_stage_states=max_stage_states)
+    if protocol.stages * protocol.consumers > max_stage_states:
+        raise _too_long(0, protocol)
+
+
+def _too_long(states: int, protocol: PipelineProtocol) -> ProtocolError:
+    return ProtocolError(
+        f"the search gave up after {states} states of {protocol.stages} stages and "
+        f"{protocol.consumers} consumers. Check the same protocol with fewer stages."
+    )
 
 
 class _HazardError(ProtocolError):

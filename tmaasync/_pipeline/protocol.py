@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from tmaasync._kinds import not_flags, not_integers, not_sequences_of_integers, shown
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = ["PipelineProtocol", "remedies"]
@@ -56,11 +57,13 @@ class PipelineProtocol:
 
     def __post_init__(self) -> None:
         """Reject numbers that describe no pipeline; whether a pipeline works, the search finds."""
+        ArgumentError.raise_for(_kind_violations(self))
         ArgumentError.raise_for(_violations(self))
 
     @classmethod
     def standard(cls, stages: int, *, consumers: int, load_bytes: Sequence[int]) -> Self:
         """Return the standard protocol: one TMA producer, full and empty barriers, no mistake."""
+        ArgumentError.raise_for(not_sequences_of_integers(load_bytes=load_bytes))
         return cls(
             stages=stages,
             consumers=consumers,
@@ -174,6 +177,31 @@ def _lag_remedies(protocol: PipelineProtocol) -> Iterator[Violation]:
         )
 
 
+_INTEGERS = (
+    "stages",
+    "consumers",
+    "full_arrivals",
+    "producers",
+    "empty_arrivals",
+    "expected_bytes",
+    "producer_phase",
+    "consumer_phase",
+    "reads_in_flight",
+    "release_lag",
+)
+
+
+def _kind_violations(protocol: PipelineProtocol) -> Iterator[Violation]:
+    yield from not_integers(**{name: getattr(protocol, name) for name in _INTEGERS})
+    yield from not_flags(consumers_pre_arrive=protocol.consumers_pre_arrive)
+    yield from not_sequences_of_integers(load_bytes=protocol.load_bytes)
+    for name in ("producer", "consumer"):
+        steps = getattr(protocol, name)
+        if not isinstance(steps, tuple) or not all(isinstance(step, str) for step in steps):
+            rule, remedy = "it must be a tuple of steps", "Pass names such as ('wait', 'load')"
+            yield Violation(name, shown(steps), rule, remedy)
+
+
 def _violations(protocol: PipelineProtocol) -> Iterator[Violation]:
     for name, least in (
         ("stages", 1),
@@ -188,7 +216,7 @@ def _violations(protocol: PipelineProtocol) -> Iterator[Violation]:
         value = getattr(protocol, name)
         if value < least:
             yield Violation(name, value, f"it must be at least {least}", f"Pass {least} or more")
-    if not protocol.load_bytes or min(protocol.load_bytes) < 1:
+    if not len(protocol.load_bytes) or min(protocol.load_bytes) < 1:
         yield Violation(
             "load_bytes",
             protocol.load_bytes,

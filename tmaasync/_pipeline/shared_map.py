@@ -107,23 +107,13 @@ class RingLayout:
         return max(_BARRIER_BYTES, *(tile.smem_alignment for tile in tiles))
 
     def arrays(self, stages: int) -> Iterator[BufferArray]:
-        ring = _Struct()
-        yield from _members(ring, stages, self.tiles)
-        for name in (_FULL,) if self.is_stored else (_FULL, _EMPTY):
-            yield BufferArray(
-                name=name,
-                slots=stages,
-                offset_bytes=ring.add(stages * _BARRIER_BYTES, _BARRIER_BYTES),
-                size_bytes=_BARRIER_BYTES,
-                stride_bytes=_BARRIER_BYTES,
-                alignment=_BARRIER_BYTES,
-            )
-        yield from _members(ring, stages, self.side)
+        ring, arrays = self._ring(stages)
+        yield from arrays
         if self.extra_bytes:
             yield BufferArray(
                 name=_EXTRA,
                 slots=1,
-                offset_bytes=self._ring_bytes(stages),
+                offset_bytes=ring.size_bytes,
                 size_bytes=self.extra_bytes,
                 stride_bytes=self.extra_bytes,
                 alignment=self.alignment,
@@ -131,7 +121,8 @@ class RingLayout:
 
     def shared_bytes(self, stages: int) -> int:
         """Return the size of a struct that holds the ring and the extra bytes, in either order."""
-        return self._ring_bytes(stages) + _aligned(self.extra_bytes, self.alignment)
+        ring, _ = self._ring(stages)
+        return ring.size_bytes + _aligned(self.extra_bytes, self.alignment)
 
     def most_stages(self) -> int:
         """Return the most stages that fit, or 0."""
@@ -141,14 +132,24 @@ class RingLayout:
             stages -= 1
         return stages
 
-    def _ring_bytes(self, stages: int) -> int:
+    def _ring(self, stages: int) -> tuple[_Struct, list[BufferArray]]:
         ring = _Struct()
-        ring.add(stages * _Struct(self.tiles).size_bytes, self.alignment)
-        ring.add((2 - self.is_stored) * stages * _BARRIER_BYTES, _BARRIER_BYTES)
-        side = _Struct(self.side)
-        if not self.is_stored:
-            ring.add(stages * (side.size_bytes or _EMPTY_STRUCT_BYTES), side.alignment)
-        return ring.size_bytes
+        arrays = [*_members(ring, stages, self.tiles)]
+        arrays += [
+            BufferArray(
+                name=name,
+                slots=stages,
+                offset_bytes=ring.add(stages * _BARRIER_BYTES, _BARRIER_BYTES),
+                size_bytes=_BARRIER_BYTES,
+                stride_bytes=_BARRIER_BYTES,
+                alignment=_BARRIER_BYTES,
+            )
+            for name in ((_FULL,) if self.is_stored else (_FULL, _EMPTY))
+        ]
+        arrays += _members(ring, stages, self.side)
+        if not self.is_stored and not self.side:
+            ring.add(stages * _EMPTY_STRUCT_BYTES, 1)
+        return ring, arrays
 
 
 def _members(ring: _Struct, stages: int, tiles: Mapping[str, StagedTile]) -> Iterator[BufferArray]:

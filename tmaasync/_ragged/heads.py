@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
+from tmaasync._kinds import check_integers
 from tmaasync._ragged.base import RaggedMap
 from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync._ragged.rules import (
@@ -92,6 +93,7 @@ class RaggedTMA3DTile(RaggedMap):
             TensorMapError: The innermost coordinate is no multiple of 16 bytes.
         """
         total_rows = self._view.shape[0]
+        check_integers(start=start, length=length, row=row, head=head, column=column)
         ArgumentError.raise_for(
             [
                 *sequence_violations(start, length, total_rows, self.max_length),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tmaasync._arrays import ArrayView
 from tmaasync._hardware import INT32_LIMIT, TMA_ALIGNMENT
+from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import Violation
 
 __all__ = [
@@ -30,9 +31,9 @@ def window_violations(
     view: ArrayView, dim: int, tile_rows: int, max_length: object
 ) -> Iterator[Violation]:
     """Check that coordinates fit in 32 bits, and that the map's address is not below 0."""
-    if isinstance(max_length, bool) or not hasattr(max_length, "__index__"):
+    if not is_integer(max_length):
         rule, remedy = "it must be a positive integer", "Pass the rows of the longest sequence"
-        yield Violation("max_length", repr(max_length), rule, remedy)
+        yield Violation("max_length", shown(max_length), rule, remedy)
         return
     rows, longest = view.shape[dim], max_length.__index__()
     stride = view.strides_bytes[dim]

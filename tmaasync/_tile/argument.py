@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from tmaasync._arrays import ArrayView, current_address, fingerprint, require_current
+from tmaasync._arrays import (
+    AddressReader,
+    ArrayView,
+    current_address,
+    fingerprint,
+    require_current,
+)
 from tmaasync._elements import Element
 from tmaasync._tile.cut import Cut
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
@@ -46,6 +52,11 @@ class KernelArgument:
         return self._view.owner
 
     @property
+    def array_view(self) -> ArrayView | None:
+        """The array's address and layout as they were when the argument was made."""
+        return self._view
+
+    @property
     def byte_bounds(self) -> tuple[int, int]:
         """The lowest address of the array, and the one after its highest."""
         return self._view.byte_bounds
@@ -75,6 +86,28 @@ class KernelArgument:
             StaleTileError: The array was freed, resized or moved since.
         """
         require_current(self._view, argument or self._kind)
+
+    def _address_reader(self) -> AddressReader | None:
+        """Return a function that reads the addresses of arguments like this one.
+
+        Like it are current arguments that pass the same checks and differ in their first word
+        alone; for all others the function returns None. None for arrays of a library whose arrays
+        may be read only.
+        """
+        kind, device, framework = type(self), self.device, self.framework
+        if framework not in ("cupy", "torch"):
+            return None
+        rest, cuda_type = self.argument[8:], self.cuda_type
+
+        def read(other: Any) -> int | None:
+            if other.__class__ is not kind or not other.is_current:
+                return None
+            packed = other.argument
+            is_like = (packed[8:], other.cuda_type) == (rest, cuda_type)
+            is_there = (other.device, other.framework) == (device, framework)
+            return int.from_bytes(packed[:8], "little") if is_like and is_there else None
+
+        return read
 
 
 class CutSizes:

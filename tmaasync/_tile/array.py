@@ -78,6 +78,10 @@ class TMATensorTileArray(KernelArgument):
         return tuple(data[start : start + 128] for start in range(0, len(data), pitch))
 
     @property
+    def array_view(self) -> None:
+        """None: the argument is an array of tensor maps, each over an array of its own."""
+
+    @property
     def byte_bounds(self) -> tuple[int, int]:
         """The address of the first map, and the one after the last."""
         start = self._memory.address
@@ -112,6 +116,9 @@ class TMATensorTileArray(KernelArgument):
     def is_current(self) -> bool:
         """True if every array is still at its map's address."""
         return all(tile.is_current for tile in self._tiles)
+
+    def _address_reader(self) -> None:
+        """Return None: each of the tiles has to be looked at."""
 
     def check_alive(self, argument: str | None = None) -> None:
         """Check that every array is still at its map's address.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync._hardware import BOX_START_ALIGNMENT, MAX_BOX_SIDE, MAX_SHARED_BYTES, TMA_ALIGNMENT
+from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle
 
@@ -160,7 +161,7 @@ def per_side_violations(rank: int, argument: str, values: tuple[Any, ...]) -> It
         if not is_positive_integer(value):
             yield Violation(
                 f"{argument}[{dim}]",
-                repr(value),
+                shown(value),
                 "it must be a positive integer",
                 "Pass an int of 1 or more",
             )
@@ -173,21 +174,23 @@ def sides_of(argument: str, values: object) -> tuple[int, ...]:
         TensorMapError: They are no sequence.
     """
     try:
-        return tuple(values)  # type: ignore[arg-type]
+        if not isinstance(values, str | bytes | Mapping | Set):
+            return tuple(values)  # type: ignore[arg-type]
     except TypeError:
-        rule, remedy = "it must be one integer per dimension", "Pass a tuple, outermost first"
-        raise TensorMapError.of([Violation(argument, repr(values), rule, remedy)]) from None
+        pass
+    rule, remedy = "it must be one integer per dimension", "Pass a tuple, outermost first"
+    raise TensorMapError.of([Violation(argument, shown(values), rule, remedy)])
 
 
 def is_positive_integer(value: object) -> bool:
     """True for an integer of any library, 1 or more."""
-    return not isinstance(value, bool) and hasattr(value, "__index__") and value.__index__() > 0
+    return is_integer(value) and value.__index__() > 0
 
 
 def layout_violations(view: ArrayView) -> list[Violation]:
     """Return violations of the innermost stride, which a tensor map does not hold."""
     last, itemsize = view.strides_bytes[-1], view.element.itemsize
-    if last == itemsize or view.shape[-1] <= 1:
+    if last == itemsize or view.shape[-1] <= 1 or view.is_empty:
         return []
     return [
         Violation(

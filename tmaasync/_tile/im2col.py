@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._hardware import INT32_LIMIT, MAX_IM2COL_PIXELS
+from tmaasync._kinds import check_integers
 from tmaasync._tile.argument import MapForm, MapTile
 from tmaasync._tile.cut import (
     Cut,
@@ -154,6 +155,7 @@ class TMATensorTileIm2col(MapTile):
         >>> tile.load_coordinates(15, 4 * 64)
         Im2colStart(coordinates=(0, 1, 1, 0), offsets=(1, 1))
         """
+        check_integers(row=row, column=column)
         chunk = self.box_shape[1]
         if row < 0 or column < 0 or column % chunk:
             raise ArgumentError(
@@ -178,8 +180,8 @@ class TMATensorTileIm2col(MapTile):
         view = _arrays.view(array, dtype=self.element)
         if view[1:5] != self._form.view[1:5]:
             remedy = "Make a tile of its own for these images with create_tma_tile_im2col"
-            rule = f"the tile was made for {self._form.view[1:3]} on device {self.device}"
-            what = f"of shape and strides {view[1:3]} on device {view.device}"
+            rule = f"the tile was made for {self._form.view[1:3]} {_arrays.where(self.device)}"
+            what = f"of shape and strides {view[1:3]} {_arrays.where(view.device)}"
             raise TensorMapError.of([Violation("array", what, rule, remedy)])
         replace(self._form.spec, address=view.address).check()
         return TMATensorTileIm2col(self._form, view.address, view.owner, view.lease)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tmaasync._kinds import check_flags
 from tmaasync._tile.cut import argument_violations, equal_part
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle
@@ -15,6 +16,7 @@ def array_sides(tile_shape: tuple[int, ...], *, k_major: bool) -> tuple[int, ...
     Raises:
         TensorMapError: The sides to swap are not two.
     """
+    check_flags(k_major_tma=k_major)
     if k_major:
         return tile_shape
     TensorMapError.raise_for(_order_violations(tile_shape))
@@ -27,7 +29,8 @@ def operand_box(sides: tuple[int, ...], itemsize: int, swizzle: Swizzle) -> tupl
     Raises:
         TensorMapError: A side is no positive integer.
     """
-    TensorMapError.raise_for(argument_violations(len(sides), sides, None, (1,) * len(sides)))
+    rank = max(len(sides), 1)
+    TensorMapError.raise_for(argument_violations(rank, sides, None, (1,) * rank))
     chunk = min(sides[-1], swizzle.span_bytes // itemsize)
     return (*(equal_part(side) for side in sides[:-1]), chunk)
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tmaasync._tile.cut import is_positive_integer, per_side_violations, sides_of
+from tmaasync._kinds import is_integer, shown
+from tmaasync._tile.cut import per_side_violations, sides_of
 from tmaasync.errors import TensorMapError, Violation
 
 __all__ = ["Padding", "PerSide", "Window", "window_of"]
@@ -124,7 +125,7 @@ def _corner_violations(
     if len(pairs) != spatial or not all(map(_is_pair, pairs)):
         yield Violation(
             "padding",
-            padding,
+            shown(padding),
             f"it is a number of pixels, 0 or more, for each of {spatial} spatial dimensions, or a "
             "pair (before, after)",
             "To crop, slice the array, or pass lower_corner and upper_corner",
@@ -138,10 +139,10 @@ def _corner_violations(
                 f"Pass {spatial} numbers, outermost first",
             )
         for dim, pixel in enumerate(corner or ()):
-            if not hasattr(pixel, "__index__"):
+            if not is_integer(pixel):
                 rule = "it must be an integer"
-                yield Violation(f"{argument}[{dim}]", repr(pixel), rule, "Pass a number of pixels")
+                yield Violation(f"{argument}[{dim}]", shown(pixel), rule, "Pass a number of pixels")
 
 
 def _is_pair(pair: Sequence[object]) -> bool:
-    return len(pair) == 2 and all(side == 0 or is_positive_integer(side) for side in pair)
+    return len(pair) == 2 and all(is_integer(side) and side >= 0 for side in pair)

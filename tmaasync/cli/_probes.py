@@ -98,6 +98,7 @@ class Part:
 
 def parts(machine: Machine) -> tuple[Part, ...]:
     """Look at everything; nothing is launched."""
+    cupy = _cupy(machine)
     return (
         _probe("driver", lambda: f"for CUDA {_dotted(machine.driver_version())}"),
         *_devices(machine),
@@ -106,8 +107,9 @@ def parts(machine: Machine) -> tuple[Part, ...]:
         _probe("tmaasync's headers", lambda: str(_sources.include_dir())),
         *_cpu_parts(machine),
         _probe("cache", _cache_found),
-        _cupy(machine),
+        cupy,
         *(_optional(name, machine) for name in ("torch", "jax")),
+        _gpu_arrays(cupy, machine),
         _matplotlib(machine),
     )
 
@@ -245,7 +247,7 @@ def _cache_found() -> str:
 
 
 def _cupy(machine: Machine) -> Part:
-    """CuPy loads every kernel that is launched on a GPU, whosever the arrays are."""
+    """Look for CuPy, with which the package makes the GPU arrays of its own measurements."""
     name, remedy = "CuPy", "Install it with: pip install 'tmaasync[cuda13]', or [cuda12]."
     try:
         machine.import_module("cupy")
@@ -266,6 +268,22 @@ def _optional(name: str, machine: Machine) -> Part:
     version = machine.version(name)
     found = "not installed; its arrays would be taken" if version is None else version
     return Part(name=name, works=version is not None, found=found, is_needed=False)
+
+
+def _gpu_arrays(cupy: Part, machine: Machine) -> Part:
+    """Return the libraries whose GPU arrays kernels can write."""
+    name, torch = "GPU arrays", machine.version("torch")
+    found = ["CuPy"] if cupy.works else []
+    if torch is not None and not torch.endswith("+cpu"):
+        found.append("torch")
+    if found:
+        return Part(name=name, works=True, found=f"of {' and '.join(found)}")
+    return Part(
+        name=name,
+        works=False,
+        found="there is neither CuPy nor a torch that was built with CUDA",
+        remedy="Install one with: pip install 'tmaasync[torch]', or [cuda13], or [cuda12].",
+    )
 
 
 def _matplotlib(machine: Machine) -> Part:

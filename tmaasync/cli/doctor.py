@@ -16,12 +16,14 @@ from tmaasync.cli._tables import AsJson, print_json, table
 
 __all__ = ["doctor"]
 
+_GPU = ("driver", "device", "NVRTC", "driver and NVRTC")
 _BUILD = ("tmaasync's headers", "CUDA's headers", "cache")
 _ON_GPU, _ON_CPU = "run kernels on the GPU", "run kernels on the CPU"
 _NEEDS = {
     "describe tiles, check and decode tensor maps": (),
     "compile kernels for the GPU": ("NVRTC", *_BUILD),
-    _ON_GPU: ("driver", "device", "NVRTC", "driver and NVRTC", "CuPy", *_BUILD),
+    _ON_GPU: (*_GPU, "GPU arrays", *_BUILD),
+    "measure on the GPU (demo, bench, tune)": (*_GPU, "CuPy", *_BUILD),
     _ON_CPU: ("C++ compiler", *_BUILD, TEST_KERNEL),
     "draw timelines": ("matplotlib",),
 }

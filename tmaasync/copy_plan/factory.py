@@ -8,10 +8,12 @@ from typing import Literal, overload
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
+from tmaasync._kinds import is_integer, not_flags, shown
 from tmaasync._tile.cut import (
     argument_violations,
     covering_tile,
     is_positive_integer,
+    sides_of,
 )
 from tmaasync.copy_plan import starts as starts_
 from tmaasync.copy_plan.bulk import bulk
@@ -263,7 +265,8 @@ def _held(ends: dict[str, ArrayView], shared_dtype: object) -> Element:
 def _sides(view: ArrayView, tile_shape: Sequence[int] | None, *, is_pair: bool) -> tuple[int, ...]:
     if tile_shape is None:
         return covering_tile(view, _PAIR_TILE_BYTES) if is_pair else view.shape
-    sides = (*((1,) * (view.ndim - len(tile_shape))), *tile_shape)
+    given = sides_of("tile_shape", tile_shape)
+    sides = (*((1,) * (view.ndim - len(given))), *given)
     TensorMapError.raise_for(argument_violations(view.ndim, sides, None, (1,) * view.ndim))
     return tuple(int(side) for side in sides)
 
@@ -288,22 +291,25 @@ def _option_violations(options: Options) -> Iterator[Violation]:
         yield Violation("eviction_policy", repr(options.policy), "it must be a CachePolicy", remedy)
     if width is not None and not is_positive_integer(width):
         rule, remedy = "it counts elements", "Pass an int of 1 or more"
-        yield Violation("coalesced_width", repr(width), rule, remedy)
-    if options.prefer not in (None, *_FAMILIES):
+        yield Violation("coalesced_width", shown(width), rule, remedy)
+    is_name = options.prefer is None or isinstance(options.prefer, str)
+    if not is_name or options.prefer not in (None, *_FAMILIES):
         rule, remedy = "no mechanism has this name", f"Pass one of {', '.join(_FAMILIES)}"
-        yield Violation("prefer", repr(options.prefer), rule, remedy)
-    if mask != 0 and not (is_positive_integer(mask) and mask <= _MAX_MASK):
+        yield Violation("prefer", shown(options.prefer), rule, remedy)
+    if not is_integer(mask) or not 0 <= mask <= _MAX_MASK:
         rule = "a cluster has at most 16 CTAs, one bit each"
-        yield Violation("cluster_mask", repr(mask), rule, "Pass 0b11 for the first two")
-    if options.disable_tma and options.prefer == "tma":
+        yield Violation("cluster_mask", shown(mask), rule, "Pass 0b11 for the first two")
+        return
+    yield from not_flags(disable_tma=options.disable_tma)
+    if options.disable_tma is True and options.prefer == "tma":
         yield Violation("disable_tma", True, "prefer='tma' asks for it", "Leave one of them out")
-    if mask and (options.disable_tma or options.prefer in ("cp_async", "sync")):
+    if mask and (options.disable_tma is True or options.prefer in ("cp_async", "sync")):
         rule = "a multicast is a tensor load, which another option rules out"
-        yield Violation("cluster_mask", f"{mask:#x}", rule, "Leave one of them out")
+        yield Violation("cluster_mask", hex(mask), rule, "Leave one of them out")
 
 
 def _pair_violations(ends: dict[str, ArrayView], options: Options) -> Iterator[Violation]:
     if len(ends) == 2 and options.cluster_mask:
         rule = "the CTAs that get one tile would all store it"
         remedy = 'Plan the two ways apart, each with "shared"'
-        yield Violation("cluster_mask", f"{options.cluster_mask:#x}", rule, remedy)
+        yield Violation("cluster_mask", hex(options.cluster_mask), rule, remedy)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tmaasync._hardware import INT32_LIMIT
+from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import Violation
 
 __all__ = [
@@ -39,16 +40,20 @@ def violations(
     starts: Sequence[object], sides: Sequence[int], shape: Sequence[int]
 ) -> Iterator[Violation]:
     """Yield the broken rules of starts that the caller gave."""
+    if not isinstance(starts, Sequence) or isinstance(starts, str | bytes):
+        rule, remedy = "it must be a sequence", "Pass an int or a range for each dimension"
+        yield Violation("starts", shown(starts), rule, remedy)
+        return
     if len(starts) != len(sides):
         rule = f"the array has {len(sides)} dimensions and needs an int or a range for each"
-        yield Violation("starts", starts, rule, f"Pass {len(sides)}, outermost first")
+        yield Violation("starts", shown(starts), rule, f"Pass {len(sides)}, outermost first")
         return
     for dim, (start, side, extent) in enumerate(zip(starts, sides, shape, strict=True)):
         name = f"starts[{dim}]"
         places = normalised(start)
         if places is None:
             remedy = "Pass an int, or a range such as range(0, 1024, 64)"
-            yield Violation(name, repr(start), "it must be an int or a range", remedy)
+            yield Violation(name, shown(start), "it must be an int or a range", remedy)
         elif not places:
             yield Violation(name, start, "it is empty, so that nothing is copied", "Skip the copy")
         elif places[0] < -INT32_LIMIT or places[-1] + side > INT32_LIMIT:
@@ -63,7 +68,7 @@ def normalised(start: object) -> range | None:
     """Return a start as an ascending range; None if it is neither an int nor a range."""
     if isinstance(start, range):
         return start if start.step > 0 else start[::-1]
-    if isinstance(start, bool) or not hasattr(start, "__index__"):
+    if not is_integer(start):
         return None
     place = operator.index(start)
     return range(place, place + 1)

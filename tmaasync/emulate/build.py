@@ -21,6 +21,7 @@ from tmaasync import _compile
 from tmaasync._compile import Parameter, Source
 from tmaasync._sources import include_dir
 from tmaasync.emulate import toolchain
+from tmaasync.emulate.refusals import refusal
 from tmaasync.errors import ArgumentError, BackendError, CompileError
 from tmaasync.registers import launch_registers
 
@@ -59,6 +60,7 @@ class EmulatedProgram:
     parameters: tuple[Parameter, ...]
     shared_bytes: int | None
     max_threads: int | None  # by __launch_bounds__
+    cluster: tuple[int, int, int] | None  # by __cluster_dims__
     registers: int  # that each thread starts with; 0 where only the compiler knows
     library: Any = field(repr=False)
     runtime: Any = field(repr=False)
@@ -193,26 +195,32 @@ def _translation_unit(source: Source, name: str) -> str:
         f"{source.whole_text}\n"
         f'#line 1 "the entry of {source.name}"\n'
         f"TMAASYNC_EMULATE_ENTRY({name})\n"
-        f"{aliases}{_launch_bound(source.text, name)}"
+        f"{aliases}{_attributes(source.text, name)}"
     )
 
 
-_BOUNDS_NAMES = ("tmaasync_emulate_max_threads", "tmaasync_emulate_min_blocks")
-_BOUND_VALUE = r"((?:[^(),]|\([^()]*\))+)"
+_ATTRIBUTES = {
+    "__launch_bounds__": ("tmaasync_emulate_max_threads", "tmaasync_emulate_min_blocks"),
+    "__cluster_dims__": tuple(f"tmaasync_emulate_cluster_{side}" for side in "xyz"),
+}
+_VALUE = r"((?:[^(),]|\([^()]*\))+)"
 
 
-def _launch_bound(text: str, name: str) -> str:
-    """Return constants with what the entry's __launch_bounds__ holds, if it has any."""
+def _attributes(text: str, name: str) -> str:
+    """Return constants with what the entry's __launch_bounds__ and __cluster_dims__ hold."""
     found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", _COMMENT.sub(" ", text))
-    pattern = rf"__launch_bounds__\s*\({_BOUND_VALUE}(?:,{_BOUND_VALUE})?"
-    bounds = found and re.search(pattern, found[0])
-    if not bounds:
-        return ""
-    return "".join(
-        f'extern "C" {{ extern const int __attribute__((visibility("default"))) {constant}; '
-        f"const int {constant} = ({value}); }}\n"
-        for constant, value in zip(_BOUNDS_NAMES, bounds.groups("1"), strict=True)
-    )
+    lines = []
+    for attribute, constants in _ATTRIBUTES.items():
+        more = rf"(?:,{_VALUE})?" * (len(constants) - 1)
+        values = found and re.search(rf"{attribute}\s*\({_VALUE}{more}", found[0])
+        lines += [
+            f'extern "C" {{ extern const int __attribute__((visibility("default"))) {constant}; '
+            f"const int {constant} = ({value}); }}\n"
+            for constant, value in zip(
+                constants, values.groups("1") if values else (), strict=False
+            )
+        ]
+    return "".join(lines)
 
 
 def _launch_registers(source: Source, max_threads: int | None, min_blocks: int | None) -> int:
@@ -263,21 +271,8 @@ def _compiled(
     except toolchain.RefusedError as refused:
         log = refused.log.replace("kernel.cpp", source.name)
         undefined = _UNDEFINED.findall(log)
-        functions = [name for name in undefined if name.startswith("__")]
-        others = [name for name in undefined if name not in functions]
-        message = _compile.refusal(source, log, refused.compiler, others)
-        raise CompileError(message + _missing(functions), log, undefined) from None
-
-
-def _missing(functions: list[str]) -> str:
-    """Name the functions of CUDA, by their underscores, that the emulator lacks."""
-    if not functions:
-        return ""
-    names = ", ".join(dict.fromkeys(functions))
-    return (
-        f"\nNot on the CPU: {names}. Define a __device__ function of another name that does the "
-        "same, or pass arrays on a GPU."
-    )
+        message = refusal(source, log, refused.compiler, undefined, _folders(source))
+        raise CompileError(message, log, undefined) from None
 
 
 def _cache_key(whole: str, options: tuple[str, ...], headers: Headers) -> str:
@@ -359,7 +354,9 @@ def _loaded(path: Path, name: str, source: Source, runtime: Path) -> EmulatedPro
     library = _opened(path, source)
     facts = ctypes.POINTER(_ParameterFacts)()
     count = library.tmaasync_emulate_parameters(ctypes.byref(facts))
-    max_threads, min_blocks = (_constant(library, bound) for bound in _BOUNDS_NAMES)
+    max_threads, min_blocks, *cluster = (
+        _constant(library, constant) for names in _ATTRIBUTES.values() for constant in names
+    )
     return EmulatedProgram(
         path=path,
         name=name,
@@ -367,6 +364,7 @@ def _loaded(path: Path, name: str, source: Source, runtime: Path) -> EmulatedPro
         parameters=tuple(_parameter(facts[index]) for index in range(count)),
         shared_bytes=_constant(library, f"{name}_shared_bytes"),
         max_threads=max_threads,
+        cluster=None if cluster[0] is None else (cluster[0], cluster[1] or 1, cluster[2] or 1),
         registers=_launch_registers(source, max_threads, min_blocks),
         library=library,
         runtime=loaded_runtime,

@@ -36,6 +36,7 @@ _INNER_SCOPES = (
 )
 _SAME_TYPE = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
 _OBJECTS = ("DW_TAG_structure_type", "DW_TAG_class_type", "DW_TAG_union_type")
+_PARAMETER = "DW_TAG_formal_parameter"
 _BARRIER, _TILE, _TILE_MEMBERS = "SharedMemBarrier", "Shared", ["bytes"]
 # Of an expression "push this constant, then make an address of it": its first and last byte.
 _CONSTANT_BYTES = {0x0C: 4, 0x0E: 8}
@@ -85,6 +86,10 @@ class DebugInfo:
         """Return the ``__shared__`` variable at this byte of the library's thread_local segment."""
         return self._asked(lambda: self._static_name(offset), None)
 
+    def parameter_names(self, function: str) -> tuple[str, ...]:
+        """Return the names of a function's parameters, as the source has them."""
+        return self._asked(lambda: self._parameter_names(function), ())
+
     def _asked(self, question: Callable[[], _Answer], unknown: _Answer) -> _Answer:
         # Names adorn a report. Whatever is wrong with the file, the report itself must come.
         with self._lock:
@@ -107,6 +112,13 @@ class DebugInfo:
         for unit in self._units:
             if unit.covers(address):
                 return unit.frames(address)
+        return ()
+
+    def _parameter_names(self, function: str) -> tuple[str, ...]:
+        for unit in self._units:
+            names = unit.parameter_names(function)
+            if names:
+                return names
         return ()
 
     @functools.cached_property
@@ -252,6 +264,15 @@ class _Unit:
                 rows = []
             elif state.line:  # 0 is what the compiler added; it belongs to the line before
                 rows.append((state.address, (state.file, state.line)))
+
+    def parameter_names(self, function: str) -> tuple[str, ...]:
+        for scope in _functions_in(self._unit.get_top_DIE(), ("DW_TAG_namespace",)):
+            if _name(scope) != function:
+                continue
+            named = [die for die in scope.iter_children() if die.tag == _PARAMETER]
+            if named:
+                return tuple(map(_name, named))
+        return ()
 
     def _file_name(self, number: int) -> str:
         index = number - self._first_file

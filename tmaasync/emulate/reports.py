@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from tmaasync.emulate.arrivals import Arrivals
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info, source_frame
 from tmaasync.emulate.estimate import LaunchEstimate
+from tmaasync.emulate.extents import Extent, GlobalNames
 from tmaasync.errors import (
     EmulatedAccess,
     EmulatedDeadlock,
@@ -27,7 +29,7 @@ from tmaasync.errors import (
 from tmaasync.trace.events import NameOf, offset_name
 from tmaasync.trace.rings import ring_part
 
-__all__ = ["error_of", "shared_names"]
+__all__ = ["Facts", "error_of", "shared_names"]
 
 # In the order of the runtime's Operation.
 _OPERATIONS = (
@@ -54,24 +56,29 @@ _THREAD_COPY = "cp.async"
 _STORES = ("TMA store", "TMA reduction")
 _PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
 # An address in shared memory or in the code, as runtime/words.hpp writes it into a reason.
-_ADDRESS = re.compile(r"\{(barrier|offset|bytes|line|stage) (\d+)\}")
+_ADDRESS = re.compile(r"\{(barrier|offset|bytes|line|stage|place) (\d+)\}")
 
 
-def error_of(
-    program: EmulatedProgram,
-    config: LaunchConfig,
-    budget_seconds: float,
-    size: LaunchEstimate,
-    report: str,
-) -> TMAError:
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the host knows of a launch that failed."""
+
+    config: LaunchConfig
+    budget_seconds: float
+    size: LaunchEstimate
+    arrays: Sequence[Iterable[Extent]]
+
+
+def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
     """Return the exception for what the runtime reports of a launch."""
     record = json.loads(report)
     if record["kind"] == "memory":
         return LaunchError(
-            f"grid: this machine has no memory or no mappings left for the launch: {size}. Launch "
-            "smaller blocks or clusters, or run fewer at once with emulate.scheduled(workers=1)."
+            f"grid: this machine has no memory or no mappings left for the launch: {facts.size}. "
+            "Launch smaller blocks or clusters, or run fewer at once with "
+            "emulate.scheduled(workers=1)."
         )
-    words = _Words(program, config.shared_bytes)
+    words = _Words(program, facts.config.shared_bytes, facts.arrays)
     _name_caller(words, record)
     if record["kind"] == "race":
         return _race(words, record)
@@ -88,7 +95,7 @@ def error_of(
     waits = tuple(_waiting(words, arrivals, wait) for wait in record["waits"])
     if record["kind"] == "timeout":
         looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
-        budget = None if record.get("is_endless") else budget_seconds
+        budget = None if record.get("is_endless") else facts.budget_seconds
         return EmulatedTimeout(program.name, budget, looping, waits)
     return EmulatedDeadlock(program.name, waits)
 
@@ -114,14 +121,21 @@ def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
 
 
 _STATIC_ALIGNMENT = 1024  # as in runtime/machine.hpp
+_OWN_VARIABLES = ("first_variable", "tmaasync_dynamic_shared")  # of cuda.hpp
 
 
 class _Words:
     """The names and lines of one kernel's source."""
 
-    def __init__(self, program: EmulatedProgram, shared_bytes: int) -> None:
+    def __init__(
+        self,
+        program: EmulatedProgram,
+        shared_bytes: int,
+        arrays: Sequence[Iterable[Extent]] | None = None,
+    ) -> None:
         self.program = program
         self._info = debug_info(program.path)
+        self._arrays = arrays
         self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
 
     def line(self, address: int) -> str | None:
@@ -138,11 +152,18 @@ class _Words:
         # Static variables keep their order, with the dynamic array among them taken out.
         static = offset - self._static
         offsets = (static, static + MAX_SHARED_BYTES)
-        return next(filter(None, map(self._info.static_shared_name, offsets)), None)
+        names = filter(None, map(self._info.static_shared_name, offsets))
+        return next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
+
+    @functools.cached_property
+    def globals(self) -> GlobalNames:
+        """The names of addresses in global memory."""
+        return GlobalNames(self._arrays, self._info.parameter_names(self.program.name))
 
     def with_names(self, reason: str) -> str:
-        """Put the source's names of barriers and buffers where the reason has addresses."""
-        return _ADDRESS.sub(lambda found: self._described(found[1], int(found[2])), reason)
+        """Put the source's names of barriers, buffers and arrays where the reason has addresses."""
+        named = _ADDRESS.sub(lambda found: self._described(found[1], int(found[2])), reason)
+        return self.globals.in_text(named)
 
     def sibling(self, name: str | None, member: str) -> str | None:
         """Return another member of the stage that has this name; None if there is none."""
@@ -150,18 +171,39 @@ class _Words:
         other = None if part is None else part.sibling(member)
         return other if other is not None and self._info.has_shared_member(other) else None
 
+    def _unnamed_barrier(self, offset: int) -> str:
+        """Name a place without a name by the mbarriers before it: "empty[3], of 3"."""
+        unnamed = f"the mbarrier at shared offset {offset}"
+        for steps in range(1, _MAX_BARRIERS_BEYOND):
+            name = self.name(offset - steps * _BARRIER_BYTES)
+            if name is None:
+                continue
+            array = _ELEMENT.fullmatch(name)
+            if array is None:
+                return f"{unnamed}, {steps * _BARRIER_BYTES} bytes after {name},"
+            last = int(array[2])
+            return f"{array[1]}[{last + steps}] of {last + 1}"
+        return unnamed
+
     def _described(self, kind: str, offset: int) -> str:
         if kind == "line":
             line = self.line(offset)
             return "" if line is None else f" at {line}"
         name = self.name(offset)
         if kind == "barrier":
-            return name or f"the mbarrier at shared offset {offset}"
+            return name or self._unnamed_barrier(offset)
+        if kind == "place" and name is not None:
+            return name
         if kind == "stage":
             full = self.sibling(name, "full")
             return "" if full is None else f": {full} ends the loads into the stage"
-        address = f"shared {kind} {offset}"
+        address = f"shared {'bytes' if kind == 'bytes' else 'offset'} {offset}"
         return address if name is None else f"{address} ({name})"
+
+
+_BARRIER_BYTES = 8
+_ELEMENT = re.compile(r"(.*)\[(\d+)\]")
+_MAX_BARRIERS_BEYOND = 16  # an mbarrier that far after the last one is no index of it
 
 
 # --- deadlocks --------------------------------------------------------------------------------
@@ -201,20 +243,23 @@ def _waiting(words: _Words, arrivals: Arrivals, record: dict[str, Any]) -> Waiti
 
 def _race(words: _Words, record: dict[str, Any]) -> EmulatedRace:
     first, second = (_access(words, record[which]) for which in ("first", "second"))
-    is_shared = record["memory"] == "shared"
     shared = record["first"]["bytes"] & record["second"]["bytes"]
     start = record["start"] + ((shared & -shared).bit_length() - 1 if shared else 0)
     return EmulatedRace(
         words.program.name,
         memory=record["memory"],
         start=start,
-        name=words.name(start) if is_shared else None,
+        name=_place_name(words, record["memory"], start),
         first=first,
         second=second,
-        cause=_cause(
-            words, first, second, lacks_fence=record["lacks_proxy_fence"], is_shared=is_shared
-        ),
+        cause=_cause(words, _Pair(first, second, record["memory"], frozenset(record["facts"]))),
     )
+
+
+def _place_name(words: _Words, memory: str, start: int) -> str | None:
+    if memory == "global":
+        return words.globals.name(start)
+    return words.name(start) if memory == "shared" else None
 
 
 def _access(words: _Words, record: dict[str, Any]) -> EmulatedAccess:
@@ -230,27 +275,57 @@ def _access(words: _Words, record: dict[str, Any]) -> EmulatedAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two accesses that race, and what the detector knows of them."""
+
+    first: EmulatedAccess
+    second: EmulatedAccess
+    memory: str
+    known: frozenset[str]
+
+    def holds(self, fact: str) -> bool:
+        """Return whether a fact of the detector, or one of these, is true."""
+        first, second = self.first, self.second
+        facts = {
+            "is_global": self.memory == "global",
+            "first_writes": first.is_write,
+            "both_write": first.is_write and second.is_write,
+            "first_reads_memory": first.operation in ("ordinary read", "ldmatrix"),
+            "one_thread": (first.block, first.thread) == (second.block, second.thread),
+            "one_block": first.block == second.block,
+            "one_line": first.source is not None and first.source == second.source,
+        }
+        return fact in self.known or facts.get(fact, False)
+
+
+@dataclass(frozen=True, slots=True)
 class _Rule:
     """The likeliest missing step between two accesses; None stands for any operation.
 
-    In a cause ``{fence}`` stands for the proxy fence of that memory, ``{full}`` for the mbarrier
-    that a load completes on, and ``{empty}`` for the one on which its stage is released.
+    All of ``needs`` have to hold, and none of ``lacks``. In a cause ``{full}`` stands for the
+    mbarrier that a load completes on, and ``{empty}`` for the one on which its stage is released.
     """
 
     before: str | None
     after: str | None
     cause: str
-    fence: bool | None = None  # whether nothing but a fence between the proxies is missing
-    first_writes: bool | None = None
+    needs: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
 
-    def fits(self, first: EmulatedAccess, second: EmulatedAccess, *, fence: bool) -> bool:
+    def fits(self, pair: _Pair) -> bool:
         return (
-            self.before in (None, first.operation)
-            and self.after in (None, second.operation)
-            and self.fence in (None, fence)
-            and self.first_writes in (None, first.is_write)
+            self.before in (None, pair.first.operation)
+            and self.after in (None, pair.second.operation)
+            and all(map(pair.holds, self.needs))
+            and not any(map(pair.holds, self.lacks))
         )
 
+
+_MEET = "meet: __syncthreads(), a named barrier, or cluster_sync() where they belong to two CTAs"
+_FLAG = (
+    "calls __threadfence() and then sets a flag by an atomic operation; the other polls the flag "
+    "by an atomic operation and then calls __threadfence()"
+)
 
 # The first that fits.
 _RULES = (
@@ -259,7 +334,7 @@ _RULES = (
         None,
         "TMA may not see the barrier yet: the thread that calls init() must call "
         "fence_barrier_init() after it",
-        fence=True,
+        ("lacks_fence",),
     ),
     _Rule(
         _INIT,
@@ -285,7 +360,7 @@ _RULES = (
         "tensormap_fence_release() after it (a warp tensormap_cp_fence_release()), and the thread "
         "that copies then calls tensormap_fence_acquire(); edit_in_gmem and edit_in_shared_mem do "
         "both",
-        fence=True,
+        ("lacks_fence",),
     ),
     _Rule(
         _MAP_READ,
@@ -296,9 +371,16 @@ _RULES = (
     _Rule(
         None,
         None,
-        "the write was not made visible to TMA and wgmma. Every writing thread calls {fence}() "
-        "after it and before the barrier",
-        fence=True,
+        "the write was not made visible to TMA. Every writing thread calls "
+        "ptx::fence_proxy_async_global() after it and before the barrier or the flag",
+        ("lacks_fence", "is_global"),
+    ),
+    _Rule(
+        None,
+        None,
+        "the write was not made visible to TMA and wgmma. Every writing thread calls "
+        "fence_async_view_proxy() after it and before the barrier",
+        ("lacks_fence",),
     ),
     _Rule(
         _LOAD,
@@ -320,30 +402,80 @@ _RULES = (
     ),
     _Rule(_LOAD, None, "the data may not have landed. Wait on {full} before the other access"),
     *(
-        _Rule(
-            store,
-            None,
-            "the store may not have reached global memory. Wait with wait_group<0>() before the "
-            "other access; wait_group_read is not enough",
-            first_writes=True,
-        )
+        rule
         for store in _STORES
-    ),
-    *(
-        _Rule(
-            store,
-            None,
-            "the store may still be reading its buffer. Wait with wait_group_read before the "
-            "buffer is written again",
+        for rule in (
+            _Rule(
+                store,
+                None,
+                "one store writes the same bytes twice: its tile overlaps itself in global memory. "
+                "Give the array strides that are at least as long as its sides",
+                ("is_one_copy", "first_writes"),
+            ),
+            *(
+                _Rule(
+                    store,
+                    other,
+                    "two stores write the same bytes. Let one thread of one block store each tile: "
+                    "check the coordinates, and that tiles end where the next one begins",
+                    ("first_writes",),
+                    ("one_thread",),
+                )
+                for other in _STORES
+            ),
+            _Rule(
+                store,
+                None,
+                "the store has completed, and nothing tells the other thread. After "
+                f"wait_group<0>() the storing thread {_FLAG}",
+                ("first_writes", "is_stored"),
+                ("one_block",),
+            ),
+            _Rule(
+                store,
+                None,
+                "the store has completed, and nothing tells the other thread. After "
+                f"wait_group<0>() the two {_MEET}",
+                ("first_writes", "is_stored"),
+            ),
+            _Rule(
+                store,
+                None,
+                "the store may not have reached global memory. Wait with wait_group<0>() before "
+                "the other access; wait_group_read is not enough. A thread of another block needs "
+                "a flag too: the storing thread then calls __threadfence() and sets it",
+                ("first_writes",),
+                ("one_block",),
+            ),
+            _Rule(
+                store,
+                None,
+                "the store may not have reached global memory. Wait with wait_group<0>() before "
+                "the other access; wait_group_read is not enough",
+                ("first_writes",),
+            ),
+            _Rule(
+                store,
+                None,
+                "the store is issued before the write, which is the first to these bytes. Every "
+                "writing thread calls fence_async_view_proxy() after it, and then they and the "
+                f"storing thread {_MEET}",
+                ("was_unwritten",),
+            ),
+            _Rule(
+                store,
+                None,
+                "the store may still be reading its buffer. Wait with wait_group_read before the "
+                "buffer is written again",
+            ),
         )
-        for store in _STORES
     ),
     *(
         _Rule(
             push,
             None,
             "the bytes may not have landed. Wait on the barrier that the copy credits",
-            first_writes=True,
+            ("first_writes",),
         )
         for push in _PUSHES
     ),
@@ -365,7 +497,38 @@ _RULES = (
     _Rule(
         "wgmma",
         None,
+        "wgmma is issued before the write, which is the first to these bytes. Every writing thread "
+        "calls fence_async_view_proxy() after it, and then they and the threads that multiply "
+        f"{_MEET}",
+        ("was_unwritten",),
+    ),
+    _Rule(
+        "wgmma",
+        None,
         "wgmma may still be reading the stage. Wait for its group before the stage is released",
+    ),
+    _Rule(
+        None,
+        _LOAD,
+        "nothing orders the write before the load, which another block issues. After the write, "
+        f"each writing thread {_FLAG} and ptx::fence_proxy_async_global(), and then loads",
+        ("is_global",),
+        ("one_block",),
+    ),
+    _Rule(
+        None,
+        _LOAD,
+        "nothing orders the write before the load. Every writing thread calls "
+        "ptx::fence_proxy_async_global() after it, and then they and the loading thread "
+        f"{_MEET}",
+        ("is_global",),
+    ),
+    _Rule(
+        None,
+        _LOAD,
+        "the reader arrives on {empty} with a relaxed arrival, which orders no ordinary read "
+        "before it. Arrive with arrive() or arrive_cluster()",
+        ("has_relaxed_arrival", "first_reads_memory"),
     ),
     _Rule(
         None,
@@ -376,8 +539,33 @@ _RULES = (
     _Rule(
         None,
         _THREAD_COPY,
+        f"nothing orders the write before the copy. After the write, each writing thread {_FLAG}, "
+        "and then copies",
+        ("is_global",),
+        ("one_block",),
+    ),
+    _Rule(
+        None,
+        _THREAD_COPY,
         "the buffer is copied into before its readers are done. Let them meet the copying threads "
         "first",
+        (),
+        ("is_global",),
+    ),
+    _Rule(
+        None,
+        None,
+        "two threads write the same element. Check the index, so that each writes its own, or add "
+        "with atomicAdd()",
+        ("is_global", "both_write", "one_line"),
+    ),
+    _Rule(
+        None,
+        None,
+        "no flag orders the two, and __syncthreads() does not reach another block. The thread that "
+        f"comes first {_FLAG}",
+        ("is_global",),
+        ("one_block",),
     ),
     _Rule(
         None,
@@ -388,17 +576,9 @@ _RULES = (
 )
 
 
-def _cause(
-    words: _Words,
-    first: EmulatedAccess,
-    second: EmulatedAccess,
-    *,
-    lacks_fence: bool,
-    is_shared: bool,
-) -> str:
-    rule = next(rule for rule in _RULES if rule.fits(first, second, fence=lacks_fence))
+def _cause(words: _Words, pair: _Pair) -> str:
+    rule = next(rule for rule in _RULES if rule.fits(pair))
     return rule.cause.format(
-        fence="fence_async_view_proxy" if is_shared else "ptx::fence_proxy_async_global",
-        full=first.barrier_name or "the barrier that the load credits",
-        empty=words.sibling(second.barrier_name, "empty") or "an empty barrier",
+        full=pair.first.barrier_name or "the barrier that the load credits",
+        empty=words.sibling(pair.second.barrier_name, "empty") or "an empty barrier",
     )

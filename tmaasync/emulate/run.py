@@ -12,13 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from tmaasync._driver import BLANK_BYTES, DeviceLimits, LaunchConfig, blank_address
 from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
+from tmaasync._kinds import is_number, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
-from tmaasync.emulate.reports import error_of, shared_names
+from tmaasync.emulate.extents import Extent
+from tmaasync.emulate.reports import Facts, error_of, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE
@@ -85,16 +87,19 @@ class Schedule:
     races: bool = False
 
     def __post_init__(self) -> None:
-        if self.policy not in _POLICIES:
+        if not isinstance(self.policy, str) or self.policy not in _POLICIES:
             raise ArgumentError(
-                f"policy is {self.policy!r}; there are {', '.join(_POLICIES)}. Pass one."
+                f"policy is {shown(self.policy)}; there are {', '.join(_POLICIES)}. Pass one."
             )
+        workers = {} if self.workers is None else {"workers": self.workers}
+        integers = not_integers(seed=self.seed, max_threads=self.max_threads, **workers)
+        ArgumentError.raise_for([*integers, *not_flags(races=self.races)])
         if self.workers is not None and self.workers < 1:
             raise ArgumentError(f"workers is {self.workers}; it must be 1 or more. Pass None.")
-        if not self.budget_seconds > 0:
+        if not is_number(self.budget_seconds) or not self.budget_seconds > 0:
             raise ArgumentError(
-                f"budget_seconds is {self.budget_seconds}; it must be above 0. Pass math.inf to "
-                "let every kernel run."
+                f"budget_seconds is {shown(self.budget_seconds)}; it must be above 0. Pass "
+                "math.inf to let every kernel run."
             )
 
 
@@ -207,7 +212,8 @@ class EmulatedLaunch:
         if collector is not None and log is not None:
             self._hand_over(program, collector, log)
         if report:
-            raise error_of(program, self._config, schedule.budget_seconds, size, _take_text(report))
+            facts = Facts(self._config, schedule.budget_seconds, size, self._arrays)
+            raise error_of(program, facts, _take_text(report))
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
 
     def _extents(self) -> list[Extent]:
@@ -256,18 +262,6 @@ class EmulatedLaunch:
             extents = tuple(self._arrays[index])
             if extents:
                 self._arrays[index] = (extents[0]._replace(address=address), *extents[1:])
-
-
-class Extent(NamedTuple):
-    """An array's address, and its bytes from ``first`` to ``end`` relative to it.
-
-    An array that may hold pointers may lead to others, which no argument names.
-    """
-
-    address: int
-    first: int
-    end: int
-    may_hold_pointers: bool = False
 
 
 # What ragged maps load through where there is nothing in bounds.

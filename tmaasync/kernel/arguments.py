@@ -18,7 +18,16 @@ from tmaasync.errors import LaunchError
 from tmaasync.tensormap import TENSOR_MAP_BYTES
 from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray, TMATensorTileTemplate
 
-__all__ = ["Placed", "View", "common_device", "extents_of", "pack", "placed", "views"]
+__all__ = [
+    "Placed",
+    "View",
+    "bytes_of_number",
+    "common_device",
+    "extents_of",
+    "pack",
+    "placed",
+    "views",
+]
 
 Placed = ArrayView | KernelArgument
 """An argument with memory, on a device or on the host."""
@@ -108,14 +117,24 @@ def _extents_of(view: Placed) -> Iterable[Extent]:
 
 def _extent(view: Placed) -> Extent:
     low, high = view.byte_bounds
-    return Extent(view.address, low - view.address, high - view.address, _is_of_pointers(view))
+    first, end = low - view.address, high - view.address
+    array = view if isinstance(view, ArrayView) else view.array_view
+    if array is None or array.address != view.address:
+        pointers = isinstance(view, TMATensorTileArray)
+        return Extent(view.address, first, end, may_hold_pointers=pointers)
+    return Extent(
+        view.address,
+        first,
+        end,
+        array.shape,
+        array.strides_bytes,
+        array.element.itemsize,
+        _may_be_pointers(array.element.dtype),
+    )
 
 
-def _is_of_pointers(view: Placed) -> bool:
-    """Whether elements may be pointers: 8-byte integers, structs, bytes, or maps with addresses."""
-    if not isinstance(view, ArrayView):
-        return isinstance(view, TMATensorTileArray)
-    dtype = view.element.dtype
+def _may_be_pointers(dtype: np.dtype[Any]) -> bool:
+    """Whether the elements may be pointers or hold them: 8-byte integers, structs, bytes."""
     return dtype.kind == "V" or (dtype.kind in "iu" and dtype.itemsize in (1, 8))
 
 
@@ -177,13 +196,18 @@ def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
         return view.address.to_bytes(8, "little") if is_pointer else None
     if view is not None:
         return _tile_bytes(parameter, view) if parameter.is_struct else None
+    if isinstance(arg, bytes | np.ndarray):
+        data = arg if isinstance(arg, bytes) else arg.tobytes()
+        return data if parameter.is_struct else None
+    return bytes_of_number(parameter, arg)
+
+
+def bytes_of_number(parameter: Parameter, arg: object) -> bytes | None:
+    """Return the bytes of a number, or of a NumPy scalar; None if it does not fit the parameter."""
     if isinstance(arg, np.generic):  # before int and float: numpy.float64 is a float too
         floating = np.issubdtype(arg.dtype, np.inexact)
         agrees = parameter.kind == "b" or floating == (parameter.kind == "f") or parameter.is_struct
         return arg.tobytes() if agrees else None
-    if isinstance(arg, bytes | np.ndarray):
-        data = arg if isinstance(arg, bytes) else arg.tobytes()
-        return data if parameter.is_struct else None
     return _number(parameter, arg)
 
 

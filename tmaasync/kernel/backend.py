@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tmaasync import _driver, emulate
 from tmaasync._driver import DeviceLimits
 from tmaasync._hardware import HOPPER
-from tmaasync._memory import DeviceMemory, HostMemory
+from tmaasync._memory import DeviceMemory, HostMemory, PinnedMemory
 from tmaasync._streams import stream_of
 from tmaasync.kernel.builds import max_active_clusters
 from tmaasync.kernel.source import without_wgmma
@@ -148,13 +148,7 @@ class CudaBackend(Backend):
         return DeviceMemory(self.device, data)
 
     def host_flag(self) -> npt.NDArray[np.int32]:
-        import cupy
-
-        with cupy.cuda.Device(self.device):
-            memory = cupy.cuda.alloc_pinned_memory(np.dtype(np.int32).itemsize)
-        flag: npt.NDArray[np.int32] = np.frombuffer(memory, np.int32, 1)
-        flag[0] = 0
-        return flag
+        return np.asarray(PinnedMemory(self.device, np.dtype(np.int32).itemsize)).view(np.int32)
 
     def copy_bytes(self, target: int, source: int, size_bytes: int, stream: int) -> None:
         with self.current():

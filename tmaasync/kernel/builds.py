@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tmaasync import _driver, emulate
 from tmaasync._compile import Program, Source, compile_source
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
-from tmaasync.errors import ArgumentError, BackendError
+from tmaasync.errors import ArgumentError
 from tmaasync.kernel.arguments import View, extents_of, pack, placed
 from tmaasync.kernel.hangs import barrier_names
 from tmaasync.kernel.launch import (
@@ -20,10 +20,13 @@ from tmaasync.kernel.launch import (
     Loaded,
     check_extents,
     check_launch_bounds,
+    cluster_of,
     extents,
     shared_bytes,
     wait_for_producers,
 )
+from tmaasync.kernel.modules import Module, load_module
+from tmaasync.kernel.repeated import RepeatedCall, repeated_call
 from tmaasync.kernel.signature import Signature, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
@@ -39,8 +42,6 @@ __all__ = [
     "load_on_device",
     "max_active_clusters",
 ]
-
-_MAX_FORMS = 1024
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,6 @@ def build_on(device: int | None, recipe: Recipe) -> CudaBuild | EmulatedBuild:
 # --- on a GPU ---------------------------------------------------------------------------------
 
 
-class _Form(NamedTuple):
-    """A launch, all but its arguments."""
-
-    loaded: Loaded
-    config: LaunchConfig
-    tracer: ChipTracer
-
-
 def load_on_device(recipe: Recipe, device: int, is_traced: bool) -> Loaded:
     """Compile a kernel, and load it on a device whose context is current."""
     limits = _driver.require_device(device)
@@ -114,20 +107,15 @@ def load_on_device(recipe: Recipe, device: int, is_traced: bool) -> Loaded:
     check_runs(arch, limits.compute_capability, limits.name)
     _driver.note_untested(device)
     program = recipe.program(arch, is_traced=is_traced)
-    module = _cupy().RawModule(path=str(program.path))
-    with _cupy().cuda.Device(device):
-        function = int(module.get_function(recipe.name).kernel.ptr)
-        watch = _watch(recipe, device, module)
+    module = load_module(program.path, device)
+    function, watch = module.function(recipe.name), _watch(recipe, device, module)
     return Loaded(program.entries[recipe.name], function, module, watch)
 
 
-def _watch(recipe: Recipe, device: int, module: Any) -> HangWatch | None:
+def _watch(recipe: Recipe, device: int, module: Module) -> HangWatch | None:
     """Return the watch of a debug build whose kernel has waits."""
-    if recipe.budget_seconds is None:
-        return None
-    try:
-        state = int(module.get_global(STATE_NAME).ptr)
-    except _cupy().cuda.driver.CUDADriverError:
+    state = None if recipe.budget_seconds is None else module.global_address(STATE_NAME)
+    if state is None or recipe.budget_seconds is None:
         return None
     names = barrier_names(recipe.source, recipe.name)
     return HangWatch(recipe.source, recipe.name, names, state, device, recipe.budget_seconds)
@@ -147,7 +135,13 @@ class CudaBuild:
         self._device = device
         self._load = load
         self._loaded: dict[bool, Loaded] = {}
-        self._forms: dict[tuple[Any, ...], _Form] = {}
+        self._tracer = ChipTracer(
+            recipe.source,
+            recipe.name,
+            device,
+            functools.partial(self.load, is_traced=True),
+            recipe.collector_of,
+        )
 
     def prepare(
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
@@ -157,32 +151,26 @@ class CudaBuild:
         recipe.signature.check(seen)
         arrays = list(placed(seen))
         handle = stream_of([view.framework for view in arrays], device, stream)
-        form = self._form(request, handle)
-        loaded = form.loaded
+        loaded, config = self._allowed(request, handle)
         packed = pack(recipe.name, loaded.entry.parameters, args, seen)
         if any(view.framework == "other" for view in arrays):
             with _driver.on_device(device):
                 wait_for_producers(arrays, handle)
-        parts = (loaded.function, form.config, packed, tuple(args), device, form.tracer)
+        parts = (loaded.function, config, packed, tuple(args), device, self._tracer)
         if loaded.watch is None:
             return PreparedLaunch(*parts)
         return WatchedLaunch(loaded.watch, *parts)
 
-    def _form(self, request: LaunchRequest, stream: int) -> _Form:
-        """Return a launch but for its arguments; it is checked when it is first asked for."""
-        # 1.0 is no extent, though it equals 1.
-        key = (request, stream, type(request.grid), type(request.block))
-        try:
-            return self._forms[key]
-        except KeyError:
-            if len(self._forms) >= _MAX_FORMS:
-                self._forms.clear()
-            form = self._forms[key] = self._new_form(request, stream)
-        except TypeError:  # extents in a list
-            form = self._new_form(request, stream)
-        return form
+    def repeated(
+        self, launch: PreparedLaunch, args: Sequence[object], seen: Sequence[View]
+    ) -> RepeatedCall | None:
+        """Return a prepared launch of these arguments for later calls with arguments like them."""
+        if type(launch) is not PreparedLaunch:  # a debug build waits for the kernel's end
+            return None
+        return repeated_call(launch, self.load().entry.parameters, args, seen, self._device)
 
-    def _new_form(self, request: LaunchRequest, stream: int) -> _Form:
+    def _allowed(self, request: LaunchRequest, stream: int) -> tuple[Loaded, LaunchConfig]:
+        """Return the loaded kernel, and a checked launch configuration."""
         limits = _driver.require_device(self._device)
         with _driver.on_device(self._device):
             loaded = self.load()
@@ -195,10 +183,7 @@ class CudaBuild:
                 stream=stream,
             )
             loaded.allow(config, limits)
-        recipe = self._recipe
-        load = functools.partial(self.load, is_traced=True)
-        tracer = ChipTracer(recipe.source, recipe.name, self._device, load, recipe.collector_of)
-        return _Form(loaded, config, tracer)
+        return loaded, config
 
     def load(self, *, is_traced: bool = False) -> Loaded:
         """Load the function once; the device's context is current."""
@@ -207,17 +192,6 @@ class CudaBuild:
             loaded = self._load(self._recipe, self._device, is_traced)
             self._loaded[is_traced] = loaded
         return loaded
-
-
-def _cupy() -> Any:
-    try:
-        import cupy
-    except ImportError as error:
-        raise BackendError(
-            "launching on device arrays needs CuPy. Install it with: pip install "
-            "'tmaasync[cuda13]'."
-        ) from error
-    return cupy
 
 
 # --- on the CPU -------------------------------------------------------------------------------
@@ -244,7 +218,7 @@ class EmulatedBuild:
         config = LaunchConfig(
             grid=extents("grid", request.grid),
             block=extents("block", request.block),
-            cluster=None if request.cluster is None else extents("cluster", request.cluster),
+            cluster=cluster_of(recipe.name, request.cluster, program.cluster),
             shared_bytes=shared_bytes(program.shared_bytes, request.shared_mem, limits),
             pdl=request.pdl,
             stream=0,

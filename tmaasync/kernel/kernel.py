@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tmaasync._compile import Program
 from tmaasync._driver import PreparedLaunch
+from tmaasync._kinds import check_flags
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel.arguments import common_device, placed, views
 from tmaasync.kernel.builds import CudaBuild, EmulatedBuild, LaunchRequest, Recipe, build_on
 from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
-from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
+from tmaasync.kernel.repeated import RepeatedCall
+from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, check_names, is_debug, source_of
 from tmaasync.kernel.watch import budget_of
 from tmaasync.trace import Collector, Trace, current_collector
 from tmaasync.trace.collector import CollectorOf
 
 __all__ = ["Kernel"]
+
+_MAX_REQUESTS = 1024
+# A grid is launched with few kinds of arguments: tiles of other layouts, or another device.
+_MAX_CALLS = 4
 
 
 class Kernel:
@@ -71,6 +78,9 @@ class Kernel:
         budget_seconds: float | None = None,
     ) -> None:
         """Read the source; nothing is compiled yet."""
+        flags = {"debug": debug, "trace": trace}
+        check_flags(**{name: value for name, value in flags.items() if value is not None})
+        check_names(name=name, arch=arch)
         watches = is_debug(debug)
         text = source_of(
             source,
@@ -87,6 +97,7 @@ class Kernel:
         budget = budget_of(budget_seconds) if watches else None
         self._recipe = Recipe(text, self.name, arch, budget, self._collector_of)
         self._builds: dict[int | None, CudaBuild | EmulatedBuild] = {}
+        self._repeated: dict[tuple[Any, ...], tuple[RepeatedCall, ...]] = {}
         self._is_seen()
 
     def __repr__(self) -> str:
@@ -138,7 +149,11 @@ class Kernel:
         Warns:
             UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
-        self.prepare(
+        # 1.0 is no extent, though it equals 1.
+        key = (grid, block, cluster, shared_mem, pdl, type(grid), type(block))
+        if self._was_repeated(key, args, stream):
+            return
+        launch = self.prepare(
             grid,
             block,
             args,
@@ -146,7 +161,10 @@ class Kernel:
             shared_mem=shared_mem,
             pdl=pdl,
             stream=stream,
-        )()
+        )
+        launch()
+        if isinstance(launch, PreparedLaunch):
+            self._remember(key, launch, args)
 
     def prepare(
         self,
@@ -166,6 +184,8 @@ class Kernel:
         """
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()
+        if pdl is not False:
+            check_flags(pdl=pdl)
         seen = views(args)
         device = common_device(placed(seen))
         build = self._builds.get(device)
@@ -173,6 +193,36 @@ class Kernel:
             build = self._builds[device] = build_on(device, self._recipe)
         request = LaunchRequest(grid, block, cluster, shared_mem, pdl)
         return build.prepare(request, args, seen, stream)
+
+    def _was_repeated(self, key: tuple[Any, ...], args: Sequence[object], stream: object) -> bool:
+        """Launch as an earlier call did; return False if there was none like it."""
+        if current_observer() is not None:
+            return False
+        try:
+            calls = self._repeated.get(key, ())
+        except TypeError:  # extents in a list
+            return False
+        for call in calls:  # noqa: SIM110 - any() with a generator adds 0.3 us
+            if call.launch(args, stream):
+                return True
+        return False
+
+    def _remember(
+        self, key: tuple[Any, ...], launch: PreparedLaunch, args: Sequence[object]
+    ) -> None:
+        """Have later calls like this one skip what does not change."""
+        try:
+            hash(key)
+        except TypeError:
+            return
+        seen = views(args)
+        build = self._builds[common_device(placed(seen))]
+        call = build.repeated(launch, args, seen) if isinstance(build, CudaBuild) else None
+        if call is None:
+            return
+        if len(self._repeated) >= _MAX_REQUESTS:
+            self._repeated.clear()
+        self._repeated[key] = (call, *self._repeated.get(key, ())[: _MAX_CALLS - 1])
 
     def compile(self, arch: str | None = None) -> Program:
         """Compile, or take the result from the cache. Needs no GPU.

@@ -11,8 +11,10 @@ from tmaasync import _driver
 from tmaasync._compile import Entry
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync._hardware import PORTABLE_CLUSTER_BLOCKS, REGISTER_GRANULE, WARP_THREADS
+from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed
+from tmaasync.kernel.modules import Module
 from tmaasync.kernel.watch import HangWatch
 from tmaasync.tile import KernelArgument
 
@@ -21,6 +23,7 @@ __all__ = [
     "Loaded",
     "check_extents",
     "check_launch_bounds",
+    "cluster_of",
     "extents",
     "shared_bytes",
     "wait_for_producers",
@@ -34,22 +37,31 @@ Extents = int | Sequence[int]
 class Loaded:
     """A function on one device, and the launch configurations that were checked."""
 
-    __slots__ = ("_checked", "_module", "_shared_bytes", "entry", "function", "watch")
+    __slots__ = ("_checked", "_module", "entry", "function", "watch")
 
     def __init__(
-        self, entry: Entry, function: int, module: object, watch: HangWatch | None
+        self, entry: Entry, function: int, module: Module, watch: HangWatch | None
     ) -> None:
         self.entry = entry
         self.watch = watch
         self.function = _driver.function_handle(function)
         self._module = module
-        self._shared_bytes = _STATIC_SHARED_BYTES
         self._checked: set[LaunchConfig] = set()
 
     def global_address(self, name: str) -> int:
-        """Return the address of a variable of the module."""
-        module: Any = self._module
-        return int(module.get_global(name).ptr)
+        """Return the address of a variable of the package's headers.
+
+        Raises:
+            LaunchError: The source includes none of the headers that have it.
+        """
+        address = self._module.global_address(name)
+        if address is None:
+            raise LaunchError(
+                f"{self.entry.name} cannot be traced: its source includes no header of tmaasync, "
+                "whose functions write the trace. Include <tmaasync/tmaasync.cuh>, or pass "
+                "trace=False to Kernel."
+            )
+        return address
 
     def allow(self, config: LaunchConfig, limits: DeviceLimits) -> None:
         """Check the extents, and opt in to large shared memory and large clusters, once each."""
@@ -57,9 +69,8 @@ class Loaded:
             return
         check_extents(config, limits)
         _check_registers(self.entry, config, limits)
-        if config.shared_bytes > self._shared_bytes:
+        if config.shared_bytes > _STATIC_SHARED_BYTES:
             _driver.allow_shared_bytes(self.function, config.shared_bytes)
-            self._shared_bytes = config.shared_bytes
         if config.cluster is not None and math.prod(config.cluster) > PORTABLE_CLUSTER_BLOCKS:
             _driver.allow_large_clusters(self.function)
         self._checked.add(config)
@@ -94,15 +105,16 @@ def extents(argument: str, value: Extents) -> tuple[int, int, int]:
     """
     if type(value) is int and value > 0:
         return value, 1, 1
-    try:
-        given = tuple(map(operator.index, value if isinstance(value, Sequence) else (value,)))
-    except TypeError:
-        given = ()
-    if not 1 <= len(given) <= 3 or min(given) < 1:
+    given = tuple(value) if isinstance(value, Sequence) else (value,)
+    are_integers = all(map(is_integer, given))
+    if not are_integers or not 1 <= len(given) <= 3 or min(given) < 1:
+        is_empty = are_integers and 0 in given
+        remedy = "An empty array has no tiles: skip the launch" if is_empty else "Pass 1 or more"
         raise LaunchError(
-            f"{argument} is {value!r}; it must be one to three positive ints (x, y, z). "
-            "An empty array has no tiles: skip the launch."
+            f"{argument} is {shown(value)}; it must be one to three positive ints (x, y, z). "
+            f"{remedy}."
         )
+    given = tuple(map(operator.index, given))
     x, y, z = (*given, 1, 1)[:3]
     return x, y, z
 
@@ -118,6 +130,11 @@ def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
         raise LaunchError(
             f"block is {config.block}, {threads} threads; a thread block on {limits} has at most "
             f"{limits.threads_per_block}. Use a smaller block."
+        )
+    if config.block[2] > _MAX_BLOCK_Z:
+        raise LaunchError(
+            f"block is {config.block}, {config.block[2]} threads along z; CUDA allows "
+            f"{_MAX_BLOCK_Z}. Count the most threads along x."
         )
     _check_grid(config.grid)
     if config.cluster is None:
@@ -141,6 +158,7 @@ def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
 
 
 # Technical specifications per compute capability (CUDA programming guide): the same on all chips.
+_MAX_BLOCK_Z = 64
 _GRID_LIMITS = {"x": 2**31 - 1, "y": 65535, "z": 65535}
 
 
@@ -171,6 +189,23 @@ def check_launch_bounds(name: str, max_threads: int | None, config: LaunchConfig
         )
 
 
+def cluster_of(
+    name: str, asked: Extents | None, declared: tuple[int, int, int] | None
+) -> tuple[int, int, int] | None:
+    """Return the cluster of a launch: as asked for, else by ``__cluster_dims__``.
+
+    Raises:
+        LaunchError: They differ; the driver refuses this on a GPU.
+    """
+    cluster = None if asked is None else extents("cluster", asked)
+    if cluster is not None and declared is not None and cluster != declared:
+        raise LaunchError(
+            f"cluster is {cluster}; {name} is declared with __cluster_dims__{declared}. Leave out "
+            "cluster, or declare this one."
+        )
+    return cluster or declared
+
+
 def _check_registers(entry: Entry, config: LaunchConfig, limits: DeviceLimits) -> None:
     """Refuse a block whose threads need more registers than a block has."""
     threads = math.prod(config.block)
@@ -193,6 +228,8 @@ def shared_bytes(needed: int | None, asked: int | None, limits: DeviceLimits) ->
         LaunchError: A thread block has less.
     """
     shared = asked if asked is not None else needed or 0
+    if not is_integer(shared):
+        raise LaunchError(f"shared_mem is {shown(shared)}; it counts bytes. Pass an int, or None.")
     if not 0 <= shared <= limits.shared_bytes:
         raise LaunchError(
             f"shared_mem is {shared} bytes; a thread block on {limits} has at most "

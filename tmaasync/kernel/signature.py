@@ -40,7 +40,8 @@ class _PointerParameter(NamedTuple):
                 argument,
                 "a read-only array",
                 f"the kernel declares `{self.text}`, through which it may write",
-                f"Declare const {self.pointee}* if it only reads. {_WRITABLE[view.framework]}",
+                f"{_WRITABLE[view.framework]}, or declare const {self.pointee}* if the kernel only "
+                "reads",
             )
         if not is_contiguous(view):
             yield Violation(
@@ -69,7 +70,7 @@ class _PointerParameter(NamedTuple):
 
 
 _WRITABLE = dict.fromkeys(
-    ("numpy", "cupy", "torch", "other"), "Otherwise pass a writable array, such as a copy"
+    ("numpy", "cupy", "torch", "other"), "Pass a writable array, such as a copy"
 ) | {"jax": "JAX arrays are immutable: write into a CuPy array, and pass it to JAX by DLPack"}
 _ALWAYS_WRITABLE = ("cupy", "torch")
 _CONTIGUOUS = {
@@ -97,6 +98,7 @@ class _ValueParameter(NamedTuple):
     stored: _Indices
     type_name: str | None
     cuda_type: str | None
+    place: str
 
     def violations(self, argument: str, view: View) -> Iterator[Violation]:
         """Yield what makes a tile unfit: its type, or where its tensor map would lie."""
@@ -106,8 +108,8 @@ class _ValueParameter(NamedTuple):
             yield Violation(
                 argument,
                 f"a {type(view).__name__}",
-                f"the kernel declares `{self.text}`, a copy of the tensor map in local memory, "
-                "where TMA cannot read it",
+                f"the kernel declares `{self.text}` at {self.place}, a copy of the tensor map in "
+                "local memory, where TMA cannot read it",
                 f"Declare const __grid_constant__ {_without_const(self.text)}",
             )
         if self.cuda_type is not None and not _is_same(view.cuda_type, self.cuda_type):
@@ -228,11 +230,13 @@ def signature_of(source: Source, name: str) -> Signature:
     itself defines, of a macro or of a template stays unchecked; so does every one of an entry that
     the source declares in several forms.
     """
-    text = _COMMENT.sub(" ", source.text)
+    text = _COMMENT.sub(lambda found: " " + "\n" * found[0].count("\n"), source.text)
     supplied = dict(_USING.findall(source.preamble))
     own = {name for found in _DEFINED.findall(text) for name in found if name}
     known = {name: given for name, given in supplied.items() if name not in own}
-    types = _Types(known, own, _aliases(text, supplied, known))
+    first = re.search(rf"\b{re.escape(name)}\s*\(", text)
+    line = text.count("\n", 0, first.start()) + 1 if first else 1
+    types = _Types(known, own, _aliases(text, supplied, known), f"{source.name}:{line}")
     forms = {
         tuple(_parameter(one, types, stored) for one in declared)
         for declared, stored in _parameter_lists(text, name)
@@ -246,6 +250,7 @@ class _Types(NamedTuple):
     known: Mapping[str, str]
     own: set[str]
     aliases: Mapping[str, str]
+    place: str  # file and line of the entry
 
     def without_aliases(self, kind: str) -> str:
         """Return a declared type with the host's names in place of the source's."""
@@ -280,7 +285,15 @@ def _aliases(text: str, supplied: Mapping[str, str], known: Mapping[str, str]) -
 
 _Stored = Mapping[str, _Indices]
 _INDEX = r"(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?"
-_STORE = re.compile(rf"\b(\w+)\s*{_INDEX}\s*\.\s*(?:async_store|async_reduce)\w*\s*[(<]")
+_STORE = re.compile(
+    rf"\b(\w+)\s*{_INDEX}\s*\.\s*(?:template\s+)?(?:async_store|async_reduce)\w*\s*[(<]"
+)
+# The functions of tma.cuh, whose first argument is a map.
+_RAW_STORE = re.compile(
+    rf"\btma_(?:store|reduce)\s*(?:<[^;{{}}()]*>)?\s*\(\s*(\w+)\s*{_INDEX}\s*(?:\.\s*map)?\s*,"
+)
+# The methods of `Epilogue`, whose second argument is the output.
+_EPILOGUE_STORE = re.compile(r"\.\s*(?:template\s+)?(?:store|reduce)\s*(?:<[^;{}()]*>)?\s*\(")
 _TILE_ARGUMENT = re.compile(rf"&?\s*(\w+)\s*{_INDEX}")
 _CALL = r"\b{}\s*(?:<[^;{{}}()]*>)?\s*\("
 _FUNCTION = re.compile(r"__device__[^;{}()]*?\b(\w+)\s*\(")
@@ -295,9 +308,19 @@ def _parameter_lists(text: str, name: str) -> Iterator[tuple[list[str], _Stored]
     for found in re.finditer(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", text):
         body = _body(text, found.end())
         stored: dict[str, _Indices] = {}
-        for tile, index in (*_STORE.findall(body), *_stored_by_helpers(body, helpers)):
+        for tile, index in (*_stored_in(body), *_stored_by_helpers(body, helpers)):
             stored[tile] = stored.get(tile, frozenset()) | {index.strip()}
         yield _split(text, found.end()), stored
+
+
+def _stored_in(body: str) -> Iterator[tuple[str, str]]:
+    """Yield the names that code stores to, each with an index or an empty text."""
+    yield from _STORE.findall(body)
+    yield from _RAW_STORE.findall(body)
+    for call in _EPILOGUE_STORE.finditer(body):
+        output = _TILE_ARGUMENT.fullmatch((*_split(body, call.end()), "", "")[1])
+        if output and "Epilogue" in body[: call.start()]:
+            yield output[1], output[2] or ""
 
 
 def _storing_functions(text: str) -> dict[str, frozenset[int]]:
@@ -307,7 +330,7 @@ def _storing_functions(text: str) -> dict[str, frozenset[int]]:
         body = _body(text, found.end())
         if not body:
             continue
-        stored = {tile for tile, _ in _STORE.findall(body)}
+        stored = {tile for tile, _ in _stored_in(body)}
         names = [_NAME_AT_END.match(one) for one in _split(text, found.end())]
         positions = frozenset(i for i, name in enumerate(names) if name and name[2] in stored)
         functions[found[1]] = positions & functions.get(found[1], positions)
@@ -370,7 +393,8 @@ def _parameter(
         return None
     indices = stored.get(named[2], frozenset()) if named else frozenset()
     is_grid_constant = "__grid_constant__" in text
-    return _ValueParameter(shown, is_grid_constant, indices, *_resolved(declared, types.known))
+    resolved = _resolved(declared, types.known)
+    return _ValueParameter(shown, is_grid_constant, indices, *resolved, types.place)
 
 
 def _pointer(text: str, kind: str, types: _Types) -> _PointerParameter:

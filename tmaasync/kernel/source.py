@@ -15,6 +15,7 @@ import numpy as np
 from tmaasync._compile import ComputedIncludeError, Source, reached
 from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
+from tmaasync._kinds import shown
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Violation
 from tmaasync.tile import KernelArgument, TMATensorTileTemplate
@@ -22,6 +23,7 @@ from tmaasync.tile import KernelArgument, TMATensorTileTemplate
 __all__ = [
     "DEBUG_OPTIONS",
     "arch_for",
+    "check_names",
     "check_runs",
     "is_debug",
     "preamble",
@@ -64,6 +66,8 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
     try:
         path = find_kernel(source)
     except (OSError, ValueError) as error:
+        if isinstance(source, str) and _CODE.search(source):
+            raise _without_entry(source) from None
         if isinstance(error, ArgumentError):
             raise
         raise ArgumentError(
@@ -71,6 +75,16 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
             "text, which has a line break or __global__."
         ) from None
     return path.read_text(), path.name, (path.parent,)
+
+
+_CODE = re.compile(r"[{};]|^\s*#")
+
+
+def _without_entry(text: str) -> ArgumentError:
+    return ArgumentError(
+        f"source is {text[:40]!r}{'...' * (len(text) > 40)}; it has no __global__ function, and no "
+        'file has this name. Write extern "C" __global__ void name(...), or pass a path.'
+    )
 
 
 def _is_text(source: str) -> bool:
@@ -99,6 +113,7 @@ def source_of(
             *_list_violations("options", options),
         ]
     )
+    ArgumentError.raise_for(_folder_violations(include_dirs := tuple(include_dirs)))
     text, label, folders = read(source)
     return Source(
         text=text,
@@ -127,6 +142,29 @@ def _list_violations(argument: str, value: object) -> list[Violation]:
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return []
     return [Violation(argument, repr(value), "it must be a list", f"Pass [{value!r}]")]
+
+
+def check_names(**names: object) -> None:
+    """Refuse names that are given and are no text.
+
+    Raises:
+        ArgumentError: Each is named, with its value.
+    """
+    ArgumentError.raise_for(
+        Violation(argument, shown(name), "it must be a str", "Pass a name, or leave it out")
+        for argument, name in names.items()
+        if name is not None and not isinstance(name, str)
+    )
+
+
+def _folder_violations(include_dirs: Iterable[object]) -> list[Violation]:
+    return [
+        Violation(
+            "include_dirs", shown(folder), "each is the path of a folder", "Pass a str or Path"
+        )
+        for folder in include_dirs
+        if not isinstance(folder, str | os.PathLike)
+    ]
 
 
 DEBUG_OPTIONS = ("--define-macro=TMAASYNC_DEBUG=1",)

@@ -7,6 +7,7 @@ import functools
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -58,6 +59,12 @@ def budget_of(asked: float | None) -> float:
     return seconds
 
 
+# Kernels of the same source share a module, and so the variable: by device and address.
+_LOCKS: dict[tuple[int, int], threading.RLock] = {}
+_WATCHES: weakref.WeakValueDictionary[tuple[int, int], HangWatch] = weakref.WeakValueDictionary()
+"""The watch to whose records the variable points."""
+
+
 class HangWatch:
     """The memory into which one loaded kernel reports waits that exceed their budget."""
 
@@ -79,9 +86,11 @@ class HangWatch:
         self._state_address, self._device = state_address, device
         self._budget_seconds, self._drain_seconds = budget_seconds, drain_seconds
         self._records = PinnedMemory(device, RECORDS * WAIT_RECORD.itemsize)
-        # All launches of a kernel share the variable. A launch may call another one.
-        self._lock = threading.RLock()
-        self._reset()
+        # All launches of a module share the variable. A launch may call another one.
+        self._variable = (device, state_address)
+        self._lock = _LOCKS.setdefault(self._variable, threading.RLock())
+        with self._lock:
+            self._reset()
 
     @contextlib.contextmanager
     def watching(self, stream: int) -> Iterator[None]:
@@ -98,6 +107,8 @@ class HangWatch:
             if _driver.is_capturing(stream):
                 yield
                 return
+            if _WATCHES.get(self._variable) is not self:
+                self._reset()
             if self._has_records():
                 raise self._found()
             yield
@@ -134,6 +145,8 @@ class HangWatch:
         )
 
     def _reset(self) -> None:
+        """Empty the records, and have the kernel's variable point to them."""
+        _WATCHES[self._variable] = self
         self._records.clear()
         state: Any = np.zeros((), HANG_STATE)
         state["records"] = self._records.address

@@ -14,7 +14,7 @@ import numpy as np
 from tmaasync import _arrays, _torch_internals
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
-from tmaasync.errors import ArrayTypeError
+from tmaasync.errors import ArrayTypeError, BackendError
 from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "empty",
     "empty_rows",
     "in_order",
+    "int32_on_device",
     "reached_operand",
     "reached_output",
     "rows_allocator",
@@ -41,6 +42,9 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
 
     Frameworks other than CuPy and torch get a CuPy array, which they take through DLPack; in host
     memory, a NumPy array.
+
+    Raises:
+        BackendError: It has to be a CuPy array, and CuPy is not installed.
     """
     if like.framework == "torch":
         torch = sys.modules["torch"]
@@ -48,10 +52,22 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
         return torch.empty(shape, dtype=getattr(torch, element.name), device=device)
     if like.device is None:
         return np.empty(shape, dtype=element.dtype)
-    import cupy
-
+    cupy = _cupy()
     with cupy.cuda.Device(like.device):
         return cupy.empty(shape, dtype=element.dtype)
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendError(
+            "for GPU arrays of libraries other than torch, operations make outputs and workspaces "
+            "with CuPy, which cannot be imported. Install it with: pip install "
+            "'tmaasync[cuda13]', or pass torch tensors: torch.from_dlpack(array). "
+            f"({error})"
+        ) from error
+    return cupy
 
 
 def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
@@ -165,8 +181,7 @@ def in_order(framework: str, device: int | None, stream: int) -> Iterator[None]:
         with _torch_stream(device, stream):
             yield
     else:
-        import cupy
-
+        cupy = _cupy()
         with cupy.cuda.Device(device), _cupy_stream(cupy, stream):
             yield
 
@@ -207,9 +222,55 @@ def _readable(view: ArrayView) -> Any:
     owner: Any = view.owner
     if view.device is None or view.framework in {"cupy", "torch"}:
         return owner
-    import cupy
-
+    cupy = _cupy()
     return cupy.from_dlpack(owner) if hasattr(owner, "__dlpack__") else cupy.asarray(owner)
+
+
+# --- lengths and offsets ----------------------------------------------------------------------
+
+
+def int32_on_device(
+    values: Any, framework: str, device: int, stream: int, *, cumulative: bool = False
+) -> Any:
+    """Return integers as a contiguous int32 array of the framework, in the order of a stream.
+
+    Frameworks other than torch are served by CuPy.
+
+    Args:
+        values: One-dimensional: a NumPy array, or an array on the device.
+        framework: As `ArrayView.framework` has it.
+        device: Where the result lies.
+        stream: The handle of the stream.
+        cumulative: Whether to return cumulative lengths instead: a 0, then each length added up.
+    """
+    with in_order(framework, device, stream):
+        convert = _int32_of_torch if framework == "torch" else _int32_of_cupy
+        numbers = convert(values, device)
+        if not cumulative:
+            return numbers
+        like = _arrays.view(numbers)
+        whole = empty(like, (len(numbers) + 1,), like.element)
+        whole[:1] = 0
+        whole[1:] = numbers.cumsum(0)
+        return whole
+
+
+def _int32_of_torch(values: Any, device: int) -> Any:
+    torch = sys.modules["torch"]
+    if isinstance(values, np.ndarray):
+        # Pinned, so that the copy does not wait for the work that is in the stream.
+        pinned = torch.tensor(values, dtype=torch.int32).pin_memory()
+        return pinned.to(f"cuda:{device}", non_blocking=True)
+    numbers = values if isinstance(values, torch.Tensor) else torch.from_dlpack(values)
+    return numbers.to(torch.int32).contiguous()
+
+
+def _int32_of_cupy(values: Any, device: int) -> Any:
+    del device  # CuPy's current one
+    cupy = _cupy()
+    if isinstance(values, np.ndarray):
+        return cupy.asarray(values, np.int32)
+    return cupy.ascontiguousarray(cupy.from_dlpack(values).astype(np.int32, copy=False))
 
 
 def reached_operand(

@@ -12,7 +12,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._ragged.batch import on_host
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import Output, in_order, reached_operand, reached_output
+from tmaasync.ops._allocation import Output, int32_on_device, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, TileConfig
 from tmaasync.ops._gemm.cost_model import choose_grouped_config
@@ -119,8 +119,8 @@ def _check_operands(a: ArrayView, b: ArrayView) -> None:
         check_type(name, view.element, _OPERANDS)
     if a.element is not b.element or a.device != b.device:
         raise ArgumentError(
-            f"b holds {b.element} on device {b.device}; a holds {a.element} on device {a.device}. "
-            "Convert or move one of them."
+            f"b holds {b.element} {_arrays.where(b.device)}; a holds {a.element} "
+            f"{_arrays.where(a.device)}. Convert or move one of them."
         )
     if a.shape[1] != b.shape[1] or a.shape[1] == 0:
         raise ArgumentError(
@@ -155,16 +155,14 @@ class Offsets(NamedTuple):
         """Whether the kernel can read the caller's array."""
         return self.is_on_device and is_int32_in_place(self.values)
 
-    def on(self, device: int | None, stream: int) -> Any:
-        """Return 32-bit integers on the operands' device, in the order of the stream."""
+    def on(self, device: int | None, framework: str, stream: int) -> Any:
+        """Return 32-bit integers on the device, in the order of the stream.
+
+        ``framework`` is the output's: new integers are an array of the same library.
+        """
         if device is None or self.is_in_place:
             return self.values
-        import cupy
-
-        with in_order("cupy", device, stream):
-            if not self.is_on_device:
-                return cupy.asarray(self.values)
-            return cupy.ascontiguousarray(cupy.from_dlpack(self.values).astype(cupy.int32))
+        return int32_on_device(self.values, framework, device, stream)
 
 
 def _check_layout(shape: tuple[int, ...], dtype: Any, groups: int) -> None:
@@ -231,7 +229,7 @@ class GroupedMatmul(Operation):
             views.append(_arrays.view(offsets.values))
         handle = self.ordered(views, stream)
         a, b = reached_operand(self._a, a, handle), reached_operand(self._b, b, handle)
-        ends = _arrays.view(offsets.on(out.device, handle))
+        ends = _arrays.view(offsets.on(out.device, out.framework, handle))
         # Rows of no group stay as they are.
         with reached_output(self._out, out, handle, keeps_rest=True) as target:
             launch = self.prepared(lambda: self._prepare(a, b, target, ends))

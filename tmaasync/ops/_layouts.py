@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
+from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, is_contiguous, may_overlap
 from tmaasync._elements import Element, element
 from tmaasync._hardware import TMA_ALIGNMENT
@@ -207,8 +208,8 @@ def check_output(
     """Check the shape, device and type of an output."""
     if out.shape != shape or out.device != device:
         raise ArgumentError(
-            f"out has shape {out.shape} on device {out.device}; the {what} has shape {shape} on "
-            f"device {device}. Pass an array of that shape, or leave out= out."
+            f"out has shape {out.shape} {_arrays.where(out.device)}; the {what} has shape {shape} "
+            f"{_arrays.where(device)}. Pass an array of that shape, or leave out= out."
         )
     wanted = None if dtype is None else element(dtype)
     if out.element.name not in types or wanted not in {None, out.element}:

@@ -229,8 +229,8 @@ def _check_epilogue(epilogue: EpilogueArguments[Layout], a: Layout, out: Layout)
     addend, bias = epilogue.c, epilogue.bias
     if addend is not None and (addend.shape != out.shape or addend.device != out.device):
         raise ArgumentError(
-            f"c has shape {addend.shape} on device {addend.device}; the output has shape "
-            f"{out.shape} on device {out.device}. Pass an array of that shape."
+            f"c has shape {addend.shape} {_arrays.where(addend.device)}; the output has shape "
+            f"{out.shape} {_arrays.where(out.device)}. Pass an array of that shape."
         )
     if addend is not None and addend.element is not out.element:
         raise ArrayTypeError(
@@ -239,9 +239,9 @@ def _check_epilogue(epilogue: EpilogueArguments[Layout], a: Layout, out: Layout)
         )
     if bias is not None and (bias.shape != out.shape[-1:] or bias.device != out.device):
         raise ArgumentError(
-            f"bias has shape {bias.shape} on device {bias.device}; the output has shape "
-            f"{out.shape} on device {out.device}, so bias must be {out.shape[-1:]} there: one "
-            "number for each column."
+            f"bias has shape {bias.shape} {_arrays.where(bias.device)}; the output has shape "
+            f"{out.shape} {_arrays.where(out.device)}, so bias must be {out.shape[-1:]} there: one "
+            "number for each column. Pass an array of that shape."
         )
     types = {"float32", out.element.name, *({a.element.name} & set(outputs_of(a.element)))}
     if bias is not None and bias.element.name not in types:

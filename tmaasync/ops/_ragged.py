@@ -16,6 +16,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._kinds import check_flags, is_integer
 from tmaasync._ragged.batch import MAX_ROWS, on_host
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import BoundCall, Kernel, Launch
@@ -79,7 +80,7 @@ def ragged_store(
     >>> ragged_store(padded, [1, 2])[:, 0]
     array([ 0., 12., 16.], dtype=float32)
     """
-    if out is not None and not check:
+    if _is_unchecked(check) and out is not None:
         option = ("ragged_store", None)
         if _was_made_again((out, padded), option, lengths, cu_seqlens, stream):
             return out
@@ -146,7 +147,7 @@ def ragged_load(
     array([[1., 0.],
            [1., 1.]], dtype=float32)
     """
-    if out is not None and not check:
+    if _is_unchecked(check) and out is not None:
         option = ("ragged_load", max_length)
         if _was_made_again((packed, out), option, lengths, cu_seqlens, stream):
             return out
@@ -194,6 +195,12 @@ def _run(
     _CALLS.remember(arrays, option, operation, frameworks, packed.device)
 
 
+def _is_unchecked(check: bool) -> bool:
+    if check is not False:
+        check_flags(check=check)
+    return not check
+
+
 def _was_made_again(
     arrays: tuple[Any, Any],
     option: tuple[str, object],
@@ -216,7 +223,7 @@ def _was_made_again(
         is_integer = array.dtype.kind in "iu"
         return is_integer and _CALLS.run(arrays, (*option, False), stream, numbers) is not None
     if name == "lengths" or stream is not None:
-        # On a given stream CuPy orders cumulative lengths after the work that made them.
+        # On a given stream cumulative lengths are ordered after the work that made them.
         return False
     return _CALLS.run((*arrays, values), (*option, True), stream) is not None
 
@@ -238,8 +245,7 @@ def _check_rank(name: str, view: ArrayView, least: int) -> None:
 def _check_max_length(max_length: object) -> None:
     if max_length is None:
         return
-    is_integer = hasattr(max_length, "__index__") and not isinstance(max_length, bool)
-    if not is_integer or not 0 <= max_length <= MAX_ROWS:  # type: ignore[operator]
+    if not is_integer(max_length) or not 0 <= max_length <= MAX_ROWS:
         rule = "it must be an integer of 0 or more, and fit 32 bits"
         remedy = "Pass the rows of the longest sequence"
         raise ArgumentError.of([Violation("max_length", repr(max_length), rule, remedy)])
@@ -288,6 +294,7 @@ class RaggedCopy(Operation):
         self._spans = (packed.span_bytes, padded.span_bytes)
         self._limits = Limits(max_length, packed.shape[0])
         self._below_bytes = 0
+        self._framework = ""  # of the last output
         self._checked: tuple[object, CumulativeLengths] | None = None
         self._uploaded: tuple[bytes, int, Any] | None = None
 
@@ -299,6 +306,7 @@ class RaggedCopy(Operation):
         if cumulative.is_on_device:
             views.append(_arrays.view(cumulative.values))
         handle = self.ordered(views, stream)
+        self._framework = (packed if self._entry == "ragged_store" else padded).framework
         # Alive until the launch is in the stream; who has the memory next comes after it there.
         array = self.on_device(cumulative, handle)
         cu_seqlens = _arrays.view(array)
@@ -345,12 +353,12 @@ class RaggedCopy(Operation):
     def on_device(self, cumulative: CumulativeLengths, stream: int) -> Any:
         """Return the cumulative lengths on the arrays' device; the last ones stay uploaded."""
         if cumulative.is_on_device or self.backend.device is None:
-            return cumulative.on(self.backend.device, stream)
+            return cumulative.on(self.backend.device, self._framework, stream)
         data = cumulative.values.tobytes()
         last = self._uploaded
         if last is not None and last[:2] == (data, stream):
             return last[2]
-        array = cumulative.on(self.backend.device, stream)
+        array = cumulative.on(self.backend.device, self._framework, stream)
         self._uploaded = (data, stream, array)
         return array
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, in_order, reached_operand, reached_output
@@ -131,7 +132,10 @@ class Operands(NamedTuple):
         cls, a: Any, b: Any, scale_a: Any, scale_b: Any, dtypes: tuple[object, object]
     ) -> Operands:
         """Look at them and check that they fit each other; a and b may be read as given types."""
-        a_dtype, b_dtype = dtypes
+        a_dtype, b_dtype = (
+            None if dtype is None else element(dtype, argument=argument)
+            for dtype, argument in zip(dtypes, ("a_dtype", "b_dtype"), strict=True)
+        )
         found = cls(
             _arrays.view(a, dtype=a_dtype, argument="a"),
             _arrays.view(b, dtype=b_dtype, argument="b"),

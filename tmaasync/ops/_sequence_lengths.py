@@ -10,7 +10,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._ragged.batch import MAX_ROWS, BatchNames, checked_cu_seqlens, one_of
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.ops._allocation import in_order
+from tmaasync.ops._allocation import int32_on_device
 
 __all__ = ["CumulativeLengths", "Limits", "is_int32_in_place"]
 
@@ -79,21 +79,15 @@ class CumulativeLengths(NamedTuple):
             )
         return value
 
-    def on(self, device: int | None, stream: int) -> Any:
-        """Return int32 cumulative lengths on the arrays' device, in the order of the stream."""
+    def on(self, device: int | None, framework: str, stream: int) -> Any:
+        """Return int32 cumulative lengths on the device, in the order of the stream.
+
+        ``framework`` is the output's: the result is an array of the same library.
+        """
         if device is None:
             return self.values
-        import cupy
-
-        with in_order("cupy", device, stream):
-            if not self.is_on_device:
-                return cupy.asarray(self.values)
-            values = cupy.from_dlpack(self.values)
-            if self.name == "cu_seqlens":
-                return cupy.ascontiguousarray(values.astype(cupy.int32, copy=False))
-            cumulative = cupy.zeros(self.batch + 1, cupy.int32)
-            cumulative[1:] = cupy.cumsum(values, dtype=cupy.int32)
-            return cumulative
+        cumulative = self.is_on_device and self.name == "lengths"
+        return int32_on_device(self.values, framework, device, stream, cumulative=cumulative)
 
 
 def is_int32_in_place(values: Any) -> bool:

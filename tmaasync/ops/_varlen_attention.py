@@ -14,6 +14,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
+from tmaasync._kinds import check_flags, is_integer
 from tmaasync._ragged.batch import MAX_ROWS, BatchNames
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator_of_all, in_order
@@ -129,6 +130,8 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         arrays += (page_table,)
     if out is not None:
         arrays += (out,)
+    if check is not False:
+        check_flags(check=check)
     lengths = (max_seqlen_q, max_seqlen_k)
     options = (causal, scale, window, softcap, return_lse, *lengths)
     form = (has_own_keys, page_table is None, out is None)
@@ -258,8 +261,7 @@ def _longest(side: str, cumulative: CumulativeLengths, max_length: int | None) -
 def _length_violations(side: str, value: object) -> Iterator[Violation]:
     if value is None:
         return
-    is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not is_integer or not 0 <= value <= MAX_ROWS:  # type: ignore[operator]
+    if not is_integer(value) or not 0 <= value <= MAX_ROWS:
         rule = "it must be an integer of 0 or more, and fit 32 bits"
         remedy = "Pass the rows of the longest sequence"
         yield Violation(f"max_seqlen_{side}", repr(value), rule, remedy)
@@ -377,7 +379,9 @@ class VarlenAttention(Operation):
                 return
             work_list = new_list()
             cumulative_q, cumulative_k = (
-                _arrays.view(one.values if one.is_direct else one.on(out.device, handle))
+                _arrays.view(
+                    one.values if one.is_direct else one.on(out.device, out.framework, handle)
+                )
                 for one in cumulative
             )
             inputs = (cumulative_q, cumulative_k, page_table)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import ArgumentError
 from tmaasync.trace.events import EVENT_DTYPE, Event, NameOf, offset_name
 from tmaasync.trace.launch import Extents
@@ -117,9 +118,9 @@ def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
     Raises:
         ArgumentError: ``notes_per_warp`` is less than 1.
     """
-    if notes_per_warp < 1:
+    if not is_integer(notes_per_warp) or notes_per_warp < 1:
         raise ArgumentError(
-            f"notes_per_warp is {notes_per_warp}; it must be 1 or more. Leave it out for "
+            f"notes_per_warp is {shown(notes_per_warp)}; it must be 1 or more. Leave it out for "
             f"{_NOTES_PER_WARP}."
         )
     collector = Collector(notes_per_warp)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tmaasync._hardware import MATRIX_DESCRIPTOR_UNIT
+from tmaasync._kinds import check_integers
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle, SwizzleMode, SwizzleName
 
@@ -57,15 +58,17 @@ def increase_descriptor_offset(descriptor: int, offset_bytes: int) -> int:
     >>> hex(increase_descriptor_offset(0x4000004000010100, 32))
     '0x4000004000010102'
     """
+    check_integers(descriptor=descriptor, offset_bytes=offset_bytes)
     moved = (descriptor & 0x3FFF) * MATRIX_DESCRIPTOR_UNIT + offset_bytes
     return descriptor & ~0x3FFF | _sixteenths("address + offset_bytes", moved)
 
 
 def _sixteenths(argument: str, value: int) -> int:
     limit = MATRIX_DESCRIPTOR_UNIT << _ADDRESS_BITS
+    check_integers(**{argument: value})
     if value % MATRIX_DESCRIPTOR_UNIT or not 0 <= value < limit:
         raise ArgumentError(
             f"{argument} is {value}; it must be a multiple of 16 in [0, {limit}). "
             "Align the tile to 16 bytes and pass distances in bytes."
         )
-    return value >> 4
+    return int(value) >> 4

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tmaasync._elements import Element, element
 from tmaasync._hardware import WARPGROUP_THREADS
-from tmaasync.errors import ArgumentError
+from tmaasync._kinds import check_integers, shown
+from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
     "INSTRUCTION_K_BYTES",
@@ -110,6 +111,7 @@ class MmaForm:
         >>> [MmaForm("float16", "float16", kind).registers(256) for kind in ("float32", "float16")]
         [128, 64]
         """
+        check_integers(n=n)
         itemsize = element(self.accumulator).itemsize
         return INSTRUCTION_M * n * itemsize // _REGISTER_BYTES // WARPGROUP_THREADS
 
@@ -119,22 +121,31 @@ class MmaForm:
         >>> mma_form("bfloat16").instruction(128)
         'wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16'
         """
+        check_integers(n=n)
         return f"wgmma.mma_async.sync.aligned.m{INSTRUCTION_M}n{n}k{self.k}.{self.ptx_types}"
 
-    def check_columns(self, n: int) -> None:
+    def check_columns(self, n: int, argument: str = "n") -> None:
         """Refuse an N that no instruction has.
 
         Raises:
             ArgumentError: Naming the legal neighbours.
         """
+        check_integers(**{argument: n})
         if n in self.columns:
             return
         near = sorted(self.columns, key=lambda legal: (abs(legal - n), legal))[:2]
         raise ArgumentError(
-            f"n is {n}; one instruction with {self.accumulator} accumulators has 8 to 256 columns, "
-            f"in steps of {_steps(self)}. Use {' or '.join(map(str, sorted(near)))}, or several "
-            "instructions."
+            f"{argument} is {n}; one instruction with {self.accumulator} accumulators has 8 to 256 "
+            f"columns, in steps of {_steps(self)}. Use {' or '.join(map(str, sorted(near)))}, or "
+            "several instructions."
         )
+
+
+def not_a_form(form: object) -> list[Violation]:
+    """Return the violation of an argument that is no `MmaForm`."""
+    if isinstance(form, MmaForm):
+        return []
+    return [Violation("form", shown(form), "it must be an MmaForm", "Pass mma_form('bf16')")]
 
 
 def _steps(form: MmaForm) -> str:
@@ -190,7 +201,11 @@ def mma_form(a: object, b: object = None, accumulator: object = None) -> MmaForm
             f"a is {left} and b is {right}; wgmma mixes float8_e4m3fn with float8_e5m2 and int8 "
             "with uint8, and no other types. Convert one of them to the type of the other."
         )
-    kind = _ACCUMULATORS[left][0] if accumulator is None else element(accumulator).name
+    kind = (
+        _ACCUMULATORS[left][0]
+        if accumulator is None
+        else element(accumulator, argument="accumulator").name
+    )
     if kind not in _ACCUMULATORS[left]:
         raise ArgumentError(
             f"accumulator is {kind}; {left} accumulates in "
@@ -216,7 +231,15 @@ def instruction_n(columns: int, form: MmaForm | None = None, *, panel: int = 8) 
     >>> instruction_n(384, panel=64), instruction_n(272, panel=64), instruction_n(272)
     (192, 16, 136)
     """
-    form = form or MMA_FORMS[0]
+    check_integers(columns=columns, panel=panel)
+    form = MMA_FORMS[0] if form is None else form
+    ArgumentError.raise_for(not_a_form(form))
+    if panel < 8 or panel % 8:
+        rule, remedy = (
+            "a swizzled row has a multiple of 8 columns",
+            "Use 64 for 16-bit types and 128B",
+        )
+        raise ArgumentError.of([Violation("panel", panel, rule, remedy)])
     fits = [
         n
         for n in form.columns

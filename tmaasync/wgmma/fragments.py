@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_THREADS, WARPGROUP_WARPS
+from tmaasync._kinds import check_integers
 from tmaasync.errors import ArgumentError
 from tmaasync.wgmma.forms import INSTRUCTION_M, operand_element
 
@@ -17,6 +18,7 @@ __all__ = ["a_fragment", "accumulator_fragment"]
 
 _Indices = npt.NDArray[np.int64]
 
+_MAX_COLUMNS = 256
 _REGISTERS_OF_A = 4
 _REGISTER_BYTES = 4
 
@@ -40,9 +42,11 @@ def accumulator_fragment(columns: int) -> tuple[_Indices, _Indices]:
     >>> list(zip(rows[5].tolist(), columns[5].tolist()))
     [(1, 2), (1, 3), (9, 2), (9, 3), (1, 10), (1, 11), (9, 10), (9, 11)]
     """
-    if columns < 8 or columns % 8:
+    check_integers(columns=columns)
+    if columns < 8 or columns % 8 or columns > _MAX_COLUMNS:
         raise ArgumentError(
-            f"columns is {columns}; accumulators come in blocks of 8 columns. Use a multiple of 8."
+            f"columns is {columns}; an instruction has 8 to {_MAX_COLUMNS}, in blocks of 8. "
+            "Use a multiple of 8."
         )
     thread = np.arange(WARPGROUP_THREADS)[:, None]
     i = np.arange(columns // 2)[None, :]

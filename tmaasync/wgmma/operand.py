@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tmaasync._elements import Element
-from tmaasync._hardware import MATRIX_DESCRIPTOR_UNIT
+from tmaasync._hardware import MATRIX_DESCRIPTOR_UNIT, MAX_SHARED_BYTES
+from tmaasync._kinds import check_flags, check_integers, is_integer, shown
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Swizzle, SwizzleMode, SwizzleName
 from tmaasync.wgmma.descriptor import MatrixDescriptor
@@ -32,6 +33,7 @@ __all__ = [
 
 _GROUP_ROWS = 8  # after which a swizzle repeats
 _WHOLE = slice(None)
+_MAX_SIDE = MAX_SHARED_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,7 @@ class WGMMADescriptorParams:
             step: Which instruction along K.
             first: Its first row of M or N, counted from the start of the slice; a multiple of 8.
         """
+        check_integers(step=step, first=first)
         span = self.swizzle_atom_elems * self.elems_in_bytes
         of_mn, of_k = self.slice_start[0] + first, self.slice_start[1]
         of_k += step * INSTRUCTION_K_BYTES // self.elems_in_bytes
@@ -96,6 +99,7 @@ class WGMMADescriptorParams:
         Raises:
             ArgumentError: The swizzle does not start from its first row at this address.
         """
+        check_integers(address=address)
         if address % self.alignment:
             raise ArgumentError(
                 f"address is {address}; under {self.swizzle_mode.swizzle} an operand starts at a "
@@ -184,8 +188,10 @@ def compute_b_descriptor_params(
             *_depth_violations(buffer, along_k),
         ]
     )
-    width = columns or instruction_n(len(along_n), buffer.form, panel=buffer.panel_of_mn)
-    buffer.form.check_columns(width)
+    width = columns
+    if width is None:
+        width = instruction_n(len(along_n), buffer.form, panel=buffer.panel_of_mn)
+    buffer.form.check_columns(width, "columns")
     ArgumentError.raise_for(
         [*_columns_violations(along_n, width), *_panel_violations(buffer, "n", along_n, width)]
     )
@@ -234,12 +240,14 @@ class _Buffer:
 def _buffer(
     shape: Sequence[int], dtype: object, swizzle: Swizzle | SwizzleName, is_k_major: bool
 ) -> _Buffer:
+    check_flags(is_k_major=is_k_major)
     found, mode = operand_element(dtype, "dtype"), Swizzle.of(swizzle, "swizzle")
     if mode.needs_sm_100:
         raise ArgumentError(f"swizzle is {mode}; it exists on sm_100 and later. Use Swizzle.B128.")
     if not _are_two_sides(shape):
         raise ArgumentError(
-            f"shape is {shape!r}; an operand has two sides, outermost first, of at least 1. "
+            f"shape is {shown(shape)}; an operand has two sides, outermost first, from 1 to "
+            f"{_MAX_SIDE} (shared memory). "
             "Pass (M, K) of A or (N, K) of B, reversed where M or N is contiguous."
         )
     return _Buffer(found, mode, is_k_major, *shape)
@@ -247,10 +255,15 @@ def _buffer(
 
 def _are_two_sides(shape: object) -> bool:
     sides = tuple(shape) if isinstance(shape, Sequence) else ()
-    return len(sides) == 2 and all(hasattr(side, "__index__") and side >= 1 for side in sides)
+    return len(sides) == 2 and all(is_integer(side) and 1 <= side <= _MAX_SIDE for side in sides)
 
 
 def _part(argument: str, part: slice, extent: int) -> range:
+    if not isinstance(part, slice) or not all(
+        bound is None or is_integer(bound) for bound in (part.start, part.stop, part.step)
+    ):
+        rule, remedy = "it must be a slice of integers", "Pass slice(start, stop)"
+        raise ArgumentError.of([Violation(argument, shown(part), rule, remedy)])
     start = 0 if part.start is None else part.start
     stop = extent if part.stop is None else part.stop
     if part.step not in (None, 1) or not 0 <= start < stop <= extent:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tmaasync._hardware import WARPGROUP_THREADS
+from tmaasync._kinds import is_integer, not_flags, not_integers
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Swizzle
-from tmaasync.wgmma.forms import INSTRUCTION_M, MmaForm, instruction_n
+from tmaasync.wgmma.forms import INSTRUCTION_M, MmaForm, instruction_n, not_a_form
 from tmaasync.wgmma.operand import (
     WGMMADescriptorParams,
     compute_a_descriptor_params,
@@ -64,6 +65,7 @@ class WgmmaPlan:
 
     def __post_init__(self) -> None:
         """Check that whole instructions cover the tile, and that the registers do."""
+        ArgumentError.raise_for(self._kind_violations())
         ArgumentError.raise_for(self._side_violations())
         ArgumentError.raise_for(self._register_violations())
 
@@ -160,6 +162,22 @@ class WgmmaPlan:
 
     # --- what a plan must be ------------------------------------------------------------------
 
+    def _kind_violations(self) -> list[Violation]:
+        numbers = ("m", "n", "k", "warpgroups_m", "warpgroups_n")
+        flags = ("a_in_registers", "a_is_k_major", "b_is_k_major")
+        return [
+            *not_integers(**{name: getattr(self, name) for name in numbers}),
+            *not_flags(**{name: getattr(self, name) for name in flags}),
+            *not_a_form(self.form),
+            *self._warpgroup_violations(),
+        ]
+
+    def _warpgroup_violations(self) -> Iterator[Violation]:
+        for name in ("warpgroups_m", "warpgroups_n"):
+            value = getattr(self, name)
+            if is_integer(value) and value < 1:
+                yield Violation(name, value, "a tile has at least one warpgroup", "Pass 1 or more")
+
     def _side_violations(self) -> Iterator[Violation]:
         for argument, multiple, why in (
             ("m", INSTRUCTION_M * self.warpgroups_m, "64 rows for each warpgroup along M"),
@@ -167,12 +185,12 @@ class WgmmaPlan:
             ("k", self.form.k, f"32 bytes of {self.form.a}"),
         ):
             value = getattr(self, argument)
-            if multiple < 1 or value < 1 or value % multiple:
+            if value < 1 or value % multiple:
                 yield Violation(
                     argument,
                     value,
                     f"it must be a multiple of {multiple}, {why}",
-                    f"Use {max(-(-value // max(multiple, 1)), 1) * multiple}",
+                    f"Use {max(-(-value // multiple), 1) * multiple}",
                 )
         if not self.form.has_transposes and not (self.a_is_k_major and self.b_is_k_major):
             yield Violation(

@@ -13,11 +13,15 @@ struct RaggedSequence {
     i32 start;
     i32 length;
 
-    // Sequence `index` of a batch, from the cumulative lengths: 0 first, the total last.
-    __device__ __forceinline__ static RaggedSequence of(const i32* cu_seqlens, i32 index) {
+    // Sequence `index` of a batch, from the cumulative lengths: 0 first, the total last. They are
+    // integers of 32 or 64 bits.
+    template <typename Index>
+    __device__ __forceinline__ static RaggedSequence of(const Index* cu_seqlens, i32 index) {
+        static_assert(Index(1) / 2 == 0, "cumulative lengths are integers");
+        static_assert(sizeof(Index) == 4 || sizeof(Index) == 8, "of 32 or 64 bits");
         check(index >= 0, "index", index, "it must be at least", 0);
-        const i32 start = cu_seqlens[index];
-        return {start, cu_seqlens[index + 1] - start};
+        const i32 start = static_cast<i32>(cu_seqlens[index]);
+        return {start, static_cast<i32>(cu_seqlens[index + 1]) - start};
     }
 
     __device__ __forceinline__ constexpr i32 end() const { return start + length; }
@@ -173,6 +177,17 @@ struct RaggedTensorMap {
     OutlyingTile<Tile> outlying;
     i32 max_length;
 
+    // Where an element of a tile lies in shared memory, in bytes, for threads that read or write
+    // it: `TMATensorTile::tile_offset`. The position counts the array's dimensions, innermost
+    // first; rows from the first row of the tile.
+    __device__ __forceinline__ static u32 tile_offset(Coordinates<kRank> position) {
+        Coordinates<kRank + 1> placed;
+#pragma unroll
+        for (int dim = 0; dim < kRank; ++dim) placed.values[dim] = position.values[dim];
+        placed.values[kRank] = 0;
+        return Tile::tile_offset(placed);
+    }
+
     __device__ __forceinline__ void prefetch_descriptor() const { outlying.prefetch_descriptor(); }
 
     // The coordinates in the map at which the tile of a sequence starts.
@@ -294,6 +309,20 @@ struct RaggedTMA3DTile {
     OutlyingTile<Tile> outlying;
     i32 max_length;
     i32 heads;
+
+    // Where an element of a tile lies in shared memory, in bytes, for threads that read or write
+    // it: `TMATensorTile::tile_offset`. Rows and columns count from the first of the tile.
+    __device__ __forceinline__ static u32 tile_offset(i32 row, i32 column, i32 group = 0) {
+        constexpr int kRowDim = kRank - 2 - kIsChunked;
+        constexpr int kChunk = TileShape::side(TileShape::kRank - 1);
+        Coordinates<kRank> position;
+        position.values[kRank - 1] = 0;
+        if constexpr (kRowDim == 2) position.values[1] = group;
+        if constexpr (kIsChunked) position.values[kRank - 2] = column / kChunk;
+        position.values[0] = kIsChunked ? column % kChunk : column;
+        position.values[kRowDim] = row;
+        return Tile::tile_offset(position);
+    }
 
     __device__ __forceinline__ void prefetch_descriptor() const { outlying.prefetch_descriptor(); }
 

@@ -92,9 +92,11 @@ struct NoSide {};
 constexpr int kMaxSharedBytes = 227 * 1024;
 
 template <typename Ring>
-class RingProducer;
+class ProducerStage;
 template <typename Ring, Writes kWrites>
-class RingThreadProducer;
+class ThreadStage;
+template <typename Ring, typename StageType = ProducerStage<Ring>>
+class RingProducer;
 template <typename Ring, Proxy kReader>
 class RingConsumer;
 
@@ -148,11 +150,12 @@ struct Ring {
     // The stages as one of ProducerThreads sees them; one object per thread, for the lifetime of
     // the ring.
     template <Writes kWrites = Writes::kCpAsync>
-    [[nodiscard]] __device__ __forceinline__ RingThreadProducer<Ring, kWrites> thread_producer() {
+    [[nodiscard]] __device__ __forceinline__ RingProducer<Ring, ThreadStage<Ring, kWrites>>
+    thread_producer() {
         static_assert(
             !Group::kIsLoadedByTma, "TMA loads fill the ring: producer(), or ProducerThreads<n>"
         );
-        return RingThreadProducer<Ring, kWrites>(*this);
+        return RingProducer<Ring, ThreadStage<Ring, kWrites>>(*this);
     }
 
     // The stages as a consumer warp sees them; one object per thread, for the lifetime of the ring.
@@ -161,12 +164,12 @@ struct Ring {
         return RingConsumer<Ring, kReader>(*this);
     }
 
-    // Wait until all consumers have released the stage, then expect the bytes of its copies.
+    // Wait until all consumers have released the stage, then expect the bytes that TMA loads bring.
     __device__ __forceinline__ void producer_acquire(
         const State& state, u32 bytes = kStageBytes, WaitLocation location = {}
     ) {
         empty[state.index].wait(state.phase, location);
-        full[state.index].expect_bytes(bytes);
+        if constexpr (Group::kIsLoadedByTma) full[state.index].expect_bytes(bytes);
     }
 
     // Arrive for a stage that this thread, one of ProducerThreads, has filled: once its copies have
@@ -428,26 +431,30 @@ private:
     Iterator first_;
 };
 
-// The producer's way through a ring, by one thread of the CTA.
-template <typename Ring>
+// The producer's way through a ring, by one thread of the CTA; by each of ProducerThreads, with
+// ThreadStage.
+template <typename Ring, typename StageType>
 class RingProducer {
 public:
-    using Stage = ProducerStage<Ring>;
+    using Stage = StageType;
 
     __device__ __forceinline__ explicit RingProducer(Ring& ring) : ring_(ring) {}
     RingProducer(const RingProducer&) = delete;
     RingProducer& operator=(const RingProducer&) = delete;
 
-    // The next stages, in a range-based for loop: each is waited for, and expects its bytes.
+    // The next stages, in a range-based for loop: each is waited for, and expects its bytes. A
+    // ThreadStage is committed at the end of the loop's body.
     __device__ __forceinline__ StageRange<RingProducer> produce(
         int count, WaitLocation location = {}
     ) {
         return {*this, count, location};
     }
 
-    // The next stage, which expects this many bytes.
+    // The next stage, which expects this many bytes; none where threads fill the ring.
     __device__ __forceinline__ Stage
     acquire(u32 bytes = Ring::kStageBytes, WaitLocation location = {}) {
+        constexpr bool kExpects = Ring::MulticastGroup::kIsLoadedByTma;
+        check(kExpects || bytes == 0, "bytes", bytes, "threads fill the ring, so it must be", 0);
         return acquire_bytes(0, bytes, location);
     }
 
@@ -472,48 +479,6 @@ private:
     __device__ __forceinline__ Stage
     acquire_bytes(int iteration, u32 bytes, const WaitLocation& location) {
         ring_.producer_acquire(state_, bytes, location);
-        const u32 index = state_.index;
-        state_.step();
-        return {ring_, index, iteration};
-    }
-
-    Ring& ring_;
-    typename Ring::State state_ = Ring::State::for_producer();
-};
-
-// The way of one of ProducerThreads through a ring. All of them go through all stages.
-template <typename Ring, Writes kWrites>
-class RingThreadProducer {
-public:
-    using Stage = ThreadStage<Ring, kWrites>;
-
-    __device__ __forceinline__ explicit RingThreadProducer(Ring& ring) : ring_(ring) {}
-    RingThreadProducer(const RingThreadProducer&) = delete;
-    RingThreadProducer& operator=(const RingThreadProducer&) = delete;
-
-    // The next stages, in a range-based for loop: each is waited for, and committed at the end of
-    // the loop's body.
-    __device__ __forceinline__ StageRange<RingThreadProducer> produce(
-        int count, WaitLocation location = {}
-    ) {
-        return {*this, count, location};
-    }
-
-    // The next stage.
-    __device__ __forceinline__ Stage acquire(WaitLocation location = {}) {
-        return acquire_next(0, location);
-    }
-
-    // True if acquire() would return at once. May suspend the thread for a bounded time.
-    __device__ __forceinline__ bool can_acquire(WaitLocation location = {}) const {
-        return ring_.empty[state_.index].try_wait(state_.phase, location);
-    }
-
-private:
-    friend class StageRange<RingThreadProducer>;
-
-    __device__ __forceinline__ Stage acquire_next(int iteration, const WaitLocation& location) {
-        ring_.empty[state_.index].wait(state_.phase, location);
         const u32 index = state_.index;
         state_.step();
         return {ring_, index, iteration};

@@ -18,10 +18,13 @@
 //                       (FlashAttention-3's DynamicPersistentTileScheduler)
 //   ListScheduler       the host names what each cluster takes in each wave, for example by
 //                       longest processing time first (LPT, Graham 1969)
+//   StreamKScheduler    all clusters have an equal share of the blocks along K, so that none is
+//                       idle in the last wave (stream-K: Osama et al. 2023; CUTLASS's
+//                       PersistentTileSchedulerSm90StreamK)
 //   GroupedScheduler    the tiles of groups of rows that lie one after the other (CUTLASS's
 //                       PersistentTileSchedulerSm90Group)
 //
-// The first three take the tiles of a grid: of OutputTiles, or of a type with the same members.
+// The first four take the tiles of a grid: of OutputTiles, or of a type with the same members.
 namespace tmaasync {
 
 // --- ranges --------------------------------------------------------------------------------------
@@ -214,6 +217,13 @@ struct KRange {
         if constexpr (Cluster::kSplitK == 1) return KRange(blocks);
         return KRange(blocks, Cluster::split_rank(), Cluster::kSplitK);
     }
+
+    // The blocks from `first` up to `end`.
+    __device__ __forceinline__ static KRange between(int first, int end) {
+        KRange range(end - first);
+        range.first = first;
+        return range;
+    }
 };
 
 // --- schedulers ----------------------------------------------------------------------------------
@@ -293,6 +303,88 @@ private:
             tile < tiles.count(), "table[wave][cluster]", tile, "it must be below", tiles.count()
         );
         return tile;
+    }
+};
+
+// --- stream-K ------------------------------------------------------------------------------------
+
+// The blocks of K of a tile that one cluster multiplies. The cluster with the last blocks finishes
+// the tile. The blocks before its own belong to `peers` clusters, with the numbers right before
+// its own.
+template <typename Tile, typename Cluster>
+struct StreamKTile : Tile {
+    KRange k_blocks;
+    int peers;
+    bool finishes;
+};
+
+// Hybrid stream-K. The blocks of K of the first tiles are divided into one range for each cluster;
+// ranges are equal up to one block. The other tiles are whole, the same number for every cluster.
+// With more tiles than clusters a range has one to two tiles, so that at most two clusters share a
+// tile. StreamKReduction adds up their accumulators. A cluster goes backwards through its range: it
+// works first on the tile that the next cluster finishes, and last on the tile that it finishes
+// itself. A cluster waits for clusters before it, so that all must run at the same time: at most
+// as many as the GPU holds. A tile has k_blocks, at least one.
+template <typename Tiles>
+struct StreamKScheduler : Schedule<StreamKScheduler<Tiles>> {
+    using Cluster = typename Tiles::Cluster;
+    using Tile = StreamKTile<decltype(static_cast<const Tiles*>(nullptr)->at(0)), Cluster>;
+
+    Tiles tiles;
+    int k_blocks;
+    int divided;   // tiles: the first ones
+    int from, to;  // the range of their blocks that is left to this cluster
+    int index;     // of its next whole tile
+
+    __device__ __forceinline__ StreamKScheduler(const Tiles& tiles, int k_blocks)
+        : tiles(tiles),
+          k_blocks(k_blocks),
+          divided(count_divided(tiles.count())),
+          from(range_start(Cluster::index())),
+          to(range_start(Cluster::index() + 1)),
+          index(divided + Cluster::index()) {}
+
+    __device__ __forceinline__ bool done() const { return from == to && index >= tiles.count(); }
+
+    __device__ __forceinline__ void step() {
+        if (from == to) {
+            index += Cluster::count();
+        } else {
+            to = max(from, tile_start());
+        }
+    }
+
+    __device__ __forceinline__ Tile tile() const {
+        if (from == to) return {tiles.at(index), KRange(k_blocks), 0, true};
+        const int start = tile_start();
+        return {
+            tiles.at(start / k_blocks), KRange::between(max(from, start) - start, to - start),
+            Cluster::index() - cluster_of(start), to == start + k_blocks
+        };
+    }
+
+private:
+    // As many as a last wave that is not full has, and the wave before it.
+    __device__ __forceinline__ static int count_divided(int tiles) {
+        const int last_wave = tiles % Cluster::count();
+        return last_wave == 0 || tiles < Cluster::count() ? last_wave
+                                                          : last_wave + Cluster::count();
+    }
+
+    // The first block of the last tile that has blocks left.
+    __device__ __forceinline__ int tile_start() const { return (to - 1) / k_blocks * k_blocks; }
+
+    // The first longer() clusters have shorter() + 1 blocks, the others shorter().
+    __device__ __forceinline__ int shorter() const { return divided * k_blocks / Cluster::count(); }
+    __device__ __forceinline__ int longer() const { return divided * k_blocks % Cluster::count(); }
+
+    // The first block of a cluster's range, and the cluster in whose range a block is.
+    __device__ __forceinline__ int range_start(int cluster) const {
+        return cluster * shorter() + min(cluster, longer());
+    }
+    __device__ __forceinline__ int cluster_of(int block) const {
+        const int ahead = longer() * (shorter() + 1);
+        return block < ahead ? block / (shorter() + 1) : longer() + (block - ahead) / shorter();
     }
 };
 

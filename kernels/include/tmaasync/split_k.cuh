@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/partial_accumulators.cuh>
 #include <tmaasync/scheduler.cuh>
 
 // Split-K reduced through the distributed shared memory of a cluster, deterministically and without
@@ -8,16 +9,6 @@
 // Then the first kSlices of them reduce and store a slice of the columns each: CTA i has
 // kSliceColumns from i * kSliceColumns on.
 namespace tmaasync {
-
-// Row blocks, columns and registers of the accumulators of a MainLoop.
-template <typename Accumulators>
-struct AccumulatorShape;
-template <typename AccumulatorRegister, int kBlocks, int kRegisters>
-struct AccumulatorShape<AccumulatorRegister[kBlocks][kRegisters]> {
-    using Register = AccumulatorRegister;
-    static constexpr int kRowBlocks = kBlocks;
-    static constexpr int kColumns = 2 * kRegisters;
-};
 
 // How many CTAs store a slice: as many as the tile has whole chunks for.
 __device__ constexpr int count_slices(int splits, int columns, int chunk_columns) {
@@ -64,18 +55,8 @@ struct SplitKReduction {
     }
 
 private:
-    // Four of a thread's accumulators.
-    struct alignas(16) Quad {
-        Register values[4];
-    };
-
-    static constexpr int kQuads = kSliceColumns / 8;
-
-    // The partial sums of a slice that one CTA sends to another. Every thread reads what the thread
-    // of its number wrote, so that a warp's accesses are contiguous.
-    struct PartialSlice {
-        Quad quads[kRowBlocks][kQuads][kConsumers * 128];
-    };
+    // The partial sums of a slice that one CTA sends to another.
+    using PartialSlice = PartialAccumulators<Slice, kConsumers * 128>;
 
     __device__ __forceinline__ static int consumer_thread() {
         return static_cast<int>(threadIdx.x) - 128;
@@ -92,19 +73,6 @@ private:
         return *map_shared_rank(&slice, owner * sharing + Cluster::Sharing::rank());
     }
 
-    __device__ __forceinline__ static void write_slice(
-        PartialSlice& slice, const Accumulators& accumulators, int first
-    ) {
-#pragma unroll
-        for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
-#pragma unroll
-            for (int i = 0; i < kQuads; ++i) {
-                const Register* s = accumulators[row_block] + first + 4 * i;
-                slice.quads[row_block][i][consumer_thread()] = {s[0], s[1], s[2], s[3]};
-            }
-        }
-    }
-
     // Sends every slice to its owner. The CTAs start with different owners, because the writes of
     // all to one would queue up.
     __device__ __forceinline__ static void send_slices(
@@ -118,7 +86,8 @@ private:
             // Registers have no run-time index.
 #pragma unroll
             for (int slice = 0; slice < kSlices; ++slice) {
-                if (slice == owner) write_slice(remote, accumulators, slice * (kSliceColumns / 2));
+                if (slice != owner) continue;
+                remote.write(consumer_thread(), accumulators, slice * (kSliceColumns / 2));
             }
         }
     }
@@ -145,15 +114,7 @@ private:
         Slice& slice, const PartialSlice* received
     ) {
         for (int peer = 0; peer < kSplits - 1; ++peer) {
-#pragma unroll
-            for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
-#pragma unroll
-                for (int i = 0; i < kQuads; ++i) {
-                    const Quad quad = received[peer].quads[row_block][i][consumer_thread()];
-#pragma unroll
-                    for (int j = 0; j < 4; ++j) slice[row_block][4 * i + j] += quad.values[j];
-                }
-            }
+            received[peer].add_to(consumer_thread(), slice);
         }
     }
 };

@@ -8,4 +8,5 @@
 #include <tmaasync/roles.cuh>
 #include <tmaasync/scheduler.cuh>
 #include <tmaasync/split_k.cuh>
+#include <tmaasync/stream_k.cuh>
 #include <tmaasync/tmaasync.cuh>

@@ -23,7 +23,7 @@ struct TMATensorTileArray {
     // A tile to edit, or to use again after operator[]. No fence.
     __device__ __forceinline__ Tile& at(u64 index) const {
         check_index("index", index, count);
-        if (index >= count) __trap();
+        if (index >= count) instrument::trap_beyond("index", index, count);
         return tiles[index];
     }
 };

@@ -43,6 +43,22 @@ inline void check_grids_awaited(Fiber& fiber, uintptr_t address) {
 
 // --- ordinary accesses ---------------------------------------------------------------------------
 
+// Before a write that is none of the mbarrier's own instructions.
+inline void check_no_barrier(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
+    const Cta& cta = fiber.cluster->ctas()[rank];
+    const std::size_t end = std::min<std::size_t>((offset + bytes + 7) / 8, cta.barrier_at.size());
+    for (std::size_t word = offset / 8; word < end; ++word) {
+        const int32_t index = cta.barrier_at[word];
+        if (index < 0 || !cta.barriers[static_cast<std::size_t>(index)].is_valid) continue;
+        fiber.cluster->fail(
+            fiber, "a write of " + std::to_string(bytes) + " bytes at shared offset " +
+                       std::to_string(offset) + " overwrites " +
+                       barrier_at(static_cast<uint32_t>(word) * 8) + of_cta(fiber, cta) +
+                       ", which is in use. Check the index, or call invalidate() first"
+        );
+    }
+}
+
 inline void touch_shared(
     Fiber& fiber, Operation operation, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes
 ) {
@@ -56,37 +72,128 @@ inline bool overlaps(uint32_t a, uint32_t a_bytes, uint32_t b, uint32_t b_bytes)
     return a < b + b_bytes && b < a + a_bytes;
 }
 
-// The remedy: a copy to these bytes may be in flight, else they are to be written.
-inline std::string remedy_for_unwritten(
-    const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes
-) {
-    Cluster& cluster = *reader.cluster;
+// The copy in flight to these bytes of a CTA, with nothing else set if there is none.
+struct InFlight {
+    const Flight* flight = nullptr;
+    const ThreadCopy* copy = nullptr;
+    const Fiber* issuer = nullptr;
+
+    explicit operator bool() const { return issuer != nullptr; }
+};
+
+inline InFlight find_in_flight(Cluster& cluster, const Cta& cta, uint32_t offset, uint32_t bytes) {
     for (const Flight& flight : cluster.flights()) {
         if (flight.kind == Flight::Kind::kArrival || flight.target != &cta) continue;
         if (!overlaps(flight.shared, flight.bytes, offset, bytes)) continue;
-        return "A TMA load to these bytes is in flight, issued by " +
-               name_of_issuer(*flight.issuer, flight.site) + ": wait for its phase of " +
-               barrier_at(flight.barrier) + " first";
+        return {.flight = &flight, .issuer = flight.issuer};
     }
     for (const Fiber& fiber : cluster.fibers()) {
         if (fiber.cta != &cta) continue;
         for (const ThreadCopy& copy : fiber.copies) {
-            if (!overlaps(copy.shared, copy.bytes, offset, bytes)) continue;
-            return "A cp.async to these bytes is in flight, issued by " +
-                   name_of_issuer(fiber, copy.site) +
-                   ": that thread waits with cp_async_wait<N>(), and then all threads meet";
+            if (overlaps(copy.shared, copy.bytes, offset, bytes)) return {nullptr, &copy, &fiber};
         }
     }
-    return "Load or initialise it, and let the readers wait for that" + on_full_barrier_of(offset);
+    return {};
 }
 
-// Before a read: shared memory holds nothing until it is written.
+// In its first phase a barrier lets a wait for parity 1 go on at once.
+inline std::string wrong_wait(const Cta& cta, uint32_t offset) {
+    for (const Mbarrier& barrier : cta.barriers) {
+        if (barrier.offset != offset || !barrier.passed_at_first.fiber) continue;
+        return ". The wait of " + name_of(barrier.passed_at_first) +
+               " names parity 1, for which a new barrier does not wait: the first phase has parity "
+               "0";
+    }
+    return "";
+}
+
+// What ends a TMA load, or a copy from another CTA, that a thread of `reader`'s CTA reads too
+// early.
+inline std::string remedy_for_flight(const Fiber& reader, const Flight& flight) {
+    const std::string phase = "its phase of " + barrier_at(flight.barrier);
+    if (flight.target == reader.cta) {
+        return "wait for " + phase + " first" + wrong_wait(*flight.target, flight.barrier);
+    }
+    return "a thread of that CTA waits for " + phase +
+           ", and then cluster_sync() lets the others go on";
+}
+
+// How many groups its thread committed after the one of this copy; -1 if it has not committed that.
+inline int groups_after(const Fiber& issuer, const ThreadCopy& copy) {
+    const auto& groups = issuer.copy_groups;
+    const auto own = std::lower_bound(groups.begin(), groups.end(), copy.epoch);
+    return own == groups.end() ? -1 : static_cast<int>(groups.end() - own) - 1;
+}
+
+inline std::string remedy_for_thread_copy(const Fiber& issuer, const ThreadCopy& copy) {
+    for (const Flight& flight : issuer.cluster->flights()) {
+        const bool is_arrival = flight.kind == Flight::Kind::kArrival;
+        if (!is_arrival || flight.issuer != &issuer || flight.epoch < copy.epoch) continue;
+        return "wait for the phase of " + barrier_at(flight.barrier) + " that it arrives on";
+    }
+    const int after = groups_after(issuer, copy);
+    const std::string wait = "cp_async_wait<" + std::to_string(std::max(after, 0)) + ">()";
+    return (after < 0 ? "that thread calls cp_async_commit() and " + wait
+                      : "that thread waits with " + wait) +
+           ", and then all threads meet: __syncthreads()";
+}
+
+inline std::string capitalised(std::string words) {
+    words[0] = static_cast<char>(words[0] - 'a' + 'A');
+    return words;
+}
+
+// What is missing where a thread, wgmma or TMA reads bytes that nothing has written.
+inline std::string remedy_for_unwritten(
+    const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes, const char* otherwise
+) {
+    const InFlight found = find_in_flight(*reader.cluster, cta, offset, bytes);
+    if (!found) return otherwise + on_full_barrier_of(offset);
+    const Fiber& issuer = *found.issuer;
+    const auto to = [](const auto& copy) {
+        return ", " + std::to_string(copy.bytes) + " bytes to " + place_at(copy.shared) + ": ";
+    };
+    if (found.flight) {
+        return capitalised(name_of(*found.flight)) + " to these bytes is in flight, issued by " +
+               name_of_issuer(issuer, found.flight->site, reader) + to(*found.flight) +
+               remedy_for_flight(reader, *found.flight);
+    }
+    return "A cp.async to these bytes is in flight, issued by " +
+           name_of_issuer(issuer, found.copy->site, reader) + to(*found.copy) +
+           remedy_for_thread_copy(issuer, *found.copy);
+}
+
+// A thread is about to read what nothing has written. Lets the others go on until one writes these
+// bytes, or issues a copy to them: the report names it then.
+inline void look_for_writer(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
+    constexpr int kTurns = 64;  // of every other thread that can run
+    Cluster& cluster = *fiber.cluster;
+    for (int turn = 0; turn < kTurns; ++turn) {
+        if (cluster.is_alone() || cluster.detector()->is_written(rank, offset, bytes)) return;
+        if (find_in_flight(cluster, cluster.ctas()[rank], offset, bytes)) return;
+        cluster.spin(fiber, {.instruction = "a read of shared memory that nothing has written"});
+    }
+}
+
+// Before a read: shared memory holds nothing until it is written. One that is written meanwhile is
+// a race, which the access itself reports.
 inline void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
-    if (fiber.cluster->detector()->is_written(rank, offset, bytes)) return;
+    const auto is_written = [&] {
+        return fiber.cluster->detector()->is_written(rank, offset, bytes);
+    };
+    if (is_written()) return;
+    const uintptr_t site = fiber.site;
+    look_for_writer(fiber, rank, offset, bytes);
+    fiber.site = site;
+    if (is_written()) return;
+    const Cta& cta = fiber.cluster->ctas()[rank];
     fiber.cluster->fail(
         fiber, "a read of " + std::to_string(bytes) + " bytes at " + shared_at(offset) +
-                   ", which nothing has written. " +
-                   remedy_for_unwritten(fiber, fiber.cluster->ctas()[rank], offset, bytes)
+                   of_cta(fiber, cta) + ", which nothing has written. " +
+                   remedy_for_unwritten(
+                       fiber, cta, offset, bytes,
+                       "Load or initialise it, and let the readers wait for that"
+                   )
     );
 }
 
@@ -101,10 +208,32 @@ inline void touch_global(
 
 // --- copies --------------------------------------------------------------------------------------
 
-// Thrown by the first unit that a copy would take out of shared memory, and that holds poison.
+// Thrown by the first bytes that a copy would take out of shared memory, and nothing has written.
 struct UnwrittenSource {
     uint32_t offset;
+    uint32_t bytes;
 };
+
+// The first bytes of a range that nothing has written, as far as they are next to each other.
+struct Unwritten {
+    uint32_t offset = 0;
+    uint32_t bytes = 0;
+};
+
+inline Unwritten unwritten_part(
+    Detector& detector, uint32_t rank, uint32_t offset, uint32_t bytes
+) {
+    Unwritten found;
+    if (detector.is_all_written(rank, offset, bytes)) return found;
+    for (uint32_t at = offset; at < offset + bytes; ++at) {
+        const bool is_written = detector.is_written(rank, at, 1);
+        if (is_written && found.bytes) break;
+        if (is_written) continue;
+        if (!found.bytes) found.offset = at;
+        ++found.bytes;
+    }
+    return found;
+}
 
 // What the TMA engine reports of one copy.
 class CopyObserver {
@@ -121,9 +250,15 @@ public:
         cluster_.detector()->global(*global_, reinterpret_cast<uintptr_t>(pointer), bytes, writes);
     }
 
-    // A unit that leaves shared memory.
-    void source(const uint8_t* window, uint32_t offset) const {
-        if (is_poison(poison_, window, offset)) throw UnwrittenSource{offset};
+    // A unit that leaves shared memory. Without a detector, one that is half written goes unseen.
+    void source(const uint8_t* window, uint32_t offset, uint32_t bytes) const {
+        if (is_poison(poison_, window, offset)) throw UnwrittenSource{offset, bytes};
+        if (!shared_) return;
+        const auto rank = static_cast<uint32_t>(
+            (reinterpret_cast<uintptr_t>(window) - cluster_.windows()) / kWindowBytes
+        );
+        const Unwritten found = unwritten_part(*cluster_.detector(), rank, offset, bytes);
+        if (found.bytes) throw UnwrittenSource{found.offset, found.bytes};
     }
 
     // Rows end with whole units of 16 bytes, beyond the last element of the last row too.
@@ -308,13 +443,16 @@ inline void check_peers_are_done(Fiber& fiber) {
                                      ? "TMA had copied its shared memory to another CTA"
                                      : "CTA " + std::to_string(remote.thread / threads) +
                                            " had reached into its shared memory";
-        fiber.cluster->fail(
-            fiber, "CTA " + std::to_string(fiber.cta->rank) +
-                       " of the cluster has ended, and nothing kept it from doing so before " +
-                       peer +
-                       ". Let no CTA leave before its peers are done: cluster_sync() at the end of "
-                       "the kernel"
+        const Fiber& who = fiber.cluster->fibers()[remote.thread];
+        fiber.cluster->report_fault(
+            who,
+            "CTA " + std::to_string(fiber.cta->rank) +
+                " of the cluster has ended, and nothing kept it from doing so before " + peer +
+                ". Let no CTA leave before its peers are done: cluster_sync() at the end of the "
+                "kernel",
+            remote.site
         );
+        fiber.cluster->fail(fiber, "");
     }
 }
 

@@ -15,9 +15,14 @@ void or_fail(Fiber& fiber, Act act) {
     try {
         return act();
     } catch (const Fault& fault) {
-        fiber.cluster->report_fault(fiber, fault.reason, fault.site);
+        fiber.cluster->report_fault(fiber, fault.reason, fault.site ? fault.site : fiber.site);
     }
     fiber.cluster->fail(fiber, "");
+}
+
+// "a TMA load to tiles[1]: ", so that what the engine finds wrong names the tile.
+inline std::string described(const Flight& flight) {
+    return name_of(flight) + " to " + place_at(flight.shared) + ": ";
 }
 
 // --- loads ---------------------------------------------------------------------------------------
@@ -86,6 +91,19 @@ inline void record_landing(
     cluster.record(*flight.target, event);
 }
 
+// Empty if the bytes that the copy wrote hold no mbarrier in use.
+inline std::string overwritten_by(const Flight& flight) {
+    for (const Mbarrier& barrier : flight.target->barriers) {
+        const bool is_hit = overlaps(barrier.offset, 8, flight.shared, flight.bytes);
+        if (!barrier.is_valid || !is_hit) continue;
+        if (*barrier_word(*flight.target, barrier.offset) == barrier.word) continue;
+        return name_of(flight) + " of " + std::to_string(flight.bytes) + " bytes to " +
+               place_at(flight.shared) + " overwrites " + barrier_name(barrier) +
+               ", which is in use. Give the tile as many bytes as its box has";
+    }
+    return "";
+}
+
 // The bytes are written, then the barrier is credited. Runs in the scheduler, so what goes wrong is
 // the issuer's, but does not stop it.
 inline void Cluster::land(const Flight& flight) {
@@ -118,12 +136,14 @@ inline void Cluster::land(const Flight& flight) {
         reason = overflow_of(*barrier);
         if (!reason.empty()) return report_fault(*flight.issuer, reason, flight.site);
         record_landing(*this, flight, *barrier, bytes);
+        reason = overwritten_by(flight);
+        if (!reason.empty()) return report_fault(*flight.issuer, reason, flight.site);
         complete_phase(*this, *flight.target, *barrier);
     } catch (const Fault& fault) {
-        report_fault(*flight.issuer, fault.reason, flight.site);
+        report_fault(*flight.issuer, described(flight) + fault.reason, flight.site);
     } catch (const UnwrittenSource& source) {
-        const char* what = "a TMA copy to another CTA";
-        const Fault fault = fault_of_unwritten(*flight.issuer, source.offset, what, flight.site);
+        const std::string what = name_of(flight);
+        const Fault fault = fault_of_unwritten(*flight.issuer, source, what.c_str(), flight.site);
         report_fault(*flight.issuer, fault.reason, fault.site);
     }
 }
@@ -250,7 +270,10 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
         if (place.cta != fiber.cta) note_remote(place.cta->remote, landing_of(fiber, *counted));
         flight.issued = detector->issue(fiber.number, fiber.site);
     }
-    check_inside_shared(fiber, flight.shared, flight.bytes, "a TMA load");
+    if (flight.kind == Flight::Kind::kBulk) {
+        or_fail(fiber, [&] { detail::check_bulk_size("a bulk load", flight.bytes); });
+    }
+    check_inside_shared(fiber, flight.shared, flight.bytes, name_of(flight).c_str());
     // Of a multicast the sequence is there already.
     if (flight.sequence == kNothing) {
         record_load(fiber, flight, *credited.cta, *counted, flight.shared);
@@ -310,10 +333,16 @@ inline void issue_push(Fiber& fiber, Flight flight, uint32_t from, uint32_t to, 
 
 // --- stores --------------------------------------------------------------------------------------
 
+inline bool is_reduction(const Store& store) {
+    return store.kind == Store::Kind::kReduce || store.kind == Store::Kind::kBulkReduce;
+}
+
+inline std::string name_of(const Store& store) {
+    return is_reduction(store) ? "TMA reduction" : "TMA store";
+}
+
 inline void write_observed(Fiber& fiber, const Store& store, const uint8_t* window) {
-    const bool reduces =
-        store.kind == Store::Kind::kReduce || store.kind == Store::Kind::kBulkReduce;
-    const Operation operation = reduces ? Operation::kTmaReduce : Operation::kTmaStore;
+    const Operation operation = is_reduction(store) ? Operation::kTmaReduce : Operation::kTmaStore;
     const Actor reader = store.issued.as(fiber.bulk_reads, store.epoch, operation);
     const Actor writer = store.issued.as(fiber.bulk_writes, store.epoch, operation);
     const bool is_seen = fiber.cluster->detector() != nullptr;
@@ -343,9 +372,11 @@ inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) 
         write_observed(fiber, store, window);
     } catch (Fault& fault) {
         fault.site = store.site;
+        fault.reason =
+            "a " + name_of(store) + " from " + place_at(store.shared) + ": " + fault.reason;
         throw;
     } catch (const UnwrittenSource& source) {
-        throw fault_of_unwritten(fiber, source.offset, "a TMA store", store.site);
+        throw fault_of_unwritten(fiber, source, ("a " + name_of(store)).c_str(), store.site);
     }
 }
 
@@ -408,6 +439,13 @@ inline void finish_bulk(Fiber& fiber, Agent agent, std::size_t pending) {
     detector->finish(fiber.number, agent, fiber.bulk_commits - static_cast<Epoch>(pending));
 }
 
+inline void finish_written(Fiber& fiber, std::size_t pending) {
+    Detector* detector = fiber.cluster->detector();
+    if (!detector || fiber.bulk_writes == kNoAgent || fiber.bulk_commits <= pending) return;
+    const Epoch epoch = fiber.bulk_commits - static_cast<Epoch>(pending);
+    detector->finish_stores(fiber.number, fiber.bulk_writes, epoch);
+}
+
 inline void wait_for_reads(Fiber& fiber, std::size_t pending) {
     for_each_store(fiber, pending, &read_store);
     finish_bulk(fiber, fiber.bulk_reads, pending);
@@ -422,12 +460,15 @@ inline void wait_for_reads(Fiber& fiber, std::size_t pending) {
 inline void wait_for_writes(Fiber& fiber, std::size_t pending) {
     for_each_store(fiber, pending, &finish_store);
     finish_bulk(fiber, fiber.bulk_reads, pending);
-    finish_bulk(fiber, fiber.bulk_writes, pending);
+    finish_written(fiber, pending);
     while (fiber.groups.size() > pending) fiber.groups.pop_front();
 }
 
 inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
-    check_inside_shared(fiber, shared, store.bytes, "a TMA store");
+    check_inside_shared(fiber, shared, store.bytes, ("a " + name_of(store)).c_str());
+    if (store.kind == Store::Kind::kBulk) {
+        or_fail(fiber, [&] { detail::check_bulk_size("a bulk store", store.bytes); });
+    }
     const bool has_map = store.kind == Store::Kind::kTiled || store.kind == Store::Kind::kReduce;
     if (has_map) check_swizzle_alignment(fiber, store.map, shared);
     const auto target = has_map ? store.map.address : reinterpret_cast<uintptr_t>(store.global);
@@ -509,21 +550,31 @@ inline void Cluster::write_late_stores() {
     }
 }
 
+// Of a thread that ends: names the first store that it has not waited for.
+[[noreturn]] inline void fail_at_store(Fiber& fiber, const Store& store, bool is_committed) {
+    fiber.cluster->report_fault(
+        fiber,
+        "the thread ends while TMA still reads its stores from shared memory, one of them from " +
+            place_at(store.shared) + ". " +
+            (is_committed ? "Call wait_group_read<0>() first"
+                          : "Commit them with commit_group() and call wait_group_read<0>() first"),
+        store.site
+    );
+    fiber.cluster->fail(fiber, "");
+}
+
 // At the end of a thread.
 inline void finish_stores(Fiber& fiber) {
-    bool all_awaited = fiber.open_group.empty();
     for (const auto& group : fiber.groups) {
-        for (const Store& store : group) all_awaited &= store.is_awaited;
+        for (const Store& store : group) {
+            if (!store.is_awaited) fail_at_store(fiber, store, true);
+        }
     }
-    if (!all_awaited) {
-        fiber.cluster->fail(
-            fiber,
-            "the thread ends while TMA still reads its stores from shared memory. Commit "
-            "them and call wait_group_read<0>() first"
-        );
-    }
+    if (!fiber.open_group.empty()) fail_at_store(fiber, fiber.open_group.front(), false);
     if (fiber.cluster->choices().is_adversarial()) return fiber.cluster->leave_stores(fiber);
-    wait_for_writes(fiber, 0);
+    // They are written here, which no thread has waited for.
+    for_each_store(fiber, 0, &finish_store);
+    fiber.groups.clear();
 }
 
 }  // namespace tmaasync_emulate

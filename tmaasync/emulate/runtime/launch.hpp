@@ -21,28 +21,46 @@ namespace tmaasync_emulate {
 
 // --- the end of threads and CTAs -----------------------------------------------------------------
 
+// Of a thread that ends: what it finds wrong is reported where that was issued.
+[[noreturn]] inline void fail_at(Fiber& fiber, const Deed& deed, std::string reason) {
+    const Deed place = deed.fiber ? deed : Deed{&fiber, fiber.site};
+    fiber.cluster->report_fault(*place.fiber, std::move(reason), place.site);
+    fiber.cluster->fail(fiber, "");
+}
+
+inline const std::vector<Landing>& last_landings(const Mbarrier& barrier) {
+    return barrier.landings.empty() ? barrier.landed_last : barrier.landings;
+}
+
+inline Deed last_landing(const Mbarrier& barrier) {
+    const auto& landings = last_landings(barrier);
+    return landings.empty() ? Deed{} : Deed{landings.back().issuer, landings.back().site};
+}
+
 inline void check_nothing_lands(Fiber& fiber) {
     for (const Flight& flight : fiber.cluster->flights()) {
         if (flight.source == fiber.cta) {
-            fiber.cluster->fail(
-                fiber, "the CTA ends while TMA still copies its " +
-                           shared_at(flight.source_offset) +
-                           " to another CTA. Let the receiver signal that the bytes have landed: "
-                           "cluster_sync() at the end, after its wait"
+            fail_at(
+                fiber, {flight.issuer, flight.site},
+                "the CTA ends while TMA still copies its " + shared_at(flight.source_offset) +
+                    " to another CTA. Let the receiver signal that the bytes have landed: "
+                    "cluster_sync() at the end, after its wait"
             );
         }
         if (flight.target != fiber.cta) continue;
         if (flight.kind == Flight::Kind::kArrival) {
-            fiber.cluster->fail(
-                fiber, "the CTA ends while " + barrier_at(flight.barrier) +
-                           " has yet to hear of copies that a thread issued with cp.async. Wait "
-                           "on it before the end"
+            fail_at(
+                fiber, {flight.issuer, flight.site},
+                "the CTA ends while copies of cp.async are in flight that arrive on " +
+                    barrier_at(flight.barrier) + ". Wait on it before the end"
             );
         }
-        fiber.cluster->fail(
-            fiber, "the CTA ends while a TMA load to " + shared_at(flight.shared) + ", issued by " +
-                       name_of_issuer(*flight.issuer, flight.site) + "," +
-                       " is in flight. Wait on " + barrier_at(flight.barrier) + " before the end"
+        fail_at(
+            fiber, {flight.issuer, flight.site},
+            "the CTA ends while " + name_of(flight) + " to " + shared_at(flight.shared) +
+                of_cta(*flight.issuer, *fiber.cta) + " is in flight. Wait on " +
+                barrier_at(flight.barrier) + " before the end" +
+                wrong_wait(*fiber.cta, flight.barrier)
         );
     }
 }
@@ -51,33 +69,28 @@ inline void check_no_bytes_missing(Fiber& fiber) {
     for (const Mbarrier& barrier : fiber.cta->barriers) {
         if (!barrier.is_valid || barrier.bytes == 0) continue;
         const std::string bytes = std::to_string(std::abs(barrier.bytes)) + " bytes";
-        fiber.cluster->fail(
-            fiber, "the CTA ends while " + barrier_name(barrier) +
-                       (barrier.bytes > 0 ? " still expects " + bytes
-                                          : " has " + bytes + " more than it expects") +
-                       ". Expect as many bytes per phase as its copies deliver"
+        fail_at(
+            fiber, barrier.bytes > 0 ? barrier.expected_last : last_landing(barrier),
+            "the CTA ends while " + barrier_name(barrier) +
+                (barrier.bytes > 0 ? " still expects " + bytes
+                                   : " has " + bytes + " more than it expects") +
+                ". Expect as many bytes per phase as its copies deliver"
         );
     }
-}
-
-// " to stages[0].a, issued by producer (thread 0) at kernel.cu:30," of the last load that landed.
-inline std::string landing_text(const Mbarrier& barrier) {
-    const auto& landings = barrier.landings.empty() ? barrier.landed_last : barrier.landings;
-    if (landings.empty()) return "";
-    const Landing& last = landings.back();
-    return " to " + shared_at(last.shared) + ", issued by " +
-           name_of_issuer(*last.issuer, last.site) + ",";
 }
 
 // A load that no thread waited for might not have landed yet, and no thread may read it.
 inline void check_loads_were_awaited(Fiber& fiber) {
     for (const Mbarrier& barrier : fiber.cta->barriers) {
         if (!barrier.is_valid || barrier.landed <= barrier.observed) continue;
-        fiber.cluster->fail(
-            fiber, "the CTA ends, and no thread has waited for phase " +
-                       std::to_string(barrier.landed - 1) + " of " + barrier_name(barrier) +
-                       ", in which a TMA load" + landing_text(barrier) +
-                       " landed. Wait for every load, or do not issue it"
+        const auto& landings = last_landings(barrier);
+        fail_at(
+            fiber, last_landing(barrier),
+            "the CTA ends, and no thread has waited for phase " +
+                std::to_string(barrier.landed - 1) + " of " + barrier_name(barrier) +
+                ", in which a TMA load" +
+                (landings.empty() ? "" : " to " + shared_at(landings.back().shared)) +
+                " landed. Wait for every load, or do not issue it"
         );
     }
 }
@@ -109,6 +122,9 @@ inline void Cluster::give_up() {
     for (const Cta& cta : ctas_) {
         if (reports_lone_change(*this, cta)) return;
         if (has_lone_waiter(*this, cta) && reports_lone_mma(*this, cta)) return;
+    }
+    for (Fiber& fiber : fibers_) {
+        if (reports_lone_lanes(*this, fiber)) return;
     }
     for (const Fiber& fiber : fibers_) {
         std::string reason = fiber.is_done ? "" : vain_wait_of(fiber);
@@ -284,8 +300,23 @@ private:
         static constexpr const char* kSpaces[] = {"shared", "global", "registers"};
         out_ << "{\"kind\": \"race\", \"memory\": \"" << kSpaces[static_cast<int>(race.place.space)]
              << "\", \"rank\": " << race.place.rank << ", \"start\": " << race.place.start
-             << ", \"lacks_proxy_fence\": " << (race.lacks_proxy_fence ? "true" : "false")
-             << ", \"first\": ";
+             << ", \"facts\": [";
+        const bool is_one_copy = race.first.cluster == race.second.cluster &&
+                                 race.first.order == race.second.order && race.first.is_async;
+        const std::pair<const char*, bool> facts[] = {
+            {"lacks_fence", race.lacks_proxy_fence},
+            {"was_unwritten", race.was_unwritten},
+            {"is_stored", race.is_stored},
+            {"is_one_copy", is_one_copy},
+            {"has_relaxed_arrival", race.has_relaxed_arrival},
+        };
+        const char* separator = "";
+        for (const auto& [name, holds] : facts) {
+            if (!holds) continue;
+            out_ << separator << '"' << name << '"';
+            separator = ", ";
+        }
+        out_ << "], \"first\": ";
         access(race.first);
         out_ << ", \"second\": ";
         access(race.second);

@@ -151,6 +151,12 @@ struct Landing {
     uintptr_t site;
 };
 
+// What a thread did, and where.
+struct Deed {
+    const Fiber* fiber = nullptr;
+    uintptr_t site = 0;
+};
+
 struct Mbarrier {
     uint32_t offset = 0;
     uint32_t count = 0;
@@ -168,6 +174,9 @@ struct Mbarrier {
     WarpSet arrived;                   // in this phase
     WarpSet arrivers;                  // in any phase
     WarpSet waited;                    // in any phase
+    Deed arrived_first;                // in this phase
+    Deed expected_last;                // bytes, in any phase
+    Deed passed_at_first;              // a wait for parity 1 in phase 0
     std::vector<Landing> landings;     // in this phase
     std::vector<Landing> landed_last;  // in the last completed phase that had any
     // For the race detector.
@@ -376,6 +385,8 @@ struct Fiber : Thread {
     std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
     std::vector<Accumulators> accumulators;
     bool has_mma_fence = false;
+    uintptr_t met_at = 0;  // of its last instruction with a mask, and that mask
+    uint32_t met_mask = 0;
     std::array<MmaCall, 4> mma_calls{};  // by instruction: wgmma.fence, .mma_async, .commit, .wait
     std::size_t register_changes = 0;
     bool is_noted_at_cluster = false;
@@ -539,6 +550,9 @@ public:
         make_ready(fiber);
         leave(fiber);
     }
+
+    // Whether no other thread can run, and no copy can land.
+    bool is_alone() const { return ready_.empty() && flights_.empty(); }
 
     // A copy is in flight: it may land before the thread goes on.
     void let_land(Fiber& fiber) {
@@ -924,11 +938,31 @@ private:
 
 // --- addresses -----------------------------------------------------------------------------------
 
+// " of CTA 1 of the cluster", seen from a thread of another one.
+inline std::string of_cta(const Fiber& fiber, const Cta& cta) {
+    if (fiber.cta == &cta) return "";
+    return " of CTA " + std::to_string(cta.rank) + " of the cluster";
+}
+
 // "producer (thread 0) at kernel.cu:30".
 inline std::string name_of_issuer(const Fiber& issuer, uintptr_t site) {
     const std::string role = issuer.warp->role, thread = "thread " + std::to_string(issuer.index);
     return (role.empty() ? thread : role + " (" + thread + ")") +
            at_line(issuer.cluster->launch().address_in_library(site));
+}
+
+// The same, seen from a thread that may belong to another CTA.
+inline std::string name_of_issuer(const Fiber& issuer, uintptr_t site, const Fiber& other) {
+    return name_of_issuer(issuer, site) + of_cta(other, *issuer.cta);
+}
+
+inline std::string name_of(const Deed& deed) {
+    return name_of_issuer(*deed.fiber, deed.site);
+}
+
+inline std::string name_of(const Flight& flight) {
+    if (flight.kind != Flight::Kind::kPush) return "a TMA load";
+    return flight.reduction ? "a TMA reduction between CTAs" : "a TMA copy between CTAs";
 }
 
 // Of the warps of a cluster.

@@ -45,7 +45,9 @@ inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, std::string& reason) {
     }
     Mbarrier& barrier = cta.barriers[static_cast<size_t>(index)];
     if (*barrier_word(cta, offset) != barrier.word) {
-        reason = barrier_name(barrier) + " was overwritten: something else wrote into its 8 bytes";
+        reason = barrier_name(barrier) +
+                 " was overwritten: something else wrote into its 8 bytes. " +
+                 "emulate.scheduled(races=True) reports that write";
         return nullptr;
     }
     return &barrier;
@@ -86,6 +88,7 @@ inline void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier
     ++barrier.phase;
     barrier.pending = barrier.count;
     barrier.arrived.clear();
+    barrier.arrived_first = barrier.passed_at_first = {};
     if (!barrier.landings.empty()) {
         barrier.landed_last.swap(barrier.landings);
         barrier.landings.clear();
@@ -96,7 +99,8 @@ inline void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier
     cluster.wake_all(barrier.waiters);
 }
 
-inline void note_arrival(const Fiber& fiber, Mbarrier& barrier) {
+inline void note_arrival(const Fiber& fiber, Mbarrier& barrier, uintptr_t site) {
+    if (!barrier.arrived_first.fiber) barrier.arrived_first = {&fiber, site};
     barrier.arrived.add(warp_number(fiber));
     barrier.arrivers.add(warp_number(fiber));
 }
@@ -175,14 +179,24 @@ inline void record_expected(
 inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     barrier.bytes += bytes;
     barrier.expected += std::max<int64_t>(bytes, 0);
+    barrier.expected_last = {&fiber, fiber.site};
     const std::string reason = overflow_of(barrier);
     if (!reason.empty()) fiber.cluster->fail(fiber, reason);
 }
 
 inline std::string too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
+    std::string before;
+    if (barrier.arrived_first.fiber) {
+        before = "; " + name_of(barrier.arrived_first) + " arrived first";
+    }
+    if (barrier.bytes) {
+        before += "; the phase lasts until " + std::to_string(std::abs(barrier.bytes)) +
+                  (barrier.bytes > 0 ? " bytes have landed" : " bytes that landed are expected");
+    }
     return barrier_name(barrier) + " gets " + std::to_string(count) + " arrivals in phase " +
            std::to_string(barrier.phase) + " and waits for " + std::to_string(barrier.pending) +
-           " of " + std::to_string(barrier.count) + ". Arrive as often per phase as init declares";
+           " of " + std::to_string(barrier.count) + before +
+           ". Arrive as often per phase as init declares";
 }
 
 // Expects bytes, then arrives; returns the state token, which is the phase.
@@ -216,7 +230,7 @@ inline uint64_t arrive(
     if (count > barrier.pending) fiber.cluster->fail(fiber, too_many_arrivals(barrier, count));
     fiber.cluster->record(fiber, on_barrier(EventKind::kArrive, *place.cta, barrier));
     barrier.pending -= count;
-    note_arrival(fiber, barrier);
+    note_arrival(fiber, barrier, fiber.site);
     complete_phase(*fiber.cluster, *place.cta, barrier);
     return phase;
 }
@@ -301,21 +315,33 @@ inline void end_wait(Fiber& fiber, const AwaitedPhase& awaited) {
     record_wait(fiber, EventKind::kWaitEnd, awaited);
 }
 
+// PTX ISA, mbarrier.try_wait: "the valid values of phaseParity operand are 0 and 1".
+inline void check_parity(Fiber& fiber, uint32_t parity, const char* what) {
+    if (parity <= 1) return;
+    fiber.cluster->fail(
+        fiber, std::string(what) + " for parity " + std::to_string(static_cast<int32_t>(parity)) +
+                   "; a phase has parity 0 or 1. Pass the phase of a PipelineState, or the number "
+                   "of the phase modulo 2"
+    );
+}
+
 // Suspends the thread until the phase of this parity has completed, or for some time.
 inline bool wait_for_parity(
     Fiber& fiber, uint32_t address, uint32_t parity, bool acquires, const char* what
 ) {
     fiber.cluster->maybe_yield(fiber);
+    check_parity(fiber, parity, what);
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
     if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
     const AwaitedPhase noted = awaited_phase(*place.cta, barrier, parity);
     begin_wait(fiber, noted);
     barrier.waited.add(warp_number(fiber));
-    if (!has_completed(barrier, parity)) {
+    if (has_completed(barrier, parity)) {
+        if (barrier.phase == 0) barrier.passed_at_first = {&fiber, fiber.site};
+    } else {
         const uint64_t awaited = barrier.phase;
-        const Wait wait{Wait::Kind::kMbarrier, what,       place.cta,
-                        barrier.offset,        parity & 1, acquires};
+        const Wait wait{Wait::Kind::kMbarrier, what, place.cta, barrier.offset, parity, acquires};
         ++barrier.waiting;
         if (fiber.cluster->choices().times_out()) {
             fiber.cluster->spin(fiber, wait);
@@ -335,6 +361,7 @@ inline bool wait_for_parity(
 
 // Never suspends for long: asks, and lets others run if the answer is no.
 inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool acquires) {
+    check_parity(fiber, parity, "mbarrier.test_wait.parity");
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
     if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
@@ -348,8 +375,8 @@ inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool ac
         end_wait(fiber, noted);
     } else {
         fiber.cluster->spin(
-            fiber, {Wait::Kind::kMbarrier, "mbarrier.test_wait.parity", place.cta, barrier.offset,
-                    parity & 1}
+            fiber,
+            {Wait::Kind::kMbarrier, "mbarrier.test_wait.parity", place.cta, barrier.offset, parity}
         );
     }
     return is_complete;

@@ -242,13 +242,16 @@ inline void check_mmas_are_done(Fiber& fiber) {
     if (fiber.mmas.empty()) return;
     const bool all_committed =
         fiber.mma_groups.size() && fiber.mma_groups.back() == fiber.mmas_issued;
-    fiber.cluster->fail(
-        fiber, "the thread ends with " + std::to_string(fiber.mmas.size()) +
-                   " wgmma instructions that it has not " +
-                   (all_committed ? "waited for. Call wgmma_wait_group<0>() first"
-                                  : "committed. Call wgmma_commit_group() after them, and "
-                                    "wgmma_wait_group<0>() before the accumulators are read")
+    fiber.cluster->report_fault(
+        fiber,
+        "the thread ends with " + std::to_string(fiber.mmas.size()) +
+            " wgmma instructions that it has not " +
+            (all_committed ? "waited for. Call wgmma_wait_group<0>() first"
+                           : "committed. Call wgmma_commit_group() after them, and "
+                             "wgmma_wait_group<0>() before the accumulators are read"),
+        fiber.mmas.back().site
     );
+    fiber.cluster->fail(fiber, "");
 }
 
 // --- whole warpgroups ----------------------------------------------------------------------------
@@ -263,10 +266,29 @@ inline const char* name_of(std::size_t instruction) {
     return kNames[instruction];
 }
 
+// Reports an instruction of wgmma in a block whose last warps make up no whole warpgroup.
+inline bool reports_partial_warpgroup(Cluster& cluster, const Fiber& first, uint32_t threads) {
+    for (std::size_t i = 0; i < first.mma_calls.size(); ++i) {
+        if (!first.mma_calls[i].count) continue;
+        cluster.report_fault(
+            first,
+            std::string(name_of(i)) + " is executed by warp " + std::to_string(first.index / 32) +
+                " of a block of " + std::to_string(threads) +
+                " threads, which ends within its warpgroup. A warpgroup is four warps: launch a "
+                "multiple of 128 threads",
+            first.mma_calls[i].site
+        );
+        return true;
+    }
+    return false;
+}
+
 // Reports an instruction of wgmma that some warps of a warpgroup executed more often than others.
 inline bool reports_lone_mma(Cluster& cluster, const Cta& cta) {
     const uint32_t threads = cluster.launch().threads();
     const Fiber* fibers = &cluster.fibers()[std::size_t{cta.rank} * threads];
+    const uint32_t whole = threads / kGroupThreads * kGroupThreads;
+    if (whole != threads && reports_partial_warpgroup(cluster, fibers[whole], threads)) return true;
     for (uint32_t thread = 0; thread < threads; ++thread) {
         const Fiber& one = fibers[thread / kGroupThreads * kGroupThreads];
         const Fiber& other = fibers[thread];

@@ -41,6 +41,8 @@ struct AtomicPlace {
 // Clusters run one after the other when races are looked for.
 struct GridRaces {
     GlobalShadow shadow;
+    // By cluster and agent: the last group of stores that a thread knows to be in global memory.
+    std::map<std::pair<uint32_t, Agent>, Epoch> stored;
     std::unordered_map<uintptr_t, AtomicPlace> atomics;
 };
 
@@ -57,6 +59,11 @@ struct Race {
     Access second;
     RacedPlace place;
     bool lacks_proxy_fence = false;  // and nothing else
+    // For the words of the remedy: nothing had written what the second one writes; the first one
+    // is a store that its thread has waited for, or is followed by a relaxed arrival alone.
+    bool was_unwritten = false;
+    bool is_stored = false;
+    bool has_relaxed_arrival = false;
 };
 
 // --- the detector --------------------------------------------------------------------------------
@@ -154,6 +161,13 @@ public:
     void finish(uint32_t thread, Agent agent, Epoch epoch) {
         views_[thread].seen.raise(agent, epoch);
         views_[thread].issued_after.raise(agent, epoch);
+    }
+
+    // The stores have reached global memory.
+    void finish_stores(uint32_t thread, Agent agent, Epoch epoch) {
+        finish(thread, agent, epoch);
+        Epoch& stored = grid_.stored[{cluster_, agent}];
+        stored = std::max(stored, epoch);
     }
 
     // fence.proxy.async
@@ -261,6 +275,14 @@ public:
         return found;
     }
 
+    bool is_all_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
+        bool all = true;
+        for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
+            all &= (~windows_[rank].at(static_cast<uint32_t>(start)).written() & mask) == 0;
+        });
+        return all;
+    }
+
     void global(const Actor& actor, uintptr_t address, uint64_t bytes, bool writes) {
         for_each_cell(address, bytes, [&](uintptr_t start, uint8_t mask) {
             check(actor, grid_.shadow.at(start), {Space::kGlobal, 0, start}, mask, writes);
@@ -276,9 +298,10 @@ private:
 
     void check(const Actor& actor, Cell& cell, const RacedPlace& place, uint8_t mask, bool writes) {
         const Access access = access_of(actor, mask, writes);
+        const bool was_unwritten = writes && (cell.written() & mask) == 0;
         cell.add(
             access, [&](const Access& old) { return is_before(old, actor, place.space); },
-            [&](const Access& old) { report_pair(old, access, actor, place); }
+            [&](const Access& old) { report_pair(old, access, actor, place, was_unwritten); }
         );
     }
 
@@ -286,15 +309,29 @@ private:
         const Access access = access_of(actor, mask, false);
         cell.compare(
             access, [&](const Access& old) { return is_before(old, actor, place.space); },
-            [&](const Access& old) { report_pair(old, access, actor, place); }
+            [&](const Access& old) { report_pair(old, access, actor, place, false); }
         );
     }
 
     void report_pair(
-        const Access& old, const Access& access, const Actor& actor, const RacedPlace& place
+        const Access& old,
+        const Access& access,
+        const Actor& actor,
+        const RacedPlace& place,
+        bool was_unwritten
     ) {
         const bool lacks_fence = needs_proxy_fence(old, actor) && is_known(old, actor);
-        report({old, access, place, lacks_fence});
+        const auto stored = grid_.stored.find({old.cluster, old.agent});
+        report({
+            .first = old,
+            .second = access,
+            .place = place,
+            .lacks_proxy_fence = lacks_fence,
+            .was_unwritten = was_unwritten,
+            .is_stored = stored != grid_.stored.end() && stored->second >= old.epoch,
+            .has_relaxed_arrival =
+                old.cluster == cluster_ && actor.view->arrivals.at(old.agent) >= old.epoch,
+        });
     }
 
     Access access_of(const Actor& actor, uint8_t mask, bool writes) const {

@@ -55,7 +55,8 @@ inline void touch_window(Fiber& fiber, uintptr_t address, uint32_t bytes, bool w
     if (rank != fiber.cta->rank) {
         note_remote(cluster.ctas()[rank].remote, remote_access(fiber));
     }
-    if (!writes) check_is_written(fiber, rank, place, bytes);
+    writes ? check_no_barrier(fiber, rank, place, bytes)
+           : check_is_written(fiber, rank, place, bytes);
     touch_shared(fiber, writes ? Operation::kWrite : Operation::kRead, rank, place, bytes, writes);
 }
 
@@ -123,10 +124,10 @@ inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     }
     const uintptr_t offset = address - cluster.windows();
     if (offset < cluster.windows_bytes()) {
-        touch_shared(
-            fiber, Operation::kAtomic, static_cast<uint32_t>(offset / kWindowBytes),
-            static_cast<uint32_t>(offset % kWindowBytes), bytes, true
-        );
+        const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
+        const auto place = static_cast<uint32_t>(offset % kWindowBytes);
+        check_no_barrier(fiber, rank, place, bytes);
+        touch_shared(fiber, Operation::kAtomic, rank, place, bytes, true);
     } else {
         touch_global(fiber, Operation::kAtomic, address, bytes, true);
     }

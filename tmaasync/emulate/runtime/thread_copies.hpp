@@ -48,7 +48,7 @@ inline void arrive_for_copies(Cluster& cluster, const Flight& flight, Mbarrier& 
     }
     cluster.record(*flight.target, on_barrier(EventKind::kArrive, *flight.target, barrier));
     --barrier.pending;
-    note_arrival(*flight.issuer, barrier);
+    note_arrival(*flight.issuer, barrier, flight.site);
     complete_phase(cluster, *flight.target, barrier);
 }
 
@@ -73,7 +73,7 @@ inline void check_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
     check_inside_shared(fiber, copy.shared, copy.bytes, "cp.async");
     if (copy.source_bytes && !fiber.cluster->launch().may_hold(address, copy.source_bytes)) {
         fiber.cluster->fail(
-            fiber, "cp.async reads " + std::to_string(copy.source_bytes) + " bytes at " +
+            fiber, "a cp.async reads " + std::to_string(copy.source_bytes) + " bytes at " +
                        hexadecimal(address) +
                        ", which lies in none of the launch's arrays. Check indices, and copy what "
                        "lies beyond an edge with cp_async_gs_zero_fill"
@@ -151,11 +151,13 @@ inline void check_thread_copies_are_awaited(Fiber& fiber) {
                             flight.epoch >= fiber.copies.back().epoch;
         if (covers) return;
     }
-    fiber.cluster->fail(
+    fiber.cluster->report_fault(
         fiber,
         "the thread ends while copies that it issued with cp.async are in flight. Wait for "
-        "them with cp_async_wait_all(), or let mbarrier_cp_async_arrive arrive on a barrier"
+        "them with cp_async_wait_all(), or let mbarrier_cp_async_arrive arrive on a barrier",
+        fiber.copies.back().site
     );
+    fiber.cluster->fail(fiber, "");
 }
 
 }  // namespace tmaasync_emulate

@@ -76,12 +76,14 @@ struct SharedImage {
         }
     }
 
-    // The units of a row that is going to be read.
+    // The units of a row that is going to be read, and how many bytes of each reach an element:
+    // the last sector of a row may go beyond them.
     template <class Observer>
     void report_source(Observer& observer, uint32_t at, uint32_t bytes) const {
-        if constexpr (requires { observer.source(base, offset); }) {
+        if constexpr (requires { observer.source(base, offset, bytes); }) {
             for (uint32_t unit = 0; unit < bytes; unit += kUnitBytes) {
-                observer.source(base, swizzled(offset + at + unit));
+                const uint32_t used = std::min(kUnitBytes, bytes - unit);
+                observer.source(base, swizzled(offset + at + unit), used);
             }
         }
     }
@@ -346,7 +348,7 @@ void for_stored_rows(
     visit_rows(map, coordinates, [&](uint32_t row, uint64_t offset, bool is_inside) {
         if (!is_inside || inner.is_empty()) return;
         access_global(observer, map, coordinates, first + offset, bytes, true);
-        image.report_source(observer, row * map.row_pitch_bytes, bytes);
+        image.report_source(observer, row * map.row_pitch_bytes, inside_bytes);
         move(row * map.row_pitch_bytes, reinterpret_cast<uint8_t*>(first + offset), bytes);
     });
     image.report(observer, map, false);
@@ -768,9 +770,9 @@ inline void check_bulk_size(const char* what, uint32_t bytes) {
 // The units of memory that is going to be read.
 template <class Observer>
 void report_sources(Observer& observer, const uint8_t* base, uint32_t offset, uint32_t bytes) {
-    if constexpr (requires { observer.source(base, offset); }) {
+    if constexpr (requires { observer.source(base, offset, bytes); }) {
         for (uint32_t unit = 0; unit + kUnitBytes <= bytes; unit += kUnitBytes) {
-            observer.source(base, offset + unit);
+            observer.source(base, offset + unit, kUnitBytes);
         }
     }
 }

@@ -16,8 +16,24 @@ namespace tmaasync_emulate {
 class UnwrittenRows {
 public:
     void add(uint32_t row, uint32_t offset) {
-        if (units_[row]++ == 0) ++rows_;
+        if (units_[row]++ == 0) {
+            ++rows_;
+            offsets_[row] = offset;
+        }
         if (first_ == kNothing) first_ = offset;
+    }
+
+    // Whether something has written another unit of a row, which lies in one span of a swizzle.
+    bool is_half_written(const uint8_t* window, uint32_t span) const {
+        const auto& poison = poisoned_window();
+        for (std::size_t row = 0; row < units_.size(); ++row) {
+            if (units_[row] == 0) continue;
+            const uint32_t start = offsets_[row] & ~(span - 1);
+            for (uint32_t offset = start; offset < start + span; offset += kMmaUnitBytes) {
+                if (!is_poison(poison, window, offset)) return true;
+            }
+        }
+        return false;
     }
 
     // Rows that are unwritten as a whole may be ones that no thread uses the results of; a row that
@@ -33,6 +49,7 @@ public:
 
 private:
     std::array<uint32_t, kMaxMmaColumns> units_{};
+    std::array<uint32_t, kMaxMmaColumns> offsets_{};  // of the first unit of each row
     uint32_t rows_ = 0;
     uint32_t first_ = kNothing;
 };
@@ -44,12 +61,16 @@ inline void check_operand(
     const auto& poison = poisoned_window();
     Cluster& cluster = *issuer.cluster;
     const uint8_t* window = issuer.cta->window;
+    Detector* detector = cluster.detector();
     UnwrittenRows unwritten;
+    Unwritten part;
     uint32_t furthest = 0;
     matrix.for_each_unit(0, rows, [&](uint32_t row, uint32_t, uint32_t offset) {
         furthest = std::max(furthest, offset);
-        if (offset > kWindowBytes - kMmaUnitBytes || !is_poison(poison, window, offset)) return;
-        unwritten.add(row, offset);
+        if (offset > kWindowBytes - kMmaUnitBytes) return;
+        if (is_poison(poison, window, offset)) return unwritten.add(row, offset);
+        if (!detector || part.bytes) return;
+        part = unwritten_part(*detector, issuer.cta->rank, offset, kMmaUnitBytes);
     });
     std::string reason = beyond_shared(issuer, furthest, kMmaUnitBytes, "an operand of wgmma");
     if (reason.empty() && matrix.is_off_pattern()) {
@@ -60,11 +81,17 @@ inline void check_operand(
                  "), and start operands at whole groups of 8 rows";
     }
     const uint32_t units_of_row = matrix.transposed ? kMmaDepthBytes / 2 : 2;
-    if (reason.empty() && unwritten.is_defect(matrix.transposed ? rows / 8 : rows, units_of_row)) {
-        const uint32_t first = unwritten.first();
+    const bool is_defect = unwritten.is_defect(matrix.transposed ? rows / 8 : rows, units_of_row) ||
+                           (!matrix.transposed && matrix.swizzle &&
+                            unwritten.is_half_written(window, kMmaUnitBytes << matrix.swizzle));
+    if (reason.empty() && (is_defect || part.bytes)) {
+        const uint32_t first = is_defect ? unwritten.first() : part.offset;
         reason = std::string("wgmma reads ") + name + " at " + shared_at(first) +
                  ", which nothing has written. " +
-                 remedy_for_unwritten(issuer, *issuer.cta, first, kMmaUnitBytes);
+                 remedy_for_unwritten(
+                     issuer, *issuer.cta, first, kMmaUnitBytes,
+                     "Load or initialise it, and let all threads wait for that before wgmma"
+                 );
     }
     if (!reason.empty()) cluster.report_fault(issuer, std::move(reason), mma.site);
 }
@@ -72,12 +99,16 @@ inline void check_operand(
 // --- TMA -----------------------------------------------------------------------------------------
 
 inline Fault fault_of_unwritten(
-    const Fiber& issuer, uint32_t offset, const char* what, uintptr_t site
+    const Fiber& issuer, const UnwrittenSource& source, const char* what, uintptr_t site
 ) {
     Fault fault(
-        std::string(what) + " takes " + std::to_string(kPoisonUnit) + " bytes at " +
-        shared_at(offset) + ", which nothing has written. " +
-        remedy_for_unwritten(issuer, *issuer.cta, offset, kPoisonUnit)
+        std::string(what) + " takes " + std::to_string(source.bytes) + " bytes at " +
+        shared_at(source.offset) + ", which nothing has written. " +
+        remedy_for_unwritten(
+            issuer, *issuer.cta, source.offset, source.bytes,
+            "Write the whole tile, by threads that each call fence_async_view_proxy() after it and "
+            "then meet the one that issues the copy: __syncthreads()"
+        )
     );
     fault.site = site;
     return fault;

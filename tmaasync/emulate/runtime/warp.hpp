@@ -7,10 +7,64 @@
 
 namespace tmaasync_emulate {
 
+// --- masks ---------------------------------------------------------------------------------------
+
+constexpr uint32_t kAllLanes = 0xffffffff;
+
+// "lane 4", or "lanes 16 to 31", or "lanes 0, 2".
+inline std::string lanes_of(uint32_t mask) {
+    const int first = __builtin_ctz(mask), count = __builtin_popcount(mask);
+    if (count == 1) return "lane " + std::to_string(first);
+    if (mask >> first == (uint64_t{1} << count) - 1) {
+        return "lanes " + std::to_string(first) + " to " + std::to_string(first + count - 1);
+    }
+    std::string words;
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (mask >> lane & 1) words += (words.empty() ? "lanes " : ", ") + std::to_string(lane);
+    }
+    return words;
+}
+
+// The lanes with which the warp began.
+inline uint32_t launched_lanes(const Fiber& fiber) {
+    const uint32_t threads = fiber.cluster->launch().threads() - fiber.index / 32 * 32;
+    return threads < 32 ? (1u << threads) - 1 : kAllLanes;
+}
+
+inline std::string name_of_warp(const Fiber& fiber) {
+    return " of warp " + std::to_string(fiber.index / 32);
+}
+
+inline Fiber& lane_of_warp(Fiber& fiber, uint32_t lane) {
+    return *(&fiber - fiber.lane + lane);
+}
+
+// PTX ISA: undefined unless all lanes that a mask names, and that have not ended, execute the
+// instruction with that mask. Here the others have ended: did they execute it with another one?
+inline void check_masks_agree(const Meeting& meeting, Fiber& fiber) {
+    const uint32_t ended = meeting.mask & launched_lanes(fiber) & ~meeting.arrived;
+    uint32_t others = 0, mask = 0;
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        const Fiber& other = lane_of_warp(fiber, lane);
+        if (!(ended >> lane & 1) || other.met_at != fiber.met_at) continue;
+        if (other.met_mask == meeting.mask || (mask && other.met_mask != mask)) continue;
+        mask = other.met_mask;
+        others |= 1u << lane;
+    }
+    if (!others) return;
+    fiber.cluster->report_fault(
+        fiber, lanes_of(meeting.arrived) + name_of_warp(fiber) + " execute " + meeting.instruction +
+                   " with the mask " + hexadecimal(meeting.mask) + ", and " + lanes_of(others) +
+                   ", which it names, with the mask " + hexadecimal(mask) +
+                   ": the result is undefined. Pass one mask in all lanes that it names"
+    );
+}
+
 // --- meetings of lanes ---------------------------------------------------------------------------
 
 inline void hold_if_complete(Cluster& cluster, Warp& warp, Meeting& meeting, Fiber* arriving) {
     if (meeting.arrived == 0 || meeting.arrived != (meeting.mask & warp.live_lanes)) return;
+    check_masks_agree(meeting, *meeting.fibers[__builtin_ctz(meeting.arrived)]);
     meeting.act(meeting);
     for (uint32_t lane = 0; lane < 32; ++lane) {
         Fiber* fiber = meeting.fibers[lane];
@@ -41,17 +95,26 @@ inline void meet(const char* instruction, uint32_t mask, void (*act)(Meeting&), 
     Fiber& fiber = current_fiber();
     if (!(mask >> fiber.lane & 1)) {
         fiber.cluster->fail(
-            fiber, std::string(instruction) + ": lane " + std::to_string(fiber.lane) +
-                       " is not in the mask it passes"
+            fiber, "lane " + std::to_string(fiber.lane) + name_of_warp(fiber) + " executes " +
+                       instruction + " with the mask " + hexadecimal(mask) +
+                       ", which does not name it: the result is undefined. Name every lane that "
+                       "executes it, and no other"
         );
     }
     Meeting& meeting = meeting_for(*fiber.warp, mask);
     if (meeting.arrived && std::strcmp(meeting.instruction, instruction) != 0) {
         fiber.cluster->fail(
-            fiber, std::string("the lanes of one warp are at ") + meeting.instruction + " and at " +
-                       instruction + "; all lanes of the mask execute the same one"
+            fiber, "the lanes of one warp are at " + std::string(meeting.instruction) + " (" +
+                       lanes_of(meeting.arrived) +
+                       at_line(fiber.cluster->launch().address_in_library(
+                           meeting.fibers[__builtin_ctz(meeting.arrived)]->met_at
+                       )) +
+                       ") and at " + instruction + " (lane " + std::to_string(fiber.lane) +
+                       "); all lanes of the mask " + hexadecimal(mask) + " execute the same one"
         );
     }
+    fiber.met_at = fiber.site;
+    fiber.met_mask = mask;
     meeting.instruction = instruction;
     meeting.act = act;
     meeting.arrived |= 1u << fiber.lane;
@@ -63,8 +126,6 @@ inline void meet(const char* instruction, uint32_t mask, void (*act)(Meeting&), 
         fiber.cluster->block(fiber, {Wait::Kind::kWarp, instruction});
     }
 }
-
-constexpr uint32_t kAllLanes = 0xffffffff;
 
 template <typename Operands>
 Operands& operands_of(Meeting& meeting, uint32_t lane) {
@@ -86,26 +147,6 @@ inline void join_lanes(Meeting& meeting) {
     }
 }
 
-// "lane 4", or "lanes 16 to 31", or "lanes 0, 2".
-inline std::string lanes_of(uint32_t mask) {
-    const int first = __builtin_ctz(mask), count = __builtin_popcount(mask);
-    if (count == 1) return "lane " + std::to_string(first);
-    if (mask >> first == (uint64_t{1} << count) - 1) {
-        return "lanes " + std::to_string(first) + " to " + std::to_string(first + count - 1);
-    }
-    std::string words;
-    for (uint32_t lane = 0; lane < 32; ++lane) {
-        if (mask >> lane & 1) words += (words.empty() ? "lanes " : ", ") + std::to_string(lane);
-    }
-    return words;
-}
-
-// The lanes with which the warp began.
-inline uint32_t launched_lanes(const Fiber& fiber) {
-    const uint32_t threads = fiber.cluster->launch().threads() - fiber.index / 32 * 32;
-    return threads < 32 ? (1u << threads) - 1 : kAllLanes;
-}
-
 // PTX ISA: elect.sync waits for every thread of its mask, of which none may have ended.
 inline void elect_one_lane(Meeting& meeting) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(meeting.arrived));
@@ -125,6 +166,40 @@ inline bool elect_lane() {
     bool elected = false;
     meet("elect.sync", kAllLanes, &elect_one_lane, &elected);
     return elected;
+}
+
+inline bool waits_for_lanes(const Fiber& fiber, uint32_t lanes) {
+    const Wait::Kind kind = fiber.wait.kind;
+    if (kind == Wait::Kind::kWarp) return (fiber.met_mask & lanes) != 0;
+    return kind == Wait::Kind::kNamedBarrier || kind == Wait::Kind::kCluster;
+}
+
+// Reports lanes that wait for others of their warp, which wait elsewhere for the whole block, the
+// cluster or these lanes.
+inline bool reports_lone_lanes(Cluster& cluster, Fiber& fiber) {
+    if (fiber.is_done || fiber.wait.kind != Wait::Kind::kWarp) return false;
+    for (const Meeting& meeting : fiber.warp->meetings) {
+        const uint32_t lone = meeting.arrived;
+        if (!(lone >> fiber.lane & 1)) continue;
+        const uint32_t missing = meeting.mask & fiber.warp->live_lanes & ~lone;
+        for (uint32_t lane = 0; lane < 32; ++lane) {
+            if (!(missing >> lane & 1)) continue;
+            const Fiber& other = lane_of_warp(fiber, lane);
+            if (!waits_for_lanes(other, lone)) continue;
+            const bool is_met = other.wait.kind == Wait::Kind::kWarp;
+            cluster.report_fault(
+                fiber, lanes_of(lone) + name_of_warp(fiber) + " execute " + meeting.instruction +
+                           " with the mask " + hexadecimal(meeting.mask) + ", and " +
+                           lanes_of(missing) + ", which it names, do not: lane " +
+                           std::to_string(lane) + " waits in " + other.wait.instruction +
+                           at_line(cluster.launch().address_in_library(other.site)) +
+                           (is_met ? " with the mask " + hexadecimal(other.met_mask) : "") +
+                           ". Let all lanes that the mask names execute it, and pass one mask"
+            );
+            return true;
+        }
+    }
+    return false;
 }
 
 struct Shuffle {
@@ -279,7 +354,9 @@ void meet_for_matrices(Operands& mine, void (*act)(Meeting&)) {
             );
         }
         if (fiber.cluster->detector()) {
-            if (!Operands::kWrites) check_is_written(fiber, fiber.cta->rank, mine.row, 16);
+            const uint32_t rank = fiber.cta->rank;
+            Operands::kWrites ? check_no_barrier(fiber, rank, mine.row, 16)
+                              : check_is_written(fiber, rank, mine.row, 16);
             touch_shared(
                 fiber, Operands::kOperation, fiber.cta->rank, mine.row, 16, Operands::kWrites
             );

@@ -49,7 +49,8 @@ inline std::string hexadecimal(uintptr_t number) {
 }
 
 // Addresses in shared memory and in the kernel's code, as a fault's reason holds them:
-// emulate/reports.py replaces the braces by the name of the variable or the line in the source.
+// emulate/reports.py replaces the braces by the name of the variable or the line in the source, and
+// puts the array and the index after addresses in global memory.
 
 inline std::string barrier_at(uint32_t offset) {
     return "{barrier " + std::to_string(offset) + "}";
@@ -61,6 +62,11 @@ inline std::string shared_at(uint32_t offset) {
 
 inline std::string shared_bytes_from(uint32_t offset) {
     return "{bytes " + std::to_string(offset) + "}";
+}
+
+// The variable at this offset alone, "tiles[1]".
+inline std::string place_at(uint32_t offset) {
+    return "{place " + std::to_string(offset) + "}";
 }
 
 // " at kernel.cu:38", for an address as the library's debugging information counts.

@@ -112,8 +112,8 @@ def _array_violations(seen: Sequence[ArrayView | None], operands: Operands) -> I
             remedy = "Convert it with astype"
             yield Violation(name, f"of {view.element}", "scales are float32", remedy)
         if view.device != operands.q.device:
-            rule = f"q lies on device {operands.q.device}"
-            yield Violation(name, f"on device {view.device}", rule, "Copy it there")
+            rule = f"q lies {_arrays.where(operands.q.device)}"
+            yield Violation(name, f"{_arrays.where(view.device)}", rule, "Copy it there")
 
 
 class Float8Workspace(NamedTuple):

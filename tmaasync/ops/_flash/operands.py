@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._kinds import check_flags, is_flag, is_integer, is_number, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.ops._allocation import Allocator, allocator, empty
 from tmaasync.ops._layouts import Layout, refuse_overlap
@@ -106,14 +106,23 @@ def _check_types(operands: Operands, types: Sequence[str]) -> None:
     _arrays.common_device(dict(operands.named))
 
 
+def _head_dim_remedy(head_dim: int, step: int) -> str:
+    if head_dim > _MAX_HEAD_DIM:
+        return (
+            "There is no kernel for larger heads: compute softmax(Q K^T) V with two calls of "
+            "ops.matmul for each head"
+        )
+    padded = max(step, -(-head_dim // step) * step)
+    return f"Pad q, k and v with zeros to {padded}, and pass scale= for the head_dim of before"
+
+
 def _shape_violations(operands: Operands) -> Iterator[Violation]:
     q, k, v = operands
     heads, head_dim, kv_heads = q.shape[_HEADS], q.shape[_HEAD_DIM], k.shape[_HEADS]
     step = TMA_ALIGNMENT // q.element.itemsize
     if head_dim % step or not 0 < head_dim <= _MAX_HEAD_DIM:
         rule = f"a head has a multiple of {step} columns, up to {_MAX_HEAD_DIM}"
-        padded = min(max(step, -(-head_dim // step) * step), _MAX_HEAD_DIM)
-        yield Violation("q.shape[-1]", head_dim, rule, f"Pad q, k and v with zeros to {padded}")
+        yield Violation("q.shape[-1]", head_dim, rule, _head_dim_remedy(head_dim, step))
     if k.shape[_HEAD_DIM] != head_dim:
         rule = f"q has heads of {head_dim}, and Q K^T is computed over head_dim"
         yield Violation("k.shape[-1]", k.shape[_HEAD_DIM], rule, "Pass keys of that head_dim")
@@ -168,6 +177,7 @@ class Results:
     """
 
     def __init__(self, operands: Operands, out: Any, *, return_lse: bool) -> None:
+        check_flags(return_lse=return_lse)
         q = operands.q
         *batch, rows, heads, _ = q.shape
         self.like = q
@@ -195,9 +205,9 @@ def _check_output(out: ArrayView, operands: Operands) -> None:
     _arrays.require_writable(out, "out")
     if out.shape != operands.q.shape or out.device != operands.q.device:
         raise ArgumentError(
-            f"out has shape {out.shape} on device {out.device}; the output has shape "
-            f"{operands.q.shape} on device {operands.q.device}. Pass an array of that shape, or "
-            "leave out= out."
+            f"out has shape {out.shape} {_arrays.where(out.device)}; the output has shape "
+            f"{operands.q.shape} {_arrays.where(operands.q.device)}. Pass an array of that shape, "
+            "or leave out= out."
         )
     types = operands.output_types
     if out.element.name not in types:
@@ -275,19 +285,19 @@ def _limit(side: int | None) -> int | None:
 
 
 def _causal_violations(causal: object) -> Iterator[Violation]:
-    if not isinstance(causal, bool) and causal not in _CORNERS:
+    is_corner = isinstance(causal, str) and causal in _CORNERS
+    if not is_flag(causal) and not is_corner:
         rule = f"it is True, False, {' or '.join(map(repr, _CORNERS))}"
-        yield Violation("causal", repr(causal), rule, "True aligns the last positions")
+        yield Violation("causal", shown(causal), rule, "True aligns the last positions")
 
 
 def positive_violations(name: str, value: object, remedy: str) -> Iterator[Violation]:
     """Yield why a value, unless it is None, is no finite number above 0."""
     if value is None:
         return
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 < value < math.inf:  # type: ignore[operator]
+    if not is_number(value) or not 0 < value < math.inf:
         rule = "it must be a finite number above 0"
-        yield Violation(name, repr(value), rule, remedy)
+        yield Violation(name, shown(value), rule, remedy)
 
 
 def _window_violations(window: object) -> Iterator[Violation]:
@@ -298,8 +308,8 @@ def _window_violations(window: object) -> Iterator[Violation]:
     if not is_pair or any(not _is_side(side) for side in sides):  # type: ignore[attr-defined]
         rule = "it must be (left, right): how many keys on either side a position sees"
         remedy = "Pass ints, and None for a side without a limit"
-        yield Violation("window", repr(window), rule, remedy)
+        yield Violation("window", shown(window), rule, remedy)
 
 
 def _is_side(side: object) -> bool:
-    return side is None or (isinstance(side, int) and not isinstance(side, bool) and side >= -1)
+    return side is None or (is_integer(side) and side >= -1)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
+from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.ops._layouts import Layout
 
@@ -68,9 +70,9 @@ class Reading(NamedTuple):
 
     @classmethod
     def given(cls, a_dtype: object, b_dtype: object, precision: str | None) -> Reading:
-        if precision not in (None, "tf32"):
+        if precision is not None and not (isinstance(precision, str) and precision == "tf32"):
             raise ArgumentError(
-                f'precision is {precision!r}; it can be "tf32", of float32 operands. '
+                f'precision is {shown(precision)}; it can be "tf32", of float32 operands. '
                 "Leave it out for any others."
             )
         a = None if a_dtype is None else element(a_dtype, argument="a_dtype")
@@ -108,7 +110,7 @@ def check_operands(a: Layout, b: Layout) -> None:
     _require_pair(a.element, b.element)
     if a.device != b.device:
         raise ArgumentError(
-            f"b lies on device {b.device}; a lies on device {a.device}. Move one of them."
+            f"b lies {_arrays.where(b.device)}; a lies {_arrays.where(a.device)}. Move one of them."
         )
     if a.shape[-1] != b.shape[-2]:
         raise ArgumentError(

@@ -14,4 +14,12 @@ namespace tmaasync::instrument {
     tmaasync_emulate::fail(words);
 }
 
+[[noreturn]] __device__ __forceinline__ void trap_beyond(
+    const char* argument, u64 value, u64 count
+) {
+    trap_with(
+        argument, static_cast<i64>(value), false, "it must be below", static_cast<i64>(count)
+    );
+}
+
 }  // namespace tmaasync::instrument

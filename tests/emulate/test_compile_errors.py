@@ -1,0 +1,97 @@
+"""An error of the C++ compiler is one sentence with the kernel's line, and the first error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tmaasync import CompileError, Kernel, create_tma_tile
+from tmaasync._compile import Source
+from tmaasync.emulate.refusals import refusal
+
+HEAD = """#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+"""
+CASES = {
+    "a rule of a header": (
+        "    claim_registers<33>();  //@",
+        "setmaxnreg takes multiples of 8 from 24 to 256.",
+        "tmaasync/ptx/setmaxnreg.cuh:",
+    ),
+    "a rule of a template's argument": (
+        (
+            "    Tile::Shared* shared = nullptr;\n    SharedMemBarrier* full = nullptr;\n"
+            "    tile.async_copy(*shared, *full, {0, 0, 0});  //@"
+        ),
+        "one coordinate per dimension, innermost first.",
+        "tmaasync/operands/copies.cuh:",
+    ),
+    "two unknown functions": (
+        "    x[0] = first(3);  //@\n    x[1] = second(4);",
+        "'first' was not declared in this scope.",
+        (
+            "Not defined: first, second. Include the header that declares it, or define it as a "
+            "__device__ function."
+        ),
+    ),
+    "an unknown constant": (
+        "    x[0] = STAGES;  //@",
+        "'STAGES' was not declared in this scope.",
+        "pass types={'Name': tile} or constants={'NAME': value} to Kernel.",
+    ),
+    "a missing semicolon": ("    x[0] = 3  //@", "expected ';' before '}' token.", "x[0] = 3"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_error_is_one_sentence_with_the_line_of_the_kernel(name: str) -> None:
+    body, sentence, shown = CASES[name]
+    entry = 'extern "C" __global__ void k(const __grid_constant__ Tile tile, float* x) {'
+    text = f"{HEAD}{entry}\n{body}\n}}\n"
+    array = np.zeros((8, 16), np.float32)
+    tile = create_tma_tile(array, (8, 16))
+
+    with pytest.raises(CompileError) as caught:
+        Kernel(text, "k", types={"Tile": tile})(1, 128, (tile, array))
+
+    message = str(caught.value)
+    line = next(line for line, code in enumerate(text.splitlines(), 1) if code.endswith("//@"))
+    if "clang" not in message:  # which has words of its own
+        first = message.splitlines()[0]
+        assert first == f"kernel.cu does not compile, at kernel.cu:{line}: {sentence}"
+    assert shown in message
+    assert message.count(" error: ") == 1
+    assert "In file included" not in message
+    assert "In file included" in caught.value.log or caught.value.log.count("error:") <= 2
+
+
+CLANG = """/pkg/include/tmaasync/ptx/setmaxnreg.cuh:11:9: error: static assertion failed due to \
+requirement '33 % 8 == 0': setmaxnreg takes multiples of 8 from 24 to 256
+   11 |         kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0,
+/pkg/include/tmaasync/warp.cuh:89:38: note: in instantiation of function template specialization \
+'tmaasync::ptx::setmaxnreg_inc<33>' requested here
+   89 |     if constexpr (kRegisters != 0) ptx::setmaxnreg_inc<kRegisters>();
+kernel.cu:5:5: note: in instantiation of function template specialization \
+'tmaasync::claim_registers<33>' requested here
+    5 |     claim_registers<33>();
+1 error generated.
+"""
+
+
+def test_clang_names_the_use_after_the_error() -> None:
+    source = Source(text="", name="kernel.cu")
+
+    message = refusal(source, CLANG, "clang++", (), ())
+
+    first, second, *_ = message.splitlines()
+    assert first == (
+        "kernel.cu does not compile, at kernel.cu:5: setmaxnreg takes multiples of 8 from 24 to "
+        "256."
+    )
+    assert second.startswith("clang++: /pkg/include/tmaasync/ptx/setmaxnreg.cuh:11:9: error: ")
+
+
+def test_a_log_without_an_error_is_shown_whole() -> None:
+    message = refusal(Source(text="", name="kernel.cu"), "ld: cannot find -lm\n", "c++", (), ())
+
+    assert message == "kernel.cu does not compile (c++):\nld: cannot find -lm"

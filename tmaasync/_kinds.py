@@ -1,0 +1,108 @@
+"""Kinds of arguments, which are checked before anything is computed from them."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Any, SupportsIndex, TypeGuard
+
+import numpy as np
+
+from tmaasync.errors import ArgumentError, Violation
+
+__all__ = [
+    "check_flags",
+    "check_integers",
+    "is_flag",
+    "is_integer",
+    "is_number",
+    "not_flags",
+    "not_integers",
+    "not_sequences_of_integers",
+    "shown",
+]
+
+_SHOWN_CHARACTERS = 60
+
+
+def shown(value: object) -> str:
+    """Return a value as messages print it: its text, or its type where the text is long."""
+    text = repr(value)
+    is_short = len(text) <= _SHOWN_CHARACTERS and "\n" not in text
+    return text if is_short and not isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+
+
+def is_integer(value: object) -> TypeGuard[SupportsIndex]:
+    """True for an integer of any library; False for a bool, a mode and an array."""
+    if type(value) is int:
+        return True
+    if isinstance(value, bool | np.bool_ | np.ndarray | Enum):
+        return False
+    try:
+        operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """True for an integer or a floating-point number of any library; False for a bool."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def is_flag(value: object) -> bool:
+    """True for a bool, NumPy's included."""
+    return isinstance(value, bool | np.bool_)
+
+
+def not_integers(**arguments: object) -> list[Violation]:
+    """Return a violation for each argument that is no integer."""
+    return [
+        Violation(name, shown(value), "it must be an integer", "Pass an int")
+        for name, value in arguments.items()
+        if not is_integer(value)
+    ]
+
+
+def not_flags(**arguments: object) -> list[Violation]:
+    """Return a violation for each argument that is no bool."""
+    return [
+        Violation(name, shown(value), "it must be a bool", "Pass True or False")
+        for name, value in arguments.items()
+        if not is_flag(value)
+    ]
+
+
+def not_sequences_of_integers(**arguments: object) -> Iterator[Violation]:
+    """Yield a violation for each argument that is no tuple or list of integers."""
+    for name, values in arguments.items():
+        if isinstance(values, str | bytes | dict | set) or not _is_sized(values):
+            rule = "it must be integers, one for each dimension"
+            yield Violation(name, shown(values), rule, "Pass a tuple, outermost first")
+            continue
+        for position, value in enumerate(values):
+            yield from not_integers(**{f"{name}[{position}]": value})
+
+
+def _is_sized(values: Any) -> TypeGuard[Iterable[object]]:
+    return hasattr(values, "__len__") and hasattr(values, "__getitem__")
+
+
+def check_integers(**arguments: object) -> None:
+    """Refuse arguments that are no integers.
+
+    Raises:
+        ArgumentError: Each is named, with its value.
+    """
+    ArgumentError.raise_for(not_integers(**arguments))
+
+
+def check_flags(**arguments: object) -> None:
+    """Refuse arguments that are no bools.
+
+    Raises:
+        ArgumentError: Each is named, with its value.
+    """
+    ArgumentError.raise_for(not_flags(**arguments))

@@ -1,0 +1,119 @@
+"""Where the arrays of a launch lie, and what the kernel's source calls an address in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+__all__ = ["Extent", "GlobalNames"]
+
+
+class Extent(NamedTuple):
+    """An array's address, its bytes from ``first`` to ``end`` relative to it, and its layout.
+
+    An array that may hold pointers may lead to others, which no argument names.
+    """
+
+    address: int
+    first: int
+    end: int
+    shape: tuple[int, ...] = ()
+    strides_bytes: tuple[int, ...] = ()
+    element_bytes: int = 1
+    may_hold_pointers: bool = False
+
+    def index(self, address: int) -> str | None:
+        """Return the element's index at this address, as in ``[3][12]``; None between elements.
+
+        The index along the outermost side may lie outside the array.
+
+        >>> rows = Extent(4096, 0, 4 * 15, (2, 8), (28, 4), 4)
+        >>> rows.index(4096 + 28 + 8), rows.index(4096 - 28), rows.index(4096 + 3)
+        ('[1][2]', '[-1][0]', '[0][0]')
+        """
+        offset, sides = address - self.address, []
+        for stride in self.strides_bytes:
+            if stride <= 0 or (sides and stride > self.strides_bytes[len(sides) - 1]):
+                return None
+            index, offset = divmod(offset, stride)
+            sides.append(f"[{index}]")
+        return "".join(sides) if offset < self.element_bytes else None
+
+    def distance(self, address: int) -> int:
+        """Return how far the address lies before (below 0) or after the array; 0 if inside."""
+        after = address - (self.address + self.end - 1)
+        return max(0, after) or min(0, address - self.address - self.first)
+
+
+_HEXADECIMAL = re.compile(r"0x[0-9a-f]{9,}")  # a mask has eight digits at most
+_FAR_BYTES = 1 << 24  # an address that is further away has nothing to do with the array
+
+
+_CLOSE_BYTES = 256
+
+
+def _outside(parameter: str, extent: Extent, address: int) -> str:
+    index = extent.index(address)
+    element = "" if index is None else f"{parameter}{index}, "
+    before = extent.address + extent.first - address
+    if before > 0:
+        return f"{element}{before} bytes before the start of {parameter}"
+    after = address - extent.address - extent.end
+    where = f"{after} bytes after" if after else "right after"
+    return f"{element}{where} the end of {parameter}"
+
+
+class GlobalNames:
+    """Names of addresses in the arrays of one launch, by the kernel's parameters."""
+
+    def __init__(
+        self, arrays: Sequence[Iterable[Extent]] | None, parameters: Sequence[str]
+    ) -> None:
+        """Keep the arrays of each argument, and the names of the parameters as far as known."""
+        self._arrays = [] if arrays is None else arrays
+        self._parameters = parameters
+
+    def name(self, address: int) -> str | None:
+        """Return the parameter and the index, as in ``total[12]``; None outside every array."""
+        for parameter, extent in self._named():
+            if extent.distance(address) == 0 and extent.end > extent.first:
+                return self._element(parameter, extent, address)
+        return None
+
+    def in_text(self, text: str) -> str:
+        """Put the array and the index after every address of the text."""
+        return _HEXADECIMAL.sub(self._with_name, text)
+
+    def _with_name(self, found: re.Match[str]) -> str:
+        address = int(found[0], 16)
+        name = self.name(address) or self._next_to(address)
+        return found[0] if name is None else f"{found[0]} ({name})"
+
+    def _next_to(self, address: int) -> str | None:
+        """Name an address by the nearest array: "total[64], 4 bytes after the end of total".
+
+        Where it lies between two arrays that are close to each other, by both.
+        """
+        near: dict[tuple[int, int], tuple[int, str]] = {}
+        for parameter, extent in self._named():
+            if extent.shape:
+                known = (abs(extent.distance(address)), _outside(parameter, extent, address))
+                near.setdefault((extent.address, extent.end), known)
+        first, *others = sorted(near.values()) or [(_FAR_BYTES, "")]
+        if first[0] >= _FAR_BYTES:
+            return None
+        close = [first, *(other for other in others[:1] if other[0] < _CLOSE_BYTES)]
+        return ", or ".join(words for _, words in close)
+
+    def _element(self, parameter: str, extent: Extent, address: int) -> str:
+        index = extent.index(address) if extent.shape else None
+        offset = address - extent.address
+        return f"byte {offset} of {parameter}" if index is None else f"{parameter}{index}"
+
+    def _named(self) -> Iterator[tuple[str, Extent]]:
+        for position, extents in enumerate(self._arrays):
+            known = position < len(self._parameters)
+            parameter = self._parameters[position] if known else f"args[{position}]"
+            for extent in extents:
+                yield parameter, extent

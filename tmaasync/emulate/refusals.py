@@ -1,0 +1,117 @@
+"""From the C++ compiler's log to the one error that the author of a kernel has to see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tmaasync._compile import Source
+
+__all__ = ["refusal"]
+
+_ERROR = re.compile(
+    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$"
+)
+_NEXT = re.compile(r"^\S[^:]*:(?:\d+:)* |^In file included|^\s+from ")
+_ASSERTION = re.compile(r"static assertion failed(?: due to requirement '.*')?: (.*)$")
+# Where a template of a header is used: g++ says so before the error, clang after it.
+_USED = re.compile(r"(?:required from|in instantiation of .* requested here)")
+
+
+class _Error(NamedTuple):
+    """One error: where in which file, its words, and its line of the log."""
+
+    file: str
+    line: int
+    text: str
+    at: int
+
+    @property
+    def rule(self) -> str | None:
+        """The words of a ``static_assert``."""
+        found = _ASSERTION.search(self.text)
+        return None if found is None else found[1]
+
+
+def refusal(
+    source: Source, log: str, compiler: str, undefined: Sequence[str], folders: Sequence[Path]
+) -> str:
+    """Return one sentence with the line and the remedy, then the compiler's first error.
+
+    Args:
+        source: What was compiled.
+        log: The compiler's output.
+        compiler: Its name.
+        undefined: Names that the log reports as unknown.
+        folders: The include path, which the text leaves out of file names.
+    """
+    lines = log.strip().splitlines()
+    errors = tuple(_errors(lines))
+    hint = _hint(source, tuple(dict.fromkeys(undefined)))
+    if not errors:
+        return f"{source.name} does not compile ({compiler}):\n{log.strip()}{hint}"
+    error = _decisive(source, errors)
+    place = _own_place(source, lines, errors, error)
+    shown = "\n".join(_shown(lines, error))
+    for folder in folders:
+        shown = shown.replace(f"{folder}/", "")
+    where = f"{source.name}:{place}" if place else f"{Path(error.file).name}:{error.line}"
+    words = (error.rule or error.text).rstrip(".")
+    end = "" if words.endswith("?") else "."
+    return f"{source.name} does not compile, at {where}: {words}{end}{hint}\n{compiler}: {shown}"
+
+
+def _errors(lines: Sequence[str]) -> Iterator[_Error]:
+    for at, line in enumerate(lines):
+        found = _ERROR.match(line)
+        if found is not None:
+            yield _Error(found["file"], int(found["line"]), found["text"], at)
+
+
+def _decisive(source: Source, errors: Sequence[_Error]) -> _Error:
+    """Return the first error; of a header's, the first broken rule that it states itself."""
+    if errors[0].file == source.name:
+        return errors[0]
+    return next((error for error in errors if error.rule), errors[0])
+
+
+def _own_place(
+    source: Source, lines: Sequence[str], errors: Sequence[_Error], error: _Error
+) -> int | None:
+    """Return the line of the source that has the error, or uses what has it."""
+    if error.file == source.name:
+        return error.line
+    used = re.compile(rf"^{re.escape(source.name)}:(\d+):.*{_USED.pattern}")
+    after = next((other.at for other in errors if other.at > error.at), len(lines))
+    candidates = (*reversed(lines[: error.at]), *lines[error.at : after])
+    found = next(filter(None, map(used.match, candidates)), None)
+    return None if found is None else int(found[1])
+
+
+def _shown(lines: Sequence[str], error: _Error) -> Iterator[str]:
+    """Yield the error and the code below it."""
+    yield lines[error.at]
+    for line in lines[error.at + 1 :]:
+        if _NEXT.match(line):
+            return
+        yield line
+
+
+def _hint(source: Source, undefined: Sequence[str]) -> str:
+    called = [name for name in undefined if re.search(rf"\b{name}\s*\(", source.text)]
+    supplied = [name for name in undefined if name not in called]
+    hint = ""
+    if supplied:
+        hint += (
+            f"\nNot defined: {', '.join(supplied)}. If the host should supply one of them, pass "
+            "types={'Name': tile} or constants={'NAME': value} to Kernel."
+        )
+    if called:
+        hint += (
+            f"\nNot defined: {', '.join(called)}. Include the header that declares it, or define "
+            "it as a __device__ function. The CPU back end lacks some functions of CUDA: call "
+            "another one there, or pass arrays on a GPU."
+        )
+    return hint

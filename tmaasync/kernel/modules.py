@@ -1,0 +1,61 @@
+"""Compiled modules on a device: loaded by CuPy where it was imported, else by the CUDA driver."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Protocol
+
+from tmaasync import _driver
+
+__all__ = ["Module", "load_module"]
+
+
+class Module(Protocol):
+    """A module on one device, whose context is current when these are called."""
+
+    def function(self, name: str) -> int:
+        """Return the handle of a kernel."""
+
+    def global_address(self, name: str) -> int | None:
+        """Return the address of a variable; None if the module has none of this name."""
+
+
+def load_module(path: Path, device: int) -> Module:
+    """Load a cubin on a device whose context is current.
+
+    CuPy's ``RawModule`` loads it wherever there can be CuPy arrays: once CuPy was imported. Either
+    way a module stays loaded until the process ends, since a CUDA graph may hold its kernels, and
+    the same file is loaded once per device.
+    """
+    cupy = sys.modules.get("cupy")
+    return _DriverModule(path, device) if cupy is None else _CupyModule(cupy, path, device)
+
+
+class _CupyModule:
+    def __init__(self, cupy: Any, path: Path, device: int) -> None:
+        self._cupy = cupy
+        self._module = cupy.RawModule(path=str(path))
+        self._device = cupy.cuda.Device(device)
+
+    def function(self, name: str) -> int:
+        with self._device:
+            return int(self._module.get_function(name).kernel.ptr)
+
+    def global_address(self, name: str) -> int | None:
+        try:
+            with self._device:
+                return int(self._module.get_global(name).ptr)
+        except self._cupy.cuda.driver.CUDADriverError:
+            return None
+
+
+class _DriverModule:
+    def __init__(self, path: Path, device: int) -> None:
+        self._module = _driver.load_module(path, device)
+
+    def function(self, name: str) -> int:
+        return _driver.module_function(self._module, name)
+
+    def global_address(self, name: str) -> int | None:
+        return _driver.module_global(self._module, name)
