@@ -2,6 +2,10 @@
 
 PYTHON ?= python3
 EXTRAS ?= cuda13,test,dev
+# Torch without CUDA (200 MB), for tests of its tensors in host memory. Where the package index lacks
+# this build, it comes from torch's own. For torch on a GPU pass TORCH=torch.
+TORCH ?= torch==2.13.0+cpu
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 JOBS ?= auto
 GPU_JOBS ?= 12
 
@@ -64,6 +68,9 @@ venv: $(INSTALLED)
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
+	install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
+		$$install "$(TORCH)" || $$install "$(TORCH)" --extra-index-url $(TORCH_INDEX) \
+		|| echo "$(TORCH) is in no package index: tests of torch tensors will be skipped"
 	touch $@
 
 # The driver's major CUDA version, 12 or 13; nothing where there is no driver.

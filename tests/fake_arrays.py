@@ -52,8 +52,10 @@ class Tensor:
         device: str = "cpu",
         layout: Named = _STRIDED,
         is_negated: bool = False,
+        requires_grad: bool = False,
     ) -> None:
         self.array = array
+        self.requires_grad = requires_grad
         self.dtype = _dtype(f"torch.{dtype or array.dtype.name}")
         kind, _, index = device.partition(":")
         self.device = SimpleNamespace(type=kind, index=int(index) if index else None)
@@ -141,7 +143,10 @@ class TensorGuards:
 
     @staticmethod
     def _guarded(tensor: Tensor) -> tuple[object, ...]:
-        flags = tensor.is_cuda, tensor.is_neg(), tensor.is_conj(), tensor.layout
+        flags = (
+            *(tensor.is_cuda, tensor.is_neg(), tensor.is_conj()),
+            *(tensor.layout, tensor.requires_grad),
+        )
         return type(tensor), flags, tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()
 
 
@@ -157,6 +162,7 @@ class Torch(ModuleType):
 
     def __init__(self, *, has_guards: bool = True) -> None:
         super().__init__("torch")
+        self.is_in_grad_mode = True
         self.stream = 5
         self.device = 0
         self.uploads: list[list[int]] = []
@@ -172,6 +178,9 @@ class Torch(ModuleType):
             )
             self._C._dynamo = SimpleNamespace(guards=guards)
             self._C._cuda_getDevice = lambda: self.device
+
+    def is_grad_enabled(self) -> bool:
+        return self.is_in_grad_mode
 
     def _empty_strided_cuda(
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Named

@@ -184,6 +184,11 @@ class Driver:
         self.launch_configs.append(config)
         return _SUCCESS, self._limits.sms // config.gridDimX
 
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(  # noqa: N802
+        self, function: object, threads: int, shared_bytes: int
+    ) -> tuple[Any, int]:
+        return _SUCCESS, min(2048 // threads, 228 * 1024 // (shared_bytes + 1024))
+
     # --- tensor maps: the address, the allocation's bit of Blackwell, and nothing else -----------
 
     def cuTensorMapEncodeTiled(self, kind: Any, rank: int, address: int, *rest: Any) -> Any:  # noqa: N802

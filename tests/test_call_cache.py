@@ -188,6 +188,24 @@ def test_a_tensor_that_was_changed_in_place_is_not_launched(
     assert launch.taken() == [("bound", addresses(*arrays), 5)]
 
 
+@pytest.mark.parametrize("has_guards", [True, False])
+def test_a_tensor_that_requires_grad_is_launched_outside_of_grad_mode_alone(
+    monkeypatch: pytest.MonkeyPatch, has_guards: bool
+) -> None:
+    torch = Torch(has_guards=has_guards)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    launch, (a, _, out) = Launch(), several(on_device)
+    weights = Tensor(memory(), device="cuda:0", requires_grad=True)
+    torch.is_in_grad_mode = False
+    cache = cache_with((a, weights, out), launch)
+    for _ in range(3):
+        for torch.is_in_grad_mode in (False, True):
+            done = cache.run((a, weights, out), None, None)
+            assert (done is None) == torch.is_in_grad_mode
+
+    assert len(launch.taken()) == 3
+
+
 def test_an_object_with_the_identity_of_another_is_looked_at(torch: Torch) -> None:
     launch, arrays = Launch(), several(on_device)
     cache = cache_with(arrays, launch)

@@ -45,13 +45,17 @@ def refused_packed(said: str, **changes: Any) -> None:
         ({"q": Q[0]}, r"q\.shape is .*; it must be \[batch, positions, heads, head_dim\]"),
         (
             {"q": Q[..., :60], "k": K[..., :60], "v": K[..., :60]},
-            r"q\.shape\[-1\] is 60; a head has a multiple of 8 columns, up to 256\. Pad .* to 64, "
-            "and pass scale=",
+            (
+                r"q\.shape\[-1\] is 60; a head has a multiple of 8 columns, up to 256\. Pad .* to "
+                r"64, and pass scale="
+            ),
         ),
         (
             {"q": np.zeros((2, 12, 4, 264), np.float16)},
-            r"q\.shape\[-1\] is 264; .* up to 256\. There is no kernel for larger heads: compute "
-            r"softmax\(Q K\^T\) V with two calls of ops\.matmul",
+            (
+                r"q\.shape\[-1\] is 264; .* up to 256\. There is no kernel for larger heads: "
+                r"compute softmax\(Q K\^T\) V with two calls of ops\.matmul"
+            ),
         ),
         ({"k": K[..., :56]}, r"k\.shape\[-1\] is 56; q has heads of 64"),
         ({"v": K[:, :19]}, r"v\.shape is \(2, 19, 2, 64\); k has shape \(2, 20, 2, 64\)"),

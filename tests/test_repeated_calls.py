@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import struct
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -87,10 +88,11 @@ def machine(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     use_driver: Callable[[object], None],
-) -> Machine:
+) -> Iterator[Machine]:
     monkeypatch.setitem(sys.modules, "cupy", Cupy() if request.param == "cupy" else None)
     monkeypatch.setitem(sys.modules, "torch", Torch())
-    return Machine(Library(request.param), use_driver)
+    yield Machine(Library(request.param), use_driver)
+    gc.collect()  # memory is given back to the driver that it came from
 
 
 @pytest.fixture
@@ -206,6 +208,10 @@ def test_what_differs_is_launched_or_refused_as_in_a_first_call(
         {"cluster": 2},
         {"cluster": 3},
         {"grid": 1.0},
+        {"grid": (2.0, 1)},
+        {"grid": (True, 1)},
+        {"pdl": 0},
+        {"shared_mem": 0.0},
         {"grid": [2, 1]},
         {"block": 0},
         {"block": 2048},
@@ -221,8 +227,9 @@ def test_a_launch_of_another_kind_is_made_or_refused_as_a_first_one(
 ) -> None:
     given = {"grid": 2, "block": 32, "args": machine.arguments(), **options}
     kernel, other = machine.kernel(), machine.kernel()
-    kernel(2, 32, machine.arguments())
-    kernel(1, 32, machine.arguments())
+    for grid in (1, 2, (1, 1), (2, 1)):
+        kernel(grid, 32, machine.arguments())
+        kernel(grid, 32, machine.arguments(), shared_mem=0)
     if "args" not in options:
         given["args"] = machine.arguments()
     first = machine.launched(lambda: other(**given))

@@ -6,6 +6,7 @@ The driver and torch are stand-ins; NVRTC compiles what they load.
 from __future__ import annotations
 
 import ctypes
+import gc
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -49,12 +50,13 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Torch]:
 
 
 @pytest.fixture
-def use(use_driver: Callable[[object], None], torch: Torch) -> Callable[[Driver], Driver]:
+def use(use_driver: Callable[[object], None], torch: Torch) -> Iterator[Callable[[Driver], Driver]]:
     def use(driver: Driver) -> Driver:
         use_driver(driver)
         return driver
 
-    return use
+    yield use
+    gc.collect()  # memory is given back to the driver that it came from
 
 
 def tensor(*shape: int, dtype: Any = np.float32, device: int = 0) -> Tensor:

@@ -21,8 +21,9 @@ def tensor_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
     """Return a test whether other tensors look like these, types to strides.
 
     One call for all tensors, at a quarter of the cost of reading shape, strides and type of each.
-    It keeps no tensor, and is stricter than it needs to be: gradients, inference mode and autocast
-    have to be as they were. None where torch lacks the test, or where the test refuses the
+    It keeps no tensor, and is stricter than it needs to be: ``requires_grad``, inference mode and
+    autocast have to be as they were. Grad mode it does not compare, so in grad mode the test of
+    tensors that require grad fails. None where torch lacks the test, or where the test refuses the
     tensors themselves: fingerprints are the fallback.
     """
     torch = sys.modules["torch"]
@@ -31,9 +32,17 @@ def tensor_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
         check: Callable[..., bool] = guards(
             *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
         ).check
-        return check if check(*tensors) is True else None
+        if check(*tensors) is not True:
+            return None
+        # A Python function, but for tensors that require grad alone, such as parameters.
+        return _outside_grad_mode(check) if any(one.requires_grad for one in tensors) else check
     except (AttributeError, TypeError, RuntimeError):
         return None
+
+
+def _outside_grad_mode(check: Callable[..., bool]) -> Callable[..., bool]:
+    is_grad_enabled = sys.modules["torch"].is_grad_enabled
+    return lambda *tensors: not is_grad_enabled() and check(*tensors)
 
 
 def tensor_allocator(shape: tuple[int, ...], dtype: object, device: int) -> Callable[[], Any]:

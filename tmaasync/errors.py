@@ -30,7 +30,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 __all__ = [
     "ArgumentError",
@@ -373,17 +373,37 @@ class HangError(TMAError, RuntimeError):
 
 
 class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, named by its kind
-    """On the CPU: every thread waits and nothing is in flight; ``waits`` lists who and on what."""
+    """On the CPU: every thread waits and nothing is in flight; ``waits`` lists who and on what.
 
-    def __init__(self, kernel: str, waits: tuple[WaitingThreads, ...]) -> None:
+    ``resident`` is the number of blocks that wait and the number in the grid, where others have
+    not started because the device holds no more at once; else None.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        waits: tuple[WaitingThreads, ...],
+        resident: tuple[int, int] | None = None,
+    ) -> None:
         """Join the waits into one message."""
         self.kernel = kernel
         self.waits = waits
+        self.resident = resident
         lines = "".join(f"\n  {wait}" for wait in waits)
-        super().__init__(f"{kernel}: every thread waits, and nothing is in flight:{lines}")
+        if resident is None:
+            super().__init__(f"{kernel}: every thread waits, and nothing is in flight:{lines}")
+            return
+        blocks, grid = resident
+        super().__init__(
+            f"{kernel}: {blocks} of {grid} blocks are resident, as many as the device holds at "
+            "once, and all wait; the others start when one of these ends. A block may wait for "
+            f"another one only if the whole grid is resident: launch at most {blocks} blocks that "
+            "do several tiles each (a persistent kernel), and let cooperative=True check that. "
+            f"The first block that waits:{lines}"
+        )
 
-    def __reduce__(self) -> tuple[type[EmulatedDeadlock], tuple[str, tuple[WaitingThreads, ...]]]:
-        return type(self), (self.kernel, self.waits)
+    def __reduce__(self) -> tuple[type[EmulatedDeadlock], tuple[Any, ...]]:
+        return type(self), (self.kernel, self.waits, self.resident)
 
 
 class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above

@@ -74,7 +74,12 @@ def test_a_limit_of_ones_own_holds() -> None:
 
 def test_a_machine_with_too_little_memory_is_refused() -> None:
     size = LaunchEstimate(
-        blocks=16, threads_per_block=1024, workers=1, memory_bytes=2**31, machine_bytes=2**30
+        blocks=16,
+        threads_per_block=1024,
+        workers=1,
+        resident=1,
+        memory_bytes=2**31,
+        machine_bytes=2**30,
     )
 
     (broken,) = size.violations(10**9)

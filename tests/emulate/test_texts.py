@@ -6,10 +6,18 @@ import functools
 import re
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, create_tma_tile
+from tmaasync import (
+    EmulatedDeadlock,
+    EmulatedFault,
+    EmulatedRace,
+    Kernel,
+    TMATensorTileArray,
+    create_tma_tile,
+)
 from tmaasync.emulate import scheduled
 from tmaasync.errors import TMAError
 
@@ -212,7 +220,9 @@ READS = {
 STORES = {
     "no barrier before the store": Text(
         "fill(s);\n" + STORE,
-        r"a TMA store takes 16 bytes at shared offset \d+ \(tiles\[0\]\)" + UNWRITTEN + "Write the "
+        r"a TMA store takes \d+ bytes at shared offset \d+ \(tiles\[0\]\)"
+        + UNWRITTEN
+        + "Write the "
         r"whole tile, by threads that each call fence_async_view_proxy\(\) after it and then meet "
         r"the one that issues the copy: __syncthreads\(\)",
         "store",
@@ -620,3 +630,127 @@ def test_masks_of_lanes_that_take_part_are_no_fault(name: str, races: bool) -> N
 
     if SHUFFLE in LEGAL[name]:
         assert list(total[:16]) == [lane ^ 8 for lane in range(16)]
+
+
+# --- kernels of their own ------------------------------------------------------------------------
+
+INDEXED = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+extern "C" __global__ void indexed(const TMATensorTileArray<Tile> tiles, int at) {
+    prefetch_tma_descriptor(tiles[at].map);  //@
+}
+"""
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_index_beyond_the_tiles_names_itself_and_their_count(debug: bool) -> None:
+    array = np.zeros((16, 64), np.float32)
+    tiles = TMATensorTileArray([create_tma_tile(array, (8, 16)) for _ in range(3)])
+    kernel = Kernel(INDEXED, "indexed", types={"Tile": tiles[0]}, debug=debug)
+
+    with pytest.raises(EmulatedFault, match=r"index is 3; it must be below 3\.") as caught:
+        kernel(1, 1, (tiles, 3))
+
+    line = next(n for n, text in enumerate(INDEXED.splitlines(), 1) if text.endswith("//@"))
+    assert caught.value.source == f"kernel.cu:{line}"
+
+
+STATIC = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+extern "C" __global__ void place(int* at) {
+    __shared__ SharedMemBarrier one[2];
+    one[*at].init(1);
+}
+"""
+
+
+@pytest.mark.parametrize("at", [7000, 9000, 25000])
+def test_names_of_the_emulators_own_variables_are_in_no_report(at: int) -> None:
+    kernel = Kernel(STATIC, "place")
+
+    with pytest.raises(EmulatedFault, match=r"an mbarrier (lies at|reaches) shared ") as caught:
+        kernel(1, 1, (np.full(1, at, np.int32),))
+
+    assert "first_variable" not in str(caught.value)
+    assert "tmaasync_dynamic_shared" not in str(caught.value)
+
+
+OVERLAPPING = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+struct SharedMemory { Tile::Shared tile; };
+extern "C" __device__ const int overlapping_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void overlapping(const __grid_constant__ Tile tile) {
+    auto& s = dynamic_shared<SharedMemory>();
+    for (int i = threadIdx.x; i < 128; i += blockDim.x) s.tile.data()[i] = 1;
+    fence_async_view_proxy();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        tile.async_store(s.tile, {0, 0});
+        commit_group();
+        wait_group<0>();
+    }
+}
+"""
+
+
+def test_a_store_whose_rows_share_bytes_is_told_from_two_stores() -> None:
+    flat = np.zeros(256, np.float32)
+    rows = np.lib.stride_tricks.as_strided(flat, (8, 16), (32, 4))
+    tile = create_tma_tile(rows, (8, 16))
+
+    with (
+        scheduled(races=True),
+        pytest.raises(EmulatedRace, match="one store writes the same bytes twice: its tile ove"),
+    ):
+        Kernel(OVERLAPPING, "overlapping", types={"Tile": tile})(1, 32, (tile,))
+
+
+MULTIPLY = """
+#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
+using namespace tmaasync;
+using Operand = WgmmaOperand<Tile, Major::kK>;
+
+struct SharedMemory { alignas(1024) Tile::Shared a, b; };
+extern "C" __device__ const int multiply_shared_bytes = sizeof(SharedMemory);
+
+__device__ void fill(Tile::Shared& tile, int begin, int end) {
+    for (int i = begin + threadIdx.x % 128; i < end; i += 128) tile.data()[i] = bfloat16(1.0f);
+    fence_async_view_proxy();
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) multiply(
+    const __grid_constant__ Tile tile, float* out
+) {
+    auto& s = dynamic_shared<SharedMemory>();
+    float sums[1][1][32];
+    if (threadIdx.x >= 128) {
+        for (int i = 0; i < 4; ++i) __nanosleep(1);
+        return fill(s.a, 16 * 64, 64 * 64);
+    }
+    fill(s.b, 0, 64 * 64);
+    fill(s.a, 0, 16 * 64);
+    NamedBarrier<128>{1}.sync();
+    wgmma<Operand, Operand>(sums, s.a, s.b, false);
+    out[threadIdx.x] = sums[0][0][0];
+}
+"""
+
+
+def test_wgmma_before_the_first_write_lacks_a_barrier_and_no_wait() -> None:
+    array = np.zeros((64, 64), ml_dtypes.bfloat16)
+    tile = create_tma_tile(array, (64, 64), swizzle="128B")
+    kernel = Kernel(MULTIPLY, "multiply", types={"Tile": tile})
+
+    with (
+        scheduled(races=True),
+        pytest.raises(EmulatedRace, match="wgmma is issued before the write, which is the first"),
+    ):
+        kernel(1, 256, (tile, np.zeros(128, np.float32)))

@@ -21,6 +21,7 @@ from tmaasync._arrays.dispatch import (
     guard,
     view,
 )
+from tmaasync._arrays.frameworks import require_no_backward
 from tmaasync._arrays.value import ArrayView
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "is_contiguous",
     "may_overlap",
     "require_current",
+    "require_no_backward",
     "require_writable",
     "view",
     "where",

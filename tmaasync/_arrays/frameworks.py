@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -14,6 +15,8 @@ from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
     "refuse_tracer",
+    "require_no_backward",
+    "requires_backward",
     "view_cupy",
     "view_jax",
     "view_numpy",
@@ -54,8 +57,9 @@ def view_cupy(array: Any, dtype: object, argument: str) -> ArrayView:
 
 
 def view_torch(tensor: Any, dtype: object, argument: str) -> ArrayView:
-    """View a torch tensor; one that requires a gradient is read like any other."""
+    """View a torch tensor; in grad mode one that requires grad is refused."""
     _require_plain_torch(tensor, argument)
+    require_no_backward(tensor, argument)
     try:
         address = tensor.data_ptr()
     except RuntimeError as error:
@@ -95,7 +99,43 @@ def _is_strided(layout: object) -> bool:
     return str(layout) == "torch.strided"
 
 
+def requires_backward(tensor: Any) -> bool:
+    """Whether torch would record a function of this tensor for the backward pass."""
+    return bool(tensor.requires_grad) and bool(sys.modules["torch"].is_grad_enabled())
+
+
+def require_no_backward(tensor: Any, argument: str) -> None:
+    """Refuse a torch tensor whose gradient would be lost."""
+    if not requires_backward(tensor):
+        return
+    remedy = (
+        "Call it inside torch.no_grad(), pass the tensor's .detach(), or call a differentiable "
+        "form: `import tmaasync.torch` and tmaasync.torch.matmul or tmaasync.torch.grouped_matmul"
+    )
+    raise ArgumentError.of(
+        [
+            Violation(
+                argument,
+                f"a tensor of shape {tuple(tensor.shape)} that requires grad, in grad mode",
+                "this call has no backward, so the gradient would be lost",
+                remedy,
+            )
+        ]
+    )
+
+
+_WITHOUT_MEMORY = frozenset({"FakeTensor", "FunctionalTensor"})
+
+
 def _require_plain_torch(tensor: Any, argument: str) -> None:
+    if type(tensor).__name__ in _WITHOUT_MEMORY or tensor.device.type == "meta":
+        raise not_an_array(
+            tensor,
+            "a meta or fake tensor has a shape and no memory",
+            "Pass a tensor with memory. In torch.compile, torch.export and on meta tensors call "
+            "the operators torch.ops.tmaasync.*, which `import tmaasync.torch` registers",
+            argument,
+        )
     if tensor.is_nested or not _is_strided(tensor.layout):
         raise not_an_array(
             tensor,

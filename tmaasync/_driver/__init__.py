@@ -19,6 +19,7 @@ from tmaasync._driver.launches import (
     allow_shared_bytes,
     function_handle,
     max_active_clusters,
+    max_resident_blocks,
     parameter_sizes,
 )
 from tmaasync._driver.memory import (
@@ -65,6 +66,7 @@ __all__ = [
     "is_capturing",
     "load_module",
     "max_active_clusters",
+    "max_resident_blocks",
     "module_function",
     "module_global",
     "note_untested",

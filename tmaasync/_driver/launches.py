@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,7 @@ class LaunchConfig(NamedTuple):
     shared_bytes: int
     pdl: bool
     stream: int
+    cooperative: bool = False
 
 
 class Tracer(Protocol):
@@ -263,6 +265,11 @@ def _attributes(config: LaunchConfig) -> Iterator[Any]:
         attribute.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         attribute.value.programmaticStreamSerializationAllowed = 1
         yield attribute
+    if config.cooperative:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        yield attribute
 
 
 def function_handle(function: int) -> Any:
@@ -295,6 +302,17 @@ def allow_large_clusters(function: Any) -> None:
 def max_active_clusters(function: Any, config: LaunchConfig) -> int:
     """Return the number of clusters of this launch that run at once on the current device."""
     return int(bindings.call("cuOccupancyMaxActiveClusters", function, _native(config)))
+
+
+def max_resident_blocks(function: Any, config: LaunchConfig, sms: int) -> int:
+    """Return the number of blocks of this launch that the current device holds at once."""
+    if config.cluster is not None:
+        return max_active_clusters(function, config) * math.prod(config.cluster)
+    threads = math.prod(config.block)
+    blocks = bindings.call(
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, config.shared_bytes
+    )
+    return int(blocks) * sms
 
 
 def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...]:

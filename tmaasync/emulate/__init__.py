@@ -10,8 +10,12 @@ What they do, event by event, `tmaasync.trace` keeps and draws, as it does for l
 """
 
 from tmaasync.emulate.build import EmulatedProgram, build
+from tmaasync.emulate.occupancy import LIMITS
+
+# Not public, but part of the back end: mypy takes the alias for an export.
+from tmaasync.emulate.occupancy import max_active_clusters as max_active_clusters
+from tmaasync.emulate.occupancy import max_resident_clusters as max_resident_clusters
 from tmaasync.emulate.run import (
-    LIMITS,
     EmulatedLaunch,
     EmulatedRun,
     Extent,
@@ -19,9 +23,6 @@ from tmaasync.emulate.run import (
     current_schedule,
     scheduled,
 )
-
-# Not public, but part of the back end: mypy takes the alias for an export.
-from tmaasync.emulate.run import max_active_clusters as max_active_clusters
 
 __all__ = [
     "LIMITS",

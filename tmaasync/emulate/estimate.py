@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tmaasync._driver import LaunchConfig
 from tmaasync.emulate.build import EmulatedProgram
+from tmaasync.emulate.occupancy import max_resident_clusters
 from tmaasync.errors import Violation
 
 __all__ = ["LaunchEstimate", "estimate"]
@@ -18,17 +19,23 @@ _WORKING_BYTES = 2 << 30
 """Clusters run side by side while they fit in here; one runs if it fits the machine."""
 _MOST_STACKS = 24_000
 """Every stack is two of the 65,530 mappings that Linux allows a process."""
+_RESIDENT_BYTES_PER_THREAD = 16 << 10
+"""What a thread that waits takes of its stack and in the scheduler, measured: 12 KiB and less."""
 _SECONDS_PER_THREAD = 4e-7
 """To set one up and end it, on a fast core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchEstimate:
-    """The size of one launch; ``memory_bytes`` counts every stack at its full depth."""
+    """The size of one launch; ``memory_bytes`` counts every stack at its full depth.
+
+    Clusters that wait for others are resident with them: up to ``resident`` at once.
+    """
 
     blocks: int
     threads_per_block: int
     workers: int
+    resident: int
     memory_bytes: int
     machine_bytes: int
 
@@ -89,9 +96,24 @@ def estimate(program: EmulatedProgram, config: LaunchConfig, workers: int) -> La
         blocks=blocks,
         threads_per_block=threads,
         workers=max(1, fitting),
+        resident=_resident(config, program.registers, measure(ctas, 0)),
         memory_bytes=max(1, fitting) * cluster_bytes,
-        machine_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        machine_bytes=_machine_bytes(),
     )
+
+
+def _resident(config: LaunchConfig, registers: int, cluster_bytes: int) -> int:
+    """Return how many clusters are resident at once: as on the chip, if half of memory holds them.
+
+    ``cluster_bytes`` are those of a cluster without its threads.
+    """
+    threads = math.prod(config.cluster or (1,)) * math.prod(config.block)
+    fitting = _machine_bytes() // 2 // (cluster_bytes + threads * _RESIDENT_BYTES_PER_THREAD)
+    return max(1, min(max_resident_clusters(config, registers), fitting))
+
+
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _duration(seconds: float) -> str:

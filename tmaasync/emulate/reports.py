@@ -97,7 +97,8 @@ def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
         looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
         budget = None if record.get("is_endless") else facts.budget_seconds
         return EmulatedTimeout(program.name, budget, looping, waits)
-    return EmulatedDeadlock(program.name, waits)
+    resident = (record["resident"], record["grid"]) if "resident" in record else None
+    return EmulatedDeadlock(program.name, waits, resident)
 
 
 def _name_caller(words: _Words, record: dict[str, Any]) -> None:

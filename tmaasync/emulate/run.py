@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tmaasync._driver import BLANK_BYTES, DeviceLimits, LaunchConfig, blank_address
-from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
+from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync._kinds import is_number, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
@@ -27,35 +26,13 @@ from tmaasync.trace.events import EVENT_DTYPE
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
 
 __all__ = [
-    "LIMITS",
     "EmulatedLaunch",
     "EmulatedRun",
     "Extent",
     "Schedule",
     "current_schedule",
-    "max_active_clusters",
     "scheduled",
 ]
-
-LIMITS = DeviceLimits(
-    name="the emulator",
-    compute_capability=(9, 0),
-    sms=132,
-    shared_bytes=MAX_SHARED_BYTES,
-    threads_per_block=MAX_BLOCK_THREADS,
-)
-"""What the emulated device allows: what an H200 does."""
-
-_ACTIVE_CLUSTERS = {3: 39, 4: 30, 5: 20, 6: 16, 7: 14, 8: 14}
-
-
-def max_active_clusters(size: int) -> int:
-    """Return the number of clusters that the emulated device runs at once, one block per SM.
-
-    An H200's answers to ``cuOccupancyMaxActiveClusters`` (benchmarks/bench_split.py prints them).
-    """
-    return _ACTIVE_CLUSTERS.get(size, LIMITS.sms // size)
-
 
 Policy = Literal["round_robin", "random", "adversarial"]
 _POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
@@ -75,8 +52,8 @@ class Schedule:
     ``workers`` is how many clusters run at once at most, by default one per core. A cluster that
     runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
     is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
-    With ``races`` every access is checked against earlier ones, and clusters run one after the
-    other.
+    With ``races`` every access is checked against earlier ones. Clusters that signal one another
+    through global memory are then interleaved too, on one core.
     """
 
     policy: Policy = "round_robin"
@@ -199,9 +176,7 @@ class EmulatedLaunch:
         size = self._size(schedule)
         program = self._program
         log = None if collector is None else _EventLog()
-        numbers = _numbers(
-            self._config, schedule, size.workers, self._extents(), program.registers, log
-        )
+        numbers = _numbers(self._config, schedule, size, self._extents(), program.registers, log)
         launch = program.runtime.tmaasync_emulate_launch
         launch.restype = ctypes.c_void_p
         began = time.perf_counter()
@@ -319,6 +294,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("shared_bytes", ctypes.c_uint32),
         ("policy", ctypes.c_uint32),
         ("workers", ctypes.c_uint32),
+        ("resident", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("budget_seconds", ctypes.c_double),
         ("arrays", ctypes.c_uint64),
@@ -327,6 +303,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("races", ctypes.c_uint32),
         ("log", ctypes.POINTER(_EventLog)),
         ("written", ctypes.POINTER(ctypes.c_char)),
+        ("grid_barrier", ctypes.POINTER(ctypes.c_uint32)),
         ("fresh", ctypes.c_char_p),
     )
 
@@ -334,7 +311,7 @@ class _LaunchNumbers(ctypes.Structure):
 def _numbers(
     config: LaunchConfig,
     schedule: Schedule,
-    workers: int,
+    size: LaunchEstimate,
     known: Sequence[Extent],
     registers: int,
     log: _EventLog | None,
@@ -351,7 +328,8 @@ def _numbers(
         _Extents(*(config.cluster or (1, 1, 1))),
         config.shared_bytes,
         _POLICIES[schedule.policy],
-        workers,
+        size.workers,
+        size.resident,
         schedule.seed % 2**64,
         schedule.budget_seconds,
         len(known),
@@ -360,6 +338,7 @@ def _numbers(
         schedule.races,
         None if log is None else ctypes.pointer(log),
         ctypes.create_string_buffer(max(1, len(known))),
+        ctypes.pointer(ctypes.c_uint32(0)) if config.cooperative else None,
         _fresh(known) if config.pdl else None,
     )
 

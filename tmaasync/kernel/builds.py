@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from tmaasync.kernel.launch import (
     Loaded,
     check_extents,
     check_launch_bounds,
+    check_resident,
     cluster_of,
     extents,
     shared_bytes,
@@ -90,6 +92,7 @@ class LaunchRequest(NamedTuple):
     cluster: Extents | None
     shared_mem: int | None
     pdl: bool
+    cooperative: bool = False
 
 
 def build_on(device: int | None, recipe: Recipe) -> CudaBuild | EmulatedBuild:
@@ -181,6 +184,7 @@ class CudaBuild:
                 shared_bytes=shared_bytes(loaded.entry.shared_bytes, request.shared_mem, limits),
                 pdl=request.pdl,
                 stream=stream,
+                cooperative=request.cooperative,
             )
             loaded.allow(config, limits)
         return loaded, config
@@ -222,9 +226,14 @@ class EmulatedBuild:
             shared_bytes=shared_bytes(program.shared_bytes, request.shared_mem, limits),
             pdl=request.pdl,
             stream=0,
+            cooperative=request.cooperative,
         )
         check_extents(config, limits)
         check_launch_bounds(recipe.name, program.max_threads, config)
+        if config.cooperative:
+            clusters = emulate.max_resident_clusters(config, program.registers)
+            resident = clusters * math.prod(config.cluster or (1,))
+            check_resident(recipe.name, config, resident, limits)
         packed = pack(recipe.name, program.parameters, args, seen)
         return EmulatedLaunch(
             program, config, packed, tuple(args), extents_of(seen), recipe.collector_of

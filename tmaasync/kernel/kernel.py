@@ -112,7 +112,7 @@ class Kernel:
         launches = self._own_traces.launches
         return launches[-1] if launches else None
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 - arguments of a launch
         self,
         grid: Extents,
         block: Extents,
@@ -121,6 +121,7 @@ class Kernel:
         cluster: Extents | None = None,
         shared_mem: int | None = None,
         pdl: bool = False,
+        cooperative: bool = False,
         stream: object = None,
     ) -> None:
         """Launch, with the parameters of CuPy's ``RawKernel`` and those that it lacks.
@@ -135,6 +136,8 @@ class Kernel:
             shared_mem: Dynamic shared memory in bytes; by default what the source declares.
             pdl: Programmatic dependent launch: start before the kernel ahead in the stream has
                 ended. The kernel calls ``wait_for_previous_grids()`` before it reads its results.
+            cooperative: Cooperative launch: all blocks are resident at once, so that they may wait
+                for one another, as in ``sync_grid()``. The grid is checked before the launch.
             stream: A CuPy or torch stream, a handle, or anything with ``__cuda_stream__``; by
                 default the current stream of the arrays' framework.
 
@@ -149,8 +152,9 @@ class Kernel:
         Warns:
             UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
+        asked = (grid, block, cluster, shared_mem, pdl)
         # 1.0 is no extent, though it equals 1.
-        key = (grid, block, cluster, shared_mem, pdl, type(grid), type(block))
+        key = (asked, _kind(grid), _kind(block), _kind(cluster), type(shared_mem), type(pdl))
         if self._was_repeated(key, args, stream):
             return
         launch = self.prepare(
@@ -160,13 +164,14 @@ class Kernel:
             cluster=cluster,
             shared_mem=shared_mem,
             pdl=pdl,
+            cooperative=cooperative,
             stream=stream,
         )
         launch()
         if isinstance(launch, PreparedLaunch):
             self._remember(key, launch, args)
 
-    def prepare(
+    def prepare(  # noqa: PLR0913 - as above
         self,
         grid: Extents,
         block: Extents,
@@ -175,6 +180,7 @@ class Kernel:
         cluster: Extents | None = None,
         shared_mem: int | None = None,
         pdl: bool = False,
+        cooperative: bool = False,
         stream: object = None,
     ) -> PreparedLaunch | EmulatedLaunch | SkippedLaunch:
         """Check and pack a launch; calling the result is one driver call.
@@ -191,7 +197,7 @@ class Kernel:
         build = self._builds.get(device)
         if build is None:
             build = self._builds[device] = build_on(device, self._recipe)
-        request = LaunchRequest(grid, block, cluster, shared_mem, pdl)
+        request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative)
         return build.prepare(request, args, seen, stream)
 
     def _was_repeated(self, key: tuple[Any, ...], args: Sequence[object], stream: object) -> bool:
@@ -260,6 +266,11 @@ class Kernel:
     def _current_or_own(self) -> Collector:
         current = current_collector()
         return self._own_traces if current is None else current
+
+
+def _kind(extents: object) -> object:
+    """Return the type of extents, or of each of them."""
+    return tuple(map(type, extents)) if isinstance(extents, tuple) else type(extents)
 
 
 def _nobody() -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "Loaded",
     "check_extents",
     "check_launch_bounds",
+    "check_resident",
     "cluster_of",
     "extents",
     "shared_bytes",
@@ -73,6 +74,9 @@ class Loaded:
             _driver.allow_shared_bytes(self.function, config.shared_bytes)
         if config.cluster is not None and math.prod(config.cluster) > PORTABLE_CLUSTER_BLOCKS:
             _driver.allow_large_clusters(self.function)
+        if config.cooperative:
+            resident = _driver.max_resident_blocks(self.function, config, limits.sms)
+            check_resident(self.entry.name, config, resident, limits)
         self._checked.add(config)
 
 
@@ -154,6 +158,22 @@ def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
         raise LaunchError(
             f"grid is {config.grid}; it counts blocks and must be a multiple of cluster "
             f"{config.cluster}. Use {rounded}."
+        )
+
+
+def check_resident(name: str, config: LaunchConfig, resident: int, limits: DeviceLimits) -> None:
+    """Compare the grid of a cooperative launch with the blocks that the device holds at once.
+
+    Raises:
+        LaunchError: Blocks of the grid would wait for others that cannot start.
+    """
+    blocks = math.prod(config.grid)
+    if blocks > resident:
+        raise LaunchError(
+            f"grid is {config.grid}, {blocks} blocks; with cooperative=True all of them are "
+            f"resident at once, and {limits} holds {resident} of {name} with "
+            f"{math.prod(config.block)} threads and {config.shared_bytes} bytes of shared memory. "
+            f"Launch at most {resident} blocks that do several tiles each (a persistent kernel)."
         )
 
 

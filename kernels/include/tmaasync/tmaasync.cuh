@@ -9,6 +9,7 @@
 #include <tmaasync/copy.cuh>
 #include <tmaasync/cp_async.cuh>
 #include <tmaasync/global.cuh>
+#include <tmaasync/grid.cuh>
 #include <tmaasync/im2col.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>

@@ -184,9 +184,11 @@ void release(const void* site, void* memory) {
 // --- memory order --------------------------------------------------------------------------------
 
 // The emulator itself works in order. The detector knows which orders the chip does not promise.
-void fence(Scope) {
+void fence(Scope scope) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number);
+    if (Detector* detector = fiber.cluster->detector()) {
+        detector->fence(fiber.number, scope == Scope::kGpu);
+    }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
@@ -209,13 +211,28 @@ void fence_proxy_async_global() {
     }
 }
 
+uint32_t* grid_barrier() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    uint32_t* const barrier = fiber.cluster->launch().grid_barrier;
+    if (!barrier) {
+        fiber.cluster->fail(
+            fiber,
+            "sync_grid() in a launch that is not cooperative: its blocks need not be "
+            "resident at once. Launch the kernel with cooperative=True"
+        );
+    }
+    return barrier;
+}
+
 void wait_for_grids() {
     note_grid_wait(TMAASYNC_EMULATE_CALLER());
 }
 
-void begin_atomic(const void* address, uint32_t bytes) {
+void begin_atomic(const void* address, uint32_t bytes, bool changes) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes);
+    const auto place = reinterpret_cast<uintptr_t>(address);
+    if (fiber.cluster->detector()) let_other_clusters_run(fiber, place, changes);
+    touch_atomically(fiber, place, bytes, true);
 }
 
 bool replace_atomically(void* address, void* old, const void* changed, uint32_t bytes) {
@@ -242,7 +259,7 @@ bool replace_atomically(void* address, void* old, const void* changed, uint32_t 
 void end_atomic(bool has_changed) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (!has_changed) return fiber.cluster->spin(fiber, {.instruction = "atomic"});
-    fiber.cluster->note_event();
+    fiber.cluster->note_change();
     if (fiber.cluster->choices().yields_to_atomics()) fiber.cluster->yield(fiber);
 }
 

@@ -115,6 +115,10 @@ public:
     }
 
     bool shares_with(const Clock& other) const { return epochs_ == other.epochs_; }
+    bool is_empty() const { return !epochs_; }
+    bool is_after(const Clock& other) const {
+        return other.epochs_ == epochs_ || !other.epochs_ || !later(other, 0).of_b;
+    }
 
 private:
     LaterEpochs later(const Clock& other, Agent first) const {
@@ -146,28 +150,56 @@ private:
     std::shared_ptr<std::vector<Epoch>> epochs_;
 };
 
-// By a tensor map's address, a clock of its own. Copies share them until one changes.
-class MapClocks {
+// A clock for each key: a tensor map's address, or a cluster's index. Copies share them until one
+// changes.
+template <class Key>
+class KeyedClocks {
 public:
-    Clock of(uintptr_t map) const {
+    Clock of(Key key) const {
         if (!clocks_) return {};
-        const auto found = clocks_->find(map);
+        const auto found = clocks_->find(key);
         return found == clocks_->end() ? Clock{} : found->second;
     }
 
-    void join(uintptr_t map, const Clock& clock) { own()[map].join(clock); }
+    Epoch at(Key key, Agent agent) const {
+        if (!clocks_) return 0;
+        const auto found = clocks_->find(key);
+        return found == clocks_->end() ? 0 : found->second.at(agent);
+    }
 
-    void join(const MapClocks& other) {
+    void join(Key key, const Clock& clock) {
+        if (!clock.is_empty()) own()[key].join(clock);
+    }
+
+    void join(const KeyedClocks& other) {
         if (other.clocks_ == clocks_ || !other.clocks_) return;
         if (!clocks_) {
             clocks_ = other.clocks_;
             return;
         }
-        for (const auto& [map, clock] : *other.clocks_) join(map, clock);
+        // Whoever polls joins the same again and again.
+        if (is_after(other)) return;
+        if (other.is_after(*this)) {
+            clocks_ = other.clocks_;
+            return;
+        }
+        for (const auto& [key, clock] : *other.clocks_) join(key, clock);
     }
 
 private:
-    using Clocks = std::map<uintptr_t, Clock>;
+    using Clocks = std::map<Key, Clock>;
+
+    // Whether it knows all that the other one does.
+    bool is_after(const KeyedClocks& other) const {
+        if (clocks_->size() < other.clocks_->size()) return false;
+        auto mine = clocks_->begin();
+        for (const auto& [key, clock] : *other.clocks_) {
+            while (mine != clocks_->end() && mine->first < key) ++mine;
+            if (mine == clocks_->end() || mine->first != key) return false;
+            if (!mine->second.is_after(clock)) return false;
+        }
+        return true;
+    }
 
     Clocks& own() {
         if (!clocks_) {
@@ -181,6 +213,9 @@ private:
     std::shared_ptr<Clocks> clocks_;
 };
 
+using MapClocks = KeyedClocks<uintptr_t>;
+using ClusterClocks = KeyedClocks<uint32_t>;
+
 // Shared or global memory: a proxy fence may cover one of them only. Registers have no fence.
 enum class Space : uint8_t { kShared, kGlobal, kRegisters };
 
@@ -192,6 +227,9 @@ struct View {
     Clock maps_released;      // of ordinary writes, among them edits of tensor maps: by a fence
     MapClocks maps_acquired;  // and acquired by another, so that TMA reads that map as it is
     Clock arrivals;           // relaxed ones, whose phase was waited for: they order nothing else
+    Clock fenced;          // of ordinary writes: for all clusters, by a fence of whichever thread
+    ClusterClocks others;  // of other clusters, what was seen
+    ClusterClocks others_published;  // and what of it a proxy fence made visible to TMA
 
     void join(const View& other) {
         seen.join(other.seen);
@@ -205,6 +243,9 @@ struct View {
         maps_released.join(other.maps_released);
         maps_acquired.join(other.maps_acquired);
         arrivals.join(other.arrivals);
+        fenced.join(other.fenced);
+        others.join(other.others);
+        others_published.join(other.others_published);
     }
 
     // What an arrival without release hands on: only what finished outside of the thread.

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -90,7 +91,8 @@ inline bool is_on_fiber() {
 
 // --- stacks --------------------------------------------------------------------------------------
 
-// Stacks of equal size, each with a page below it that may not be touched.
+// Stacks of equal size, each with a page below it that may not be touched, as far as the mappings
+// of the process last: Linux allows 65,530, and such a stack is two.
 class Stacks {
 public:
     explicit Stacks(std::size_t count) : mapped_bytes_((count + 1) * kStackBytes) {
@@ -99,14 +101,18 @@ public:
         if (mapped_ == MAP_FAILED) throw std::bad_alloc();
         const auto start = reinterpret_cast<std::uintptr_t>(mapped_) + kStackBytes - 1;
         first_ = reinterpret_cast<std::byte*>(start & ~(kStackBytes - 1));
+        const bool is_guarded = guarded() + count <= kMostGuarded;
+        guarded_ = is_guarded ? count : 0;
+        guarded() += guarded_;
+        if (!is_guarded) return;
         const auto guard_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
         for (std::size_t i = 0; i < count; ++i) {
             if (mprotect(at(i), guard_bytes, PROT_NONE) == 0) continue;
-            munmap(mapped_, mapped_bytes_);
+            release();
             throw std::bad_alloc();
         }
     }
-    ~Stacks() { munmap(mapped_, mapped_bytes_); }
+    ~Stacks() { release(); }
     Stacks(const Stacks&) = delete;
     Stacks& operator=(const Stacks&) = delete;
 
@@ -132,9 +138,22 @@ public:
     }
 
 private:
+    static constexpr std::size_t kMostGuarded = 24'000;
+
+    static std::atomic<std::size_t>& guarded() {
+        static std::atomic<std::size_t> stacks{0};
+        return stacks;
+    }
+
+    void release() {
+        guarded() -= guarded_;
+        munmap(mapped_, mapped_bytes_);
+    }
+
     void* mapped_;
     std::byte* first_;
     std::size_t mapped_bytes_;
+    std::size_t guarded_ = 0;
 };
 
 }  // namespace tmaasync_emulate

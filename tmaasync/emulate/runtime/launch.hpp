@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <mutex>
-#include <new>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <type_traits>
 #include "copies.hpp"
+#include "grid.hpp"
 #include "mma.hpp"
 #include "register_budget.hpp"
 #include "warp.hpp"
@@ -160,7 +158,8 @@ inline void Cluster::end(Fiber& fiber) {
 
 class Report {
 public:
-    explicit Report(const Cluster& cluster) : cluster_(cluster) {
+    // `resident` clusters wait while others have not started; 0 if all have.
+    explicit Report(const Cluster& cluster, uint64_t resident) : cluster_(cluster) {
         const Failure& failure = cluster.failure();
         if (failure.kind == Failure::Kind::kRace) {
             race(cluster.detector()->race());
@@ -185,6 +184,11 @@ public:
         if (failure.kind != Failure::Kind::kFault) {
             warps();
             barriers();
+        }
+        if (resident) {
+            const Launch& launch = cluster.launch();
+            out_ << ", \"resident\": " << resident * launch.cluster_ctas()
+                 << ", \"grid\": " << launch.clusters() * launch.cluster_ctas();
         }
         out_ << "}";
     }
@@ -385,70 +389,11 @@ private:
     Words out_;
 };
 
+inline std::string report_of(const Cluster& cluster, uint64_t resident) {
+    return Report(cluster, resident).text();
+}
+
 // --- a launch ------------------------------------------------------------------------------------
-
-// Every core of the host takes the next cluster until none is left, or one failed.
-class Grid {
-public:
-    Grid(const Launch& launch, uint32_t workers)
-        : launch_(launch),
-          workers_(std::min<uint64_t>(workers, launch.clusters())),
-          stalls_(workers_) {}
-
-    // Empty if all went well.
-    std::string run() {
-        std::vector<std::thread> others;
-        for (uint64_t i = 1; i < workers_; ++i) others.emplace_back([this] { work(); });
-        work();
-        for (std::thread& other : others) other.join();
-        return report_;
-    }
-
-private:
-    void work() {
-        try {
-            run_clusters();
-        } catch (const std::bad_alloc&) {
-            stop_.store(true);
-            const std::lock_guard guard(lock_);
-            if (report_.empty()) report_ = "{\"kind\": \"memory\"}";
-        }
-        stalls_.leave();
-    }
-
-    void run_clusters() {
-        Cluster cluster(launch_, stalls_);
-        CrashGuard guard;
-        const Watchdog watchdog(
-            launch_.budget_seconds, launch_.code, guard.site(), cluster.progress(), cluster.watch()
-        );
-        while (!stop_.load()) {
-            const uint64_t index = next_.fetch_add(1);
-            if (index >= launch_.clusters()) return;
-            cluster.run(index, guard.site(), watchdog);
-            if (launch_.trace) launch_.trace->take(*cluster.recorder());
-            if (cluster.has_failed()) return keep(cluster, index);
-        }
-    }
-
-    // Of several failures the one of the first cluster.
-    void keep(const Cluster& cluster, uint64_t index) {
-        stop_.store(true);
-        const std::lock_guard guard(lock_);
-        if (index >= failed_) return;
-        failed_ = index;
-        report_ = Report(cluster).text();
-    }
-
-    const Launch launch_;
-    const uint64_t workers_;
-    std::atomic<uint64_t> next_{0};
-    std::atomic<bool> stop_{false};
-    Stalls stalls_;
-    std::mutex lock_;
-    uint64_t failed_ = UINT64_MAX;
-    std::string report_;
-};
 
 struct LaunchNumbers {
     uint3 grid;
@@ -457,14 +402,16 @@ struct LaunchNumbers {
     uint32_t shared_bytes;
     uint32_t policy;
     uint32_t workers;
+    uint32_t resident;  // clusters at once at most
     uint64_t seed;
     double budget_seconds;
     uint64_t arrays;
     const Array* array;
     uint32_t registers;  // of each thread; 0: setmaxnreg is not checked
     uint32_t races;
-    EventLog* log;         // null: no trace
-    uint8_t* written;      // of each array: set if this launch writes to it
+    EventLog* log;           // null: no trace
+    uint8_t* written;        // of each array: set if this launch writes to it
+    uint32_t* grid_barrier;  // of a cooperative launch; null in others
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
@@ -539,10 +486,12 @@ inline char* launch(
         numbers.log ? &trace : nullptr,
         numbers.written,
         numbers.fresh,
+        numbers.grid_barrier,
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
-    const std::string report = Grid(whole, numbers.races ? 1 : numbers.workers).run();
+    const std::string report =
+        Grid(whole, numbers.races ? 1 : numbers.workers, numbers.resident).run();
     if (numbers.log) *numbers.log = trace.copied();
     if (numbers.races) {
         races.shadow.for_each_written([&](uintptr_t address) { whole.note_written(address); });

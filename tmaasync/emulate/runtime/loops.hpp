@@ -51,6 +51,8 @@ public:
 
     void note_call() { ++calls_; }
 
+    void forget_reaches() { reaches_ = {}; }
+
     // From now on every read is seen. May be called by a handler of signals.
     void begin() {
         is_on_ = true;

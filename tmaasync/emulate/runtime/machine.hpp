@@ -50,8 +50,9 @@ struct Launch {
     uint32_t registers = 0;     // of each thread, if setmaxnreg may change them
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
-    uint8_t* written = nullptr;      // of each array, whether this launch writes to it
-    const uint8_t* fresh = nullptr;  // and the one before did, for which this one has to wait
+    uint8_t* written = nullptr;        // of each array, whether this launch writes to it
+    const uint8_t* fresh = nullptr;    // and the one before did, for which this one has to wait
+    uint32_t* grid_barrier = nullptr;  // of a cooperative launch
 
     // What lies farther from a pointer is not taken for a part of its array.
     static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
@@ -439,12 +440,35 @@ inline Fiber& current_fiber() {
 
 // --- the scheduler -------------------------------------------------------------------------------
 
+// What the clusters that one thread of the host runs have in common.
+struct Worker {
+    Stalls& stalls;
+    ClusterChoices choices;
+    Stalls::Mine stall{};
+    // Phases completed, copies landed, wgmmas computed, threads ended.
+    uint64_t progress = 0;
+    LoopWatch watch{};
+
+    // A cluster did something else than ask.
+    void note_event() {
+        if (stall.is_stalled) stalls.go_on(stall);
+    }
+};
+
+// Why a cluster stops running for now.
+enum class Halt : uint8_t {
+    kNone,
+    kEnded,   // or failed
+    kPaused,  // before it signals another cluster
+    kPolls    // and so do all its threads that can run
+};
+
 // Runs one cluster at a time on one thread of the host; made once and used for many.
 class Cluster {
 public:
-    Cluster(const Launch& launch, Stalls& stalls)
+    Cluster(const Launch& launch, Worker& worker)
         : launch_(launch),
-          stalls_(stalls),
+          worker_(worker),
           stacks_(launch.threads() * launch.cluster_ctas()),
           windows_(new (std::align_val_t{4096}) uint8_t[kWindowBytes * launch.cluster_ctas()]),
           fibers_(launch.threads() * launch.cluster_ctas()),
@@ -461,15 +485,20 @@ public:
     Cluster(const Cluster&) = delete;
     Cluster& operator=(const Cluster&) = delete;
 
-    // Until every thread has ended, or something failed.
-    void run(uint64_t index, CrashSite& site, const Watchdog& watchdog) {
-        reset(index);
+    void start(uint64_t index) { reset(index); }
+
+    // Until every thread has ended, something failed, or another cluster has to run first.
+    Halt go_on(CrashSite& site, const Watchdog& watchdog) {
+        halt_ = Halt::kNone;
+        polls_ = 0;
+        // Another cluster's shared memory is none of this one's.
+        worker_.watch.forget_reaches();
         const int jumped = sigsetjmp(site.resume, 0);
         switch (jumped) {
             case 0:
                 site.is_armed = true;
-                while (live_ > 0 && !has_failed()) step(watchdog);
-                if (!has_failed()) write_late_stores();
+                while (live_ > 0 && !has_failed() && halt_ == Halt::kNone) step(watchdog);
+                if (live_ == 0 && !has_failed()) write_late_stores();
                 break;
             case Watchdog::kJump:
             case Watchdog::kEndless:
@@ -484,8 +513,17 @@ public:
         }
         site.is_armed = false;
         on_fiber = false;
-        stalls_.go_on(stall_);
+        if (live_ == 0 || has_failed()) halt_ = Halt::kEnded;
+        if (halt_ == Halt::kEnded) worker_.note_event();
+        return halt_;
     }
+
+    // Whether each thread that can run has asked so often, and nothing else has happened.
+    bool has_asked(std::size_t times) const { return vain_ > times * ready_.size(); }
+    void ask_again() { vain_ = 0; }
+
+    // No thread of any cluster can proceed.
+    void give_up();  // launch.hpp
 
     // What a cluster of this launch takes at most, stacks of full depth included.
     static uint64_t most_bytes(uint64_t ctas, uint64_t threads_per_cta) {
@@ -503,7 +541,6 @@ public:
     uint64_t index() const { return index_; }  // in the grid
     uint32_t live() const { return live_; }
     Choices& choices() { return choices_; }
-    const uint64_t& progress() const { return progress_; }
     uintptr_t windows() const { return reinterpret_cast<uintptr_t>(windows_); }
     uint64_t windows_bytes() const { return uint64_t{kWindowBytes} * ctas_.size(); }
     // Null if races are not looked for.
@@ -513,11 +550,11 @@ public:
     Recorder* recorder() { return recorder_.get(); }
     std::deque<Flight>& flights() { return flights_; }
     MmaBuffers& mma_buffers() { return *mma_buffers_; }
-    LoopWatch& watch() { return watch_; }
+    LoopWatch& watch() { return worker_.watch; }
 
     // Where a thread's next accesses are allowed, unless each one is recorded.
     void let_reach(Reach reach) {
-        if (!detector_) watch_.let_reach(reach);
+        if (!detector_) worker_.watch.let_reach(reach);
     }
 
     // --- for the thread that runs ---
@@ -534,6 +571,7 @@ public:
     void spin(Fiber& fiber, const Wait& wait) {
         ++spins_;
         ++vain_;
+        ++polls_;
         fiber.asked_in_vain = progress_;
         fiber.wait = wait;
         make_ready(fiber);
@@ -551,6 +589,15 @@ public:
         leave(fiber);
     }
 
+    // Before a thread touches global memory by which clusters may signal one another: others run
+    // first, now and then.
+    void pause(Fiber& fiber, bool writes) {
+        if (launch_.clusters() == 1 || pauses_ == 0 || !worker_.choices.pauses(writes)) return;
+        --pauses_;
+        halt_ = Halt::kPaused;
+        yield(fiber);
+    }
+
     // Whether no other thread can run, and no copy can land.
     bool is_alone() const { return ready_.empty() && flights_.empty(); }
 
@@ -563,6 +610,8 @@ public:
     void note_progress() {
         note_event();
         ++progress_;
+        ++worker_.progress;
+        polls_ = 0;
         spins_ = 0;
         turns_ = 0;
         if (choices_.is_adversarial()) {
@@ -573,7 +622,13 @@ public:
     // Something else than asking.
     void note_event() {
         vain_ = 0;
-        if (stall_.is_stalled) stalls_.go_on(stall_);
+        worker_.note_event();
+    }
+
+    // The thread changed what others may poll.
+    void note_change() {
+        note_event();
+        polls_ = 0;
     }
 
     void wake(Fiber* fiber) {
@@ -676,7 +731,6 @@ public:
     void leave_stores(Fiber& fiber);               // copies.hpp
     void write_late_stores();                      // copies.hpp
     void end(Fiber& fiber);                        // launch.hpp
-    void give_up();                                // launch.hpp
     std::string vain_wait_of(const Fiber& fiber);  // launch.hpp
 
     void forget_thread(Fiber& fiber) {
@@ -760,8 +814,11 @@ private:
         if (ready_.empty() || spins_ > ready_.size() || is_patience_over()) {
             if (!flights_.empty()) {
                 land_one();
-            } else if (ready_.empty() || (vain_ > kMaxSpins * ready_.size() && is_stuck())) {
+            } else if (ready_.empty()) {
                 give_up();
+            } else if (polls_ > kPolls + 2 * live_) {
+                halt_ = Halt::kPolls;
+                return;
             }
         }
         if (!ready_.empty() && !has_failed()) {
@@ -774,17 +831,6 @@ private:
 
     // The scheduler makes no progress.
     void time_out() { failure_.kind = Failure::Kind::kTimeout; }
-
-    // All threads poll, and nothing is in flight in this cluster. Another one may bring an answer.
-    bool is_stuck() {
-        vain_ = 0;
-        if (stalls_.is_final(stall_)) return true;
-        if (!stalls_.is_everyone_stalled()) {
-            ++progress_;
-            usleep(50);
-        }
-        return false;
-    }
 
     void make_ready(Fiber& fiber) {
         if (choices_.is_adversarial() && fiber.asked_in_vain == progress_) {
@@ -836,6 +882,7 @@ private:
         late_stores_.clear();
         cluster_waiters_.clear();
         cluster_arrived_ = 0;
+        pauses_ = kPauses;
         note_progress();
         cluster_gathered_ = {};
         cluster_completed_ = {};
@@ -891,7 +938,7 @@ private:
         fiber.window = cta.window;
         fiber.live_lanes = &fiber.warp->live_lanes;
         fiber.has_static_shared = &cta.has_static_shared;
-        fiber.reaches = watch_.reaches();
+        fiber.reaches = worker_.watch.reaches();
         if (!detector_) fiber.stack = stacks_.reach_of(slot);
         stacks_.set_owner(slot, &fiber);
         fiber.priority = choices_.priority(number_of(fiber));
@@ -899,14 +946,16 @@ private:
         make_ready(fiber);
     }
 
-    // How often each thread may poll in vain, with nothing else going on, in one pass.
-    static constexpr std::size_t kMaxSpins = 1 << 14;
+    // How often threads ask, and twice each at least, before another cluster runs.
+    static constexpr std::size_t kPolls = 64;
+    // How often a cluster pauses: a histogram of atomic operations would do nothing else.
+    static constexpr uint32_t kPauses = 256;
     // How many turns there may be for each thread, by priority and with no copy landing, before
     // that is over.
     static constexpr uint64_t kPatience = 1024;
 
     Launch launch_;
-    Stalls& stalls_;
+    Worker& worker_;
     Stacks stacks_;
     uint8_t* windows_;
     std::vector<Fiber> fibers_;
@@ -923,16 +972,16 @@ private:
     View cluster_completed_;
     std::unique_ptr<Detector> detector_;
     std::unique_ptr<Recorder> recorder_;
-    LoopWatch watch_;
     uint64_t index_ = 0;
     uint32_t cluster_arrived_ = 0;
     uint32_t live_ = 0;
-    // Phases completed, copies landed, wgmmas computed, threads ended.
-    uint64_t progress_ = 0;
+    uint64_t progress_ = 0;  // the cluster's part of the worker's
     std::size_t spins_ = 0;  // polls since progress was made
     std::size_t vain_ = 0;   // polls since anything but polls happened
+    std::size_t polls_ = 0;  // since the cluster went on, made progress or changed what is polled
     uint64_t turns_ = 0;     // since progress was made
-    Stalls::Mine stall_;
+    uint32_t pauses_ = 0;    // that are left
+    Halt halt_ = Halt::kNone;
     Failure failure_;
 };
 

@@ -146,6 +146,48 @@ private:
     uint32_t yield_chances_ = 4;
 };
 
+// --- clusters ------------------------------------------------------------------------------------
+
+// How the clusters that are resident at once take turns. A cluster pauses only before it touches
+// global memory atomically: without these operations nothing orders clusters, whatever their turns.
+class ClusterChoices {
+public:
+    ClusterChoices(Policy policy, uint64_t seed)
+        : policy_(policy), random_(seed * 0x9e6c63d0876a9a47 + 1) {
+        if (policy == Policy::kRoundRobin) return;
+        is_shuffled_ = !random_.one_in(4);
+        pauses_reads_ = random_.one_in(2);
+        chances_ = 1u << random_.below(3);
+    }
+
+    // Does another cluster run before the access? Round robin delays whatever signals other
+    // clusters, so that one that does not wait for the signal runs ahead of it.
+    bool pauses(bool writes) {
+        if (policy_ == Policy::kRoundRobin) return writes;
+        return (writes || pauses_reads_) && random_.one_in(chances_);
+    }
+
+    // Which of the clusters that paused, by index in the grid, goes on. Most wait for earlier ones:
+    // round robin lets the last one go on first.
+    std::size_t paused(std::size_t count) {
+        return policy_ == Policy::kRoundRobin ? count - 1 : random_.below(count);
+    }
+
+    // Does a cluster that polls ask again before one that paused goes on?
+    bool polls_again() { return policy_ != Policy::kRoundRobin && random_.one_in(4); }
+
+    // Positions of a window of clusters, in the order in which they start.
+    bool is_shuffled() const { return is_shuffled_; }
+    std::size_t below(std::size_t count) { return random_.below(count); }
+
+private:
+    Policy policy_;
+    Random random_;
+    bool is_shuffled_ = false;
+    bool pauses_reads_ = false;
+    uint32_t chances_ = 1;
+};
+
 // --- the threads that can run --------------------------------------------------------------------
 
 // Those that asked in vain come last, since nothing has changed.

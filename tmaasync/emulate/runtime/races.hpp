@@ -6,6 +6,9 @@
 // memory consistency model: "proxy-preserved base causality order").
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -30,16 +33,38 @@ struct Array {
     }
 };
 
-// The state that an atomic operation leaves for the next one on the same address.
+// What atomic operations on one address hand on.
 struct AtomicPlace {
-    uint32_t cluster = 0;
-    View released;
-    std::map<uint32_t, Clock> others;  // what that cluster knew of others
-    std::map<uint32_t, Clock> others_published;
+    std::map<uint32_t, View> within;  // from thread to thread of one cluster, by its index
+    ClusterClocks seen;               // to threads of any cluster
+    ClusterClocks published;
 };
 
-// Clusters run one after the other when races are looked for.
+// The last atomic operations of a thread. Whatever it does to the same bytes next comes after the
+// operations of others that came before: a block that took the last ticket may reset the counter.
+class LastAtomics {
+public:
+    void note(uintptr_t cell, uint32_t order) { done_[next_++ % kKept] = {cell, order}; }
+
+    bool is_after(uintptr_t cell, uint32_t order) const {
+        return std::any_of(done_.begin(), done_.end(), [&](const Done& done) {
+            return done.cell == cell && done.order > order;
+        });
+    }
+
+private:
+    static constexpr std::size_t kKept = 4;
+    struct Done {
+        uintptr_t cell = 0;
+        uint32_t order = 0;
+    };
+    std::array<Done, kKept> done_{};
+    std::size_t next_ = 0;
+};
+
+// Clusters run on one thread of the host when races are looked for.
 struct GridRaces {
+    uint32_t order = 0;  // of what threads did and issued
     GlobalShadow shadow;
     // By cluster and agent: the last group of stores that a thread knows to be in global memory.
     std::map<std::pair<uint32_t, Agent>, Epoch> stored;
@@ -97,6 +122,8 @@ public:
     Detector(GridRaces& grid, uint32_t threads, uint32_t ctas, uint32_t window_bytes)
         : grid_(grid), threads_(threads), views_(threads), epochs_(threads, 1) {
         fenced_.resize(threads);
+        fenced_for_clusters_.resize(threads);
+        last_atomics_.resize(threads);
         acquired_.resize(threads);
         for (uint32_t i = 0; i < ctas; ++i) windows_.emplace_back(window_bytes);
     }
@@ -105,10 +132,11 @@ public:
     void reset(uint32_t cluster) {
         cluster_ = cluster;
         agents_ = threads_;
-        others_.clear();
-        others_published_.clear();
-        for (auto* views : {&views_, &fenced_, &acquired_}) views->assign(threads_, {});
+        for (auto* views : {&views_, &fenced_, &fenced_for_clusters_, &acquired_}) {
+            views->assign(threads_, {});
+        }
         epochs_.assign(threads_, 1);
+        last_atomics_.assign(threads_, {});
         for (WindowShadow& window : windows_) window.clear();
         has_race_ = false;
     }
@@ -138,7 +166,7 @@ public:
     }
 
     Issued issue(uint32_t thread, uintptr_t site) {
-        Issued issued{thread, site, ++order_, view_of(thread)};
+        Issued issued{thread, site, ++grid_.order, view_of(thread)};
         ++epochs_[thread];
         return issued;
     }
@@ -178,7 +206,7 @@ public:
         published.raise(thread, epochs_[thread]);
         ++epochs_[thread];
         if (space != Space::kGlobal) return;
-        for (const auto& [cluster, clock] : others_) others_published_[cluster].join(clock);
+        view.others_published.join(view.others);
     }
 
     // fence.proxy.tensormap::generic, .release and .acquire
@@ -222,40 +250,49 @@ public:
 
     // --- fences and atomic operations, which are relaxed themselves ---
 
-    void fence(uint32_t thread) {
+    // A fence that reaches the whole device orders what other clusters see too.
+    void fence(uint32_t thread, bool reaches_clusters) {
         views_[thread].join(acquired_[thread]);
         fenced_[thread] = view_of(thread);
+        if (reaches_clusters) {
+            fenced_for_clusters_[thread] = fenced_[thread];
+            views_[thread].fenced.join(fenced_[thread].seen);
+        }
         ++epochs_[thread];
     }
 
-    void atomic(uint32_t thread, uintptr_t address) {
+    // What others released there, and what this thread releases if it writes. Other clusters'
+    // writes are known without a fence after the atomic operation, as in CUDA's sample
+    // threadFenceReduction: no cache of this SM holds them yet.
+    void atomic(uint32_t thread, uintptr_t address, bool writes) {
         AtomicPlace& place = grid_.atomics[address];
-        if (place.cluster == cluster_) {
-            acquired_[thread].join(place.released);
-        } else {
-            for (const auto& [cluster, clock] : place.others) others_[cluster].join(clock);
-            for (const auto& [cluster, clock] : place.others_published) {
-                others_published_[cluster].join(clock);
-            }
-            others_[place.cluster].join(place.released.seen);
-            others_published_[place.cluster].join(
-                place.released.published[static_cast<int>(Space::kGlobal)]
-            );
-            place.released = {};
-            place.cluster = cluster_;
+        last_atomics_[thread].note(address / kCellBytes * kCellBytes, ++grid_.order);
+        View &mine = views_[thread], &acquired = acquired_[thread];
+        mine.others.join(place.seen);
+        mine.others_published.join(place.published);
+        // By way of other clusters.
+        const Clock own = place.seen.of(cluster_);
+        acquired.seen.join(own);
+        acquired.issued_after.join(own);
+        if (const auto found = place.within.find(cluster_); found != place.within.end()) {
+            acquired.join(found->second);
         }
-        place.released.join(fenced_[thread]);
-        for (const auto& [cluster, clock] : others_) place.others[cluster].join(clock);
-        for (const auto& [cluster, clock] : others_published_) {
-            place.others_published[cluster].join(clock);
-        }
+        if (!writes) return;
+        if (!fenced_[thread].seen.is_empty()) place.within[cluster_].join(fenced_[thread]);
+        // Each thread may have fenced its own writes before the block's barrier. What other
+        // clusters did was fenced by them.
+        place.seen.join(mine.others);
+        place.seen.join(cluster_, mine.fenced);
+        const View& released = fenced_for_clusters_[thread];
+        place.published.join(released.others_published);
+        place.published.join(cluster_, released.published[static_cast<int>(Space::kGlobal)]);
     }
 
     // --- accesses ---
 
     Actor ordinary(uint32_t thread, uintptr_t site, Operation operation) {
         return {
-            thread, epochs_[thread], thread, site, ++order_, operation, &views_[thread], false,
+            thread, epochs_[thread], thread, site, ++grid_.order, operation, &views_[thread], false,
         };
     }
 
@@ -300,9 +337,18 @@ private:
         const Access access = access_of(actor, mask, writes);
         const bool was_unwritten = writes && (cell.written() & mask) == 0;
         cell.add(
-            access, [&](const Access& old) { return is_before(old, actor, place.space); },
+            access,
+            [&](const Access& old) {
+                return is_before(old, actor, place.space) || is_after_atomics(old, actor, place);
+            },
             [&](const Access& old) { report_pair(old, access, actor, place, was_unwritten); }
         );
+    }
+
+    bool is_after_atomics(const Access& old, const Actor& actor, const RacedPlace& place) const {
+        return old.operation == Operation::kAtomic && place.space == Space::kGlobal &&
+               actor.agent < threads_ &&
+               last_atomics_[actor.thread].is_after(place.start, old.order);
     }
 
     void compare(const Actor& actor, const Cell& cell, const RacedPlace& place, uint8_t mask) {
@@ -354,13 +400,10 @@ private:
         return actor.is_async && !old.is_async && old.is_write;
     }
 
-    static bool is_known_of(const std::map<uint32_t, Clock>& clusters, const Access& old) {
-        const auto other = clusters.find(old.cluster);
-        return other != clusters.end() && other->second.at(old.agent) >= old.epoch;
-    }
-
     bool is_known(const Access& old, const Actor& actor) const {
-        if (old.cluster != cluster_) return is_known_of(others_, old);
+        if (old.cluster != cluster_) {
+            return actor.view->others.at(old.cluster, old.agent) >= old.epoch;
+        }
         // A thread is in order with itself, which its own copies are not.
         const bool is_thread = actor.agent < threads_;
         if (!actor.is_async && is_thread && old.agent == actor.agent) return true;
@@ -375,7 +418,7 @@ private:
         // Edits of tensor maps have fences of their own.
         const bool is_map = actor.operation == Operation::kMapRead;
         if (old.cluster != cluster_ && needs_proxy_fence(old, actor) && !is_map) {
-            return is_known_of(others_published_, old);
+            return actor.view->others_published.at(old.cluster, old.agent) >= old.epoch;
         }
         return is_known(old, actor);
     }
@@ -384,15 +427,13 @@ private:
     uint32_t threads_;
     uint32_t cluster_ = 0;
     Agent agents_ = 0;
-    uint32_t order_ = 0;
-    std::vector<View> views_;     // by thread
-    std::vector<View> fenced_;    // what an atomic operation would hand on
+    std::vector<View> views_;   // by thread
+    std::vector<View> fenced_;  // what an atomic operation would hand on
+    std::vector<View> fenced_for_clusters_;
     std::vector<View> acquired_;  // what a fence would gain
+    std::vector<LastAtomics> last_atomics_;
     std::vector<Epoch> epochs_;
     std::vector<WindowShadow> windows_;
-    std::map<uint32_t, Clock> others_;  // of other clusters, what any thread of this one knows
-    std::map<uint32_t, Clock>
-        others_published_;  // and what of it a proxy fence made visible to TMA
     bool has_race_ = false;
     Race race_{};
 };

@@ -16,7 +16,9 @@ namespace tmaasync_emulate {
 inline bool is_own_memory(const Fiber& fiber, uintptr_t address) {
     const auto thread = reinterpret_cast<uintptr_t>(static_cast<const Thread*>(&fiber));
     if (address - thread < sizeof(Thread)) return true;
-    return fiber.cluster->launch().library.holds(address, 1);
+    const Launch& launch = fiber.cluster->launch();
+    if (address == reinterpret_cast<uintptr_t>(launch.grid_barrier)) return true;
+    return launch.library.holds(address, 1);
 }
 
 // The part of a CTA's shared memory that holds these bytes; empty if none does.
@@ -116,11 +118,18 @@ inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, boo
     touch(fiber, pointer, bytes, writes);
 }
 
+// Before an access to global memory by which clusters may signal one another.
+inline void let_other_clusters_run(Fiber& fiber, uintptr_t address, bool writes) {
+    Cluster& cluster = *fiber.cluster;
+    if (address - cluster.windows() < cluster.windows_bytes()) return;
+    cluster.pause(fiber, writes);
+}
+
 // Before an atomic operation: what it reaches, and what it hands on.
-inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes) {
+inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     Cluster& cluster = *fiber.cluster;
     if (!cluster.detector()) {
-        return touch_aligned(fiber, reinterpret_cast<const void*>(address), bytes, true);
+        return touch_aligned(fiber, reinterpret_cast<const void*>(address), bytes, writes);
     }
     const uintptr_t offset = address - cluster.windows();
     if (offset < cluster.windows_bytes()) {
@@ -129,9 +138,10 @@ inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes) {
         check_no_barrier(fiber, rank, place, bytes);
         touch_shared(fiber, Operation::kAtomic, rank, place, bytes, true);
     } else {
+        if (!is_own_memory(fiber, address)) check_reaches(fiber, address, bytes, writes);
         touch_global(fiber, Operation::kAtomic, address, bytes, true);
     }
-    cluster.detector()->atomic(fiber.number, address);
+    cluster.detector()->atomic(fiber.number, address, writes);
 }
 
 // PTX ISA: ld.volatile and st.volatile order memory as relaxed ones do. A thread that reads may be
@@ -140,7 +150,8 @@ inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     if ((address ^ stack_pointer()) < kStackBytes) return;
     if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read"});
-    touch_atomically(fiber, address, bytes);
+    if (fiber.cluster->detector()) let_other_clusters_run(fiber, address, writes);
+    touch_atomically(fiber, address, bytes, writes);
 }
 
 inline void touch_as(

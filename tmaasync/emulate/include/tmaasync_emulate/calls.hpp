@@ -143,13 +143,17 @@ TMAASYNC_EMULATE_CALL void fence_mbarrier_init();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_shared();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 
-// An atomic operation on memory. Other clusters may run on other cores of the host.
-TMAASYNC_EMULATE_CALL void begin_atomic(const void* address, uint32_t bytes);
+// An atomic operation on memory, that changes it as it is now, or not. Other clusters may run on
+// other cores of the host.
+TMAASYNC_EMULATE_CALL void begin_atomic(const void* address, uint32_t bytes, bool changes);
 // If `address` holds `old` it now holds `changed`; else `old` is what it holds.
 TMAASYNC_EMULATE_CALL bool replace_atomically(
     void* address, void* old, const void* changed, uint32_t bytes
 );
 TMAASYNC_EMULATE_CALL void end_atomic(bool has_changed);
+
+// The word of the barrier of a cooperative launch's grid.
+TMAASYNC_EMULATE_CALL uint32_t* grid_barrier();
 
 // griddepcontrol.wait
 TMAASYNC_EMULATE_CALL void wait_for_grids();

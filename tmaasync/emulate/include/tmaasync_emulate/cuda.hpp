@@ -287,12 +287,14 @@ inline void __threadfence_system() {
 
 namespace tmaasync_emulate {
 
-// Returns the old value.
+// Returns the old value. In line, so that what it calls returns to the kernel's own line.
 template <typename T, typename Change>
-T change_atomically(T* address, Change change) {
+__attribute__((always_inline)) inline T change_atomically(T* address, Change change) {
     static_assert(sizeof(T) <= 8 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4 or 8 bytes");
-    begin_atomic(address, sizeof(T));
     T old{}, changed;
+    replace_atomically(address, &old, &old, sizeof(T));  // reads it
+    changed = change(old);
+    begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0);
     do {
         changed = change(old);
     } while (!replace_atomically(address, &old, &changed, sizeof(T)));

@@ -1,0 +1,221 @@
+"""Operators of tmaasync.torch on CPU tensors: values, fake kernels, compilation, export, guard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tmaasync import ArgumentError
+
+torch: Any = pytest.importorskip("torch")
+
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch_cases import CASES, as_tuple, draw, error, in_float64  # noqa: E402
+
+import tmaasync.torch as operators  # noqa: E402
+
+NAMES = sorted(CASES)
+DIFFERENTIABLE = {"matmul", "matmul_epilogue", "matmul_batch", "grouped_matmul"}
+# Torch compares float8 on the CPU by an operation that it lacks there.
+CHECKS = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+def operator_of(name: str) -> Any:
+    return getattr(torch.ops.tmaasync, name.removesuffix("_epilogue").removesuffix("_batch"))
+
+
+class Calls(TorchDispatchMode):  # type: ignore[misc]
+    """Notes the calls of our operators, with their arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[Any, Any, Any]] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function.namespace == "tmaasync":
+            self.made.append((function, args, kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def agree(found: Any, wanted: Any) -> None:
+    """Compare results bit by bit."""
+    for one, other in zip(as_tuple(found), as_tuple(wanted), strict=True):
+        assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_agree_with_float64(name: str) -> None:
+    case = CASES[name]
+    given = case.given(9)
+
+    found = as_tuple(case.call(*given, **case.options))
+
+    wanted = as_tuple(case.reference(*in_float64(given)))
+    assert [one.shape for one in found] == [one.shape for one in wanted]
+    assert all(one.is_contiguous() for one in found)
+    assert max(error(*pair) for pair in zip(found, wanted, strict=True)) < 2e-3
+
+
+@pytest.mark.parametrize("is_out", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_torch_finds_no_fault_in_the_operator(name: str, is_out: bool) -> None:
+    case = CASES[name]
+    given = case.given(9)
+    out = {}
+    if is_out:
+        out = {"out": torch.zeros_like(as_tuple(case.call(*given, **case.options))[0])}
+    elif name in DIFFERENTIABLE:
+        given = [one.requires_grad_() if one.is_floating_point() else one for one in given]
+    with Calls() as calls, torch.no_grad():
+        case.call(*given, **case.options, **out)
+    ((function, args, kwargs),) = calls.made
+
+    assert function == getattr(operator_of(name), "out" if out else "default")
+    checks = CHECKS if name == "scaled_matmul" else ("test_schema", *CHECKS)
+    found = torch.library.opcheck(function, args, kwargs, test_utils=checks)
+    assert set(found.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_output_of_the_callers_is_written_and_counted_as_changed(name: str) -> None:
+    case = CASES[name]
+    given = case.given(9)
+    wanted = as_tuple(case.call(*given, **case.options))
+    out = torch.zeros_like(wanted[0])
+    version = out._version
+
+    found = as_tuple(case.call(*given, **case.options, out=out))
+
+    assert found[0] is out
+    assert out._version > version
+    agree(found, wanted)
+
+
+def test_attention_reads_tensors_off_16_bytes() -> None:
+    q = draw(2 * 8 * 2 * 16 + 3)[3:].view(2, 8, 2, 16)
+    whole = draw(2, 8, 2, 19)
+    sums = torch.tensor([0, 8, 16], dtype=torch.int32)
+    for one in (q, whole[..., 3:]):
+        wanted = operators.attention(one.clone(), one.clone(), one.clone())
+        assert torch.equal(operators.attention(one, one, one), wanted)
+        rows = one.flatten(0, 1)
+        assert torch.equal(operators.varlen_attention(rows, rows, rows, sums), wanted.flatten(0, 1))
+
+
+# --- fake kernels, compilation, export ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_meta_tensor_has_the_results_layout(name: str) -> None:
+    case = CASES[name]
+    given = case.given(9)
+
+    on_meta = [one.to("meta") if torch.is_tensor(one) else one for one in given]
+    found = as_tuple(case.call(*on_meta, **case.options))
+
+    wanted = as_tuple(case.call(*given, **case.options))
+    for one, other in zip(found, wanted, strict=True):
+        assert one.is_meta
+        assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_compiles_whole_and_once_for_all_sizes(name: str) -> None:
+    case = CASES[name]
+    counter = CompileCounterWithBackend("aot_eager")
+
+    def call(*given: Any) -> Any:
+        return tuple(one * 2 for one in as_tuple(case.call(*given, **case.options)))
+
+    compiled = torch.compile(call, backend=counter, fullgraph=True)
+    for rows in (8, 11, 16, 24):  # the first size is taken for a constant, the second is not
+        given = case.given(rows)
+        agree(compiled(*given), call(*given))
+    assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_exported(name: str) -> None:
+    case = CASES[name]
+
+    class Module(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, *given: Any) -> Any:
+            return case.call(*given, **case.options)
+
+    program = torch.export.export(Module(), tuple(case.given(8)))
+
+    given = case.given(8)
+    agree(program.module()(*given), case.call(*given, **case.options))
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own code
+def test_code_generated_by_inductor_calls_it_with_an_output_too() -> None:
+    weight, square = draw(24, 40), draw(24, 24)
+    out = torch.empty(16, 24, dtype=torch.float16)
+
+    def call(x: Any, out: Any) -> Any:
+        y = operators.matmul(x + 1, weight.T, activation="gelu")
+        operators.matmul(y * 2, square, out=out)
+        return y, out + 1
+
+    x = draw(16, 40)
+    found = torch.compile(call, fullgraph=True)(x, out)
+
+    wanted = call(x, torch.empty_like(out))
+    agree(found[0], wanted[0])
+    assert error(found[1], wanted[1]) < 1e-3
+    assert error(out, wanted[1] - 1) < 1e-3
+
+
+def test_wrong_arguments_are_refused_on_fake_tensors_as_on_real_ones() -> None:
+    for device in ("cpu", "meta"):
+        a, b = (torch.empty(shape, dtype=torch.half, device=device) for shape in ((8, 16), (24, 8)))
+        with pytest.raises(ArgumentError, match="so b must have 16 rows"):
+            operators.matmul(a, b)
+
+
+# --- the guard ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - DIFFERENTIABLE))
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_an_operator_without_a_backward_refuses_what_requires_grad(
+    name: str, is_compiled: bool
+) -> None:
+    case = CASES[name]
+
+    def call(*given: Any) -> Any:
+        return case.call(*given, **case.options)
+
+    made = torch.compile(call, backend="aot_eager", fullgraph=True) if is_compiled else call
+    given = case.given(8)
+    for index in range(len(given)):
+        if given[index].dtype in (torch.float16, torch.float32):
+            needing = list(given)
+            needing[index] = given[index].clone().requires_grad_()
+            with pytest.raises(Exception, match="this call has no backward") as refused:
+                made(*needing)
+            assert is_compiled or refused.type is ArgumentError
+            with torch.no_grad():
+                agree(made(*needing), call(*given))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_output_that_requires_grad_is_refused(name: str) -> None:
+    case = CASES[name]
+    given = case.given(8)
+    out = torch.zeros_like(as_tuple(case.call(*given, **case.options))[0]).requires_grad_()
+
+    with pytest.raises(ArgumentError, match="requires grad"):
+        case.call(*given, **case.options, out=out)

@@ -1,0 +1,288 @@
+// The clusters of a launch: in which order they start, and which of those that are resident runs.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+#include "machine.hpp"
+
+namespace tmaasync_emulate {
+
+// --- the order in which clusters start -----------------------------------------------------------
+
+// Clusters of one window start in any order. They are resident together, so that a cluster may wait
+// for an earlier one, which on the chip has started before it.
+constexpr uint64_t kWindow = 8;
+
+class StartOrder {
+public:
+    StartOrder(uint64_t clusters, uint64_t window, ClusterChoices choices)
+        : clusters_(clusters), window_(window), choices_(choices) {}
+
+    // The next one's index in the grid.
+    bool take(uint64_t& index) {
+        const std::lock_guard guard(lock_);
+        if (taken_ == clusters_) return false;
+        if (taken_ % window_ == 0) draw();
+        index = taken_ / window_ * window_ + places_[taken_ % window_];
+        ++taken_;
+        return true;
+    }
+
+    bool is_empty() {
+        const std::lock_guard guard(lock_);
+        return taken_ == clusters_;
+    }
+
+private:
+    void draw() {
+        places_.resize(std::min(window_, clusters_ - taken_));
+        std::iota(places_.begin(), places_.end(), 0);
+        if (!choices_.is_shuffled()) return;
+        for (std::size_t i = places_.size(); i > 1; --i) {
+            std::swap(places_[i - 1], places_[choices_.below(i)]);
+        }
+    }
+
+    const uint64_t clusters_;
+    const uint64_t window_;
+    ClusterChoices choices_;
+    std::mutex lock_;
+    uint64_t taken_ = 0;
+    std::vector<uint64_t> places_;
+};
+
+// --- a grid --------------------------------------------------------------------------------------
+
+// The JSON of a cluster that failed; launch.hpp. `resident` is how many clusters wait while others
+// have not started; 0 if all have.
+std::string report_of(const Cluster& cluster, uint64_t resident);
+
+// Every core of the host takes the next cluster until none is left, or one failed. A core runs one
+// cluster to its end unless it pauses or polls: then it takes another one, up to the number that
+// the chip runs at once, so that clusters may wait for later ones.
+class Grid {
+public:
+    Grid(const Launch& launch, uint64_t workers, uint64_t most_resident)
+        : launch_(launch),
+          workers_(std::min<uint64_t>(workers, launch.clusters())),
+          most_resident_(std::max(most_resident, workers_)),
+          window_(std::min(kWindow, most_resident_)),
+          order_(launch.clusters(), window_, {launch.policy, launch.seed}),
+          stalls_(workers_) {}
+
+    // Empty if all went well.
+    std::string run() {
+        std::vector<std::thread> others;
+        for (uint64_t i = 1; i < workers_; ++i) others.emplace_back([this, i] { work(i); });
+        work(0);
+        for (std::thread& other : others) other.join();
+        return report_;
+    }
+
+private:
+    struct Resident {
+        std::unique_ptr<Cluster> cluster;
+        Halt halt = Halt::kNone;
+
+        uint64_t index() const { return cluster->index(); }
+    };
+
+    // One core's clusters.
+    struct Residents {
+        explicit Residents(Worker& worker) : worker(worker) {}
+
+        Worker& worker;
+        std::vector<Resident> running;  // by index
+        std::vector<std::unique_ptr<Cluster>> ended;
+        uint64_t rounds = 0;  // in which all polled
+        uint64_t seen = 0;    // progress at the end of the last round
+    };
+
+    void work(uint64_t number) {
+        try {
+            Worker worker{stalls_, {launch_.policy, launch_.seed + number}};
+            run_clusters(worker);
+        } catch (const std::bad_alloc&) {
+            stop_.store(true);
+            const std::lock_guard guard(lock_);
+            if (report_.empty()) report_ = "{\"kind\": \"memory\"}";
+        }
+        stalls_.leave();
+    }
+
+    void run_clusters(Worker& worker) {
+        Residents residents(worker);
+        CrashGuard guard;
+        const Watchdog watchdog(
+            launch_.budget_seconds, launch_.code, guard.site(), worker.progress, worker.watch
+        );
+        while (!stop_.load()) {
+            const std::size_t next = pick(residents);
+            if (next == kNone) return;
+            if (next == kStuck) continue;
+            Resident& resident = residents.running[next];
+            resident.halt = resident.cluster->go_on(guard.site(), watchdog);
+            if (resident.halt == Halt::kEnded) finish(residents, next);
+        }
+    }
+
+    // --- which cluster runs ---
+
+    static constexpr std::size_t kNone = SIZE_MAX;
+    static constexpr std::size_t kStuck = SIZE_MAX - 1;
+
+    std::size_t pick(Residents& residents) {
+        if (const std::size_t ready = find(residents, Halt::kNone); ready != kNone) return ready;
+        const std::vector<std::size_t> paused = all(residents, Halt::kPaused);
+        if (paused.empty()) return pick_polling(residents);
+        if (residents.running.size() < window_ && admit(residents)) {
+            return find(residents, Halt::kNone);
+        }
+        if (residents.worker.choices.polls_again()) retry(residents);
+        return paused[residents.worker.choices.paused(paused.size())];
+    }
+
+    // All poll, or there are none.
+    std::size_t pick_polling(Residents& residents) {
+        if (admit(residents)) return find(residents, Halt::kNone);
+        if (residents.running.empty()) return kNone;
+        if (is_stuck(residents)) {
+            give_up(residents);
+            return kStuck;
+        }
+        retry(residents);
+        return 0;
+    }
+
+    static std::size_t find(const Residents& residents, Halt halt) {
+        const auto& running = residents.running;
+        const auto found = std::find_if(running.begin(), running.end(), [&](const auto& one) {
+            return one.halt == halt;
+        });
+        return found == running.end() ? kNone : found - running.begin();
+    }
+
+    static std::vector<std::size_t> all(const Residents& residents, Halt halt) {
+        std::vector<std::size_t> found;
+        for (std::size_t i = 0; i < residents.running.size(); ++i) {
+            if (residents.running[i].halt == halt) found.push_back(i);
+        }
+        return found;
+    }
+
+    static void retry(Residents& residents) {
+        for (Resident& one : residents.running) {
+            if (one.halt == Halt::kPolls) one.halt = Halt::kNone;
+        }
+    }
+
+    // --- clusters come and go ---
+
+    bool admit(Residents& residents) {
+        if (resident_.fetch_add(1) >= most_resident_) {
+            resident_.fetch_sub(1);
+            return false;
+        }
+        uint64_t index = 0;
+        if (!order_.take(index)) {
+            resident_.fetch_sub(1);
+            return false;
+        }
+        std::unique_ptr<Cluster> cluster;
+        if (residents.ended.empty()) {
+            cluster = std::make_unique<Cluster>(launch_, residents.worker);
+        } else {
+            cluster = std::move(residents.ended.back());
+            residents.ended.pop_back();
+        }
+        cluster->start(index);
+        auto& running = residents.running;
+        const auto after = std::find_if(running.begin(), running.end(), [&](const auto& one) {
+            return one.index() > index;
+        });
+        running.insert(after, Resident{std::move(cluster)});
+        residents.rounds = 0;
+        return true;
+    }
+
+    void finish(Residents& residents, std::size_t number) {
+        Cluster& cluster = *residents.running[number].cluster;
+        if (launch_.trace) launch_.trace->take(*cluster.recorder());
+        if (cluster.has_failed()) return keep(cluster, 0);
+        residents.ended.push_back(std::move(residents.running[number].cluster));
+        residents.running.erase(residents.running.begin() + static_cast<std::ptrdiff_t>(number));
+        resident_.fetch_sub(1);
+        retry(residents);
+    }
+
+    // --- the end of waiting ---
+
+    // How often each thread of one cluster polls in vain, with nothing else going on, in one pass;
+    // of several clusters together.
+    static constexpr uint64_t kMostPolls = 1 << 14;
+    static constexpr uint64_t kLeastPolls = 1 << 8;
+    // How often all clusters of a grid that cannot be resident at once poll without progress.
+    static constexpr uint64_t kMostRounds = 64;
+
+    // All clusters of this core poll. Another core may bring an answer.
+    bool is_stuck(Residents& residents) {
+        Worker& worker = residents.worker;
+        if (residents.seen != worker.progress) residents.rounds = 0;
+        residents.seen = worker.progress;
+        ++residents.rounds;
+        if (workers_ == 1 && !order_.is_empty() && residents.rounds > kMostRounds) return true;
+        const uint64_t polls = std::max(kLeastPolls, kMostPolls / residents.running.size());
+        for (const Resident& one : residents.running) {
+            if (!one.cluster->has_asked(polls)) return false;
+        }
+        for (Resident& one : residents.running) one.cluster->ask_again();
+        if (stalls_.is_final(worker.stall)) return true;
+        if (!stalls_.is_everyone_stalled()) {
+            ++worker.progress;
+            residents.seen = worker.progress;
+            usleep(50);
+        }
+        return false;
+    }
+
+    void give_up(Residents& residents) {
+        const uint64_t resident = order_.is_empty() ? 0 : resident_.load();
+        for (Resident& one : residents.running) {
+            one.cluster->give_up();
+            keep(*one.cluster, resident);
+            if (launch_.trace) launch_.trace->take(*one.cluster->recorder());
+        }
+    }
+
+    // Of several failures the one of the first cluster.
+    void keep(const Cluster& cluster, uint64_t resident) {
+        stop_.store(true);
+        const std::lock_guard guard(lock_);
+        if (cluster.index() >= failed_) return;
+        failed_ = cluster.index();
+        report_ = report_of(cluster, resident);
+    }
+
+    const Launch launch_;
+    const uint64_t workers_;
+    const uint64_t most_resident_;
+    const uint64_t window_;
+    StartOrder order_;
+    std::atomic<uint64_t> resident_{0};
+    std::atomic<bool> stop_{false};
+    Stalls stalls_;
+    std::mutex lock_;
+    uint64_t failed_ = UINT64_MAX;
+    std::string report_;
+};
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,34 @@
+"""Operations of `tmaasync.ops` as operators of PyTorch.
+
+Importing this module imports torch, and registers ``torch.ops.tmaasync.*``. Its functions call
+these operators, with the arguments of `tmaasync.ops`.
+"""
+
+from tmaasync.torch._attention import attention, varlen_attention
+from tmaasync.torch._conv2d import conv2d
+from tmaasync.torch._copies import copy, ragged_load, ragged_store
+from tmaasync.torch._drop_ins import (
+    flash_attn_func,
+    flash_attn_varlen_func,
+    flash_attn_with_kvcache,
+    scaled_dot_product_attention,
+)
+from tmaasync.torch._grouped_matmul import grouped_matmul
+from tmaasync.torch._matmul import matmul
+from tmaasync.torch._scaled_matmul import scaled_matmul
+
+__all__ = [
+    "attention",
+    "conv2d",
+    "copy",
+    "flash_attn_func",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
+    "grouped_matmul",
+    "matmul",
+    "ragged_load",
+    "ragged_store",
+    "scaled_dot_product_attention",
+    "scaled_matmul",
+    "varlen_attention",
+]

@@ -1,0 +1,117 @@
+"""``tmaasync::copy``, ``tmaasync::ragged_store`` and ``tmaasync::ragged_load``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tmaasync import ops
+from tmaasync.torch._registry import define
+
+__all__ = ["copy", "ragged_load", "ragged_store"]
+
+
+def copy(source: Any, *, out: Any = None) -> Any:
+    """Copy a tensor by TMA.
+
+    This is `tmaasync.ops.copy` as the operator ``torch.ops.tmaasync.copy``. It has no backward.
+
+    Args:
+        source: A tensor as `tmaasync.ops.copy` takes it.
+        out: The destination; by default a new contiguous tensor.
+
+    Returns:
+        The destination.
+    """
+    if out is None:
+        return torch.ops.tmaasync.copy.default(source)
+    torch.ops.tmaasync.copy.out(source, out=out)
+    return out
+
+
+def ragged_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None) -> Any:
+    """Pack the sequences of a padded batch one after the other, without their padding.
+
+    This is `tmaasync.ops.ragged_store` as the operator ``torch.ops.tmaasync.ragged_store``. It has
+    no backward.
+
+    Args:
+        padded: [batch, max_length, ..., last].
+        cu_seqlens: Cumulative lengths of the sequences, a tensor of integers.
+        total_rows: Rows of the output.
+        out: The output, [total_rows, ..., last].
+
+    Returns:
+        The output. Rows after the last sequence are zeros, or left alone in ``out``.
+    """
+    if out is None:
+        return torch.ops.tmaasync.ragged_store.default(padded, cu_seqlens, total_rows)
+    torch.ops.tmaasync.ragged_store.out(padded, cu_seqlens, total_rows, out=out)
+    return out
+
+
+def ragged_load(packed: Any, cu_seqlens: Any, max_length: int, *, out: Any = None) -> Any:
+    """Unpack sequences into a padded batch, with zeros after each of them.
+
+    This is `tmaasync.ops.ragged_load` as the operator ``torch.ops.tmaasync.ragged_load``. It has no
+    backward.
+
+    Args:
+        packed: [total_rows, ..., last].
+        cu_seqlens: Cumulative lengths of the sequences, a tensor of integers.
+        max_length: Rows of a sequence in the output.
+        out: The output, [batch, max_length, ..., last].
+
+    Returns:
+        The output.
+    """
+    if out is None:
+        return torch.ops.tmaasync.ragged_load.default(packed, cu_seqlens, max_length)
+    torch.ops.tmaasync.ragged_load.out(packed, cu_seqlens, max_length, out=out)
+    return out
+
+
+# --- kernels and fake kernels -------------------------------------------------------------------
+
+
+def _run_copy(source: Any, *, out: Any = None) -> Any:
+    return ops.copy(source, out)
+
+
+def _fake_copy(source: Any) -> Any:
+    return source.new_empty(source.shape)
+
+
+def _run_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None) -> Any:
+    if out is None:
+        out = padded.new_zeros(total_rows, *padded.shape[2:])
+    return ops.ragged_store(padded, out=out, cu_seqlens=cu_seqlens)
+
+
+def _fake_store(padded: Any, cu_seqlens: Any, total_rows: int) -> Any:
+    del cu_seqlens
+    return padded.new_empty(total_rows, *padded.shape[2:])
+
+
+def _run_load(packed: Any, cu_seqlens: Any, max_length: int, *, out: Any = None) -> Any:
+    return ops.ragged_load(packed, out=out, cu_seqlens=cu_seqlens, max_length=max_length)
+
+
+def _fake_load(packed: Any, cu_seqlens: Any, max_length: int) -> Any:
+    return packed.new_empty(cu_seqlens.shape[0] - 1, max_length, *packed.shape[1:])
+
+
+define("copy", "Tensor source", _run_copy, _fake_copy)
+define(
+    "ragged_store",
+    "Tensor padded, Tensor cu_seqlens, SymInt total_rows",
+    _run_store,
+    _fake_store,
+)
+define(
+    "ragged_load",
+    "Tensor packed, Tensor cu_seqlens, SymInt max_length",
+    _run_load,
+    _fake_load,
+)

@@ -1,0 +1,118 @@
+"""``tmaasync::grouped_matmul`` and its backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tmaasync import ops
+from tmaasync.torch._registry import define, refuse_second_backward
+
+__all__ = ["grouped_matmul"]
+
+
+def grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any = None) -> Any:
+    """Grouped GEMM (MoE), ``out[rows of g] = a[rows of g] @ b[g]``, differentiable in a and b.
+
+    This is `tmaasync.ops.grouped_matmul` as the operator ``torch.ops.tmaasync.grouped_matmul``. Its
+    output is contiguous. The gradient of ``a`` is a grouped GEMM too, with zeros for rows after the
+    last group. The gradient of ``b`` is one GEMM per group: the host has to know the groups, so for
+    ``offsets`` on a GPU the backward waits for them. It cannot be differentiated twice.
+
+    Args:
+        a: [T, K], bfloat16 or float16.
+        b: [G, K, N], of the same type.
+        offsets: [G], a tensor of integers: where each group of rows ends.
+        out: The output, [T, N]. With it there is no backward.
+        dtype: Of the output: bfloat16, float16 or float32; by default the type of ``a``.
+
+    Returns:
+        The output. Rows after the last group are uninitialised.
+    """
+    operator = torch.ops.tmaasync.grouped_matmul
+    if out is None:
+        return operator.default(a, b, offsets, dtype=dtype)
+    operator.out(a, b, offsets, dtype=dtype, out=out)
+    return out
+
+
+# --- kernels and fake kernels -------------------------------------------------------------------
+
+
+def _run(a: Any, b: Any, offsets: Any, *, dtype: Any = None, out: Any = None) -> Any:
+    result = ops.grouped_matmul(a, b, offsets, dtype=dtype, out=out)
+    return result if out is not None else result.contiguous()
+
+
+def _fake(a: Any, b: Any, offsets: Any, *, dtype: Any = None) -> Any:
+    del offsets
+    torch._check(
+        a.ndim == 2 and b.ndim == 3,
+        lambda: f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; pass [T, K] and [G, K, N]",
+    )
+    return a.new_empty((a.shape[0], b.shape[2]), dtype=dtype)
+
+
+def _run_weight_gradient(a: Any, grad: Any, offsets: Any) -> Any:
+    """Multiply each group's rows, transposed, by the same rows of the gradient."""
+    ends = offsets.tolist()
+    result = a.new_empty(len(ends), a.shape[1], grad.shape[1])
+    start = 0
+    for group, end in enumerate(ends):
+        # A group that ends before it starts has no rows, and none has rows after the last.
+        end = max(start, min(end, a.shape[0]))
+        if start == end:
+            result[group].zero_()
+        else:
+            ops.matmul(a[start:end].mT, grad[start:end], out=result[group])
+        start = end
+    return result
+
+
+def _fake_weight_gradient(a: Any, grad: Any, offsets: Any) -> Any:
+    return a.new_empty(offsets.shape[0], a.shape[1], grad.shape[1])
+
+
+define(
+    "grouped_matmul",
+    "Tensor a, Tensor b, Tensor offsets, *, ScalarType? dtype=None",
+    _run,
+    _fake,
+    is_differentiable=True,
+)
+define(
+    "grouped_matmul_weight_gradient",
+    "Tensor a, Tensor grad, Tensor offsets",
+    _run_weight_gradient,
+    _fake_weight_gradient,
+    other_returns=None,
+)
+
+
+# --- backward -----------------------------------------------------------------------------------
+
+
+def _save(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    del keyword_only_inputs, output
+    a, b, offsets = inputs
+    needs_a, needs_b = ctx.needs_input_grad[:2]
+    ctx.save_for_backward(a if needs_b else None, b if needs_a else None, offsets)
+    ctx.shape, ctx.dtype = a.shape, a.dtype
+
+
+def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
+    refuse_second_backward("grouped_matmul", "torch.matmul on each group")
+    a, b, offsets = ctx.saved_tensors
+    grad = grad.to(ctx.dtype).contiguous()
+    of_a = of_b = None
+    if b is not None:
+        # The kernel leaves rows after the last group as they are.
+        of_a = grad.new_zeros(ctx.shape)
+        torch.ops.tmaasync.grouped_matmul.out(grad, b.mT, offsets, out=of_a)
+    if a is not None:
+        of_b = torch.ops.tmaasync.grouped_matmul_weight_gradient(a, grad, offsets)
+    return of_a, of_b, None
+
+
+torch.library.register_autograd("tmaasync::grouped_matmul", _backward, setup_context=_save)

@@ -1,0 +1,267 @@
+"""``tmaasync::matmul`` and its backward."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tmaasync import ops
+from tmaasync.errors import ArgumentError
+from tmaasync.torch._registry import define, refuse_second_backward
+
+__all__ = ["matmul"]
+
+_OUTPUTS = {
+    torch.float8_e4m3fn: torch.bfloat16,
+    torch.float8_e5m2: torch.bfloat16,
+    torch.int8: torch.int32,
+    torch.uint8: torch.int32,
+}
+_DIFFERENTIABLE = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def matmul(  # noqa: PLR0913 - operands, epilogue and types
+    a: Any,
+    b: Any,
+    *,
+    alpha: float = 1.0,
+    c: Any = None,
+    beta: float = 1.0,
+    bias: Any = None,
+    activation: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out: Any = None,
+    dtype: Any = None,
+    precision: str | None = None,
+) -> Any:
+    """Multiply matrices, or batches of them, like ``torch.matmul``, with an epilogue.
+
+    This is `tmaasync.ops.matmul` as the operator ``torch.ops.tmaasync.matmul``. It differs in these
+    points:
+
+    * It is differentiable in ``a``, ``b``, ``c`` and ``bias``, by the same kernels; but not for FP8
+      and integers, not in the scales, and not twice.
+    * Operands may have any number of batch dimensions, which are broadcast as in ``torch.matmul``.
+    * The output is contiguous. Where N elements are no multiple of 16 bytes that costs a copy.
+
+    The gradients of ``a`` and ``b`` are accumulated in fp32 and rounded to their types. For an
+    activation other than relu the backward computes ``a @ b`` again, instead of keeping it.
+
+    Args:
+        a: [..., M, K], on a GPU, or on the CPU for the emulator.
+        b: [..., K, N].
+        alpha: A factor of ``a @ b``.
+        c: Added to ``a @ b``, of the output's shape and type.
+        beta: A factor of ``c``.
+        bias: [N], added to every row.
+        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"``.
+        scale_a: A factor of ``a``: a tensor of one float32.
+        scale_b: The same for ``b``.
+        out: The output, [..., M, N]. With it there is no backward.
+        dtype: Of the output, as in `tmaasync.ops.matmul`.
+        precision: ``"tf32"`` for float32 operands.
+
+    Returns:
+        The output.
+
+    >>> x, weight = torch.ones(2, 3, 8).half(), torch.ones(4, 8).half().requires_grad_()
+    >>> matmul(x, weight.T).sum().backward()
+    >>> weight.grad[0]
+    tensor([6., 6., 6., 6., 6., 6., 6., 6.], dtype=torch.float16)
+    """
+    operator = torch.ops.tmaasync.matmul
+    options = {"alpha": alpha, "beta": beta, "activation": activation}
+    types = {"dtype": dtype, "precision": precision}
+    if out is None:
+        return operator.default(a, b, c, bias, scale_a, scale_b, **options, **types)
+    operator.out(a, b, c, bias, scale_a, scale_b, **options, **types, out=out)
+    return out
+
+
+# --- kernel and fake kernel ---------------------------------------------------------------------
+
+
+def _run(  # noqa: PLR0913 - the arguments of the operator
+    a: Any,
+    b: Any,
+    c: Any = None,
+    bias: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    activation: str | None = None,
+    dtype: Any = None,
+    precision: str | None = None,
+    out: Any = None,
+) -> Any:
+    options = {"bias": bias, "activation": activation, "scale_a": scale_a, "scale_b": scale_b}
+    types = {"dtype": dtype, "precision": precision}
+    if a.ndim > 3 or b.ndim > 3:
+        shape = _output_shape(a, b)
+        a, b = _with_one_batch(a, b)
+        rows = math.prod(shape[:-2]) if a.ndim == 3 else a.shape[0]
+        batch = (math.prod(shape[:-2]), *shape[-2:]) if a.ndim == 3 else (rows, shape[-1])
+        c = None if c is None else c.reshape(batch)
+        into = None if out is None else out.view(batch)
+        result = ops.matmul(a, b, alpha=alpha, c=c, beta=beta, out=into, **options, **types)
+        return out if out is not None else result.reshape(shape).contiguous()
+    result = ops.matmul(a, b, alpha=alpha, c=c, beta=beta, out=out, **options, **types)
+    return result if out is not None else result.contiguous()
+
+
+def _with_one_batch(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return operands of ops.matmul: matrices, or batches with one dimension."""
+    if b.ndim == 2:
+        return a.reshape(-1, a.shape[-1]), b
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = (one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b))
+    return a, b
+
+
+def _output_shape(a: Any, b: Any) -> tuple[Any, ...]:
+    if min(a.ndim, b.ndim) < 2:
+        raise ArgumentError(
+            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; both must have 2 dimensions or "
+            "more. Pass a vector as a matrix of one row or column, such as a[None]."
+        )
+    if a.shape[-1] != b.shape[-2]:
+        raise ArgumentError(
+            f"b has shape {tuple(b.shape)}; a has shape {tuple(a.shape)}, so b must have "
+            f"{a.shape[-1]} rows. For matrices stored as [N, K] pass b.mT."
+        )
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return (*batch, a.shape[-2], b.shape[-1])
+
+
+def _output_type(a: Any, dtype: Any) -> Any:
+    return dtype or _OUTPUTS.get(a.dtype, a.dtype)
+
+
+def _fake(  # noqa: PLR0913 - the arguments of the operator
+    a: Any,
+    b: Any,
+    c: Any = None,
+    bias: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    activation: str | None = None,
+    dtype: Any = None,
+    precision: str | None = None,
+) -> Any:
+    del c, bias, scale_a, scale_b, alpha, beta, activation, precision
+    return a.new_empty(_output_shape(a, b), dtype=_output_type(a, dtype))
+
+
+define(
+    "matmul",
+    "Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? scale_a=None, "
+    "Tensor? scale_b=None, *, float alpha=1.0, float beta=1.0, str? activation=None, "
+    "ScalarType? dtype=None, str? precision=None",
+    _run,
+    _fake,
+    is_differentiable=True,
+)
+
+
+# --- backward -----------------------------------------------------------------------------------
+
+_A, _B, _C, _BIAS, _SCALE_A, _SCALE_B = range(6)
+
+
+def _save(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    """Keep what the backward reads, and refuse what has none."""
+    a, b, c, bias, scale_a, scale_b = inputs
+    needs, options = _needs(ctx), keyword_only_inputs
+    _check_differentiable(inputs, needs)
+    activation = options["activation"]
+    recomputes = activation not in (None, "relu")
+    kept = (
+        a if needs[_B] or recomputes else None,
+        b if needs[_A] or recomputes else None,
+        c if recomputes else None,
+        bias if recomputes else None,
+        scale_a,
+        scale_b,
+        output if activation == "relu" else None,
+    )
+    ctx.save_for_backward(*kept)
+    ctx.options = options
+    ctx.likes = tuple(None if one is None else (one.shape, one.dtype) for one in inputs)
+
+
+def _check_differentiable(inputs: Any, needs: Any) -> None:
+    for name, index in (("a", _A), ("b", _B)):
+        if needs[index] and inputs[index].dtype not in _DIFFERENTIABLE:
+            raise ArgumentError(
+                f"{name} holds {inputs[index].dtype} and requires grad; matmul has a backward for "
+                "bfloat16, float16 and float32 operands. Pass its .detach()."
+            )
+    for name, index in (("scale_a", _SCALE_A), ("scale_b", _SCALE_B)):
+        if needs[index]:
+            raise ArgumentError(
+                f"{name} requires grad; matmul has no backward for scales. Pass its .detach()."
+            )
+
+
+def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
+    refuse_second_backward("matmul", "torch.matmul")
+    a, b, c, bias, scale_a, scale_b, output = ctx.saved_tensors
+    needs, options = _needs(ctx), ctx.options
+    activation = options["activation"]
+    if activation == "relu":
+        grad = torch.where(output > 0, grad, 0)
+    elif activation is not None:
+        linear = {**options, "activation": None}
+        again = torch.ops.tmaasync.matmul(a, b, c, bias, scale_a, scale_b, **linear)
+        grad = _DERIVATIVES[activation](grad, again)
+    factors = {"alpha": options["alpha"], "precision": options["precision"]}
+    scales = {"scale_a": scale_a, "scale_b": scale_b}
+    found: list[Any] = [None] * len(ctx.likes)
+    if needs[_A]:
+        found[_A] = _times(grad, b.mT, ctx.likes[_A], **factors, **scales)
+    if needs[_B]:
+        found[_B] = _times(a.mT, grad, ctx.likes[_B], **factors, **scales)
+    if needs[_C]:
+        found[_C] = grad * options["beta"]
+    if needs[_BIAS]:
+        _, bias_type = ctx.likes[_BIAS]
+        found[_BIAS] = grad.flatten(0, -2).sum(0, dtype=torch.float32).to(bias_type)
+    return tuple(found[: len(ctx.needs_input_grad)])
+
+
+def _needs(ctx: Any) -> tuple[bool, ...]:
+    """Return for each tensor whether it needs a gradient; torch leaves out trailing defaults."""
+    needs = ctx.needs_input_grad[: _SCALE_B + 1]
+    return (*needs, *(False for _ in range(_SCALE_B + 1 - len(needs))))
+
+
+_DERIVATIVES = {
+    "gelu": lambda grad, x: torch.ops.aten.gelu_backward(grad, x, approximate="none"),
+    "gelu_tanh": lambda grad, x: torch.ops.aten.gelu_backward(grad, x, approximate="tanh"),
+    "silu": torch.ops.aten.silu_backward,
+}
+
+
+def _times(left: Any, right: Any, like: tuple[Any, Any], **options: Any) -> Any:
+    """Return ``left @ right``, added up over the batches that were broadcast."""
+    shape, dtype = like
+    left, right = left.to(dtype), right.to(dtype)
+    if len(shape) == 2 and left.ndim == right.ndim > 2 and left.shape[:-2] == right.shape[:-2]:
+        # One matrix served all of a batch: one GEMM over all of its rows.
+        left, right = left.mT.flatten(0, -2).mT, right.flatten(0, -2)
+    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    if tuple(batch) == tuple(shape[:-2]):
+        return torch.ops.tmaasync.matmul(left, right, dtype=dtype, **options)
+    whole = torch.ops.tmaasync.matmul(left, right, dtype=torch.float32, **options)
+    return whole.sum_to_size(shape).to(dtype)
+
+
+torch.library.register_autograd("tmaasync::matmul", _backward, setup_context=_save)

@@ -1,0 +1,112 @@
+"""How an operation of tmaasync.ops becomes operators of ``torch.library``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tmaasync import _arrays
+from tmaasync.errors import ArgumentError
+
+__all__ = ["define", "refuse_second_backward"]
+
+_LIBRARY = torch.library.Library("tmaasync", "DEF")
+_BACK_ENDS = ("CPU", "CUDA")
+# Compiled code passes tensors with the strides that they have in eager mode: TMA asks for some.
+_TAGS = (
+    torch.Tag.pt2_compliant_tag,
+    getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),
+)
+
+
+def define(
+    name: str,
+    arguments: str,
+    run: Callable[..., Any],
+    fake: Callable[..., Any],
+    *,
+    returns: str = "Tensor",
+    other_returns: str | None = "",
+    is_differentiable: bool = False,
+) -> None:
+    """Define ``tmaasync::<name>`` and, with an output of the caller's, ``tmaasync::<name>.out``.
+
+    Args:
+        name: Of both operators.
+        arguments: The schema of the arguments.
+        run: Takes the arguments, and the caller's output as ``out``. It calls an operation of
+            tmaasync.ops, which refuses tensors that require grad, in grad mode.
+        fake: Takes the same arguments, and returns tensors without memory that are like the results
+            of ``run``.
+        returns: The schema of the results, the output first.
+        other_returns: The schema of the results of ``.out``; None if there is no ``.out``.
+        is_differentiable: Whether the caller registers a backward; ``.out`` has none.
+    """
+    checked = _refusing_gradients(fake)
+    own_fake = fake if is_differentiable else checked
+    _define(name, f"({arguments}) -> {returns}", run, own_fake)
+    if not is_differentiable:
+        # The operation refuses what needs a backward: no need for a call into Python here.
+        _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
+    if other_returns is None:
+        return
+
+    def run_into(*given: Any, out: Any, **options: Any) -> Any:
+        results = run(*given, out=out, **options)
+        torch.autograd.graph.increment_version(out)
+        return _without_first(results)
+
+    def fake_into(*given: Any, out: Any, **options: Any) -> Any:
+        _arrays.require_no_backward(out, "out")
+        results = checked(*given, **options)
+        made = results[0] if isinstance(results, tuple) else results
+        torch._check(
+            made.shape == out.shape,
+            lambda: f"out has shape {tuple(out.shape)}; the output has {tuple(made.shape)}",
+        )
+        return _without_first(results)
+
+    separator = ", " if "*" in arguments else ", *, "
+    schema = f"({arguments}{separator}Tensor(a!) out) -> ({other_returns})"
+    _define(f"{name}.out", schema, run_into, fake_into)
+    _LIBRARY.impl(f"{name}.out", torch.library.fallthrough_kernel, "Autograd")
+
+
+def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    _LIBRARY.define(name + schema, tags=_TAGS)
+    for back_end in _BACK_ENDS:
+        _LIBRARY.impl(name, run, back_end)
+    torch.library.register_fake(f"tmaasync::{name}", fake, lib=_LIBRARY)
+
+
+def _refusing_gradients(fake: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a fake kernel that refuses, as the operation does, tensors that need a backward."""
+    signature = inspect.signature(fake)
+
+    @functools.wraps(fake)
+    def checked(*given: Any, **options: Any) -> Any:
+        for argument, value in signature.bind(*given, **options).arguments.items():
+            if isinstance(value, torch.Tensor):
+                _arrays.require_no_backward(value, argument)
+        return fake(*given, **options)
+
+    return checked
+
+
+def _without_first(results: Any) -> Any:
+    if not isinstance(results, tuple):
+        return None
+    return results[1] if len(results) == 2 else results[1:]
+
+
+def refuse_second_backward(name: str, instead: str) -> None:
+    """Refuse to be differentiated twice: grad mode is on in a backward with ``create_graph``."""
+    if torch.is_grad_enabled():
+        raise ArgumentError(
+            f"create_graph=True: the backward of tmaasync::{name} cannot be differentiated again. "
+            f"Leave create_graph out, or use {instead} where you need second derivatives."
+        )

@@ -1,0 +1,56 @@
+"""``tmaasync::scaled_matmul``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tmaasync import ops
+from tmaasync.torch._registry import define
+
+__all__ = ["scaled_matmul"]
+
+
+def scaled_matmul(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, *, out: Any = None, dtype: Any = None
+) -> Any:
+    """Multiply fp8 matrices with scales for blocks of 128 along K (a block-scaled FP8 GEMM).
+
+    This is `tmaasync.ops.scaled_matmul` as the operator ``torch.ops.tmaasync.scaled_matmul``. Its
+    output is contiguous. It has no backward.
+
+    Args:
+        a: [M, K], float8_e4m3fn or float8_e5m2.
+        b: [K, N], one of these types; of a matrix [N, K] pass ``b.T``.
+        scale_a: [M, ceil(K / 128)], float32.
+        scale_b: [ceil(K / 128), ceil(N / 128)] or [ceil(K / 128), N], float32.
+        out: The output, [M, N].
+        dtype: Of the output: bfloat16, which is the default, float16 or float32.
+
+    Returns:
+        The output.
+    """
+    operator = torch.ops.tmaasync.scaled_matmul
+    if out is None:
+        return operator.default(a, b, scale_a, scale_b, dtype=dtype)
+    operator.out(a, b, scale_a, scale_b, dtype=dtype, out=out)
+    return out
+
+
+def _run(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: Any = None, out: Any = None) -> Any:
+    result = ops.scaled_matmul(a, b, scale_a, scale_b, dtype=dtype, out=out)
+    return result if out is not None else result.contiguous()
+
+
+def _fake(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: Any = None) -> Any:
+    del scale_a, scale_b
+    return a.new_empty((a.shape[0], b.shape[1]), dtype=dtype or torch.bfloat16)
+
+
+define(
+    "scaled_matmul",
+    "Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, *, ScalarType? dtype=None",
+    _run,
+    _fake,
+)
