@@ -20,7 +20,7 @@ MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_matmul.py conv
 	grouped_matmul.py matmul.py matmul_epilogues.py matmul_split_k.py matmul_types.py paged_attention.py \
 	ragged.py ragged_heads.py scaled_matmul.py)
 
-.PHONY: demo test test-gpu check docs format clean venv memcheck
+.PHONY: demo test test-gpu check docs format clean venv memcheck false-alarms
 
 # It needs no formatter, linter, type checker or test: where those are installed it takes that
 # environment, and otherwise a smaller one, with CuPy and NVRTC only where there is an NVIDIA driver.
@@ -48,6 +48,10 @@ test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 memcheck: $(INSTALLED)
 	TMAASYNC_REQUIRE_GPU=1 compute-sanitizer --tool memcheck --report-api-errors no --target-processes all \
 		--error-exitcode 9 $(BIN)/python -m pytest -q -m gpu -n 8 $(MEMCHECKED)
+
+# Shipped kernels, examples and documents, every launch under 200 schedules: nothing may be reported.
+false-alarms: $(INSTALLED)
+	$(BIN)/python tools/search_false_alarms.py --seeds 200
 
 check:
 	.ci/run

@@ -118,7 +118,7 @@ def test_a_timeout_survives_the_way_to_another_process() -> None:
 
 def test_launches_on_several_threads_are_stopped_each_for_itself() -> None:
     def launch(how: int) -> bool:
-        with scheduled(budget_seconds=0.2):
+        with scheduled(budget_seconds=0.2, races=False):
             try:
                 run(how)
             except EmulatedTimeout:

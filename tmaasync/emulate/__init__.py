@@ -16,6 +16,7 @@ from tmaasync.emulate.occupancy import LIMITS
 from tmaasync.emulate.occupancy import max_active_clusters as max_active_clusters
 from tmaasync.emulate.occupancy import max_resident_clusters as max_resident_clusters
 from tmaasync.emulate.run import (
+    SEARCHED_WORDS,
     EmulatedLaunch,
     EmulatedRun,
     Extent,
@@ -26,6 +27,7 @@ from tmaasync.emulate.run import (
 
 __all__ = [
     "LIMITS",
+    "SEARCHED_WORDS",
     "EmulatedLaunch",
     "EmulatedProgram",
     "EmulatedRun",

@@ -103,7 +103,7 @@ def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
 
 def _name_caller(words: _Words, record: dict[str, Any]) -> None:
     """Put the innermost caller with a line where what has none was interrupted."""
-    address = record.get("address")
+    address = record.get("address", 0)
     if not record.get("callers") or words.line(address):
         return
     caller = next(filter(words.line, record["callers"]), address)
@@ -154,7 +154,8 @@ class _Words:
         static = offset - self._static
         offsets = (static, static + MAX_SHARED_BYTES)
         names = filter(None, map(self._info.static_shared_name, offsets))
-        return next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
+        own = next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
+        return own or self._info.shared_name(offset)  # beyond the memory that the launch asks for
 
     @functools.cached_property
     def globals(self) -> GlobalNames:
@@ -427,7 +428,7 @@ _RULES = (
             _Rule(
                 store,
                 None,
-                "the store has completed, and nothing tells the other thread. After "
+                "the store has completed, and nothing orders the other access after it. After "
                 f"wait_group<0>() the storing thread {_FLAG}",
                 ("first_writes", "is_stored"),
                 ("one_block",),
@@ -435,7 +436,7 @@ _RULES = (
             _Rule(
                 store,
                 None,
-                "the store has completed, and nothing tells the other thread. After "
+                "the store has completed, and nothing orders the other access after it. After "
                 f"wait_group<0>() the two {_MEET}",
                 ("first_writes", "is_stored"),
             ),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
-from tmaasync._kinds import is_number, not_flags, not_integers, shown
+from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.extents import Extent
@@ -26,6 +26,7 @@ from tmaasync.trace.events import EVENT_DTYPE
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
 
 __all__ = [
+    "SEARCHED_WORDS",
     "EmulatedLaunch",
     "EmulatedRun",
     "Extent",
@@ -33,6 +34,10 @@ __all__ = [
     "current_schedule",
     "scheduled",
 ]
+
+SEARCHED_WORDS = 1 << 22
+"""Words of 8 bytes whose accesses are checked for races unless the schedule decides: 0.26 s of a
+core for a GEMM of 512 x 512 x 512, most of it; ten times that for one of 1024 (2026-11-22)."""
 
 Policy = Literal["round_robin", "random", "adversarial"]
 _POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
@@ -52,8 +57,10 @@ class Schedule:
     ``workers`` is how many clusters run at once at most, by default one per core. A cluster that
     runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
     is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
-    With ``races`` every access is checked against earlier ones. Clusters that signal one another
-    through global memory are then interleaved too, on one core.
+    With ``races`` every memory access is checked against earlier ones; with None, those of the
+    first `SEARCHED_WORDS` words that a launch accesses; with False, of none. While races are
+    searched for, clusters run on one core, and those that signal one another through global memory
+    are interleaved there.
     """
 
     policy: Policy = "round_robin"
@@ -61,16 +68,17 @@ class Schedule:
     workers: int | None = None
     budget_seconds: float = 10.0
     max_threads: int = 1 << 26
-    races: bool = False
+    races: bool | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.policy, str) or self.policy not in _POLICIES:
+        if not is_one_of(self.policy, _POLICIES):
             raise ArgumentError(
                 f"policy is {shown(self.policy)}; there are {', '.join(_POLICIES)}. Pass one."
             )
         workers = {} if self.workers is None else {"workers": self.workers}
         integers = not_integers(seed=self.seed, max_threads=self.max_threads, **workers)
-        ArgumentError.raise_for([*integers, *not_flags(races=self.races)])
+        flags = {} if self.races is None else {"races": self.races}
+        ArgumentError.raise_for([*integers, *not_flags(**flags)])
         if self.workers is not None and self.workers < 1:
             raise ArgumentError(f"workers is {self.workers}; it must be 1 or more. Pass None.")
         if not is_number(self.budget_seconds) or not self.budget_seconds > 0:
@@ -79,8 +87,23 @@ class Schedule:
                 "math.inf to let every kernel run."
             )
 
+    @property
+    def searched_words(self) -> int:
+        """The words of 8 bytes whose accesses are checked for races; 0 for none."""
+        return {None: SEARCHED_WORDS, True: 2**64 - 1, False: 0}[self.races]
 
-_DEFAULT = Schedule()
+
+def _races_of_environment() -> bool | None:
+    value = os.environ.get("TMAASYNC_RACES", "")
+    if value not in ("", "0", "1"):
+        raise ArgumentError(
+            f"the environment's TMAASYNC_RACES is {value!r}; it must be 1, to check every memory "
+            "access of every launch, or 0, to check none."
+        )
+    return bool(int(value)) if value else None
+
+
+_DEFAULT = Schedule(races=_races_of_environment())
 _SCHEDULE = contextvars.ContextVar("tmaasync schedule", default=_DEFAULT)
 
 
@@ -300,7 +323,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("arrays", ctypes.c_uint64),
         ("array", ctypes.POINTER(_Array)),
         ("registers", ctypes.c_uint32),
-        ("races", ctypes.c_uint32),
+        ("searched_words", ctypes.c_uint64),
         ("log", ctypes.POINTER(_EventLog)),
         ("written", ctypes.POINTER(ctypes.c_char)),
         ("grid_barrier", ctypes.POINTER(ctypes.c_uint32)),
@@ -335,7 +358,7 @@ def _numbers(
         len(known),
         arrays,
         registers,
-        schedule.races,
+        schedule.searched_words,
         None if log is None else ctypes.pointer(log),
         ctypes.create_string_buffer(max(1, len(known))),
         ctypes.pointer(ctypes.c_uint32(0)) if config.cooperative else None,

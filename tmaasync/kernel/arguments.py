@@ -117,11 +117,10 @@ def _extents_of(view: Placed) -> Iterable[Extent]:
 
 def _extent(view: Placed) -> Extent:
     low, high = view.byte_bounds
-    first, end = low - view.address, high - view.address
+    first, end, may_hold = low - view.address, high - view.address, _is_of_pointers(view)
     array = view if isinstance(view, ArrayView) else view.array_view
     if array is None or array.address != view.address:
-        pointers = isinstance(view, TMATensorTileArray)
-        return Extent(view.address, first, end, may_hold_pointers=pointers)
+        return Extent(view.address, first, end, may_hold_pointers=may_hold)
     return Extent(
         view.address,
         first,
@@ -129,12 +128,15 @@ def _extent(view: Placed) -> Extent:
         array.shape,
         array.strides_bytes,
         array.element.itemsize,
-        _may_be_pointers(array.element.dtype),
+        may_hold,
     )
 
 
-def _may_be_pointers(dtype: np.dtype[Any]) -> bool:
-    """Whether the elements may be pointers or hold them: 8-byte integers, structs, bytes."""
+def _is_of_pointers(view: Placed) -> bool:
+    """Whether elements may be pointers: 8-byte integers, structs, bytes, or maps with addresses."""
+    if not isinstance(view, ArrayView):
+        return isinstance(view, TMATensorTileArray)
+    dtype = view.element.dtype
     return dtype.kind == "V" or (dtype.kind in "iu" and dtype.itemsize in (1, 8))
 
 

@@ -228,11 +228,11 @@ void wait_for_grids() {
     note_grid_wait(TMAASYNC_EMULATE_CALLER());
 }
 
-void begin_atomic(const void* address, uint32_t bytes, bool changes) {
+void begin_atomic(const void* address, uint32_t bytes, bool changes, bool depends) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    const auto place = reinterpret_cast<uintptr_t>(address);
-    if (fiber.cluster->detector()) let_other_clusters_run(fiber, place, changes);
-    touch_atomically(fiber, place, bytes, true);
+    if (depends) check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
+    let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
+    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true);
 }
 
 bool replace_atomically(void* address, void* old, const void* changed, uint32_t bytes) {

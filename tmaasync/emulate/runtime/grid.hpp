@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -68,27 +69,38 @@ std::string report_of(const Cluster& cluster, uint64_t resident);
 
 // Every core of the host takes the next cluster until none is left, or one failed. A core runs one
 // cluster to its end unless it pauses or polls: then it takes another one, up to the number that
-// the chip runs at once, so that clusters may wait for later ones.
+// the chip runs at once, so that clusters may wait for later ones. While races are searched for,
+// one core runs alone.
 class Grid {
 public:
-    Grid(const Launch& launch, uint64_t workers, uint64_t most_resident)
+    Grid(const Launch& launch, uint64_t most_workers, uint64_t most_resident)
         : launch_(launch),
-          workers_(std::min<uint64_t>(workers, launch.clusters())),
-          most_resident_(std::max(most_resident, workers_)),
+          most_workers_(std::min<uint64_t>(most_workers, launch.clusters())),
+          most_resident_(std::max(most_resident, most_workers_)),
           window_(std::min(kWindow, most_resident_)),
-          order_(launch.clusters(), window_, {launch.policy, launch.seed}),
-          stalls_(workers_) {}
+          order_(launch.clusters(), window_, {launch.policy, launch.seed}) {}
 
     // Empty if all went well.
     std::string run() {
-        std::vector<std::thread> others;
-        for (uint64_t i = 1; i < workers_; ++i) others.emplace_back([this, i] { work(i); });
-        work(0);
-        for (std::thread& other : others) other.join();
+        if (launch_.races) run_by(1);
+        launch_.races = nullptr;
+        if (!stop_.load() && !order_.is_empty()) run_by(most_workers_);
         return report_;
     }
 
 private:
+    void run_by(uint64_t workers) {
+        workers_ = workers;
+        stalls_.emplace(workers);
+        std::vector<std::thread> others;
+        for (uint64_t i = 1; i < workers; ++i) others.emplace_back([this, i] { work(i); });
+        work(0);
+        for (std::thread& other : others) other.join();
+    }
+
+    // Then no cluster starts that nobody waits for.
+    bool is_search_over() const { return launch_.races && launch_.races->is_over(); }
+
     struct Resident {
         std::unique_ptr<Cluster> cluster;
         Halt halt = Halt::kNone;
@@ -109,14 +121,14 @@ private:
 
     void work(uint64_t number) {
         try {
-            Worker worker{stalls_, {launch_.policy, launch_.seed + number}};
+            Worker worker{*stalls_, {launch_.policy, launch_.seed + number}};
             run_clusters(worker);
         } catch (const std::bad_alloc&) {
             stop_.store(true);
             const std::lock_guard guard(lock_);
             if (report_.empty()) report_ = "{\"kind\": \"memory\"}";
         }
-        stalls_.leave();
+        stalls_->leave();
     }
 
     void run_clusters(Worker& worker) {
@@ -144,7 +156,8 @@ private:
         if (const std::size_t ready = find(residents, Halt::kNone); ready != kNone) return ready;
         const std::vector<std::size_t> paused = all(residents, Halt::kPaused);
         if (paused.empty()) return pick_polling(residents);
-        if (residents.running.size() < window_ && admit(residents)) {
+        const bool has_room = residents.running.size() < window_ && !is_search_over();
+        if (has_room && admit(residents)) {
             return find(residents, Halt::kNone);
         }
         if (residents.worker.choices.polls_again()) retry(residents);
@@ -153,6 +166,7 @@ private:
 
     // All poll, or there are none.
     std::size_t pick_polling(Residents& residents) {
+        if (residents.running.empty() && is_search_over()) return kNone;
         if (admit(residents)) return find(residents, Halt::kNone);
         if (residents.running.empty()) return kNone;
         if (is_stuck(residents)) {
@@ -245,8 +259,8 @@ private:
             if (!one.cluster->has_asked(polls)) return false;
         }
         for (Resident& one : residents.running) one.cluster->ask_again();
-        if (stalls_.is_final(worker.stall)) return true;
-        if (!stalls_.is_everyone_stalled()) {
+        if (stalls_->is_final(worker.stall)) return true;
+        if (!stalls_->is_everyone_stalled()) {
             ++worker.progress;
             residents.seen = worker.progress;
             usleep(50);
@@ -272,14 +286,15 @@ private:
         report_ = report_of(cluster, resident);
     }
 
-    const Launch launch_;
-    const uint64_t workers_;
+    Launch launch_;
+    const uint64_t most_workers_;
+    uint64_t workers_ = 0;
     const uint64_t most_resident_;
     const uint64_t window_;
     StartOrder order_;
     std::atomic<uint64_t> resident_{0};
     std::atomic<bool> stop_{false};
-    Stalls stalls_;
+    std::optional<Stalls> stalls_;
     std::mutex lock_;
     uint64_t failed_ = UINT64_MAX;
     std::string report_;

@@ -407,11 +407,11 @@ struct LaunchNumbers {
     double budget_seconds;
     uint64_t arrays;
     const Array* array;
-    uint32_t registers;  // of each thread; 0: setmaxnreg is not checked
-    uint32_t races;
-    EventLog* log;           // null: no trace
-    uint8_t* written;        // of each array: set if this launch writes to it
-    uint32_t* grid_barrier;  // of a cooperative launch; null in others
+    uint32_t registers;       // of each thread; 0: setmaxnreg is not checked
+    uint64_t searched_words;  // of memory accesses whose races are looked for
+    EventLog* log;            // null: no trace
+    uint8_t* written;         // of each array: set if this launch writes to it
+    uint32_t* grid_barrier;   // of a cooperative launch; null in others
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
@@ -464,7 +464,7 @@ inline Library library_of(const void* function) {
 inline char* launch(
     void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
 ) {
-    GridRaces races;
+    GridRaces races{numbers.searched_words};
     GridTrace trace;
     const Library library = library_of(reinterpret_cast<const void*>(kernel));
     const Launch whole{
@@ -482,7 +482,7 @@ inline char* launch(
         library.code,
         library.static_bytes,
         numbers.registers,
-        numbers.races ? &races : nullptr,
+        numbers.searched_words ? &races : nullptr,
         numbers.log ? &trace : nullptr,
         numbers.written,
         numbers.fresh,
@@ -490,10 +490,9 @@ inline char* launch(
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
-    const std::string report =
-        Grid(whole, numbers.races ? 1 : numbers.workers, numbers.resident).run();
+    const std::string report = Grid(whole, numbers.workers, numbers.resident).run();
     if (numbers.log) *numbers.log = trace.copied();
-    if (numbers.races) {
+    if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) { whole.note_written(address); });
     }
     return report.empty() ? nullptr : strdup(report.c_str());

@@ -64,11 +64,14 @@ private:
 
 // Clusters run on one thread of the host when races are looked for.
 struct GridRaces {
-    uint32_t order = 0;  // of what threads did and issued
-    GlobalShadow shadow;
+    uint64_t words_left;  // to record; after them the search is over
+    uint32_t order = 0;   // of what threads did and issued
+    GlobalShadow shadow{};
     // By cluster and agent: the last group of stores that a thread knows to be in global memory.
-    std::map<std::pair<uint32_t, Agent>, Epoch> stored;
-    std::unordered_map<uintptr_t, AtomicPlace> atomics;
+    std::map<std::pair<uint32_t, Agent>, Epoch> stored{};
+    std::unordered_map<uintptr_t, AtomicPlace> atomics{};
+
+    bool is_over() const { return words_left == 0; }
 };
 
 // --- a race --------------------------------------------------------------------------------------
@@ -297,14 +300,16 @@ public:
     }
 
     void shared(const Actor& actor, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes) {
+        if (grid_.is_over()) return;
         for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
             Cell& cell = windows_[rank].at(static_cast<uint32_t>(start));
             check(actor, cell, {Space::kShared, rank, start}, mask, writes);
         });
     }
 
-    // Whether any of the bytes was ever written.
+    // Whether any of the bytes was ever written, as far as writes are recorded.
     bool is_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
+        if (grid_.is_over()) return true;
         bool found = false;
         for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
             found |= (windows_[rank].at(static_cast<uint32_t>(start)).written() & mask) != 0;
@@ -321,6 +326,7 @@ public:
     }
 
     void global(const Actor& actor, uintptr_t address, uint64_t bytes, bool writes) {
+        if (grid_.is_over()) return;
         for_each_cell(address, bytes, [&](uintptr_t start, uint8_t mask) {
             check(actor, grid_.shadow.at(start), {Space::kGlobal, 0, start}, mask, writes);
         });
@@ -334,6 +340,7 @@ private:
     }
 
     void check(const Actor& actor, Cell& cell, const RacedPlace& place, uint8_t mask, bool writes) {
+        if (!grid_.is_over()) --grid_.words_left;
         const Access access = access_of(actor, mask, writes);
         const bool was_unwritten = writes && (cell.written() & mask) == 0;
         cell.add(

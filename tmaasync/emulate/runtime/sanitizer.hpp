@@ -17,7 +17,7 @@ inline bool is_own_memory(const Fiber& fiber, uintptr_t address) {
     const auto thread = reinterpret_cast<uintptr_t>(static_cast<const Thread*>(&fiber));
     if (address - thread < sizeof(Thread)) return true;
     const Launch& launch = fiber.cluster->launch();
-    if (address == reinterpret_cast<uintptr_t>(launch.grid_barrier)) return true;
+    if (address && address == reinterpret_cast<uintptr_t>(launch.grid_barrier)) return true;
     return launch.library.holds(address, 1);
 }
 
@@ -105,8 +105,7 @@ inline void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes
 }
 
 // Of a type that is as aligned as it is large: elsewhere the chip faults.
-inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, bool writes) {
-    const auto address = reinterpret_cast<uintptr_t>(pointer);
+inline void check_aligned(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     if (address % bytes != 0 && (address ^ stack_pointer()) >= kStackBytes) {
         fiber.cluster->fail(
             fiber, std::string(writes ? "a write" : "a read") + " of " + std::to_string(bytes) +
@@ -115,6 +114,10 @@ inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, boo
                        "a multiple of the size. Use narrower accesses, or align the data"
         );
     }
+}
+
+inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, bool writes) {
+    check_aligned(fiber, reinterpret_cast<uintptr_t>(pointer), bytes, writes);
     touch(fiber, pointer, bytes, writes);
 }
 
@@ -125,20 +128,33 @@ inline void let_other_clusters_run(Fiber& fiber, uintptr_t address, bool writes)
     cluster.pause(fiber, writes);
 }
 
+// An atomic operation that uses the old value.
+inline void check_old_value(Fiber& fiber, uintptr_t address, uint32_t bytes) {
+    Cluster& cluster = *fiber.cluster;
+    const uintptr_t offset = address - cluster.windows();
+    if (!cluster.detector() || offset >= cluster.windows_bytes()) return;
+    const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
+    check_is_written(fiber, rank, static_cast<uint32_t>(offset % kWindowBytes), bytes);
+}
+
 // Before an atomic operation: what it reaches, and what it hands on.
 inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     Cluster& cluster = *fiber.cluster;
     if (!cluster.detector()) {
         return touch_aligned(fiber, reinterpret_cast<const void*>(address), bytes, writes);
     }
+    check_aligned(fiber, address, bytes, true);
     const uintptr_t offset = address - cluster.windows();
     if (offset < cluster.windows_bytes()) {
         const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
         const auto place = static_cast<uint32_t>(offset % kWindowBytes);
+        if (shared_part(cluster.launch(), place, bytes).end == 0) {
+            fail_beyond_shared(fiber, place, bytes, true);
+        }
         check_no_barrier(fiber, rank, place, bytes);
         touch_shared(fiber, Operation::kAtomic, rank, place, bytes, true);
     } else {
-        if (!is_own_memory(fiber, address)) check_reaches(fiber, address, bytes, writes);
+        if (!is_own_memory(fiber, address)) check_reaches(fiber, address, bytes, true);
         touch_global(fiber, Operation::kAtomic, address, bytes, true);
     }
     cluster.detector()->atomic(fiber.number, address, writes);
@@ -150,7 +166,7 @@ inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     if ((address ^ stack_pointer()) < kStackBytes) return;
     if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read"});
-    if (fiber.cluster->detector()) let_other_clusters_run(fiber, address, writes);
+    let_other_clusters_run(fiber, address, writes);
     touch_atomically(fiber, address, bytes, writes);
 }
 

@@ -143,9 +143,11 @@ TMAASYNC_EMULATE_CALL void fence_mbarrier_init();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_shared();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 
-// An atomic operation on memory, that changes it as it is now, or not. Other clusters may run on
-// other cores of the host.
-TMAASYNC_EMULATE_CALL void begin_atomic(const void* address, uint32_t bytes, bool changes);
+// An atomic operation on memory, that changes it as it is now, or not, and whose result depends on
+// what it holds, or not. Other clusters may run on other cores of the host.
+TMAASYNC_EMULATE_CALL void begin_atomic(
+    const void* address, uint32_t bytes, bool changes, bool depends
+);
 // If `address` holds `old` it now holds `changed`; else `old` is what it holds.
 TMAASYNC_EMULATE_CALL bool replace_atomically(
     void* address, void* old, const void* changed, uint32_t bytes

@@ -1,0 +1,73 @@
+"""Defects planted in small kernels are reported by a launch without options."""
+
+from __future__ import annotations
+
+import contextvars
+from collections import Counter
+
+import pytest
+from emulate.planted.defects import DEFECTS, Defect
+from emulate.planted.kernels import KERNELS, text_of
+from emulate.planted.outcomes import Outcome, outcome, schedules
+
+from tmaasync.emulate import scheduled
+
+FOUND = [defect for defect in DEFECTS if not defect.missed]
+MISSED = [defect for defect in DEFECTS if defect.missed]
+# Found without the build that checks ordinary accesses, too: instructions alone show them.
+OTHER_BUILD = [
+    defect for defect in FOUND if defect.kernel in ("pipe", "wsgemm") and defect.kind == "arrivals"
+]
+
+
+def reported(defect: Defect) -> Outcome:
+    """Return what a user sees who passes no option, or who tries a few schedules then."""
+    found = contextvars.Context().run(outcome, defect)
+    for schedule in schedules():
+        if found.is_found:
+            break
+        with scheduled(**schedule):
+            found = outcome(defect)
+    return found
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("races", [False, True])
+def test_without_a_defect_nothing_is_reported(kernel: str, races: bool) -> None:
+    for schedule in schedules():
+        job = KERNELS[kernel]()
+        with scheduled(races=races, **schedule):
+            job.run(text_of(kernel))
+        assert job.is_right(), schedule
+
+
+@pytest.mark.parametrize("defect", [pytest.param(defect, id=defect.key) for defect in FOUND])
+def test_a_defect_is_reported_with_its_class_its_line_and_a_remedy(defect: Defect) -> None:
+    found = reported(defect)
+
+    assert found.has_class, found.error
+    assert found.has_line, (defect.line, found.error, found.lines)
+    assert found.has_words, (defect.says, found.error)
+
+
+@pytest.mark.parametrize("defect", [pytest.param(defect, id=defect.key) for defect in OTHER_BUILD])
+def test_a_wrong_number_of_arrivals_needs_no_record_of_accesses(defect: Defect) -> None:
+    with scheduled(races=False):
+        found = outcome(defect)
+
+    assert found.has_class, found.error
+
+
+@pytest.mark.parametrize("defect", [pytest.param(defect, id=defect.key) for defect in MISSED])
+def test_a_defect_that_is_not_found_yet_is_listed_as_that(defect: Defect) -> None:
+    found = reported(defect)
+
+    assert not found.is_found, f"found now: empty `missed` of {defect.key!r}: {found.error}"
+
+
+def test_each_defect_is_planted_once_and_most_kinds_more_than_once() -> None:
+    assert len({defect.key for defect in DEFECTS}) == len(DEFECTS) >= 130
+    assert len(
+        {(defect.kernel, defect.old, defect.new) for defect in DEFECTS if defect.old}
+    ) == sum(bool(defect.old) for defect in DEFECTS)
+    assert min(Counter(defect.kind for defect in DEFECTS).values()) >= 5

@@ -1,0 +1,249 @@
+"""Run every shipped, example and cookbook kernel under many schedules; nothing may be reported.
+
+    python tools/search_false_alarms.py [--seeds 200] [--cases matmul 05_multicast]
+
+Each launch is repeated on the same arrays with every seed, alternately under the policies
+``random`` and ``adversarial``, and all of it is searched for races. A launch that already raises in
+its first run is a defect that the page shows, and is not repeated. Prints one line per case, and
+each report; exits with 1 if there is one. `make false-alarms` runs it: about an hour on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import io
+import runpy
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tmaasync import emulate, ops
+from tmaasync.emulate import run
+from tmaasync.errors import TMAError
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
+
+# Only now are their folders on the path.
+from emulate.planted.kernels import KERNELS, text_of  # noqa: E402
+from emulate.shipped import whole_text  # noqa: E402
+from emulate.test_mutations import SHIPPED  # noqa: E402
+from test_documents import blocks  # noqa: E402
+
+RNG = np.random.default_rng(0)
+
+
+def drawn(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> Any:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+# --- the cases ------------------------------------------------------------------------------------
+
+
+def operations() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield small calls of every operation."""
+    a, b = drawn(200, 136), drawn(136, 72)
+    yield "matmul", lambda: ops.matmul(a, b)
+    yield "matmul transposed", lambda: ops.matmul(a.T, drawn(200, 72), activation="relu")
+    yield "matmul split-K", lambda: ops.matmul(drawn(64, 2048), drawn(2048, 64))
+    yield "matmul of several tiles", lambda: ops.matmul(drawn(400, 128), drawn(128, 520))
+    float8 = ml_dtypes.float8_e4m3fn
+    yield (
+        "matmul float8",
+        lambda: ops.matmul(drawn(96, 256, dtype=float8), drawn(64, 256, dtype=float8).T),
+    )
+    scales = np.ones((200, 2), np.float32), np.ones((1, 2), np.float32)
+    yield (
+        "scaled_matmul",
+        lambda: ops.scaled_matmul(
+            drawn(200, 256, dtype=float8), drawn(128, 256, dtype=float8).T, scales[0], scales[1].T
+        ),
+    )
+    yield (
+        "grouped_matmul",
+        lambda: ops.grouped_matmul(a, drawn(3, 136, 64), np.array([60, 60, 200], np.int32)),
+    )
+    q, k = drawn(1, 100, 4, 64), drawn(1, 250, 2, 64)
+    yield "attention", lambda: ops.attention(q, k, k)
+    yield "attention causal", lambda: ops.attention(q, k, k, causal=True, return_lse=True)
+    yield (
+        "attention split-KV",
+        lambda: ops.attention(drawn(1, 1, 2, 64), drawn(1, 1500, 2, 64), drawn(1, 1500, 2, 64)),
+    )
+    packed = drawn(120, 2, 64)
+    yield (
+        "varlen_attention",
+        lambda: ops.varlen_attention(
+            packed, packed, packed, np.array([0, 30, 30, 120], np.int32), causal=True
+        ),
+    )
+    yield "conv2d", lambda: ops.conv2d(drawn(2, 9, 9, 32), drawn(48, 3, 3, 32), padding=1)
+    yield "copy", lambda: ops.copy(drawn(300, 40, dtype=np.float32))
+    yield "copy of a view", lambda: ops.copy(drawn(70, 96, dtype=np.float32)[4:, 8:72])
+    yield "copy of bytes", lambda: ops.copy(np.arange(9999, dtype=np.uint8))
+    padded = drawn(3, 40, 64, dtype=np.float32)
+    yield "ragged_store", lambda: ops.ragged_store(padded, [40, 0, 17])
+    yield "ragged_load", lambda: ops.ragged_load(padded[0], cu_seqlens=[0, 15, 15, 40])
+
+
+def tests() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the jobs of the tests of planted defects, without a defect."""
+    for name, (file, prepare) in SHIPPED.items():
+        yield f"test {name}", lambda file=file, prepare=prepare: prepare(whole_text(file)).build()()
+    for name, make in KERNELS.items():
+        yield f"planted {name}", lambda name=name, make=make: make().run(text_of(name))
+
+
+def example(path: Path) -> None:
+    before = sys.argv
+    sys.argv = [str(path)]
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    finally:
+        sys.argv = before
+
+
+def page(path: Path) -> None:
+    names: dict[str, Any] = {"__name__": "document"}
+    for block in blocks(path, "python"):
+        if not block.needs_gpu:
+            block.run(names)
+
+
+def cases() -> Iterator[tuple[str, Callable[[], Any]]]:
+    yield from operations()
+    yield from tests()
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        yield f"examples/{path.stem}", lambda path=path: example(path)
+    folders = ("cookbook", "tutorial", ".")
+    pages = [path for folder in folders for path in sorted((ROOT / "docs" / folder).glob("*.md"))]
+    for path in pages:
+        if "__global__" in path.read_text():
+            yield f"docs/{path.stem}", lambda path=path: page(path)
+
+
+# --- repeated launches ----------------------------------------------------------------------------
+
+
+@dataclass
+class Replays:
+    """Repeats each launch, and keeps what is reported."""
+
+    seeds: range
+    launches: int = 0
+    runs: int = 0
+    reports: list[str] = field(default_factory=list)
+
+    def run(self, launch: emulate.EmulatedLaunch, once: Callable[[Any], None]) -> None:
+        written, memory = run._WRITTEN.get(), _memory(launch)
+        once(launch)
+        kept = run._WRITTEN.get()
+        result = _memory(launch)
+        self.launches += 1
+        for seed in self.seeds:
+            _restore(memory)
+            run._WRITTEN.set(written)
+            self._one(launch, once, seed)
+        _restore(result)
+        run._WRITTEN.set(kept)
+
+    def _one(self, launch: emulate.EmulatedLaunch, once: Callable[[Any], None], seed: int) -> None:
+        policy: run.Policy = "random" if seed % 2 else "adversarial"
+        self.runs += 1
+        try:
+            with emulate.scheduled(policy, seed=seed, races=True):
+                once(launch)
+        except TMAError as error:
+            self.reports.append(f"{policy} {seed}: {type(error).__name__}: {error}")
+
+
+Memory = list[tuple[int, bytes]]
+
+
+def _memory(launch: emulate.EmulatedLaunch) -> Memory | None:
+    """Return the launch's arrays and what they hold; None if not all are known.
+
+    Such launches are operations, which may be repeated on what they left.
+    """
+    if launch._arrays is None:
+        return None
+    extents = {
+        (extent.address + extent.first, extent.end - extent.first)
+        for extents in launch._arrays
+        for extent in extents
+    }
+    return [(start, ctypes.string_at(start, size)) for start, size in extents]
+
+
+def _restore(memory: Memory | None) -> None:
+    for start, held in memory or ():
+        with contextlib.suppress(ValueError):
+            ctypes.memmove(start, held, len(held))
+
+
+@contextlib.contextmanager
+def repeated(replays: Replays) -> Iterator[None]:
+    """Repeat every launch inside of the ``with``."""
+    once = emulate.EmulatedLaunch.__call__
+
+    def call(launch: emulate.EmulatedLaunch) -> None:
+        replays.run(launch, once)
+
+    emulate.EmulatedLaunch.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        emulate.EmulatedLaunch.__call__ = once  # type: ignore[method-assign]
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Run the cases; 1 if anything was reported."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--cases", nargs="*", default=[], help="parts of names; all by default")
+    options = parser.parse_args()
+    total, reported = 0, 0
+    for name, case in cases():
+        if options.cases and not any(part in name for part in options.cases):
+            continue
+        replays = Replays(range(options.first, options.first + options.seeds))
+        began = time.perf_counter()
+        failure = _run(case, replays)
+        seconds = time.perf_counter() - began
+        print(
+            f"{name}: {replays.launches} launches, {replays.runs} runs, "
+            f"{len(replays.reports)} reports, {seconds:.0f} s{failure}",
+            flush=True,
+        )
+        for report in replays.reports[:3]:
+            print(f"  {report}", flush=True)
+        total += replays.runs
+        reported += len(replays.reports) + bool(failure)
+    print(f"{total} runs, {reported} reports")
+    return int(reported > 0)
+
+
+def _run(case: Callable[[], Any], replays: Replays) -> str:
+    """Run a case; return what ended it, if something did."""
+    try:
+        with repeated(replays), contextlib.redirect_stdout(io.StringIO()):
+            case()
+    except (Exception, SystemExit) as error:
+        return f"; ended by {type(error).__name__}: {error}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
