@@ -147,6 +147,8 @@ def changed(machine: Machine) -> dict[str, tuple[int, Any]]:
     negated = Tensor(np.zeros(4, np.float32), device="cuda:0", is_negated=True)
     nested = Tensor(np.zeros(4, np.float32), device="cuda:0")
     nested.is_nested = True
+    freed = Tensor(np.zeros(4, np.float32), device="cuda:0")
+    freed.is_freed = True
     needing = Tensor(np.zeros(4, np.float32), device="cuda:0", requires_grad=True)
     return {
         "another tile of the same layout": (0, create_tma_tile(library.array(), (8, 32))),
@@ -164,6 +166,7 @@ def changed(machine: Machine) -> dict[str, tuple[int, Any]]:
         "an array of the host": (2, np.zeros(4, np.float32)),
         "a negated tensor": (1, negated),
         "a nested tensor": (1, nested),
+        "a tensor whose memory is gone": (1, freed),
         "a tensor that requires grad": (1, needing),
         "a pointer": (1, Pointer(library.over(whole[:, :8]))),
         "a strided tensor": (1, StridedTensor(library.array())),

@@ -166,9 +166,9 @@ def _torch_reader(seen: ArrayView) -> AddressReader:
             and not tensor.is_nested
             and not (tensor.requires_grad and requires_backward(tensor))
         ):
-            # Tensors without memory of their own, such as sparse ones, raise RuntimeError.
+            # 0, or a RuntimeError, for tensors without memory of their own.
             address: int = tensor.data_ptr()
-            return address
+            return address or None
         return None
 
     return read
