@@ -66,7 +66,7 @@ class Schedule:
     policy: Policy = "round_robin"
     seed: int = 0
     workers: int | None = None
-    budget_seconds: float = 60.0
+    budget_seconds: float = 10.0
     max_threads: int = 1 << 26
     races: bool | None = None
 
