@@ -290,9 +290,7 @@ namespace tmaasync_emulate {
 // Returns the old value. An exchange stores the same, whatever that is. In line, so that what it
 // calls returns to the kernel's own line.
 template <typename T, typename Change>
-__attribute__((always_inline)) inline T change_atomically(
-    T* address, Change change, bool depends = true
-) {
+TMAASYNC_EMULATE_INLINE T change_atomically(T* address, Change change, bool depends = true) {
     static_assert(sizeof(T) <= 8 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4 or 8 bytes");
     T old{}, changed;
     replace_atomically(address, &old, &old, sizeof(T));  // reads it
@@ -311,63 +309,64 @@ using Same = std::type_identity_t<T>;
 }  // namespace tmaasync_emulate
 
 template <typename T>
-T atomicAdd(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicAdd(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old + value); });
 }
 template <typename T>
-T atomicSub(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicSub(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old - value); });
 }
-inline unsigned atomicInc(unsigned* address, unsigned last) {
+TMAASYNC_EMULATE_INLINE unsigned atomicInc(unsigned* address, unsigned last) {
     return tmaasync_emulate::change_atomically(address, [=](unsigned old) {
         return old >= last ? 0 : old + 1;
     });
 }
-inline unsigned atomicDec(unsigned* address, unsigned last) {
+TMAASYNC_EMULATE_INLINE unsigned atomicDec(unsigned* address, unsigned last) {
     return tmaasync_emulate::change_atomically(address, [=](unsigned old) {
         return old == 0 || old > last ? last : old - 1;
     });
 }
 template <typename T>
-T atomicMin(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicMin(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) {
         return value < old ? value : old;
     });
 }
 template <typename T>
-T atomicMax(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicMax(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) {
         return old < value ? value : old;
     });
 }
 template <typename T>
-T atomicAnd(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicAnd(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old & value); });
 }
 template <typename T>
-T atomicOr(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicOr(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old | value); });
 }
 template <typename T>
-T atomicXor(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicXor(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old ^ value); });
 }
 template <typename T>
-T atomicExch(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicExch(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T) { return value; }, false);
 }
 template <typename T>
-T atomicCAS(T* address, tmaasync_emulate::Same<T> expected, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T
+atomicCAS(T* address, tmaasync_emulate::Same<T> expected, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) {
         return old == expected ? value : old;
     });
 }
 
 // A float at a time, as on the chip.
-inline float2 atomicAdd(float2* address, float2 value) {
+TMAASYNC_EMULATE_INLINE float2 atomicAdd(float2* address, float2 value) {
     return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
 }
-inline float4 atomicAdd(float4* address, float4 value) {
+TMAASYNC_EMULATE_INLINE float4 atomicAdd(float4* address, float4 value) {
     return {
         atomicAdd(&address->x, value.x),
         atomicAdd(&address->y, value.y),
@@ -377,14 +376,14 @@ inline float4 atomicAdd(float4* address, float4 value) {
 }
 
 // Every atomic operation here is one for all of the machine.
-#define TMAASYNC_EMULATE_SCOPED(NAME)               \
-    template <typename T, typename... Values>       \
-    T NAME##_block(T* address, Values... values) {  \
-        return NAME(address, values...);            \
-    }                                               \
-    template <typename T, typename... Values>       \
-    T NAME##_system(T* address, Values... values) { \
-        return NAME(address, values...);            \
+#define TMAASYNC_EMULATE_SCOPED(NAME)                                       \
+    template <typename T, typename... Values>                               \
+    TMAASYNC_EMULATE_INLINE T NAME##_block(T* address, Values... values) {  \
+        return NAME(address, values...);                                    \
+    }                                                                       \
+    template <typename T, typename... Values>                               \
+    TMAASYNC_EMULATE_INLINE T NAME##_system(T* address, Values... values) { \
+        return NAME(address, values...);                                    \
     }
 TMAASYNC_EMULATE_SCOPED(atomicAdd)
 TMAASYNC_EMULATE_SCOPED(atomicSub)
