@@ -186,7 +186,7 @@ def test_images_that_went_away_are_noticed() -> None:
         ({"stride": (1, 9)}, r"element_strides\[2\] is 9"),
         ({"stride": 0}, r"stride\[0\] is 0"),
         ({"dilation": (1, 1, 1)}, "dilation is"),
-        ({"padding": -1}, "padding is -1.*slice the array"),
+        ({"padding": -1}, "padding is -1.*slice the images"),
         ({"padding": (1, 2, 3)}, "padding is"),
         ({"padding": 1.5}, "padding is 1.5"),
         ({"padding": "same"}, "padding is 'same'"),

@@ -41,7 +41,7 @@ def test_groups_of_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], s
     ("offsets", "said"),
     [
         ([4, 12], r"offsets has shape \(2,\) .* 3 matrices, so it must have shape \(3,\)"),
-        ([0, 4, 4, 12], r"Leave out a 0 at the start"),
+        ([0, 4, 4, 12], r"Leave out the 0 at the start"),
         ([[4, 4, 12]], r"offsets has shape \(1, 3\)"),
         ([4.0, 4.0, 12.0], r"offsets has shape \(3,\) of float64; .* of integers"),
         (

@@ -5,6 +5,7 @@ What the pages say is built by `make docs`; none of this needs Sphinx.
 
 from __future__ import annotations
 
+import importlib
 import pydoc
 import re
 from collections.abc import Iterator
@@ -75,6 +76,13 @@ def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
     missing = set(_public_names(module)) - set(_documented())
 
     assert missing == set(), "document these in a page of docs/reference"
+
+
+def test_every_operator_of_torch_is_in_the_reference() -> None:
+    pytest.importorskip("torch")
+    module = importlib.import_module("tmaasync.torch")
+
+    assert {f"tmaasync.torch.{name}" for name in module.__all__} - set(_documented()) == set()
 
 
 def test_the_reference_has_names_that_exist_and_each_once() -> None:

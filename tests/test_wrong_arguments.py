@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -130,8 +131,11 @@ del COLUMNS["box_shape"]
 TILE = tmaasync.create_tma_tile(A, (8, 64))
 RAGGED = tmaasync.create_ragged_tensor_map(A, (8, 64), max_length=16)
 RAGGED_HEADS = tmaasync.create_ragged_tma_3d_tile(HEADS, 8, max_length=16)
-COPIES = 'extern "C" __global__ void copies(const float* x) {}\n'
+COPIES = 'extern "C" __global__ void copies(const float* x) { __syncthreads(); }\n'
 KERNEL = Kernel(COPIES, "copies")
+with trace.record() as kept:
+    KERNEL(1, 32, (zeros(8, dtype=np.float32),))
+TRACE = kept.launches[0]
 PIPELINE = {"stages": 2, "tiles": {"a": TILE}}
 BARRIER = SharedMemBarrier()
 PARAMS = wgmma.compute_a_descriptor_params((64, 64), "fp16", swizzle="128B")
@@ -365,6 +369,15 @@ KERNELS = {
         },
     ),
     "record": Call(lambda **options: trace.record(**options).__enter__(), {"notes_per_warp": 1024}),
+    "compile": Call(KERNEL.compile, {"arch": None}),
+    "plot": Call(
+        trace.plot,
+        {"trace": TRACE, "path": None, "block": 0, "between": (0, 5), "dark": False, "width": 16},
+        free=("path",) if find_spec("matplotlib") is None else (),
+    ),
+    "find_lanes": Call(trace.find_lanes, {"trace": TRACE, "block": 0, "alike": True}),
+    "find_pipelines": Call(trace.find_pipelines, {"trace": TRACE, "block": 0}),
+    "to_json": Call(TRACE.to_json, {"blocks": 1}),
     "EventKind": Call(trace.EventKind.of, {"kind": "arrive"}),
 }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numbers
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import Any, SupportsIndex, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -18,6 +18,8 @@ __all__ = [
     "is_flag",
     "is_integer",
     "is_number",
+    "is_one_of",
+    "is_sequence",
     "not_flags",
     "not_integers",
     "not_sequences_of_integers",
@@ -34,7 +36,7 @@ def shown(value: object) -> str:
     return text if is_short and not isinstance(value, np.ndarray) else f"a {type(value).__name__}"
 
 
-def is_integer(value: object) -> TypeGuard[SupportsIndex]:
+def is_integer(value: object) -> TypeGuard[int]:
     """True for an integer of any library; False for a bool, a mode and an array."""
     if type(value) is int:
         return True
@@ -50,6 +52,16 @@ def is_integer(value: object) -> TypeGuard[SupportsIndex]:
 def is_number(value: object) -> TypeGuard[float]:
     """True for an integer or a floating-point number of any library; False for a bool."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def is_one_of(value: object, names: Container[str]) -> bool:
+    """True for one of these names; a value without a hash is none."""
+    return isinstance(value, str) and value in names
+
+
+def is_sequence(value: object) -> bool:
+    """True for a tuple, list or range; False for text."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def is_flag(value: object) -> bool:

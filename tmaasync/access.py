@@ -10,7 +10,7 @@ from typing import Literal, Self
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync._kinds import shown
+from tmaasync._kinds import is_one_of, shown
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = ["ArrayAccess", "bulk_violations"]
@@ -70,7 +70,7 @@ class ArrayAccess:
                 none of the three.
             ArrayTypeError: Not an array, or not of a type that TMA can read.
         """
-        if not isinstance(mode, str) or mode not in ("r", "w", "rw"):
+        if not is_one_of(mode, ("r", "w", "rw")):
             rule = "an access reads, writes, or does both"
             remedy = "Pass 'r', 'w' or 'rw'"
             raise ArgumentError.of([Violation("mode", shown(mode), rule, remedy)])

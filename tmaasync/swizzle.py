@@ -18,6 +18,7 @@ from tmaasync._hardware import MAX_SHARED_BYTES, SHARED_LINE_BYTES, SWIZZLE_CHUN
 from tmaasync._kinds import (
     check_integers,
     is_integer,
+    is_sequence,
     not_integers,
     not_sequences_of_integers,
     shown,
@@ -133,7 +134,7 @@ def _check_sides(
 ) -> None:
     shapes = not_sequences_of_integers(tile_shape=tile_shape, box_shape=box_shape)
     ArgumentError.raise_for([*shapes, *not_integers(itemsize=itemsize)])
-    if not isinstance(index, Sequence) or isinstance(index, str | bytes):
+    if not is_sequence(index):
         rule, remedy = "it must be a number or an array for each side", "Pass a tuple"
         raise ArgumentError.of([Violation("index", shown(index), rule, remedy)])
     _check_offsets(**{f"index[{dim}]": place for dim, place in enumerate(index)})

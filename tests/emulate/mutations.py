@@ -425,7 +425,7 @@ MUTATIONS = (
         "Chunk::write(staged, chunk);",
         "Chunk::write(staged, chunk);\n        if (lane_index() == 3) elect(); else __syncwarp();",
         "fault",
-        r"lanes of one warp are at (__syncwarp|elect.sync) and at (elect.sync|__syncwarp)",
+        r"lanes of one warp are at (__syncwarp|elect.sync) \(.*\) and at (elect.sync|__syncwarp)",
     ),
     # --- GEMM: init -------------------------------------------------------------------------------
     Mutation(
@@ -475,7 +475,7 @@ MUTATIONS = (
         "chunks_ % kBuffers",
         "chunks_ % (kBuffers + 1)",
         "fault",
-        r"a TMA store reaches shared bytes 107520 .* to 115712",
+        r"a TMA store reaches shared bytes 107520 to 115712",
     ),
     # --- GEMM: coordinates and stores -------------------------------------------------------------
     Mutation(
@@ -686,8 +686,8 @@ MUTATIONS = (
         "const i64 at = tile_start<Tile>(grid, index);\n"
         "ptx::cp_async_bulk_load(ptx::shared_address(stage->bytes), "
         "source.global + at, source.bytes_at(at) - 8, stage.full().address(), 0);",
-        "deadlock",
-        r"full\[0\], phase 0: 0 arrivals and 16 bytes are missing",
+        "fault",
+        r"a bulk load moves \d+ bytes; it must be a multiple of 16",
     ),
     Mutation(
         "an address that is no multiple of 16",
@@ -800,7 +800,7 @@ MUTATIONS = (
         "copy_shared_bytes = sizeof(SharedMemory)",
         "copy_shared_bytes = sizeof(SharedMemory) - sizeof(SharedMemBarrier) * STAGES - 1000",
         "fault",
-        r"an mbarrier reaches shared bytes 1920 .* to 1928; the CTA has 1024",
+        r"an mbarrier reaches shared bytes 1920 \(.*full\[0\]\) to 1928; the CTA has 1024",
     ),
     # --- for the race detector ----------------------------------------------------------------
     Mutation(

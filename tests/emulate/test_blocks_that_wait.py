@@ -40,22 +40,34 @@ __device__ int await(int* flag) {
     return value;
 }
 
+VARIANTS
+
 extern "C" __global__ void blocks(
-    const __grid_constant__ Tile tile, int* data, int* flags, int* out
+    const __grid_constant__ Tile tile, int* data, int* flags, int* out, int variant
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const int thread = threadIdx.x, block = blockIdx.x, last = gridDim.x - 1;
-    int* const mine = data + block * blockDim.x;
-    int* const before = mine - blockDim.x;
-    (void)last, (void)before, (void)out, (void)flags;
-    if (thread == 0) {
+    if (threadIdx.x == 0) {
         shared.full.init(1);
         fence_barrier_init();
     }
     __syncthreads();
+    switch (variant) {
+CASES
+    }
+}
+"""
+VARIANT = """
+__device__ void variant_NUMBER(
+    SharedMemory& shared, const Tile& tile, int* data, int* flags, int* out
+) {
+    const int thread = threadIdx.x, block = blockIdx.x, last = gridDim.x - 1;
+    int* const mine = data + block * blockDim.x;
+    int* const before = mine - blockDim.x;
+    (void)last, (void)before, (void)out, (void)flags;
     BODY
 }
 """
+CASE = "case NUMBER: variant_NUMBER(shared, tile, data, flags, out); break;"
 
 # --- correct kernels ------------------------------------------------------------------------------
 
@@ -226,7 +238,7 @@ class Defect:
     old: str
     new: str
     place: str
-    remedy: str = "no barrier orders the two"
+    remedy: str = "polls the flag by an atomic operation"
     seeds: int = 0
 
 
@@ -311,7 +323,11 @@ DEFECTS = {
         "last arriver", "shared.ticket == last", "block == last", "mine[thread]"
     ),
     "the counter is reset by all": Defect(
-        "last arriver", "if (thread == 0) flags[0] = 0;", "flags[0] = 0;", "flags[0] = 0"
+        "last arriver",
+        "if (thread == 0) flags[0] = 0;",
+        "flags[0] = 0;",
+        "flags[0] = 0",
+        remedy="two threads write the same element",
     ),
     "the counter is reset by a thread that has not seen the last ticket": Defect(
         "last arriver",
@@ -331,6 +347,7 @@ DEFECTS = {
         "{ volatile int* next = flags; shared.ticket = *next; *next = shared.ticket + 1; }",
         "out[number * blockDim.x",
         seeds=4,
+        remedy="two threads write the same element",
     ),
     "a ticket for two tiles": Defect(
         "tickets",
@@ -338,6 +355,7 @@ DEFECTS = {
         "out[number * blockDim.x + thread] = number; out[(number + 1) * blockDim.x + thread] = 0;",
         "out[",
         seeds=4,
+        remedy="two threads write the same element",
     ),
     "no turn is waited for": Defect(
         "turns", "while (poll(flags) != block) __nanosleep(20);", "poll(flags);", "out[thread] ="
@@ -375,14 +393,14 @@ DEFECTS = {
         "await(flags);",
         "poll(flags);",
         "data[i] = i",
-        "empty barrier",
+        "and ptx::fence_proxy_async_global(), and then loads",
     ),
     "a tile that is loaded before the flag": Defect(
         "handed tile",
         "await(flags);",
         "",
         "data[i] = i",
-        "empty barrier",
+        "and ptx::fence_proxy_async_global(), and then loads",
     ),
     "a volatile flag that is read once": Defect(
         "volatile", ONCE, "(void)*flag;", "out[block] = data[0]"
@@ -402,25 +420,37 @@ DEFECTS = {
 }
 
 
-def source(name: str, old: str = "", new: str = "") -> str:
-    body = CORRECT[name]
-    assert old in body
-    return SOURCE.replace("BODY", body.replace(old, new, 1) if old else body)
+def body_of(defect: Defect) -> str:
+    body = CORRECT[defect.kernel]
+    assert defect.old in body
+    return body.replace(defect.old, defect.new, 1)
+
+
+# All in one source: a build each would take minutes.
+BODIES = {**CORRECT, **{name: body_of(defect) for name, defect in DEFECTS.items()}}
+NUMBERS = {name: number for number, name in enumerate(BODIES)}
+TEXT = SOURCE.replace(
+    "VARIANTS",
+    "".join(
+        VARIANT.replace("NUMBER", str(NUMBERS[name])).replace("BODY", body)
+        for name, body in BODIES.items()
+    ),
+).replace("CASES", "\n".join(CASE.replace("NUMBER", str(n)) for n in NUMBERS.values()))
 
 
 @functools.cache
-def kernel(text: str) -> Kernel:
-    return Kernel(text, "blocks", types={"Tile": tile_of(np.zeros(64, np.int32))})
+def kernel() -> Kernel:
+    return Kernel(TEXT, "blocks", types={"Tile": tile_of(np.zeros(64, np.int32))})
 
 
 def tile_of(data: Any) -> Any:
     return create_tma_tile(data[:64].reshape(8, 8), (8, 8))
 
 
-def run(text: str, blocks: int = BLOCKS) -> tuple[Any, Any]:
-    data, out = (np.zeros(32 * THREADS, np.int32) for _ in range(2))
-    flags = np.zeros(32, np.int32)
-    kernel(text)(blocks, THREADS, (tile_of(data), data, flags, out))
+def run(name: str, blocks: int = BLOCKS, **options: Any) -> tuple[Any, Any]:
+    data, out = (np.zeros((blocks + 20) * THREADS, np.int32) for _ in range(2))
+    flags = np.zeros(blocks + 1, np.int32)
+    kernel()(blocks, THREADS, (tile_of(data), data, flags, out, NUMBERS[name]), **options)
     return out, flags
 
 
@@ -452,22 +482,22 @@ def check_results(name: str, results: tuple[Any, Any]) -> None:
 def test_correct_blocks_are_never_blamed(name: str, policy: Policy) -> None:
     for seed in range(1 if policy == "round_robin" else 12):
         with scheduled(policy, seed=seed, races=True):
-            check_results(name, run(source(name)))
+            check_results(name, run(name))
 
 
 @pytest.mark.parametrize("name", CORRECT)
 def test_correct_blocks_run_on_one_core_without_the_race_search(name: str) -> None:
     for policy in get_args(Policy):
         with scheduled(policy, seed=1, workers=1, races=False):
-            check_results(name, run(source(name)))
+            check_results(name, run(name))
 
 
-def found(defect: Defect) -> EmulatedRace | None:
-    text = source(defect.kernel, defect.old, defect.new)
+def found(name: str) -> EmulatedRace | None:
+    defect = DEFECTS[name]
     for seed in range(max(1, defect.seeds)):
         try:
             with scheduled("random" if defect.seeds else "round_robin", seed=seed, races=True):
-                run(text)
+                run(name)
         except EmulatedRace as race:
             return race
     return None
@@ -476,10 +506,10 @@ def found(defect: Defect) -> EmulatedRace | None:
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_found_with_its_place_and_remedy(name: str) -> None:
     defect = DEFECTS[name]
-    race = found(defect)
+    race = found(name)
 
     assert race is not None, "silent"
-    lines = source(defect.kernel, defect.old, defect.new).splitlines()
+    lines = TEXT.splitlines()
     sites = [one.source or "" for one in (race.first, race.second)]
     places = [lines[int(site.removeprefix("kernel.cu:")) - 1] for site in sites]
     assert any(defect.place in place for place in places), places
@@ -491,14 +521,10 @@ def test_a_defect_is_found_with_its_place_and_remedy(name: str) -> None:
 
 @pytest.mark.parametrize("races", [False, True])
 def test_a_barrier_of_more_blocks_than_are_resident_is_a_deadlock_that_says_so(races: bool) -> None:
-    data, out = (np.zeros(300 * THREADS, np.int32) for _ in range(2))
-    flags = np.zeros(300, np.int32)
-    large = 110 * 1024  # two blocks an SM
+    two_per_sm = 110 * 1024
 
     with scheduled(races=races), pytest.raises(EmulatedDeadlock) as caught:
-        kernel(source("grid barrier"))(
-            265, THREADS, (tile_of(data), data, flags, out), shared_mem=large
-        )
+        run("grid barrier", 265, shared_mem=two_per_sm)
 
     assert caught.value.resident == (264, 265)
     assert "264 of 265 blocks are resident" in str(caught.value)
@@ -507,13 +533,9 @@ def test_a_barrier_of_more_blocks_than_are_resident_is_a_deadlock_that_says_so(r
 
 
 def test_blocks_that_wait_for_earlier_ones_need_not_be_resident() -> None:
-    data, out = (np.zeros(300 * THREADS, np.int32) for _ in range(2))
-    flags = np.zeros(300, np.int32)
+    one_per_sm = 220 * 1024
 
     for policy in get_args(Policy):
-        flags[:] = 0
         with scheduled(policy, seed=1, races=True):
-            kernel(source("look-back"))(
-                300, THREADS, (tile_of(data), data, flags, out), shared_mem=220 * 1024
-            )
-        assert np.array_equal(out[:300], THREAD.sum() * (np.arange(300) + 1))
+            out, _ = run("look-back", 200, shared_mem=one_per_sm)
+        assert np.array_equal(out[:200], THREAD.sum() * (np.arange(200) + 1))

@@ -62,9 +62,9 @@ def test_a_kernel_has_the_cluster_that_it_declares(dims: str) -> None:
         f"__cluster_dims__({dims})",
         constants={"SIZE": 2},
     )
-    for options in ({}, {"cluster": 2}):
+    for cluster in (None, 2):
         found = zeros(4)
-        ranks(4, 1, (found,), **options)
+        ranks(4, 1, (found,), cluster=cluster)
         assert found.tolist() == [20, 21, 20, 21]
     with pytest.raises(LaunchError, match=r"multiple of cluster \(2, 1, 1\)\. Use \(4, 1, 1\)\."):
         ranks(3, 1, (zeros(),))

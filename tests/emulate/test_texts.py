@@ -232,8 +232,8 @@ STORES = {
         "if (block == 0) {\nfill(s);\n__syncthreads();\n" + STORE + FLAG + "} else if (thread == 0)"
         " {\n    wait_for(flags);\n    total[0] = array[0];  //@read\n}",
         r"a race on \w+\[0\].*\n.*{at:store}: TMA store\n.*{at:read}: ordinary read\nthe store has "
-        r"completed, and nothing tells the other thread\. After wait_group<0>\(\) the storing "
-        r"thread calls __threadfence\(\) and then sets a flag",
+        r"completed, and nothing orders the other access after it\. After wait_group<0>\(\) the "
+        r"storing thread calls __threadfence\(\) and then sets a flag",
         error=EmulatedRace,
         blocks=2,
     ),
@@ -596,7 +596,7 @@ def kernel() -> Kernel:
 def run(number: int, blocks: int, cluster: int | None) -> Any:
     array, total = np.zeros((16, 64), np.float32), np.zeros(512, np.float32)
     arguments = (create_tma_tile(array, (8, 16)), array, total, np.zeros(16, np.int32), number)
-    kernel()(blocks, 64, arguments, **({"cluster": cluster} if cluster else {}))
+    kernel()(blocks, 64, arguments, cluster=cluster)
     return total
 
 
@@ -700,7 +700,7 @@ extern "C" __global__ void overlapping(const __grid_constant__ Tile tile) {
 """
 
 
-def test_a_store_whose_rows_share_bytes_is_told_from_two_stores() -> None:
+def test_a_store_whose_rows_share_bytes_overlaps_itself() -> None:
     flat = np.zeros(256, np.float32)
     rows = np.lib.stride_tricks.as_strided(flat, (8, 16), (32, 4))
     tile = create_tma_tile(rows, (8, 16))

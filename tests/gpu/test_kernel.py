@@ -279,9 +279,9 @@ def test_arguments_of_another_type_are_refused_before_the_launch() -> None:
 
 def test_a_declared_cluster_needs_no_argument_and_takes_no_other() -> None:
     declared = Kernel(RANK.replace("void rank", "void __cluster_dims__(2, 1, 1) rank"), "rank")
-    for options in ({}, {"cluster": 2}):
+    for cluster in (None, 2):
         ranks = cupy.zeros(4, cupy.uint32)
-        declared(4, 32, (ranks,), **options)
+        declared(4, 32, (ranks,), cluster=cluster)
         assert ranks.tolist() == [200, 201, 200, 201]
     with pytest.raises(TMAError):
         declared(4, 32, (cupy.zeros(4, cupy.uint32),), cluster=4)

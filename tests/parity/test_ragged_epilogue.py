@@ -64,7 +64,7 @@ def fill(backend: Any, make: Any, text: tuple[str, str], width: int, index: type
     for _ in range(4):
         lengths = rng.integers(0, LONGEST + 1, rng.integers(1, 7))
         lengths[rng.integers(0, lengths.size)] = rng.choice([0, 1, ROWS, LONGEST])
-        cu_seqlens = np.cumsum([rng.integers(0, 9), *lengths]).astype(index)
+        cu_seqlens: Any = np.cumsum([rng.integers(0, 9), *lengths]).astype(index)
         packed = np.full((int(cu_seqlens[-1]) + 7, HEADS, columns), POISON, np.uint16)
         target = backend.array(packed)
         map_ = make(target)

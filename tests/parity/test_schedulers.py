@@ -302,7 +302,7 @@ def stream_k_shares(
     """Return the shares of every cluster, in its order; its CTAs have the same."""
     visited = run(Emulate(), "stream_k_schedule", cluster, clusters, *problem, k_blocks)
     tiles = cluster_tiles(cluster, *problem)
-    shares = []
+    shares: list[list[Share]] = []
     for number in range(clusters):
         ctas = range(number * cluster.ctas, (number + 1) * cluster.ctas)
         taken = [

@@ -164,6 +164,7 @@ def _torch_reader(seen: ArrayView) -> AddressReader:
             and tensor.is_contiguous()
             and not tensor.is_neg()
             and not tensor.is_nested
+            and not (tensor.requires_grad and requires_backward(tensor))
         ):
             # Tensors without memory of their own, such as sparse ones, raise RuntimeError.
             address: int = tensor.data_ptr()

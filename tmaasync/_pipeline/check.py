@@ -96,7 +96,7 @@ def find_fault(
     return None
 
 
-def _check_arguments(protocol: object, max_stage_states: object) -> None:
+def _check_arguments(protocol: object, max_stage_states: int) -> None:
     if not isinstance(protocol, PipelineProtocol):
         rule, remedy = "it must be a PipelineProtocol", "Pass pipeline.protocol()"
         raise ArgumentError.of([Violation("protocol", shown(protocol), rule, remedy)])

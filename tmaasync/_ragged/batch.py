@@ -35,6 +35,13 @@ class BatchNames(NamedTuple):
     max_length: str = "max_length"
     packed: str = "the packed array"
 
+    def with_room(self, rows: int) -> str:
+        """Return what the caller passes for sequences of this many rows."""
+        if self.max_length.isidentifier():
+            return f"{self.max_length}={rows}"
+        array, _, _ = self.max_length.partition(".")
+        return f"{array} with {rows} rows for each sequence"
+
 
 _USUAL_NAMES = BatchNames()
 
@@ -164,7 +171,7 @@ def _length_violations(
         index, more = longer
         limit = f"{names.max_length}, {max_length} rows{more}"
         name = f"{names.lengths}[{index}]"
-        yield _too_long(name, lengths[index], limit, f"{names.max_length}={lengths.max()}")
+        yield _too_long(name, lengths[index], limit, names.with_room(lengths.max()))
 
 
 def _sum_violations(sums: _Integers, max_length: int, names: BatchNames) -> Iterator[Violation]:
@@ -183,7 +190,7 @@ def _sum_violations(sums: _Integers, max_length: int, names: BatchNames) -> Iter
         index, more = longer
         limit = f"{names.max_length}, {max_length} rows{more}"
         difference = f"{name}[{index + 1}] - {name}[{index}]"
-        yield _too_long(difference, lengths[index], limit, f"{names.max_length}={lengths.max()}")
+        yield _too_long(difference, lengths[index], limit, names.with_room(lengths.max()))
 
 
 def _too_long(name: str, value: int, limit: str, enough: str) -> Violation:

@@ -187,6 +187,13 @@ def is_positive_integer(value: object) -> bool:
     return is_integer(value) and value.__index__() > 0
 
 
+_CONTIGUOUS = {
+    "numpy": "numpy.ascontiguousarray",
+    "cupy": "cupy.ascontiguousarray",
+    "torch": "Tensor.contiguous",
+}
+
+
 def layout_violations(view: ArrayView) -> list[Violation]:
     """Return violations of the innermost stride, which a tensor map does not hold."""
     last, itemsize = view.strides_bytes[-1], view.element.itemsize
@@ -198,7 +205,7 @@ def layout_violations(view: ArrayView) -> list[Violation]:
             last,
             f"the last dimension must be contiguous, {itemsize} bytes apart",
             "Transpose the array so that its contiguous dimension is the last, or copy it "
-            "(cupy.ascontiguousarray)",
+            f"({_CONTIGUOUS.get(view.framework, 'into contiguous memory')})",
         )
     ]
 

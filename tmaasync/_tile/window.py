@@ -128,7 +128,7 @@ def _corner_violations(
             shown(padding),
             f"it is a number of pixels, 0 or more, for each of {spatial} spatial dimensions, or a "
             "pair (before, after)",
-            "To crop, slice the array, or pass lower_corner and upper_corner",
+            "Pass numbers of pixels. To crop, slice the images",
         )
     for argument, corner in (("lower_corner", lower), ("upper_corner", upper)):
         if corner is not None and len(corner) != spatial:

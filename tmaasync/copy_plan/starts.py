@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tmaasync._hardware import INT32_LIMIT
-from tmaasync._kinds import is_integer, shown
+from tmaasync._kinds import is_integer, is_sequence, shown
 from tmaasync.errors import Violation
 
 __all__ = [
@@ -40,7 +40,7 @@ def violations(
     starts: Sequence[object], sides: Sequence[int], shape: Sequence[int]
 ) -> Iterator[Violation]:
     """Yield the broken rules of starts that the caller gave."""
-    if not isinstance(starts, Sequence) or isinstance(starts, str | bytes):
+    if not is_sequence(starts):
         rule, remedy = "it must be a sequence", "Pass an int or a range for each dimension"
         yield Violation("starts", shown(starts), rule, remedy)
         return

@@ -23,16 +23,17 @@ class Extent(NamedTuple):
     element_bytes: int = 1
     may_hold_pointers: bool = False
 
-    def index(self, address: int) -> str | None:
+    def element_at(self, address: int) -> str | None:
         """Return the element's index at this address, as in ``[3][12]``; None between elements.
 
         The index along the outermost side may lie outside the array.
 
         >>> rows = Extent(4096, 0, 4 * 15, (2, 8), (28, 4), 4)
-        >>> rows.index(4096 + 28 + 8), rows.index(4096 - 28), rows.index(4096 + 3)
+        >>> rows.element_at(4096 + 28 + 8), rows.element_at(4096 - 28), rows.element_at(4096 + 3)
         ('[1][2]', '[-1][0]', '[0][0]')
         """
-        offset, sides = address - self.address, []
+        offset = address - self.address
+        sides: list[str] = []
         for stride in self.strides_bytes:
             if stride <= 0 or (sides and stride > self.strides_bytes[len(sides) - 1]):
                 return None
@@ -54,7 +55,7 @@ _CLOSE_BYTES = 256
 
 
 def _outside(parameter: str, extent: Extent, address: int) -> str:
-    index = extent.index(address)
+    index = extent.element_at(address)
     element = "" if index is None else f"{parameter}{index}, "
     before = extent.address + extent.first - address
     if before > 0:
@@ -107,7 +108,7 @@ class GlobalNames:
         return ", or ".join(words for _, words in close)
 
     def _element(self, parameter: str, extent: Extent, address: int) -> str:
-        index = extent.index(address) if extent.shape else None
+        index = extent.element_at(address) if extent.shape else None
         offset = address - extent.address
         return f"byte {offset} of {parameter}" if index is None else f"{parameter}{index}"
 

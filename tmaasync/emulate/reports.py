@@ -141,7 +141,8 @@ class _Words:
         static = offset - self._static
         offsets = (static, static + MAX_SHARED_BYTES)
         names = filter(None, map(self._info.static_shared_name, offsets))
-        return next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
+        own = next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
+        return own or self._info.shared_name(offset)  # beyond the memory that the launch asks for
 
     @functools.cached_property
     def globals(self) -> GlobalNames:
@@ -414,7 +415,7 @@ _RULES = (
             _Rule(
                 store,
                 None,
-                "the store has completed, and nothing tells the other thread. After "
+                "the store has completed, and nothing orders the other access after it. After "
                 f"wait_group<0>() the storing thread {_FLAG}",
                 ("first_writes", "is_stored"),
                 ("one_block",),
@@ -422,7 +423,7 @@ _RULES = (
             _Rule(
                 store,
                 None,
-                "the store has completed, and nothing tells the other thread. After "
+                "the store has completed, and nothing orders the other access after it. After "
                 f"wait_group<0>() the two {_MEET}",
                 ("first_writes", "is_stored"),
             ),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
-from tmaasync._kinds import is_number, not_flags, not_integers, shown
+from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.extents import Extent
@@ -71,7 +71,7 @@ class Schedule:
     races: bool | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.policy, str) or self.policy not in _POLICIES:
+        if not is_one_of(self.policy, _POLICIES):
             raise ArgumentError(
                 f"policy is {shown(self.policy)}; there are {', '.join(_POLICIES)}. Pass one."
             )

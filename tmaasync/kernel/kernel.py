@@ -152,9 +152,9 @@ class Kernel:
         Warns:
             UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
-        asked = (grid, block, cluster, shared_mem, pdl)
+        extents, rest = (grid, block, cluster), (shared_mem, pdl, cooperative)
         # 1.0 is no extent, though it equals 1.
-        key = (asked, _kind(grid), _kind(block), _kind(cluster), type(shared_mem), type(pdl))
+        key = (extents, rest, *map(_kind, extents), *map(type, rest))
         if self._was_repeated(key, args, stream):
             return
         launch = self.prepare(
@@ -242,6 +242,7 @@ class Kernel:
             CompileError: The source does not compile, or has no function of this name.
             BackendError: There is no NVRTC.
         """
+        check_names(arch=arch)
         recipe = self._recipe
         arch = arch or recipe.arch or arch_for(recipe.source, (9, 0))
         return recipe.program(arch, is_traced=bool(self._trace))

@@ -393,8 +393,8 @@ def _parameter(
         return None
     indices = stored.get(named[2], frozenset()) if named else frozenset()
     is_grid_constant = "__grid_constant__" in text
-    resolved = _resolved(declared, types.known)
-    return _ValueParameter(shown, is_grid_constant, indices, *resolved, types.place)
+    type_name, cuda_type = _resolved(declared, types.known)
+    return _ValueParameter(shown, is_grid_constant, indices, type_name, cuda_type, types.place)
 
 
 def _pointer(text: str, kind: str, types: _Types) -> _PointerParameter:

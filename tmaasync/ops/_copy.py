@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync._tile.cut import covering_tile
+from tmaasync._tile.cut import covering_tile, layout_violations
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import Backend, BoundCall, Kernel, Launch
 from tmaasync.ops._allocation import empty
@@ -175,11 +175,20 @@ def _bulk_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
 
 
 def _tensor_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
+    _check_rows({"source": source, "target": target})
     read_view, write_view = with_merged_dims(source, target)
     _check_sectors(write_view)
     tile_shape = covering_tile(read_view, TILED_PIPELINE.tile_bytes)
     read, write = (create_tma_tile(view, tile_shape) for view in (read_view, write_view))
     return TILED_PIPELINE, read, write, read.tiles_per_side
+
+
+def _check_rows(views: Mapping[str, ArrayView]) -> None:
+    TensorMapError.raise_for(
+        replace(violation, argument=violation.argument.replace("array", name, 1))
+        for name, view in views.items()
+        for violation in layout_violations(view)
+    )
 
 
 def _check_sectors(target: ArrayView) -> None:

@@ -167,12 +167,18 @@ class Offsets(NamedTuple):
 
 def _check_layout(shape: tuple[int, ...], dtype: Any, groups: int) -> None:
     kind = np.dtype(getattr(dtype, "dtype", dtype)).kind
-    if shape != (groups,) or (kind not in "iu" and groups > 0):
-        raise ArgumentError(
-            f"offsets has shape {shape} of {dtype}; b has {groups} matrices, so it must have shape "
-            f"({groups},), of integers: where each group of rows ends. Leave out a 0 at "
-            "the start."
-        )
+    if shape == (groups + 1,):
+        remedy = "Leave out the 0 at the start"
+    elif shape != (groups,):
+        remedy = "Pass numpy.cumsum of the groups' rows"
+    elif kind not in "iu" and groups > 0:
+        remedy = "Convert it to int32"
+    else:
+        return
+    raise ArgumentError(
+        f"offsets has shape {shape} of {dtype}; b has {groups} matrices, so it must have shape "
+        f"({groups},), of integers: where each group of rows ends. {remedy}."
+    )
 
 
 def _check_device(view: ArrayView, device: int | None) -> None:

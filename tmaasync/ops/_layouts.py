@@ -215,7 +215,7 @@ def check_output(
     if out.element.name not in types or wanted not in {None, out.element}:
         raise ArrayTypeError(
             f"out holds {out.element}; it must hold {wanted or ' or '.join(types)}. "
-            "Leave out dtype= or out=."
+            f"{'Leave out dtype= or out=' if wanted else 'Convert it, or leave out out='}."
         )
 
 

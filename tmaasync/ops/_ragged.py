@@ -17,7 +17,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._kinds import check_flags, is_integer
-from tmaasync._ragged.batch import MAX_ROWS, on_host
+from tmaasync._ragged.batch import MAX_ROWS, BatchNames, on_host
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import BoundCall, Kernel, Launch
 from tmaasync.ops._allocation import address_of, empty
@@ -39,6 +39,11 @@ __all__ = [
 ]
 
 _CALLS = CallCache()
+
+
+# Where the caller sets the longest sequence, for messages.
+_NAMES_OF_STORE = BatchNames(max_length="padded.shape[1]")
+_NAMES_OF_LOAD = BatchNames(max_length="out.shape[1]")
 
 
 def ragged_store(
@@ -89,7 +94,9 @@ def ragged_store(
     batch, max_length, *row = view.shape
     target = None if out is None else _arrays.view(out, argument="out")
     limits = Limits(max_length, target.shape[0] if target is not None else None)
-    cumulative = CumulativeLengths.of(lengths, cu_seqlens, view.device, limits, check=check)
+    cumulative = CumulativeLengths.of(
+        lengths, cu_seqlens, view.device, limits, check=check, names=_NAMES_OF_STORE
+    )
     if cumulative.batch != batch:
         raise ArgumentError(
             f"{cumulative.name} describes {cumulative.batch} sequences; padded has {batch}. Pass "
@@ -161,7 +168,10 @@ def ragged_load(
         max_length = target.shape[1]
     _check_max_length(max_length)
     limits = Limits(max_length, rows)
-    cumulative = CumulativeLengths.of(lengths, cu_seqlens, view.device, limits, check=check)
+    names = BatchNames() if asked is not None else _NAMES_OF_LOAD
+    cumulative = CumulativeLengths.of(
+        lengths, cu_seqlens, view.device, limits, check=check, names=names
+    )
     if max_length is None:
         max_length = cumulative.known("longest", "max_length", "the longest sequence")
     shape = (cumulative.batch, max_length, *row)
@@ -293,6 +303,7 @@ class RaggedCopy(Operation):
         self._batch, max_length = padded.shape[:2]
         self._spans = (packed.span_bytes, padded.span_bytes)
         self._limits = Limits(max_length, packed.shape[0])
+        self._names = _NAMES_OF_STORE if entry == "ragged_store" else _NAMES_OF_LOAD
         self._below_bytes = 0
         self._framework = ""  # of the last output
         self._checked: tuple[object, CumulativeLengths] | None = None
@@ -346,7 +357,9 @@ class RaggedCopy(Operation):
         values = np.frombuffer(data, dtype).reshape(shape)
         lengths, cu_seqlens = (values, None) if name == "lengths" else (None, values)
         device = self.backend.device
-        cumulative = CumulativeLengths.of(lengths, cu_seqlens, device, self._limits, check=False)
+        cumulative = CumulativeLengths.of(
+            lengths, cu_seqlens, device, self._limits, check=False, names=self._names
+        )
         self._checked = (key, cumulative)
         return cumulative
 
@@ -488,7 +501,7 @@ def _row_violations(name: str, row: ArrayView) -> Iterator[Violation]:
     elif extent * size % TMA_ALIGNMENT:
         rule = "TMA moves rows in sectors of 16 bytes"
         remedy = "Pad the last dimension to a multiple of 16 bytes"
-        yield Violation(f"{name}'s rows", f"{extent * size} bytes long", rule, remedy)
+        yield Violation(f"a row of {name}", f"{extent * size} bytes long", rule, remedy)
     if len(row.shape) > MAX_ROW_DIMS:
         rule = "a row has at most three dimensions that do not lie in one piece"
         yield Violation(f"{name}'s rows", f"{row.shape}", rule, "Copy the array to merge some")

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
+from tmaasync._kinds import check_flags
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, barrier_name
-from tmaasync.trace.launch import LaunchEvents
+from tmaasync.trace.launch import LaunchEvents, check_trace
 from tmaasync.trace.pipelines import Pipeline, find_pipelines
 
 __all__ = [
@@ -96,6 +97,8 @@ def find_lanes(
     With ``alike``, warps of a warpgroup are one lane if they do the same things on the same
     barriers, whatever the times; otherwise every warp has its own.
     """
+    check_trace(trace)
+    check_flags(alike=alike)
     pipelines = find_pipelines(trace, block=block) if pipelines is None else pipelines
     of_block = trace.of(block=block)
     events = of_block.events[of_block.events["thread"] != NOBODY]

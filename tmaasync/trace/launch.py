@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import UnionType
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from tmaasync._hardware import WARP_THREADS
-from tmaasync.errors import ArgumentError
+from tmaasync._kinds import check_integers, is_integer, not_sequences_of_integers, shown
+from tmaasync.errors import ArgumentError, Violation
 from tmaasync.trace.events import (
     EVENT_DTYPE,
     NOBODY,
@@ -21,7 +23,7 @@ from tmaasync.trace.events import (
 )
 from tmaasync.trace.roles import WarpRoles
 
-__all__ = ["Extents", "LaunchEvents"]
+__all__ = ["Extents", "LaunchEvents", "check_trace"]
 
 Extents = tuple[int, int, int]
 """Blocks or threads along x, y, z."""
@@ -110,6 +112,7 @@ class LaunchEvents:
 
     def of_first_blocks(self, count: int) -> Self:
         """Return the events of the clusters of the first ``count`` blocks that have any."""
+        check_integers(blocks=count)
         clusters = [self.cluster_of(block) for block in self.blocks[:count]]
         return replace(self, events=self.events[np.isin(self.events["cluster"], clusters)])
 
@@ -140,12 +143,14 @@ class LaunchEvents:
 
     def block_index(self, block: int | Sequence[int]) -> int:
         """Return the number of a block, x fastest."""
-        if isinstance(block, int):
+        if not is_integer(block):
+            ArgumentError.raise_for(not_sequences_of_integers(block=block))
+        if is_integer(block):
             inside = 0 <= block < self.grid[0] * self.grid[1] * self.grid[2]
             index = block
         else:
-            at = (*block, 0, 0)[:3]
-            inside = all(0 <= i < n for i, n in zip(at, self.grid, strict=True))
+            at = (*block, 0, 0, 0)[:3]
+            inside = all(0 <= i < n for i, n in zip(at, self.grid, strict=True)) and len(block) > 0
             index = at[0] + self.grid[0] * (at[1] + self.grid[1] * at[2])
         if not inside:
             raise ArgumentError(
@@ -175,3 +180,14 @@ def _unfolded(index: int, extents: Sequence[int]) -> Extents:
     rest, x = divmod(index, extents[0])
     z, y = divmod(rest, extents[1])
     return x, y, z
+
+
+def check_trace(trace: object, kinds: type | UnionType = LaunchEvents) -> None:
+    """Refuse what is no trace.
+
+    Raises:
+        ArgumentError: It is named, with its value.
+    """
+    if not isinstance(trace, kinds):
+        rule, remedy = "it must be a trace of a launch", "Pass what trace.record() kept"
+        raise ArgumentError.of([Violation("trace", shown(trace), rule, remedy)])

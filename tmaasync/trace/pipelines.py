@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
-from tmaasync.trace.launch import LaunchEvents
+from tmaasync.trace.launch import LaunchEvents, check_trace
 from tmaasync.trace.rings import ring_part
 
 __all__ = ["Pipeline", "Stage", "StageSpan", "StageState", "find_pipelines"]
@@ -99,6 +99,7 @@ def find_pipelines(
     trace: LaunchEvents, *, block: int | Sequence[int] | None = None
 ) -> tuple[Pipeline, ...]:
     """Return the pipelines of one block or of all, in the order in which they are first filled."""
+    check_trace(trace)
     wanted = None if block is None else trace.block_index(block)
     pipelines: list[Pipeline] = []
     of_interest = trace if wanted is None else trace.of(cluster=trace.cluster_of(wanted))

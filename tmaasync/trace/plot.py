@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tmaasync.errors import ArgumentError, BackendError
+from tmaasync._kinds import check_flags, is_integer, is_number, shown
+from tmaasync.errors import ArgumentError, BackendError, Violation
 from tmaasync.trace.collector import Collector
+from tmaasync.trace.launch import check_trace
 from tmaasync.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -48,15 +51,16 @@ def plot(
             range.
     """
     check_target(path)
-    if not _LEAST_INCHES <= width <= _MOST_INCHES:
+    check_flags(dark=dark)
+    if not is_number(width) or not _LEAST_INCHES <= width <= _MOST_INCHES:
         raise ArgumentError(
-            f"width is {width}; it must be from {_LEAST_INCHES} to {_MOST_INCHES} inches. "
+            f"width is {shown(width)}; it must be from {_LEAST_INCHES} to {_MOST_INCHES} inches. "
             "Leave it out for 16."
         )
-    if between is not None and not 0 <= between[0] < between[1]:
+    if between is not None and not _are_two_times(between):
         raise ArgumentError(
-            f"between is {between}; it must be two times, of which the first is 0 or more and "
-            "below the second. Pass (0, 1000)."
+            f"between is {shown(between)}; it must be two times, of which the first is 0 or "
+            "more and below the second. Pass (0, 1000)."
         )
     launch = _one_launch(trace)
     index = _first_block(launch) if block is None else launch.block_index(block)
@@ -72,6 +76,11 @@ def plot(
     return figure.draw(launch, launch.block_at_index(index), target, between, dark, width)
 
 
+def _are_two_times(between: object) -> bool:
+    times = tuple(between) if isinstance(between, tuple | list) else ()
+    return len(times) == 2 and all(map(is_integer, times)) and 0 <= times[0] < times[1]
+
+
 def check_target(path: str | Path | None) -> None:
     """Check that matplotlib is there and can write a file of this suffix.
 
@@ -84,6 +93,9 @@ def check_target(path: str | Path | None) -> None:
             "plot draws with matplotlib, which is not installed. "
             "Install it with: pip install 'tmaasync[plot]'."
         )
+    if path is not None and not isinstance(path, str | os.PathLike):
+        rule, remedy = "it must be the path of a picture", "Pass a name with .png or .svg"
+        raise ArgumentError.of([Violation("path", shown(path), rule, remedy)])
     if path is not None and Path(path).suffix.lower() not in _SUFFIXES:
         raise ArgumentError(
             f"path is {str(path)!r}; its suffix must be {' or '.join(_SUFFIXES)}. Pass one."
@@ -91,6 +103,7 @@ def check_target(path: str | Path | None) -> None:
 
 
 def _one_launch(trace: Trace | Collector) -> Trace:
+    check_trace(trace, Trace | Collector)
     launches = (trace,) if isinstance(trace, Trace) else trace.launches
     if len(launches) != 1:
         raise ArgumentError(

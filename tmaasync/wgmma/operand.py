@@ -258,10 +258,13 @@ def _are_two_sides(shape: object) -> bool:
     return len(sides) == 2 and all(is_integer(side) and 1 <= side <= _MAX_SIDE for side in sides)
 
 
+def _is_slice(part: object) -> bool:
+    bounds = (part.start, part.stop, part.step) if isinstance(part, slice) else ("",)
+    return all(bound is None or is_integer(bound) for bound in bounds)
+
+
 def _part(argument: str, part: slice, extent: int) -> range:
-    if not isinstance(part, slice) or not all(
-        bound is None or is_integer(bound) for bound in (part.start, part.stop, part.step)
-    ):
+    if not _is_slice(part):
         rule, remedy = "it must be a slice of integers", "Pass slice(start, stop)"
         raise ArgumentError.of([Violation(argument, shown(part), rule, remedy)])
     start = 0 if part.start is None else part.start

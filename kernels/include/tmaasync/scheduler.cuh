@@ -332,9 +332,10 @@ struct StreamKScheduler : Schedule<StreamKScheduler<Tiles>> {
 
     Tiles tiles;
     int k_blocks;
-    int divided;   // tiles: the first ones
-    int from, to;  // the range of their blocks that is left to this cluster
-    int index;     // of its next whole tile
+    int divided;  // tiles: the first ones
+    int from;     // the range of their blocks that is left to this cluster
+    int to;
+    int index;  // of its next whole tile
 
     __device__ __forceinline__ StreamKScheduler(const Tiles& tiles, int k_blocks)
         : tiles(tiles),

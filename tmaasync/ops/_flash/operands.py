@@ -112,8 +112,10 @@ def _head_dim_remedy(head_dim: int, step: int) -> str:
             "There is no kernel for larger heads: compute softmax(Q K^T) V with two calls of "
             "ops.matmul for each head"
         )
+    if head_dim == 0:
+        return "Skip the call"
     padded = max(step, -(-head_dim // step) * step)
-    return f"Pad q, k and v with zeros to {padded}, and pass scale= for the head_dim of before"
+    return f"Pad q, k and v with zeros to {padded}, and pass scale={head_dim}**-0.5"
 
 
 def _shape_violations(operands: Operands) -> Iterator[Violation]:

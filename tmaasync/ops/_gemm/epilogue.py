@@ -15,7 +15,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._kinds import shown
+from tmaasync._kinds import is_one_of, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import TileConfig
@@ -57,7 +57,7 @@ _BY_NAME = {one.name.lower(): one for one in Activation if one is not Activation
 def activation_of(name: str | None) -> Activation:
     if name is None:
         return Activation.NONE
-    if isinstance(name, str) and name in _BY_NAME:
+    if is_one_of(name, _BY_NAME):
         return _BY_NAME[name]
     raise ArgumentError(
         f"activation is {shown(name)}; the kernel has {', '.join(_BY_NAME)}. Pass one of them, "

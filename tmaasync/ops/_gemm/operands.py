@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
-from tmaasync._kinds import shown
+from tmaasync._kinds import is_one_of, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.ops._layouts import Layout
 
@@ -70,7 +70,7 @@ class Reading(NamedTuple):
 
     @classmethod
     def given(cls, a_dtype: object, b_dtype: object, precision: str | None) -> Reading:
-        if precision is not None and not (isinstance(precision, str) and precision == "tf32"):
+        if precision is not None and not is_one_of(precision, ("tf32",)):
             raise ArgumentError(
                 f'precision is {shown(precision)}; it can be "tf32", of float32 operands. '
                 "Leave it out for any others."
@@ -121,5 +121,5 @@ def check_operands(a: Layout, b: Layout) -> None:
     if len(batches) > 1:
         raise ArgumentError(
             f"b has shape {b.shape}; a has shape {a.shape}, so b must be a batch of {a.shape[0]} "
-            "matrices, or one matrix for all."
+            "matrices, or one matrix for all. Pass one of them."
         )

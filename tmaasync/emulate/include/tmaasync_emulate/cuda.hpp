@@ -287,8 +287,7 @@ inline void __threadfence_system() {
 
 namespace tmaasync_emulate {
 
-// Returns the old value. An exchange stores the same, whatever that is. In line, so that what it
-// calls returns to the kernel's own line.
+// Returns the old value. An exchange stores the same, whatever that is.
 template <typename T, typename Change>
 TMAASYNC_EMULATE_INLINE T change_atomically(T* address, Change change, bool depends = true) {
     static_assert(sizeof(T) <= 8 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4 or 8 bytes");
