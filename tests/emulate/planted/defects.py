@@ -2,7 +2,7 @@
 """Defects to plant in the kernels of this folder: what replaces what, and what must be reported.
 
 ``says`` is a pattern for the words that lead to the defect: the remedy, the barrier or the rule.
-``line`` is part of a line of the changed text, one of those that the report names. A defect that
+``line`` is part of a line of the changed text that the report names. A defect that
 nothing reports says why in ``missed``, and one whose report leads elsewhere in ``misled``.
 """
 
