@@ -169,7 +169,9 @@ public:
         out_ << "{\"kind\": \"" << kKinds[static_cast<int>(failure.kind)] << "\", \"reason\": \"";
         escape(failure.reason);
         out_ << "\"";
+        if (failure.is_endless) out_ << ", \"is_endless\": true";
         if (failure.fiber) {
+            callers();
             out_ << ", \"address\": " << address_in_library(failure.site)
                  << ", \"thread\": " << failure.fiber->index << ", \"role\": ";
             role(*failure.fiber->warp);
@@ -199,6 +201,16 @@ private:
             if (c == '"' || c == '\\') out_ << '\\';
             out_ << (c == '\n' ? ' ' : c);
         }
+    }
+
+    void callers() {
+        out_ << ", \"callers\": [";
+        const char* separator = "";
+        for (const uintptr_t site : cluster_.failure().callers) {
+            out_ << separator << address_in_library(site);
+            separator = ", ";
+        }
+        out_ << "]";
     }
 
     void role(const Warp& warp) {
