@@ -388,7 +388,7 @@ class VarlenAttention(Operation):
             launch = self.prepared(lambda: self._prepare(arrays, lse, inputs, work_list))
             addresses = self._addresses((*arrays, lse, *inputs), work_list, *partials)
             launch.launch_at(addresses, handle)
-            if isinstance(launch, PackedLaunch):
+            if content is not None and isinstance(launch, PackedLaunch):
                 self._kept = _KeptList(content, work_list, launch)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
