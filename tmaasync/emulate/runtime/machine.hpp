@@ -433,7 +433,7 @@ struct Failure {
     const Fiber* fiber = nullptr;
     uintptr_t site = 0;              // where in the kernel
     bool is_endless = false;         // a timeout: no budget would be enough
-    std::vector<uintptr_t> callers;  // of what is at the site, innermost first
+    std::vector<uintptr_t> callers;  // of the code at the site, innermost first
 };
 
 inline Fiber& current_fiber() {
