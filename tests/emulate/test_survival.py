@@ -201,7 +201,7 @@ def run_table(at: int) -> tuple[np.ndarray, ...]:
     return rows, second, around
 
 
-def test_arrays_behind_pointers_are_within_reach() -> None:
+def test_arrays_that_pointers_lead_to_are_within_reach() -> None:
     rows, second, around = run_table(2)
 
     assert (rows[:, 2] == 1).all()

@@ -422,7 +422,7 @@ struct Library {
     uint32_t static_bytes = 0;
 };
 
-// The thread_local variables are the array of dynamic shared memory, and static shared ones behind
+// The thread_local variables are the array of dynamic shared memory, and static shared ones after
 // it (tmaasync_emulate/cuda.hpp): it begins at the first multiple of its alignment.
 inline uint32_t static_bytes_of(uint64_t thread_local_bytes) {
     constexpr uint64_t kOthers = 1024 + kMaxDynamicBytes;

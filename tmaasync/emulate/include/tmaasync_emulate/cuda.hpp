@@ -31,7 +31,7 @@
 // Here and not among its kind, because the standard library's headers use the bare word.
 #define __noinline__ __attribute__((noinline))
 
-// `__shared__ alignas(128) float x[32]` is CUDA, where C++ wants the word in front.
+// `__shared__ alignas(128) float x[32]` is CUDA, where C++ expects the word first.
 #define alignas(...) __attribute__((aligned(::tmaasync_emulate::alignment<__VA_ARGS__>())))
 
 namespace tmaasync_emulate {
