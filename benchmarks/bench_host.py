@@ -14,6 +14,7 @@ import torch
 from cuda.bindings import driver
 from race import host_race, record
 
+import tmaasync.torch
 from tmaasync import Kernel, Swizzle, create_tma_tile, ops
 
 _TILES = """
@@ -194,8 +195,46 @@ def operations() -> dict[str, Any]:
     )
 
 
+def torch_operators() -> dict[str, Any]:
+    """Make the same calls directly, through torch's dispatcher, and from compiled code."""
+    a, b = (torch.randn(256, 256, device="cuda").bfloat16() for _ in range(2))
+    q = torch.randn(1, 64, 4, 64, device="cuda").bfloat16()
+    weight = torch.nn.Parameter(b)
+    operators = torch.ops.tmaasync
+    compiled = torch.compile(lambda a, b: operators.matmul(a, b), fullgraph=True)
+    compiled_torch = torch.compile(lambda a, b: torch.matmul(a, b), fullgraph=True)
+
+    def with_parameter(multiply: Any) -> Any:
+        with torch.no_grad():
+            return multiply(a, weight)
+
+    return host_race(
+        {
+            "torch.matmul": lambda: torch.matmul(a, b),
+            "ops.matmul": lambda: ops.matmul(a, b),
+            "torch.ops.tmaasync.matmul": lambda: operators.matmul(a, b),
+            "tmaasync.torch.matmul": lambda: tmaasync.torch.matmul(a, b),
+            "compiled torch.ops.tmaasync.matmul": lambda: compiled(a, b),
+            "compiled torch.matmul": lambda: compiled_torch(a, b),
+            "ops.matmul of a Parameter": lambda: with_parameter(ops.matmul),
+            "torch.matmul of a Parameter": lambda: with_parameter(torch.matmul),
+            "tmaasync.torch.matmul, for a backward": lambda: tmaasync.torch.matmul(a, weight),
+            "torch.matmul, for a backward": lambda: torch.matmul(a, weight),
+            "ops.attention": lambda: ops.attention(q, q, q),
+            "torch.ops.tmaasync.attention": lambda: operators.attention(q, q, q),
+        },
+        reference="torch.matmul",
+    )
+
+
 def main() -> None:
-    groups = {"launches": launches, "calls": calls, "operations": operations, "tiles": tiles}
+    groups = {
+        "launches": launches,
+        "calls": calls,
+        "operations": operations,
+        "torch": torch_operators,
+        "tiles": tiles,
+    }
     rows = [{"group": name, **measure()} for name, measure in groups.items()]
     for row in rows:
         print(row["group"])

@@ -128,7 +128,10 @@ def test_the_python_of_a_document_runs(
     path: Path, up_to_the_launch: Callable[[Callable[[], object]], None]
 ) -> None:
     names: dict[str, Any] = {"__name__": "document"}
-    for block in blocks(path, "python"):
+    found = blocks(path, "python")
+    if any("import torch" in block.text and not block.needs_gpu for block in found):
+        pytest.importorskip("torch")
+    for block in found:
         if block.needs_gpu:
             up_to_the_launch(lambda block=block: block.run(names))  # type: ignore[misc]
         else:

@@ -51,7 +51,7 @@ def test_a_text_of_one_line_is_a_source() -> None:
 @pytest.mark.parametrize(
     "text", ["void f() {}", "void f() {}" * 100, "#define X", "using namespace tmaasync; int x;"]
 )
-def test_a_line_of_code_without_an_entry_is_told_to_have_one(text: str) -> None:
+def test_a_line_of_code_without_an_entry_is_refused_with_the_remedy(text: str) -> None:
     with pytest.raises(ArgumentError, match=r'^source is .* no __global__ .* Write extern "C" __g'):
         Kernel(text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from typing import Any
 
@@ -14,7 +15,7 @@ torch: Any = pytest.importorskip("torch")
 
 from torch_cases import draw, error  # noqa: E402
 
-import tmaasync.torch as operators  # noqa: E402
+operators: Any = importlib.import_module("tmaasync.torch")
 
 TYPES = [torch.bfloat16, torch.float16]
 SDPA = torch.nn.functional.scaled_dot_product_attention
@@ -47,7 +48,7 @@ def test_sdpa_computes_what_torchs_function_computes(case: int) -> None:
     batch, kv_heads, queries, keys = (int(x) for x in rng.integers(1, [3, 3, 40, 40]))
     enable_gqa = bool(rng.integers(2))
     heads = kv_heads * int(rng.integers(1, 4)) if enable_gqa else kv_heads
-    lead = [(batch, heads), (batch, kv_heads)]
+    lead: list[tuple[int, ...]] = [(batch, heads), (batch, kv_heads)]
     if case % 5 == 0:
         lead, enable_gqa = [(batch,), (batch,)], False
     columns = head_dim(rng)
@@ -219,7 +220,9 @@ def test_flash_attn_with_kvcache_computes_what_it_is_defined_to(case: int) -> No
     before = [one.clone() for one in caches]
     lengths = torch.tensor(rng.integers(1, capacity - 6, batch), dtype=torch.int32)
     q = draw(batch, queries, heads, columns, dtype=dtype)
-    added = [draw(batch, new, kv_heads, columns, dtype=dtype) if appends else None for _ in "kv"]
+    added: list[Any] = [None, None]
+    if appends:
+        added = [draw(batch, new, kv_heads, columns, dtype=dtype) for _ in range(2)]
     where = {"block_table": table} if is_paged else {"cache_batch_idx": table[:, 0]}
     mask = drawn_mask(rng)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tmaasync import ArgumentError
+from tmaasync import ArgumentError, ops
 
 torch: Any = pytest.importorskip("torch")
 
@@ -176,6 +176,14 @@ def test_code_generated_by_inductor_calls_it_with_an_output_too() -> None:
     agree(found[0], wanted[0])
     assert error(found[1], wanted[1]) < 1e-3
     assert error(out, wanted[1] - 1) < 1e-3
+
+
+def test_the_direct_form_names_the_operator_in_compiled_code() -> None:
+    x = draw(8, 16)
+    compiled = torch.compile(lambda x: ops.matmul(x, x.T), backend="aot_eager", fullgraph=True)
+
+    with pytest.raises(RuntimeError, match=r"in compiled code call torch.ops.tmaasync.matmul"):
+        compiled(x)
 
 
 def test_wrong_arguments_are_refused_on_fake_tensors_as_on_real_ones() -> None:

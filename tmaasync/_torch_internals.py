@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["current_stream", "tensor_allocator", "tensor_guard"]
+__all__ = ["current_stream", "refuse_tracing", "tensor_allocator", "tensor_guard"]
 
 
 def tensor_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
@@ -75,3 +75,13 @@ def current_stream() -> Callable[[int], int]:
     torch = sys.modules["torch"]
     raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
+
+
+def refuse_tracing(function: Callable[..., Any], instead: str) -> None:
+    """Have torch.compile not trace into a function, and its error with fullgraph=True say why.
+
+    They are the attributes that torch.compiler.disable leaves. Another release of torch may ignore
+    them, and trace into the function.
+    """
+    vars(function)["_torchdynamo_disable"] = True
+    vars(function)["_torchdynamo_disable_msg"] = f"in compiled code call {instead}"

@@ -510,14 +510,15 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
 class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
     """On the CPU: a cluster made no progress for ``budget_seconds`` of a core.
 
-    ``looping`` is the block and the thread that runs and never waits; None if threads poll or
-    synchronise in a loop. ``waits`` has the position of every thread of the cluster.
+    ``budget_seconds`` is None if a thread is in a loop that nothing can end. ``looping`` is the
+    block and the thread that runs and never waits; None if threads poll or synchronise in a loop.
+    ``waits`` has the position of every thread of the cluster.
     """
 
     def __init__(
         self,
         kernel: str,
-        budget_seconds: float,
+        budget_seconds: float | None,
         looping: tuple[_Block, int] | None,
         waits: tuple[WaitingThreads, ...],
     ) -> None:
@@ -531,12 +532,20 @@ class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
             if looping is None
             else f"block {looping[0]}, thread {looping[1]} runs on and never lets others run"
         )
+        advice = "Poll with try_wait, test_wait, an atomic or __nanosleep(), which let others run"
+        if budget_seconds is None:
+            what = (
+                f"block {looping and looping[0]}, thread {looping and looping[1]} is in an endless "
+                "loop, in which neither its registers nor memory change"
+            )
+        else:
+            what = f"budget_seconds={budget_seconds:g} are spent; {what}"
+            advice += (
+                "; or give a kernel that computes for long more with "
+                "emulate.scheduled(budget_seconds=...)"
+            )
         lines = "".join(f"\n  {wait}" for wait in waits)
-        super().__init__(
-            f"{kernel}: budget_seconds={budget_seconds:g} are spent; {what}. Poll with try_wait, "
-            "test_wait, an atomic or __nanosleep(), which let others run; or give a kernel that "
-            f"computes for long more with emulate.scheduled(budget_seconds=...):{lines}"
-        )
+        super().__init__(f"{kernel}: {what}. {advice}:{lines}")
 
     def __reduce__(self) -> tuple[type[EmulatedTimeout], tuple[object, ...]]:
         return type(self), (self.kernel, self.budget_seconds, self.looping, self.waits)

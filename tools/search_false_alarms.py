@@ -135,7 +135,7 @@ def cases() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 @dataclass
 class Replays:
-    """Repeats each launch, and keeps what is reported."""
+    """Repeats each launch, and keeps the reports."""
 
     seeds: range
     launches: int = 0
@@ -171,7 +171,7 @@ Memory = list[tuple[int, bytes]]
 def _memory(launch: emulate.EmulatedLaunch) -> Memory | None:
     """Return the launch's arrays and what they hold; None if not all are known.
 
-    Such launches are operations, which may be repeated on what they left.
+    An operation may then be repeated on the arrays as it left them.
     """
     if launch._arrays is None:
         return None

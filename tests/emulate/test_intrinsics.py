@@ -215,7 +215,7 @@ EXACT = {
 
 
 @pytest.mark.parametrize("element", ["float", "double"])
-def test_arithmetic_rounds_as_it_is_told(element: str) -> None:
+def test_arithmetic_rounds_in_each_mode(element: str) -> None:
     kind = np.float32 if element == "float" else np.float64
     prefix = "f" if element == "float" else "d"
     a, b = (RNG.normal(0, 100, 64).astype(kind) for _ in range(2))
@@ -227,8 +227,8 @@ def test_arithmetic_rounds_as_it_is_told(element: str) -> None:
     }
     fused = "__fmaf" if element == "float" else "__fma"
     for mode in ROUND:
-        products = [u * v + u for u, v in zip(x, y, strict=True)]
-        expected[f"{fused}_{mode}(a, b, a)"] = rounded(products, kind, mode)
+        exact_sums = [u * v + u for u, v in zip(x, y, strict=True)]
+        expected[f"{fused}_{mode}(a, b, a)"] = rounded(exact_sums, kind, mode)
         expected[f"__{prefix}rcp_{mode}(a)"] = rounded([1 / u for u in x], kind, mode)
     expected[f"__{prefix}sqrt_rn(a * a)"] = np.sqrt(a * a)
     out = run(element, kind, expected, a, b)

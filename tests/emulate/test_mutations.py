@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -236,9 +236,6 @@ def planted(mutation: Mutation) -> Prepared:
 def outcome(
     launch: EmulatedLaunch, policy: Policy, seed: int, *, races: bool = False
 ) -> Exception | None:
-    # A second build for the runs without races would only be faster: without a detector in the
-    # runtime nobody hears what the first one reports.
-    launch._program = replace(launch._program, races=races)
     try:
         with scheduled(policy, seed=seed, workers=1, races=races):
             launch()

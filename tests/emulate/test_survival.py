@@ -94,9 +94,20 @@ DEFECTS = {
     "exception": Defect("throws(n);", "threw an exception", line="none"),
     "null function": Defect("called(x + n)();", NO_MEMORY),
     "string that is none": Defect(
-        'printf("%s", reinterpret_cast<const char*>(size_t(n)));', NO_MEMORY, line="none"
+        'printf("%s", reinterpret_cast<const char*>(size_t(n)));', NO_MEMORY
     ),
-    "endless loop": Defect("while (true) {}", "runs on and never lets others run", EmulatedTimeout),
+    "endless loop": Defect(
+        "while (true) {}", r"thread 3 is in an endless loop, in which", EmulatedTimeout
+    ),
+    "endless loop that counts": Defect(
+        "for (int i = 0; i != 2; i += 2) i -= 2;", "in an endless loop", EmulatedTimeout
+    ),
+    "endless loop over memory": Defect(
+        "while (look(x) == 5) {}", "every thread waits", EmulatedDeadlock, line="int look"
+    ),
+    "endless loop that writes": Defect(
+        "while (look(x) == 5) x[1] += 2;", "are spent; .* thread 3 runs on", EmulatedTimeout
+    ),
     "endless loop over a flag": Defect(
         "while (*(volatile int*)x == 5) {}", "every thread waits", EmulatedDeadlock
     ),
@@ -113,6 +124,7 @@ __device__ __noinline__ void fill(int* to, int count) {
 __device__ __noinline__ int overflows(int n) { int local[4]; fill(local, n); return local[3]; }
 __device__ __noinline__ int deep(int n) { volatile int a[9]{n}; return n ? deep(n - 1) + a[1] : 0; }
 __device__ __noinline__ int huge(int n) { int local[100000]; fill(local, n); return local[n - 1]; }
+__device__ __attribute__((noipa)) int look(const int* x) { return x[0]; }
 __device__ __noinline__ int* own(int count) { return new int[count]; }
 using Function = void (*)();
 __device__ __noinline__ Function called(int* at) { return Function(size_t(at) - size_t(at)); }
@@ -154,7 +166,7 @@ def test_the_process_survives(name: str) -> None:
         assert (caught.value.block, caught.value.thread) == ((0, 0, 0), 3)
     assert line_of(defect) in str(caught.value)
     assert x[0] == 5
-    x[0] = 0
+    x[:2] = 0
     assert not around.any()
 
 
@@ -189,7 +201,7 @@ def run_table(at: int) -> tuple[np.ndarray, ...]:
     return rows, second, around
 
 
-def test_arrays_behind_pointers_are_within_reach() -> None:
+def test_arrays_that_pointers_lead_to_are_within_reach() -> None:
     rows, second, around = run_table(2)
 
     assert (rows[:, 2] == 1).all()
@@ -212,7 +224,9 @@ struct SharedMemory {
 };
 extern "C" __device__ const int edited_shared_bytes = sizeof(SharedMemory);
 
-extern "C" __global__ void edited(TMATensorTileArray<Tile> tiles, float* row, int rows, int stores) {
+extern "C" __global__ void edited(
+    TMATensorTileArray<Tile> tiles, float* row, int rows, int stores
+) {
     auto& shared = dynamic_shared<SharedMemory>();
     shared.full.init(1);
     fence_barrier_init();

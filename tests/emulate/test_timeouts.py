@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -89,14 +90,23 @@ def test_threads_that_go_round_in_circles_are_stopped(how: str) -> None:
 
 
 def test_the_message_says_where_everybody_stands() -> None:
-    text = str(stopped(1))
+    text = str(stopped(IN_ONE_THREAD["mathematics"]))
 
     assert text.startswith(
         "loops: budget_seconds=0.2 are spent; block (0, 0, 0), thread 5 runs on and never lets "
         "others run."
     )
-    assert "threads 5 at kernel.cu:12: runs, and never waits" in text
+    assert re.search(r"threads 5 at kernel\.cu:\d+: runs, and never waits", text)
     assert "emulate.scheduled(budget_seconds=...)" in text
+
+
+def test_a_loop_that_nothing_can_end_needs_no_budget() -> None:
+    began = time.process_time()
+    found = stopped(IN_ONE_THREAD["nothing"], budget_seconds=math.inf)
+
+    assert str(found).startswith("loops: block (0, 0, 0), thread 5 is in an endless loop, in which")
+    assert time.process_time() - began < 5
+    assert found.budget_seconds is None
 
 
 def test_a_timeout_survives_the_way_to_another_process() -> None:

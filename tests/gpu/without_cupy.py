@@ -16,9 +16,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-sys.modules["cupy"] = None  # type: ignore[assignment]
+if __name__ == "__main__":  # pytest imports this file when it looks for doctests
+    sys.modules["cupy"] = None  # type: ignore[assignment]
 
-from tmaasync import HangError, Kernel, Swizzle, create_tma_tile, ops, trace  # noqa: E402
+from tmaasync import HangError, Kernel, Swizzle, create_tma_tile, ops, trace
 
 torch: Any = importlib.import_module("torch")
 

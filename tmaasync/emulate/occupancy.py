@@ -40,8 +40,8 @@ _SM_REGISTERS = 64 * 1024
 def max_resident_clusters(config: LaunchConfig, registers: int) -> int:
     """Return the number of clusters of this launch that the emulated device holds at once.
 
-    ``registers`` are those of a thread; 0 where only the compiler knows, and then they do not
-    count.
+    ``registers`` counts the registers of a thread; 0 where only the compiler knows, and then they
+    set no limit.
     """
     warps = -(-math.prod(config.block) // WARP_THREADS)
     blocks = min(

@@ -66,7 +66,7 @@ class Facts:
     config: LaunchConfig
     budget_seconds: float
     size: LaunchEstimate
-    arrays: Sequence[Iterable[Extent]] | None
+    arrays: Sequence[Iterable[Extent]]
 
 
 def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
@@ -79,6 +79,7 @@ def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
             "emulate.scheduled(workers=1)."
         )
     words = _Words(program, facts.config.shared_bytes, facts.arrays)
+    _name_caller(words, record)
     if record["kind"] == "race":
         return _race(words, record)
     if record["kind"] == "fault":
@@ -94,9 +95,21 @@ def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
     waits = tuple(_waiting(words, arrivals, wait) for wait in record["waits"])
     if record["kind"] == "timeout":
         looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
-        return EmulatedTimeout(program.name, facts.budget_seconds, looping, waits)
+        budget = None if record.get("is_endless") else facts.budget_seconds
+        return EmulatedTimeout(program.name, budget, looping, waits)
     resident = (record["resident"], record["grid"]) if "resident" in record else None
     return EmulatedDeadlock(program.name, waits, resident)
+
+
+def _name_caller(words: _Words, record: dict[str, Any]) -> None:
+    """Put the innermost caller with a line where what has none was interrupted."""
+    address = record.get("address", 0)
+    if not record.get("callers") or words.line(address):
+        return
+    caller = next(filter(words.line, record["callers"]), address)
+    for place in (record, *record["waits"]):
+        if place["address"] == address:
+            place["address"] = caller
 
 
 # --- names ------------------------------------------------------------------------------------

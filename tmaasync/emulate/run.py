@@ -57,8 +57,8 @@ class Schedule:
     ``workers`` is how many clusters run at once at most, by default one per core. A cluster that
     runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
     is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
-    With ``races`` every memory access is checked against earlier ones; with None, those of the
-    first `SEARCHED_WORDS` words that a launch accesses; with False, of none. While races are
+    With ``races`` every memory access is checked against earlier ones; with None, the accesses to
+    the first `SEARCHED_WORDS` words of a launch; with False, no access. While races are
     searched for, clusters run on one core, and those that signal one another through global memory
     are interleaved there.
     """
@@ -66,7 +66,7 @@ class Schedule:
     policy: Policy = "round_robin"
     seed: int = 0
     workers: int | None = None
-    budget_seconds: float = 60.0
+    budget_seconds: float = 10.0
     max_threads: int = 1 << 26
     races: bool | None = None
 

@@ -98,7 +98,7 @@ class _ValueParameter(NamedTuple):
     stored: _Indices
     type_name: str | None
     cuda_type: str | None
-    place: str
+    position: str
 
     def violations(self, argument: str, view: View) -> Iterator[Violation]:
         """Yield what makes a tile unfit: its type, or where its tensor map would lie."""
@@ -108,8 +108,8 @@ class _ValueParameter(NamedTuple):
             yield Violation(
                 argument,
                 f"a {type(view).__name__}",
-                f"the kernel declares `{self.text}` at {self.place}, a copy of the tensor map in "
-                "local memory, where TMA cannot read it",
+                f"the kernel declares `{self.text}` at {self.position}, a copy of the tensor map "
+                "in local memory, where TMA cannot read it",
                 f"Declare const __grid_constant__ {_without_const(self.text)}",
             )
         if self.cuda_type is not None and not _is_same(view.cuda_type, self.cuda_type):
@@ -250,7 +250,7 @@ class _Types(NamedTuple):
     known: Mapping[str, str]
     own: set[str]
     aliases: Mapping[str, str]
-    place: str  # file and line of the entry
+    position: str  # file and line of the entry
 
     def without_aliases(self, kind: str) -> str:
         """Return a declared type with the host's names in place of the source's."""
@@ -394,7 +394,7 @@ def _parameter(
     indices = stored.get(named[2], frozenset()) if named else frozenset()
     is_grid_constant = "__grid_constant__" in text
     type_name, cuda_type = _resolved(declared, types.known)
-    return _ValueParameter(shown, is_grid_constant, indices, type_name, cuda_type, types.place)
+    return _ValueParameter(shown, is_grid_constant, indices, type_name, cuda_type, types.position)
 
 
 def _pointer(text: str, kind: str, types: _Types) -> _PointerParameter:

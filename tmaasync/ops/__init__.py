@@ -1,5 +1,6 @@
 """Ready-made kernels on arrays: GEMM, attention, convolution, copies; a module for each."""
 
+from tmaasync._torch_internals import refuse_tracing
 from tmaasync.ops._attention import attention
 from tmaasync.ops._conv2d import conv2d
 from tmaasync.ops._copy import copy
@@ -20,3 +21,9 @@ __all__ = [
     "scaled_matmul",
     "varlen_attention",
 ]
+
+for _function in (
+    *(attention, conv2d, copy, grouped_matmul, matmul),
+    *(ragged_load, ragged_store, scaled_matmul, varlen_attention),
+):
+    refuse_tracing(_function, f"torch.ops.tmaasync.{_function.__name__} (import tmaasync.torch)")

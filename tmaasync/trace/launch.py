@@ -143,14 +143,14 @@ class LaunchEvents:
 
     def block_index(self, block: int | Sequence[int]) -> int:
         """Return the number of a block, x fastest."""
-        if not is_integer(block):
-            ArgumentError.raise_for(not_sequences_of_integers(block=block))
         if is_integer(block):
             inside = 0 <= block < self.grid[0] * self.grid[1] * self.grid[2]
             index = block
         else:
-            at = (*block, 0, 0, 0)[:3]
-            inside = all(0 <= i < n for i, n in zip(at, self.grid, strict=True)) and len(block) > 0
+            ArgumentError.raise_for(not_sequences_of_integers(block=block))
+            given: Any = block
+            at = (*given, 0, 0, 0)[:3]
+            inside = len(given) > 0 and all(0 <= i < n for i, n in zip(at, self.grid, strict=True))
             index = at[0] + self.grid[0] * (at[1] + self.grid[1] * at[2])
         if not inside:
             raise ArgumentError(
@@ -183,7 +183,7 @@ def _unfolded(index: int, extents: Sequence[int]) -> Extents:
 
 
 def check_trace(trace: object, kinds: type | UnionType = LaunchEvents) -> None:
-    """Refuse what is no trace.
+    """Refuse an object that is no trace.
 
     Raises:
         ArgumentError: It is named, with its value.

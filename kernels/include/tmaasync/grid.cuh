@@ -7,10 +7,10 @@ namespace tmaasync {
 
 // Synchronise all threads of the grid: their earlier writes to global memory are visible after it.
 // Every thread of every block calls it, and the launch is a cooperative one (cooperative=True).
-// Data that threads wrote and TMA reads next, or the reverse, needs a proxy fence besides.
+// Data that threads wrote and TMA reads next, or the reverse, also needs a proxy fence.
 //
-// The barrier's sign bit flips when all blocks have arrived: they add up to 2^31, whichever comes
-// last, so that the lower bits are zero again.
+// The sign bit of the barrier changes when all blocks have arrived: they add up to 2^31, whichever
+// comes last, so that the lower bits are zero again.
 __device__ __forceinline__ void sync_grid() {
     __syncthreads();
     if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {

@@ -2,8 +2,8 @@
 """Defects to plant in the kernels of this folder: what replaces what, and what must be reported.
 
 ``says`` is a pattern for the words that lead to the defect: the remedy, the barrier or the rule.
-``line`` is part of a line of the changed text, one of those that the report names. A defect that
-nothing reports says why in ``missed``.
+``line`` is part of a line of the changed text that the report names. A defect that
+nothing reports says why in ``missed``, and one whose report leads elsewhere in ``misled``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Defect:
     missed: str = ""
     host: Callable[[Job], Any] | None = None  # a mistake in the launch instead of the text
     times: int = 1  # that the old text occurs, everywhere to be replaced
+    misled: str = ""
 
     @property
     def key(self) -> str:
@@ -64,6 +65,10 @@ def _argument(index: int, value: Any) -> Callable[[Job], Any]:
         job.arguments[index] = value(given) if callable(value) else value
 
     return replace
+
+
+def _without_last_argument(job: Job) -> None:
+    job.arguments = job.arguments[:-1]
 
 
 def _set(name: str, value: Any) -> Callable[[Job], Any]:
@@ -163,15 +168,15 @@ PIPE = _of(
     ("barrier", "no barrier before the buffer is written",
      "        consumers.sync();\n        shared.full", "        shared.full", RACE,
      r"wait_group_read|barrier", "target.async_store"),
-    ("barrier", "no barrier before the store",
-     "        consumers.sync();\n        if (leads) {", "        if (leads) {", RACE_OR_FAULT,
-     r"barrier|" + UNWRITTEN, "target.async_store"),
+    ("barrier", "no barrier before the store", "        consumers.sync();\n        if (leads) {",
+     "        if (leads) {", RACE_OR_FAULT, r"barrier|" + UNWRITTEN, "target.async_store", "", None, 1,
+     "a store that ran ahead of the writers looks like a buffer that is written too early"),
     ("barrier", "an index beyond the barriers", "shared.full[state.index].wait(state.phase)",
      "shared.full[state.index + kStages].wait(state.phase)", ANY, r"empty\[\d\]|full", ""),
     ("barrier", "initialised by every thread", "if (threadIdx.x == 0) {\n        for (int stage",
      "{\n        for (int stage", RACE_OR_FAULT, r"full\[0\].*(initialised again|init)", "full[stage].init(1)"),
     ("barrier", "written over", "        auto& out = shared.out[state.count % 2];",
-     "        auto& out = shared.out[state.count % 3];", ANY, r"full\[\d\]|overwritten|out", ""),
+     "        auto& out = shared.out[state.count % 3];", ANY, r"full\[\d\]|overwritten|out\[|beyond the shared memory", ""),
     ("named barrier", "half of the threads", "NamedBarrier<kConsumers> consumers{1}",
      "NamedBarrier<kConsumers / 2> consumers{1}", RACE_OR_FAULT, r"barrier|wait_group_read|out", ""),
     ("named barrier", "the producer's warp is counted", "NamedBarrier<kConsumers> consumers{1}",
@@ -573,8 +578,7 @@ RAGGED = _of(
     ("alignment", "sequences off 16 bytes", "int at = starts[blockIdx.x];", "int at = starts[blockIdx.x] + 1;",
      FAULT, r"16", "tma_load_1d"),
     ("uninitialised", "fewer elements than are stored", "if (thread < count) shared.out",
-     "if (thread < count - 1) shared.out", FAULT, UNWRITTEN, "tma_store_1d",
-     "TMA takes units of 16 bytes: one of which a part was written may be padded"),
+     "if (thread < count - 1) shared.out", FAULT, UNWRITTEN, "tma_store_1d"),
     ("uninitialised", "more elements than were loaded", "if (thread < count) shared.out", "if (thread >= 0) shared.out",
      FAULT, UNWRITTEN, "shared.in[thread]"),
     ("global race", "sequences overlap", "end = starts[blockIdx.x + 1]", "end = starts[blockIdx.x + 1] + 4",
@@ -727,7 +731,8 @@ EDIT = _of(
      "tiles.at(blockIdx.x + 1)"),
     ("tensormap", "an address off 16 bytes", "shared.scratch, group)", "shared.scratch, group + 1)", FAULT, r"16", ""),
     ("out of bounds", "a group beyond the values", "starts[blockIdx.x] * Tile::side(1)",
-     "starts[blockIdx.x] * 2 * Tile::side(1)", FAULT, OUTSIDE, "tile.async_copy"),
+     "starts[blockIdx.x] * 2 * Tile::side(1)", FAULT, OUTSIDE, "tile.async_copy",
+     "a map may be moved to an array that no argument names"),
     ("missing wait", "the tile is not waited for", "    shared.full.wait(0);\n", "", FAULT, IN_FLIGHT,
      "shared.tile.data()[i]"),
 )  # fmt: skip
@@ -796,7 +801,7 @@ HOST = (
         _argument(0, lambda tile: tile.array),
         r"tile|Tile|TMATensorTile",
     ),
-    _host("pipe", "an argument too few", lambda job: job.arguments.pop(), r"pipe takes 3"),
+    _host("pipe", "an argument too few", _without_last_argument, r"pipe takes 3"),
     _host("pipe", "more threads than __launch_bounds__", _set("block", 192), r"160|launch_bounds"),
     _host(
         "pipe",

@@ -1,4 +1,4 @@
-// Two warps fill two buffers in turns, two others take them: named barriers say when.
+// Two warps fill two buffers alternately, two others read them: named barriers say when.
 #include <tmaasync/warp.cuh>
 
 using namespace tmaasync;

@@ -16,7 +16,25 @@ namespace {
 Fiber& caller(uintptr_t site) {
     Fiber& fiber = current_fiber();
     fiber.site = site;
+    fiber.cluster->watch().note_call();
+    if (fiber.cluster->watch().is_on()) fiber.cluster->watch().end();
     return fiber;
+}
+
+// The state of a thread that reads: what it has on its stack, where it keeps its registers during
+// calls.
+__attribute__((noinline)) uint64_t state_at_read(const void* pointer) {
+    __builtin_unwind_init();
+    const auto low = reinterpret_cast<uintptr_t>(__builtin_alloca(sizeof(void*)));
+    return hash_of(low, low | (kStackBytes - 1), reinterpret_cast<uintptr_t>(pointer));
+}
+
+// A thread that reads the same again and again lets others run, as one does that polls.
+void watch_access(Fiber& fiber, const void* pointer, AccessKind kind) {
+    LoopWatch& watch = fiber.cluster->watch();
+    if (kind != AccessKind::kRead) return watch.end();
+    if (!watch.repeats_read(state_at_read(pointer))) return;
+    fiber.cluster->spin(fiber, {.instruction = "a read, again and again"});
 }
 
 // Keeps a name that is too long without its end.
@@ -125,7 +143,11 @@ void set_max_registers(bool claims, uint32_t registers) {
 void touch(
     const void* site, const void* pointer, std::size_t bytes, AccessKind kind, bool is_aligned
 ) {
-    touch_as(caller(reinterpret_cast<uintptr_t>(site)), pointer, bytes, kind, is_aligned);
+    Fiber& fiber = current_fiber();
+    fiber.site = reinterpret_cast<uintptr_t>(site);
+    fiber.cluster->watch().note_call();
+    touch_as(fiber, pointer, bytes, kind, is_aligned);
+    if (fiber.cluster->watch().is_on()) watch_access(fiber, pointer, kind);
 }
 
 void* copy(const void* site, void* to, const void* from, std::size_t bytes) {

@@ -82,6 +82,13 @@ inline void start_context(Context& context, std::byte* stack, void (*entry)()) {
 
 #endif
 
+// Whether this thread of the host runs a CUDA thread now.
+inline thread_local bool on_fiber = false;
+
+inline bool is_on_fiber() {
+    return on_fiber;
+}
+
 // --- stacks --------------------------------------------------------------------------------------
 
 // Stacks of equal size, each with a page below it that may not be touched, as far as the mappings

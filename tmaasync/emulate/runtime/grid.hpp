@@ -1,4 +1,4 @@
-// The clusters of a launch: in which order they start, and which of those that are resident runs.
+// The clusters of a launch: in which order they start, and which resident one runs next.
 #pragma once
 
 #include <unistd.h>
@@ -135,7 +135,7 @@ private:
         Residents residents(worker);
         CrashGuard guard;
         const Watchdog watchdog(
-            launch_.budget_seconds, launch_.library, guard.site(), worker.progress
+            launch_.budget_seconds, launch_.code, guard.site(), worker.progress, worker.watch
         );
         while (!stop_.load()) {
             const std::size_t next = pick(residents);

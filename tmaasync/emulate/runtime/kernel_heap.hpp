@@ -18,7 +18,7 @@ public:
         return memory;
     }
 
-    // False if there is no such block.
+    // False if no block begins there.
     static bool release(void* memory) {
         const std::lock_guard guard(lock());
         if (blocks().erase(reinterpret_cast<uintptr_t>(memory)) == 0) return false;

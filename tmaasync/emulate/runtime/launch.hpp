@@ -169,7 +169,9 @@ public:
         out_ << "{\"kind\": \"" << kKinds[static_cast<int>(failure.kind)] << "\", \"reason\": \"";
         escape(failure.reason);
         out_ << "\"";
+        if (failure.is_endless) out_ << ", \"is_endless\": true";
         if (failure.fiber) {
+            callers();
             out_ << ", \"address\": " << address_in_library(failure.site)
                  << ", \"thread\": " << failure.fiber->index << ", \"role\": ";
             role(*failure.fiber->warp);
@@ -199,6 +201,16 @@ private:
             if (c == '"' || c == '\\') out_ << '\\';
             out_ << (c == '\n' ? ' ' : c);
         }
+    }
+
+    void callers() {
+        out_ << ", \"callers\": [";
+        const char* separator = "";
+        for (const uintptr_t site : cluster_.failure().callers) {
+            out_ << separator << address_in_library(site);
+            separator = ", ";
+        }
+        out_ << "]";
     }
 
     void role(const Warp& warp) {
@@ -410,7 +422,7 @@ struct Library {
     uint32_t static_bytes = 0;
 };
 
-// The thread_local variables are the array of dynamic shared memory, and static shared ones behind
+// The thread_local variables are the array of dynamic shared memory, and static shared ones after
 // it (tmaasync_emulate/cuda.hpp): it begins at the first multiple of its alignment.
 inline uint32_t static_bytes_of(uint64_t thread_local_bytes) {
     constexpr uint64_t kOthers = 1024 + kMaxDynamicBytes;

@@ -16,6 +16,7 @@
 #include <vector>
 #include "crash.hpp"
 #include "fiber.hpp"
+#include "loops.hpp"
 #include "poison.hpp"
 #include "policy.hpp"
 #include "races.hpp"
@@ -55,6 +56,8 @@ struct Launch {
 
     // What lies farther from a pointer is not taken for a part of its array.
     static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
+    // Linux links executables from here on; their heap follows. Lower numbers are no pointers.
+    static constexpr uint64_t kLowestPointer = uint64_t{1} << 22;
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
@@ -99,7 +102,7 @@ struct Launch {
             for (uintptr_t at = (array.start + 7) / 8 * 8; array.holds(at, 8); at += 8) {
                 uint64_t word;
                 std::memcpy(&word, reinterpret_cast<const void*>(at), sizeof(word));
-                if (word >= kFarBytes) see(word);
+                if (word >= kLowestPointer) see(word);
             }
         }
         const bool is_known = std::any_of(arrays.begin(), arrays.end(), [&](const Array& array) {
@@ -428,15 +431,10 @@ struct Failure {
     enum class Kind : uint8_t { kNone, kFault, kDeadlock, kRace, kTimeout } kind = Kind::kNone;
     std::string reason;
     const Fiber* fiber = nullptr;
-    uintptr_t site = 0;  // where in the kernel
+    uintptr_t site = 0;              // where in the kernel
+    bool is_endless = false;         // a timeout: no budget would be enough
+    std::vector<uintptr_t> callers;  // of the code at the site, innermost first
 };
-
-// Whether this thread of the host runs a CUDA thread now.
-inline thread_local bool on_fiber = false;
-
-inline bool is_on_fiber() {
-    return on_fiber;
-}
 
 inline Fiber& current_fiber() {
     return static_cast<Fiber&>(current_thread());
@@ -451,6 +449,7 @@ struct Worker {
     Stalls::Mine stall{};
     // Phases completed, copies landed, wgmmas computed, threads ended.
     uint64_t progress = 0;
+    LoopWatch watch{};
 
     // A cluster did something else than ask.
     void note_event() {
@@ -494,16 +493,22 @@ public:
     Halt go_on(CrashSite& site, const Watchdog& watchdog) {
         halt_ = Halt::kNone;
         polls_ = 0;
-        switch (sigsetjmp(site.resume, 0)) {
+        // Another cluster's shared memory is none of this one's.
+        worker_.watch.forget_reaches();
+        const int jumped = sigsetjmp(site.resume, 0);
+        switch (jumped) {
             case 0:
                 site.is_armed = true;
                 while (live_ > 0 && !has_failed() && halt_ == Halt::kNone) step(watchdog);
                 if (live_ == 0 && !has_failed()) write_late_stores();
                 break;
             case Watchdog::kJump:
+            case Watchdog::kEndless:
                 running_->wait.instruction = "runs, and never waits";
                 running_->site = site.crash.code + 1;
-                failure_ = {Failure::Kind::kTimeout, "", running_, 0};
+                failure_ = {Failure::Kind::kTimeout, "", running_, running_->site};
+                failure_.is_endless = jumped == Watchdog::kEndless;
+                failure_.callers = callers_of(site.crash);
                 break;
             default:
                 report_crash(site.crash);
@@ -547,13 +552,14 @@ public:
     Recorder* recorder() { return recorder_.get(); }
     std::deque<Flight>& flights() { return flights_; }
     MmaBuffers& mma_buffers() { return *mma_buffers_; }
+    LoopWatch& watch() { return worker_.watch; }
+
+    // Where a thread's next accesses are allowed, unless each one is recorded.
+    void let_reach(Reach reach) {
+        if (!detector_) worker_.watch.let_reach(reach);
+    }
 
     // --- for the thread that runs ---
-
-    // Where its next accesses are allowed, unless each one is to be seen.
-    void let_reach(Reach reach) {
-        if (!detector_ && reach.end) reaches_[next_reach_++ % kReaches] = reach;
-    }
 
     // Lets others run until another thread wakes this one.
     void block(Fiber& fiber, const Wait& wait) {
@@ -757,7 +763,11 @@ private:
     }
 
     void report_crash(const Crash& crash) {
-        report_fault(*running_, reason_of(crash), site_of(crash));
+        auto callers = callers_of(crash);
+        const uintptr_t elsewhere = callers.empty() ? running_->site : 0;
+        const bool is_kernel = launch_.code.holds(crash.code, 1);
+        report_fault(*running_, reason_of(crash), is_kernel ? crash.code + 1 : elsewhere);
+        failure_.callers = std::move(callers);
     }
 
     std::string reason_of(const Crash& crash) const {
@@ -782,20 +792,19 @@ private:
                "on";
     }
 
-    // As of a call: the instruction, or what in the kernel called the function that holds it.
-    uintptr_t site_of(const Crash& crash) const {
-        if (launch_.code.holds(crash.code, 1)) return crash.code + 1;
+    // Where in the kernel's code calls return to, as far as the stack shows.
+    std::vector<uintptr_t> callers_of(const Crash& crash) const {
+        constexpr std::size_t kCallers = 8;
+        std::vector<uintptr_t> callers;
         const Reach stack = stacks_.reach_of(running_->number);
-        if (crash.stack + kStackBytes < stack.start || crash.stack >= stack.end) {
-            return running_->site;
-        }
+        if (crash.stack + kStackBytes < stack.start || crash.stack >= stack.end) return callers;
         uintptr_t at = std::max(crash.stack, stack.start) / sizeof(at) * sizeof(at);
-        for (; at < stack.end; at += sizeof(at)) {
+        for (; at < stack.end && callers.size() < kCallers; at += sizeof(at)) {
             uintptr_t word;
             std::memcpy(&word, reinterpret_cast<const void*>(at), sizeof(word));
-            if (launch_.code.holds(word, 1)) return word;
+            if (launch_.code.holds(word, 1)) callers.push_back(word);
         }
-        return running_->site;
+        return callers;
     }
 
     void leave(Fiber& fiber) { switch_context(fiber.context, scheduler_); }
@@ -931,7 +940,7 @@ private:
         fiber.window = cta.window;
         fiber.live_lanes = &fiber.warp->live_lanes;
         fiber.has_static_shared = &cta.has_static_shared;
-        fiber.reaches = reaches_.data();
+        fiber.reaches = worker_.watch.reaches();
         if (!detector_) fiber.stack = stacks_.reach_of(slot);
         stacks_.set_owner(slot, &fiber);
         fiber.priority = choices_.priority(number_of(fiber));
@@ -965,8 +974,6 @@ private:
     View cluster_completed_;
     std::unique_ptr<Detector> detector_;
     std::unique_ptr<Recorder> recorder_;
-    std::array<Reach, kReaches> reaches_{};
-    std::size_t next_reach_ = 0;
     uint64_t index_ = 0;
     uint32_t cluster_arrived_ = 0;
     uint32_t live_ = 0;

@@ -17,7 +17,7 @@ inline bool is_own_memory(const Fiber& fiber, uintptr_t address) {
     const auto thread = reinterpret_cast<uintptr_t>(static_cast<const Thread*>(&fiber));
     if (address - thread < sizeof(Thread)) return true;
     const Launch& launch = fiber.cluster->launch();
-    if (address == reinterpret_cast<uintptr_t>(launch.grid_barrier)) return true;
+    if (address && address == reinterpret_cast<uintptr_t>(launch.grid_barrier)) return true;
     return launch.library.holds(address, 1);
 }
 
@@ -141,7 +141,7 @@ inline void check_old_value(Fiber& fiber, uintptr_t address, uint32_t bytes) {
 inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     Cluster& cluster = *fiber.cluster;
     if (!cluster.detector()) {
-        return touch_aligned(fiber, reinterpret_cast<const void*>(address), bytes, true);
+        return touch_aligned(fiber, reinterpret_cast<const void*>(address), bytes, writes);
     }
     check_aligned(fiber, address, bytes, true);
     const uintptr_t offset = address - cluster.windows();

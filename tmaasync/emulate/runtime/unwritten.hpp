@@ -36,8 +36,10 @@ public:
         return false;
     }
 
-    // Rows that are unwritten as a whole may be ones that no thread uses the results of; a row that
-    // is half written is in use, and so is one row at least.
+    // Rows that are unwritten as a whole may be ones that no thread uses the results of: decode
+    // kernels fill 16 rows of A of 64, and FlashAttention-2 leaves the rows of K beyond the last
+    // key as they are, since it masks their scores. A row that is half written is in use, and so is
+    // one row at least. No kernel of ours needs it.
     bool is_defect(uint32_t rows, uint32_t units_of_row) const {
         if (rows_ == 0 || rows_ == rows) return rows_ != 0;
         return std::any_of(units_.begin(), units_.end(), [&](uint32_t units) {

@@ -10,11 +10,35 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include "crash.hpp"
+#include "fiber.hpp"
+#include "loops.hpp"
 #include "races.hpp"
 #include "signal_handler.hpp"
 
 namespace tmaasync_emulate {
+
+// --- the state of a thread -----------------------------------------------------------------------
+
+// Its registers and its stack; none without a way to know.
+inline std::optional<uint64_t> state_of(const void* context) {
+#if defined(__x86_64__)
+    constexpr uintptr_t kRedZone = 128, kGuardBytes = 4096;
+    const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+    if (!machine.fpregs) return std::nullopt;
+    const auto general = reinterpret_cast<uintptr_t>(&machine.gregs[REG_R8]);
+    const auto vectors = reinterpret_cast<uintptr_t>(&machine.fpregs->_xmm);
+    const auto stack = static_cast<uintptr_t>(machine.gregs[REG_RSP]);
+    uint64_t state = hash_of(general, general + (REG_RIP + 1 - REG_R8) * sizeof(greg_t), 0);
+    state = hash_of(vectors, vectors + sizeof(machine.fpregs->_xmm), state);
+    const uintptr_t low = std::max(stack - kRedZone, (stack & ~(kStackBytes - 1)) + kGuardBytes);
+    return hash_of(low, stack | (kStackBytes - 1), state);
+#else
+    (void)context;
+    return std::nullopt;
+#endif
+}
 
 // --- the watchdog --------------------------------------------------------------------------------
 
@@ -22,14 +46,26 @@ namespace tmaasync_emulate {
 // the budget is spent, `is_spent` is true for the scheduler. A thread of the kernel that never
 // comes back to the scheduler is left by a jump to the crash site, but out of the kernel's own code
 // only: whatever else it has called, the C library or the runtime, may hold a lock, and is let
-// finish.
+// finish. One that is proven to loop for ever is left at once, whatever the budget.
 class Watchdog {
 public:
-    static constexpr int kJump = 2;  // what sigsetjmp returns
+    // What sigsetjmp returns.
+    static constexpr int kJump = 2;
+    static constexpr int kEndless = 3;
 
-    Watchdog(double budget_seconds, const Array& kernel, CrashSite& site, const uint64_t& progress)
-        : kernel_(kernel), site_(site), progress_(progress) {
-        if (!std::isfinite(budget_seconds)) return;
+    Watchdog(
+        double budget_seconds,
+        const Array& kernel,
+        CrashSite& site,
+        const uint64_t& progress,
+        LoopWatch& watch
+    )
+        : period_(std::min(kTickSeconds, budget_seconds / kTicks)),
+          max_ticks_(budget_seconds / period_),
+          kernel_(kernel),
+          site_(site),
+          progress_(progress),
+          watch_(watch) {
         sigevent event{};
         event.sigev_notify = SIGEV_THREAD_ID;
         event.sigev_signo = kSignal;
@@ -37,7 +73,7 @@ public:
         event._sigev_un._tid = static_cast<pid_t>(syscall(SYS_gettid));
         // This thread's own clock: a machine that stalls spends no budget.
         is_armed_ = timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) == 0;
-        repeat_every(budget_seconds / kTicks);
+        repeat_every(period_);
     }
     // A signal to this thread arrives on the way out of the call: none is left over.
     ~Watchdog() {
@@ -59,12 +95,13 @@ public:
 
 private:
     static constexpr int kSignal = SIGURG;
-    static constexpr int kTicks = 8;
+    static constexpr int kTicks = 8;               // at least, until a budget is spent
+    static constexpr double kTickSeconds = 20e-3;  // of which the handler takes 3 us (2026-11-22)
     static constexpr double kRetrySeconds = 1e-3;
 
     static void handle(int number, siginfo_t* info, void* context) {
         if (info->si_code == SI_TIMER) {
-            static_cast<Watchdog*>(info->si_value.sival_ptr)->tick(interrupted_at(context).code);
+            static_cast<Watchdog*>(info->si_value.sival_ptr)->tick(context);
             return;
         }
         const struct sigaction& before = SignalHandler::before(number);
@@ -72,22 +109,35 @@ private:
         if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) before.sa_handler(number);
     }
 
-    void tick(uintptr_t address) {
+    void tick(const void* context) {
+        const uintptr_t address = interrupted_at(context).code;
+        const bool is_in_kernel = site_.is_armed && is_on_fiber() && kernel_.holds(address, 1);
+        if (is_in_kernel && repeats(context)) jump(kEndless, context);
+        watch_.begin();
         if (progress_ != seen_) {
             seen_ = progress_;
             ticks_ = 0;
             return;
         }
-        if (++ticks_ < kTicks) return;
+        if (++ticks_ < max_ticks_) return;
         // The scheduler is asked first: threads may loop through it without progress.
         const bool was_asked = is_spent_;
         is_spent_ = true;
-        if (was_asked && site_.is_armed && kernel_.holds(address, 1)) {
-            site_.is_armed = false;
-            site_.crash = {.code = address};
-            siglongjmp(site_.resume, kJump);
-        }
+        if (was_asked && is_in_kernel) jump(kJump, context);
         repeat_every(kRetrySeconds);
+    }
+
+    // Whether the thread's registers and stack are as they were before.
+    bool repeats(const void* context) {
+        const auto state = state_of(context);
+        return state && watch_.repeats_tick(*state);
+    }
+
+    [[noreturn]] void jump(int how, const void* context) {
+        const Interrupted at = interrupted_at(context);
+        site_.is_armed = false;
+        site_.crash = {.code = at.code, .stack = at.stack};
+        siglongjmp(site_.resume, how);
     }
 
     // May be called by the handler.
@@ -99,11 +149,14 @@ private:
         if (is_armed_) timer_settime(timer_, 0, &times, nullptr);
     }
 
-    const Array kernel_;  // its library
+    const double period_;
+    const double max_ticks_;  // without progress
+    const Array kernel_;      // its code
     CrashSite& site_;
     const volatile uint64_t& progress_;
+    LoopWatch& watch_;
     uint64_t seen_ = 0;
-    int ticks_ = 0;
+    double ticks_ = 0;
     volatile bool is_spent_ = false;
     bool is_armed_ = false;
     timer_t timer_{};

@@ -1,4 +1,4 @@
-// Functions of the C library that would end the process, corrupt its heap or leave a lock behind:
+// Functions of the C library that would end the process, corrupt its heap or keep a lock:
 // here they end the launch, or keep to the kernel's own memory.
 #pragma once
 

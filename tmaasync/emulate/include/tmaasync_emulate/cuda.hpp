@@ -31,7 +31,7 @@
 // Here and not among its kind, because the standard library's headers use the bare word.
 #define __noinline__ __attribute__((noinline))
 
-// `__shared__ alignas(128) float x[32]` is CUDA, where C++ wants the word in front.
+// `__shared__ alignas(128) float x[32]` is CUDA, where C++ expects the word first.
 #define alignas(...) __attribute__((aligned(::tmaasync_emulate::alignment<__VA_ARGS__>())))
 
 namespace tmaasync_emulate {
@@ -362,10 +362,10 @@ atomicCAS(T* address, tmaasync_emulate::Same<T> expected, tmaasync_emulate::Same
 }
 
 // A float at a time, as on the chip.
-inline float2 atomicAdd(float2* address, float2 value) {
+TMAASYNC_EMULATE_INLINE float2 atomicAdd(float2* address, float2 value) {
     return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
 }
-inline float4 atomicAdd(float4* address, float4 value) {
+TMAASYNC_EMULATE_INLINE float4 atomicAdd(float4* address, float4 value) {
     return {
         atomicAdd(&address->x, value.x),
         atomicAdd(&address->y, value.y),
@@ -375,14 +375,14 @@ inline float4 atomicAdd(float4* address, float4 value) {
 }
 
 // Every atomic operation here is one for all of the machine.
-#define TMAASYNC_EMULATE_SCOPED(NAME)               \
-    template <typename T, typename... Values>       \
-    T NAME##_block(T* address, Values... values) {  \
-        return NAME(address, values...);            \
-    }                                               \
-    template <typename T, typename... Values>       \
-    T NAME##_system(T* address, Values... values) { \
-        return NAME(address, values...);            \
+#define TMAASYNC_EMULATE_SCOPED(NAME)                                       \
+    template <typename T, typename... Values>                               \
+    TMAASYNC_EMULATE_INLINE T NAME##_block(T* address, Values... values) {  \
+        return NAME(address, values...);                                    \
+    }                                                                       \
+    template <typename T, typename... Values>                               \
+    TMAASYNC_EMULATE_INLINE T NAME##_system(T* address, Values... values) { \
+        return NAME(address, values...);                                    \
     }
 TMAASYNC_EMULATE_SCOPED(atomicAdd)
 TMAASYNC_EMULATE_SCOPED(atomicSub)

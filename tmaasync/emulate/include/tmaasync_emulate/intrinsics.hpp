@@ -113,7 +113,7 @@ inline unsigned __urhadd(unsigned a, unsigned b) {
 
 namespace tmaasync_emulate {
 
-// The sum of the products of bytes, which are of type A and B, and a word that wraps.
+// The dot product of four bytes of types A and B, added to a word that wraps.
 template <typename A, typename B>
 unsigned dot_of_bytes(unsigned a, unsigned b, unsigned sum) {
     for (int i = 0; i < 4; ++i) {
@@ -236,7 +236,7 @@ __attribute__((noinline)) auto rounded(Compute compute, T... operands) {
     return decltype(computed(operands...))(result);
 }
 
-// PTX ISA, cvt: what is too large becomes the largest, and NaN 0, or with 64 bits on either side
+// PTX ISA, cvt: a value too large becomes the largest, and NaN 0, or with 64 bits on either side
 // the highest bit.
 template <typename To, typename From>
 To saturated(From whole) {

@@ -1,0 +1,246 @@
+"""Operators of tmaasync.torch on the chip: values, checks of torch, CUDA graphs, training."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch_cases import CASES, as_tuple, draw, error, in_float64  # noqa: E402
+
+operators: Any = importlib.import_module("tmaasync.torch")
+
+pytestmark = [
+    pytest.mark.hopper,
+    pytest.mark.filterwarnings("ignore"),  # of the code that torch.compile imports
+]
+SDPA = torch.nn.functional.scaled_dot_product_attention
+DIFFERENTIABLE = ("matmul", "matmul_epilogue", "matmul_batch", "grouped_matmul")
+
+
+@pytest.fixture(autouse=True)
+def _on_the_gpu() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("rows", [9, 200])
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_values_agree_with_float64(name: str, rows: int) -> None:
+    case = CASES[name]
+    given = case.given(rows if "ragged" not in name and "varlen" not in name else 9)
+
+    found = as_tuple(case.call(*given, **case.options))
+
+    with torch.device("cpu"):
+        wanted = as_tuple(case.reference(*(one.cpu() for one in in_float64(given))))
+    assert all(one.is_contiguous() for one in found)
+    assert max(error(*pair) for pair in zip(found, wanted, strict=True)) < 2e-3
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - {"scaled_matmul"}))
+def test_torch_finds_no_fault_in_the_operator(name: str) -> None:
+    case = CASES[name]
+    given = case.given(9)
+    out = torch.zeros_like(as_tuple(case.call(*given, **case.options))[0])
+    calls: list[tuple[Any, Any, Any]] = []
+
+    class Noting(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if function.namespace == "tmaasync":
+                calls.append((function, args, kwargs or {}))
+            return function(*args, **(kwargs or {}))
+
+    with Noting(), torch.no_grad():
+        case.call(*given, **case.options)
+        case.call(*given, **case.options, out=out)
+    if name in DIFFERENTIABLE:
+        for one in given:
+            one.requires_grad_(one.is_floating_point())
+        calls.pop()  # with an output of the caller's there is no backward
+    for function, args, kwargs in calls:
+        assert set(torch.library.opcheck(function, args, kwargs).values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - {"grouped_matmul"}))
+def test_a_cuda_graph_of_compiled_code_gives_the_same(name: str) -> None:
+    case = CASES[name]
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+
+    def call(*given: Any) -> Any:
+        return tuple(one * 2 for one in as_tuple(case.call(*given, **case.options)))
+
+    compiled = torch.compile(call, mode="reduce-overhead", fullgraph=True)
+    with torch.no_grad():
+        for _ in range(5):
+            given = case.given(16)
+            torch.compiler.cudagraph_mark_step_begin()
+            found = [one.clone() for one in compiled(*given)]
+            for one, other in zip(found, call(*given), strict=True):
+                assert error(one, other) < 1e-3
+    assert counters["inductor"]["cudagraph_skips"] == 0
+
+
+def test_sizes_that_change_do_not_compile_again() -> None:
+    counter = CompileCounterWithBackend("inductor")
+    weight = draw(512, 256, dtype=torch.bfloat16)
+
+    def call(x: Any) -> Any:
+        return operators.matmul(x, weight.T, activation="silu") + 1
+
+    compiled = torch.compile(call, backend=counter, fullgraph=True)
+    for rows in (64, 200, 333, 1024, 7):
+        x = draw(rows, 256, dtype=torch.bfloat16)
+        assert error(compiled(x), call(x)) < 1e-2
+    assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+def test_gradients_of_matmul_agree_with_float64(activation: str | None) -> None:
+    functions = {
+        None: lambda x: x,
+        "relu": torch.relu,
+        "gelu": torch.nn.functional.gelu,
+        "silu": torch.nn.functional.silu,
+    }
+    tensors = [draw(2, 300, 520), draw(520, 200), draw(200)]
+    given = [one.clone().requires_grad_() for one in tensors]
+    wide = [one.double().requires_grad_() for one in tensors]
+    grad = draw(2, 300, 200)
+
+    operators.matmul(*given[:2], bias=given[2], activation=activation).backward(grad)
+    functions[activation](wide[0] @ wide[1] + wide[2]).backward(grad.double())
+
+    for one, other in zip(given, wide, strict=True):
+        assert error(one.grad, other.grad) < 3e-3
+
+
+def test_gradients_of_grouped_matmul_agree_with_float64() -> None:
+    ends = [100, 100, 450, 700]
+    a, b = draw(700, 256), draw(4, 256, 320)
+    given = [one.clone().requires_grad_() for one in (a, b)]
+    wide = [one.double().requires_grad_() for one in (a, b)]
+    grad = draw(700, 320)
+
+    out = operators.grouped_matmul(*given, torch.tensor(ends, dtype=torch.int32))
+    out.backward(grad)
+    starts = [0, *ends[:-1]]
+    torch.cat(
+        [wide[0][i:j] @ wide[1][g] for g, (i, j) in enumerate(zip(starts, ends, strict=True))]
+    ).backward(grad.double())
+
+    for one, other in zip(given, wide, strict=True):
+        assert error(one.grad, other.grad) < 3e-3
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    """A transformer block whose matmuls are ours or torch's; attention is torch's."""
+
+    def __init__(self, multiply: Any, width: int = 256, heads: int = 4) -> None:
+        super().__init__()
+        self.multiply, self.heads = multiply, heads
+        generator = torch.Generator("cuda").manual_seed(3)
+        shapes = {"qkv": (3 * width, width), "o": (width, width)}
+        shapes |= {"up": (4 * width, width), "down": (width, 4 * width)}
+        for name, shape in shapes.items():
+            values = torch.randn(shape, generator=generator) / shape[1] ** 0.5
+            self.register_parameter(name, torch.nn.Parameter(values.bfloat16()))
+        self.bias = torch.nn.Parameter(torch.zeros(4 * width, dtype=torch.bfloat16))
+
+    def forward(self, x: Any) -> Any:
+        batch, positions, width = x.shape
+        normed = torch.nn.functional.layer_norm(x, (width,))
+        qkv = self.multiply(normed, self.qkv.T).view(batch, positions, 3, self.heads, -1)
+        attended = operators.scaled_dot_product_attention(
+            *qkv.permute(2, 0, 3, 1, 4), is_causal=True, fallback=True
+        )
+        x = x + self.multiply(attended.transpose(1, 2).reshape(x.shape), self.o.T)
+        normed = torch.nn.functional.layer_norm(x, (width,))
+        hidden = self.multiply(normed, self.up.T, bias=self.bias, activation="gelu")
+        return x + self.multiply(hidden, self.down.T)
+
+
+def torchs(a: Any, b: Any, bias: Any = None, activation: str | None = None) -> Any:
+    out = torch.matmul(a, b)
+    out = out if bias is None else out + bias
+    return out if activation is None else torch.nn.functional.gelu(out)
+
+
+def losses_of(block: Any) -> np.ndarray[Any, Any]:
+    optimizer = torch.optim.SGD(block.parameters(), lr=0.2)
+    generator = torch.Generator("cuda").manual_seed(4)
+    x = torch.randn(4, 64, 256, generator=generator).bfloat16()
+    target = torch.randn(4, 64, 256, generator=generator).bfloat16()
+    losses = []
+    for _ in range(200):
+        loss = (block(x) - target).float().square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    return np.array(losses)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_transformer_block_trains_as_with_torchs_matmuls(is_compiled: bool) -> None:
+    block = Block(operators.matmul)
+    ours = losses_of(torch.compile(block, fullgraph=True) if is_compiled else block)
+
+    theirs = losses_of(Block(torchs))
+
+    assert theirs[-1] < 0.9 * theirs[0]
+    np.testing.assert_allclose(ours, theirs, rtol=2e-2)
+
+
+def test_sdpa_over_random_arguments_agrees_with_torch_in_float64() -> None:
+    rng = np.random.default_rng(0)
+    for case in range(200):
+        batch, kv_heads = (int(x) for x in rng.integers(1, 4, 2))
+        queries, keys = (int(x) for x in rng.integers(1, 400, 2))
+        heads, columns = kv_heads * int(rng.integers(1, 4)), int(rng.choice([20, 64, 128]))
+        dtype = [torch.bfloat16, torch.float16][case % 2]
+        q = draw(batch, heads, queries, columns, dtype=dtype)
+        k, v = (draw(batch, kv_heads, keys, columns, dtype=dtype) for _ in range(2))
+        options = {
+            "is_causal": bool(rng.integers(2)),
+            "scale": None if rng.integers(2) else float(rng.uniform(0.05, 0.5)),
+            "enable_gqa": True,
+        }
+
+        found = operators.scaled_dot_product_attention(q, k, v, **options)
+
+        wanted = SDPA(q.double(), k.double(), v.double(), **options)
+        assert error(found, wanted) < (1e-2 if dtype is torch.bfloat16 else 2e-3), (case, options)
+
+
+def test_flash_attn_with_kvcache_writes_and_reads_blocks_on_the_gpu() -> None:
+    lengths = torch.tensor([5, 700, 300], dtype=torch.int32)
+    table = torch.randperm(3 * 8).int().view(3, 8)
+    caches = [draw(24, 128, 2, 64) for _ in range(2)]
+    q, added = draw(3, 2, 8, 64), [draw(3, 2, 2, 64) for _ in range(2)]
+
+    out = operators.flash_attn_with_kvcache(
+        *(q, *caches, *added), cache_seqlens=lengths, block_table=table, causal=True
+    )
+
+    for i in range(3):
+        total = int(lengths[i]) + 2
+        k, v = (one[table[i].long()].reshape(-1, 2, 64)[:total] for one in caches)
+        assert torch.equal(k[-2:], added[0][i])
+        seen = torch.ones(2, total, dtype=torch.bool).tril(total - 2)
+        heads_first = (one.double().transpose(0, 1)[None] for one in (q[i], k, v))
+        wanted = SDPA(*heads_first, attn_mask=seen, enable_gqa=True)[0].transpose(0, 1)
+        assert error(out[i], wanted) < 2e-3

@@ -1,0 +1,11 @@
+#pragma once
+
+// The conversions of CUDA's header of the same name are inline PTX where __CUDA_ARCH__ is defined,
+// and C++ elsewhere. The headers that it includes come first, because they have no such PTX.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#pragma push_macro("__CUDA_ARCH__")
+#undef __CUDA_ARCH__
+#include_next <cuda_fp8.h>
+#pragma pop_macro("__CUDA_ARCH__")
