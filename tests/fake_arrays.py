@@ -158,7 +158,7 @@ class Torch(ModuleType):
 
     Tensor = Tensor
     float16, float32 = _dtype("torch.float16"), _dtype("torch.float32")
-    int32 = _dtype("torch.int32")
+    int32, uint8 = _dtype("torch.int32"), _dtype("torch.uint8")
 
     def __init__(self, *, has_guards: bool = True) -> None:
         super().__init__("torch")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import io
 import runpy
 import sys
@@ -97,9 +98,17 @@ def operations() -> Iterator[tuple[str, Callable[[], Any]]]:
 def tests() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the jobs of the tests of planted defects, without a defect."""
     for name, (file, prepare) in SHIPPED.items():
-        yield f"test {name}", lambda file=file, prepare=prepare: prepare(whole_text(file)).build()()
+        yield f"test {name}", functools.partial(shipped, file, prepare)
     for name, make in KERNELS.items():
-        yield f"planted {name}", lambda name=name, make=make: make().run(text_of(name))
+        yield f"planted {name}", functools.partial(sound, name, make)
+
+
+def shipped(file: str, prepare: Callable[[str], Any]) -> None:
+    prepare(whole_text(file)).build()()
+
+
+def sound(name: str, make: Callable[[], Any]) -> None:
+    make().run(text_of(name))
 
 
 def example(path: Path) -> None:
@@ -122,12 +131,12 @@ def cases() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield from operations()
     yield from tests()
     for path in sorted((ROOT / "examples").glob("*.py")):
-        yield f"examples/{path.stem}", lambda path=path: example(path)
+        yield f"examples/{path.stem}", functools.partial(example, path)
     folders = ("cookbook", "tutorial", ".")
     pages = [path for folder in folders for path in sorted((ROOT / "docs" / folder).glob("*.md"))]
     for path in pages:
         if "__global__" in path.read_text():
-            yield f"docs/{path.stem}", lambda path=path: page(path)
+            yield f"docs/{path.stem}", functools.partial(page, path)
 
 
 # --- repeated launches ----------------------------------------------------------------------------
@@ -197,7 +206,7 @@ def repeated(replays: Replays) -> Iterator[None]:
     def call(launch: emulate.EmulatedLaunch) -> None:
         replays.run(launch, once)
 
-    emulate.EmulatedLaunch.__call__ = call  # type: ignore[method-assign]
+    emulate.EmulatedLaunch.__call__ = call  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:

@@ -79,7 +79,7 @@ _FLAG = "flags_ + slot, 1u"
 _WAIT = f"while (atomicCAS({_FLAG}, 0u) == 0) continue;"
 _WRITE = "partials_[slot].write(thread_in_warpgroup(), accumulators);"
 _SYNC = "barrier().sync();"
-_SHARED = r"race on global address(.|\n)*ordinary write"
+_SHARED = r"race on .*global address(.|\n)*ordinary write"
 
 
 @dataclass(frozen=True)

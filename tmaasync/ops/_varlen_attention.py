@@ -44,7 +44,7 @@ __all__ = ["varlen_attention"]
 
 _AXES = "[rows, heads, head_dim]"
 _PAGE_AXES = "[pages, page_size, heads, head_dim]"
-_FLOAT32, _INT32 = element(np.float32), element(np.int32)
+_FLOAT32, _BYTE = element(np.float32), element(np.uint8)
 _INTEGERS = (int, type(None))
 _OUT = 3  # after q, k and v
 _Inputs = tuple[ArrayView, ArrayView, ArrayView | None]
@@ -388,7 +388,7 @@ class VarlenAttention(Operation):
             launch = self.prepared(lambda: self._prepare(arrays, lse, inputs, work_list))
             addresses = self._addresses((*arrays, lse, *inputs), work_list, *partials)
             launch.launch_at(addresses, handle)
-            if isinstance(launch, PackedLaunch):
+            if content is not None and isinstance(launch, PackedLaunch):
                 self._kept = _KeptList(content, work_list, launch)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
@@ -406,7 +406,8 @@ class VarlenAttention(Operation):
         """Yield allocators of the work list and, with split-KV, of the partial outputs."""
         config = self._config
         list_bytes = work_list_bytes(self._max_tiles(config, heads=False), is_paged=self.is_paged)
-        yield allocator(like, (list_bytes // _INT32.itemsize,), _INT32)
+        # Bytes: with pages it holds pointers, which the emulator follows in arrays of bytes.
+        yield allocator(like, (list_bytes,), _BYTE)
         if config.splits_keys:
             splits = self._max_tiles(config, heads=True) * config.kv_splits
             yield allocator(like, (splits * config.partial_bytes // _FLOAT32.itemsize,), _FLOAT32)

@@ -67,6 +67,10 @@ def _argument(index: int, value: Any) -> Callable[[Job], Any]:
     return replace
 
 
+def _without_last_argument(job: Job) -> None:
+    job.arguments = job.arguments[:-1]
+
+
 def _set(name: str, value: Any) -> Callable[[Job], Any]:
     return lambda job: setattr(job, name, value)
 
@@ -797,7 +801,7 @@ HOST = (
         _argument(0, lambda tile: tile.array),
         r"tile|Tile|TMATensorTile",
     ),
-    _host("pipe", "an argument too few", lambda job: job.arguments.pop(), r"pipe takes 3"),
+    _host("pipe", "an argument too few", _without_last_argument, r"pipe takes 3"),
     _host("pipe", "more threads than __launch_bounds__", _set("block", 192), r"160|launch_bounds"),
     _host(
         "pipe",

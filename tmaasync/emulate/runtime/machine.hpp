@@ -56,6 +56,8 @@ struct Launch {
 
     // What lies farther from a pointer is not taken for a part of its array.
     static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
+    // Linux links executables from here on; their heap follows. Lower numbers are no pointers.
+    static constexpr uint64_t kLowestPointer = uint64_t{1} << 22;
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
@@ -100,7 +102,7 @@ struct Launch {
             for (uintptr_t at = (array.start + 7) / 8 * 8; array.holds(at, 8); at += 8) {
                 uint64_t word;
                 std::memcpy(&word, reinterpret_cast<const void*>(at), sizeof(word));
-                if (word >= kFarBytes) see(word);
+                if (word >= kLowestPointer) see(word);
             }
         }
         const bool is_known = std::any_of(arrays.begin(), arrays.end(), [&](const Array& array) {
