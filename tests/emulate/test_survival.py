@@ -107,7 +107,10 @@ DEFECTS = {
         "while (look(x) == 5) {}", "every thread waits", EmulatedDeadlock, line="int look"
     ),
     "endless loop that writes": Defect(
-        "while (look(x) == 5) x[1] += 2;", "are spent; .* thread 3 runs on", EmulatedTimeout
+        "while (look(x) == 5) x[1] += 2;",
+        "are spent; .* thread 3 runs on",
+        EmulatedTimeout,
+        line="none",
     ),
     "endless loop over a flag": Defect(
         "while (*(volatile int*)x == 5) {}", "every thread waits", EmulatedDeadlock
