@@ -278,7 +278,10 @@ extern "C" __global__ void wild(int* out, long long at, int depth) {
 
 @pytest.mark.parametrize(
     ("at", "depth", "reason"),
-    [(1 << 44, 0, "address 0x.* is no memory"), (0, 1000, "below the thread's stack of 128 KiB")],
+    [
+        (1 << 44, 0, "at 0x.*, which lies in none of the launch's arrays"),
+        (0, 1000, "below the thread's stack of 128 KiB"),
+    ],
 )
 def test_memory_that_does_not_exist_ends_the_launch_and_not_the_process(
     at: int, depth: int, reason: str

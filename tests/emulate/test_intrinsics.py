@@ -169,7 +169,7 @@ def saturated(
 
 
 def test_floats_become_integers() -> None:
-    kinds = {"int": np.int32, "uint": np.uint32, "ll": np.int64, "ull": np.uint64}
+    kinds: dict[str, Any] = {"int": np.int32, "uint": np.uint32, "ll": np.int64, "ull": np.uint64}
     with np.errstate(invalid="ignore"):
         expected = {
             f"(long long)__float2{name}_{mode}(a)": saturated(change(FLOATS), kind)
@@ -216,9 +216,9 @@ EXACT = {
 
 @pytest.mark.parametrize("element", ["float", "double"])
 def test_arithmetic_rounds_in_each_mode(element: str) -> None:
-    kind = np.float32 if element == "float" else np.float64
+    kind: Any = np.float32 if element == "float" else np.float64
     prefix = "f" if element == "float" else "d"
-    a, b = (RNG.normal(0, 100, 64).astype(kind) for _ in range(2))
+    a, b = (np.asarray(RNG.normal(0, 100, 64), kind) for _ in range(2))
     x, y = ([Fraction(float(value)) for value in values] for values in (a, b))
     expected = {
         f"__{prefix}{name}_{mode}(a, b)": rounded(list(map(exact, x, y)), kind, mode)

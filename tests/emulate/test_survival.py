@@ -4,6 +4,7 @@ process goes on. Every launch here is a plain one: no schedule, and no option.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -106,7 +107,10 @@ DEFECTS = {
         "while (look(x) == 5) {}", "every thread waits", EmulatedDeadlock, line="int look"
     ),
     "endless loop that writes": Defect(
-        "while (look(x) == 5) x[1] += 2;", "are spent; .* thread 3 runs on", EmulatedTimeout
+        "while (look(x) == 5) x[1] += 2;",
+        "are spent; .* thread 3 runs on",
+        EmulatedTimeout,
+        line="none",
     ),
     "endless loop over a flag": Defect(
         "while (*(volatile int*)x == 5) {}", "every thread waits", EmulatedDeadlock
@@ -190,12 +194,17 @@ extern "C" __global__ void table(float* const* rows, Pair pair, float* known, in
 """
 
 
+def pair_of(array: np.ndarray, count: int) -> np.ndarray:
+    pair = np.zeros((), [("first", np.uint64), ("count", np.int32), ("rest", np.int32)])
+    pair["first"], pair["count"] = array.ctypes.data, count
+    return pair
+
+
 def run_table(at: int) -> tuple[np.ndarray, ...]:
     around = np.zeros((3, 1024), np.float32)
     rows, known = np.zeros((4, 4), np.float32), around[1, :16]
-    pair = np.zeros((), [("first", np.uint64), ("count", np.int32), ("rest", np.int32)])
     second = np.zeros(4, np.float32)
-    pair["first"], pair["count"] = second.ctypes.data, len(known)
+    pair = pair_of(second, len(known))
     table = np.array([row.ctypes.data for row in rows], np.uint64)
     Kernel(TABLE, "table")(1, 4, (table, pair, known, at))
     return rows, second, around
@@ -207,6 +216,21 @@ def test_arrays_that_pointers_lead_to_are_within_reach() -> None:
     assert (rows[:, 2] == 1).all()
     assert (second == 2).all()
     assert not around.any()
+
+
+def test_a_pointer_may_be_below_4_gib() -> None:
+    """The heap of a Python that is linked at a fixed address starts there."""
+    map_32bit = 0x40  # of <sys/mman.h>
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | map_32bit
+    row = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE, flags=flags), np.float32)
+    assert row.ctypes.data < 1 << 32
+
+    Kernel(TABLE, "table")(
+        *(1, 1), (np.array([row.ctypes.data], np.uint64), pair_of(row[8:], 0), np.zeros(1, "f4"), 2)
+    )
+
+    assert row[2] == 1
+    assert row[8] == 2
 
 
 def test_beyond_an_array_that_is_known_nothing_is_for_all_that() -> None:

@@ -167,7 +167,7 @@ CASES = {
         "row is -1; it must be at least 0",
     ),
     "a sequence without a number": (
-        "shared.sink = RaggedSequence::of(nullptr, -1).start;",
+        "shared.sink = RaggedSequence::of(static_cast<const i32*>(nullptr), -1).start;",
         "index is -1; it must be at least 0",
     ),
     "a head's sequence beyond the array": (

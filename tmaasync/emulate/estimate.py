@@ -105,7 +105,7 @@ def estimate(program: EmulatedProgram, config: LaunchConfig, workers: int) -> La
 def _resident(config: LaunchConfig, registers: int, cluster_bytes: int) -> int:
     """Return how many clusters are resident at once: as on the chip, if half of memory holds them.
 
-    ``cluster_bytes`` are those of a cluster without its threads.
+    ``cluster_bytes``: the bytes that a cluster needs without its threads.
     """
     threads = math.prod(config.cluster or (1,)) * math.prod(config.block)
     fitting = _machine_bytes() // 2 // (cluster_bytes + threads * _RESIDENT_BYTES_PER_THREAD)

@@ -215,10 +215,14 @@ class EmulatedLaunch:
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
 
     def _extents(self) -> list[Extent]:
-        """Return where the launch's arrays lie, and its arguments, which may hold pointers."""
-        size_bytes = ctypes.sizeof(self._buffer)
-        arguments = Extent(ctypes.addressof(self._buffer), 0, size_bytes, may_hold_pointers=True)
-        return [*(extent for each in self._arrays for extent in each), arguments, _BLANK]
+        """Return where the launch's arrays lie, and the arguments that may hold pointers."""
+        found = [_BLANK]
+        start = _first_aligned(self._buffer)
+        ends = (*self._offsets[1:], ctypes.sizeof(self._buffer) - _ALIGNMENT)
+        for first, end, each in zip(self._offsets, ends, self._arrays, strict=False):
+            extents = list(each)
+            found += extents or [Extent(start + first, 0, end - first, may_hold_pointers=True)]
+        return found
 
     def _hand_over(self, program: EmulatedProgram, collector: Collector, log: _EventLog) -> None:
         """Give the events to the collector, whether the launch ended well or not."""

@@ -228,7 +228,7 @@ struct View {
     MapClocks maps_acquired;  // and acquired by another, so that TMA reads that map as it is
     Clock arrivals;           // relaxed ones, whose phase was waited for: they order nothing else
     Clock fenced;          // of ordinary writes: for all clusters, by a fence of whichever thread
-    ClusterClocks others;  // of other clusters, what was seen
+    ClusterClocks others;  // the accesses of other clusters that it has seen
     ClusterClocks others_published;  // and what of it a proxy fence made visible to TMA
 
     void join(const View& other) {

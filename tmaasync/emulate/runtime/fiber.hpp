@@ -92,7 +92,7 @@ inline bool is_on_fiber() {
 // --- stacks --------------------------------------------------------------------------------------
 
 // Stacks of equal size, each with a page below it that may not be touched, as far as the mappings
-// of the process last: Linux allows 65,530, and such a stack is two.
+// of the process last: Linux allows 65,530, and a stack with its page is two.
 class Stacks {
 public:
     explicit Stacks(std::size_t count) : mapped_bytes_((count + 1) * kStackBytes) {

@@ -980,7 +980,7 @@ private:
     uint64_t progress_ = 0;  // the cluster's part of the worker's
     std::size_t spins_ = 0;  // polls since progress was made
     std::size_t vain_ = 0;   // polls since anything but polls happened
-    std::size_t polls_ = 0;  // since the cluster went on, made progress or changed what is polled
+    std::size_t polls_ = 0;  // since the cluster went on, made progress or wrote to polled memory
     uint64_t turns_ = 0;     // since progress was made
     uint32_t pauses_ = 0;    // that are left
     Halt halt_ = Halt::kNone;

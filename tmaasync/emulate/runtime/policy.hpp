@@ -148,8 +148,9 @@ private:
 
 // --- clusters ------------------------------------------------------------------------------------
 
-// How the clusters that are resident at once take turns. A cluster pauses only before it touches
-// global memory atomically: without these operations nothing orders clusters, whatever their turns.
+// The order in which the threads of the resident clusters run. A cluster pauses only before it
+// touches global memory atomically: without these operations nothing orders clusters, whatever
+// their turns.
 class ClusterChoices {
 public:
     ClusterChoices(Policy policy, uint64_t seed)
