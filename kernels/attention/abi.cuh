@@ -40,9 +40,6 @@ static_assert(sizeof(KeySplit) == 12);
 struct alignas(16) ScheduledSpan {
     i32 span;  // negative: none left
     KeySplit keys;
-
-    // As an entry of a ListScheduler.
-    __device__ __forceinline__ operator i32() const { return span; }
 };
 static_assert(sizeof(ScheduledSpan) == 16);
 

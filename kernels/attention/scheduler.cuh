@@ -100,11 +100,6 @@ struct PaddedTiles {
     // This CTA's tile of a span.
     __device__ __forceinline__ Tile at(i32 span) const { return at(span, Span::rank_m()); }
 
-    // The same of a span that may be split.
-    __device__ __forceinline__ Tile at(const ScheduledSpan& listed) const {
-        return at(listed.span, Span::rank_m(), listed.keys);
-    }
-
     // The tile of a span with this rank.
     __device__ __forceinline__ Tile at(i32 span, i32 rank, const KeySplit& keys = {}) const {
         const i32 heads = problem.heads / HEADS_PER_TILE;
@@ -115,17 +110,38 @@ struct PaddedTiles {
     }
 };
 
+// The schedule of the host with split-KV: what each cluster takes in each wave. Hybrid stream-K
+// (Osama et al. 2023), whose last wave has split spans.
+struct SplitScheduler : Schedule<SplitScheduler> {
+    PaddedTiles tiles;
+    const ScheduledSpan* table;  // [waves][clusters]
+    i32 end;                     // of the table
+    i32 index = Span::index();
+
+    __device__ __forceinline__ SplitScheduler(
+        const PaddedTiles& tiles, const void* table, i32 waves
+    )
+        : tiles(tiles),
+          table(static_cast<const ScheduledSpan*>(table)),
+          end(waves * Span::count()) {}
+
+    __device__ __forceinline__ bool done() const { return index >= end || table[index].span < 0; }
+    __device__ __forceinline__ void step() { index += Span::count(); }
+    __device__ __forceinline__ Tile tile() const {
+        return tiles.at(table[index].span, Span::rank_m(), table[index].keys);
+    }
+};
+
 // The scheduler of padded arrays: where a mask makes spans differ, or with split-KV, the host's
-// `table` of `waves`, else any. With split-KV it is hybrid stream-K (Osama et al. 2023): the spans
-// of the last wave are split.
+// `table` of `waves`, else any.
 __device__ __forceinline__ auto padded_schedule(
     const Problem& problem, const void* table, i32 waves
 ) {
     const PaddedTiles tiles(problem);
     if constexpr (SPLITS_KEYS) {
-        return ListScheduler(tiles, static_cast<const ScheduledSpan*>(table), waves);
+        return SplitScheduler(tiles, table, waves);
     } else if constexpr (HAS_LEFT || HAS_RIGHT) {
-        return ListScheduler(tiles, static_cast<const i32*>(table), waves);
+        return ListScheduler<PaddedTiles>(tiles, static_cast<const i32*>(table), waves);
     } else {
         return StaticScheduler<PaddedTiles>(tiles);
     }

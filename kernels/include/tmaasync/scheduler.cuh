@@ -274,32 +274,35 @@ struct DynamicScheduler : Schedule<DynamicScheduler<Tiles>> {
 };
 
 // A schedule made on the host: table[wave][cluster] is the tile that a cluster takes in a wave, by
-// its index; negative where the cluster has finished. An entry may also be a struct that converts
-// to the index, such as a tile and a range of it, for which Tiles has an at().
-template <typename Tiles, typename Entry = i32>
-struct ListScheduler : Schedule<ListScheduler<Tiles, Entry>> {
+// its index; negative where the cluster has finished.
+template <typename Tiles>
+struct ListScheduler : Schedule<ListScheduler<Tiles>> {
     using Cluster = typename Tiles::Cluster;
 
     Tiles tiles;
-    const Entry* table;
-    int entries;  // of the table
+    const i32* table;
+    int waves;
+    int wave = 0;
     int index;
 
-    __device__ __forceinline__ ListScheduler(const Tiles& tiles, const Entry* table, int waves)
-        : tiles(tiles), table(table), entries(waves * Cluster::count()), index(Cluster::index()) {}
+    __device__ __forceinline__ ListScheduler(const Tiles& tiles, const i32* table, int waves)
+        : tiles(tiles), table(table), waves(waves), index(listed()) {}
 
-    __device__ __forceinline__ bool done() const { return index >= entries || table[index] < 0; }
-    __device__ __forceinline__ void step() { index += Cluster::count(); }
-    __device__ __forceinline__ auto tile() const {
-        check_listed(table[index]);
-        return tiles.at(table[index]);
+    __device__ __forceinline__ bool done() const { return index < 0; }
+    __device__ __forceinline__ void step() {
+        ++wave;
+        index = listed();
     }
+    __device__ __forceinline__ auto tile() const { return tiles.at(index); }
 
 private:
-    __device__ __forceinline__ void check_listed(int tile) const {
+    __device__ __forceinline__ int listed() const {
+        if (wave >= waves) return -1;
+        const int tile = table[wave * Cluster::count() + Cluster::index()];
         check(
             tile < tiles.count(), "table[wave][cluster]", tile, "it must be below", tiles.count()
         );
+        return tile;
     }
 };
 
