@@ -111,8 +111,10 @@ struct OutputChunk {
         static_assert(
             kIs16Bit || kSameType<Element, Register>, "32-bit accumulators are stored as they are"
         );
-        if constexpr (kIsNMajor) {
-            store_accumulators<Rows, kColumns>(chunk, accumulators);
+        if constexpr (kIsNMajor && kIs16Bit) {
+            write_rows_16bit(chunk, accumulators);
+        } else if constexpr (kIsNMajor) {
+            write_rows_32bit(chunk, accumulators);
         } else if constexpr (kIs16Bit) {
             write_columns_16bit(chunk, accumulators);
         } else {
@@ -136,7 +138,37 @@ struct OutputChunk {
     }
 
 private:
-    using Rows = WgmmaBuffer<Element, CTile::kSwizzle, Major::kK, kRows, kColumns>;
+    // Four 8x8 matrices a time. A lane gives the address of one row of one matrix.
+    __device__ __forceinline__ static void write_rows_16bit(Shared& chunk, const float* s) {
+        const int lane = lane_index();
+        const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+#pragma unroll
+        for (int unit = 0; unit < kLineBytes / 16; unit += 2, s += 8) {
+            ptx::stmatrix_x4(
+                unit_address(chunk, row, unit + lane / 16), accumulator_pair<Element>(s, 0),
+                accumulator_pair<Element>(s, 1), accumulator_pair<Element>(s, 2),
+                accumulator_pair<Element>(s, 3)
+            );
+        }
+    }
+
+    // A lane holds two neighbouring columns of rows lane / 4 and lane / 4 + 8.
+    template <typename Register>
+    __device__ __forceinline__ static void write_rows_32bit(Shared& chunk, const Register* s) {
+        struct alignas(8) Pair {
+            Register low, high;
+        };
+        const int lane = lane_index();
+        const int row = threadIdx.x % 128 / 32 * 16 + lane / 4;
+#pragma unroll
+        for (int eight = 0; eight < kColumns / 8; ++eight, s += 4) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const u32 at = offset(row + 8 * half, eight * 32 + lane % 4 * 8);
+                *reinterpret_cast<Pair*>(chunk.bytes + at) = {s[2 * half], s[2 * half + 1]};
+            }
+        }
+    }
 
     // Lines of the chunk are columns, so stmatrix transposes the two matrices of a warp.
     __device__ __forceinline__ static void write_columns_16bit(Shared& chunk, const float* s) {
@@ -164,7 +196,7 @@ private:
         }
     }
 
-    // Each lane reads where store_accumulators has it write. The same holds for the other layouts.
+    // Each lane reads where write_rows_16bit has it write. The same holds for the other layouts.
     template <typename Visit>
     __device__ __forceinline__ static void read_rows_16bit(
         const Shared& chunk, const Visit& visit
