@@ -459,7 +459,7 @@ MUTATIONS = (
         "gemm_shared_bytes = sizeof(SharedMemory)",
         "gemm_shared_bytes = sizeof(SharedMemory) - 1024",
         "fault",
-        r"a TMA store reaches shared bytes 99328 .* to 107520; the CTA has 106496",
+        r"a write of 4 bytes .* beyond the shared memory of the CTA, which has 106496 bytes",
     ),
     Mutation(
         "shared memory starts at 16",
@@ -475,7 +475,7 @@ MUTATIONS = (
         "chunks_ % kBuffers",
         "chunks_ % (kBuffers + 1)",
         "fault",
-        r"a TMA store reaches shared bytes 107520 to 115712",
+        r"a write of 4 bytes .* beyond the shared memory of the CTA, which has 107520 bytes",
     ),
     # --- GEMM: coordinates and stores -------------------------------------------------------------
     Mutation(
@@ -695,7 +695,7 @@ MUTATIONS = (
         "return index * Tile::kElements;",
         "return index * Tile::kElements + 8;",
         "fault",
-        r"bulk copy's global address is 0x\w+8; it must be a multiple of 16",
+        r"bulk copy's global address is 0x\w+8 \(args\[0\]\[\d+\]\); it must be a multiple of 16",
     ),
     Mutation(
         "coordinates outermost first",

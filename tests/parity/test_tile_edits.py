@@ -262,13 +262,13 @@ extern "C" __global__ void index(tmaasync::TMATensorTileArray<Tile> tiles, int a
 """
 
 
-def test_an_index_beyond_the_last_tile_traps() -> None:
+def test_an_index_beyond_the_last_tile_is_a_fault() -> None:
     tile = create_tma_tile(np.zeros((8, 32), np.float32), (8, 32))
     kernel = Kernel(INDEX, "index", types={"Tile": tile})
     tiles = TMATensorTileArray([tile] * 2)
     kernel(1, 1, (tiles, 1))
 
-    with pytest.raises(EmulatedFault, match="trap"):
+    with pytest.raises(EmulatedFault, match="index is 2; it must be below 2"):
         kernel(1, 1, (tiles, 2))
 
 

@@ -114,7 +114,7 @@ class GlobalNames:
 
     def _named(self) -> Iterator[tuple[str, Extent]]:
         for position, extents in enumerate(self._arrays):
-            known = position < len(self._parameters)
-            parameter = self._parameters[position] if known else f"args[{position}]"
+            known = self._parameters[position] if position < len(self._parameters) else ""
+            parameter = known or f"args[{position}]"
             for extent in extents:
                 yield parameter, extent
