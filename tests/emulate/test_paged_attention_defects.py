@@ -56,7 +56,10 @@ def test_a_defect_shows(monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
     # Where a page is larger than a block, rows within it matter; else parts of a block.
     size = 256 if defect.startswith("every") else 16
 
-    with pytest.raises((AssertionError, EmulatedFault)):
+    shows: Any = pytest.raises(AssertionError)
+    if defect == "a page is read one entry too far":  # no page: its box lies before the array
+        shows = pytest.raises(EmulatedFault, match="has no element in bounds")
+    with shows:
         check_with(monkeypatch, text.replace(old, new), size)
 
 

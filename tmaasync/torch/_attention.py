@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.torch._registry import define
 
 __all__ = ["attention", "varlen_attention"]
@@ -16,7 +17,6 @@ _MASK = (
     'bool causal=False, str causal_alignment="bottom_right", float? scale=None, '
     "int? window_left=None, int? window_right=None, float? softcap=None"
 )
-_ALIGNMENT = 16
 _FLOAT8 = torch.float8_e4m3fn
 
 
@@ -159,8 +159,8 @@ def _options(
 def _reachable(tensor: Any) -> Any:
     """Return the tensor, or a copy if TMA cannot read it: its stride or address is off 16 bytes."""
     *outer, last = tensor.stride()
-    step = _ALIGNMENT // tensor.element_size()
-    is_reachable = tensor.data_ptr() % _ALIGNMENT == 0 and last == 1
+    step = TMA_ALIGNMENT // tensor.element_size()
+    is_reachable = tensor.data_ptr() % TMA_ALIGNMENT == 0 and last == 1
     for size, stride in zip(tensor.shape, outer, strict=False):
         is_reachable = is_reachable and (size == 1 or (stride > 0 and stride % step == 0))
     return tensor if is_reachable else tensor.clone(memory_format=torch.contiguous_format)

@@ -1,5 +1,5 @@
 // CUDA's intrinsic functions on the CPU: bits, rounding, conversions, fast mathematics, cached
-// loads. Those that threads execute together, and atomics, are in cuda.hpp.
+// loads. Warp functions, barriers and atomics are in cuda.hpp.
 #pragma once
 
 #include <vector_types.h>
