@@ -96,13 +96,89 @@ private:
         rows.wait();
         const int blocks = tile.blocks.count();
         const int steps = blocks * problem.heads_per_kv_head;
-        for (int step = 0, block = 0; step < steps; ++step) {
-            compute_block(tile, tile.blocks.first + block, step == 0, own_dk, own_dv);
-            if (++block == blocks) block = 0;
+        if constexpr (ISSUES_AHEAD) {
+            if (steps > 0) compute_ahead(tile, steps, own_dk, own_dv);
+        } else {
+            for (int step = 0, block = 0; step < steps; ++step) {
+                compute_block(tile, tile.blocks.first + block, step == 0, own_dk, own_dv);
+                if (++block == blocks) block = 0;
+            }
         }
         const KeyTile own_tile = tile;
         rows.release(kKeys);
         store(own_tile, steps > 0, own_dk, own_dv);
+    }
+
+    // --- blocks of queries, S of each issued before dQ and dK of the one before ---
+
+    __device__ __forceinline__ void compute_ahead(
+        const KeyTile& tile, int steps, KeyGradients& own_dk, KeyGradients& own_dv
+    ) {
+        Scores scores;
+        ScoresOperand p;
+        queries.wait();
+        issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
+        wgmma_wait_group<0>();
+        wgmma_fence_operands(scores);
+        i32 block = tile.blocks.first;
+        find_probabilities(scores, p, tile, block);
+        for (int step = 0; step < steps - 1; ++step) {
+            if (++block == tile.blocks.end) block = tile.blocks.first;
+            finish_block<true>(tile, block, step == 0, scores, p, own_dk, own_dv);
+        }
+        finish_block<false>(tile, block, steps == 1, scores, p, own_dk, own_dv);
+    }
+
+    // All of a block but its P, and P of the next, while the tensor cores compute dK.
+    template <bool kHasNext>
+    __device__ __forceinline__ void finish_block(
+        const KeyTile& tile,
+        i32 next,
+        bool is_first,
+        Scores& scores,
+        ScoresOperand& p,
+        KeyGradients& own_dk,
+        KeyGradients& own_dv
+    ) {
+        Scores dp;
+        ScoresOperand ds;
+        const u32 own = queries.index();
+        gradients.wait();
+        issue_transposed(dp, shared.rows.stages[kValues], gradients.peek());
+        issue_product(own_dv, p, gradients.peek());
+        wgmma_wait_group<1>();
+        wgmma_fence_operands(dp);
+        find_ds(scores, dp, ds);
+        store_a_transposed<DsOperand>(shared.ds[ds_stage][index], ds);
+        fence_async_view_proxy();
+        wgmma_wait_group<0>();
+        wgmma_fence_operands(own_dv);
+        wgmma_fence_operands(p);
+        gradients.release(gradients.index());
+        gradients.step();
+        sync_ds();
+
+        QueryGradients dq;
+        issue_dq(dq);
+        queries.step();
+        if constexpr (kHasNext) {
+            queries.wait();
+            issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
+        }
+        issue_product(own_dk, ds, shared.queries.stages[own]);
+        wgmma_wait_group<kHasNext ? 2 : 1>();
+        wgmma_fence_operands(dq);
+        hand_over_dq(dq, is_first);
+        if constexpr (kHasNext) {
+            wgmma_wait_group<1>();
+            wgmma_fence_operands(scores);
+            find_probabilities(scores, p, tile, next);
+        }
+        wgmma_wait_group<0>();
+        wgmma_fence_operands(own_dk);
+        wgmma_fence_operands(ds);
+        queries.release(own);
+        ds_stage ^= 1;
     }
 
     // --- a block of queries ---

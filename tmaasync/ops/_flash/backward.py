@@ -105,15 +105,22 @@ class BackwardConfig:
         head_dim: Columns of the tiles, 64 or 128.
         block_m: Queries of a block: 64 or 128, or 80 with 128 columns.
         stages: Stages of each pipeline, of queries and of dO.
+        issues_ahead: Whether S of a block is issued before dQ and dK of the block before it.
     """
 
     head_dim: int
     block_m: int
     stages: int = 2
+    issues_ahead: bool = False
 
     @property
     def constants(self) -> dict[str, bool | int]:
-        return {"HEAD_DIM": self.head_dim, "BLOCK_M": self.block_m, "STAGES": self.stages}
+        return {
+            "HEAD_DIM": self.head_dim,
+            "BLOCK_M": self.block_m,
+            "STAGES": self.stages,
+            "ISSUES_AHEAD": self.issues_ahead,
+        }
 
 
 def choose_backward_config(head_dim: int, variant: BackwardVariant) -> BackwardConfig:
