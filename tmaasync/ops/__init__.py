@@ -2,6 +2,7 @@
 
 from tmaasync._torch_internals import refuse_tracing
 from tmaasync.ops._attention import attention
+from tmaasync.ops._attention_backward import attention_backward
 from tmaasync.ops._conv2d import conv2d
 from tmaasync.ops._copy import copy
 from tmaasync.ops._grouped_matmul import grouped_matmul
@@ -9,9 +10,11 @@ from tmaasync.ops._matmul import matmul
 from tmaasync.ops._ragged import ragged_load, ragged_store
 from tmaasync.ops._scaled_matmul import scaled_matmul
 from tmaasync.ops._varlen_attention import varlen_attention
+from tmaasync.ops._varlen_attention_backward import varlen_attention_backward
 
 __all__ = [
     "attention",
+    "attention_backward",
     "conv2d",
     "copy",
     "grouped_matmul",
@@ -20,10 +23,11 @@ __all__ = [
     "ragged_store",
     "scaled_matmul",
     "varlen_attention",
+    "varlen_attention_backward",
 ]
 
 for _function in (
-    *(attention, conv2d, copy, grouped_matmul, matmul),
-    *(ragged_load, ragged_store, scaled_matmul, varlen_attention),
+    *(attention, attention_backward, conv2d, copy, grouped_matmul, matmul),
+    *(ragged_load, ragged_store, scaled_matmul, varlen_attention, varlen_attention_backward),
 ):
     refuse_tracing(_function, f"torch.ops.tmaasync.{_function.__name__} (import tmaasync.torch)")

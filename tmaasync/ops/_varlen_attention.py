@@ -14,9 +14,8 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._kinds import check_flags, is_integer
-from tmaasync._ragged.batch import MAX_ROWS, BatchNames
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync._kinds import check_flags
+from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator_of_all, in_order
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, problem
@@ -34,10 +33,11 @@ from tmaasync.ops._flash.launches import (
 from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, reachable
 from tmaasync.ops._flash.pages import Pages, PageTable, check_pages, rows_of_pages
 from tmaasync.ops._flash.schedule import packed_kv_splits, section
+from tmaasync.ops._flash.sequences import Lengths
 from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
-from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
+from tmaasync.ops._sequence_lengths import CumulativeLengths
 from tmaasync.tile import Pointer
 
 __all__ = ["varlen_attention"]
@@ -132,8 +132,8 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         arrays += (out,)
     if check is not False:
         check_flags(check=check)
-    lengths = (max_seqlen_q, max_seqlen_k)
-    options = (causal, scale, window, softcap, return_lse, *lengths)
+    longest = (max_seqlen_q, max_seqlen_k)
+    options = (causal, scale, window, softcap, return_lse, *longest)
     form = (has_own_keys, page_table is None, out is None)
     # An equal key has to mean an equal call; and checks are made anew each time.
     is_key = not check and type(max_seqlen_q) in _INTEGERS and type(max_seqlen_k) in _INTEGERS
@@ -145,10 +145,8 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
             return (result, next(new)) if return_lse else result
     key = (form, options) if is_key else None
     given = Options(*options[:5])
-    call = _Call(
-        *(arrays, key, given, q, k, v, cu_seqlens_q, cu_seqlens_k, *lengths),
-        *(page_table, out, check, has_own_keys),
-    )
+    lengths = Lengths(cu_seqlens_q, cu_seqlens_k, *longest, check=check)
+    call = _Call(arrays, key, given, q, k, v, lengths, page_table, out, has_own_keys)
     return _attend(call, stream)
 
 
@@ -165,13 +163,9 @@ class _Call(NamedTuple):
     q: Any
     k: Any
     v: Any
-    cu_seqlens_q: Any
-    cu_seqlens_k: Any
-    max_seqlen_q: int | None
-    max_seqlen_k: int | None
+    lengths: Lengths
     page_table: Any
     out: Any
-    check: bool
     has_own_keys: bool
 
 
@@ -181,9 +175,10 @@ def _attend(call: _Call, stream: object) -> Any:
     is_paged = call.page_table is not None
     operands = Operands.of(call.q, call.k, call.v, _AXES, _PAGE_AXES if is_paged else _AXES)
     scores = Scores.of(operands.q.shape[-1], *options[:4])
-    cumulative, batch = _sequences(call, operands)
+    # Sequences may share pages, so cumulative lengths of paged keys have no limit.
+    cumulative, batch = call.lengths.of(operands, keys_are_packed=not is_paged)
     table = PageTable.of(call.page_table, operands, batch) if is_paged else None
-    if table is not None and call.check:
+    if table is not None and call.lengths.check:
         check_pages(table, *(side.values for side in cumulative))
     results = Results(operands, call.out, return_lse=options.return_lse)
     if not operands.q.is_empty:
@@ -216,66 +211,6 @@ def _remember(call: _Call, operation: VarlenAttention, results: Results) -> None
         new_arrays=allocator_of_all(chain(results.allocators(), workspaces)),
         has_workspace=True,
     )
-
-
-# --- the sequences ------------------------------------------------------------------------------
-
-
-def _sequences(
-    call: _Call, operands: Operands
-) -> tuple[tuple[CumulativeLengths, CumulativeLengths], Batch]:
-    """Return the cumulative lengths of q and k, and the number and longest of the sequences."""
-    for side, length in (("q", call.max_seqlen_q), ("k", call.max_seqlen_k)):
-        ArgumentError.raise_for(_length_violations(side, length))
-    max_q, max_k, cu_seqlens_k = call.max_seqlen_q, call.max_seqlen_k, call.cu_seqlens_k
-    if cu_seqlens_k is None:
-        cu_seqlens_k = call.cu_seqlens_q
-        max_k = max_q if max_k is None else max_k
-    # Sequences may share pages, so cumulative lengths of paged keys have no limit.
-    rows_k = operands.k.shape[0] if call.page_table is None else None
-    device, check = operands.q.device, call.check
-    limits_q, limits_k = Limits(max_q, operands.q.shape[0]), Limits(max_k, rows_k)
-    cumulative_q = _cumulative("q", call.cu_seqlens_q, limits_q, device, check=check)
-    cumulative_k = _cumulative("k", cu_seqlens_k, limits_k, device, check=check)
-    ArgumentError.raise_for(_batch_violations(cumulative_q, cumulative_k))
-    longest = _longest("q", cumulative_q, max_q), _longest("k", cumulative_k, max_k)
-    return (cumulative_q, cumulative_k), Batch(cumulative_q.batch, *longest)
-
-
-def _cumulative(
-    side: str, values: Any, limits: Limits, device: int | None, *, check: bool
-) -> CumulativeLengths:
-    names = BatchNames(
-        cu_seqlens=f"cu_seqlens_{side}", max_length=f"max_seqlen_{side}", packed=side
-    )
-    return CumulativeLengths.of(None, values, device, limits, check=check, names=names)
-
-
-def _longest(side: str, cumulative: CumulativeLengths, max_length: int | None) -> int:
-    if max_length is not None:
-        return max_length
-    named = cumulative._replace(name=f"cu_seqlens_{side}")
-    return named.known("longest", f"max_seqlen_{side}", "the longest sequence")
-
-
-def _length_violations(side: str, value: object) -> Iterator[Violation]:
-    if value is None:
-        return
-    if not is_integer(value) or not 0 <= value <= MAX_ROWS:
-        rule = "it must be an integer of 0 or more, and fit 32 bits"
-        remedy = "Pass the rows of the longest sequence"
-        yield Violation(f"max_seqlen_{side}", repr(value), rule, remedy)
-
-
-def _batch_violations(
-    cumulative_q: CumulativeLengths, cumulative_k: CumulativeLengths
-) -> Iterator[Violation]:
-    if cumulative_q.batch < 1:
-        yield Violation("cu_seqlens_q", "of no sequence", "there is one or more", "Skip the call")
-    if cumulative_k.batch != cumulative_q.batch:
-        rule = f"cu_seqlens_q describes {cumulative_q.batch}"
-        remedy = "Pass a sequence of keys, which may be empty, for each of queries"
-        yield Violation("cu_seqlens_k", f"of {cumulative_k.batch} sequences", rule, remedy)
 
 
 # --- the operation ------------------------------------------------------------------------------

@@ -40,15 +40,15 @@ struct VisibleColumns {
     i32 end[2];
 };
 
-template <bool kHasLeft, int kScores>
+template <bool kHasFirst, int kScores>
 __device__ __forceinline__ void mask_scores(
-    float (&scores)[kScores], const VisibleColumns& visible
+    float (&scores)[kScores], const VisibleColumns& visible, float masked = masked_score()
 ) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
         const int column = accumulator_column(0, i), half = i / 2 % 2;
-        if (column >= visible.end[half]) scores[i] = masked_score();
-        if (kHasLeft && column < visible.first[half]) scores[i] = masked_score();
+        if (column >= visible.end[half]) scores[i] = masked;
+        if (kHasFirst && column < visible.first[half]) scores[i] = masked;
     }
 }
 

@@ -213,4 +213,25 @@ __device__ __forceinline__ void store_accumulators(
     }
 }
 
+// Write A's registers, 64 rows of 16-bit elements, transposed to a tile as TMA stores it: k of A is
+// row first_row + k of the tile, and row r its column first_column + r. `Buffer` is as above.
+template <typename Buffer, int kSteps, typename Shared>
+__device__ __forceinline__ void store_a_transposed(
+    Shared& shared, const u32 (&a)[kSteps][4], u32 first_row = 0, u32 first_column = 0
+) {
+    static_assert(Buffer::kMajor == Major::kK, "rows of the tile are K of A");
+    static_assert(sizeof(typename Buffer::Element) == 2, "stmatrix transposes 16-bit elements");
+    const u32 base = operand_address(shared);
+    const int thread = thread_in_warpgroup(), lane = thread % 32;
+    const u32 row = first_row + lane / 16 * 8 + lane % 8;
+    const u32 column = first_column + thread / 32 * 16 + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+        ptx::stmatrix_x4_trans(
+            base + Buffer::offset_bytes(row + 16 * step, column), a[step][0], a[step][1],
+            a[step][2], a[step][3]
+        );
+    }
+}
+
 }  // namespace tmaasync

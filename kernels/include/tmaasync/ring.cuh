@@ -458,6 +458,21 @@ public:
         return acquire_bytes(0, bytes, location);
     }
 
+    // The next stage, with a message to its consumers in the ring's side.
+    template <typename Message>
+    [[nodiscard]] __device__ __forceinline__ Stage acquire_with(
+        const Message& message, u32 bytes = Ring::kStageBytes, WaitLocation location = {}
+    ) {
+        static_assert(Ring::MulticastGroup::kIsLoadedByTma, "threads write what lies next to it");
+        const u32 index = state_.index;
+        ring_.empty[index].wait(state_.phase, location);
+        // Before the arrival, which publishes it.
+        ring_.side[index] = message;
+        ring_.full[index].expect_bytes(bytes);
+        state_.step();
+        return {ring_, index, 0};
+    }
+
     // True if acquire() would return at once (CUTLASS's producer_try_acquire). May suspend the
     // thread for a bounded time.
     __device__ __forceinline__ bool can_acquire(WaitLocation location = {}) const {

@@ -96,6 +96,15 @@ struct WarpSpecialized {
     __device__ __forceinline__ static void run(
         Shared& shared, Produce produce, Consume consume, const Tiles&... tiles
     ) {
+        run_with_helpers(shared, produce, [](int) {}, consume, tiles...);
+    }
+
+    // The same, where the other three warps of the producer have work, too: each calls
+    // help(number), with its number from 0. A helper waits for the grids before this one itself.
+    template <typename Shared, typename Produce, typename Help, typename Consume, typename... Tiles>
+    __device__ __forceinline__ static void run_with_helpers(
+        Shared& shared, Produce produce, Help help, Consume consume, const Tiles&... tiles
+    ) {
         if constexpr (kIsDebug) check_launch();
         const int warpgroup = warpgroup_index();
         name_role(warpgroup);
@@ -108,7 +117,10 @@ struct WarpSpecialized {
         enter_cluster();
         if (warpgroup == 0) {
             release_registers<Registers::kProducerRegisters>();
-            if (warp_index() == 0 && elect()) {
+            const int warp = warp_index();
+            if (warp > 0) {
+                help(warp - 1);
+            } else if (elect()) {
                 wait_for_previous_grids();
                 produce();
             }

@@ -1,0 +1,339 @@
+"""ops.attention_backward against the backwards of torch's scaled_dot_product_attention.
+
+The peers are cuDNN and FlashAttention-2. Packed sequences: ops.varlen_attention_backward against
+"equal lengths", which is ops.attention_backward on as many tokens in sequences of one length that
+take as many FLOPs.
+
+Writes sections "attention_backward" and "varlen_attention_backward" of the results. Inputs are
+normally distributed. FLOPs are 2.5 times the forward's: 10 * head_dim for every query and key that
+it attends to. Before it is timed, each gradient is compared with float64, up to 4096 positions, or
+else with the peer; an error above twice the peer's ends the run.
+
+    --only TEXT       cases whose label contains the text, such as "8192" or "64, causal"
+    --variants A,B    times tile configs of ours in one race, by name; nothing is recorded
+    --rounds N        rounds of a race
+    --packed          packed sequences only
+    --seconds S       length of a slice
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from bench_attention import Batch, Case, batches
+from race import geometric_mean, plain_race, race, record, relative_error, tera_per_second
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from tmaasync import ops
+from tmaasync.ops._flash.backward import BackwardConfig
+from tmaasync.ops._operation import tile_configs
+
+TOKENS = 16384
+BACKWARD_FLOPS = 2.5  # of the forward's
+MOST_POSITIONS_IN_FLOAT64 = 4096
+TOLERANCE = 2.0  # of the peer's error
+LEAST_ERROR = 4e-3  # of bf16 gradients, where the peer's is less
+PEERS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash2": SDPBackend.FLASH_ATTENTION}
+VARIANTS = {
+    "128: 80 x 2": BackwardConfig(128, 80, 2),
+    "128: 64 x 2": BackwardConfig(128, 64, 2),
+    "128: 64 x 3": BackwardConfig(128, 64, 3),
+    "128: 64 x 2 ahead": BackwardConfig(128, 64, 2, issues_ahead=True),
+    "128: 64 x 3 ahead": BackwardConfig(128, 64, 3, issues_ahead=True),
+    "64: 128 x 2": BackwardConfig(64, 128, 2),
+    "64: 64 x 2": BackwardConfig(64, 64, 2),
+    "64: 64 x 3": BackwardConfig(64, 64, 3),
+    "64: 64 x 3 ahead": BackwardConfig(64, 64, 3, issues_ahead=True),
+}
+
+Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def cases() -> Iterator[Case]:
+    for head_dim, causal in ((128, False), (128, True), (64, False), (64, True)):
+        heads = 2048 // head_dim
+        for length in (1024, 2048, 4096, 8192, 16384):
+            yield Case(length, head_dim, heads, heads, causal, TOKENS // length)
+    for length in (4096, 8192, 16384):
+        yield Case(length, 128, 64, 8, True, 2 if length < TOKENS else 1)
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+class Problem:
+    """Inputs of a backward, with the output and log-sum-exp of ops.attention."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.q, self.k, self.v = case.arrays()
+        self.dout = torch.randn_like(self.q)
+        self.out, self.lse = ops.attention(
+            self.q, self.k, self.v, causal=case.causal, return_lse=True
+        )
+
+    def new_gradients(self) -> Gradients:
+        dq, dk, dv = (torch.full_like(one, torch.nan) for one in (self.q, self.k, self.v))
+        return dq, dk, dv
+
+    def ours(self, into: Gradients | None = None, **options: Any) -> Callable[[], Gradients]:
+        given = (self.dout, self.q, self.k, self.v, self.out, self.lse)
+        dq, dk, dv = into or self.new_gradients()
+        causal = self.case.causal
+
+        def run() -> Gradients:
+            return ops.attention_backward(*given, causal=causal, dq=dq, dk=dk, dv=dv, **options)
+
+        return run
+
+    def with_config(self, config: BackwardConfig) -> Callable[[], Gradients]:
+        """Return the same with another tile config, captured: calls later have the usual one."""
+        gradients = self.new_gradients()
+        run = self.ours(gradients)
+        graph = torch.cuda.CUDAGraph()
+        with tile_configs(lambda _: config):
+            run()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                run()
+
+        def replay() -> Gradients:
+            graph.replay()
+            return gradients
+
+        return replay
+
+    def theirs(self, backend: SDPBackend) -> Callable[[], Gradients]:
+        leaves = [one.detach().transpose(1, 2).requires_grad_() for one in (self.q, self.k, self.v)]
+        with sdpa_kernel(backend):
+            out = scaled_dot_product_attention(
+                *leaves,
+                is_causal=self.case.causal,
+                enable_gqa=self.case.heads != self.case.kv_heads,
+            )
+        dout = self.dout.transpose(1, 2)
+
+        def run() -> Gradients:
+            found = torch.autograd.grad(out, leaves, dout, retain_graph=True)
+            return tuple(one.transpose(1, 2) for one in found)  # type: ignore[return-value]
+
+        return run
+
+    def in_float64(self) -> Gradients:
+        """Return the gradients of the last entry's last KV head, and of its query heads."""
+        per_kv_head = self.case.heads // self.case.kv_heads
+        k, v = (one[-1, :, -1].double() for one in (self.k, self.v))
+        rows = torch.arange(len(k), device="cuda")
+        hidden = rows[None] > rows[:, None]
+        scale = self.case.head_dim**-0.5
+        dqs, dk, dv = [], torch.zeros_like(k), torch.zeros_like(v)
+        for head in range(self.case.heads - per_kv_head, self.case.heads):
+            q, dout = (one[-1, :, head].double() for one in (self.q, self.dout))
+            scores = q @ k.T * scale
+            p = (scores.masked_fill(hidden, -torch.inf) if self.case.causal else scores).softmax(-1)
+            dv += p.T @ dout
+            dp = dout @ v.T
+            ds = p * (dp - (p * dp).sum(-1, keepdim=True)) * scale
+            dqs.append(ds @ k)
+            dk += ds.T @ q
+        return torch.stack(dqs, 1), dk, dv
+
+    def of_last_head(self, gradients: Gradients) -> Gradients:
+        per_kv_head = self.case.heads // self.case.kv_heads
+        dq, dk, dv = gradients
+        return dq[-1, :, -per_kv_head:], dk[-1, :, -1], dv[-1, :, -1]
+
+
+def check(problem: Problem, ours: Gradients, theirs: Gradients | None) -> list[float]:
+    """Return our relative errors of dq, dk and dv; end the run if one is too large."""
+    if problem.case.positions > MOST_POSITIONS_IN_FLOAT64:
+        if theirs is None:
+            return []
+        errors = [relative_error(a, b.double()) for a, b in zip(ours, theirs, strict=True)]
+        bounds = [TOLERANCE * 2 * LEAST_ERROR] * 3
+    else:
+        wanted = problem.in_float64()
+        errors = _errors(problem, ours, wanted)
+        own = _errors(problem, theirs, wanted) if theirs is not None else [0.0] * 3
+        bounds = [TOLERANCE * max(error, LEAST_ERROR) for error in own]
+    if not all(error < bound for error, bound in zip(errors, bounds, strict=True)):
+        raise SystemExit(f"{problem.case.label}: relative errors {errors}, bounds {bounds}")
+    return [round(error, 5) for error in errors]
+
+
+def _errors(problem: Problem, got: Gradients, wanted: Gradients) -> list[float]:
+    pairs = zip(problem.of_last_head(got), wanted, strict=True)
+    return [relative_error(*pair) for pair in pairs]
+
+
+# --- races ----------------------------------------------------------------------------------------
+
+
+def peers(problem: Problem) -> dict[str, Callable[[], Gradients]]:
+    found = {}
+    for name, backend in PEERS.items():
+        try:
+            run = problem.theirs(backend)
+            run()
+        except RuntimeError as error:
+            print(f"  {name} does not take this: {str(error).splitlines()[0]}")
+        else:
+            found[name] = run
+    return found
+
+
+def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
+    problem = Problem(case)
+    theirs = peers(problem)
+    reference = next(iter(theirs), "tmaasync")
+    candidates: dict[str, Callable[[], Gradients]] = {
+        "tmaasync": problem.ours(),
+        "deterministic": problem.ours(deterministic=True),
+        **theirs,
+    }
+    of_peer = candidates[reference]() if theirs else None
+    errors = check(problem, candidates["tmaasync"](), of_peer)
+    check(problem, candidates["deterministic"](), of_peer)
+    row: dict[str, Any] = {
+        "case": case.label,
+        "head_dim": case.head_dim,
+        "causal": case.causal,
+        "relative_errors": errors,
+    }
+    row |= race(
+        candidates, rounds=options.rounds, reference=reference, seconds_per_slice=options.seconds
+    )
+    pair = {name: candidates[name] for name in ("tmaasync", reference)}
+    row["interleaved"] = plain_race(pair, reference=reference, calls=10)
+    row["tflop_per_s"] = tera_per_second(row, BACKWARD_FLOPS * case.flops)
+    print_row(case.label, row, reference)
+    return row
+
+
+def print_row(label: str, row: dict[str, Any], reference: str) -> None:
+    figures = "  ".join(f"{name} {one:6.1f}" for name, one in row["tflop_per_s"].items())
+    speed = row[f"speed_over_{reference}"]["tmaasync"]["median"]
+    own = row["interleaved"]["tmaasync"]["median"] if "interleaved" in row else speed
+    print(f"{label:48s} {figures}  {speed:.3f} x {reference}, interleaved {own:.3f}", flush=True)
+
+
+def race_variants(case: Case, names: list[str], options: argparse.Namespace) -> None:
+    problem = Problem(case)
+    theirs = peers(problem)
+    of_peer = theirs["cudnn"]() if "cudnn" in theirs else None
+    candidates = {}
+    for name in names:
+        config = VARIANTS[name]
+        if config.head_dim != case.head_dim:
+            continue
+        run = problem.with_config(config)
+        check(problem, run(), of_peer)
+        candidates[name] = run
+    candidates |= theirs
+    if not candidates:
+        return
+    reference = next(iter(candidates))
+    times = race(
+        candidates, rounds=options.rounds, reference=reference, seconds_per_slice=options.seconds
+    )["us"]
+    print(case.label)
+    for name, us in sorted(times.items(), key=lambda item: item[1]):
+        rate = BACKWARD_FLOPS * case.flops / us / 1e6
+        print(f"  {name:20s} {us:9.1f} us {rate:7.1f} TFLOP/s", flush=True)
+
+
+# --- packed ---------------------------------------------------------------------------------------
+
+
+def packed_run(batch: Batch) -> Callable[[], Gradients]:
+    total, longest = sum(batch.lengths), max(batch.lengths)
+    shapes = [(total, heads, batch.head_dim) for heads in (batch.heads, *[batch.kv_heads] * 2)]
+    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for shape in shapes)
+    ends = np.concatenate([[0], np.cumsum(batch.lengths)]).astype(np.int32)
+    cu_seqlens = torch.from_numpy(ends).cuda()
+    sequences = (cu_seqlens, cu_seqlens, longest, longest)
+    out, lse = ops.varlen_attention(q, k, v, *sequences, causal=batch.causal, return_lse=True)
+    dout = torch.randn_like(q)
+    outputs = {
+        name: torch.full_like(one, torch.nan)
+        for name, one in zip(("dq", "dk", "dv"), (q, k, v), strict=True)
+    }
+
+    def run() -> Gradients:
+        return ops.varlen_attention_backward(
+            dout, q, k, v, out, lse, *sequences, causal=batch.causal, **outputs
+        )
+
+    found = run()
+    for first, last in itertools.pairwise(ends):
+        own = (dout, q, k, v, out)
+        one = ops.attention_backward(
+            *(array[None, first:last] for array in own),
+            lse[None, :, first:last].contiguous(),
+            causal=batch.causal,
+        )
+        errors = [
+            relative_error(a[first:last], b[0].double()) for a, b in zip(found, one, strict=True)
+        ]
+        if not all(error < LEAST_ERROR for error in errors):
+            raise SystemExit(f"{batch.name}: sequence at {first}: relative errors {errors}")
+    return run
+
+
+def measure_batch(batch: Batch, options: argparse.Namespace) -> dict[str, Any]:
+    alike = batch.alike()
+    candidates = {"tmaasync": packed_run(batch), "equal lengths": Problem(alike).ours()}
+    label = f"{batch.name}, {'causal' if batch.causal else 'full'}"
+    row: dict[str, Any] = {"case": label, "causal": batch.causal}
+    row |= race(
+        candidates,
+        rounds=options.rounds,
+        reference="equal lengths",
+        seconds_per_slice=options.seconds,
+    )
+    flops = {"tmaasync": batch.flops, "equal lengths": alike.flops}
+    row["tflop_per_s"] = {
+        name: round(BACKWARD_FLOPS * flops[name] / us / 1e6, 1) for name, us in row["us"].items()
+    }
+    print_row(label, row, "equal lengths")
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="")
+    parser.add_argument("--variants", default="")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--packed", action="store_true")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    chosen = [case for case in cases() if options.only in case.label]
+    if options.variants:
+        names = [*VARIANTS] if options.variants == "all" else options.variants.split(",")
+        for case in chosen:
+            race_variants(case, names, options)
+        return
+    if not options.packed:
+        rows = [measure(case, options) for case in chosen]
+        compared = [row for row in rows if "speed_over_cudnn" in row]
+        if compared:
+            print(f"geometric mean {geometric_mean(compared, 'cudnn'):.3f} x cuDNN")
+        if not options.only:
+            print(record("attention_backward", compared))
+    packed = [batch for batch in batches() if options.only in batch.name]
+    rows = [measure_batch(batch, options) for batch in packed]
+    if not options.only:
+        print(record("varlen_attention_backward", rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+// The backward of attention.cu: dK and dV, and dQ in the workspace, from dO. A warp-specialised
+// persistent kernel after FlashAttention-3 (Shah et al. 2024). A CTA works on a tile of keys, whose
+// dK and dV stay in registers, and loops over the queries that see them. Their dQ is added to fp32
+// memory by TMA (cp.reduce.async.bulk). attention_backward_rows.cu comes before it, and
+// attention_backward_dq.cu, which converts dQ, after it.
+//
+//   QTile             BLOCK_M rows of queries or dO, all of the head dimension
+//   KTile             64 rows of keys, values, dK or dV
+//   BLOCK_M           queries of a block: 64 or 128, or with a head dimension of 128 less than 128
+//   HEAD_DIM          columns of the tiles: the head dimension, and zeros up to 64 or 128
+//   STAGES            stages of each pipeline, of queries and of dO
+//   IS_PACKED         whether sequences lie one after the other (varlen)
+//   HAS_LEFT          whether positions do not see keys too far before them: a sliding window
+//   HAS_RIGHT         whether they do not see keys too far after them: a window, or a causal mask
+//   HAS_SOFTCAP       whether scores are cap * tanh(score / cap)
+//   IS_DETERMINISTIC  whether tiles of keys add to dQ in a fixed order
+//
+// Grid: any number of CTAs, of 384 threads. At the edges of the arrays TMA fills loads with zeros,
+// so that no NaN of a neighbour gets in, and clips stores.
+#include <tmaasync/roles.cuh>
+
+#include "abi.cuh"
+#include "consumer.cuh"
+#include "pipeline.cuh"
+#include "producer.cuh"
+#include "reduction.cuh"
+#include "scheduler.cuh"
+
+using namespace tmaasync;
+
+using Roles = WarpSpecialized<kConsumers, RegisterSplit<24, 240>>;
+
+extern "C" __device__ const int attention_backward_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention_backward(
+    const __grid_constant__ QTile q,
+    const __grid_constant__ KTile k,
+    const __grid_constant__ KTile v,
+    const __grid_constant__ QTile dout,
+    const __grid_constant__ KTile dk,
+    const __grid_constant__ KTile dv,
+    const RowStatistics* statistics,
+    DqTile* dq,
+    u32* turns,
+    u32* tile_counter,
+    const i32* cu_seqlens_q,
+    const i32* cu_seqlens_k,
+    const __grid_constant__ BackwardProblem problem
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const Sequences sequences{problem, cu_seqlens_q, cu_seqlens_k};
+    Roles::run_with_helpers(
+        shared,
+        [&] {
+            Producer producer(sequences, q, k, v, dout, statistics, shared);
+            load_tiles(producer, DynamicScheduler<KeyTiles>({sequences}, tile_counter));
+        },
+        [&](int number) {
+            if (number >= kConsumers) return;
+            wait_for_previous_grids();
+            const i32 tiles_per_head = QueryTiles{sequences}.per_head();
+            Reduction{shared, problem, dq, {turns}, tiles_per_head, number}.run();
+        },
+        [&](int index) { Consumer(shared, problem, dk, dv, index).run(); }, q, k, v, dout, dk, dv
+    );
+}

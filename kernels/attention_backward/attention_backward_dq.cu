@@ -1,0 +1,69 @@
+// After attention_backward.cu: scales dQ of a tile of queries, converts it from fp32, and stores it
+// with the strides of the caller's array.
+//
+// The types and constants are as in attention_backward.cu; QTile is of dQ.
+//
+// Grid: a CTA of 256 threads for every tile of queries in the workspace.
+#include <tmaasync/bulk_group.cuh>
+
+#include "abi.cuh"
+#include "config.cuh"
+#include "rows.cuh"
+#include "scheduler.cuh"
+
+using namespace tmaasync;
+
+constexpr int kThreads = 128 * kConsumers;
+
+struct SharedMemory {
+    typename QTile::Shared dq;
+};
+
+extern "C" __device__ const int attention_backward_dq_shared_bytes = sizeof(SharedMemory);
+
+// Stages a consumer's share of dQ, which this warpgroup reads as the consumer's threads wrote it.
+__device__ __forceinline__ void stage_part(
+    SharedMemory& shared, const DqPart& part, int consumer, float scale
+) {
+    using Staged = QueriesOperand<Major::kK>;
+    float values[4 * kDqQuads];
+#pragma unroll
+    for (int i = 0; i < kDqQuads; ++i) {
+        const Quad quad = part.quads[i][thread_in_warpgroup()];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) values[4 * i + j] = quad.values[j] * scale;
+    }
+    const u32 column = consumer * (HEAD_DIM / kConsumers);
+    if constexpr (kTransposesDq) {
+        u32 pairs[kDqColumns / 16][4];
+        accumulators_to_a<Element>(pairs, values);
+        store_a_transposed<Staged>(shared.dq, pairs, 0, column);
+    } else if constexpr (kSharesDqInRows) {
+        store_accumulators<Staged, kDqColumns>(shared.dq, values, consumer * 64, 0);
+    } else {
+        store_accumulators<Staged, kDqColumns>(shared.dq, values, 0, column);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_dq(
+    const __grid_constant__ QTile dq_rows,
+    const DqTile* dq,
+    const i32* cu_seqlens_q,
+    const __grid_constant__ BackwardProblem problem
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const Sequences sequences{problem, cu_seqlens_q, nullptr};
+    const i32 number = blockIdx.x;
+    launch_dependent_grids();
+    wait_for_previous_grids();
+    const auto tile = QueryTiles{sequences}.at(number);
+    if (!tile.exists()) return;
+    const int consumer = warpgroup_index();
+    stage_part(shared, dq[number].parts[consumer], consumer, problem.scale);
+    fence_async_view_proxy();
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    store_rows(dq_rows, shared.dq, tile.rows(), tile.position);
+    commit_group();
+    wait_group_read<0>();
+}

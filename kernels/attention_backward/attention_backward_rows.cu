@@ -1,0 +1,120 @@
+// Before attention_backward.cu: for every tile of queries the log-sum-exp of its rows as a power of
+// 2, and delta, the row sums of dO * O (FlashAttention-2, section 3.1.2). Rows that are no queries,
+// or see no key, get infinity, so that their probabilities are zero. Also clears dQ and the turns
+// in the workspace, and writes to `broken_sequence` the number, counted from 1, of a sequence that
+// the arrays do not have.
+//
+// The types and constants are as in attention_backward.cu.
+//
+// Grid: a CTA of 128 threads for every tile of queries in the workspace.
+#include "abi.cuh"
+#include "config.cuh"
+#include "rows.cuh"
+#include "scheduler.cuh"
+
+using namespace tmaasync;
+
+constexpr int kThreads = 128;
+
+struct SharedMemory {
+    typename QTile::Shared out;
+    typename QTile::Shared dout;
+    SharedMemBarrier full;
+};
+
+extern "C" __device__ const int attention_backward_rows_shared_bytes = sizeof(SharedMemory);
+
+using Rows = QueriesOperand<Major::kK>;
+
+// The sum of the products of a row, by one thread: the swizzle keeps neighbours in other banks.
+__device__ __forceinline__ float row_product(const SharedMemory& shared, int row) {
+    constexpr int kUnit = 16 / sizeof(Element);
+    float sums[2] = {0, 0};
+#pragma unroll 4
+    for (int column = 0; column < HEAD_DIM; column += kUnit) {
+        const u32 at = Rows::offset_bytes(row, column);
+        const auto out = *reinterpret_cast<const uint4*>(shared.out.bytes + at);
+        const auto dout = *reinterpret_cast<const uint4*>(shared.dout.bytes + at);
+        const u32 a[4] = {out.x, out.y, out.z, out.w}, b[4] = {dout.x, dout.y, dout.z, dout.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float2 first = unpack_pair<Element>(a[i]), second = unpack_pair<Element>(b[i]);
+            sums[0] += first.x * second.x;
+            sums[1] += first.y * second.y;
+        }
+    }
+    return sums[0] + sums[1];
+}
+
+// The log-sum-exp of a row of the tile, as a power of 2.
+__device__ __forceinline__ float row_lse(
+    const BackwardProblem& problem, const QueryTiles::Tile& tile, const float* lse, int row
+) {
+    constexpr float kLog2E = 1.4426950408889634f;
+    const float kInfinity = -masked_score();
+    if (tile.position + row >= tile.queries.length) return kInfinity;
+    const i64 line = static_cast<i64>(IS_PACKED ? 0 : tile.entry) * problem.heads + tile.head;
+    const float own = lse[line * problem.queries + tile.queries.start + tile.position + row];
+    return own == masked_score() ? kInfinity : own * kLog2E;
+}
+
+__device__ __forceinline__ void clear(DqTile& dq) {
+    auto* quads = reinterpret_cast<Quad*>(&dq);
+    constexpr int kQuads = sizeof(DqTile) / sizeof(Quad);
+    for (int i = threadIdx.x; i < kQuads; i += kThreads) quads[i] = {};
+}
+
+// Reports a sequence that the arrays do not have.
+__device__ __forceinline__ void check_sequences(const Sequences& sequences, i32* broken_sequence) {
+    const auto& problem = sequences.problem;
+    for (i32 entry = threadIdx.x; entry < problem.batch; entry += kThreads) {
+        const auto queries = RaggedSequence::of(sequences.cu_seqlens_q, entry);
+        const auto keys = RaggedSequence::of(sequences.cu_seqlens_k, entry);
+        const bool are_within = Sequences::is_within(queries, problem.queries) &&
+                                Sequences::is_within(keys, problem.keys);
+        if (!are_within) atomicExch(broken_sequence, entry + 1);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_rows(
+    const __grid_constant__ QTile out,
+    const __grid_constant__ QTile dout,
+    const float* lse,
+    RowStatistics* statistics,
+    DqTile* dq,
+    u32* turns,
+    u32* tile_counter,
+    const i32* cu_seqlens_q,
+    const i32* cu_seqlens_k,
+    i32* broken_sequence,
+    const __grid_constant__ BackwardProblem problem
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const Sequences sequences{problem, cu_seqlens_q, cu_seqlens_k};
+    const i32 number = blockIdx.x;
+    if (threadIdx.x == 0) {
+        shared.full.init(1);
+        fence_barrier_init();
+    }
+    __syncthreads();
+    launch_dependent_grids();
+    wait_for_previous_grids();
+    if (number == 0) {
+        if (threadIdx.x == 0) *tile_counter = 0;
+        if constexpr (IS_PACKED) check_sequences(sequences, broken_sequence);
+    }
+    const auto tile = QueryTiles{sequences}.at(number);
+    if (!tile.exists()) return;
+
+    if (threadIdx.x == 0) {
+        shared.full.expect_bytes(2 * QTile::kBytes);
+        load_rows(out, shared.out, shared.full, tile.rows(), tile.position);
+        load_rows(dout, shared.dout, shared.full, tile.rows(), tile.position);
+    }
+    const int row = threadIdx.x;
+    if (row < BLOCK_M) statistics[number].lse.values[row] = row_lse(problem, tile, lse, row);
+    if (row < kConsumers) turns[number * kConsumers + row] = 0;
+    clear(dq[number]);
+    shared.full.wait(0);
+    if (row < BLOCK_M) statistics[number].delta.values[row] = row_product(shared, row);
+}

@@ -1,0 +1,72 @@
+#pragma once
+
+// The tile config of the attention backward, and its operands: what follows from the types and
+// constants that the host passes. attention_backward.cu explains those.
+#include <tmaasync/attention_mask.cuh>
+#include <tmaasync/wgmma.cuh>
+
+#include "abi.cuh"
+
+namespace tmaasync {
+
+using Element = typename QTile::Element;
+
+constexpr int kConsumers = 2;
+constexpr int kConsumerKeys = 64;  // of a tile of keys, which a consumer warpgroup works on
+constexpr int kTileKeys = kConsumers * kConsumerKeys;
+
+// dQ of a tile is computed as it is, or transposed where M of wgmma, 64, does not divide BLOCK_M.
+constexpr bool kTransposesDq = BLOCK_M % 64 != 0;
+// Consumers share dQ of a tile: rows of 64, or columns.
+constexpr bool kSharesDqInRows = !kTransposesDq && BLOCK_M == 64 * kConsumers;
+constexpr int kDqColumns = kTransposesDq     ? BLOCK_M
+                           : kSharesDqInRows ? HEAD_DIM
+                                             : HEAD_DIM / kConsumers;
+
+static_assert(BLOCK_M % 16 == 0 && BLOCK_M <= 128, "K of wgmma is 16");
+static_assert(kTransposesDq || BLOCK_M == 64 || kSharesDqInRows, "64 rows, or a consumer each");
+static_assert(
+    !kTransposesDq || HEAD_DIM == 64 * kConsumers, "a consumer has 64 columns of dQ transposed"
+);
+
+// Operands of 64 rows of keys or values, and of BLOCK_M rows of queries or of dO: with the rows
+// along M or N, or along K.
+template <Major kMajor>
+using KeysOperand = WgmmaBuffer<Element, KTile::kSwizzle, kMajor, kConsumerKeys, HEAD_DIM>;
+template <Major kMajor>
+using QueriesOperand = WgmmaBuffer<Element, QTile::kSwizzle, kMajor, BLOCK_M, HEAD_DIM>;
+
+// dS of a consumer's keys: BLOCK_M rows, a column for each key.
+using DsOperand = WgmmaBuffer<Element, Swizzle::k128B, Major::kK, BLOCK_M, kConsumerKeys>;
+struct alignas(alignment_bytes(Swizzle::k128B)) DsPanel {
+    unsigned char bytes[BLOCK_M * kConsumerKeys * sizeof(Element)];
+};
+
+// A consumer's accumulators of dQ as they lie in memory, in the order of registers: no bank
+// conflicts, and one bulk copy. attention_backward_dq.cu reads them with the same threads.
+struct alignas(16) Quad {
+    float values[4];
+};
+constexpr int kDqQuads = kDqColumns / 8;
+struct alignas(1024) DqPart {
+    Quad quads[kDqQuads][128];
+};
+static_assert(
+    sizeof(DqPart) * kConsumers == sizeof(float) * BLOCK_M * HEAD_DIM, "a share of a tile each"
+);
+
+// Of every row of a tile: its log-sum-exp, as a power of 2, or its sum of dO * O.
+struct alignas(16) RowValues {
+    float values[BLOCK_M];
+};
+struct RowStatistics {
+    RowValues lse;
+    RowValues delta;
+};
+
+// The workspace of a tile of queries.
+struct DqTile {
+    DqPart parts[kConsumers];
+};
+
+}  // namespace tmaasync

@@ -1,0 +1,358 @@
+#pragma once
+
+// A consumer warpgroup of the attention backward: dK and dV of its 64 keys, and its share of dQ.
+// attention_backward.cu explains the constants.
+//
+// S and dP are computed transposed, a row for each key (FlashAttention-3's backward), so that P and
+// dS stay in registers as operand A of dV += P^T dO and dK += dS^T Q. A column is a query.
+#include <tmaasync/softmax.cuh>
+
+#include "pipeline.cuh"
+#include "rows.cuh"
+#include "scheduler.cuh"
+
+namespace tmaasync {
+
+using Scores = float[BLOCK_M / 2];
+using ScoresOperand = u32[BLOCK_M / 16][4];
+using KeyGradients = float[HEAD_DIM / 2];
+using QueryGradients = float[kDqColumns / 2];
+
+// Calls use(i, values of columns i and i + 1) for every pair of a thread's accumulators.
+template <typename Use>
+__device__ __forceinline__ void for_column_pairs(const RowValues& values, const Use& use) {
+    const int first = accumulator_column(thread_in_warpgroup(), 0);
+#pragma unroll
+    for (int i = 0; i < BLOCK_M / 2; i += 4) {
+        const float* pair = values.values + first + accumulator_column(0, i);
+        const float2 of_pair = *reinterpret_cast<const float2*>(pair);
+        use(i, of_pair);
+        use(i + 2, of_pair);
+    }
+}
+
+// Sets the probabilities to zero that a mask hides: those of keys that a query does not see.
+__device__ __forceinline__ void mask_probabilities(
+    Scores& probabilities,
+    const BackwardProblem& problem,
+    const KeyTile& tile,
+    i32 block,
+    int consumer
+) {
+    const i32 first_key =
+        tile.position + consumer * kConsumerKeys + accumulator_row(thread_in_warpgroup(), 0);
+    const i32 first_query = block * BLOCK_M + accumulator_column(thread_in_warpgroup(), 0);
+    VisibleColumns visible;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const i32 key = first_key + 8 * half, own = key - tile.shift(problem);
+        i32 end = BLOCK_M;
+        if constexpr (HAS_LEFT) end = own + problem.left + 1 - first_query;
+        visible.end[half] = key < tile.keys.length ? end : 0;
+        visible.first[half] = own - problem.right - first_query;
+    }
+    mask_scores<HAS_RIGHT>(probabilities, visible, 0);
+}
+
+struct Consumer {
+    SharedMemory& shared;
+    const BackwardProblem& problem;
+    const KTile& dk;
+    const KTile& dv;
+    int index;
+    RingConsumer<KeysAndValues, Proxy::kGeneric> rows;
+    RingConsumer<Queries, Proxy::kGeneric> queries;
+    RingConsumer<Queries, Proxy::kGeneric> gradients;
+    u32 ds_stage = 0;
+
+    __device__ __forceinline__ Consumer(
+        SharedMemory& shared,
+        const BackwardProblem& problem,
+        const KTile& dk,
+        const KTile& dv,
+        int index
+    )
+        : shared(shared),
+          problem(problem),
+          dk(dk),
+          dv(dv),
+          index(index),
+          rows(shared.rows.consumer()),
+          queries(shared.queries.consumer()),
+          gradients(shared.gradients.consumer()) {}
+
+    // Computes all tiles that the producer hands over.
+    __device__ __forceinline__ void run() {
+        const Task& task = shared.rows.side[kKeys];
+        for (rows.wait(); !task.is_end; rows.wait()) compute(task.tile);
+    }
+
+private:
+    __device__ __forceinline__ void compute(const KeyTile& tile) {
+        KeyGradients own_dk, own_dv;
+#pragma unroll
+        for (int i = 0; i < HEAD_DIM / 2; ++i) own_dk[i] = own_dv[i] = 0;
+        rows.step();
+        rows.wait();
+        const int blocks = tile.blocks.count();
+        const int steps = blocks * problem.heads_per_kv_head;
+        if constexpr (ISSUES_AHEAD) {
+            if (steps > 0) compute_ahead(tile, steps, own_dk, own_dv);
+        } else {
+            for (int step = 0, block = 0; step < steps; ++step) {
+                compute_block(tile, tile.blocks.first + block, step == 0, own_dk, own_dv);
+                if (++block == blocks) block = 0;
+            }
+        }
+        const KeyTile own_tile = tile;
+        rows.release(kKeys);
+        store(own_tile, steps > 0, own_dk, own_dv);
+    }
+
+    // --- blocks of queries, S of each issued before dQ and dK of the one before ---
+
+    __device__ __forceinline__ void compute_ahead(
+        const KeyTile& tile, int steps, KeyGradients& own_dk, KeyGradients& own_dv
+    ) {
+        Scores scores;
+        ScoresOperand p;
+        queries.wait();
+        issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
+        wgmma_wait_group<0>();
+        wgmma_fence_operands(scores);
+        i32 block = tile.blocks.first;
+        find_probabilities(scores, p, tile, block);
+        for (int step = 0; step < steps - 1; ++step) {
+            if (++block == tile.blocks.end) block = tile.blocks.first;
+            finish_block<true>(tile, block, step == 0, scores, p, own_dk, own_dv);
+        }
+        finish_block<false>(tile, block, steps == 1, scores, p, own_dk, own_dv);
+    }
+
+    // All of a block but its P, and P of the next, while the tensor cores compute dK.
+    template <bool kHasNext>
+    __device__ __forceinline__ void finish_block(
+        const KeyTile& tile,
+        i32 next,
+        bool is_first,
+        Scores& scores,
+        ScoresOperand& p,
+        KeyGradients& own_dk,
+        KeyGradients& own_dv
+    ) {
+        Scores dp;
+        ScoresOperand ds;
+        const u32 own = queries.index();
+        gradients.wait();
+        issue_transposed(dp, shared.rows.stages[kValues], gradients.peek());
+        issue_product(own_dv, p, gradients.peek());
+        wgmma_wait_group<1>();
+        wgmma_fence_operands(dp);
+        find_ds(scores, dp, ds);
+        store_a_transposed<DsOperand>(shared.ds[ds_stage][index], ds);
+        fence_async_view_proxy();
+        wgmma_wait_group<0>();
+        wgmma_fence_operands(own_dv);
+        wgmma_fence_operands(p);
+        gradients.release(gradients.index());
+        gradients.step();
+        sync_ds();
+
+        QueryGradients dq;
+        issue_dq(dq);
+        queries.step();
+        if constexpr (kHasNext) {
+            queries.wait();
+            issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
+        }
+        issue_product(own_dk, ds, shared.queries.stages[own]);
+        wgmma_wait_group<kHasNext ? 2 : 1>();
+        wgmma_fence_operands(dq);
+        hand_over_dq(dq, is_first);
+        if constexpr (kHasNext) {
+            wgmma_wait_group<1>();
+            wgmma_fence_operands(scores);
+            find_probabilities(scores, p, tile, next);
+        }
+        wgmma_wait_group<0>();
+        wgmma_fence_operands(own_dk);
+        wgmma_fence_operands(ds);
+        queries.release(own);
+        ds_stage ^= 1;
+    }
+
+    // --- a block of queries ---
+
+    __device__ __forceinline__ void compute_block(
+        const KeyTile& tile, i32 block, bool is_first, KeyGradients& own_dk, KeyGradients& own_dv
+    ) {
+        Scores scores, dp;
+        ScoresOperand p, ds;
+        queries.wait();
+        issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
+        gradients.wait();
+        issue_transposed(dp, shared.rows.stages[kValues], gradients.peek());
+        wgmma_wait_group<1>();
+        wgmma_fence_operands(scores);
+        find_probabilities(scores, p, tile, block);
+
+        wgmma_wait_group<0>();
+        wgmma_fence_operands(dp);
+        issue_product(own_dv, p, gradients.peek());
+        find_ds(scores, dp, ds);
+        store_a_transposed<DsOperand>(shared.ds[ds_stage][index], ds);
+        fence_async_view_proxy();
+        sync_ds();
+
+        QueryGradients dq;
+        issue_dq(dq);
+        issue_product(own_dk, ds, queries.peek());
+        wgmma_wait_group<2>();
+        wgmma_fence_operands(own_dv);
+        wgmma_fence_operands(p);
+        gradients.release(gradients.index());
+        gradients.step();
+        wgmma_wait_group<1>();
+        wgmma_fence_operands(dq);
+        hand_over_dq(dq, is_first);
+        wgmma_wait_group<0>();
+        wgmma_fence_operands(own_dk);
+        wgmma_fence_operands(ds);
+        queries.release(queries.index());
+        queries.step();
+        ds_stage ^= 1;
+    }
+
+    // P from S. The scores become the factors of dS: P, and with softcap P times its derivative.
+    __device__ __forceinline__ void find_probabilities(
+        Scores& scores, ScoresOperand& p, const KeyTile& tile, i32 block
+    ) const {
+        const RowValues& lse = queries.peek_side();
+        const float scale = problem.scale_log2;
+        float factors[HAS_SOFTCAP ? BLOCK_M / 2 : 1];
+        if constexpr (HAS_SOFTCAP) {
+            cap_scores(scores, problem.scale_in_tanh);
+#pragma unroll
+            for (int i = 0; i < BLOCK_M / 2; ++i) factors[i] = 1 - scores[i] * scores[i];
+        }
+        for_column_pairs(lse, [&](int i, float2 of_pair) {
+            scores[i] = ptx::ex2_approx_ftz(scores[i] * scale - of_pair.x);
+            scores[i + 1] = ptx::ex2_approx_ftz(scores[i + 1] * scale - of_pair.y);
+        });
+        if (!tile.blocks.is_unmasked(block)) {
+            mask_probabilities(scores, problem, tile, block, index);
+        }
+        accumulators_to_a<Element>(p, scores);
+        if constexpr (HAS_SOFTCAP) {
+#pragma unroll
+            for (int i = 0; i < BLOCK_M / 2; ++i) scores[i] *= factors[i];
+        }
+    }
+
+    // dS = P * (dP - delta), without the scale of the scores.
+    __device__ __forceinline__ void find_ds(
+        Scores& scores, const Scores& dp, ScoresOperand& ds
+    ) const {
+        for_column_pairs(gradients.peek_side(), [&](int i, float2 delta) {
+            scores[i] *= dp[i] - delta.x;
+            scores[i + 1] *= dp[i + 1] - delta.y;
+        });
+        accumulators_to_a<Element>(ds, scores);
+    }
+
+    // --- MMAs, a wgmma group each ---
+
+    // S = K Q^T, or dP = V dO^T.
+    __device__ __forceinline__ void issue_transposed(
+        Scores& scores, const KeyRows& keys, const typename QTile::Shared& block
+    ) const {
+        using A = KeysOperand<Major::kK>;
+        using B = QueriesOperand<Major::kK>;
+        wgmma_fence_operands(scores);
+        wgmma_fence();
+        wgmma_tile<A, B>(
+            scores, A::descriptor(keys.consumers[index], 0), B::descriptor(block, 0), false
+        );
+        wgmma_commit_group();
+    }
+
+    // dV += P^T dO, or dK += dS^T Q.
+    __device__ __forceinline__ void issue_product(
+        KeyGradients& gradient, ScoresOperand& a, const typename QTile::Shared& block
+    ) const {
+        using B = QueriesOperand<Major::kMN>;
+        wgmma_fence_operands(gradient);
+        wgmma_fence_operands(a);
+        wgmma_fence();
+        wgmma_tile_rs<B>(gradient, a, B::descriptor(block, 0), true);
+        wgmma_commit_group();
+    }
+
+    // The consumer's share of dQ = dS K, or of its transpose K^T dS^T.
+    __device__ __forceinline__ void issue_dq(QueryGradients& dq) const {
+        using Depth = KeysOperand<Major::kMN>;
+        const KeyRows& keys = shared.rows.stages[kKeys];
+        wgmma_fence_operands(dq);
+        wgmma_fence();
+#pragma unroll
+        for (int part = 0; part < kConsumers; ++part) {
+            const DsPanel& panel = shared.ds[ds_stage][part];
+            const u32 own = kSharesDqInRows ? 0 : index * (HEAD_DIM / kConsumers);
+            const u64 k = Depth::descriptor(keys.consumers[part], own);
+            const u64 ds = DsOperand::descriptor(panel, kSharesDqInRows ? index * 64 : 0);
+            if constexpr (kTransposesDq) {
+                wgmma_tile<Depth, DsOperand>(dq, k, ds, part > 0);
+            } else {
+                wgmma_tile<DsOperand, Depth>(dq, ds, k, part > 0);
+            }
+        }
+        wgmma_commit_group();
+    }
+
+    // --- results ---
+
+    // Hands the consumer's share of dQ to the warp that adds it to memory. In a tile's first block
+    // the consumer itself has the memory.
+    __device__ __forceinline__ void hand_over_dq(const QueryGradients& dq, bool is_first) const {
+        const DqHandOver hand_over{index};
+        if (!is_first) hand_over.empty().sync();
+        auto& quads = shared.dq[index].quads;
+#pragma unroll
+        for (int i = 0; i < kDqQuads; ++i) {
+            quads[i][thread_in_warpgroup()] = {
+                {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]}
+            };
+        }
+        fence_async_view_proxy();
+        hand_over.full().arrive();
+    }
+
+    // Stores dK and dV: staged in the memory of the consumer's dQ, and of its values.
+    __device__ __forceinline__ void store(
+        const KeyTile& tile, bool has_steps, KeyGradients& own_dk, KeyGradients& own_dv
+    ) {
+        using Staged = KeysOperand<Major::kK>;
+        auto& staged_dv = shared.rows.stages[kValues].consumers[index];
+        auto& staged_dk = reinterpret_cast<typename KTile::Shared&>(shared.dq[index]);
+        static_assert(sizeof(typename KTile::Shared) <= sizeof(DqPart), "dK fits in dQ's memory");
+        store_accumulators<Staged, HEAD_DIM>(staged_dv, own_dv);
+#pragma unroll
+        for (float& value : own_dk) value *= problem.scale;
+        if (has_steps) DqHandOver{index}.empty().sync();
+        store_accumulators<Staged, HEAD_DIM>(staged_dk, own_dk);
+        fence_async_view_proxy();
+        sync_consumer(index);
+        if (thread_in_warpgroup() == 0) {
+            const i32 row = tile.position + index * kConsumerKeys;
+            store_rows(dv, staged_dv, tile.rows_of_keys(), row);
+            store_rows(dk, staged_dk, tile.rows_of_keys(), row);
+            commit_group();
+            wait_group_read<0>();
+        }
+        sync_consumer(index);
+        rows.release(kValues);
+        rows.step();
+    }
+};
+
+}  // namespace tmaasync

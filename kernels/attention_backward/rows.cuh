@@ -1,0 +1,43 @@
+#pragma once
+
+// Rows of a head of a sequence, from padded or from packed arrays, by TMA.
+#include <tmaasync/tmaasync.cuh>
+
+namespace tmaasync {
+
+// The sequence and head that rows belong to; of padded arrays the entry of the batch.
+struct HeadRows {
+    RaggedSequence sequence;
+    i32 entry;
+    i32 head;
+};
+
+// Load the rows of a tile from `row` of the sequence on, zeros after its end.
+template <typename Tile>
+__device__ __forceinline__ void load_rows(
+    const Tile& tile,
+    typename Tile::Shared& shared,
+    SharedMemBarrier& full,
+    const HeadRows& of,
+    i32 row
+) {
+    if constexpr (IS_PACKED) {
+        tile.async_copy(shared, full, of.sequence, {0, of.head, row});
+    } else {
+        tile.async_copy(shared, full, {0, of.head, row, of.entry});
+    }
+}
+
+// Store them; rows after the end of the sequence are dropped.
+template <typename Tile>
+__device__ __forceinline__ void store_rows(
+    const Tile& tile, const typename Tile::Shared& shared, const HeadRows& of, i32 row
+) {
+    if constexpr (IS_PACKED) {
+        tile.async_store(shared, of.sequence, {0, of.head, row});
+    } else {
+        tile.async_store(shared, {0, of.head, row, of.entry});
+    }
+}
+
+}  // namespace tmaasync

@@ -1,0 +1,260 @@
+"""ops.attention_backward and ops.varlen_attention_backward against float64, on either back end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from parity import random_attention
+from parity.attention_backward_oracle import Saved, assert_gradient, differentiate, saved
+from parity.attention_oracle import Array, Mask
+from parity.backends import Emulate
+from parity.test_attention import normal, of_sms, poisoned
+
+from tmaasync import ops
+from tmaasync.emulate import scheduled
+from tmaasync.ops._flash.backward import BackwardConfig
+from tmaasync.ops._operation import tile_configs
+
+SMALL = BackwardConfig(64, 64)
+
+
+@pytest.fixture
+def two_ctas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device so small that a CTA works on several tiles of keys."""
+    of_sms(monkeypatch, 2)
+
+
+@pytest.fixture
+def small_blocks() -> Iterator[None]:
+    with tile_configs(lambda _: SMALL):
+        yield
+
+
+def check(
+    backend: Any,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Mask | None = None,
+    *,
+    deterministic: bool = False,
+    **options: Any,
+) -> None:
+    """One call on padded arrays, every entry of the batch against the oracle."""
+    mask = mask or Mask()
+    dout = normal(*q.shape, dtype=q.dtype.name, seed=9)
+    each = [saved(*entry, mask, **options) for entry in zip(q, k, v, strict=True)]
+    of_forward = (np.stack([one.out for one in each]), np.stack([one.lse for one in each]))
+    given = [backend.array(array) for array in (dout, q, k, v, *of_forward)]
+    outputs = [backend.array(poisoned(array)) for array in (q, k, v)]
+
+    returned = ops.attention_backward(
+        *given,
+        causal=mask.causal,
+        window=mask.window,
+        deterministic=deterministic,
+        **dict(zip(("dq", "dk", "dv"), outputs, strict=True)),
+        **options,
+    )
+
+    assert all(one is other for one, other in zip(returned, outputs, strict=True))
+    got = [backend.host(array) for array in outputs]
+    for entry in range(len(q)):
+        expected = differentiate(dout[entry], q[entry], k[entry], v[entry], mask, **options)
+        for gradient, wanted in zip(got, expected, strict=True):
+            assert_gradient(gradient[entry], wanted)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "dtype"),
+    [
+        (128, "bfloat16"),
+        pytest.param(8, "float16", marks=pytest.mark.gpu),
+        pytest.param(64, "float16", marks=pytest.mark.gpu),
+        pytest.param(64, "bfloat16", marks=pytest.mark.gpu),
+        pytest.param(72, "bfloat16", marks=pytest.mark.gpu),
+        pytest.param(96, "float16", marks=pytest.mark.gpu),
+        pytest.param(128, "float16", marks=pytest.mark.gpu),
+    ],
+)
+def test_head_dims_and_types(backend: Any, head_dim: int, dtype: str) -> None:
+    q, k, v = (
+        normal(2, rows, heads, head_dim, dtype=dtype, seed=seed)
+        for seed, (rows, heads) in enumerate(((150, 2), (131, 1), (131, 1)))
+    )
+
+    check(backend, q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "mask", "softcap"),
+    [
+        (67, 200, Mask(True, (60, None)), 2.0),
+        pytest.param(150, 100, Mask(True), None, marks=pytest.mark.gpu),
+        pytest.param(100, 300, Mask("top_left"), None, marks=pytest.mark.gpu),
+        pytest.param(257, 257, Mask(True), 30.0, marks=pytest.mark.gpu),
+        pytest.param(300, 257, Mask(window=(0, 0)), None, marks=pytest.mark.gpu),
+        pytest.param(300, 257, Mask(window=(30, 5)), None, marks=pytest.mark.gpu),
+        pytest.param(131, 257, Mask(window=(None, 3)), None, marks=pytest.mark.gpu),
+        pytest.param(400, 257, Mask(window=(150, None)), None, marks=pytest.mark.gpu),
+        pytest.param(300, 300, Mask("top_left", (70, None)), 2.0, marks=pytest.mark.gpu),
+    ],
+)
+@pytest.mark.parametrize(
+    "head_dim", [96, pytest.param(64, marks=pytest.mark.gpu)], ids=["d96", "d64"]
+)
+def test_masks_and_softcap(
+    backend: Any, head_dim: int, queries: int, keys: int, mask: Mask, softcap: float | None
+) -> None:
+    q, k, v = (
+        normal(1, rows, heads, head_dim, seed=heads + rows)
+        for rows, heads in ((queries, 2), (keys, 1), (keys, 1))
+    )
+
+    check(backend, q, k, v, mask, softcap=softcap)
+
+
+def test_without_keys_there_are_zeros(backend: Any) -> None:
+    q, k = normal(1, 5, 1, 128, dtype="bfloat16"), normal(1, 0, 1, 128, dtype="bfloat16")
+
+    check(backend, q, k, k)
+
+
+@pytest.mark.gpu
+def test_slices_of_one_array_go_in_and_nothing_outside_the_gradients_changes(backend: Any) -> None:
+    together, dout = normal(2, 150, 3, 2, 64), normal(2, 150, 2, 64, seed=5)
+    each = [saved(*(one[:, i] for i in range(3)), Mask()) for one in together]
+    of_forward = (np.stack([one.out for one in each]), np.stack([one.lse for one in each]))
+    around = backend.array(np.full((2, 152, 3, 4, 72), np.nan, np.float16))
+    inner = [around[:, 1:151, i, 1:3, :64] for i in range(3)]
+    given = backend.array(together)
+
+    ops.attention_backward(
+        backend.array(dout),
+        *(given[:, :, i] for i in range(3)),
+        *map(backend.array, of_forward),
+        **dict(zip(("dq", "dk", "dv"), inner, strict=True)),
+    )
+
+    got = backend.host(around)
+    for entry in range(2):
+        qkv = (together[entry, :, i] for i in range(3))
+        for i, wanted in enumerate(differentiate(dout[entry], *qkv, Mask())):
+            assert_gradient(got[entry, 1:151, i, 1:3, :64], wanted)
+    got[:, 1:151, :, 1:3, :64] = np.nan
+    assert np.isnan(got).all()
+
+
+# --- packed -----------------------------------------------------------------------------------
+
+
+def check_packed(
+    backend: Any, problem: random_attention.Problem, *, deterministic: bool = False
+) -> list[Array]:
+    """One call on packed arrays with NaN around every operand, and no byte changed elsewhere."""
+    sums = [np.concatenate([[0], np.cumsum(rows)]) for rows in (problem.queries, problem.keys)]
+    heads = (problem.heads, problem.heads, problem.kv_heads, problem.kv_heads)
+    totals = [sums[0], sums[0], sums[1], sums[1]]
+    dout, q, k, v = (
+        problem.packed(int(total[-1]) + 9, count, seed)
+        for seed, (total, count) in enumerate(zip(totals, heads, strict=True))
+    )
+    for array, total in zip((dout, q, k, v), totals, strict=True):
+        array[total[-1] :] = np.nan
+    given = [backend.array(array) for array in (dout, q, k, v, *_saved(problem, q, k, v, sums))]
+    outputs = [backend.array(poisoned(array)) for array in (q, k, v)]
+
+    ops.varlen_attention_backward(
+        *given,
+        *sums,
+        deterministic=deterministic,
+        **dict(zip(("dq", "dk", "dv"), outputs, strict=True)),
+        **problem.options,
+    )
+
+    got = [backend.host(array) for array in outputs]
+    for index in range(len(problem.queries)):
+        rows, keys = (slice(*total[index : index + 2]) for total in sums)
+        own = (dout[rows], q[rows], k[keys], v[keys])
+        expected = differentiate(*own, problem.mask, softcap=problem.softcap)
+        for gradient, place, wanted in zip(got, (rows, keys, keys), expected, strict=True):
+            assert_gradient(gradient[place], wanted)
+    for gradient, total in zip(got, (sums[0], sums[1], sums[1]), strict=True):
+        assert np.isnan(gradient[total[-1] :].astype(np.float32)).all()
+    return got
+
+
+def _saved(
+    problem: random_attention.Problem, q: Array, k: Array, v: Array, sums: list[Array]
+) -> tuple[Array, Array]:
+    """The output and the log-sum-exp of all sequences, NaN after the last."""
+    out = poisoned(q)
+    lse = np.full((problem.heads, len(q)), np.nan, np.float32)
+    for index in range(len(problem.queries)):
+        rows, keys = (slice(*total[index : index + 2]) for total in sums)
+        own: Saved = saved(q[rows], k[keys], v[keys], problem.mask, softcap=problem.softcap)
+        out[rows], lse[:, rows] = own.out, own.lse
+    return out, lse
+
+
+def drawn(number: int, **options: Any) -> random_attention.Problem:
+    return replace(random_attention.draw(number, small=True), **options)
+
+
+LENGTHS = {
+    "edges of a tile": ((127, 128, 129, 1), (127, 128, 129, 1)),
+    "empty ones": ((67, 0, 130, 1), (150, 3, 0, 61)),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.usefixtures("two_ctas")
+def test_packed_sequences(backend: Any, name: str) -> None:
+    queries, keys = LENGTHS[name]
+    problem = drawn(
+        0, queries=queries, keys=keys, heads=2, kv_heads=1, mask=Mask(True), softcap=None
+    )
+
+    with scheduled("adversarial", seed=len(name), races=True):
+        check_packed(backend, problem, deterministic=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("number", range(30))
+def test_random_packed_sequences(backend: Any, number: int, deterministic: bool) -> None:
+    head_dim = (64, 128, 96, 72)[number % 4]
+    problem = drawn(number, head_dim=head_dim)
+
+    check_packed(backend, problem, deterministic=deterministic)
+
+
+@pytest.mark.usefixtures("two_ctas", "small_blocks")
+def test_many_tiles_of_a_cta_under_many_schedules() -> None:
+    """Tiles of keys that follow each other in a CTA, of two KV heads with two query heads each."""
+    q, k, v = normal(1, 130, 4, 64), *(normal(1, 200, 2, 64, seed=i) for i in (1, 2))
+
+    for seed in range(2):
+        with scheduled("adversarial", seed=seed, races=True):
+            check(Emulate(), q, k, v)
+
+
+# --- the same bits ----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("two_ctas")
+def test_the_order_of_a_deterministic_dq_is_fixed() -> None:
+    problem = drawn(
+        3, queries=(200,), keys=(300,), heads=1, kv_heads=1, mask=Mask(True), softcap=None
+    )
+    found = []
+    for policy in ("round_robin", "adversarial"):
+        with scheduled(policy, seed=1):
+            found.append(check_packed(Emulate(), problem, deterministic=True))
+
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one.view(np.uint16), other.view(np.uint16))

@@ -1,0 +1,117 @@
+"""ops.attention_backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tmaasync._kinds import check_flags
+from tmaasync.ops._allocation import allocator_of_all
+from tmaasync.ops._call_cache import CallCache
+from tmaasync.ops._flash.backward_operation import BackwardForm, BackwardOperation
+from tmaasync.ops._flash.gradients import INPUTS, Gradients
+from tmaasync.ops._flash.operands import Scores
+
+__all__ = ["attention_backward"]
+
+_AXES = "[batch, positions, heads, head_dim]"
+_CALLS = CallCache()
+
+
+def attention_backward(  # noqa: PLR0913 - the parameters of attention, and the gradients
+    dout: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    *,
+    causal: bool | str = False,
+    scale: float | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    deterministic: bool = False,
+    dq: Any = None,
+    dk: Any = None,
+    dv: Any = None,
+    stream: object = None,
+) -> tuple[Any, Any, Any]:
+    """Compute the gradients of `attention` with respect to q, k and v.
+
+    P and dS are computed again block by block, as in FlashAttention. dQ is added up in fp32 by TMA
+    reductions (``cp.reduce.async.bulk``), whose order differs from run to run unless
+    ``deterministic``. A call allocates one workspace: for every query and head, rounded up to
+    blocks of 64 to 128 queries, ``4 * head_dim + 8`` bytes, head_dim rounded up to 64 or 128. It
+    does not wait for the GPU.
+
+    Args:
+        dout: Gradient of the output: [batch, positions, heads, head_dim], as q.
+        q: As in `attention`, bfloat16 or float16; head_dim up to 128.
+        k: As in `attention`.
+        v: As in `attention`.
+        out: What `attention` returned, with any strides that it takes.
+        lse: The log-sum-exp that it returned: float32 [batch, heads, positions], contiguous.
+        causal: As in `attention`; this and the next three as they were there.
+        scale: As in `attention`.
+        window: As in `attention`.
+        softcap: As in `attention`.
+        deterministic: Whether dq is added up in a fixed order, so that every call gives the same
+            bits. dk and dv always have them.
+        dq: An array like q to write to; by default a new contiguous one.
+        dk: An array like k.
+        dv: An array like v.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        dq, dk and dv. With GQA dk and dv are sums over the query heads that share a KV head.
+
+    Raises:
+        ArgumentError: An argument is not as described; every broken rule.
+        ArrayTypeError: A type that the kernels do not have.
+        BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
+
+    >>> import numpy as np
+    >>> from tmaasync import ops
+    >>> q = np.zeros((1, 3, 1, 8), np.float16)
+    >>> out, lse = ops.attention(q, q, q, causal=True, return_lse=True)
+    >>> dq, dk, dv = attention_backward(np.ones_like(q), q, q, q, out, lse, causal=True)
+    >>> dv[0, :, 0, 0].round(2)
+    array([1.83, 0.83, 0.33], dtype=float16)
+    """
+    outputs = (dq, dk, dv)
+    given = tuple(array for array in outputs if array is not None)
+    is_new = (dq is None, dk is None, dv is None)
+    arrays = (dout, q, k, v, out, lse, *given)
+    key = (causal, scale, window, softcap, deterministic, is_new)
+    done = _CALLS.run(arrays, key, stream)
+    if done is None:
+        return _differentiate(arrays, key, outputs, stream)
+    new = iter(done[len(arrays) :])
+    return tuple(next(new) if array is None else array for array in outputs)
+
+
+def _differentiate(
+    arrays: tuple[Any, ...], key: tuple[Any, ...], outputs: tuple[Any, ...], stream: object
+) -> tuple[Any, Any, Any]:
+    """Run a call that is not in the cache, and put it there."""
+    causal, scale, window, softcap, deterministic, _ = key
+    check_flags(deterministic=deterministic)
+    gradients = Gradients.of(arrays[: len(INPUTS)], outputs, _AXES)
+    head_dim = gradients.views["q"].shape[-1]
+    scores = Scores.of(head_dim, causal, scale, window, softcap)
+    operation = _CALLS.operation(
+        BackwardOperation, gradients.layouts, None, scores, is_deterministic=bool(deterministic)
+    )
+    operation.run(gradients, stream)
+    if not gradients.views["k"].is_empty:
+        names = (*INPUTS, *gradients.given)
+        new = (*gradients.allocators(), operation.workspace(gradients.views["q"]))
+        _CALLS.remember(
+            arrays,
+            key,
+            BackwardForm(operation, (*names, *gradients.new_names)),
+            [gradients.views[name].framework for name in names],
+            gradients.views["q"].device,
+            new_arrays=allocator_of_all(iter(new)),
+            has_workspace=True,
+        )
+    return gradients.returned

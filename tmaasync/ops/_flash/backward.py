@@ -1,0 +1,354 @@
+"""The attention backward: tile configs, workspace, tiles and launches of its three kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync._arrays import ArrayView
+from tmaasync._hardware import WARPGROUP_THREADS
+from tmaasync.kernel import Kernel
+from tmaasync.modes import Swizzle
+from tmaasync.ops._flash.abi import record
+from tmaasync.ops._flash.config import Sizes
+from tmaasync.ops._flash.launches import Step
+from tmaasync.ops._flash.operands import Scores
+from tmaasync.ops._operation import shipped_kernel
+from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
+from tmaasync.tile import TMATensorTile, create_tma_tile
+
+__all__ = [
+    "BACKWARD_PROBLEM",
+    "MAX_HEAD_DIM",
+    "Addresses",
+    "BackwardConfig",
+    "BackwardVariant",
+    "Maps",
+    "Workspace",
+    "backward_problem",
+    "backward_steps",
+    "choose_backward_config",
+    "count_key_tiles",
+    "maps_over",
+]
+
+MAX_HEAD_DIM = 128
+"""Columns of dK and dV that a consumer's registers hold."""
+
+_CONSUMERS = 2
+_KEYS = 64
+"""Keys of a consumer warpgroup: M of one wgmma."""
+
+_TILE_KEYS = _CONSUMERS * _KEYS
+_THREADS = WARPGROUP_THREADS * (1 + _CONSUMERS)
+_ROWS_THREADS = 128
+_DQ_THREADS = WARPGROUP_THREADS * _CONSUMERS
+_ALIGNMENT = 1024
+_L2_BYTES = 24 << 20
+"""Q, dO and dQ of the heads that are scheduled together: half of the L2 of an H100."""
+
+_INTEGERS = (
+    *("batch", "heads", "heads_per_kv_head", "queries", "keys", "left", "right"),
+    *("is_bottom_right", "heads_at_once"),
+)
+BACKWARD_PROBLEM = np.dtype(
+    [
+        *((name, "<i4") for name in _INTEGERS),
+        *((name, "<f4") for name in ("scale", "scale_in_tanh", "scale_log2")),
+    ]
+)
+"""``BackwardProblem``: sizes, mask and scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardVariant:
+    """The mask and softcap that the kernels are compiled for."""
+
+    is_packed: bool = False
+    has_left: bool = False
+    has_right: bool = False
+    has_softcap: bool = False
+    is_deterministic: bool = False
+
+    @classmethod
+    def of(
+        cls, scores: Scores, *, is_packed: bool = False, is_deterministic: bool = False
+    ) -> BackwardVariant:
+        return cls(
+            is_packed=is_packed,
+            has_left=scores.left is not None,
+            has_right=scores.right is not None,
+            has_softcap=scores.softcap is not None,
+            is_deterministic=is_deterministic,
+        )
+
+    @property
+    def constants(self) -> dict[str, bool | int]:
+        return {
+            "IS_PACKED": self.is_packed,
+            "HAS_LEFT": self.has_left,
+            "HAS_RIGHT": self.has_right,
+            "HAS_SOFTCAP": self.has_softcap,
+            "IS_DETERMINISTIC": self.is_deterministic,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardConfig:
+    """CTA tiles of 128 keys, and blocks of queries.
+
+    Attributes:
+        head_dim: Columns of the tiles, 64 or 128.
+        block_m: Queries of a block: 64 or 128, or 80 with 128 columns.
+        stages: Stages of each pipeline, of queries and of dO.
+        issues_ahead: Whether S of a block is issued before dQ and dK of the block before it.
+    """
+
+    head_dim: int
+    block_m: int
+    stages: int = 2
+    issues_ahead: bool = False
+
+    @property
+    def constants(self) -> dict[str, bool | int]:
+        return {
+            "HEAD_DIM": self.head_dim,
+            "BLOCK_M": self.block_m,
+            "STAGES": self.stages,
+            "ISSUES_AHEAD": self.issues_ahead,
+        }
+
+
+def choose_backward_config(head_dim: int, variant: BackwardVariant) -> BackwardConfig:
+    """Return the tile config of FlashAttention-3 on sm_90."""
+    if head_dim <= 64:
+        return BackwardConfig(64, 128)
+    is_plain = not (variant.has_left or variant.has_right or variant.has_softcap)
+    return BackwardConfig(128, 80 if is_plain else 64)
+
+
+def backward_problem(sizes: Sizes, scores: Scores, longest: int) -> bytes:
+    """Return the kernels' ``BackwardProblem``; ``longest`` is queries of the longest sequence."""
+    in_tanh, scale_log2 = scores.factors
+    head_bytes = max(1, longest) * sizes.head_dim * sizes.heads_per_kv_head * (2 + 2 + 4)
+    return record(
+        BACKWARD_PROBLEM,
+        batch=sizes.batch,
+        heads=sizes.heads,
+        heads_per_kv_head=sizes.heads_per_kv_head,
+        queries=sizes.queries,
+        keys=sizes.keys,
+        left=scores.left or 0,
+        right=scores.right or 0,
+        is_bottom_right=not scores.is_top_left,
+        heads_at_once=max(1, _L2_BYTES // head_bytes),
+        scale=scores.scale,
+        scale_in_tanh=in_tanh,
+        scale_log2=scale_log2,
+    )
+
+
+# --- the workspace ------------------------------------------------------------------------------
+
+
+class Workspace(NamedTuple):
+    """The one allocation of a call: dQ in fp32, statistics of its rows, and counters.
+
+    Attributes:
+        tiles: Blocks of queries of all heads, those of packed sequences padded one by one.
+    """
+
+    tiles: int
+    config: BackwardConfig
+
+    @classmethod
+    def of(cls, sizes: Sizes, config: BackwardConfig, *, is_packed: bool) -> Workspace:
+        if is_packed:
+            per_head = sizes.queries // config.block_m + sizes.batch
+            return cls(sizes.heads * per_head, config)
+        return cls(sizes.batch * sizes.heads * -(-sizes.queries // config.block_m), config)
+
+    @property
+    def _dq_bytes(self) -> int:
+        return self.tiles * self.config.block_m * self.config.head_dim * 4
+
+    @property
+    def statistics_at(self) -> int:
+        return self._dq_bytes
+
+    @property
+    def turns_at(self) -> int:
+        return self._dq_bytes + self.tiles * self.config.block_m * 8
+
+    @property
+    def counter_at(self) -> int:
+        return self.turns_at + self.tiles * _CONSUMERS * 4
+
+    @property
+    def elements(self) -> int:
+        """Elements of float32."""
+        return (self.counter_at + _ALIGNMENT) // 4
+
+
+# --- tiles --------------------------------------------------------------------------------------
+
+
+def count_key_tiles(sizes: Sizes, *, is_packed: bool) -> int:
+    """Return an upper bound on the tiles of keys of all KV heads, at least 1."""
+    kv_heads = sizes.heads // sizes.heads_per_kv_head
+    if is_packed:
+        return kv_heads * (sizes.keys // _TILE_KEYS + sizes.batch)
+    return max(1, kv_heads * sizes.batch * -(-sizes.keys // _TILE_KEYS))
+
+
+_Map = TMATensorTile | RaggedTensorMap
+
+
+class Maps(NamedTuple):
+    """Tiles, or maps of packed arrays, by the names of the arguments."""
+
+    q: Any
+    k: Any
+    v: Any
+    out: Any
+    dout: Any
+    dq: Any
+    dk: Any
+    dv: Any
+
+
+def maps_over(arrays: Sequence[ArrayView], config: BackwardConfig, *, is_packed: bool) -> Maps:
+    """Return the tiles or maps over arrays in the order of `Maps`."""
+    rows = dict.fromkeys(("k", "v", "dk", "dv"), _KEYS)
+
+    def of(name: str, view: ArrayView) -> _Map:
+        side = (rows.get(name, config.block_m), 1, config.head_dim)
+        if is_packed:
+            return create_ragged_tensor_map(view, side, swizzle=Swizzle.B128)
+        return create_tma_tile(view, (1, *side), swizzle=Swizzle.B128)
+
+    return Maps(*(of(name, view) for name, view in zip(Maps._fields, arrays, strict=True)))
+
+
+# --- launches -----------------------------------------------------------------------------------
+
+
+class Addresses(NamedTuple):
+    """Addresses that the launches of a call take, by the names of the parameters.
+
+    For packed arrays those of the eight arrays are the addresses of the maps, which start below
+    their arrays.
+    """
+
+    q: int
+    k: int
+    v: int
+    out: int
+    dout: int
+    dq: int
+    dk: int
+    dv: int
+    lse: int
+    workspace: int
+    statistics: int
+    turns: int
+    tile_counter: int
+    cu_seqlens_q: int = 0
+    cu_seqlens_k: int = 0
+
+
+class _RowsArguments(NamedTuple):
+    """The parameters of attention_backward_rows.cu in their order."""
+
+    out: Any
+    dout: Any
+    lse: Any
+    statistics: int
+    workspace: int
+    turns: int
+    tile_counter: int
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    broken_sequence: Any
+    problem: bytes
+
+
+class _MainArguments(NamedTuple):
+    """The parameters of attention_backward.cu in their order."""
+
+    q: Any
+    k: Any
+    v: Any
+    dout: Any
+    dk: Any
+    dv: Any
+    statistics: int
+    workspace: int
+    turns: int
+    tile_counter: int
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    problem: bytes
+
+
+class _DqArguments(NamedTuple):
+    """The parameters of attention_backward_dq.cu in their order."""
+
+    dq: Any
+    workspace: int
+    cu_seqlens_q: Any
+    problem: bytes
+
+
+def backward_kernel(
+    source: str, types: tuple[str, str], variant: BackwardVariant, config: BackwardConfig
+) -> Kernel:
+    """Return one of the three kernels for the types of ``QTile`` and ``KTile``."""
+    named = dict(zip(("QTile", "KTile"), types, strict=True))
+    return shipped_kernel(source, named, {**config.constants, **variant.constants})
+
+
+def backward_steps(
+    maps: Maps,
+    variant: BackwardVariant,
+    config: BackwardConfig,
+    problem: bytes,
+    *,
+    tiles: tuple[int, int],
+    sms: int,
+    broken_sequence: Any = 0,
+) -> list[Step]:
+    """Prepare the three launches.
+
+    Args:
+        maps: The tiles or maps of the arrays.
+        variant: What the kernels are compiled for.
+        config: The tile config.
+        problem: The ``BackwardProblem``.
+        tiles: Tiles of queries in the workspace, and an upper bound on tiles of keys.
+        sms: How many CTAs of attention_backward.cu run at once.
+        broken_sequence: For packed arrays, where the number of a broken sequence goes.
+    """
+    of_queries, of_keys = tiles
+    types = (maps.q.cuda_type, maps.k.cuda_type)
+
+    def step(source: str, ctas: int, threads: int, arguments: Any, last: str) -> Step:
+        kernel = backward_kernel(source, types, variant, config)
+        launch = kernel.prepare(ctas, threads, arguments, pdl=True)
+        launch.release()
+        names = arguments._fields
+        return launch, attrgetter(*names[: names.index(last) + 1])
+
+    rows = _RowsArguments(maps.out, maps.dout, 0, 0, 0, 0, 0, 0, 0, broken_sequence, problem)
+    main = _MainArguments(*maps[:3], maps.dout, *maps[6:], 0, 0, 0, 0, 0, 0, problem)
+    dq = _DqArguments(maps.dq, 0, 0, problem)
+    name = "attention_backward"
+    return [
+        step(f"{name}_rows.cu", of_queries, _ROWS_THREADS, rows, "cu_seqlens_k"),
+        step(f"{name}.cu", min(of_keys, sms), _THREADS, main, "cu_seqlens_k"),
+        step(f"{name}_dq.cu", of_queries, _DQ_THREADS, dq, "cu_seqlens_q"),
+    ]

@@ -1,0 +1,188 @@
+"""The operation behind ops.attention_backward and ops.varlen_attention_backward."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
+from tmaasync.kernel import Launch
+from tmaasync.ops._allocation import Allocator, address_of, allocator, in_order
+from tmaasync.ops._call_cache import Binding
+from tmaasync.ops._flash.backward import (
+    Addresses,
+    BackwardConfig,
+    BackwardVariant,
+    Maps,
+    Workspace,
+    backward_problem,
+    backward_steps,
+    choose_backward_config,
+    count_key_tiles,
+    maps_over,
+)
+from tmaasync.ops._flash.config import Batch, Sizes
+from tmaasync.ops._flash.gradients import GRADIENTS, INPUTS, Gradients
+from tmaasync.ops._flash.launches import PackedLaunch
+from tmaasync.ops._flash.operands import Scores, reachable
+from tmaasync.ops._layouts import Layout, is_apart
+from tmaasync.ops._operation import LaunchSequence, Operation, overridden
+from tmaasync.ops._sequence_lengths import CumulativeLengths
+
+__all__ = ["BackwardForm", "BackwardOperation"]
+
+_FLOAT32 = element(np.float32)
+_SEQUENCES = ("cu_seqlens_q", "cu_seqlens_k")
+
+
+class BackwardForm(NamedTuple):
+    """An operation on calls of one form: the names of its arrays in the order of the call."""
+
+    operation: BackwardOperation
+    names: tuple[str, ...]
+
+    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
+        """Return the launches on arrays at these addresses, the last of which is the workspace."""
+        del numbers
+        *of_arrays, workspace = addresses
+        named = dict(zip(self.names, of_arrays, strict=True))
+        named.setdefault("cu_seqlens_k", named.get("cu_seqlens_q", 0))
+        named.setdefault("cu_seqlens_q", 0)
+        return self.operation.bind_named(named, workspace)
+
+
+class BackwardOperation(Operation):
+    """The attention backward over arrays of given layouts, in three launches.
+
+    ``layouts`` are in the order of `Maps`. ``batch`` describes packed sequences; None where the
+    arrays are padded.
+    """
+
+    needs_wgmma = "the attention backward"
+
+    def __init__(
+        self,
+        layouts: Sequence[Layout],
+        batch: Batch | None,
+        scores: Scores,
+        *,
+        is_deterministic: bool,
+    ) -> None:
+        q, k = layouts[:2]
+        super().__init__(q.device)
+        heads, head_dim = q.shape[-2:]
+        self._is_packed = batch is not None
+        self._sizes = Sizes(
+            queries=q.shape[-3],
+            keys=k.shape[-3],
+            heads=heads,
+            heads_per_kv_head=heads // k.shape[-2],
+            batch=q.shape[0] if batch is None else batch.size,
+            head_dim=head_dim,
+        )
+        self._longest = q.shape[-3] if batch is None else batch.max_queries
+        self._spans = [layout.span_bytes for layout in layouts]
+        self._scores = scores
+        self._variant = BackwardVariant.of(
+            scores, is_packed=self._is_packed, is_deterministic=is_deterministic
+        )
+        self._config: BackwardConfig = overridden(choose_backward_config(head_dim, self._variant))
+        self._workspace = Workspace.of(self._sizes, self._config, is_packed=self._is_packed)
+        self._below_bytes = [0] * len(layouts)
+        self._broken_sequence = self.backend.host_flag()
+
+    def run(
+        self,
+        gradients: Gradients,
+        stream: object,
+        cumulative: Sequence[CumulativeLengths] = (),
+    ) -> None:
+        """Launch on these arrays.
+
+        Raises:
+            ArgumentError: Cumulative lengths on a device described no batch: in an earlier call
+                like this, or, on the emulator, in this one.
+        """
+        q = gradients.views["q"]
+        views = [gradients.views[name] for name in (*INPUTS, *GRADIENTS)]
+        on_device = [_arrays.view(one.values) for one in cumulative if one.is_on_device]
+        handle = self.ordered([*views, *on_device], stream)
+        with self.backend.current(), in_order(q.framework, q.device, handle):
+            # Freed at once: in the order of the stream they are in use until the launches end.
+            memory = self.workspace(q)()
+            lengths = [
+                _arrays.view(one.values if one.is_direct else one.on(q.device, q.framework, handle))
+                for one in cumulative
+            ]
+            launch = self.prepared(lambda: self._prepare(gradients.views))
+            named = {name: view.address for name, view in gradients.views.items()}
+            named |= {name: view.address for name, view in zip(_SEQUENCES, lengths, strict=False)}
+            launch.launch_at(self._addresses(named, address_of(memory)), handle)
+
+    def bind_named(self, named: Mapping[str, int], workspace: int) -> Binding | None:
+        """Return the launches on arrays at these addresses; None if a gradient overlaps one."""
+        if self._launch is None:
+            return None
+        moved = [named[name] for name in Maps._fields]
+        first = len(moved) - len(GRADIENTS)
+        if not all(is_apart(index, moved, self._spans) for index in range(first, len(moved))):
+            return None
+        return self._launch, self._addresses(named, workspace)
+
+    def workspace(self, like: ArrayView) -> Allocator:
+        return allocator(like, (self._workspace.elements,), _FLOAT32)
+
+    def _addresses(self, named: Mapping[str, int], memory: int) -> Addresses:
+        moved = map(operator.sub, (named[name] for name in Maps._fields), self._below_bytes)
+        q, k, v, out, dout, dq, dk, dv = moved
+        return Addresses(
+            *(q, k, v, out, dout, dq, dk, dv),
+            lse=named["lse"],
+            workspace=memory,
+            statistics=memory + self._workspace.statistics_at,
+            turns=memory + self._workspace.turns_at,
+            tile_counter=memory + self._workspace.counter_at,
+            cu_seqlens_q=named.get("cu_seqlens_q", 0),
+            cu_seqlens_k=named.get("cu_seqlens_k", 0),
+        )
+
+    # --- made once ------------------------------------------------------------------------------
+
+    def _prepare(self, views: Mapping[str, ArrayView]) -> Launch:
+        arrays = [views[name] for name in Maps._fields]
+        filled = [reachable(_with_a_row(view, views)) for view in arrays]
+        maps = maps_over(filled, self._config, is_packed=self._is_packed)
+        if self._is_packed:
+            self._below_bytes = [
+                view.address - map_.spec.address for view, map_ in zip(filled, maps, strict=True)
+            ]
+        flag = self._broken_sequence
+        steps = backward_steps(
+            maps,
+            self._variant,
+            self._config,
+            backward_problem(self._sizes, self._scores, self._longest),
+            tiles=(self._workspace.tiles, count_key_tiles(self._sizes, is_packed=self._is_packed)),
+            sms=self.backend.limits.sms,
+            # Pinned host memory is no array of the device.
+            broken_sequence=flag if self.backend.device is None else int(flag.ctypes.data),
+        )
+        if not self._is_packed:
+            return LaunchSequence(*steps)
+        rest = LaunchSequence(*steps[1:])
+        waits = self.backend.device is None
+        return PackedLaunch(steps[0], rest, flag, is_paged=False, waits=waits)
+
+
+def _with_a_row(view: ArrayView, views: Mapping[str, ArrayView]) -> ArrayView:
+    """Return a view that a map can be made over: of an empty array, a row that nothing moves."""
+    if not view.is_empty:
+        return view
+    other = views["k" if views["q"].is_empty else "q"]
+    shape = tuple(max(size, 1) for size in view.shape)
+    return other._replace(shape=shape)

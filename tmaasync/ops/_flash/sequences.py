@@ -1,0 +1,83 @@
+"""The sequences of packed attention: cumulative lengths of queries and keys, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tmaasync._kinds import is_integer
+from tmaasync._ragged.batch import MAX_ROWS, BatchNames
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.ops._flash.config import Batch
+from tmaasync.ops._flash.operands import Operands
+from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
+
+__all__ = ["Lengths"]
+
+
+class Lengths(NamedTuple):
+    """The arguments of a call that describe its sequences.
+
+    ``cu_seqlens_k`` may be None: it is ``cu_seqlens_q`` then.
+    """
+
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    max_seqlen_q: int | None
+    max_seqlen_k: int | None
+    check: bool
+
+    def of(
+        self, operands: Operands, *, keys_are_packed: bool = True
+    ) -> tuple[tuple[CumulativeLengths, CumulativeLengths], Batch]:
+        """Return the cumulative lengths of q and k, and the number and longest of the sequences."""
+        for side, length in (("q", self.max_seqlen_q), ("k", self.max_seqlen_k)):
+            ArgumentError.raise_for(_length_violations(side, length))
+        max_q, max_k, cu_seqlens_k = self.max_seqlen_q, self.max_seqlen_k, self.cu_seqlens_k
+        if cu_seqlens_k is None:
+            cu_seqlens_k = self.cu_seqlens_q
+            max_k = max_q if max_k is None else max_k
+        rows_k = operands.k.shape[0] if keys_are_packed else None
+        device, check = operands.q.device, self.check
+        limits_q, limits_k = Limits(max_q, operands.q.shape[0]), Limits(max_k, rows_k)
+        cumulative_q = _cumulative("q", self.cu_seqlens_q, limits_q, device, check=check)
+        cumulative_k = _cumulative("k", cu_seqlens_k, limits_k, device, check=check)
+        ArgumentError.raise_for(_batch_violations(cumulative_q, cumulative_k))
+        longest = _longest("q", cumulative_q, max_q), _longest("k", cumulative_k, max_k)
+        return (cumulative_q, cumulative_k), Batch(cumulative_q.batch, *longest)
+
+
+def _cumulative(
+    side: str, values: Any, limits: Limits, device: int | None, *, check: bool
+) -> CumulativeLengths:
+    names = BatchNames(
+        cu_seqlens=f"cu_seqlens_{side}", max_length=f"max_seqlen_{side}", packed=side
+    )
+    return CumulativeLengths.of(None, values, device, limits, check=check, names=names)
+
+
+def _longest(side: str, cumulative: CumulativeLengths, max_length: int | None) -> int:
+    if max_length is not None:
+        return max_length
+    named = cumulative._replace(name=f"cu_seqlens_{side}")
+    return named.known("longest", f"max_seqlen_{side}", "the longest sequence")
+
+
+def _length_violations(side: str, value: object) -> Iterator[Violation]:
+    if value is None:
+        return
+    if not is_integer(value) or not 0 <= value <= MAX_ROWS:
+        rule = "it must be an integer of 0 or more, and fit 32 bits"
+        remedy = "Pass the rows of the longest sequence"
+        yield Violation(f"max_seqlen_{side}", repr(value), rule, remedy)
+
+
+def _batch_violations(
+    cumulative_q: CumulativeLengths, cumulative_k: CumulativeLengths
+) -> Iterator[Violation]:
+    if cumulative_q.batch < 1:
+        yield Violation("cu_seqlens_q", "of no sequence", "there is one or more", "Skip the call")
+    if cumulative_k.batch != cumulative_q.batch:
+        rule = f"cu_seqlens_q describes {cumulative_q.batch}"
+        remedy = "Pass a sequence of keys, which may be empty, for each of queries"
+        yield Violation("cu_seqlens_k", f"of {cumulative_k.batch} sequences", rule, remedy)
