@@ -270,11 +270,11 @@ class Exporter:
 
 
 class CupyArray:
-    """A CuPy array over a NumPy array's memory, said to be on device 0."""
+    """A CuPy array over a NumPy array's memory, said to be on a device."""
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+    def __init__(self, array: np.ndarray[Any, Any], device: int = 0) -> None:
         self.array = array
-        self.data = SimpleNamespace(ptr=array.ctypes.data, device_id=0)
+        self.data = SimpleNamespace(ptr=array.ctypes.data, device_id=device)
 
     @property
     def shape(self) -> tuple[int, ...]:

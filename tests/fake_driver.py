@@ -42,6 +42,10 @@ class Driver:
         variables: The size of each variable that modules have.
         retained: The devices whose primary contexts are retained, once for each time.
         map_offset: The difference between a tensor map's first word and the address of its array.
+        unlinked: Pairs of devices of which the first cannot reach the second.
+        peers: Pairs of devices of which the first was given access to the second.
+        pools: The devices that may access each stream-ordered pool, by an address in it.
+        mapped: The same of memory of virtual memory management.
     """
 
     def __init__(
@@ -72,6 +76,10 @@ class Driver:
         self._kinds: dict[int, str] = {}
         self._addresses: dict[tuple[int, str], int] = {}
         self.map_offset = 0
+        self.unlinked: set[tuple[int, int]] = set()
+        self.peers: set[tuple[int, int]] = set()
+        self.pools: dict[int, set[int]] = {}
+        self.mapped: dict[int, set[int]] = {}
 
     @property
     def pinned(self) -> list[int]:
@@ -133,6 +141,41 @@ class Driver:
 
     def cuCtxPopCurrent(self) -> tuple[Any, int]:  # noqa: N802
         return _SUCCESS, self.contexts.pop()
+
+    # --- peers --------------------------------------------------------------------------------
+
+    def cuDeviceCanAccessPeer(self, device: int, peer: int) -> tuple[Any, int]:  # noqa: N802
+        return _SUCCESS, int((device, peer) not in self.unlinked)
+
+    def cuCtxEnablePeerAccess(self, context: int, flags: int) -> tuple[Any]:  # noqa: N802
+        assert flags == 0
+        pair = self.contexts[-1], context
+        if pair in self.peers:
+            return (real.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,)
+        self.peers.add(pair)
+        return (_SUCCESS,)
+
+    def cuPointerGetAttribute(self, which: Any, address: int) -> tuple[Any, Any]:  # noqa: N802
+        assert which.name == "CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE"
+        return _SUCCESS, real.CUmemoryPool(address if address in self.pools else 0)
+
+    def cuMemPoolGetAccess(self, pool: Any, where: Any) -> tuple[Any, Any]:  # noqa: N802
+        return _SUCCESS, self._flags(self.pools[int(pool)], where)
+
+    def cuMemGetAccess(self, where: Any, address: int) -> tuple[Any, Any]:  # noqa: N802
+        if address not in self.mapped:
+            return real.CUresult.CUDA_ERROR_INVALID_VALUE, 0
+        return _SUCCESS, self._flags(self.mapped[address], where)
+
+    def _flags(self, allowed: set[int], where: Any) -> Any:
+        flags = real.CUmemAccess_flags
+        assert where.type == real.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        is_allowed = where.id in allowed
+        return (
+            flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            if is_allowed
+            else flags.CU_MEM_ACCESS_FLAGS_PROT_NONE
+        )
 
     # --- modules ------------------------------------------------------------------------------
 
@@ -255,3 +298,39 @@ class Driver:
     def cuStreamSynchronize(self, stream: Any) -> tuple[Any]:  # noqa: N802
         self.done.append(("cuStreamSynchronize", int(stream)))
         return (real.CUresult.CUDA_ERROR_LAUNCH_FAILED if self.has_died else _SUCCESS,)
+
+    def cuCtxSynchronize(self) -> tuple[Any]:  # noqa: N802
+        self.done.append(("cuCtxSynchronize", self.contexts[-1]))
+        return (real.CUresult.CUDA_ERROR_LAUNCH_FAILED if self.has_died else _SUCCESS,)
+
+    def cuStreamCreate(self, flags: int) -> tuple[Any, Any]:  # noqa: N802
+        assert flags == int(real.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        return _SUCCESS, real.CUstream(999)
+
+    def cuStreamWaitValue32(  # noqa: N802
+        self, stream: Any, address: int, value: int, flags: int
+    ) -> tuple[Any]:
+        assert flags == int(real.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ)
+        self.done.append(("wait", self.contexts[-1], int(stream), address, value))
+        return (_SUCCESS,)
+
+    def cuStreamWriteValue32(  # noqa: N802
+        self, stream: Any, address: int, value: int, flags: int
+    ) -> tuple[Any]:
+        assert flags == int(real.CUstreamWriteValue_flags.CU_STREAM_WRITE_VALUE_DEFAULT)
+        self.done.append(("write", self.contexts[-1], int(stream), address, value))
+        return (_SUCCESS,)
+
+    def cuMemcpyDtoHAsync(  # noqa: N802
+        self, target: int, source: int, size: int, stream: Any
+    ) -> tuple[Any]:
+        assert int(stream) == 999
+        ctypes.memmove(target, source, size)
+        return (_SUCCESS,)
+
+    def cuMemcpyHtoDAsync(  # noqa: N802
+        self, target: int, source: int, size: int, stream: Any
+    ) -> tuple[Any]:
+        assert int(stream) == 999
+        ctypes.memmove(target, source, size)
+        return (_SUCCESS,)

@@ -82,7 +82,7 @@ def test_a_tile_whose_array_was_freed_is_noticed() -> None:
         ([np.zeros(3)], r"tiles\[0\] is .* it is no tile"),
         (
             [*tiles(1), create_tma_tile(np.zeros((8, 64), np.float32), (8, 16))],
-            r"tiles\[1\]\.cuda_type is .* of one type on one device",
+            r"tiles\[1\]\.cuda_type is .* of one type",
         ),
     ],
 )

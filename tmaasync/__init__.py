@@ -8,6 +8,7 @@ from tmaasync.copy_plan import CopyPlan, plan_copy
 from tmaasync.errors import (
     ArgumentError,
     ArrayTypeError,
+    AwaitedSignal,
     BackendError,
     CompileError,
     DriverError,
@@ -17,6 +18,7 @@ from tmaasync.errors import (
     EmulatedRace,
     EmulatedTimeout,
     HangError,
+    HungSignal,
     HungThreads,
     LaunchError,
     ProtocolError,
@@ -38,6 +40,7 @@ from tmaasync.modes import (
     ReduceOp,
     Swizzle,
 )
+from tmaasync.peers import enable_peer_access
 from tmaasync.pipeline import Pipeline, PipelineState
 from tmaasync.ragged import (
     RaggedTensorMap,
@@ -47,6 +50,7 @@ from tmaasync.ragged import (
     create_ragged_tma_3d_tile,
 )
 from tmaasync.registers import RegisterSplit
+from tmaasync.signal import RankSignals, Signals
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 from tmaasync.tile import (
     BulkTile,
@@ -71,6 +75,7 @@ __all__ = [
     "ArgumentError",
     "ArrayAccess",
     "ArrayTypeError",
+    "AwaitedSignal",
     "BackendError",
     "BulkTile",
     "CachePolicy",
@@ -85,6 +90,7 @@ __all__ = [
     "EmulatedTimeout",
     "GraphTiles",
     "HangError",
+    "HungSignal",
     "HungThreads",
     "Im2colSpec",
     "Interleave",
@@ -99,9 +105,11 @@ __all__ = [
     "RaggedTMA3DTile",
     "RaggedTensorMap",
     "RaggedWork",
+    "RankSignals",
     "ReduceOp",
     "RegisterSplit",
     "SharedMemBarrier",
+    "Signals",
     "SplitLastDimTMATensorTile",
     "StaleTileError",
     "Swizzle",
@@ -125,6 +133,7 @@ __all__ = [
     "create_tma_tile_im2col",
     "create_tma_tile_template",
     "emulate",
+    "enable_peer_access",
     "gather4_tile_bytes",
     "include_dir",
     "ops",

@@ -11,7 +11,7 @@ TMAError
 ├── CompileError (RuntimeError)       the CUDA compiler refused a kernel; ``log`` is its output
 ├── DriverError (RuntimeError)        the driver refused a call that passed all checks
 ├── ProtocolError (RuntimeError)      an mbarrier or a pipeline was used against its protocol
-├── HangError (RuntimeError)          a kernel on the GPU, in a debug build: a wait took too long
+├── HangError (RuntimeError)          a kernel on the GPU: a wait took too long
 ├── EmulatedDeadlock (RuntimeError)   a kernel on the CPU: every thread waits, nothing is in flight
 ├── EmulatedRace (RuntimeError)       a kernel on the CPU: two accesses that nothing orders
 ├── EmulatedFault (RuntimeError)      an illegal operation in a kernel on the CPU
@@ -35,6 +35,7 @@ from typing import Any, Self
 __all__ = [
     "ArgumentError",
     "ArrayTypeError",
+    "AwaitedSignal",
     "BackendError",
     "CompileError",
     "DriverError",
@@ -44,6 +45,7 @@ __all__ = [
     "EmulatedRace",
     "EmulatedTimeout",
     "HangError",
+    "HungSignal",
     "HungThreads",
     "LaunchError",
     "ProtocolError",
@@ -164,14 +166,31 @@ class ProtocolError(TMAError, RuntimeError):
 _Block = tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AwaitedSignal:
+    """A rank waits for its own signal to reach an epoch, and has seen a lower one."""
+
+    rank: int
+    number: int
+    epoch: int
+    seen: int
+
+    def __str__(self) -> str:
+        return (
+            f"rank {self.rank} waits for epoch {self.epoch} of signal {self.number}, which has "
+            f"epoch {self.seen}"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingThreads:
     """Threads of one block that wait for the same thing.
 
     An mbarrier is named by its offset in the block's shared memory and, where the source gives it
     one, its name; a named barrier by its number; all are None for threads that wait in another
-    instruction. ``phase`` counts the barrier's phases from 0; bytes below zero came in beyond the
-    expected. ``source`` is the line in the kernel, as in ``gemm.cu:120``.
+    instruction. ``signal`` is set in a wait for `Signals`. ``phase`` counts the barrier's phases
+    from 0; bytes below zero came in beyond the expected. ``source`` is the line in the kernel, as
+    in ``gemm.cu:120``.
 
     ``role`` is what the kernel calls these threads with ``set_role``. ``ring`` and ``stage`` are
     the ring and the stage that the mbarrier belongs to. ``delivered_to`` names the buffers that
@@ -196,9 +215,12 @@ class WaitingThreads:
     stage: int | None = None
     delivered_to: tuple[str, ...] = ()
     late: str | None = None
+    signal: AwaitedSignal | None = None
 
     def __str__(self) -> str:
         who = f"{_who(self.role, self.block, self.threads)}{_at(self.source)}"
+        if self.signal is not None:
+            return f"{who}: {self.instruction}: {self.signal}"
         if self.barrier_offset is not None:
             name = self.barrier_name or f"the mbarrier at shared offset {self.barrier_offset}"
             late = f"; {self.late}" if self.late else ""
@@ -327,13 +349,44 @@ class HungThreads:
         return f"{arrivals} are missing, and {surplus}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HungSignal:
+    """A wait for a signal that took too long, on a GPU: no rank had posted the epoch.
+
+    ``rank`` waited for its own ``signal`` to reach ``epoch``, and had ``seen`` a lower one.
+    ``block``, ``thread`` and ``source`` name the kernel's wait; None for a wait of a stream.
+    """
+
+    rank: int
+    signal: int
+    epoch: int
+    seen: int
+    waited_seconds: float
+    block: _Block | None = None
+    thread: int | None = None
+    source: str | None = None
+
+    def __str__(self) -> str:
+        who = "a stream" if self.block is None else f"block {self.block}, thread {self.thread}"
+        at = _at(self.source)
+        return (
+            f"rank {self.rank}, {who}{at}: signal {self.signal} has epoch {self.seen}, and the "
+            f"wait is for {self.epoch}, after {self.waited_seconds:.2f} s; no rank has posted it. "
+            "Check that every rank was launched before the host waited, and that ranks and epochs "
+            "of post() and wait() agree"
+        )
+
+
 class HangError(TMAError, RuntimeError):
-    """On the GPU, in a debug build: a wait exceeded its budget, and the kernel was stopped.
+    """On the GPU: a wait exceeded its budget, and the kernel was stopped.
+
+    Waits on mbarriers have a budget in debug builds, waits for `Signals` in all.
 
     Attributes:
-        kernel: The kernel's name.
+        kernel: The kernel's name; for waits for signals, how many ranks there are.
         budget_seconds: How long a wait may take.
-        waits: Who waited for what: the longest wait first, waits of other clusters last.
+        waits: Who waited on which mbarrier: the longest wait first, other clusters' waits last.
+        signals: Which rank waited for which signal.
         others: How many warps' waits were not recorded.
         has_ended: Whether the kernel has ended. Then the CUDA context is as before, the next launch
             works, and what the kernel should have written is undefined. Otherwise it still runs.
@@ -345,6 +398,7 @@ class HangError(TMAError, RuntimeError):
         budget_seconds: float,
         waits: tuple[HungThreads, ...],
         *,
+        signals: tuple[HungSignal, ...] = (),
         others: int = 0,
         has_ended: bool = True,
     ) -> None:
@@ -352,9 +406,10 @@ class HangError(TMAError, RuntimeError):
         self.kernel = kernel
         self.budget_seconds = budget_seconds
         self.waits = waits
+        self.signals = signals
         self.others = others
         self.has_ended = has_ended
-        lines = "".join(f"\n  {wait}" for wait in waits)
+        lines = "".join(f"\n  {wait}" for wait in (*waits, *signals))
         more = f"\n  and {others} more" if others else ""
         end = (
             "the kernel was stopped"
@@ -368,7 +423,9 @@ class HangError(TMAError, RuntimeError):
         )
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        make = functools.partial(type(self), others=self.others, has_ended=self.has_ended)
+        make = functools.partial(
+            type(self), signals=self.signals, others=self.others, has_ended=self.has_ended
+        )
         return make, (self.kernel, self.budget_seconds, self.waits)
 
 

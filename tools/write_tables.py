@@ -45,6 +45,7 @@ _UNITS = {
     "tb_per_s": "TB/s, read + write",
     "read_tb_per_s": "TB/s, read",
     "tflop_per_s": "TFLOP/s",
+    "gb_per_s": "GB/s",
     "us": "microseconds",
 }
 _RATIOS = ("speed_over_", "cost_over_")
@@ -67,6 +68,7 @@ _TITLES = {
     "matmul": "GEMM",
     "matmul_epilogue": "GEMM with an epilogue",
     "matmul_types": "GEMM in int8 and tf32",
+    "peers": "TMA to and from a peer's memory",
     "ragged": "Ragged pack and unpack",
     "reads": "TMA reads by L2 promotion",
     "split_k": "GEMM, split-K shapes",

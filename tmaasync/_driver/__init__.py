@@ -35,7 +35,23 @@ from tmaasync._driver.memory import (
     upload,
 )
 from tmaasync._driver.modules import load_module, module_function, module_global
-from tmaasync._driver.streams import is_busy, is_capturing, synchronize, wait_for
+from tmaasync._driver.peers import (
+    allows_access,
+    can_access_peer,
+    enable_peer_access,
+    has_peer_access,
+)
+from tmaasync._driver.streams import (
+    is_busy,
+    is_capturing,
+    peek_word,
+    poke_word,
+    synchronize,
+    synchronize_device,
+    wait_for,
+    wait_for_word,
+    write_word,
+)
 from tmaasync._driver.tensor_maps import encode
 
 __all__ = [
@@ -49,7 +65,9 @@ __all__ = [
     "allocate_pinned",
     "allow_large_clusters",
     "allow_shared_bytes",
+    "allows_access",
     "blank_address",
+    "can_access_peer",
     "clear",
     "copy_bytes",
     "current_device",
@@ -58,10 +76,12 @@ __all__ = [
     "device_limits",
     "download",
     "driver_version",
+    "enable_peer_access",
     "encode",
     "free",
     "free_pinned",
     "function_handle",
+    "has_peer_access",
     "is_busy",
     "is_capturing",
     "load_module",
@@ -72,9 +92,14 @@ __all__ = [
     "note_untested",
     "on_device",
     "parameter_sizes",
+    "peek_word",
+    "poke_word",
     "require_device",
     "results",
     "synchronize",
+    "synchronize_device",
     "upload",
     "wait_for",
+    "wait_for_word",
+    "write_word",
 ]

@@ -15,6 +15,7 @@ __all__ = [
     "driver_version",
     "error_text",
     "fatal",
+    "require_success",
     "results",
     "start",
 ]
@@ -72,11 +73,16 @@ def results(name: str, *arguments: Any) -> list[Any]:
     """
     values: list[Any]
     result, *values = getattr(driver(), name)(*arguments)
-    _require_success(name, result)
+    require_success(name, result)
     return values
 
 
-def _require_success(name: str, result: Any) -> None:
+def require_success(name: str, result: Any) -> None:
+    """Raise the error of a call's status, unless it succeeded.
+
+    Raises:
+        DriverError: The call failed.
+    """
     if int(result) != 0:
         raise fatal(result) or DriverError(f"{name} failed: {error_text(result)}")
 
@@ -123,7 +129,7 @@ def device_count() -> int:
 @functools.cache
 def _device_count(bindings: Any) -> int:
     result, count = bindings.cuDeviceGetCount()
-    _require_success("cuDeviceGetCount", result)
+    require_success("cuDeviceGetCount", result)
     return int(count)
 
 

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
+from typing import Any
+
 from tmaasync._driver import bindings
+from tmaasync._driver.devices import on_device
 from tmaasync.errors import DriverError
 
-__all__ = ["is_busy", "is_capturing", "synchronize", "wait_for"]
+__all__ = [
+    "is_busy",
+    "is_capturing",
+    "peek_word",
+    "poke_word",
+    "synchronize",
+    "synchronize_device",
+    "wait_for",
+    "wait_for_word",
+    "write_word",
+]
 
 
 def wait_for(stream: int, other: int) -> None:
@@ -47,3 +62,57 @@ def synchronize(stream: int, kernel: str) -> None:
             "broke a rule that debug builds check (TMAASYNC_DEBUG=1), stdout names the rule. "
             "Start a new process."
         )
+
+
+def synchronize_device(device: int) -> None:
+    """Wait for all work of a device.
+
+    Raises:
+        DriverError: A kernel died, and the CUDA context with it.
+    """
+    with on_device(device):
+        bindings.call("cuCtxSynchronize")
+
+
+def wait_for_word(device: int, stream: int, address: int, value: int) -> None:
+    """Have a stream wait until ``int32(*address - value) >= 0``."""
+    driver = bindings.driver()
+    reached = int(driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ)
+    with on_device(device):
+        bindings.call("cuStreamWaitValue32", driver.CUstream(stream), address, value, reached)
+
+
+def write_word(device: int, stream: int, address: int, value: int) -> None:
+    """Have a stream write a word of four bytes, after all its earlier work."""
+    driver = bindings.driver()
+    barrier = int(driver.CUstreamWriteValue_flags.CU_STREAM_WRITE_VALUE_DEFAULT)
+    with on_device(device):
+        bindings.call("cuStreamWriteValue32", driver.CUstream(stream), address, value, barrier)
+
+
+def peek_word(device: int, address: int) -> int:
+    """Read a word of four bytes, whatever the device's other streams wait for."""
+    word = ctypes.c_uint32()
+    with on_device(device):
+        bindings.call("cuMemcpyDtoHAsync", ctypes.addressof(word), address, 4, _own_stream(device))
+        bindings.call("cuStreamSynchronize", _own_stream(device))
+    return word.value
+
+
+def poke_word(device: int, address: int, value: int) -> None:
+    """Write a word of four bytes, whatever the device's other streams wait for."""
+    word = ctypes.c_uint32(value)
+    with on_device(device):
+        bindings.call("cuMemcpyHtoDAsync", address, ctypes.addressof(word), 4, _own_stream(device))
+        bindings.call("cuStreamSynchronize", _own_stream(device))
+
+
+def _own_stream(device: int) -> Any:
+    """Return a stream that waits for no other one; the device's context is current."""
+    return _made_stream(bindings.driver(), device)
+
+
+@functools.cache
+def _made_stream(driver: Any, device: int) -> Any:
+    del device
+    return bindings.call("cuStreamCreate", int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +26,8 @@ class KernelArgument:
     __slots__ = ()
 
     _kind: ClassVar[str] = "tile"
+    waits_for_peers: ClassVar[bool] = False
+    """Whether kernels wait by it for launches of other devices, which the host makes later."""
 
     @property
     def argument(self) -> bytes:
@@ -67,9 +70,23 @@ class KernelArgument:
         return self._view.device
 
     @property
+    def home(self) -> tuple[int | None, ...]:
+        """The device that a launch takes from this argument; none for arrays of several devices."""
+        return (self.device,)
+
+    @property
     def framework(self) -> str:
         """Library of the array: numpy, cupy, torch, jax or other."""
         return self._view.framework
+
+    def argument_on(self, device: int | None) -> bytes:
+        """Return the bytes of the kernel parameter for a launch on this device."""
+        del device
+        return self.argument
+
+    def members(self) -> Iterable[KernelArgument | ArrayView]:
+        """Return what the argument is made of, as far as it has memory of its own."""
+        return (self,)
 
     @property
     def is_current(self) -> bool:

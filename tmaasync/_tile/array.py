@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
-from tmaasync._memory import placed
+from tmaasync._memory import DeviceMemory, HostMemory, placed
 from tmaasync._tile.argument import KernelArgument, MapTile
 from tmaasync.errors import ArgumentError, Violation
 
@@ -24,11 +23,14 @@ class TMATensorTileArray(KernelArgument):
     for use and ``tiles.at(i)`` one to edit; an index after the last traps. A kernel that edits a
     tile per block needs one for each: ``TMATensorTileArray([tile] * blocks)``.
 
+    Tiles of arrays on several devices, one after the other, are indexed by rank. Every device that
+    launches with them has a copy of the maps, and access to its peers (`enable_peer_access`).
+
     Args:
-        tiles: One or more tiles of the same `cuda_type`, on one device.
+        tiles: One or more tiles of the same `cuda_type`, all in host memory or all on devices.
 
     Raises:
-        ArgumentError: There are no tiles, or they differ in type or device.
+        ArgumentError: There are no tiles, they differ in type, or host memory and devices mix.
 
     >>> import numpy as np
     >>> from tmaasync import create_tma_tile
@@ -44,10 +46,14 @@ class TMATensorTileArray(KernelArgument):
         """Lay the tiles out in memory."""
         ArgumentError.raise_for(_violations(tiles))
         self._tiles: list[MapTile] = list(tiles)
-        self._memory = placed(tiles[0].device, b"".join(tile.argument for tile in tiles))
+        self._copies = {device: self._copied(device) for device in self.devices}
+
+    def _copied(self, device: int | None) -> HostMemory | DeviceMemory:
+        return placed(device, b"".join(tile.argument for tile in self._tiles))
 
     def __repr__(self) -> str:
-        return f"<TMATensorTileArray of {len(self)} at {self._memory.address:#x}, {self._tiles[0]}>"
+        address = self._copies[self.device].address
+        return f"<TMATensorTileArray of {len(self)} at {address:#x}, {self._tiles[0]}>"
 
     def __len__(self) -> int:
         return len(self._tiles)
@@ -64,17 +70,18 @@ class TMATensorTileArray(KernelArgument):
         """Replace a tile by one of the same type; no kernel that uses the array may be running."""
         position = self._position(index)
         ArgumentError.raise_for(_violations([self._tiles[0], tile]))
-        self._memory.write(position * len(tile.argument), tile.argument)
         self._tiles[position] = tile
+        for copy in self._copies.values():
+            copy.write(position * len(tile.argument), tile.argument)
 
     @property
     def descriptors(self) -> tuple[bytes, ...]:
-        """The current 128 bytes of every map, with the edits of kernels.
+        """The current 128 bytes of every map, with the edits of kernels on the first tile's device.
 
         On a device this waits for the default stream; wait for other streams first.
         """
         pitch = len(self._tiles[0].argument)
-        data = self._memory.read()
+        data = self._copies[self.device].read()
         return tuple(data[start : start + 128] for start in range(0, len(data), pitch))
 
     @property
@@ -84,13 +91,23 @@ class TMATensorTileArray(KernelArgument):
     @property
     def byte_bounds(self) -> tuple[int, int]:
         """The address of the first map, and the one after the last."""
-        start = self._memory.address
+        start = self._copies[self.device].address
         return start, start + len(self) * len(self._tiles[0].argument)
 
     @property
     def argument(self) -> bytes:
-        """The bytes of the kernel parameter: address and count."""
-        return _STRUCT.pack(self._memory.address, len(self))
+        """The bytes of the kernel parameter on the first tile's device: address and count."""
+        return self.argument_on(self.device)
+
+    def argument_on(self, device: int | None) -> bytes:
+        """Return the bytes of the kernel parameter for a launch on this device."""
+        if device not in self._copies:
+            self._copies[device] = self._copied(device)
+        return _STRUCT.pack(self._copies[device].address, len(self))
+
+    def members(self) -> Iterable[MapTile]:
+        """Return the tiles, whose arrays a kernel reaches by their maps."""
+        return self._tiles
 
     @property
     def cuda_type(self) -> str:
@@ -104,8 +121,18 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def device(self) -> int | None:
-        """Ordinal of the CUDA device the tiles are on; None for host memory."""
+        """Ordinal of the CUDA device the first tile is on; None for host memory."""
         return self._tiles[0].device
+
+    @property
+    def devices(self) -> tuple[int | None, ...]:
+        """The tiles' devices, each once, in the order of the tiles."""
+        return tuple(dict.fromkeys(tile.device for tile in self._tiles))
+
+    @property
+    def home(self) -> tuple[int | None, ...]:
+        """The device that a launch takes from this argument; none for tiles of several devices."""
+        return self.devices if len(self.devices) == 1 else ()
 
     @property
     def framework(self) -> str:
@@ -154,17 +181,24 @@ def _violations(tiles: Sequence[object]) -> list[Violation]:
         for index, tile in enumerate(tiles)
         if not isinstance(tile, MapTile)
     ]
-    if strangers:
-        return strangers
-    first: Any = tiles[0]
-    return [
-        Violation(
-            f"tiles[{index}].{name}",
-            getattr(tile, name),
-            f"tiles[0] has {getattr(first, name)}, and all are of one type on one device",
-            "Make the tiles with the same shape, box, swizzle and element type",
-        )
-        for index, tile in enumerate(tiles)
-        for name in ("cuda_type", "device")
-        if getattr(tile, name) != getattr(first, name)
-    ]
+    return strangers or list(_mixed([tile for tile in tiles if isinstance(tile, MapTile)]))
+
+
+def _mixed(tiles: list[MapTile]) -> Iterator[Violation]:
+    first = tiles[0]
+    for index, tile in enumerate(tiles):
+        if tile.cuda_type != first.cuda_type:
+            yield Violation(
+                f"tiles[{index}].cuda_type",
+                tile.cuda_type,
+                f"tiles[0] has {first.cuda_type}, and all are of one type",
+                "Make the tiles with the same shape, box, swizzle and element type",
+            )
+        if (tile.device is None) != (first.device is None):
+            yield Violation(
+                f"tiles[{index}].device",
+                tile.device,
+                f"tiles[0] has {first.device}; None is host memory, which no kernel on a device "
+                "reads by TMA",
+                "Move all arrays to devices, or all to the host",
+            )

@@ -17,6 +17,7 @@ from tmaasync.emulate.debug_info import debug_info, source_frame
 from tmaasync.emulate.estimate import LaunchEstimate
 from tmaasync.emulate.extents import Extent, GlobalNames
 from tmaasync.errors import (
+    AwaitedSignal,
     EmulatedAccess,
     EmulatedDeadlock,
     EmulatedFault,
@@ -237,6 +238,7 @@ def _waiting(words: _Words, arrivals: Arrivals, record: dict[str, Any]) -> Waiti
         stage=None if part is None else part.stage,
         delivered_to=tuple(dict.fromkeys(filter(None, buffers))),
         late=None if offset is None else arrivals.late(record),
+        signal=AwaitedSignal(**record["signal"]) if "signal" in record else None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tmaasync import _arrays, _driver
+from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import Parameter
 from tmaasync._ragged.base import RaggedMap
@@ -22,7 +22,6 @@ __all__ = [
     "Placed",
     "View",
     "bytes_of_number",
-    "common_device",
     "extents_of",
     "pack",
     "placed",
@@ -48,8 +47,8 @@ def views(args: Sequence[object]) -> list[View]:
 def placed(views: Iterable[View]) -> Iterator[Placed]:
     """Yield every argument with memory; an array of tiles yields every tile."""
     for view in views:
-        if isinstance(view, TMATensorTileArray):
-            yield from view
+        if isinstance(view, KernelArgument):
+            yield from view.members()
         elif view is not None:
             yield view
 
@@ -79,23 +78,6 @@ def _is_struct(array: np.ndarray[Any, Any]) -> bool:
     return array.size == 1 and array.dtype.names is not None
 
 
-def common_device(views: Iterable[Placed]) -> int | None:
-    """Return the arrays' device; None for host memory, where the emulator runs the kernel."""
-    devices = {view.device for view in views}
-    if len(devices) == 1:
-        return next(iter(devices))
-    if devices:
-        names = ", ".join(
-            "host memory" if device is None else f"device {device}"
-            for device in sorted(devices, key=str)
-        )
-        raise LaunchError(
-            f"args lie on {names}; one launch takes one device. Move them to one device."
-        )
-    current = _driver.current_device()
-    return 0 if current is None else current
-
-
 def extents_of(seen: Sequence[View]) -> list[Iterable[Extent]]:
     """Return the extents of each argument's arrays."""
     return [() if view is None else _extents_of(view) for view in seen]
@@ -112,7 +94,10 @@ class _ExtentsOfTiles:
 
 
 def _extents_of(view: Placed) -> Iterable[Extent]:
-    return _ExtentsOfTiles(view) if isinstance(view, TMATensorTileArray) else (_extent(view),)
+    if isinstance(view, TMATensorTileArray):
+        return _ExtentsOfTiles(view)
+    members = view.members() if isinstance(view, KernelArgument) else (view,)
+    return tuple(map(_extent, members))
 
 
 def _extent(view: Placed) -> Extent:
@@ -141,9 +126,15 @@ def _is_of_pointers(view: Placed) -> bool:
 
 
 def pack(
-    kernel: str, parameters: Sequence[Parameter], args: Sequence[object], seen: Sequence[View]
+    kernel: str,
+    parameters: Sequence[Parameter],
+    args: Sequence[object],
+    seen: Sequence[View],
+    device: int | None = None,
 ) -> list[bytes]:
-    """Return the bytes of every parameter; ``seen`` is what `views` made of the arguments.
+    """Return the bytes of every parameter for a launch on a device; None for the emulator.
+
+    ``seen`` is what `views` made of the arguments.
 
     Raises:
         LaunchError: Number, kind or size of the arguments are not the kernel's.
@@ -155,7 +146,7 @@ def pack(
         )
     packed = []
     for index, (parameter, arg, view) in enumerate(zip(parameters, args, seen, strict=True)):
-        data = _bytes_of(parameter, arg, view)
+        data = _bytes_of(parameter, arg, view, device)
         if data is None or len(data) != parameter.size_bytes:
             raise _misfit(index, parameter, arg, data)
         packed.append(data)
@@ -190,14 +181,14 @@ def _remedy(parameter: Parameter) -> str:
     return "Pass an int in range, a NumPy scalar of that size, or an array where it is a pointer."
 
 
-def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
+def _bytes_of(parameter: Parameter, arg: object, view: View, device: int | None) -> bytes | None:
     if type(arg) in _NUMBERS:
         return _number(parameter, arg)
     if isinstance(view, ArrayView | Pointer):
         is_pointer = parameter.kind in "ub" and parameter.size_bytes == 8
         return view.address.to_bytes(8, "little") if is_pointer else None
     if view is not None:
-        return _tile_bytes(parameter, view) if parameter.is_struct else None
+        return _tile_bytes(parameter, view, device) if parameter.is_struct else None
     if isinstance(arg, bytes | np.ndarray):
         data = arg if isinstance(arg, bytes) else arg.tobytes()
         return data if parameter.is_struct else None
@@ -213,11 +204,11 @@ def bytes_of_number(parameter: Parameter, arg: object) -> bytes | None:
     return _number(parameter, arg)
 
 
-def _tile_bytes(parameter: Parameter, tile: KernelArgument) -> bytes:
+def _tile_bytes(parameter: Parameter, tile: KernelArgument, device: int | None) -> bytes:
     """Return a tile's bytes; a parameter of a map's size gets the map alone."""
     if isinstance(tile, MapTile | RaggedMap) and parameter.size_bytes == TENSOR_MAP_BYTES:
         return tile.descriptor
-    return tile.argument
+    return tile.argument_on(device)
 
 
 _FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}

@@ -15,6 +15,7 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.arguments import View, extents_of, pack, placed
+from tmaasync.kernel.device import is_on_one_device
 from tmaasync.kernel.hangs import barrier_names
 from tmaasync.kernel.launch import (
     Extents,
@@ -32,7 +33,8 @@ from tmaasync.kernel.repeated import RepeatedCall, repeated_call
 from tmaasync.kernel.signature import Signature, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
-from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch
+from tmaasync.kernel.watch import STATE_NAME, HangWatch, UnawaitedLaunch, WatchedLaunch
+from tmaasync.tile import KernelArgument
 from tmaasync.trace.collector import CollectorOf
 
 __all__ = [
@@ -155,20 +157,23 @@ class CudaBuild:
         arrays = list(placed(seen))
         handle = stream_of([view.framework for view in arrays], device, stream)
         loaded, config = self._allowed(request, handle)
-        packed = pack(recipe.name, loaded.entry.parameters, args, seen)
+        packed = pack(recipe.name, loaded.entry.parameters, args, seen, device)
         if any(view.framework == "other" for view in arrays):
             with _driver.on_device(device):
-                wait_for_producers(arrays, handle)
+                wait_for_producers(arrays, handle, device)
         parts = (loaded.function, config, packed, tuple(args), device, self._tracer)
         if loaded.watch is None:
             return PreparedLaunch(*parts)
-        return WatchedLaunch(loaded.watch, *parts)
+        waits = any(isinstance(one, KernelArgument) and one.waits_for_peers for one in args)
+        return (UnawaitedLaunch if waits else WatchedLaunch)(loaded.watch, *parts)
 
     def repeated(
         self, launch: PreparedLaunch, args: Sequence[object], seen: Sequence[View]
     ) -> RepeatedCall | None:
         """Return a prepared launch of these arguments for later calls with arguments like them."""
         if type(launch) is not PreparedLaunch:  # a debug build waits for the kernel's end
+            return None
+        if not is_on_one_device(seen, self._device):  # a peer's allocation is checked each time
             return None
         return repeated_call(launch, self.load().entry.parameters, args, seen, self._device)
 

@@ -11,8 +11,9 @@ from tmaasync._compile import Program
 from tmaasync._driver import PreparedLaunch
 from tmaasync._kinds import check_flags
 from tmaasync.emulate import EmulatedLaunch
-from tmaasync.kernel.arguments import common_device, placed, views
+from tmaasync.kernel.arguments import views
 from tmaasync.kernel.builds import CudaBuild, EmulatedBuild, LaunchRequest, Recipe, build_on
+from tmaasync.kernel.device import device_of
 from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
 from tmaasync.kernel.repeated import RepeatedCall
@@ -123,6 +124,7 @@ class Kernel:
         pdl: bool = False,
         cooperative: bool = False,
         stream: object = None,
+        device: int | None = None,
     ) -> None:
         """Launch, with the parameters of CuPy's ``RawKernel`` and those that it lacks.
 
@@ -140,6 +142,8 @@ class Kernel:
                 for one another, as in ``sync_grid()``. The grid is checked before the launch.
             stream: A CuPy or torch stream, a handle, or anything with ``__cuda_stream__``; by
                 default the current stream of the arrays' framework.
+            device: The ordinal of the device to launch on; by default the one of the arrays. Arrays
+                of other devices are reached over NVLink, after `enable_peer_access`.
 
         Raises:
             LaunchError: The extents or arguments do not fit the kernel or the device.
@@ -152,7 +156,7 @@ class Kernel:
         Warns:
             UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
-        extents, rest = (grid, block, cluster), (shared_mem, pdl, cooperative)
+        extents, rest = (grid, block, cluster), (shared_mem, pdl, cooperative, device)
         # 1.0 is no extent, though it equals 1.
         key = (extents, rest, *map(_kind, extents), *map(type, rest))
         if self._was_repeated(key, args, stream):
@@ -166,10 +170,11 @@ class Kernel:
             pdl=pdl,
             cooperative=cooperative,
             stream=stream,
+            device=device,
         )
         launch()
         if isinstance(launch, PreparedLaunch):
-            self._remember(key, launch, args)
+            self._remember(key, launch, args, device)
 
     def prepare(  # noqa: PLR0913 - as above
         self,
@@ -182,6 +187,7 @@ class Kernel:
         pdl: bool = False,
         cooperative: bool = False,
         stream: object = None,
+        device: int | None = None,
     ) -> PreparedLaunch | EmulatedLaunch | SkippedLaunch:
         """Check and pack a launch; calling the result is one driver call.
 
@@ -193,10 +199,10 @@ class Kernel:
         if pdl is not False:
             check_flags(pdl=pdl)
         seen = views(args)
-        device = common_device(placed(seen))
-        build = self._builds.get(device)
+        where = device_of(seen, device)
+        build = self._builds.get(where)
         if build is None:
-            build = self._builds[device] = build_on(device, self._recipe)
+            build = self._builds[where] = build_on(where, self._recipe)
         request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative)
         return build.prepare(request, args, seen, stream)
 
@@ -214,7 +220,11 @@ class Kernel:
         return False
 
     def _remember(
-        self, key: tuple[Any, ...], launch: PreparedLaunch, args: Sequence[object]
+        self,
+        key: tuple[Any, ...],
+        launch: PreparedLaunch,
+        args: Sequence[object],
+        device: int | None,
     ) -> None:
         """Have later calls like this one skip what does not change."""
         try:
@@ -222,7 +232,7 @@ class Kernel:
         except TypeError:
             return
         seen = views(args)
-        build = self._builds[common_device(placed(seen))]
+        build = self._builds[device_of(seen, device)]
         call = build.repeated(launch, args, seen) if isinstance(build, CudaBuild) else None
         if call is None:
             return

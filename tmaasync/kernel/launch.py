@@ -80,13 +80,14 @@ class Loaded:
         self._checked.add(config)
 
 
-def wait_for_producers(placed: Iterable[Placed], stream: int) -> None:
+def wait_for_producers(placed: Iterable[Placed], stream: int, device: int | None) -> None:
     """Make a stream wait for the producers of arrays whose framework does not name its stream.
 
-    By the stream protocols of DLPack and of ``__cuda_array_interface__`` (version 3).
+    By the stream protocols of DLPack and of ``__cuda_array_interface__`` (version 3). Arrays of
+    other devices are ordered by signals.
     """
     for view in placed:
-        if view.framework == "other" and view.device is not None:
+        if view.framework == "other" and device is not None and view.device == device:
             owner: Any = view.array if isinstance(view, KernelArgument) else view.owner
             if hasattr(owner, "__dlpack__"):
                 owner.__dlpack__(stream=stream or _LEGACY_DEFAULT_STREAM)

@@ -27,7 +27,7 @@ from tmaasync.kernel.hangs import (
     unrecorded,
 )
 
-__all__ = ["STATE_NAME", "HangWatch", "WatchedLaunch", "budget_of"]
+__all__ = ["STATE_NAME", "HangWatch", "UnawaitedLaunch", "WatchedLaunch", "budget_of"]
 
 STATE_NAME = "tmaasync_hang_state"
 """The variable of a debug build that the watch fills in."""
@@ -39,14 +39,14 @@ _LOOK_EVERY_SECONDS = 1e-4
 _DRAIN_SECONDS = 3.0
 
 
-def budget_of(asked: float | None) -> float:
-    """Return the budget of a wait: as asked, else from the environment, else 1 s.
+def budget_of(asked: float | None, otherwise: float = _DEFAULT_SECONDS) -> float:
+    """Return the budget of a wait: as asked, else from the environment, else ``otherwise``.
 
     Raises:
         ArgumentError: The budget is not a number above 0.
     """
     name = _VARIABLE if asked is None else "budget_seconds"
-    value = os.environ.get(_VARIABLE, _DEFAULT_SECONDS) if asked is None else asked
+    value = os.environ.get(_VARIABLE, otherwise) if asked is None else asked
     try:
         seconds = float(value)
     except (TypeError, ValueError):
@@ -54,7 +54,7 @@ def budget_of(asked: float | None) -> float:
     if not 0 < seconds < float("inf"):
         raise ArgumentError(
             f"{name} is {value!r}; it must be a number of seconds above 0. A wait that takes "
-            "longer ends the kernel of a debug build."
+            "longer ends the kernel."
         )
     return seconds
 
@@ -93,11 +93,12 @@ class HangWatch:
             self._reset()
 
     @contextlib.contextmanager
-    def watching(self, stream: int) -> Iterator[None]:
+    def watching(self, stream: int, *, waits: bool = True) -> Iterator[None]:
         """Around a launch on a stream: wait for its end, and raise the hang that was found.
 
         A stream that is being captured cannot be waited for. The next launch raises the hang of a
-        replay.
+        replay. It also raises the hang of a launch that the host does not wait for: one that
+        itself waits for launches of other devices, which come after it.
 
         Raises:
             HangError: A wait of this launch, or of a graph's since the last, outlasted its budget.
@@ -112,6 +113,8 @@ class HangWatch:
             if self._has_records():
                 raise self._found()
             yield
+            if not waits:
+                return
             self._wait(stream)
             if self._has_records():
                 raise self._found()
@@ -173,6 +176,9 @@ class WatchedLaunch(PreparedLaunch):
         super().__init__(function, config, arguments, keep, device, tracer)
         self._watch = watch
 
+    def _watching(self, stream: int) -> contextlib.AbstractContextManager[None]:
+        return self._watch.watching(stream)
+
     def __call__(self) -> None:
         """Launch, and wait for the end.
 
@@ -181,7 +187,7 @@ class WatchedLaunch(PreparedLaunch):
             LaunchError: The driver refused the launch.
             DriverError: The kernel died, or one before it, and the CUDA context with it.
         """
-        with _driver.on_device(self._device), self._watch.watching(self._config.stream):
+        with _driver.on_device(self._device), self._watching(self._config.stream):
             super().__call__()
 
     def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
@@ -190,5 +196,17 @@ class WatchedLaunch(PreparedLaunch):
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch with the first arguments (tiles or pointers) at other addresses, on a stream."""
-        with _driver.on_device(self._device), self._watch.watching(stream):
+        with _driver.on_device(self._device), self._watching(stream):
             super().launch_at(addresses, stream)
+
+
+class UnawaitedLaunch(WatchedLaunch):
+    """A prepared launch of a debug build whose kernel waits for launches of other devices.
+
+    A call returns at once: the host has yet to make those. The next one raises a hang.
+    """
+
+    __slots__ = ()
+
+    def _watching(self, stream: int) -> contextlib.AbstractContextManager[None]:
+        return self._watch.watching(stream, waits=False)

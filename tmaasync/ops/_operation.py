@@ -67,7 +67,7 @@ class Operation:
         """Return the stream's handle, after the work that makes the arrays is ordered before it."""
         each = tuple(views)
         handle = self.backend.stream([view.framework for view in each], stream)
-        wait_for_producers(each, handle)
+        wait_for_producers(each, handle, self.backend.device)
         return handle
 
     def remember_in(

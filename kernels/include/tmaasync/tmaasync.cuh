@@ -16,6 +16,7 @@
 #include <tmaasync/ring.cuh>
 #include <tmaasync/role_name.cuh>
 #include <tmaasync/shared.cuh>
+#include <tmaasync/signal.cuh>
 #include <tmaasync/split.cuh>
 #include <tmaasync/store_ring.cuh>
 #include <tmaasync/strided.cuh>

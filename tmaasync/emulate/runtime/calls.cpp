@@ -4,6 +4,7 @@
 
 #include "launch.hpp"
 #include "sanitizer.hpp"
+#include "signals.hpp"
 #include "tensor_map_edit.hpp"
 
 // The thread that calls, and from where: first in every function here.
@@ -187,7 +188,7 @@ void release(const void* site, void* memory) {
 void fence(Scope scope) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (Detector* detector = fiber.cluster->detector()) {
-        detector->fence(fiber.number, scope == Scope::kGpu);
+        detector->fence(fiber.number, scope >= Scope::kGpu);
     }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
@@ -261,6 +262,24 @@ void end_atomic(bool has_changed) {
     if (!has_changed) return fiber.cluster->spin(fiber, {.instruction = "atomic"});
     fiber.cluster->note_change();
     if (fiber.cluster->choices().yields_to_atomics()) fiber.cluster->yield(fiber);
+}
+
+// --- signals ------------------------------------------------------------------------------------
+
+uint32_t load_acquire_system(const uint32_t* word) {
+    return acquire_word(TMAASYNC_EMULATE_CALLER(), word);
+}
+
+void store_release_system(uint32_t* word, uint32_t value) {
+    release_word(TMAASYNC_EMULATE_CALLER(), word, [=](uint32_t) { return value; });
+}
+
+void add_release_system(uint32_t* word, uint32_t value) {
+    release_word(TMAASYNC_EMULATE_CALLER(), word, [=](uint32_t old) { return old + value; });
+}
+
+void wait_for_signal(const uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch) {
+    wait_for_epoch(TMAASYNC_EMULATE_CALLER(), word, {rank, signal, epoch});
 }
 
 // --- mbarriers -----------------------------------------------------------------------------------

@@ -268,14 +268,15 @@ private:
     // Threads of one CTA that wait for the same thing are one entry.
     void waits() {
         using Key = std::tuple<
-            const Cta*, Wait::Kind, const char*, const Cta*, uint32_t, uint32_t, std::string>;
+            const Cta*, Wait::Kind, const char*, const Cta*, uint32_t, uint32_t, uint32_t,
+            std::string>;
         std::map<Key, std::vector<const Fiber*>> entries;
         std::vector<Key> order;
         for (const Fiber& fiber : cluster_.fibers()) {
             if (fiber.is_done) continue;
             const Wait& wait = fiber.wait;
             const Key key{fiber.cta,   wait.kind,   wait.instruction, wait.cta,
-                          wait.number, wait.parity, fiber.warp->role};
+                          wait.number, wait.parity, wait.epoch,       fiber.warp->role};
             if (entries[key].empty()) order.push_back(key);
             entries[key].push_back(&fiber);
         }
@@ -297,6 +298,7 @@ private:
         role(*fibers[0]->warp);
         if (wait.kind == Wait::Kind::kMbarrier) mbarrier(wait);
         if (wait.kind == Wait::Kind::kNamedBarrier) named(wait);
+        if (wait.kind == Wait::Kind::kSignal) signal(wait);
         out_ << "}";
     }
 
@@ -375,6 +377,11 @@ private:
             }
             out_ << "]}";
         }
+    }
+
+    void signal(const Wait& wait) {
+        out_ << ", \"signal\": {\"number\": " << wait.number << ", \"rank\": " << wait.rank
+             << ", \"epoch\": " << wait.epoch << ", \"seen\": " << wait.seen << "}";
     }
 
     void named(const Wait& wait) {

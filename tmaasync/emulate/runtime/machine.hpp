@@ -335,7 +335,8 @@ struct Wait {
         kCluster,
         kWarp,
         kWarpgroup,
-        kRegisters
+        kRegisters,
+        kSignal
     };
     Kind kind = Kind::kNone;
     const char* instruction = "";
@@ -343,6 +344,10 @@ struct Wait {
     uint32_t number = 0;       // shared offset, or the named barrier's
     uint32_t parity = 0;
     bool acquires = true;
+    // Of a signal, whose index is the number.
+    uint32_t rank = 0;
+    uint32_t epoch = 0;
+    uint32_t seen = 0;
 };
 
 // How often a thread executed an instruction of wgmma, and from where last.

@@ -136,7 +136,7 @@ TMAASYNC_EMULATE_CALL void release(const void* site, void* memory);
 
 // --- memory order --------------------------------------------------------------------------------
 
-enum class Scope : uint8_t { kCta, kCluster, kGpu };
+enum class Scope : uint8_t { kCta, kCluster, kGpu, kSystem };
 
 TMAASYNC_EMULATE_CALL void fence(Scope scope);
 TMAASYNC_EMULATE_CALL void fence_mbarrier_init();
@@ -153,6 +153,15 @@ TMAASYNC_EMULATE_CALL bool replace_atomically(
     void* address, void* old, const void* changed, uint32_t bytes
 );
 TMAASYNC_EMULATE_CALL void end_atomic(bool has_changed);
+
+// Of a word of global memory, with acquire or release at system scope.
+TMAASYNC_EMULATE_CALL uint32_t load_acquire_system(const uint32_t* word);
+TMAASYNC_EMULATE_CALL void store_release_system(uint32_t* word, uint32_t value);
+TMAASYNC_EMULATE_CALL void add_release_system(uint32_t* word, uint32_t value);
+// Until a signal of this rank has reached the epoch, modulo 2^32.
+TMAASYNC_EMULATE_CALL void wait_for_signal(
+    const uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch
+);
 
 // The word of the barrier of a cooperative launch's grid.
 TMAASYNC_EMULATE_CALL uint32_t* grid_barrier();

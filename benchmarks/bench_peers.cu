@@ -1,0 +1,138 @@
+// Copies between GPUs, and signals between them.
+#include <tmaasync/tmaasync.cuh>
+
+using namespace tmaasync;
+
+constexpr int kStages = 8;
+// A stage is loaded again when so many later stores have been issued.
+constexpr int kBehind = kStages / 2;
+
+using StageState = PipelineState<kStages>;
+
+struct MoveMemory {
+    Tile::Shared tiles[kStages];
+    SharedMemBarrier full[kStages];
+};
+extern "C" __device__ const int move_shared_bytes = sizeof(MoveMemory);
+
+// One thread a CTA moves every gridDim.x-th tile: from a peer, or to one.
+extern "C" __global__ void move(
+    const TMATensorTileArray<Tile> sources,
+    const TMATensorTileArray<Tile> targets,
+    int from,
+    int to,
+    int tiles,
+    bool adds
+) {
+    auto& shared = dynamic_shared<MoveMemory>();
+    for (auto& full : shared.full) full.init(1);
+    fence_barrier_init();
+    const Tile& source = sources[from];
+    const Tile& target = targets[to];
+
+    const int count = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
+    const auto row_of = [&](int number) {
+        return (blockIdx.x + number * gridDim.x) * Tile::side(0);
+    };
+    const auto load = [&](int number) {
+        auto& full = shared.full[number % kStages];
+        full.expect_bytes(Tile::kBytes);
+        source.async_copy(
+            shared.tiles[number % kStages], full, {0, static_cast<int>(row_of(number))}
+        );
+    };
+    for (int number = 0; number < min(count, kStages); ++number) load(number);
+    auto state = StageState::for_consumer();
+    for (int number = 0; number < count; ++number, state.step()) {
+        shared.full[state.index].wait(state.phase);
+        const Coordinates<2> at{0, static_cast<int>(row_of(number))};
+        if (adds) {
+            target.async_reduce<ReduceOp::kAdd>(shared.tiles[state.index], at);
+        } else {
+            target.async_store(shared.tiles[state.index], at);
+        }
+        commit_group();
+        const int next = number - kBehind + kStages;
+        if (number >= kBehind && next < count) {
+            wait_group_read<kBehind>();
+            load(next);
+        }
+    }
+    wait_group<0>();
+}
+
+// A signal to a peer and back.
+extern "C" __global__ void ping(const Signals signals, u32 first_epoch, int rounds) {
+    const u32 other = 1 - signals.rank;
+    for (u32 round = 0; round < rounds; ++round) {
+        if (signals.rank == 0) signals.post(other, 0, first_epoch + round);
+        signals.wait(0, first_epoch + round);
+        if (signals.rank == 1) signals.post(other, 0, first_epoch + round);
+    }
+}
+
+extern "C" __global__ void barriers(const Signals signals, u32 first_epoch, int rounds) {
+    for (u32 round = 0; round < rounds; ++round) signals.sync_ranks(0, first_epoch + round);
+}
+
+struct HandMemory {
+    Tile::Shared sent;
+    Tile::Shared received;
+    SharedMemBarrier full;
+};
+extern "C" __device__ const int hand_over_shared_bytes = sizeof(HandMemory);
+
+// Every block of each rank stores a tile of its own numbers to the next rank by TMA, posts, waits
+// for the tile of the rank before, and reads it: by TMA, or with ordinary loads. `wrong` counts
+// the elements that are not of the round.
+extern "C" __global__ void hand_over(
+    const Signals signals,
+    const TMATensorTileArray<Tile> tiles,
+    const int* mine,
+    u32 first_epoch,
+    int rounds,
+    bool by_tma,
+    int* wrong
+) {
+    auto& shared = dynamic_shared<HandMemory>();
+    constexpr int kElements = Tile::side(0) * Tile::side(1);
+    const u32 next = (signals.rank + 1) % signals.ranks;
+    const u32 before = (signals.rank + signals.ranks - 1) % signals.ranks;
+    const u32 arrived = 2 * blockIdx.x, free = arrived + 1;
+    const int row = blockIdx.x * Tile::side(0);
+    if (threadIdx.x == 0) {
+        shared.full.init(1);
+        fence_barrier_init();
+    }
+    __syncthreads();
+    int found_wrong = 0;
+    for (u32 round = 0; round < rounds; ++round) {
+        const u32 epoch = first_epoch + round;
+        for (int i = threadIdx.x; i < kElements; i += blockDim.x) {
+            shared.sent.data()[i] = epoch * 16 + signals.rank + i;
+        }
+        fence_async_view_proxy();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            signals.wait(free, round);  // the next rank has read the tile of the round before
+            tiles[next].async_store(shared.sent, {0, row});
+            commit_group();
+            wait_group<0>();
+            signals.post(next, arrived, epoch);
+            signals.wait(arrived, epoch);
+            if (by_tma) {
+                shared.full.expect_bytes(Tile::kBytes);
+                tiles[signals.rank].async_copy(shared.received, shared.full, {0, row});
+                shared.full.wait(round % 2);
+            }
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < kElements; i += blockDim.x) {
+            const int value = by_tma ? shared.received.data()[i] : mine[row * Tile::side(1) + i];
+            found_wrong += value != static_cast<int>(epoch * 16 + before + i);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) signals.post(before, free, round + 1);
+    }
+    if (found_wrong) atomicAdd(wrong, found_wrong);
+}

@@ -1,0 +1,69 @@
+// Words of global memory by which the devices signal each other.
+#pragma once
+
+#include <cstdint>
+
+#include "sanitizer.hpp"
+
+namespace tmaasync_emulate {
+
+// A signal of one rank, and the epoch that is waited for.
+struct AwaitedSignal {
+    uint32_t rank;
+    uint32_t signal;
+    uint32_t epoch;
+};
+
+// Reads a word as it is now, with acquire at system scope.
+inline uint32_t acquired(Fiber& fiber, const uint32_t* word) {
+    touch_atomically(fiber, reinterpret_cast<uintptr_t>(word), sizeof(*word), false);
+    const uint32_t value = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number, true);
+    return value;
+}
+
+// A thread that reads may be one that waits.
+inline uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
+    fiber.cluster->spin(fiber, {.instruction = "ld.acquire.sys"});
+    let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(word), false);
+    return acquired(fiber, word);
+}
+
+// Changes a word, with release at system scope.
+template <typename Change>
+void release_word(Fiber& fiber, uint32_t* word, Change change) {
+    const auto address = reinterpret_cast<uintptr_t>(word);
+    if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number, true);
+    let_other_clusters_run(fiber, address, true);
+    touch_atomically(fiber, address, sizeof(*word), true);
+    uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    while (!__atomic_compare_exchange_n(
+        word, &old, change(old), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST
+    )) {}
+    fiber.cluster->note_change();
+    if (fiber.cluster->choices().yields_to_atomics()) fiber.cluster->yield(fiber);
+}
+
+inline bool is_reached(uint32_t seen, uint32_t epoch) {
+    return static_cast<int32_t>(seen - epoch) >= 0;
+}
+
+inline void wait_for_epoch(Fiber& fiber, const uint32_t* word, const AwaitedSignal& awaited) {
+    let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(word), false);
+    while (true) {
+        const uint32_t seen = acquired(fiber, word);
+        if (is_reached(seen, awaited.epoch)) return;
+        fiber.cluster->spin(
+            fiber, {
+                       .kind = Wait::Kind::kSignal,
+                       .instruction = "Signals::wait",
+                       .number = awaited.signal,
+                       .rank = awaited.rank,
+                       .epoch = awaited.epoch,
+                       .seen = seen,
+                   }
+        );
+    }
+}
+
+}  // namespace tmaasync_emulate

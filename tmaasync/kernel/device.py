@@ -1,0 +1,147 @@
+"""The device of a launch, and the arrays of other devices that it reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tmaasync import _driver
+from tmaasync._arrays import ArrayView
+from tmaasync._kinds import is_integer, shown
+from tmaasync.errors import LaunchError, Violation
+from tmaasync.kernel.arguments import Placed, View
+from tmaasync.tile import KernelArgument
+
+__all__ = ["device_of", "is_on_one_device"]
+
+
+def device_of(seen: Sequence[View], asked: int | None) -> int | None:
+    """Return the device of a launch; None for host memory, where the emulator runs the kernel.
+
+    Args:
+        seen: What `views` made of the arguments.
+        asked: The caller's ``device=``; by default the one device of the arrays, without arrays of
+            tiles over several devices.
+
+    Raises:
+        LaunchError: The arrays name no device or several, or the device cannot reach one of them.
+    """
+    members = _members(seen)
+    devices = {member.device for _, member in members}
+    if asked is None and len(devices) == 1:
+        return next(iter(devices))
+    if asked is None and not devices:
+        return _current()
+    device = _home(seen, devices) if asked is None else _checked(asked, devices)
+    LaunchError.raise_for(_out_of_reach(members, device))
+    return device
+
+
+def is_on_one_device(seen: Sequence[View], device: int | None) -> bool:
+    """Whether every array of a launch lies on its device."""
+    return all(member.device == device for _, member in _members(seen))
+
+
+def _members(seen: Sequence[View]) -> list[tuple[str, Placed]]:
+    """Return what has memory, with the names of errors: ``args[1]``, or ``args[1][2]``."""
+    found: list[tuple[str, Placed]] = []
+    for position, view in enumerate(seen):
+        if view is None:
+            continue
+        name = f"args[{position}]"
+        members = list(view.members()) if isinstance(view, KernelArgument) else [view]
+        if len(members) == 1:
+            found.append((name, members[0]))
+        else:
+            found += [(f"{name}[{i}]", one) for i, one in enumerate(members)]
+    return found
+
+
+def _current() -> int:
+    current = _driver.current_device()
+    return 0 if current is None else current
+
+
+def _checked(asked: int, devices: set[int | None]) -> int:
+    if not is_integer(asked):
+        raise LaunchError(f"device is {shown(asked)}; it is a CUDA device's ordinal. Pass an int.")
+    if devices == {None}:
+        raise LaunchError(
+            f"device is {asked}, and the arguments lie in host memory, where the emulator runs the "
+            "kernel. Leave out device, or move the arrays to the device."
+        )
+    count = _driver.device_count()
+    if not 0 <= asked < count:
+        raise LaunchError(
+            f"device is {asked}; this process sees {count} devices. Pass 0 to {count - 1}."
+        )
+    return asked
+
+
+def _home(seen: Sequence[View], devices: set[int | None]) -> int | None:
+    """Return the device of the arrays that lie on one, where others span several."""
+    homes = {
+        device
+        for view in seen
+        if view is not None
+        for device in (view.home if isinstance(view, KernelArgument) else (view.device,))
+    }
+    if len(homes) == 1:
+        return next(iter(homes))
+    names = ", ".join(_name(device) for device in sorted(homes or devices, key=str))
+    if None in devices:
+        raise LaunchError(
+            f"args lie on {names}; one launch takes one device. Move them to one device."
+        )
+    ordinals = sorted(device for device in devices if device is not None)
+    raise LaunchError(
+        f"args lie on {names}; one launch runs on one device. Pass device=, after "
+        f"tmaasync.enable_peer_access({ordinals}), or move them to one device."
+    )
+
+
+def _name(device: int | None) -> str:
+    return "host memory" if device is None else f"device {device}"
+
+
+# --- arrays of other devices ------------------------------------------------------------------
+
+_REMEDIES = {
+    "cupy": "Allocate from cupy.cuda.MemoryPool(), CuPy's default, and not from MemoryAsyncPool",
+    "torch": "Start without expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF and without "
+    "backend:cudaMallocAsync",
+    "jax": "Start with XLA_PYTHON_CLIENT_ALLOCATOR=platform, or copy the array into one of CuPy's",
+}
+_OTHER_REMEDY = "Allocate it with cudaMalloc, or give the device access with cuMemSetAccess"
+
+
+def _out_of_reach(members: Sequence[tuple[str, Placed]], device: int | None) -> Iterator[Violation]:
+    """Yield the arrays that kernels of the device cannot access."""
+    for name, member in members:
+        if member.device == device:
+            continue
+        if device is None or member.device is None:
+            yield Violation(
+                name,
+                f"in {_name(member.device)}",
+                f"the launch runs on {_name(device)}",
+                "Move all arrays to one kind of memory",
+            )
+        elif not _driver.has_peer_access(device, member.device):
+            yield Violation(
+                name,
+                f"on device {member.device}",
+                f"device {device} has no access to its memory",
+                f"Call tmaasync.enable_peer_access([{device}, {member.device}]) once, before the "
+                "first launch",
+            )
+        elif not _driver.allows_access(device, _address(member)):
+            yield Violation(
+                name,
+                f"on device {member.device}, in memory of a pool of {member.framework}'s",
+                f"the pool gives device {device} no access, whatever enable_peer_access did",
+                _REMEDIES.get(member.framework, _OTHER_REMEDY),
+            )
+
+
+def _address(member: Placed) -> int:
+    return member.address if isinstance(member, ArrayView) else member.byte_bounds[0]

@@ -1,0 +1,416 @@
+"""Signals: flags in the memory of several GPUs, by which these order their accesses.
+
+A signal is a word of four bytes that holds an **epoch**, which only grows. A rank posts an epoch to
+a signal of a peer when what the peer waits for is done, and the peer waits until its signal has
+reached that epoch. Nothing is reset between rounds or launches, so that a fast rank may be ahead.
+
+| in a kernel | order at system scope |
+|---|---|
+| ``signals.post(to, signal, epoch)`` | release; after TMA stores, ``wait_group<0>()`` first |
+| ``signals.post_reduce(to, signal, value)`` | the same, and adds |
+| ``signals.wait(signal, epoch)`` | acquire, then ``fence.proxy.async.global`` |
+| ``signals.epoch_of(signal)`` | acquire |
+| ``signals.sync_ranks(first, epoch)`` | all accesses before happen before all after |
+
+On the host, `Signals.stream_write` and `Signals.stream_wait` order copies of copy engines. (PTX
+ISA, "Memory Consistency Model" and "Async proxy".)
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays, _driver
+from tmaasync._arrays import ArrayView, current_address, is_contiguous, require_current
+from tmaasync._kinds import is_sequence, not_integers, shown
+from tmaasync._memory import PinnedMemory
+from tmaasync._streams import stream_of
+from tmaasync.errors import ArgumentError, DriverError, HangError, HungSignal, Violation
+from tmaasync.kernel.watch import budget_of
+from tmaasync.tile import KernelArgument
+
+__all__ = ["RankSignals", "Signals"]
+
+# Mirrors of the structs in kernels/include/tmaasync/instrument/signal.cuh and signal.cuh.
+_MAX_RANKS, _RECORDS_OF_RANK = 16, 8
+_RECORD = np.dtype(
+    [
+        ("is_written", "<u4"),
+        ("rank", "<u4"),
+        ("signal", "<u4"),
+        ("epoch", "<u4"),
+        ("seen", "<u4"),
+        ("block", "<u4", 3),
+        ("thread", "<u4"),
+        ("line", "<u4"),
+        ("waited_ns", "<u8"),
+        ("file", "S96"),
+    ]
+)
+_RECORDS = np.dtype(
+    [
+        ("has_hung", "<u4"),
+        ("padding", "<u4", 3),
+        ("records", _RECORD, (_MAX_RANKS, _RECORDS_OF_RANK)),
+    ]
+)
+_STRUCT = struct.Struct(f"<{_MAX_RANKS}QQQIIII")
+
+_DEFAULT_SECONDS = 10.0
+_EPOCHS = 1 << 32
+_LOOK_EVERY_SECONDS = 1e-3
+
+
+def _is_reached(seen: int, epoch: int) -> bool:
+    """Whether ``int32(seen - epoch) >= 0``, as kernels and ``cuStreamWaitValue32`` compare."""
+    return (seen - epoch) % _EPOCHS < _EPOCHS // 2
+
+
+class _StreamWait(NamedTuple):
+    """A wait of a stream that the host has not seen end."""
+
+    rank: int
+    signal: int
+    epoch: int
+
+
+class Signals:
+    """The signals of several ranks: a pad of them in the memory of each.
+
+    ``signals[rank]`` is the argument of that rank's launches, for a parameter of the type
+    ``const tmaasync::Signals``. Prepare the launches of all ranks first (`Kernel.prepare`), then
+    call them, then call `synchronize`: a rank that waits for one that is not launched yet would
+    otherwise wait while the host compiles, loads or allocates.
+
+    Every wait has a budget, in release builds too. Once it is spent, the host raises `HangError`
+    from `synchronize` and from every later launch with these signals. In a debug build the kernels
+    of all ranks then end, what they should have written is undefined, and the CUDA contexts live.
+    In a release build the kernel traps, and its context is lost.
+
+    Args:
+        pads: For each rank one contiguous array of int32 or uint32, all of the same length: a
+            signal an element. They begin as zeros. In one process each lies on the device of its
+            rank (`enable_peer_access`); over processes they are the buffers of symmetric memory.
+        budget_seconds: How long a wait may take; by default the environment's
+            ``TMAASYNC_BUDGET_SECONDS``, else 10.
+
+    Raises:
+        ArgumentError: There are no pads or more than 16, or one is unfit; every one is listed.
+
+    >>> import numpy as np
+    >>> signals = Signals([np.zeros(8, np.uint32) for rank in range(2)])
+    >>> len(signals), signals.count, signals[1].rank
+    (2, 8, 1)
+    """
+
+    def __init__(self, pads: Sequence[object], *, budget_seconds: float | None = None) -> None:
+        """Note where the pads are, and take memory for reports of waits."""
+        self._pads = _views(pads)
+        self.count: int = self._pads[0].shape[0]
+        self.budget_seconds = budget_of(budget_seconds, _DEFAULT_SECONDS)
+        first = self._pads[0].device
+        self._reports = None if first is None else PinnedMemory(first, _RECORDS.itemsize)
+        self._stream_waits: list[_StreamWait] = []
+        self._hung: tuple[HungSignal, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Signals of {len(self)} ranks, {self.count} each>"
+
+    def __len__(self) -> int:
+        return len(self._pads)
+
+    def __getitem__(self, rank: int) -> RankSignals:
+        """Return the kernel argument of a rank."""
+        return RankSignals(self, range(len(self))[rank])
+
+    def __iter__(self) -> Iterator[RankSignals]:
+        """Yield the kernel argument of each rank."""
+        return (RankSignals(self, rank) for rank in range(len(self)))
+
+    @property
+    def pads(self) -> tuple[ArrayView, ...]:
+        """Address, layout and device of the pad of each rank."""
+        return tuple(self._pads)
+
+    @property
+    def reports_address(self) -> int:
+        """Where kernels report waits that took too long; 0 for the emulator."""
+        return 0 if self._reports is None else self._reports.address
+
+    # --- the end of waiting -------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        """Wait for all work of the ranks' devices.
+
+        Raises:
+            HangError: A wait for a signal took too long; rank, signal, epoch wanted and seen are
+                named.
+            DriverError: A kernel died of something else.
+        """
+        self._end_stream_waits()
+        died: DriverError | None = None
+        for device in sorted({pad.device for pad in self._pads if pad.device is not None}):
+            try:
+                _driver.synchronize_device(device)
+            except DriverError as error:
+                died = error
+        self.check()
+        if died is not None:
+            raise died
+
+    def check(self) -> None:
+        """Raise the hang that kernels or `synchronize` have found; waits for nothing.
+
+        Raises:
+            HangError: A wait for a signal took too long.
+        """
+        waits = (*self._hung, *self._reported())
+        if waits:
+            raise HangError(f"Signals of {len(self)} ranks", self.budget_seconds, (), signals=waits)
+
+    @property
+    def has_hung(self) -> bool:
+        """Whether a wait has taken too long: nothing can be launched with these signals."""
+        return bool(self._hung) or bool(self._reported())
+
+    def _reported(self) -> tuple[HungSignal, ...]:
+        if self._reports is None:
+            return ()
+        state: Any = np.frombuffer(self._reports.read(), _RECORDS)[0]
+        written = [one for one in state["records"].flat if one["is_written"]]
+        return tuple(map(_hung, sorted(written, key=lambda one: -int(one["waited_ns"]))))
+
+    # --- streams ------------------------------------------------------------------------------
+
+    def stream_write(
+        self, rank: int, to: int, signal: int, epoch: int, *, stream: object = None
+    ) -> None:
+        """Have a stream of one rank post an epoch to another, after the stream's earlier work.
+
+        It announces copies of copy engines to kernels of a peer (``cuStreamWriteValue32``), and
+        does not wait for an SM that is free, as a kernel would.
+
+        Args:
+            rank: Whose stream it is.
+            to: Whose signal it is.
+            signal: The signal's index.
+            epoch: What the signal is set to.
+            stream: As in `Kernel`; by default the current stream of the pad's framework.
+
+        Raises:
+            ArgumentError: An index is out of range, or the pads are in host memory.
+        """
+        self._check(rank=rank, to=to, signal=signal, epoch=epoch)
+        device, handle = self._stream(rank, stream)
+        _driver.write_word(device, handle, self._word(to, signal), epoch % _EPOCHS)
+
+    def stream_wait(self, rank: int, signal: int, epoch: int, *, stream: object = None) -> None:
+        """Have a stream of a rank wait until its signal has reached an epoch.
+
+        What is submitted to the stream from now on, such as a copy of a copy engine, comes after
+        what the poster did before (``cuStreamWaitValue32``). `synchronize` ends a wait that takes
+        longer than the budget.
+
+        Args:
+            rank: Whose signal and stream it is.
+            signal: The signal's index.
+            epoch: What the signal has to reach.
+            stream: As in `Kernel`; by default the current stream of the pad's framework.
+
+        Raises:
+            ArgumentError: An index is out of range, or the pads are in host memory.
+        """
+        self._check(rank=rank, signal=signal, epoch=epoch)
+        device, handle = self._stream(rank, stream)
+        _driver.wait_for_word(device, handle, self._word(rank, signal), epoch % _EPOCHS)
+        self._stream_waits.append(_StreamWait(rank, signal, epoch % _EPOCHS))
+
+    def _end_stream_waits(self) -> None:
+        """Wait until the streams go on; once the budget is spent, release those that do not."""
+        start = time.monotonic()
+        late: list[HungSignal] = []
+        for rank, signal, epoch in self._stream_waits:
+            device, address = self._device(rank), self._word(rank, signal)
+            while not _is_reached(seen := _driver.peek_word(device, address), epoch):
+                waited = time.monotonic() - start
+                if waited > self.budget_seconds:
+                    _driver.poke_word(device, address, epoch)
+                    late.append(
+                        HungSignal(
+                            rank=rank,
+                            signal=signal,
+                            epoch=epoch,
+                            seen=seen,
+                            waited_seconds=waited,
+                        )
+                    )
+                    break
+                time.sleep(_LOOK_EVERY_SECONDS)
+        self._stream_waits.clear()
+        self._hung = (*self._hung, *late)
+
+    def _stream(self, rank: int, stream: object) -> tuple[int, int]:
+        device = self._device(rank)
+        return device, stream_of([self._pads[rank].framework], device, stream)
+
+    def _device(self, rank: int) -> int:
+        device = self._pads[rank].device
+        if device is None:
+            raise ArgumentError(
+                "signals are in host memory, where the emulator runs kernels and has no copy "
+                "engines. Post and wait in a kernel, or pass pads on GPUs."
+            )
+        return device
+
+    def _word(self, rank: int, signal: int) -> int:
+        return self._pads[rank].address + signal * _WORD_BYTES
+
+    def _check(self, **indices: int) -> None:
+        """Check ranks and the signal; an epoch may be any integer."""
+        ArgumentError.raise_for(not_integers(**indices))
+        limits = {"rank": len(self), "to": len(self), "signal": self.count}
+        ArgumentError.raise_for(
+            Violation(name, value, f"there are {limits[name]}", f"Pass 0 to {limits[name] - 1}")
+            for name, value in indices.items()
+            if name in limits and not 0 <= value < limits[name]
+        )
+
+
+_WORD_BYTES = 4
+
+
+class RankSignals(KernelArgument):
+    """The signals of all ranks, for the launches of one of them; made by `Signals`.
+
+    Pass it to a kernel for a parameter of the type `cuda_type`. A launch runs on the device of the
+    rank's pad.
+    """
+
+    __slots__ = ("_signals", "rank")
+
+    _kind = "signals"
+    waits_for_peers = True
+
+    def __init__(self, signals: Signals, rank: int) -> None:
+        """Belong to the signals."""
+        self._signals = signals
+        self.rank = rank
+
+    def __repr__(self) -> str:
+        return f"<RankSignals {self.rank} of {self._signals!r}>"
+
+    @property
+    def signals(self) -> Signals:
+        """The signals of all ranks."""
+        return self._signals
+
+    @property
+    def _view(self) -> ArrayView:
+        return self._signals.pads[self.rank]
+
+    @property
+    def argument(self) -> bytes:
+        """The bytes of the kernel parameter: the pads' addresses, and what a wait needs."""
+        signals = self._signals
+        addresses = [pad.address for pad in signals.pads]
+        return _STRUCT.pack(
+            *addresses,
+            *itertools.repeat(0, _MAX_RANKS - len(addresses)),
+            signals.reports_address,
+            int(signals.budget_seconds * 1e9),
+            len(signals),
+            self.rank,
+            signals.count,
+            0,
+        )
+
+    @property
+    def cuda_type(self) -> str:
+        """The type in CUDA C++."""
+        return "tmaasync::Signals"
+
+    def members(self) -> tuple[ArrayView, ...]:
+        """Return the pads of all ranks."""
+        return self._signals.pads
+
+    @property
+    def is_current(self) -> bool:
+        """True if every pad is still at its address, and no wait has hung."""
+        signals = self._signals
+        return not signals.has_hung and all(
+            current_address(pad) == pad.address for pad in signals.pads
+        )
+
+    def check_alive(self, argument: str | None = None) -> None:
+        """Check that every pad is still at its address, and that no wait has hung.
+
+        Raises:
+            StaleTileError: A pad was freed, resized or moved.
+            HangError: An earlier wait for a signal took too long.
+        """
+        self._signals.check()
+        for rank, pad in enumerate(self._signals.pads):
+            require_current(pad, f"pad {rank} of {argument or self._kind}")
+
+    def _address_reader(self) -> None:
+        """Return None: each launch looks whether a wait has hung."""
+
+
+# --- checks of pads --------------------------------------------------------------------------
+
+
+def _views(pads: Sequence[object]) -> list[ArrayView]:
+    if not is_sequence(pads) or not 1 <= len(pads) <= _MAX_RANKS:
+        given = f"{len(pads)} arrays" if is_sequence(pads) else shown(pads)
+        rule = f"it must be a list of 1 to {_MAX_RANKS} arrays, one for each rank"
+        raise ArgumentError.of([Violation("pads", given, rule, "Pass a pad for each rank")])
+    views = [_arrays.view(pad, argument=f"pads[{rank}]") for rank, pad in enumerate(pads)]
+    ArgumentError.raise_for(itertools.chain.from_iterable(map(_unfit, itertools.count(), views)))
+    ArgumentError.raise_for(_unequal(views))
+    return views
+
+
+def _unfit(rank: int, pad: ArrayView) -> Iterator[Violation]:
+    name = f"pads[{rank}]"
+    if pad.element.name not in ("int32", "uint32"):
+        remedy = "Make it with dtype int32 or uint32"
+        yield Violation(name, f"an array of {pad.element}", "a signal is a 32-bit integer", remedy)
+    if len(pad.shape) != 1 or not pad.shape[0] or not is_contiguous(pad):
+        rule = "it must have one side, at least one signal, and be contiguous"
+        yield Violation(name, f"an array of shape {pad.shape}", rule, "Pass zeros(count)")
+    if pad.read_only:
+        yield Violation(name, "a read-only array", "ranks post to it", "Pass a writable array")
+
+
+def _unequal(pads: Sequence[ArrayView]) -> Iterator[Violation]:
+    first = pads[0]
+    for rank, pad in enumerate(pads):
+        if pad.shape != first.shape:
+            rule = f"pads[0] has {first.shape[0]} signals, and all have as many"
+            yield Violation(f"pads[{rank}]", f"of {pad.shape[0]}", rule, "Pass equal pads")
+        if (pad.device is None) != (first.device is None):
+            rule = "the pads of all ranks lie on devices, or all in host memory"
+            yield Violation(f"pads[{rank}]", "elsewhere", rule, "Move them to one kind of memory")
+    addresses = [pad.address for pad in pads]
+    if len(set(addresses)) < len(addresses):
+        yield Violation("pads", "one array twice", "every rank has its own", "Pass one for each")
+
+
+def _hung(record: Any) -> HungSignal:
+    return HungSignal(
+        rank=int(record["rank"]),
+        signal=int(record["signal"]),
+        epoch=int(record["epoch"]),
+        seen=int(record["seen"]),
+        waited_seconds=int(record["waited_ns"]) / 1e9,
+        block=tuple(record["block"].tolist()),
+        thread=int(record["thread"]),
+        source=f"{Path(record['file'].decode()).name}:{int(record['line'])}",
+    )
