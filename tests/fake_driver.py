@@ -156,6 +156,8 @@ class Driver:
         return (_SUCCESS,)
 
     def cuPointerGetAttribute(self, which: Any, address: int) -> tuple[Any, Any]:  # noqa: N802
+        if which.name == "CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE":
+            return _SUCCESS, address not in {*self.pools, *self.mapped}
         assert which.name == "CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE"
         return _SUCCESS, real.CUmemoryPool(address if address in self.pools else 0)
 

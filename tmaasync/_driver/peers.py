@@ -49,11 +49,13 @@ def allows_access(device: int, address: int) -> bool:
     which ``cuCtxEnablePeerAccess`` leaves alone. All other memory follows that call.
     """
     driver = bindings.driver()
+    if _attribute(driver, "IS_LEGACY_CUDA_IPC_CAPABLE", address):  # from cuMemAlloc
+        return True
     where = driver.CUmemLocation()
     where.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     where.id = device
-    pool = _pool_of(driver, address)
-    if pool is not None:
+    pool = _attribute(driver, "MEMPOOL_HANDLE", address)
+    if pool:
         return _is_read_write(driver, bindings.call("cuMemPoolGetAccess", pool, where))
     result, flags = driver.cuMemGetAccess(where, address)
     if int(result) != 0:  # no virtual memory management
@@ -61,11 +63,11 @@ def allows_access(device: int, address: int) -> bool:
     return _is_read_write(driver, flags)
 
 
-def _pool_of(driver: Any, address: int) -> Any:
-    """Return the stream-ordered pool that an allocation is from; None without one."""
-    which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
-    result, pool = driver.cuPointerGetAttribute(which, address)
-    return pool if int(result) == 0 and pool is not None and int(pool) != 0 else None
+def _attribute(driver: Any, name: str, address: int) -> int:
+    """Return an attribute of a pointer as a number; 0 where the allocation has none."""
+    which = getattr(driver.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
+    result, value = driver.cuPointerGetAttribute(which, address)
+    return int(value) if int(result) == 0 and value is not None else 0
 
 
 def _is_read_write(driver: Any, flags: Any) -> bool:
