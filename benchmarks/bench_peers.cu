@@ -128,7 +128,8 @@ extern "C" __global__ void hand_over(
         }
         __syncthreads();
         for (int i = threadIdx.x; i < kElements; i += blockDim.x) {
-            const int value = by_tma ? shared.received.data()[i] : mine[row * Tile::side(1) + i];
+            const int value = by_tma ? static_cast<int>(shared.received.data()[i])
+                                     : mine[row * Tile::side(1) + i];
             found_wrong += value != static_cast<int>(epoch * 16 + before + i);
         }
         __syncthreads();

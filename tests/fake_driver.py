@@ -133,6 +133,8 @@ class Driver:
 
     def cuDevicePrimaryCtxRelease(self, device: int) -> tuple[Any]:  # noqa: N802
         self.retained.remove(device)
+        if device not in self.retained:  # its context is destroyed
+            self.peers = {pair for pair in self.peers if device not in pair}
         return (_SUCCESS,)
 
     def cuCtxPushCurrent(self, context: int) -> tuple[Any]:  # noqa: N802

@@ -157,6 +157,13 @@ def test_access_is_enabled_once_and_both_ways(driver: Driver) -> None:
     assert len(driver.peers) == 6
 
 
+def test_access_outlives_the_contexts_that_it_was_enabled_in(driver: Driver) -> None:
+    driver.contexts.clear()  # nothing has used a GPU yet
+    enable_peer_access([0, 1])
+
+    assert driver.peers == {(0, 1), (1, 0)}
+
+
 def test_a_launch_without_access_is_refused(driver: Driver) -> None:
     enable_peer_access([0, 1])
     sources = TMATensorTileArray([tile(0), tile(1), tile(2)])

@@ -34,9 +34,12 @@ def enable_peer_access(device: int, peer: int) -> None:
         return
     driver = bindings.driver()
     # Never released: a context that nobody retains is destroyed, and the access with it.
-    context = bindings.call("cuDevicePrimaryCtxRetain", bindings.call("cuDeviceGet", peer))
+    _, of_peer = (
+        bindings.call("cuDevicePrimaryCtxRetain", bindings.call("cuDeviceGet", ordinal))
+        for ordinal in (device, peer)
+    )
     with on_device(device):
-        (result,) = driver.cuCtxEnablePeerAccess(context, 0)
+        (result,) = driver.cuCtxEnablePeerAccess(of_peer, 0)
     if result.name != "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED":  # by the arrays' library
         bindings.require_success("cuCtxEnablePeerAccess", result)
     _ENABLED.add(_pair(device, peer))
