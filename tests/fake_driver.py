@@ -248,7 +248,7 @@ class Driver:
         return _SUCCESS, self._allocate("cuMemAlloc", size)
 
     def cuMemHostAlloc(self, size: int, flags: int) -> tuple[Any, int]:  # noqa: N802
-        assert flags == real.CU_MEMHOSTALLOC_DEVICEMAP
+        assert flags == real.CU_MEMHOSTALLOC_DEVICEMAP | real.CU_MEMHOSTALLOC_PORTABLE
         return _SUCCESS, self._allocate("cuMemHostAlloc", size)
 
     def _allocate(self, name: str, size: int) -> int:

@@ -29,11 +29,11 @@ def allocate(device: int, size_bytes: int) -> int:
 
 
 def allocate_pinned(device: int, size_bytes: int) -> int:
-    """Allocate host memory that kernels write; return its address, which is the same for both."""
+    """Allocate host memory that kernels of every device write, at one address for all."""
+    driver = bindings.driver()
+    flags = driver.CU_MEMHOSTALLOC_DEVICEMAP | driver.CU_MEMHOSTALLOC_PORTABLE
     with on_device(device):
-        return int(
-            bindings.call("cuMemHostAlloc", size_bytes, bindings.driver().CU_MEMHOSTALLOC_DEVICEMAP)
-        )
+        return int(bindings.call("cuMemHostAlloc", size_bytes, flags))
 
 
 def free_pinned(device: int, address: int) -> None:
