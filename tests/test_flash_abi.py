@@ -12,6 +12,7 @@ from tmaasync._compile import Source, compile_source
 from tmaasync._sources import kernels_dir
 from tmaasync.errors import CompileError
 from tmaasync.ops._flash import abi
+from tmaasync.ops._flash.backward import BACKWARD_PROBLEM
 
 HEADER = kernels_dir() / "attention" / "abi.cuh"
 HEAD_DIM = 96
@@ -47,6 +48,15 @@ def claims(struct: str, dtype: np.dtype[Any], size: int) -> Iterator[str]:
             yield f"sizeof({struct}::{name}) == {field.itemsize}"
 
 
+def probe_of_backward() -> Source:
+    header = kernels_dir() / "attention_backward" / "abi.cuh"
+    dtype = BACKWARD_PROBLEM
+    found = claims("BackwardProblem", dtype, dtype.itemsize)
+    checks = (f'static_assert({one}, "{one}");' for one in found)
+    text = "\n".join([f'#include "{header}"', "namespace tmaasync {", *checks, "}"])
+    return Source(text=text + "\n", name="abi_probe.cu")
+
+
 def probe(structs: dict[str, np.dtype[Any]]) -> Source:
     """A source that compiles if all claims hold; a work list starts with its first item."""
     found = [one for name, dtype in structs.items() for one in claims(name, dtype, dtype.itemsize)]
@@ -61,6 +71,7 @@ def probe(structs: dict[str, np.dtype[Any]]) -> Source:
 
 def test_every_field_lies_where_the_device_has_it() -> None:
     assert compile_source(probe(STRUCTS), "sm_90a").warnings == ()
+    assert compile_source(probe_of_backward(), "sm_90a").warnings == ()
 
 
 def test_the_test_above_would_notice() -> None:

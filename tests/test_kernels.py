@@ -14,6 +14,12 @@ from tmaasync._elements import element
 from tmaasync._tile.window import window_of
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, CopyPipeline, copy_kernel
 from tmaasync.ops._flash import tiles as flash
+from tmaasync.ops._flash.backward import (
+    BackwardConfig,
+    BackwardVariant,
+    backward_kernel,
+    maps_over,
+)
 from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._flash.config import Variant
 from tmaasync.ops._flash.cost_model import tile_shapes
@@ -448,6 +454,34 @@ def test_combining_splits_compiles_clean() -> None:
 def test_scheduling_packed_sequences_compiles_clean() -> None:
     for variant in (CAUSAL, EVERYTHING):
         assert_clean(flash.work_list_kernel(variant, FlashConfig(128, 2, 128)))
+
+
+EVERY_MASK = BackwardVariant(has_left=True, has_right=True, has_softcap=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "variant"),
+    [
+        (BackwardConfig(128, 80), BackwardVariant()),
+        (BackwardConfig(128, 80), BackwardVariant(is_packed=True)),
+        (BackwardConfig(128, 64), BackwardVariant(has_right=True)),
+        (BackwardConfig(128, 64), replace(EVERY_MASK, is_packed=True)),
+        (BackwardConfig(128, 64), BackwardVariant(has_right=True, is_deterministic=True)),
+        (BackwardConfig(64, 128), BackwardVariant()),
+        (BackwardConfig(64, 128), BackwardVariant(has_right=True)),
+        (BackwardConfig(64, 128), replace(EVERY_MASK, is_packed=True, is_deterministic=True)),
+    ],
+    ids=str,
+)
+def test_the_attention_backward_compiles_clean(
+    config: BackwardConfig, variant: BackwardVariant
+) -> None:
+    shape = (90, 2, config.head_dim)
+    view = _arrays.view(np.zeros(shape if variant.is_packed else (3, *shape), np.float16))
+    maps = maps_over([view] * 8, config, is_packed=variant.is_packed)
+    types = maps.q.cuda_type, maps.k.cuda_type
+    for source in ("attention_backward", "attention_backward_rows", "attention_backward_dq"):
+        assert_clean(backward_kernel(f"{source}.cu", types, variant, config))
 
 
 SERIALISED = """

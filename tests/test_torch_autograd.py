@@ -250,3 +250,61 @@ def test_a_change_of_an_operand_before_the_backward_is_noticed() -> None:
 
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+# --- attention --------------------------------------------------------------------------------
+
+
+def heads_first(call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda q, k, v: call(*(one.transpose(1, 2) for one in (q, k, v))).transpose(1, 2)
+
+
+def attend_exactly(q: Any, k: Any, v: Any) -> Any:
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return heads_first(lambda *given: attend(*given, is_causal=True, enable_gqa=True))(q, k, v)
+
+
+def draw_heads() -> list[Any]:
+    return [
+        torch.randn(1, 70, heads, 64, dtype=torch.float64).to(torch.float16) for heads in (2, 1, 1)
+    ]
+
+
+def test_attention() -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return operators.attention(q, k, v, causal=True)
+
+    compare(attend, attend_exactly, draw_heads(), (True, True, True), 2e-3)
+    compare(attend, attend_exactly, draw_heads(), (True, False, False), 2e-3)
+
+
+def test_drop_ins_of_attention_have_its_gradients() -> None:
+    sdpa = operators.scaled_dot_product_attention
+    for attend in (
+        heads_first(lambda *given: sdpa(*given, is_causal=True, enable_gqa=True)),
+        lambda *given: operators.flash_attn_func(*given, causal=True),
+    ):
+        compare(attend, attend_exactly, draw_heads(), (True, True, True), 2e-3)
+
+
+def test_varlen_attention_and_its_log_sum_exp_without_gradient() -> None:
+    ends = torch.tensor([0, 70], dtype=torch.int32)
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        given = (one[0] for one in (q, k, v))
+        out, lse = operators.varlen_attention(*given, ends, causal=True, return_lse=True)
+        assert not lse.requires_grad
+        return out[None]
+
+    compare(attend, attend_exactly, draw_heads(), (True, True, True), 2e-3)
+
+
+def test_attention_without_a_backward_refuses_what_requires_grad() -> None:
+    q = torch.ones(1, 8, 1, 136, dtype=torch.float16).requires_grad_()
+
+    with pytest.raises(ArgumentError, match="requires grad"):
+        operators.attention(q, q, q)
+    with pytest.raises(ArgumentError, match="up to 128 columns"):
+        torch.ops.tmaasync.attention_with_lse(q, q, q)
+    with pytest.raises(ArgumentError, match="no backward for it"):
+        operators.scaled_dot_product_attention(q, q, q)

@@ -90,7 +90,11 @@ LACKING: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "a broadcast batch": ((Q, Q[:1], Q[:1]), {}, r"key.shape is \(1, 4, 12, 16\)"),
     "five dimensions": ((Q[None], Q[None], Q[None]), {}, "both have 3 or 4 dimensions"),
     "broadcast heads": ((Q, Q[:, :1], Q[:, :1]), {}, "pass enable_gqa=True"),
-    "a gradient": ((Q, Q, Q.clone().requires_grad_()), {}, "there is no backward.*fallback=True"),
+    "a gradient": (
+        (*[draw(1, 1, 4, 136)] * 2, draw(1, 1, 4, 136).requires_grad_()),
+        {},
+        "there is no backward.*fallback=True",
+    ),
 }
 
 
@@ -260,7 +264,7 @@ def test_the_whole_cache_is_read_by_default() -> None:
 
 
 def test_what_flash_attn_has_and_the_kernels_lack_is_refused() -> None:
-    q, slopes, turn = draw(1, 8, 2, 16), torch.ones(2), torch.ones(8, 8)
+    q, slopes, turn = draw(1, 8, 2, 136), torch.ones(2), torch.ones(8, 8)
     with pytest.raises(ArgumentError, match=r"dropout_p is 0.1[\s\S]*alibi_slopes is of shape"):
         operators.flash_attn_func(q, q, q, dropout_p=0.1, alibi_slopes=slopes)
     with pytest.raises(ArgumentError, match=r"rotary_cos is of shape.*Rotate q and k before"):

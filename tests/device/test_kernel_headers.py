@@ -83,7 +83,25 @@ ATTENTION = preamble(
         "HAS_LSE": True,
     },
 )
-PREAMBLES = {"gemm": GEMM, "attention": ATTENTION}
+ATTENTION_BACKWARD = preamble(
+    {"QTile": map_of(64, 1, 64), "KTile": map_of(64, 1, 64)},
+    {
+        "BLOCK_M": 64,
+        "HEAD_DIM": 64,
+        "STAGES": 2,
+        "ISSUES_AHEAD": True,
+        "IS_PACKED": True,
+        "HAS_LEFT": True,
+        "HAS_RIGHT": True,
+        "HAS_SOFTCAP": True,
+        "IS_DETERMINISTIC": True,
+    },
+)
+PREAMBLES = {
+    "gemm": GEMM,
+    "attention": ATTENTION,
+    "attention_backward": ATTENTION_BACKWARD,
+}
 HEADERS = sorted(
     str(path.relative_to(kernels_dir()))
     for path in kernels_dir().rglob("*.cuh")

@@ -7,16 +7,13 @@ from typing import Any
 import torch
 
 from tmaasync import ops
-from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync.torch._attention_backward import has_backward, register_autograd
+from tmaasync.torch._attention_options import MASK, mask_options, reachable
 from tmaasync.torch._registry import define
 
 __all__ = ["attention", "varlen_attention"]
 
 _Window = tuple[int | None, int | None]
-_MASK = (
-    'bool causal=False, str causal_alignment="bottom_right", float? scale=None, '
-    "int? window_left=None, int? window_right=None, float? softcap=None"
-)
 _FLOAT8 = torch.float8_e4m3fn
 
 
@@ -31,12 +28,14 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     softcap: float | None = None,
     return_lse: bool = False,
     scales: tuple[Any, Any, Any] | None = None,
+    deterministic: bool = False,
     out: Any = None,
 ) -> Any:
     """Compute ``softmax(scale * q @ k.T + mask) @ v`` for every head.
 
     This is `tmaasync.ops.attention` as the operator ``torch.ops.tmaasync.attention``, or
-    ``attention_with_lse`` with ``return_lse``. It has no backward. The layout is
+    ``attention_with_lse`` with ``return_lse`` and where an input requires grad. It has a backward
+    for bfloat16 and float16, up to 128 columns of a head; not for the log-sum-exp. The layout is
     [batch, positions, heads, head_dim]. For [batch, heads, positions, head_dim], torch's layout,
     call `scaled_dot_product_attention`, or pass ``q.transpose(1, 2)`` and so on. Tensors that TMA
     cannot read, because a stride or the address is no multiple of 16 bytes, are copied.
@@ -54,16 +53,21 @@ def attention(  # noqa: PLR0913 - the parameters of attention
         return_lse: Whether to return the log-sum-exp of the scores too.
         scales: For float8 operands, the descale factors of q, k and v: float32 tensors, or None
             for 1. The operator takes ``scale_q``, ``scale_k`` and ``scale_v``.
-        out: A tensor like q to write to.
+        deterministic: Whether the backward gives the same bits every time; so it does where
+            ``torch.use_deterministic_algorithms`` asks for it.
+        out: A tensor like q to write to. With it there is no backward.
 
     Returns:
         The output; with ``return_lse`` a pair of it and the log-sum-exp, float32
         [batch, heads, positions].
     """
     operators = torch.ops.tmaasync
-    operator = operators.attention_with_lse if return_lse else operators.attention
     descales = (None, None, None) if scales is None else scales
     mask = _mask_arguments(causal, scale, window, softcap)
+    if out is None and scales is None and _is_differentiated(q, k, v):
+        results = operators.attention_with_lse(q, k, v, **mask, deterministic=deterministic)
+        return results if return_lse else results[0]
+    operator = operators.attention_with_lse if return_lse else operators.attention
     return _called(operator, (q, k, v, *descales), mask, out, return_lse=return_lse)
 
 
@@ -82,13 +86,15 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     softcap: float | None = None,
     page_table: Any = None,
     return_lse: bool = False,
+    deterministic: bool = False,
     out: Any = None,
 ) -> Any:
     """Compute `attention` within each sequence of packed tensors.
 
     This is `tmaasync.ops.varlen_attention` as the operator ``torch.ops.tmaasync.varlen_attention``,
-    or ``varlen_attention_with_lse`` with ``return_lse``. It has no backward. Tensors that TMA
-    cannot read are copied, but not a paged KV cache, which is refused then.
+    or ``varlen_attention_with_lse`` with ``return_lse`` and where an input requires grad. It has a
+    backward as `attention` has, but not with a paged KV cache. Tensors that TMA cannot read are
+    copied, but not a paged KV cache, which is refused then.
 
     Args:
         q: [rows, heads, head_dim].
@@ -106,6 +112,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         softcap: As in `attention`.
         page_table: The pages of each sequence's keys, as in `tmaasync.ops.varlen_attention`.
         return_lse: As in `attention`.
+        deterministic: As in `attention`.
         out: A tensor like q to write to.
 
     Returns:
@@ -113,10 +120,21 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         Rows of the output after the last sequence are uninitialised.
     """
     operators = torch.ops.tmaasync
-    operator = operators.varlen_attention_with_lse if return_lse else operators.varlen_attention
     lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table)
     mask = _mask_arguments(causal, scale, window, softcap)
+    if out is None and page_table is None and _is_differentiated(q, k, v):
+        operator = operators.varlen_attention_with_lse
+        results = operator(q, k, v, *lengths[:-1], **mask, deterministic=deterministic)
+        return results if return_lse else results[0]
+    operator = operators.varlen_attention_with_lse if return_lse else operators.varlen_attention
     return _called(operator, (q, k, v, *lengths), mask, out, return_lse=return_lse)
+
+
+def _is_differentiated(q: Any, k: Any, v: Any) -> bool:
+    """Whether a gradient is wanted, and the kernels have it; else the operators refuse."""
+    if not torch.is_grad_enabled():
+        return False
+    return any(one.requires_grad for one in (q, k, v)) and has_backward(q)
 
 
 def _mask_arguments(
@@ -141,31 +159,6 @@ def _called(
 # --- kernels and fake kernels -------------------------------------------------------------------
 
 
-def _options(
-    *,
-    causal: bool = False,
-    causal_alignment: str = "bottom_right",
-    scale: float | None = None,
-    window_left: int | None = None,
-    window_right: int | None = None,
-    softcap: float | None = None,
-) -> dict[str, Any]:
-    """Return the mask's arguments of tmaasync.ops."""
-    window = None if window_left is window_right is None else (window_left, window_right)
-    aligned = causal and (True if causal_alignment == "bottom_right" else causal_alignment)
-    return {"causal": aligned, "scale": scale, "window": window, "softcap": softcap}
-
-
-def _reachable(tensor: Any) -> Any:
-    """Return the tensor, or a copy if TMA cannot read it: its stride or address is off 16 bytes."""
-    *outer, last = tensor.stride()
-    step = TMA_ALIGNMENT // tensor.element_size()
-    is_reachable = tensor.data_ptr() % TMA_ALIGNMENT == 0 and last == 1
-    for size, stride in zip(tensor.shape, outer, strict=False):
-        is_reachable = is_reachable and (size == 1 or (stride > 0 and stride % step == 0))
-    return tensor if is_reachable else tensor.clone(memory_format=torch.contiguous_format)
-
-
 def _run_attention(
     q: Any,
     k: Any,
@@ -178,12 +171,13 @@ def _run_attention(
     out, return_lse = options.pop("out", None), options.pop("return_lse", False)
     scales = (scale_q, scale_k, scale_v)
     given = None if scale_q is scale_k is scale_v is None else scales
-    mask = _options(**options)
-    q, k, v = (_reachable(one) for one in (q, k, v))
+    mask = mask_options(**options)
+    q, k, v = (reachable(one) for one in (q, k, v))
     return ops.attention(q, k, v, **mask, scales=given, return_lse=return_lse, out=out)
 
 
-def _run_attention_with_lse(*given: Any, **options: Any) -> Any:
+def _run_attention_with_lse(*given: Any, deterministic: bool = False, **options: Any) -> Any:
+    del deterministic  # of the backward
     return _run_attention(*given, **options, return_lse=True)
 
 
@@ -227,19 +221,20 @@ def _run_varlen(  # noqa: PLR0913 - the arguments of the operator
     **options: Any,
 ) -> Any:
     out, return_lse = options.pop("out", None), options.pop("return_lse", False)
-    q = _reachable(q)
+    q = reachable(q)
     if page_table is None:  # a paged KV cache is too large to be copied in each call
-        k, v = _reachable(k), _reachable(v)
+        k, v = reachable(k), reachable(v)
     return ops.varlen_attention(
         *(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k),
         page_table=page_table,
         return_lse=return_lse,
         out=out,
-        **_options(**options),
+        **mask_options(**options),
     )
 
 
-def _run_varlen_with_lse(*given: Any, **options: Any) -> Any:
+def _run_varlen_with_lse(*given: Any, deterministic: bool = False, **options: Any) -> Any:
+    del deterministic
     return _run_varlen(*given, **options, return_lse=True)
 
 
@@ -280,29 +275,34 @@ def _check_rank(rank: int, **tensors: Any) -> None:
 
 _PADDED = (
     "Tensor q, Tensor k, Tensor v, Tensor? scale_q=None, Tensor? scale_k=None, "
-    f"Tensor? scale_v=None, *, {_MASK}"
+    f"Tensor? scale_v=None, *, {MASK}"
 )
 _PACKED = (
     "Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor? cu_seqlens_k=None, "
     "SymInt? max_seqlen_q=None, SymInt? max_seqlen_k=None, Tensor? page_table=None, "
-    f"*, {_MASK}"
+    f"*, {MASK}"
 )
+
+_DETERMINISTIC = "bool deterministic=False"
 
 define("attention", _PADDED, _run_attention, _fake_attention)
 define(
     "attention_with_lse",
-    _PADDED,
+    f"{_PADDED}, {_DETERMINISTIC}",
     _run_attention_with_lse,
     _fake_attention_with_lse,
     returns="(Tensor, Tensor)",
     other_returns="Tensor",
+    is_differentiable=True,
 )
 define("varlen_attention", _PACKED, _run_varlen, _fake_varlen)
 define(
     "varlen_attention_with_lse",
-    _PACKED,
+    f"{_PACKED}, {_DETERMINISTIC}",
     _run_varlen_with_lse,
     _fake_varlen_with_lse,
     returns="(Tensor, Tensor)",
     other_returns="Tensor",
+    is_differentiable=True,
 )
+register_autograd()

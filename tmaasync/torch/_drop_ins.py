@@ -10,6 +10,7 @@ import torch
 
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch._attention import attention, varlen_attention
+from tmaasync.torch._attention_backward import has_backward
 
 __all__ = [
     "flash_attn_func",
@@ -97,8 +98,8 @@ def _lacking_types(tensors: dict[str, Any]) -> Iterator[Violation]:
         if tensor.dtype not in _TYPES or len(types) > 1:
             rule = "the kernels multiply bfloat16 or float16, one type for all"
             yield Violation(f"{name}.dtype", tensor.dtype, rule, _FALL_BACK)
-        if tensor.requires_grad and torch.is_grad_enabled():
-            rule = "there is no backward, so its gradient would be lost"
+        if tensor.requires_grad and torch.is_grad_enabled() and not has_backward(tensor):
+            rule = "there is no backward for it, so its gradient would be lost"
             remedy = f"Call it inside torch.no_grad(), pass its .detach(), or p{_FALL_BACK[1:]}"
             yield Violation(name, "a tensor that requires grad, in grad mode", rule, remedy)
 
@@ -180,7 +181,7 @@ def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Compute what ``flash_attn.flash_attn_func`` computes, without its backward.
+    """Compute what ``flash_attn.flash_attn_func`` computes; its backward up to 128 columns.
 
     Args:
         q: [batch, positions, heads, head_dim], bfloat16 or float16, head_dim up to 256.
@@ -193,7 +194,7 @@ def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
         window_size: Keys that a query sees (before, after) its own; -1 is no limit.
         softcap: Scores become ``softcap * tanh(score / softcap)``; 0 leaves them as they are.
         alibi_slopes: None; the kernels have no ALiBi.
-        deterministic: Accepted; the forward is deterministic anyway.
+        deterministic: Whether the backward gives the same bits every time, as the forward does.
         return_attn_probs: Whether to return the log-sum-exp too.
 
     Returns:
@@ -204,10 +205,10 @@ def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
         ArgumentError: An argument that the kernels do not have; every one is listed.
         ArrayTypeError: A type that the kernels do not have.
     """
-    del deterministic
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
     mask = _mask(causal, window_size, softcap)
-    results = _attend(q, k, v, scale=softmax_scale, return_lse=return_attn_probs, **mask)
+    options = {**mask, "return_lse": return_attn_probs, "deterministic": deterministic}
+    results = _attend(q, k, v, scale=softmax_scale, **options)
     return (*results, None) if return_attn_probs else results
 
 
@@ -229,7 +230,7 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
     return_attn_probs: bool = False,
     block_table: Any = None,
 ) -> Any:
-    """Compute what ``flash_attn.flash_attn_varlen_func`` computes, without its backward.
+    """Compute what ``flash_attn.flash_attn_varlen_func`` computes; its backward as the other's.
 
     Args:
         q: [rows, heads, head_dim], bfloat16 or float16, head_dim up to 256.
@@ -258,7 +259,6 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
         ArgumentError: An argument that the kernels do not have; every one is listed.
         ArrayTypeError: A type that the kernels do not have.
     """
-    del deterministic
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
     head_dim = q.shape[-1]
     lengths = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
@@ -269,6 +269,7 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
         scale=head_dim**-0.5 if softmax_scale is None else softmax_scale,
         page_table=block_table,
         return_lse=return_attn_probs,
+        deterministic=deterministic,
         **_mask(causal, window_size, softcap),
     )
     if return_attn_probs:

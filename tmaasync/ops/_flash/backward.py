@@ -29,6 +29,7 @@ __all__ = [
     "BackwardVariant",
     "Maps",
     "Workspace",
+    "backward_kernel",
     "backward_problem",
     "backward_steps",
     "choose_backward_config",

@@ -1,0 +1,224 @@
+"""Defects planted in attention_backward.cu are reported, whatever the order of the threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from emulate.shipped import whole_text
+from emulate.test_attention_defects import ORDERS, outcome
+from parity.attention_backward_oracle import differentiate, saved
+from parity.attention_oracle import Mask
+
+from tmaasync import Kernel, _arrays
+from tmaasync.ops._flash.backward import (
+    BackwardConfig,
+    BackwardVariant,
+    backward_problem,
+    maps_over,
+)
+from tmaasync.ops._flash.config import Sizes
+from tmaasync.ops._flash.operands import Scores
+
+CONFIG = BackwardConfig(64, 64)
+QUERIES, KEYS = 230, 250
+BLOCKS = -(-QUERIES // CONFIG.block_m)
+
+_ISSUE_S = "issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());"
+# What to replace by what. The text has one block after the other, and S issued ahead: the
+# first is in use here.
+DEFECTS = {
+    "values are read before they have landed": (
+        "rows.step();\n        rows.wait();\n        const int blocks",
+        "rows.step();\n        const int blocks",
+    ),
+    "queries are read before they have landed": (
+        f"ScoresOperand p, ds;\n        queries.wait();\n        {_ISSUE_S}",
+        f"ScoresOperand p, ds;\n        {_ISSUE_S}",
+    ),
+    "dO is read before it has landed": (
+        f"{_ISSUE_S}\n        gradients.wait();",
+        _ISSUE_S,
+    ),
+    "S is read before its MMAs are done": (
+        (
+            "wgmma_wait_group<1>();\n        wgmma_fence_operands(scores);\n"
+            "        find_probabilities(scores, p, tile, block);"
+        ),
+        "wgmma_fence_operands(scores);\n        find_probabilities(scores, p, tile, block);",
+    ),
+    "dP is read before its MMAs are done": (
+        "wgmma_wait_group<0>();\n        wgmma_fence_operands(dp);",
+        "wgmma_fence_operands(dp);",
+    ),
+    "dS is read without a fence": (
+        "fence_async_view_proxy();\n        sync_ds();",
+        "sync_ds();",
+    ),
+    "dS is read before the other consumer has written it": (
+        "fence_async_view_proxy();\n        sync_ds();",
+        "fence_async_view_proxy();",
+    ),
+    "dS of a block overwrites the one before": (
+        "queries.release(queries.index());\n        queries.step();\n        ds_stage ^= 1;",
+        "queries.release(queries.index());\n        queries.step();",
+    ),
+    "dO is released before dV has read it": (
+        "wgmma_wait_group<2>();\n        wgmma_fence_operands(own_dv);",
+        "wgmma_wait_group<3>();\n        wgmma_fence_operands(own_dv);",
+    ),
+    "dQ is read before its MMAs are done": (
+        "wgmma_wait_group<1>();\n        wgmma_fence_operands(dq);",
+        "wgmma_fence_operands(dq);",
+    ),
+    "queries are released before dK has read them": (
+        (
+            "wgmma_wait_group<0>();\n        wgmma_fence_operands(own_dk);\n"
+            "        wgmma_fence_operands(ds);\n        queries.release(queries.index());"
+        ),
+        "queries.release(queries.index());",
+    ),
+    "dQ is written over the one that TMA reads": (
+        "if (!is_first) hand_over.empty().sync();",
+        "if (!is_first) hand_over.empty().arrive();",
+    ),
+    "dQ is handed over without a fence": (
+        "fence_async_view_proxy();\n        hand_over.full().arrive();",
+        "hand_over.full().arrive();",
+    ),
+    "dQ is not handed over": (
+        "hand_over.full().arrive();",
+        "",
+    ),
+    "the memory of dQ is handed back while TMA reads it": (
+        "} else {\n            wait_group_read<0>();\n        }",
+        "}",
+    ),
+    "the memory of dQ is not handed back": (
+        "hand_over.empty().arrive();",
+        "",
+    ),
+    "the warps that add dQ do not release the keys": (
+        "add(task.tile);\n            rows.release(kKeys);",
+        "add(task.tile);",
+    ),
+    "the log-sum-exp is not loaded": (
+        (
+            "load_statistic(\n            statistics_of(tile, head, block).lse, stage.full(), "
+            "shared.queries.side[stage.index()]\n        );"
+        ),
+        "",
+    ),
+    "a block expects too few bytes": (
+        "kBlockBytes = Queries::kStageBytes + sizeof(RowValues);",
+        "kBlockBytes = Queries::kStageBytes;",
+    ),
+    "the message is written after the stage is published": (
+        "ring_.side[index] = message;\n        ring_.full[index].expect_bytes(bytes);",
+        "ring_.full[index].expect_bytes(bytes);\n        ring_.side[index] = message;",
+    ),
+    "keys are released before dQ has read them": (
+        "const KeyTile own_tile = tile;\n        rows.release(kKeys);",
+        "const KeyTile own_tile = tile;",
+    ),
+    "dK is staged over dQ": (
+        "if (has_steps) DqHandOver{index}.empty().sync();",
+        "if (has_steps) DqHandOver{index}.empty().arrive();",
+    ),
+    "dK and dV are stored without a fence": (
+        "fence_async_view_proxy();\n        sync_consumer(index);",
+        "sync_consumer(index);",
+    ),
+    "values are released while TMA stores dV from their memory": (
+        "commit_group();\n            wait_group_read<0>();",
+        "commit_group();",
+    ),
+    "dQ is written while TMA stores dK from its memory": (
+        "sync_consumer(index);\n        rows.release(kValues);",
+        "rows.release(kValues);",
+    ),
+}
+# In CI; each of the others is a build of its own, too, of seconds.
+FAST = {
+    "dS is read before the other consumer has written it",
+    "the memory of dQ is handed back while TMA reads it",
+}
+# These bite in some orders only.
+IN_SOME_ORDERS = {
+    "dO is released before dV has read it",
+    "dQ is written while TMA stores dK from its memory",
+}
+
+
+class Prepared(NamedTuple):
+    launch: Callable[[], Any]
+    outputs: tuple[Any, ...]
+    wanted: tuple[Any, ...]
+
+
+def prepared(text: str) -> Prepared:
+    """Two tiles of keys of one CTA, four blocks of queries; dk and dv, and the right ones."""
+    rng = np.random.default_rng(0)
+    sides = (QUERIES, KEYS, KEYS, QUERIES)
+    q, k, v, dout = (rng.standard_normal((rows, 1, 64)).astype(np.float16) for rows in sides)
+    of_forward = saved(q, k, v, Mask())
+    dk, dv = (np.full_like(k, np.nan) for _ in range(2))
+    views = [_arrays.view(one[None]) for one in (q, k, v, of_forward.out, dout, q, dk, dv)]
+    maps = maps_over(views, CONFIG, is_packed=False)
+    variant = BackwardVariant()
+    built = Kernel(
+        text,
+        "attention_backward",
+        types={"QTile": maps.q, "KTile": maps.k},
+        constants={**CONFIG.constants, **variant.constants},
+    )
+    statistics, dq = row_statistics(of_forward, dout), np.zeros((BLOCKS, 64, 64), np.float32)
+    turns, counter = np.zeros(2 * BLOCKS, np.uint32), np.zeros(1, np.uint32)
+    scores = Scores.of(64, False, None, None, None)
+    numbers = backward_problem(Sizes(QUERIES, KEYS, 1, 1, 1, 64), scores, QUERIES)
+    given = (*maps[:3], maps.dout, maps.dk, maps.dv, statistics, dq, turns, counter, 0, 0, numbers)
+    launch = built.prepare(1, 384, given)
+
+    def run() -> None:
+        counter[:] = 0
+        launch()
+
+    _, wanted_dk, wanted_dv = differentiate(dout, q, k, v, Mask())
+    return Prepared(run, (dk, dv), (wanted_dk, wanted_dv))
+
+
+def row_statistics(of_forward: Any, dout: Any) -> Any:
+    """Log-sum-exp as a power of 2, and delta, of every block; infinity and 0 beyond the last."""
+    statistics = np.zeros((BLOCKS * CONFIG.block_m, 2), np.float32)
+    statistics[:, 0] = np.inf
+    statistics[:QUERIES, 0] = of_forward.lse[0] * np.log2(np.e)
+    statistics[:QUERIES, 1] = (of_forward.out.astype(float) * dout.astype(float)).sum((1, 2))
+    blocks = statistics.reshape(BLOCKS, CONFIG.block_m, 2).transpose(0, 2, 1)
+    return np.ascontiguousarray(blocks)
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in DEFECTS],
+)
+def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
+    old, new = DEFECTS[defect]
+    text = whole_text("attention_backward.cu")
+    assert text.count(old) == 1
+    found = prepared(text.replace(old, new))
+
+    is_reported = any if defect in IN_SOME_ORDERS else all
+    assert is_reported(outcome(found.launch, *order) for order in ORDERS)
+
+
+def test_without_a_defect_there_is_none() -> None:
+    found = prepared(whole_text("attention_backward.cu"))
+
+    for order in ORDERS[:2]:
+        for one in found.outputs:
+            one[...] = np.nan
+        assert outcome(found.launch, *order) is None
+        for one, wanted in zip(found.outputs, found.wanted, strict=True):
+            assert (abs(one - wanted.gradient) <= wanted.bound).all()

@@ -1,0 +1,42 @@
+"""Arguments of the attention operators: the mask, and tensors that TMA can read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tmaasync._hardware import TMA_ALIGNMENT
+
+__all__ = ["MASK", "mask_options", "reachable"]
+
+MASK = (
+    'bool causal=False, str causal_alignment="bottom_right", float? scale=None, '
+    "int? window_left=None, int? window_right=None, float? softcap=None"
+)
+"""The schema of the mask, keyword-only."""
+
+
+def mask_options(
+    *,
+    causal: bool = False,
+    causal_alignment: str = "bottom_right",
+    scale: float | None = None,
+    window_left: int | None = None,
+    window_right: int | None = None,
+    softcap: float | None = None,
+) -> dict[str, Any]:
+    """Return the mask's arguments of tmaasync.ops."""
+    window = None if window_left is window_right is None else (window_left, window_right)
+    aligned = causal and (True if causal_alignment == "bottom_right" else causal_alignment)
+    return {"causal": aligned, "scale": scale, "window": window, "softcap": softcap}
+
+
+def reachable(tensor: Any) -> Any:
+    """Return the tensor, or a copy if TMA cannot read it: its stride or address is off 16 bytes."""
+    *outer, last = tensor.stride()
+    step = TMA_ALIGNMENT // tensor.element_size()
+    is_reachable = tensor.data_ptr() % TMA_ALIGNMENT == 0 and last == 1
+    for size, stride in zip(tensor.shape, outer, strict=False):
+        is_reachable = is_reachable and (size == 1 or (stride > 0 and stride % step == 0))
+    return tensor if is_reachable else tensor.clone(memory_format=torch.contiguous_format)
