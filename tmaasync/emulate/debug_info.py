@@ -37,7 +37,8 @@ _INNER_SCOPES = (
 _SAME_TYPE = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
 _OBJECTS = ("DW_TAG_structure_type", "DW_TAG_class_type", "DW_TAG_union_type")
 _PARAMETER = "DW_TAG_formal_parameter"
-_BARRIER, _TILE, _TILE_MEMBERS = "SharedMemBarrier", "Shared", ["bytes"]
+_BARRIERS = ("SharedMemBarrier", "barrier")
+_TILE, _TILE_MEMBERS = "Shared", ["bytes"]
 # Of an expression "push this constant, then make an address of it": its first and last byte.
 _CONSTANT_BYTES = {0x0C: 4, 0x0E: 8}
 _THREAD_LOCAL = (0x9B, 0xE0)
@@ -397,7 +398,7 @@ def _leaf(kind: DIE, offset: int) -> tuple[str, DIE]:
 
 
 def _leaf_order(leaf: tuple[str, DIE]) -> tuple[bool, int]:
-    return _name(leaf[1]) != _BARRIER, _size_bytes(leaf[1])
+    return not _is_barrier(leaf[1]), _size_bytes(leaf[1])
 
 
 def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
@@ -414,9 +415,14 @@ def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
                 yield (f".{_name(member)}" if named else ""), inner, start
 
 
+def _is_barrier(kind: DIE) -> bool:
+    """True for a SharedMemBarrier and for a cuda::barrier."""
+    return _name(kind).partition("<")[0] in _BARRIERS
+
+
 def _is_whole(kind: DIE) -> bool:
     """True if nothing inside has a name of interest: a barrier's word, a tile's bytes."""
-    return _name(kind) == _BARRIER or (
+    return _is_barrier(kind) or (
         _name(kind) == _TILE and [_name(member) for member, _ in _members(kind)] == _TILE_MEMBERS
     )
 
