@@ -9,12 +9,9 @@ template <thread_scope kScope>
 class latch {
 public:
     latch() = default;
-    TMAASYNC_EMULATE_INLINE explicit latch(::std::ptrdiff_t expected) { init(this, expected); }
+    constexpr explicit latch(::std::ptrdiff_t expected) : left_(static_cast<int>(expected)) {}
     latch(const latch&) = delete;
     latch& operator=(const latch&) = delete;
-    TMAASYNC_EMULATE_INLINE friend void init(latch* self, ::std::ptrdiff_t expected) {
-        self->left_.store(static_cast<int>(expected), memory_order_relaxed);
-    }
 
     TMAASYNC_EMULATE_INLINE void count_down(::std::ptrdiff_t count = 1) {
         left_.fetch_sub(static_cast<int>(count), memory_order_release);

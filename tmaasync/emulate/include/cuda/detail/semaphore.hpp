@@ -9,14 +9,10 @@ template <thread_scope kScope, ::std::ptrdiff_t kMost = 0x7fffffff>
 class counting_semaphore {
 public:
     counting_semaphore() = default;
-    TMAASYNC_EMULATE_INLINE explicit counting_semaphore(::std::ptrdiff_t count) {
-        init(this, count);
-    }
+    constexpr explicit counting_semaphore(::std::ptrdiff_t count)
+        : count_(static_cast<int>(count)) {}
     counting_semaphore(const counting_semaphore&) = delete;
     counting_semaphore& operator=(const counting_semaphore&) = delete;
-    TMAASYNC_EMULATE_INLINE friend void init(counting_semaphore* self, ::std::ptrdiff_t count) {
-        self->count_.store(static_cast<int>(count), memory_order_relaxed);
-    }
     static constexpr ::std::ptrdiff_t max() { return kMost; }
 
     TMAASYNC_EMULATE_INLINE void release(::std::ptrdiff_t count = 1) {
