@@ -90,5 +90,3 @@ def _drawn(*shape: int) -> Any:
 @functools.cache
 def kernel(name: str) -> Kernel:
     return Kernel(FOLDER / f"{name}.cu", name)
-
-
