@@ -1,4 +1,4 @@
-"""Cooperative groups: ranks, shuffles, votes, partitions, reductions and scans on both back ends."""
+"""Cooperative groups: ranks, shuffles, votes, partitions, reductions, scans on both back ends."""
 
 from __future__ import annotations
 

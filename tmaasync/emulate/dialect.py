@@ -47,7 +47,7 @@ _NAMES = re.compile(
 
 
 def in_words_of(source: Source, sentence: str) -> str:
-    """Return a report's sentence with instructions for our functions, unless the source has ours."""
+    """Return a sentence of a report, with instructions in place of functions that are ours."""
     if _OURS.search(source.text):
         return sentence
     return _NAMES.sub(lambda found: _INSTRUCTIONS[found[0]], sentence)
