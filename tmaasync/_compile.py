@@ -63,7 +63,7 @@ _UNSUPPORTED = re.compile(r"Instruction '([\w.]+)[^']*' not supported on .target
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 _MISSING_HEADER = re.compile(r'cannot open source file "([^"]+)"')
 _C_HEADERS = Path(__file__).resolve().parent / "_nvrtc_headers"
-"""Headers of the C library that <cuda.h> asks for. NVRTC has none."""
+"""The names of C headers, which <cuda.h> and kernels ask for. NVRTC has none."""
 
 
 @dataclass(frozen=True, slots=True)

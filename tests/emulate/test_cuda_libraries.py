@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tmaasync import CompileError, Kernel, emulate
+from tmaasync import CompileError, EmulatedRace, Kernel, emulate
 from tmaasync._compile import Source, refusal
 from tmaasync.emulate.dialect import in_words_of
 
@@ -85,3 +85,27 @@ def test_remedies_name_instructions_where_a_kernel_has_none_of_our_headers() -> 
         "cp.async.bulk.wait_group.read 0"
     )
     assert in_words_of(without, "my_wait_group_reader") == "my_wait_group_reader"
+
+
+def test_a_race_in_an_object_of_the_library_has_the_kernels_line_and_name() -> None:
+    text = """
+    #include <cuda/std/array>
+    #include <cuda/std/utility>
+    extern "C" __global__ void f(float* x) {
+        __shared__ cuda::std::array<float, 64> values;
+        values[threadIdx.x] = 1;
+        cuda::std::swap(values[3], values[4]);
+    }
+    """
+
+    with emulate.scheduled(races=True), pytest.raises(EmulatedRace) as caught:
+        Kernel(text, "f")(1, 64, (np.zeros(1, np.float32),))
+
+    assert "a race on values[3]" in str(caught.value)
+    assert caught.value.second.source == "kernel.cu:7"
+
+
+def test_nvrtc_finds_the_names_of_c_headers() -> None:
+    text = f"#include <cuda.h>\n#include <cassert>\n#include <cstring>\n#include <stdio.h>{BODY}"
+
+    assert Kernel(text, "f").compile().warnings == ()

@@ -1,3 +1,3 @@
 #pragma once
 
-// Of the C library <cuda.h> asks for this header, and uses nothing of it.
+// NVRTC declares what device code may call of this header, and lacks the header.

@@ -7,7 +7,7 @@
 
 namespace cooperative_groups {
 
-// kSize consecutive lanes of a warp. What it tells of its parent is known when it is made.
+// kSize consecutive lanes of a warp. What it knows of its parent is settled when it is made.
 template <unsigned kSize, typename Parent = void>
 class thread_block_tile {
     static_assert(

@@ -28,7 +28,7 @@ TMAASYNC_EMULATE_INLINE ::std::uint64_t arrive_at(
     return tmaasync_emulate::mbarrier_arrive(barrier, arrivals, bytes, order);
 }
 
-// A state token is good in its own phase and the next, so its parity tells which of the two.
+// A state token is good in its own phase and the next, so its parity shows which of the two.
 TMAASYNC_EMULATE_INLINE bool try_wait(
     BarrierWord barrier, ::std::uint64_t state, tmaasync_emulate::Order order
 ) {
