@@ -61,9 +61,9 @@ extern "C" __global__ void objects(
     cuda::atomic_ref<int> total(counts[2]);
     total += 2;
     ++total;
-    cuda::atomic_ref<int> product(counts[3]);
-    int old = product.load();
-    while (threadIdx.x == 0 && !product.compare_exchange_weak(old, old * 2)) {}
+    cuda::atomic_ref<int> doubled(counts[3]);
+    int old = doubled.load();
+    while (threadIdx.x == 0 && !doubled.compare_exchange_weak(old, old * 2)) {}
     cuda::atomic_ref<float>(sums[0]).fetch_add(0.5f);
     cuda::std::atomic_ref<unsigned long long> bits(words[0]);
     bits.fetch_or(1ull << threadIdx.x);
