@@ -50,6 +50,9 @@ def test_the_wheel_holds_every_kernel_and_header(wheel: zipfile.ZipFile) -> None
 
     assert missing == set()
     assert "tmaasync/kernels/include/tmaasync/tmaasync.cuh" in names
+    assert {"tmaasync/emulate/include/cuda/std/array", "tmaasync/_nvrtc_headers/cmath"} <= set(
+        names
+    )
 
 
 def test_the_wheel_holds_every_module_and_says_that_it_is_typed(wheel: zipfile.ZipFile) -> None:
@@ -123,6 +126,7 @@ def test_a_plain_installation_has_what_kernels_need_on_the_cpu(metadata: Message
     with_torch = {name for name in requirements if name.endswith(("extra == 'torch'", '"torch"'))}
     assert {re.split("[<>=;]", name)[0] for name in with_torch} == {
         "cuda-python",
+        "nvidia-cuda-cccl",
         "nvidia-cuda-nvrtc",
         "torch",
     }

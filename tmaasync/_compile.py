@@ -61,6 +61,9 @@ _PROPERTIES = re.compile(
 _ADVICE = re.compile(r"warning|\(C\d+\)", re.IGNORECASE)
 _UNSUPPORTED = re.compile(r"Instruction '([\w.]+)[^']*' not supported on .target '(\w+)'")
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
+_MISSING_HEADER = re.compile(r'cannot open source file "([^"]+)"')
+_C_HEADERS = Path(__file__).resolve().parent / "_nvrtc_headers"
+"""The names of C headers, which <cuda.h> and kernels ask for. NVRTC has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +250,7 @@ def toolkit_include_dirs() -> tuple[Path, ...]:
 
 @functools.cache
 def nvrtc_include_dirs() -> tuple[Path, ...]:
-    """Return the folders of CUDA's own headers for NVRTC, the ones of its release first.
+    """Return the folders of headers for NVRTC: CUDA's own, the ones of its release first.
 
     NVRTC 12 refuses the headers of CUDA 13, with which tmaasync is installed for the CPU.
     """
@@ -258,14 +261,19 @@ def nvrtc_include_dirs() -> tuple[Path, ...]:
     except pathfinder.DynamicLibNotFoundError:
         library = None
     own = headers_near(Path(library)) if library else ()
-    return tuple(dict.fromkeys((*own, *toolkit_include_dirs())))
+    return tuple(dict.fromkeys((*own, *toolkit_include_dirs(), _C_HEADERS)))
 
 
 def headers_near(nvrtc: Path) -> tuple[Path, ...]:
-    """Return the folder of CUDA's headers in the toolkit, or next to the wheel, of this NVRTC."""
+    """Return the folders of CUDA's headers in the toolkit, or next to the wheel, of this NVRTC.
+
+    CUDA 13 has libcu++ in a folder of its own.
+    """
     root = nvrtc.resolve().parents[1]
     folders = (root / "include", root.parent / "cuda_runtime" / "include")
-    return tuple(folder for folder in folders if (folder / "cuda_bf16.h").is_file())
+    found = [folder for folder in folders if (folder / "cuda_bf16.h").is_file()]
+    libraries = (folder / "cccl" for folder in found)
+    return (*found, *(folder for folder in libraries if (folder / "cuda" / "barrier").is_file()))
 
 
 def _options(source: Source, arch: str) -> tuple[str, ...]:
@@ -337,7 +345,7 @@ def _read(size_of: Any, read: Any, program: Any, *, text: bool = True) -> bytes:
 def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> str:
     """Return the compiler's errors, with a hint at names and targets that the host may supply."""
     names = ", ".join(dict.fromkeys(undefined))
-    hint = _target_hint(log)
+    hint = _target_hint(log) + _header_hint(log)
     if names:
         hint += (
             f"\nNot defined: {names}. If the host should supply one of them, pass "
@@ -357,6 +365,26 @@ def _target_hint(log: str) -> str:
     if target.endswith(("a", "f")):
         return ""
     return f"\n{instruction} may need the architecture-specific target. Try arch={target + 'a'!r}."
+
+
+def _header_hint(log: str) -> str:
+    """Say where a missing header comes from."""
+    found = _MISSING_HEADER.search(log)
+    if found is None:
+        return ""
+    name = found[1]
+    library, _, _ = name.partition("/")
+    packages = {"cuda": "nvidia-cuda-cccl", "nv": "nvidia-cuda-cccl"}
+    package = "nvidia-cuda-runtime" if name.startswith("coop") else packages.get(library)
+    if package is None:
+        return (
+            f"\n<{name}> is in no folder of headers. Pass its folder as include_dirs. NVRTC has no "
+            "C and C++ library: include <cuda/std/...> instead of its headers."
+        )
+    return (
+        f"\n<{name}> comes with CUDA. Install it with: pip install '{package}>=13,<14' "
+        f"('{package}-cu12' for CUDA 12), or pass its folder as include_dirs."
+    )
 
 
 # --- the compiler's log -----------------------------------------------------------------------

@@ -37,10 +37,13 @@ _INNER_SCOPES = (
 _SAME_TYPE = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
 _OBJECTS = ("DW_TAG_structure_type", "DW_TAG_class_type", "DW_TAG_union_type")
 _PARAMETER = "DW_TAG_formal_parameter"
-_BARRIER, _TILE, _TILE_MEMBERS = "SharedMemBarrier", "Shared", ["bytes"]
+_BARRIERS = ("SharedMemBarrier", "barrier")
+_ATOMIC = "atomic<"
+_TILE, _TILE_MEMBERS = "Shared", ["bytes"]
 # Of an expression "push this constant, then make an address of it": its first and last byte.
 _CONSTANT_BYTES = {0x0C: 4, 0x0E: 8}
 _THREAD_LOCAL = (0x9B, 0xE0)
+_RESERVED = re.compile(r"_[A-Z]|__")
 _STEP = re.compile(r"\w+|\[\d+\]")
 
 
@@ -397,7 +400,7 @@ def _leaf(kind: DIE, offset: int) -> tuple[str, DIE]:
 
 
 def _leaf_order(leaf: tuple[str, DIE]) -> tuple[bool, int]:
-    return _name(leaf[1]) != _BARRIER, _size_bytes(leaf[1])
+    return not _is_barrier(leaf[1]), _size_bytes(leaf[1])
 
 
 def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
@@ -410,14 +413,24 @@ def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
         for member, start in _members(kind):
             inner = _target(member, "DW_AT_type")
             if start <= offset < start + _size_bytes(inner):
-                named = member.tag == "DW_TAG_member" and "DW_AT_name" in member.attributes
-                yield (f".{_name(member)}" if named else ""), inner, start
+                name = _name(member) if member.tag == "DW_TAG_member" else ""
+                # The C++ library's own names are reserved: of an array's elements, say.
+                is_shown = name and not _RESERVED.match(name)
+                yield (f".{name}" if is_shown else ""), inner, start
+
+
+def _is_barrier(kind: DIE) -> bool:
+    """True for a SharedMemBarrier and for a cuda::barrier."""
+    return _name(kind).partition("<")[0] in _BARRIERS
 
 
 def _is_whole(kind: DIE) -> bool:
     """True if nothing inside has a name of interest: a barrier's word, a tile's bytes."""
-    return _name(kind) == _BARRIER or (
-        _name(kind) == _TILE and [_name(member) for member, _ in _members(kind)] == _TILE_MEMBERS
+    name = _name(kind)
+    return (
+        _is_barrier(kind)
+        or name.startswith(_ATOMIC)
+        or (name == _TILE and [_name(member) for member, _ in _members(kind)] == _TILE_MEMBERS)
     )
 
 

@@ -14,6 +14,7 @@ from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.emulate.arrivals import Arrivals
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info, source_frame
+from tmaasync.emulate.dialect import in_words_of
 from tmaasync.emulate.estimate import LaunchEstimate
 from tmaasync.emulate.extents import Extent, GlobalNames
 from tmaasync.errors import (
@@ -86,7 +87,7 @@ def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
     if record["kind"] == "fault":
         return EmulatedFault(
             program.name,
-            words.with_names(record["reason"]),
+            in_words_of(program.source, words.with_names(record["reason"])),
             tuple(record["block"]),
             record["thread"],
             words.line(record["address"]),
@@ -582,7 +583,8 @@ _RULES = (
 
 def _cause(words: _Words, pair: _Pair) -> str:
     rule = next(rule for rule in _RULES if rule.fits(pair))
-    return rule.cause.format(
+    cause = rule.cause.format(
         full=pair.first.barrier_name or "the barrier that the load credits",
         empty=words.sibling(pair.second.barrier_name, "empty") or "an empty barrier",
     )
+    return in_words_of(words.program.source, cause)

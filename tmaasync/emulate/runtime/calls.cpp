@@ -218,11 +218,15 @@ uint32_t* grid_barrier() {
     if (!barrier) {
         fiber.cluster->fail(
             fiber,
-            "sync_grid() in a launch that is not cooperative: its blocks need not be "
+            "a barrier of the grid in a launch that is not cooperative: its blocks need not be "
             "resident at once. Launch the kernel with cooperative=True"
         );
     }
     return barrier;
+}
+
+bool is_cooperative() {
+    return TMAASYNC_EMULATE_CALLER().cluster->launch().grid_barrier != nullptr;
 }
 
 void wait_for_grids() {
@@ -294,6 +298,10 @@ void mbarrier_inval(uint32_t barrier) {
 
 uint64_t mbarrier_arrive(uint32_t barrier, uint32_t count, uint32_t bytes, Order order) {
     return arrive(TMAASYNC_EMULATE_CALLER(), barrier, count, bytes, order == Order::kOrdered);
+}
+
+uint64_t mbarrier_arrive_drop(uint32_t barrier, uint32_t count, Order order) {
+    return arrive_and_drop(TMAASYNC_EMULATE_CALLER(), barrier, count, order == Order::kOrdered);
 }
 
 void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes) {

@@ -941,6 +941,7 @@ private:
         fiber.grid_dim = launch_.grid;
         fiber.rank = cta.rank;
         fiber.ctas = launch_.cluster_ctas();
+        fiber.cluster_dim = launch_.cluster;
         fiber.static_offset = launch_.dynamic_bytes();
         fiber.window = cta.window;
         fiber.live_lanes = &fiber.warp->live_lanes;

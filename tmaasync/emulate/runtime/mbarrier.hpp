@@ -235,6 +235,15 @@ inline uint64_t arrive(
     return phase;
 }
 
+// The phases after this one wait for fewer arrivals.
+inline uint64_t arrive_and_drop(Fiber& fiber, uint32_t address, uint32_t count, bool releases) {
+    const Place place = locate(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    if (count > barrier.count) fiber.cluster->fail(fiber, too_many_arrivals(barrier, count));
+    barrier.count -= count;
+    return arrive(fiber, address, count, 0, releases);
+}
+
 inline void expect_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);

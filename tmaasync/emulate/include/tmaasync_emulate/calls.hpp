@@ -50,6 +50,7 @@ struct Thread {
     uint32_t lane = 0;
     uint32_t rank = 0;  // of its CTA in the cluster
     uint32_t ctas = 0;  // of the cluster
+    uint3 cluster_dim{1, 1, 1};
     uint32_t static_offset = 0;
     uint8_t* window = nullptr;
     const uint32_t* live_lanes = nullptr;
@@ -165,6 +166,7 @@ TMAASYNC_EMULATE_CALL void wait_for_signal(
 
 // The word of the barrier of a cooperative launch's grid.
 TMAASYNC_EMULATE_CALL uint32_t* grid_barrier();
+TMAASYNC_EMULATE_CALL bool is_cooperative();
 
 // griddepcontrol.wait
 TMAASYNC_EMULATE_CALL void wait_for_grids();
@@ -179,6 +181,8 @@ TMAASYNC_EMULATE_CALL void mbarrier_inval(uint32_t barrier);
 // Expects bytes, then arrives; returns the state token.
 TMAASYNC_EMULATE_CALL uint64_t
 mbarrier_arrive(uint32_t barrier, uint32_t count, uint32_t bytes, Order order);
+// Arrives, and lowers the arrivals that later phases wait for by as many.
+TMAASYNC_EMULATE_CALL uint64_t mbarrier_arrive_drop(uint32_t barrier, uint32_t count, Order order);
 TMAASYNC_EMULATE_CALL void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL void mbarrier_complete_tx(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, Order order);

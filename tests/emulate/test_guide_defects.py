@@ -1,0 +1,42 @@
+"""Defects planted in samples of libcu++ and cooperative groups are reported, with their lines."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from emulate.guide_defects import DEFECTS, Defect, planted, text_of
+from parity.guide_samples import SAMPLES
+
+from tmaasync.emulate import scheduled
+from tmaasync.errors import TMAError
+
+_NUMBERED = [pytest.param(number, each, id=each.key) for number, each in enumerate(DEFECTS)]
+
+
+@pytest.mark.parametrize(("number", "defect"), _NUMBERED)
+def test_a_defect_is_reported_at_the_users_line(number: int, defect: Defect) -> None:
+    launch = SAMPLES[defect.sample](np.copy)
+
+    with scheduled(races=True), pytest.raises(TMAError) as caught:
+        planted(defect.sample)(
+            launch.grid, launch.block, (*launch.arguments, number), **launch.options
+        )
+
+    report = str(caught.value)
+    assert type(caught.value) is defect.reported, report
+    assert re.search(defect.says, report, re.DOTALL), report
+    lines = text_of(defect.sample).splitlines()
+    named = [lines[int(line) - 1] for line in re.findall(r"kernel\.cu:(\d+)", report)]
+    assert any(defect.line in line for line in named), (report, named)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_the_text_with_no_defect_chosen_is_sound(sample: str) -> None:
+    launch = SAMPLES[sample](np.copy)
+
+    with scheduled(races=True):
+        planted(sample)(launch.grid, launch.block, (*launch.arguments, -1), **launch.options)
+
+    np.testing.assert_array_equal(launch.result, launch.expected)

@@ -1,0 +1,31 @@
+"""Samples in the style of the CUDA Programming Guide run unchanged on both back ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from parity.guide_samples import SAMPLES, kernel
+
+from tmaasync.emulate import scheduled
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_computes_what_numpy_does(name: str, backend: Any) -> None:
+    launch = SAMPLES[name](backend.array)
+
+    with scheduled(races=True):
+        kernel(name)(launch.grid, launch.block, launch.arguments, **launch.options)
+
+    np.testing.assert_array_equal(backend.host(launch.result), launch.expected)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("policy", ["random", "adversarial"])
+def test_no_schedule_reports_a_sample(name: str, policy: Any) -> None:
+    for seed in range(3):
+        launch = SAMPLES[name](np.copy)
+        with scheduled(policy, seed=seed, races=True):
+            kernel(name)(launch.grid, launch.block, launch.arguments, **launch.options)
+        np.testing.assert_array_equal(launch.result, launch.expected)

@@ -1,0 +1,160 @@
+"""The objects of libcu++ do the same on both back ends."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from parity.backends import Emulate
+
+from tmaasync import EmulatedRace, Kernel
+from tmaasync.emulate import scheduled
+
+SOURCE = """
+#include <cuda/annotated_ptr>
+#include <cuda/atomic>
+#include <cuda/barrier>
+#include <cuda/cmath>
+#include <cuda/functional>
+#include <cuda/latch>
+#include <cuda/pipeline>
+#include <cuda/ptx>
+#include <cuda/semaphore>
+#include <cuda/std/array>
+#include <cuda/std/bit>
+#include <cuda/std/chrono>
+#include <cuda/std/limits>
+#include <cuda/std/optional>
+#include <cuda/std/span>
+#include <cuda/std/tuple>
+#include <cuda/std/type_traits>
+#include <cuda/std/utility>
+
+constexpr int kBlocks = 3, kThreads = 64;
+
+using Latch = cuda::latch<cuda::thread_scope_block>;
+__device__ cuda::binary_semaphore<cuda::thread_scope_device> one_at_a_time(1);
+
+// A block's messages, each published by its flag.
+__device__ void pass_messages(int* messages, int* flags) {
+    const int block = blockIdx.x;
+    cuda::atomic_ref<int, cuda::thread_scope_device> flag(flags[block]);
+    cuda::atomic_ref<int, cuda::thread_scope_device> before(flags[(block + kBlocks - 1) % kBlocks]);
+    if (threadIdx.x != 0) return;
+    messages[block] = 10 * block;
+    flag.store(1, cuda::memory_order_ORDER);
+    while (before.load(cuda::memory_order_acquire) == 0) {}
+    messages[kBlocks + block] = messages[(block + kBlocks - 1) % kBlocks] + 1;
+}
+
+extern "C" __global__ void objects(
+    int* messages, int* flags, int* counts, float* sums, unsigned long long* words
+) {
+    pass_messages(messages, flags);
+    const int thread = blockIdx.x * kThreads + threadIdx.x;
+
+    cuda::atomic_ref<int, cuda::thread_scope_device> lowest(counts[0]), highest(counts[1]);
+    lowest.fetch_min(thread);
+    highest.fetch_max(thread, cuda::memory_order_relaxed);
+    cuda::atomic_ref<int> total(counts[2]);
+    total += 2;
+    ++total;
+    cuda::atomic_ref<int> doubled(counts[3]);
+    int old = doubled.load();
+    while (threadIdx.x == 0 && !doubled.compare_exchange_weak(old, old * 2)) {}
+    cuda::atomic_ref<float>(sums[0]).fetch_add(0.5f);
+    cuda::std::atomic_ref<unsigned long long> bits(words[0]);
+    bits.fetch_or(1ull << threadIdx.x);
+    bits.fetch_xor(0);
+
+    // Of a block: an atomic object, and a barrier that half of the threads leave.
+    __shared__ cuda::atomic<int, cuda::thread_scope_block> count;
+#pragma nv_diag_suppress static_var_with_dynamic_init
+    __shared__ cuda::barrier<cuda::thread_scope_block> bar;
+    if (threadIdx.x == 0) {
+        count.store(0, cuda::memory_order_relaxed);
+        init(&bar, kThreads);
+    }
+    __syncthreads();
+    count.fetch_add(threadIdx.x);
+    if (threadIdx.x % 2) {
+        bar.arrive_and_drop();
+    } else {
+        bar.arrive_and_wait();
+        if (threadIdx.x == 0) counts[4 + blockIdx.x] = count;
+        bar.arrive_and_wait();
+        auto token = bar.arrive();
+        while (!bar.try_wait_for(cuda::std::move(token), cuda::std::chrono::nanoseconds(1000))) {}
+    }
+
+    if (threadIdx.x == 0) {
+        one_at_a_time.acquire();
+        counts[7] = counts[7] * 2 + 1;
+        one_at_a_time.release();
+    }
+
+    __shared__ alignas(Latch) unsigned char memory[sizeof(Latch)];
+    __shared__ int sent;
+    auto* const latch = reinterpret_cast<Latch*>(memory);
+    if (threadIdx.x == 0) new (latch) Latch(kThreads);
+    __syncthreads();
+    if (threadIdx.x == 1) sent = 8;
+    latch->arrive_and_wait();
+    if (thread == 0) counts[8] = sent;
+
+    // The library.
+    if (thread == 0) {
+        cuda::std::array<int, 3> values{3, 1, 2};
+        cuda::std::span<int> rest(values.data() + 1, 2);
+        const auto [a, b] = cuda::std::make_pair(values[0], rest[1]);
+        cuda::std::optional<int> some = a + b;
+        const auto three = cuda::std::make_tuple(1, 2.5f, 'c');
+        static_assert(cuda::std::is_same_v<decltype(cuda::std::get<1>(three)), const float&>, "");
+        counts[9] = some.value_or(0) + static_cast<int>(cuda::std::get<1>(three) * 2);
+        counts[10] = cuda::std::numeric_limits<short>::max() + cuda::ceil_div(7, 2);
+        counts[11] = cuda::maximum<int>()(3, cuda::minimum<int>()(9, 5));
+        cuda::annotated_ptr<int, cuda::access_property::global> pointer(counts + 12);
+        pointer[0] = cuda::std::popcount(0xf0u) + static_cast<int>(cuda::std::bit_width(8u));
+    }
+    if (thread == 33) {
+        counts[13] = cuda::ptx::get_sreg_laneid() + 100 * cuda::ptx::get_sreg_ctaid_x();
+    }
+}
+"""
+
+
+@functools.cache
+def objects(order: str) -> Kernel:
+    return Kernel(SOURCE.replace("ORDER", order), "objects")
+
+
+def run(backend: Any, kernel: Kernel) -> list[Any]:
+    hosts = [
+        np.zeros(6, np.int32),
+        np.zeros(3, np.int32),
+        np.array([999, -1, 0, 1, *[0] * 10], np.int32),
+        np.zeros(1, np.float32),
+        np.zeros(1, np.uint64),
+    ]
+    arrays = [backend.array(host) for host in hosts]
+    kernel(3, 64, arrays, cooperative=True)
+    return [backend.host(array) for array in arrays]
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
+def test_objects_of_every_scope(backend: Any, policy: Any) -> None:
+    with scheduled(policy, races=True):
+        messages, flags, counts, sums, words = run(backend, objects("release"))
+
+    assert messages.tolist() == [0, 10, 20, 21, 1, 11]
+    assert flags.tolist() == [1, 1, 1]
+    assert counts.tolist() == [0, 191, 576, 8, 2016, 2016, 2016, 7, 8, 10, 32771, 5, 8, 1]
+    assert sums[0] == 96
+    assert words[0] == 2**64 - 1
+
+
+def test_a_relaxed_store_publishes_nothing() -> None:
+    with scheduled(races=True), pytest.raises(EmulatedRace, match=r"a race on messages\[\d\]"):
+        run(Emulate(), objects("relaxed"))

@@ -1,0 +1,273 @@
+// Atomic objects. An operation of an order is a relaxed one between fences of its scope: the race
+// search then sees who has ordered what.
+#pragma once
+
+#include <cstddef>
+#include <cuda/detail/memory_order.hpp>
+#include <cuda/detail/thread_scope.hpp>
+#include <type_traits>
+
+namespace cuda::detail {
+
+template <::std::size_t kBytes>
+struct WordOf {
+    static_assert(kBytes == 0, "the emulator has atomic objects of 1, 2, 4 and 8 bytes");
+};
+template <>
+struct WordOf<1> {
+    using Type = unsigned char;
+};
+template <>
+struct WordOf<2> {
+    using Type = unsigned short;
+};
+template <>
+struct WordOf<4> {
+    using Type = unsigned int;
+};
+template <>
+struct WordOf<8> {
+    using Type = unsigned long long;
+};
+
+template <typename To, typename From>
+TMAASYNC_EMULATE_INLINE To same_bits(const From& from) {
+    static_assert(sizeof(To) == sizeof(From));
+    return __builtin_bit_cast(To, from);
+}
+
+template <thread_scope kScope>
+TMAASYNC_EMULATE_INLINE void release_before(memory_order order) {
+    const bool releases = order == memory_order_release || order == memory_order_acq_rel;
+    if (releases || order == memory_order_seq_cst) fence<kScope>();
+}
+
+template <thread_scope kScope>
+TMAASYNC_EMULATE_INLINE void acquire_after(memory_order order) {
+    if (order != memory_order_relaxed && order != memory_order_release) fence<kScope>();
+}
+
+// What atomic and atomic_ref do with the object at Own::address().
+template <typename Own, typename T, thread_scope kScope>
+class AtomicOperations {
+    static_assert(::std::is_trivially_copyable_v<T>, "an atomic object is trivially copyable");
+    using Word = typename WordOf<sizeof(T)>::Type;
+
+public:
+    using value_type = T;
+    static constexpr bool is_always_lock_free = true;
+
+    TMAASYNC_EMULATE_INLINE bool is_lock_free() const { return true; }
+
+    TMAASYNC_EMULATE_INLINE T load(memory_order order = memory_order_seq_cst) const {
+        if (order == memory_order_seq_cst) fence<kScope>();
+        const Word word = *const_cast<const volatile Word*>(this->word());
+        acquire_after<kScope>(order);
+        return same_bits<T>(word);
+    }
+
+    TMAASYNC_EMULATE_INLINE void store(T value, memory_order order = memory_order_seq_cst) const {
+        release_before<kScope>(order);
+        *const_cast<volatile Word*>(word()) = same_bits<Word>(value);
+        if (order == memory_order_seq_cst) fence<kScope>();
+    }
+
+    TMAASYNC_EMULATE_INLINE operator T() const { return load(); }
+
+    TMAASYNC_EMULATE_INLINE T exchange(T value, memory_order order = memory_order_seq_cst) const {
+        return change([=](T) { return value; }, order, false);
+    }
+
+    TMAASYNC_EMULATE_INLINE bool compare_exchange_strong(
+        T& expected, T desired, memory_order success, memory_order failure
+    ) const {
+        release_before<kScope>(success);
+        const Word wanted = same_bits<Word>(expected), next = same_bits<Word>(desired);
+        const Word old = tmaasync_emulate::change_atomically(word(), [=](Word held) {
+            return held == wanted ? next : held;
+        });
+        acquire_after<kScope>(old == wanted ? success : failure);
+        expected = same_bits<T>(old);
+        return old == wanted;
+    }
+    TMAASYNC_EMULATE_INLINE bool compare_exchange_strong(
+        T& expected, T desired, memory_order order = memory_order_seq_cst
+    ) const {
+        return compare_exchange_strong(expected, desired, order, order);
+    }
+    TMAASYNC_EMULATE_INLINE bool compare_exchange_weak(
+        T& expected, T desired, memory_order success, memory_order failure
+    ) const {
+        return compare_exchange_strong(expected, desired, success, failure);
+    }
+    TMAASYNC_EMULATE_INLINE bool compare_exchange_weak(
+        T& expected, T desired, memory_order order = memory_order_seq_cst
+    ) const {
+        return compare_exchange_strong(expected, desired, order, order);
+    }
+
+    template <typename D>
+    TMAASYNC_EMULATE_INLINE T fetch_add(D value, memory_order order = memory_order_seq_cst) const {
+        return change([=](T old) { return T(old + value); }, order);
+    }
+    template <typename D>
+    TMAASYNC_EMULATE_INLINE T fetch_sub(D value, memory_order order = memory_order_seq_cst) const {
+        return change([=](T old) { return T(old - value); }, order);
+    }
+    TMAASYNC_EMULATE_INLINE T fetch_and(T value, memory_order order = memory_order_seq_cst) const {
+        return change([=](T old) { return T(old & value); }, order);
+    }
+    TMAASYNC_EMULATE_INLINE T fetch_or(T value, memory_order order = memory_order_seq_cst) const {
+        return change([=](T old) { return T(old | value); }, order);
+    }
+    TMAASYNC_EMULATE_INLINE T fetch_xor(T value, memory_order order = memory_order_seq_cst) const {
+        return change([=](T old) { return T(old ^ value); }, order);
+    }
+    TMAASYNC_EMULATE_INLINE T fetch_min(T value, memory_order order = memory_order_seq_cst) const {
+        return change([=](T old) { return value < old ? value : old; }, order);
+    }
+    TMAASYNC_EMULATE_INLINE T fetch_max(T value, memory_order order = memory_order_seq_cst) const {
+        return change([=](T old) { return old < value ? value : old; }, order);
+    }
+
+    TMAASYNC_EMULATE_INLINE T operator++() const { return T(fetch_add(1) + 1); }
+    TMAASYNC_EMULATE_INLINE T operator++(int) const { return fetch_add(1); }
+    TMAASYNC_EMULATE_INLINE T operator--() const { return T(fetch_sub(1) - 1); }
+    TMAASYNC_EMULATE_INLINE T operator--(int) const { return fetch_sub(1); }
+    template <typename D>
+    TMAASYNC_EMULATE_INLINE T operator+=(D value) const {
+        return T(fetch_add(value) + value);
+    }
+    template <typename D>
+    TMAASYNC_EMULATE_INLINE T operator-=(D value) const {
+        return T(fetch_sub(value) - value);
+    }
+    TMAASYNC_EMULATE_INLINE T operator&=(T value) const { return T(fetch_and(value) & value); }
+    TMAASYNC_EMULATE_INLINE T operator|=(T value) const { return T(fetch_or(value) | value); }
+    TMAASYNC_EMULATE_INLINE T operator^=(T value) const { return T(fetch_xor(value) ^ value); }
+
+    TMAASYNC_EMULATE_INLINE void wait(T old, memory_order order = memory_order_seq_cst) const {
+        while (same_bits<Word>(load(order)) == same_bits<Word>(old)) {}
+    }
+    TMAASYNC_EMULATE_INLINE void notify_one() const {}
+    TMAASYNC_EMULATE_INLINE void notify_all() const {}
+
+private:
+    TMAASYNC_EMULATE_INLINE Word* word() const {
+        return reinterpret_cast<Word*>(static_cast<const Own*>(this)->address());
+    }
+
+    template <typename Change>
+    TMAASYNC_EMULATE_INLINE T change(Change next, memory_order order, bool depends = true) const {
+        release_before<kScope>(order);
+        T* const address = static_cast<const Own*>(this)->address();
+        const T old = tmaasync_emulate::change_atomically(address, next, depends);
+        acquire_after<kScope>(order);
+        return old;
+    }
+};
+
+}  // namespace cuda::detail
+
+namespace cuda {
+
+template <typename T, thread_scope kScope = thread_scope_system>
+class atomic : public detail::AtomicOperations<atomic<T, kScope>, T, kScope> {
+public:
+    atomic() = default;
+    constexpr atomic(T value) : value_(value) {}
+    atomic(const atomic&) = delete;
+    atomic& operator=(const atomic&) = delete;
+
+    TMAASYNC_EMULATE_INLINE T operator=(T value) {
+        this->store(value);
+        return value;
+    }
+
+private:
+    friend class detail::AtomicOperations<atomic, T, kScope>;
+    TMAASYNC_EMULATE_INLINE T* address() const { return const_cast<T*>(&value_); }
+
+    alignas(sizeof(T)) T value_;
+};
+
+template <typename T, thread_scope kScope = thread_scope_system>
+class atomic_ref : public detail::AtomicOperations<atomic_ref<T, kScope>, T, kScope> {
+public:
+    static constexpr ::std::size_t required_alignment = sizeof(T);
+
+    TMAASYNC_EMULATE_INLINE explicit atomic_ref(T& value) : address_(&value) {}
+    atomic_ref(const atomic_ref&) = default;
+    atomic_ref& operator=(const atomic_ref&) = delete;
+
+    TMAASYNC_EMULATE_INLINE T operator=(T value) const {
+        this->store(value);
+        return value;
+    }
+
+private:
+    friend class detail::AtomicOperations<atomic_ref, T, kScope>;
+    TMAASYNC_EMULATE_INLINE T* address() const { return address_; }
+
+    T* address_;
+};
+
+template <thread_scope kScope = thread_scope_system>
+class atomic_flag_of {
+public:
+    atomic_flag_of() = default;
+    TMAASYNC_EMULATE_INLINE bool test(memory_order order = memory_order_seq_cst) const {
+        return held_.load(order) != 0;
+    }
+    TMAASYNC_EMULATE_INLINE bool test_and_set(memory_order order = memory_order_seq_cst) {
+        return held_.exchange(1, order) != 0;
+    }
+    TMAASYNC_EMULATE_INLINE void clear(memory_order order = memory_order_seq_cst) {
+        held_.store(0, order);
+    }
+    TMAASYNC_EMULATE_INLINE void wait(bool old, memory_order order = memory_order_seq_cst) const {
+        held_.wait(old, order);
+    }
+    TMAASYNC_EMULATE_INLINE void notify_one() const {}
+    TMAASYNC_EMULATE_INLINE void notify_all() const {}
+
+private:
+    atomic<unsigned, kScope> held_;
+};
+using atomic_flag = atomic_flag_of<>;
+
+TMAASYNC_EMULATE_INLINE void atomic_thread_fence(
+    memory_order order, thread_scope scope = thread_scope_system
+) {
+    if (order == memory_order_relaxed || scope == thread_scope_thread) return;
+    if (scope == thread_scope_block) return detail::fence<thread_scope_block>();
+    detail::fence<thread_scope_device>();
+}
+TMAASYNC_EMULATE_INLINE void atomic_signal_fence(memory_order) {}
+
+}  // namespace cuda
+
+namespace cuda::std {
+
+template <typename T>
+class atomic : public ::cuda::atomic<T, thread_scope_system> {
+public:
+    using ::cuda::atomic<T, thread_scope_system>::atomic;
+    using ::cuda::atomic<T, thread_scope_system>::operator=;
+    atomic() = default;
+};
+
+template <typename T>
+class atomic_ref : public ::cuda::atomic_ref<T, thread_scope_system> {
+public:
+    using ::cuda::atomic_ref<T, thread_scope_system>::atomic_ref;
+    using ::cuda::atomic_ref<T, thread_scope_system>::operator=;
+};
+
+using ::cuda::atomic_flag;
+using ::cuda::atomic_signal_fence;
+TMAASYNC_EMULATE_INLINE void atomic_thread_fence(memory_order order) {
+    ::cuda::atomic_thread_fence(order);
+}
+
+}  // namespace cuda::std

@@ -1,0 +1,57 @@
+// Special registers, and what ends a thread or the kernel.
+#pragma once
+
+#include <cstdint>
+#include <cuda/detail/ptx_tags.hpp>
+#include <tmaasync/ptx/sync.cuh>
+#include <tmaasync_emulate/calls.hpp>
+
+namespace cuda::ptx {
+
+using ::std::uint32_t;
+using ::std::uint64_t;
+
+#define TMAASYNC_EMULATE_SREG(NAME, VALUE)                    \
+    TMAASYNC_EMULATE_INLINE uint32_t get_sreg_##NAME() {      \
+        const auto& own = tmaasync_emulate::current_thread(); \
+        (void)own;                                            \
+        return VALUE;                                         \
+    }
+#define TMAASYNC_EMULATE_SREGS(NAME, VALUE)    \
+    TMAASYNC_EMULATE_SREG(NAME##_x, (VALUE).x) \
+    TMAASYNC_EMULATE_SREG(NAME##_y, (VALUE).y) \
+    TMAASYNC_EMULATE_SREG(NAME##_z, (VALUE).z)
+TMAASYNC_EMULATE_SREGS(tid, own.thread)
+TMAASYNC_EMULATE_SREGS(ntid, own.block_dim)
+TMAASYNC_EMULATE_SREGS(ctaid, own.block)
+TMAASYNC_EMULATE_SREGS(nctaid, own.grid_dim)
+TMAASYNC_EMULATE_SREG(laneid, own.lane)
+TMAASYNC_EMULATE_SREG(lanemask_eq, 1u << own.lane)
+TMAASYNC_EMULATE_SREG(lanemask_lt, (1u << own.lane) - 1)
+TMAASYNC_EMULATE_SREG(lanemask_le, (2u << own.lane) - 1)
+TMAASYNC_EMULATE_SREG(lanemask_gt, ~((2u << own.lane) - 1))
+TMAASYNC_EMULATE_SREG(lanemask_ge, ~((1u << own.lane) - 1))
+TMAASYNC_EMULATE_SREG(
+    warpid, (own.thread.x + own.block_dim.x * (own.thread.y + own.block_dim.y * own.thread.z)) / 32
+)
+TMAASYNC_EMULATE_SREG(nwarpid, (own.block_dim.x * own.block_dim.y * own.block_dim.z + 31) / 32)
+TMAASYNC_EMULATE_SREG(cluster_ctarank, own.rank)
+TMAASYNC_EMULATE_SREG(cluster_nctarank, own.ctas)
+#undef TMAASYNC_EMULATE_SREGS
+#undef TMAASYNC_EMULATE_SREG
+
+TMAASYNC_EMULATE_INLINE uint64_t get_sreg_clock64() {
+    return static_cast<uint64_t>(clock64());
+}
+TMAASYNC_EMULATE_INLINE uint32_t get_sreg_clock() {
+    return static_cast<uint32_t>(clock64());
+}
+
+TMAASYNC_EMULATE_INLINE bool elect_sync(uint32_t) {
+    return tmaasync_emulate::elect();
+}
+TMAASYNC_EMULATE_INLINE void trap() {
+    __trap();
+}
+
+}  // namespace cuda::ptx

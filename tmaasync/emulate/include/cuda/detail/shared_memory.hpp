@@ -1,0 +1,47 @@
+// Where a generic pointer points.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tmaasync_emulate/calls.hpp>
+
+namespace cuda::detail {
+
+// The address in shared::cta of an object in the shared memory of this CTA.
+TMAASYNC_EMULATE_INLINE ::std::uint32_t shared_address(const void* pointer) {
+    return static_cast<::std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// The address in shared::cluster of an object in the shared memory of any CTA of the cluster. The
+// windows of a cluster lie one after the other.
+TMAASYNC_EMULATE_INLINE ::std::uint32_t cluster_address(const void* pointer) {
+    using namespace tmaasync_emulate;
+    const Thread& thread = current_thread();
+    const ::std::uint8_t* const first = thread.window - ::std::size_t{thread.rank} * kWindowBytes;
+    const auto offset =
+        static_cast<::std::size_t>(static_cast<const ::std::uint8_t*>(pointer) - first);
+    if (offset >= ::std::size_t{thread.ctas} * kWindowBytes)
+        return shared_address(pointer);  // fails
+    const auto rank = static_cast<::std::uint32_t>(offset / kWindowBytes);
+    const auto place = static_cast<::std::uint32_t>(offset % kWindowBytes);
+    return rank == thread.rank ? place : place | (rank + 1) << kRankShift;
+}
+
+TMAASYNC_EMULATE_INLINE bool is_shared(const void* pointer) {
+    const auto offset =
+        static_cast<const ::std::uint8_t*>(pointer) - tmaasync_emulate::current_thread().window;
+    return offset >= 0 && offset < ::std::ptrdiff_t{tmaasync_emulate::kWindowBytes};
+}
+
+TMAASYNC_EMULATE_INLINE bool is_global(const void* pointer) {
+    using namespace tmaasync_emulate;
+    const Thread& thread = current_thread();
+    const ::std::uint8_t* const first = thread.window - ::std::size_t{thread.rank} * kWindowBytes;
+    const auto offset =
+        static_cast<::std::size_t>(static_cast<const ::std::uint8_t*>(pointer) - first);
+    const auto address = reinterpret_cast<::std::uintptr_t>(pointer);
+    return offset >= ::std::size_t{thread.ctas} * kWindowBytes &&
+           (address ^ stack_pointer()) >= kStackBytes;
+}
+
+}  // namespace cuda::detail
