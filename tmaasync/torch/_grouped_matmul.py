@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tmaasync import ops
-from tmaasync.torch._registry import define, refuse_second_backward
+from tmaasync.torch._registry import define, refuse_second_backward, register_backward
 
 __all__ = ["grouped_matmul"]
 
@@ -93,9 +93,8 @@ define(
 # --- backward -----------------------------------------------------------------------------------
 
 
-def _save(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
-    del keyword_only_inputs, output
-    a, b, offsets = inputs
+def _save(ctx: Any, output: Any, a: Any, b: Any, offsets: Any, **options: Any) -> None:
+    del output, options
     needs_a, needs_b = ctx.needs_input_grad[:2]
     ctx.save_for_backward(a if needs_b else None, b if needs_a else None, offsets)
     ctx.shape, ctx.dtype = a.shape, a.dtype
@@ -115,4 +114,4 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
     return of_a, of_b, None
 
 
-torch.library.register_autograd("tmaasync::grouped_matmul", _backward, setup_context=_save)
+register_backward("grouped_matmul", _run, _save, _backward)
