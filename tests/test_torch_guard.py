@@ -41,6 +41,7 @@ CALLS: dict[str, tuple[Callable[..., object], list[Any]]] = {
         [half(8, 1, 16), half(8, 1, 16), half(8, 1, 16)],
     ),
     "copy": (ops.copy, [half(8, 16), half(8, 16)]),
+    "reduce_add": (ops.reduce_add, [half(8, 16), half(8, 16)]),
     "ragged_store": (lambda x: ops.ragged_store(x, [1, 2]), [half(2, 4, 8)]),
     "ragged_load": (lambda x: ops.ragged_load(x, [1, 2]), [half(3, 8)]),
     "plan_copy": (plan_copy, [half(8, 16), half(8, 16)]),

@@ -651,6 +651,11 @@ OPERATIONS = {
         },
         free=("stream",),
     ),
+    "reduce_add": Call(
+        ops.reduce_add,
+        {"target": zeros(8, 64), "source": zeros(8, 64), "stream": None},
+        ("stream",),
+    ),
     "ragged_load": Call(
         ops.ragged_load,
         {

@@ -107,6 +107,7 @@ def _ragged() -> None:
 def _copy() -> None:
     ops.copy(np.empty(1 << 20, np.float32), np.empty(1 << 20, np.float32))
     ops.copy(*(np.empty((512, 512), np.float32)[:, :256] for _ in range(2)))
+    ops.reduce_add(np.empty(1 << 20, np.float32), np.empty((2, 1 << 20), np.float32))
 
 
 _ATTENTION: tuple[Callable[[], None], ...] = (

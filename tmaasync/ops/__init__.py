@@ -8,6 +8,7 @@ from tmaasync.ops._copy import copy
 from tmaasync.ops._grouped_matmul import grouped_matmul
 from tmaasync.ops._matmul import matmul
 from tmaasync.ops._ragged import ragged_load, ragged_store
+from tmaasync.ops._reduce_add import reduce_add
 from tmaasync.ops._scaled_matmul import scaled_matmul
 from tmaasync.ops._varlen_attention import varlen_attention
 from tmaasync.ops._varlen_attention_backward import varlen_attention_backward
@@ -21,6 +22,7 @@ __all__ = [
     "matmul",
     "ragged_load",
     "ragged_store",
+    "reduce_add",
     "scaled_matmul",
     "varlen_attention",
     "varlen_attention_backward",
@@ -28,6 +30,7 @@ __all__ = [
 
 for _function in (
     *(attention, attention_backward, conv2d, copy, grouped_matmul, matmul),
-    *(ragged_load, ragged_store, scaled_matmul, varlen_attention, varlen_attention_backward),
+    *(ragged_load, ragged_store, reduce_add, scaled_matmul),
+    *(varlen_attention, varlen_attention_backward),
 ):
     refuse_tracing(_function, f"torch.ops.tmaasync.{_function.__name__} (import tmaasync.torch)")

@@ -6,7 +6,7 @@ these operators, with the arguments of `tmaasync.ops`.
 
 from tmaasync.torch._attention import attention, varlen_attention
 from tmaasync.torch._conv2d import conv2d
-from tmaasync.torch._copies import copy, ragged_load, ragged_store
+from tmaasync.torch._copies import copy, ragged_load, ragged_store, reduce_add
 from tmaasync.torch._drop_ins import (
     flash_attn_func,
     flash_attn_varlen_func,
@@ -28,6 +28,7 @@ __all__ = [
     "matmul",
     "ragged_load",
     "ragged_store",
+    "reduce_add",
     "scaled_dot_product_attention",
     "scaled_matmul",
     "varlen_attention",

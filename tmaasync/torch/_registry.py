@@ -13,7 +13,7 @@ from tmaasync import _arrays
 from tmaasync._torch_internals import any_requires_grad, below_autograd, plain_keysets
 from tmaasync.errors import ArgumentError
 
-__all__ = ["define", "refuse_second_backward", "register_backward"]
+__all__ = ["define", "define_in_place", "refuse_second_backward", "register_backward"]
 
 _LIBRARY = torch.library.Library("tmaasync", "DEF")
 _BACK_ENDS = ("CPU", "CUDA")
@@ -77,6 +77,27 @@ def define(
     _LIBRARY.impl(f"{name}.out", torch.library.fallthrough_kernel, "Autograd")
 
 
+def define_in_place(name: str, arguments: str, run: Callable[..., Any]) -> None:
+    """Define ``tmaasync::<name>``, which changes its first argument and returns nothing.
+
+    Args:
+        name: Of the operator.
+        arguments: Their schema; the first one is annotated as changed.
+        run: Takes the arguments. It calls an operation of tmaasync.ops, which refuses tensors that
+            require grad, in grad mode.
+    """
+
+    def run_into(target: Any, *given: Any, **options: Any) -> None:
+        run(target, *given, **options)
+        torch.autograd.graph.increment_version(target)
+
+    def fake(target: Any, *given: Any, **options: Any) -> None:
+        del target, given, options
+
+    _define(name, f"({arguments}) -> ()", run_into, _refusing_gradients(fake))
+    _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
+
+
 def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> None:
     _LIBRARY.define(name + schema, tags=_TAGS)
     for back_end in _BACK_ENDS:
@@ -91,8 +112,9 @@ def _refusing_gradients(fake: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fake)
     def checked(*given: Any, **options: Any) -> Any:
         for argument, value in signature.bind(*given, **options).arguments.items():
-            if isinstance(value, torch.Tensor):
-                _arrays.require_no_backward(value, argument)
+            for one in value if isinstance(value, tuple) else (value,):
+                if isinstance(one, torch.Tensor):
+                    _arrays.require_no_backward(one, argument)
         return fake(*given, **options)
 
     return checked
