@@ -572,6 +572,16 @@ OPERATIONS = {
             "dtype": "fp16",
         },
     ),
+    "k_grouped_matmul": Call(
+        ops.k_grouped_matmul,
+        {
+            "a": A,
+            "b": A,
+            "offsets": np.array([8, 64]),
+            "out": zeros(2, 64, 64),
+            "dtype": "fp16",
+        },
+    ),
     "scaled_matmul": Call(
         ops.scaled_matmul,
         {

@@ -10,7 +10,7 @@ import pytest
 from tmaasync import ArgumentError, ArrayTypeError, TensorMapError, ops
 
 SHAPES = [(8,), (1000,), (2, 3, 5, 8)]
-TYPES = ["float16", "float64", "int32", "int64"]
+TYPES = ["float16", "int32", "int64"]
 
 
 def draw(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> Any:

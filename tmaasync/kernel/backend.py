@@ -127,7 +127,11 @@ class EmulatorBackend(Backend):
 
     def bound_copy(self, target: int, source: int, size_bytes: int, stream: int) -> BoundCall:
         del stream
-        return functools.partial(ctypes.memmove, target, source, size_bytes)
+
+        def call() -> None:
+            ctypes.memmove(target, source, size_bytes)
+
+        return call
 
 
 class CudaBackend(Backend):

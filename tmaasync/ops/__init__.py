@@ -6,6 +6,7 @@ from tmaasync.ops._attention_backward import attention_backward
 from tmaasync.ops._conv2d import conv2d
 from tmaasync.ops._copy import copy
 from tmaasync.ops._grouped_matmul import grouped_matmul
+from tmaasync.ops._k_grouped_matmul import k_grouped_matmul
 from tmaasync.ops._matmul import matmul
 from tmaasync.ops._ragged import ragged_load, ragged_store
 from tmaasync.ops._reduce_add import reduce_add
@@ -19,6 +20,7 @@ __all__ = [
     "conv2d",
     "copy",
     "grouped_matmul",
+    "k_grouped_matmul",
     "matmul",
     "ragged_load",
     "ragged_store",
@@ -30,7 +32,7 @@ __all__ = [
 
 for _function in (
     *(attention, attention_backward, conv2d, copy, grouped_matmul, matmul),
-    *(ragged_load, ragged_store, reduce_add, scaled_matmul),
+    *(k_grouped_matmul, ragged_load, ragged_store, reduce_add, scaled_matmul),
     *(varlen_attention, varlen_attention_backward),
 ):
     refuse_tracing(_function, f"torch.ops.tmaasync.{_function.__name__} (import tmaasync.torch)")

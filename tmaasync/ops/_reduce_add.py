@@ -30,8 +30,8 @@ __all__ = ["reduce_add"]
 
 _CALLS = CallCache()
 
-# PTX ISA, cp.reduce.async.bulk.tensor: .add follows the type of the map. It has none for s64, whose
-# sums have the bits of u64's.
+# PTX ISA, cp.reduce.async.bulk.tensor: .add follows the type of the map. It has none for s64; u64
+# gives the same bits.
 _READ_AS = {
     **{name: name for name in ("float16", "bfloat16", "float32", "float64")},
     **{name: name for name in ("int32", "uint32", "uint64")},
@@ -44,15 +44,15 @@ def reduce_add(target: Any, source: Any, *, stream: object = None) -> Any:
 
     The L2 cache adds, as atomics do: several launches, on one stream or on several, may add to one
     target at the same time. The order in which values are added to an element is not defined, so
-    sums of floating-point numbers may differ from run to run in their last bits.
+    floating-point results may differ from run to run in their last bits.
 
     Args:
-        target: The sums, an array of float16, bfloat16, float32, float64, or integers of 32 or 64
-            bits, on a GPU, or in host memory for the emulator. As in `copy`, it is contiguous, or
-            its rows are a multiple of 16 bytes.
-        source: An array of the same shape and type, on the same device; or a stack of such arrays,
-            with one dimension more in front, all of which are added. Each element is added in the
-            target's type, and rounded.
+        target: The array that is added to, of float16, bfloat16, float32, float64, or integers of
+            32 or 64 bits, on a GPU, or in host memory for the emulator. Contiguous arrays, and rows
+            of others, are a multiple of 16 bytes.
+        source: An array of the same shape and type, on the same device; or a stack of arrays of
+            that shape, with one dimension more before the others, all of which are added. Each
+            element is added in the target's type, and rounded.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -116,10 +116,10 @@ class ReduceAdd(Operation):
         count, step = (source.shape[0], source.strides_bytes[0]) if self._is_stack else (1, 0)
         if self._is_stack:
             source = _first(source)
-        merged = with_merged_dims(source, target)
+        read, write = with_merged_dims(source, target)
         steps = [
-            (self._prepare_kernel(*(part.of(view) for view in merged), count, step), part.moved)
-            for part in _parts(merged[0])
+            (self._prepare_kernel(part.of(read), part.of(write), count, step), part.moved)
+            for part in _parts(read)
         ]
         return LaunchSequence(*steps)
 
@@ -180,7 +180,7 @@ class _Part:
 
 
 def _parts(merged: ArrayView) -> list[_Part]:
-    """Return contiguous arrays as rows of the longest box, and what is left after them.
+    """Return contiguous arrays as rows of the longest box, and the elements left after them.
 
     In one dimension boxes would have 256 elements.
     """

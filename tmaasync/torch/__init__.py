@@ -13,7 +13,7 @@ from tmaasync.torch._drop_ins import (
     flash_attn_with_kvcache,
     scaled_dot_product_attention,
 )
-from tmaasync.torch._grouped_matmul import grouped_matmul
+from tmaasync.torch._grouped_matmul import grouped_matmul, k_grouped_matmul
 from tmaasync.torch._matmul import matmul
 from tmaasync.torch._scaled_matmul import scaled_matmul
 
@@ -25,6 +25,7 @@ __all__ = [
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",
     "grouped_matmul",
+    "k_grouped_matmul",
     "matmul",
     "ragged_load",
     "ragged_store",

@@ -38,7 +38,7 @@ def reduce_add(target: Any, source: Any) -> Any:
 
     Args:
         target: A tensor as `tmaasync.ops.reduce_add` takes it.
-        source: A tensor like it, or a stack of such tensors.
+        source: A tensor like it, or a stack of tensors like it.
 
     Returns:
         The target.

@@ -152,7 +152,7 @@ def register_backward(
         torch.is_grad_enabled,
     )
 
-    class Differentiable(torch.autograd.Function):
+    class Differentiable(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
             *given, call, options = arguments
