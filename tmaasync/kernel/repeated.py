@@ -99,19 +99,24 @@ def repeated_call(
     return RepeatedCall(launch, kinds, readers, current_stream_of(frameworks), device)
 
 
-_FORMATS = {"f": {2: "e", 4: "f", 8: "d"}, "s": {1: "b", 2: "h", 4: "i", 8: "q"}}
+_FLOATS = {2: "e", 4: "f", 8: "d"}
+_SIGNED = {1: "b", 2: "h", 4: "i", 8: "q"}
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
-def _format(parameter: Parameter, arg: object) -> str | None:
-    """Return the struct format that packs numbers of this type as the full check does.
+def _format(parameter: Parameter, arg: Any) -> str | None:
+    """Return the struct format that packs numbers of this type and sign as the full check does.
 
-    A number that it refuses may still be one that the full check accepts. None for other values.
+    A number that it refuses may still be one that the full check accepts: one of another sign makes
+    a call of its own. None for other values.
     """
     is_number = isinstance(arg, int | float) or (
         isinstance(arg, np.generic) and arg.dtype.kind in "iuf" and parameter.kind in "fsu"
     )
-    return _FORMATS.get(parameter.kind, _UNSIGNED).get(parameter.size_bytes) if is_number else None
+    if not is_number:
+        return None
+    formats = _FLOATS if parameter.kind == "f" else _SIGNED if arg < 0 else _UNSIGNED
+    return formats.get(parameter.size_bytes)
 
 
 def _reader(arg: object, view: View) -> _Reader | None:
