@@ -375,10 +375,11 @@ def test_packed_sequences_move() -> None:
 
 def test_arrays_of_cupys_own_kernels_move_too() -> None:
     a, b, out = (cupy.asarray(draw((512, 512), i, np.float16)) for i in range(3))
+    identity = cupy.eye(512, dtype=np.float16)
 
     def run() -> None:
         cupy.multiply(a, 2, out=b)
-        ops.copy(b, out)
+        ops.matmul(b, identity, out=out)
 
     captured = Captured(run)
     values, new = draw((512, 512), 7, np.float16), Guarded((512, 512), np.float16)
