@@ -1,7 +1,7 @@
-"""ops.grouped_matmul against torch._grouped_mm, and batched ops.matmul against torch.bmm.
+"""Grouped and K-grouped matmul against torch._grouped_mm, batched ops.matmul against torch.bmm.
 
-Writes sections "grouped_matmul" and "batched_matmul" of the results. With ``--sweep`` nothing is
-written: tile configs are raced, best first.
+Writes sections "grouped_matmul", "k_grouped_matmul" and "batched_matmul" of the results. With
+``--sweep`` nothing is written: tile configs are raced, best first.
 """
 
 from __future__ import annotations
@@ -99,6 +99,47 @@ class Grouped:
             check(self.out[some], self.a[some], self.b[group], self.row["case"])
 
 
+class KGrouped:
+    """The gradient of the matrices of a grouped GEMM: the 2d-2d form of torch._grouped_mm."""
+
+    def __init__(self, kind: str, sizes: list[int], n: int, k: int) -> None:
+        rows = sum(sizes)
+        self.row = {
+            "case": f"{kind}, {len(sizes)} groups, {k} x {n} x {rows}",
+            "kind": kind,
+            "rows": sizes,
+            "m": k,
+            "n": n,
+        }
+        self.operations = 2 * rows * n * k
+        self.ends = [int(end) for end in np.cumsum(sizes)]
+        self.a = torch.randn(rows, k, device="cuda").bfloat16()
+        self.b = torch.randn(rows, n, device="cuda").bfloat16()
+        self.offsets = torch.tensor(self.ends, dtype=torch.int32, device="cuda")
+        shape = (len(sizes), k, n)
+        self.out = torch.full(shape, math.nan, dtype=torch.bfloat16, device="cuda")
+
+    def ours(self) -> None:
+        ops.k_grouped_matmul(self.a.T, self.b, self.offsets, out=self.out)
+
+    def theirs(self) -> torch.Tensor:
+        return torch._grouped_mm(self.a.T, self.b, offs=self.offsets)
+
+    def runs(self) -> dict[str, Callable[[], Any]]:
+        return {"tmaasync": self.ours, "torch": self.theirs}
+
+    def check(self) -> None:
+        self.ours()
+        columns = torch.randint(self.a.shape[1], (64,), device="cuda")
+        for group, (start, end) in enumerate(zip([0, *self.ends], self.ends, strict=False)):
+            got, left = self.out[group][columns], self.a[start:end, columns].T
+            if start == end:
+                if bool((got != 0).any()):
+                    raise SystemExit(f"{self.row['case']}: group {group} is not zero")
+                continue
+            check(got, left, self.b[start:end], self.row["case"])
+
+
 class Batched:
     """Batches of matrices, the right ones stored as [B, N, K]."""
 
@@ -133,7 +174,7 @@ def check(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor, case: object) -> 
         raise SystemExit(f"{case}: relative error {error:.2e}")
 
 
-def measure(problem: Grouped | Batched, rounds: int) -> dict[str, Any]:
+def measure(problem: Grouped | KGrouped | Batched, rounds: int) -> dict[str, Any]:
     problem.check()
     runs = problem.runs()
     row = dict(problem.row)
@@ -149,11 +190,22 @@ def grouped_problems() -> Iterator[Grouped]:
         yield Grouped("few rows", equal(groups, rows), n, k)
 
 
+def k_grouped_problems() -> Iterator[KGrouped]:
+    for (groups, rows, n, k), rule in itertools.product(GROUPED, (equal, zipf)):
+        yield KGrouped(rule.__name__, rule(groups, rows), n, k)
+
+
 SHAPES = ((2, 256), (2, 192), (2, 128), (1, 256), (1, 128))
 
 
-def candidates(problem: Grouped | Batched) -> Iterator[TileConfig]:
+def candidates(problem: Grouped | KGrouped | Batched) -> Iterator[TileConfig]:
     """Yield the tile configs that may be the fastest."""
+    if isinstance(problem, KGrouped):
+        for (consumers, n), group_m in itertools.product(SHAPES, (4, 8, 16)):
+            yield TileConfig(consumers, n, 1, group_m)
+        yield TileConfig(2, 128, rows=128)
+        yield TileConfig(2, 192, rows=128)
+        return
     if problem.row.get("kind") == "few rows":
         for consumers, width in itertools.product((1, 2), (16, 32, 64)):
             yield TileConfig(consumers, width, m_major=True)
@@ -163,7 +215,7 @@ def candidates(problem: Grouped | Batched) -> Iterator[TileConfig]:
             yield TileConfig(consumers, n, cluster, group_m)
 
 
-def sweep(problems: Iterator[Grouped | Batched], rounds: int) -> None:
+def sweep(problems: Iterator[Grouped | KGrouped | Batched], rounds: int) -> None:
     """Print the speeds of the tile configs that may win, and of the one that is chosen."""
     for problem in problems:
         results = [(speed(problem, rounds), "chosen")]
@@ -176,7 +228,7 @@ def sweep(problems: Iterator[Grouped | Batched], rounds: int) -> None:
         print(f"  {results[0][0]:.3f} x torch  {results[0][1]}", flush=True)
 
 
-def speed(problem: Grouped | Batched, rounds: int) -> float:
+def speed(problem: Grouped | KGrouped | Batched, rounds: int) -> float:
     """Return the speed over torch."""
     row = measure(problem, rounds)
     return float(row["speed_over_torch"]["tmaasync"]["median"])
@@ -200,12 +252,13 @@ def run(section: str, problems: Iterator[Any], rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", choices=("grouped", "batched"))
+    parser.add_argument("--only", choices=("grouped", "k_grouped", "batched"))
     parser.add_argument("--sweep", action="store_true")
     options = parser.parse_args()
     torch.manual_seed(0)
     sections: dict[str, Iterator[Any]] = {
         "grouped": grouped_problems(),
+        "k_grouped": k_grouped_problems(),
         "batched": (Batched(*case) for case in BATCHED),
     }
     for kind in [options.only] if options.only else sections:

@@ -208,6 +208,12 @@ def torch_operators() -> dict[str, Any]:
         with torch.no_grad():
             return multiply(a, weight)
 
+    tracked, grad = a.clone().requires_grad_(), torch.ones_like(a)
+
+    def both_ways(multiply: Any) -> None:
+        tracked.grad = weight.grad = None
+        multiply(tracked, weight).backward(grad)
+
     return host_race(
         {
             "torch.matmul": lambda: torch.matmul(a, b),
@@ -220,6 +226,8 @@ def torch_operators() -> dict[str, Any]:
             "torch.matmul of a Parameter": lambda: with_parameter(torch.matmul),
             "tmaasync.torch.matmul, for a backward": lambda: tmaasync.torch.matmul(a, weight),
             "torch.matmul, for a backward": lambda: torch.matmul(a, weight),
+            "tmaasync.torch.matmul and its backward": lambda: both_ways(tmaasync.torch.matmul),
+            "torch.matmul and its backward": lambda: both_ways(torch.matmul),
             "ops.attention": lambda: ops.attention(q, q, q),
             "torch.ops.tmaasync.attention": lambda: operators.attention(q, q, q),
         },

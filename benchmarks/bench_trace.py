@@ -34,9 +34,10 @@ def matmul(side: int, notes: int) -> tuple[str, Callable[[], Any], int]:
 
 
 def copy(mebibytes: int, notes: int) -> tuple[str, Callable[[], Any], int]:
-    source = cupy.random.default_rng(0).standard_normal(mebibytes << 18, dtype=cupy.float32)
-    target = cupy.full_like(source, cupy.nan)
-    return f"copy {mebibytes} MiB", lambda: ops.copy(source, target), notes
+    rng, rows = cupy.random.default_rng(0), mebibytes << 8
+    source = rng.standard_normal((rows, 2048), dtype=cupy.float32)[:, :1024]
+    target = cupy.full(source.shape, cupy.nan, cupy.float32)
+    return f"copy {mebibytes} MiB of columns", lambda: ops.copy(source, target), notes
 
 
 def traced(run: Callable[[], Any], notes: int) -> tuple[trace.Trace, float]:

@@ -292,6 +292,10 @@ class CupyArray:
     def flags(self) -> Any:
         return self.array.flags
 
+    @property
+    def _c_contiguous(self) -> bool:
+        return bool(self.array.flags.c_contiguous)
+
     def astype(self, dtype: Any, *, copy: bool) -> CupyArray:
         return self if dtype == self.dtype and not copy else CupyArray(self.array.astype(dtype))
 

@@ -279,6 +279,13 @@ class Driver:
         ctypes.memmove(target, source, size)
         return (_SUCCESS,)
 
+    def cuMemcpyDtoDAsync(  # noqa: N802
+        self, target: int, source: int, size: int, stream: Any
+    ) -> tuple[Any]:
+        self.done.append(("cuMemcpyDtoDAsync", target, source, size, int(stream)))
+        ctypes.memmove(target, source, size)
+        return (real.CUresult(self.statuses.pop(0) if self.statuses else 0),)
+
     def cuMemcpyDtoH(self, target: int, source: int, size: int) -> tuple[Any]:  # noqa: N802
         self.done.append(("cuMemcpyDtoH", source, size))
         ctypes.memmove(target, source, size)

@@ -32,6 +32,8 @@ from tmaasync.ops._gemm.tiles import (
     gemm_tiles,
     grouped_kernel,
     grouped_tiles,
+    k_grouped_kernel,
+    k_grouped_tiles,
     scaled_gemm_kernel,
     scaled_gemm_tiles,
 )
@@ -159,6 +161,26 @@ def grouped_with(config: TileConfig, output: str, b_transposed: bool) -> Kernel:
 )
 def test_grouped_gemm_compiles_clean(config: TileConfig, output: str, b_transposed: bool) -> None:
     assert_clean(grouped_with(config, output, b_transposed))
+
+
+def k_grouped_with(config: TileConfig, output: str) -> Kernel:
+    a, c = np.zeros((8, 64), np.float16), np.zeros((2, 64, 64), getattr(ml_dtypes, output, output))
+    view = _arrays.view(a, dtype="bfloat16" if output == "bfloat16" else "float16")
+    tiles = k_grouped_tiles(view, view, _arrays.view(c), config)
+    return k_grouped_kernel([tile.cuda_type for tile in tiles], config)
+
+
+@pytest.mark.parametrize(
+    ("config", "output"),
+    [
+        (TileConfig(2, 256), "bfloat16"),
+        (TileConfig(3, 192), "float32"),
+        (TileConfig(2, 192, rows=128), "float16"),
+    ],
+    ids=str,
+)
+def test_k_grouped_gemm_compiles_clean(config: TileConfig, output: str) -> None:
+    assert_clean(k_grouped_with(config, output))
 
 
 COLUMNS, ROWS = BiasSide.COLUMNS, BiasSide.ROWS

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_arrays import Cupy, CupyArray
+from fake_driver import Driver
 
-from tmaasync import _arrays
+from tmaasync import DriverError, _arrays, ops
 from tmaasync.ops._copy import Copy
 from tmaasync.ops._layouts import Layout
 
@@ -47,3 +51,28 @@ def test_an_overlapping_copy_is_not_bound() -> None:
 
     assert operation.bind([4096, 4096 + 48]) is None
     assert operation.bind([4096, 4096 + 64]) is not None
+
+
+def test_on_a_gpu_the_driver_copies_contiguous_memory(
+    use_driver: Callable[[object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From any address, at any size, and in later calls to other arrays and on another stream."""
+    driver = Driver()
+    use_driver(driver)
+    monkeypatch.setitem(sys.modules, "cupy", Cupy())
+    for number in range(1, 4):
+        source, whole = np.arange(1000, dtype=np.uint8)[number:], np.full(1010, 9, np.uint8)
+        target = CupyArray(whole[3 : 3 + source.size])
+        driver.done.clear()
+
+        assert ops.copy(CupyArray(source), target, stream=number) is target
+
+        addresses = (target.data.ptr, source.ctypes.data)
+        assert driver.done == [("cuMemcpyDtoDAsync", *addresses, source.size, number)]
+        assert np.array_equal(whole[3 : 3 + source.size], source)
+        assert (whole[:3] == 9).all()
+        assert (whole[3 + source.size :] == 9).all()
+
+    driver.statuses = [700]
+    with pytest.raises(DriverError, match="an earlier kernel died"):
+        ops.copy(CupyArray(source), target)

@@ -33,6 +33,10 @@ CALLS: dict[str, tuple[Callable[..., object], list[Any]]] = {
         lambda a, b: ops.grouped_matmul(a, b, [3, 8]),
         [half(8, 16), half(2, 16, 8)],
     ),
+    "k_grouped_matmul": (
+        lambda a, b: ops.k_grouped_matmul(a.T, b, [3, 8]),
+        [half(8, 16), half(8, 8)],
+    ),
     "scaled_matmul": (lambda a, b: ops.scaled_matmul(BYTES, BYTES.T, a, b), list(SCALES)),
     "conv2d": (ops.conv2d, [half(1, 4, 4, 8), half(8, 3, 3, 8)]),
     "attention": (ops.attention, [half(1, 8, 1, 16), half(1, 8, 1, 16), half(1, 8, 1, 16)]),
@@ -41,6 +45,7 @@ CALLS: dict[str, tuple[Callable[..., object], list[Any]]] = {
         [half(8, 1, 16), half(8, 1, 16), half(8, 1, 16)],
     ),
     "copy": (ops.copy, [half(8, 16), half(8, 16)]),
+    "reduce_add": (ops.reduce_add, [half(8, 16), half(8, 16)]),
     "ragged_store": (lambda x: ops.ragged_store(x, [1, 2]), [half(2, 4, 8)]),
     "ragged_load": (lambda x: ops.ragged_load(x, [1, 2]), [half(3, 8)]),
     "plan_copy": (plan_copy, [half(8, 16), half(8, 16)]),

@@ -110,6 +110,21 @@ def test_an_output_of_the_callers_is_written_and_counted_as_changed(name: str) -
     agree(found, wanted)
 
 
+def test_a_tensor_is_added_to_in_place() -> None:
+    target, source = draw(9, 24), draw(2, 9, 24)
+    wanted = (target.double() + source.double().sum(0)).float()
+    version = target._version
+
+    assert operators.reduce_add(target, source) is target
+
+    assert target._version > version
+    assert error(target, wanted) < 2e-3
+    found = torch.library.opcheck(torch.ops.tmaasync.reduce_add.default, (target, source))
+    assert set(found.values()) == {"SUCCESS"}
+    with pytest.raises(ArgumentError, match="requires grad"):
+        operators.reduce_add(target, source.requires_grad_())
+
+
 def test_attention_reads_tensors_off_16_bytes() -> None:
     q = draw(2 * 8 * 2 * 16 + 3)[3:].view(2, 8, 2, 16)
     whole = draw(2, 8, 2, 19)

@@ -572,6 +572,16 @@ OPERATIONS = {
             "dtype": "fp16",
         },
     ),
+    "k_grouped_matmul": Call(
+        ops.k_grouped_matmul,
+        {
+            "a": A,
+            "b": A,
+            "offsets": np.array([8, 64]),
+            "out": zeros(2, 64, 64),
+            "dtype": "fp16",
+        },
+    ),
     "scaled_matmul": Call(
         ops.scaled_matmul,
         {
@@ -650,6 +660,11 @@ OPERATIONS = {
             "stream": None,
         },
         free=("stream",),
+    ),
+    "reduce_add": Call(
+        ops.reduce_add,
+        {"target": zeros(8, 64), "source": zeros(8, 64), "stream": None},
+        ("stream",),
     ),
     "ragged_load": Call(
         ops.ragged_load,

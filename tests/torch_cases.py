@@ -61,6 +61,11 @@ def convolve(images: Any, filters: Any, bias: Any, *window: Any) -> Any:
     return torch.nn.functional.conv2d(images, filters, bias, *window).permute(0, 2, 3, 1)
 
 
+def multiply_k_groups(a: Any, b: Any, ends: Any) -> Any:
+    bounds = [0, *ends.long().tolist()]
+    return torch.stack([a[:, i:j] @ b[i:j] for i, j in itertools.pairwise(bounds)])
+
+
 def cumulative(*bounds: int) -> Any:
     return torch.tensor(bounds, dtype=torch.int32)
 
@@ -104,6 +109,11 @@ CASES: dict[str, Case] = {
         operators.grouped_matmul,
         lambda rows: [draw(rows, 16), draw(3, 16, 12), cumulative(2, 2, rows)],
         multiply_groups,
+    ),
+    "k_grouped_matmul": Case(
+        operators.k_grouped_matmul,
+        lambda rows: [draw(rows, 16).T, draw(rows, 12), cumulative(2, 2, rows)],
+        multiply_k_groups,
     ),
     "scaled_matmul": Case(
         operators.scaled_matmul,

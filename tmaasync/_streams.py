@@ -41,25 +41,43 @@ def current_stream_of(frameworks: Iterable[str]) -> Callable[[int], int]:
     It raises LaunchError where CuPy and torch arrays are mixed, and the two have different ones.
     """
     named = set(frameworks)
+    cupy, torch = "cupy" in named, "torch" in named
+    if cupy and torch:
+        return _common_stream(_cupy_stream(), current_stream())
     # JAX and other frameworks do not name their stream: their work goes to CuPy's current one.
-    if "torch" not in named:
-        return _cupy_stream
-    return _common_stream if "cupy" in named else current_stream()
+    return current_stream() if torch else _cupy_stream() if cupy else _stream_of_others
 
 
-def _common_stream(device: int) -> int:
-    torch, cupy = current_stream()(device), _cupy_stream(device)
-    if torch != cupy:
-        raise LaunchError(
-            f"args mix torch arrays (current stream {torch:#x}) and CuPy arrays (current stream "
-            f"{cupy:#x}); one launch runs on one stream. Pass stream=."
-        )
-    return torch
+def _stream_of_others(device: int) -> int:
+    return _cupy_stream()(device)
 
 
-def _cupy_stream(device: int) -> int:
+def _cupy_stream() -> Callable[[int], int]:
     cupy = sys.modules.get("cupy")
-    return 0 if cupy is None else int(cupy.cuda.get_current_stream(device).ptr)
+    if cupy is None:
+        return lambda device: 0
+    get_current_stream = cupy.cuda.get_current_stream
+
+    def handle(device: int) -> int:
+        found: int = get_current_stream(device).ptr
+        return found
+
+    return handle
+
+
+def _common_stream(
+    of_cupy: Callable[[int], int], of_torch: Callable[[int], int]
+) -> Callable[[int], int]:
+    def handle(device: int) -> int:
+        cupy, torch = of_cupy(device), of_torch(device)
+        if torch != cupy:
+            raise LaunchError(
+                f"args mix torch arrays (current stream {torch:#x}) and CuPy arrays (current "
+                f"stream {cupy:#x}); one launch runs on one stream. Pass stream=."
+            )
+        return torch
+
+    return handle
 
 
 def _stream_handle(stream: object) -> int:

@@ -14,7 +14,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["current_stream", "refuse_tracing", "tensor_allocator", "tensor_guard"]
+__all__ = [
+    "any_requires_grad",
+    "below_autograd",
+    "current_stream",
+    "plain_keysets",
+    "refuse_tracing",
+    "tensor_allocator",
+    "tensor_guard",
+]
 
 
 def tensor_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
@@ -85,3 +93,44 @@ def refuse_tracing(function: Callable[..., Any], instead: str) -> None:
     """
     vars(function)["_torchdynamo_disable"] = True
     vars(function)["_torchdynamo_disable_msg"] = f"in compiled code call {instead}"
+
+
+def plain_keysets() -> frozenset[int]:
+    """Return the dispatch keys of calls that autograd would pass straight to a CPU or CUDA kernel.
+
+    Any other keys mean a mode, a transform, tracing, or tensors without ordinary memory. They are
+    the bits of a ``DispatchKeySet``, as its ``raw_repr`` gives them.
+    """
+    library = sys.modules["torch"]._C
+    names = (("CPU", "AutogradCPU"), ("CUDA", "AutogradCUDA"))
+    pairs = [
+        [library.DispatchKeySet(library.DispatchKey.__members__[one]) for one in pair]
+        for pair in names
+    ]
+    return frozenset((back_end | autograd).raw_repr() for back_end, autograd in pairs)
+
+
+def below_autograd(
+    operator: Any, keyset: Any, given: Sequence[Any], options: dict[str, Any]
+) -> Any:
+    """Call what an operator has for the dispatch keys after autograd's.
+
+    By the entry points that ``torch.library.register_autograd`` uses, from torch 2.4 on.
+    """
+    library = sys.modules["torch"]._C
+    with library._AutoDispatchBelowAutograd():
+        return operator.redispatch(keyset & library._after_autograd_keyset, *given, **options)
+
+
+def any_requires_grad() -> Callable[..., bool]:
+    """Return a test whether any of its arguments is a tensor that requires grad.
+
+    A tenth of the cost of its fallback.
+    """
+    torch = sys.modules["torch"]
+    test: Callable[..., bool] | None = getattr(torch._C, "_any_requires_grad", None)
+
+    def look(*given: Any) -> bool:
+        return any(isinstance(one, torch.Tensor) and one.requires_grad for one in given)
+
+    return test or look

@@ -329,9 +329,8 @@ def test_an_array_that_one_matmul_writes_and_the_next_reads_moves_in_both() -> N
     new.check_surroundings()
 
 
-@pytest.mark.parametrize("columns", [slice(None), slice(16, 64)], ids=["in bulk", "boxes"])
-def test_both_ends_of_a_copy_move(columns: slice) -> None:
-    source = cupy.zeros((1000, 96), np.float16)
+def test_both_ends_of_a_copy_move() -> None:
+    source, columns = cupy.zeros((1000, 96), np.float16), slice(16, 64)
     view = source[:, columns]
     target = cupy.zeros(view.shape, np.float16)
     captured = Captured(lambda: ops.copy(view, target))
@@ -347,8 +346,8 @@ def test_both_ends_of_a_copy_move(columns: slice) -> None:
     assert bool(cupy.isnan(target).all())
 
 
-def test_a_copy_whose_end_the_driver_copies_is_refused() -> None:
-    source, target = (cupy.zeros((999, 37), np.float16) for _ in range(2))
+def test_a_copy_by_the_driver_is_refused() -> None:
+    source, target = (cupy.zeros((1000, 96), np.float16) for _ in range(2))
     captured = Captured(lambda: ops.copy(source, target))
 
     with pytest.raises(ArgumentError, match="the graph also has the driver copy or fill it"):
@@ -376,10 +375,11 @@ def test_packed_sequences_move() -> None:
 
 def test_arrays_of_cupys_own_kernels_move_too() -> None:
     a, b, out = (cupy.asarray(draw((512, 512), i, np.float16)) for i in range(3))
+    identity = cupy.eye(512, dtype=np.float16)
 
     def run() -> None:
         cupy.multiply(a, 2, out=b)
-        ops.copy(b, out)
+        ops.matmul(b, identity, out=out)
 
     captured = Captured(run)
     values, new = draw((512, 512), 7, np.float16), Guarded((512, 512), np.float16)

@@ -178,8 +178,8 @@ def test_a_matmul_shows_its_roles(cluster: int) -> None:
 
 
 def test_copies_store_what_they_load() -> None:
-    source = cupy.arange(4096 * 1024, dtype=cupy.float32).reshape(4096, 1024)
-    target = cupy.full_like(source, cupy.nan)
+    source = cupy.arange(4096 * 2048, dtype=cupy.float32).reshape(4096, 2048)[:, :1024]
+    target = cupy.full(source.shape, cupy.nan, cupy.float32)
 
     with trace.record() as kept:
         ops.copy(source, target)
@@ -264,8 +264,8 @@ def test_a_traced_kernel_has_its_last_trace() -> None:
 
 
 def test_a_plan_that_was_found_again_is_traced_too() -> None:
-    source = cupy.arange(1 << 20, dtype=cupy.float32)
-    target = cupy.zeros_like(source)
+    source = cupy.arange(1 << 20, dtype=cupy.float32).reshape(1024, 1024)[:, :512]
+    target = cupy.zeros(source.shape, cupy.float32)
     ops.copy(source, target)
 
     with trace.record() as kept:
@@ -278,8 +278,8 @@ def test_a_plan_that_was_found_again_is_traced_too() -> None:
 
 
 def test_a_launch_into_a_graph_is_refused() -> None:
-    source = cupy.arange(1 << 20, dtype=cupy.float32)
-    target = cupy.zeros_like(source)
+    source = cupy.arange(1 << 20, dtype=cupy.float32).reshape(1024, 1024)[:, :512]
+    target = cupy.zeros(source.shape, cupy.float32)
     ops.copy(source, target)
     stream = cupy.cuda.Stream(non_blocking=True)
 
@@ -311,7 +311,7 @@ def test_the_command_reports_a_script_s_launches_on_the_gpu(tmp_path: Path) -> N
     script.write_text(
         "import cupy\n"
         "from tmaasync import ops\n"
-        "source = cupy.arange(1 << 20, dtype=cupy.float32)\n"
+        "source = cupy.arange(1 << 20, dtype=cupy.float32).reshape(1024, 1024)[:, :512]\n"
         "assert (ops.copy(source) == source).all()\n"
     )
 

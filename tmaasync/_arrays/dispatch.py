@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -120,15 +121,17 @@ def guard(arrays: Sequence[object]) -> Guard | None:
 
 
 AddressReader = Callable[[Any], int | None]
-"""Returns the address of an array like an earlier one; None for an array that is not like it."""
+"""Returns the address of an array like an earlier one; None for an array that is not like it.
+
+The caller has compared their classes.
+"""
 
 
 def address_reader(seen: ArrayView) -> AddressReader | None:
-    """Return a function that reads the addresses of arrays like one that was viewed.
+    """Return a function that reads the addresses of arrays like a contiguous one that was viewed.
 
-    Like it are arrays of the same class and element type, on the same device, that are contiguous
-    or have the same strides. It costs a third of a `view` or less. For CuPy and torch arrays; None
-    for all others.
+    Like it are contiguous arrays of the same element type on the same device. It costs a quarter of
+    a `view` or less. For CuPy and torch arrays; None for all others.
     """
     make = {"cupy": _cupy_reader, "torch": _torch_reader}.get(seen.framework)
     return None if make is None else make(seen)
@@ -136,30 +139,28 @@ def address_reader(seen: ArrayView) -> AddressReader | None:
 
 def _cupy_reader(seen: ArrayView) -> AddressReader:
     owner: Any = seen.owner
-    kind, dtype, device = type(owner), owner.dtype, seen.device
-    shape, strides = seen.shape, seen.strides_bytes
+    dtype, device = owner.dtype, seen.device
+    # CuPy's own field costs 0.03 us, its public flags 0.3.
+    field = "_c_contiguous" if hasattr(owner, "_c_contiguous") else "flags.c_contiguous"
+    is_contiguous = operator.attrgetter(field)
 
     def read(array: Any) -> int | None:
-        if array.__class__ is not kind or array.dtype != dtype:
-            return None
-        # A quarter of the cost of the flags (0.08 us against 0.3).
-        if (array.shape != shape or array.strides != strides) and not array.flags.c_contiguous:
-            return None
         memory = array.data
-        address: int | None = memory.ptr if memory.device_id == device else None
-        return address
+        if array.dtype is dtype and memory.device_id == device and is_contiguous(array):
+            address: int = memory.ptr
+            return address
+        return None
 
     return read
 
 
 def _torch_reader(seen: ArrayView) -> AddressReader:
     owner: Any = seen.owner
-    kind, dtype, device = type(owner), owner.dtype, seen.device
+    dtype, device = owner.dtype, seen.device
 
     def read(tensor: Any) -> int | None:
         if (
-            tensor.__class__ is kind
-            and tensor.dtype is dtype
+            tensor.dtype is dtype
             and tensor.get_device() == device
             and tensor.is_contiguous()
             and not tensor.is_neg()

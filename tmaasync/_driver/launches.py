@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import struct
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tmaasync._driver import bindings, devices
@@ -92,7 +93,9 @@ class PreparedLaunch:
         "_lock",
         "_native",
         "_pointers",
+        "_stream",
         "_tracer",
+        "_write",
     )
 
     def __init__(
@@ -109,8 +112,10 @@ class PreparedLaunch:
         self._collector_of = tracer.collector_of
         self._arguments = _Packed.of(arguments)
         self._pointers = self._arguments.pointers
+        self._write = self._arguments.write
         self._keep = keep
         self._config = config
+        self._stream = config.stream
         self._native = _native(config)
         self._function = function
         self._launch = bindings.driver().cuLaunchKernelEx
@@ -147,7 +152,7 @@ class PreparedLaunch:
         if stream != config.stream:
             config = config._replace(stream=stream)
         arguments = self._arguments.copy()
-        arguments.write(addresses)
+        arguments.write(*addresses)
         native, pointers = _native(config), arguments.pointers
         collector_of, launch, function = self._collector_of, self._launch, self._function
 
@@ -161,18 +166,24 @@ class PreparedLaunch:
 
         return call if self._is_only_device else _on_its_device(self._device, call)
 
-    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """Launch with the first arguments (tiles or pointers) at other addresses, on a stream.
+    def launch_at(self, words: Sequence[Any], stream: int) -> None:
+        """Launch with other words at the front of the first arguments, on a stream.
 
-        Only their first eight bytes change, which hold the address. Raises what a call does; may be
-        used from several threads.
+        They are the addresses of tiles and pointers; after `take_values`, numbers as well. Raises
+        what a call does; may be used from several threads.
         """
         with self._lock:
-            self._arguments.write(addresses)
-            if stream != self._config.stream:
+            self._write(*words)
+            if stream != self._stream:
+                self._stream = stream
                 self._config = self._config._replace(stream=stream)
                 self._native = _native(self._config)
-            PreparedLaunch.__call__(self)
+            if self._is_only_device and self._collector_of() is None:
+                (result,) = self._launch(self._native, self._function, self._pointers, 0)
+                if result:
+                    self._launch_on_device(result, self._native, self._pointers)
+            else:
+                PreparedLaunch.__call__(self)
 
     def _launch_on_device(self, refusal: Any, native: Any, pointers: int) -> None:
         """Launch again if this thread had no context, or raise the refusal."""
@@ -199,6 +210,14 @@ class PreparedLaunch:
     def release(self) -> None:
         """Keep no array alive: the launch gets the addresses of every call."""
         self._keep = None
+
+    def take_values(self, formats: Sequence[str]) -> None:
+        """Have `launch_at` take a value for the front of every argument, packed by its format.
+
+        A value that does not fit its struct format is refused with struct.error or OverflowError,
+        and nothing is launched.
+        """
+        self._write = self._arguments.writer(formats)
 
 
 _WORD_BYTES = 8
@@ -229,7 +248,22 @@ class _Packed:
         """Return the same arguments in memory of their own."""
         return _Packed(self._words[:], self._stride, len(self._table))
 
-    def write(self, addresses: Iterable[int]) -> None:
+    def writer(self, formats: Sequence[str]) -> Callable[..., None]:
+        """Return a function that packs a value by each format into the front of each argument."""
+        padded = [f"{one}{_WORD_BYTES - struct.calcsize(one)}x" for one in formats]
+        pack_into = struct.Struct(f"<{''.join(padded)}").pack_into
+        if self._stride == 1:
+            return functools.partial(pack_into, self._words, 0)
+        words = array("Q", bytes(len(formats) * _WORD_BYTES))
+        fronts = memoryview(self._words)[:: max(1, self._stride)]
+
+        def write(*values: int | float) -> None:
+            pack_into(words, 0, *values)
+            fronts[:] = words
+
+        return write
+
+    def write(self, *addresses: int) -> None:
         """Write addresses into the first eight bytes of the first arguments."""
         words, stride, place = self._words, self._stride, 0
         for address in addresses:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 
 from tmaasync._driver import bindings
 from tmaasync._driver.devices import on_device
@@ -13,8 +14,8 @@ __all__ = [
     "allocate",
     "allocate_pinned",
     "blank_address",
+    "bound_copy",
     "clear",
-    "copy_bytes",
     "download",
     "free",
     "free_pinned",
@@ -84,8 +85,17 @@ def download(device: int, address: int, size_bytes: int) -> bytes:
     return data.raw
 
 
-def copy_bytes(target: int, source: int, size_bytes: int, stream: int) -> None:
-    """Copy from device to device by the driver, in stream order."""
-    bindings.call(
-        "cuMemcpyDtoDAsync", target, source, size_bytes, bindings.driver().CUstream(stream)
-    )
+def bound_copy(
+    device: int, target: int, source: int, size_bytes: int, stream: int
+) -> Callable[[], None]:
+    """Return a call that copies within a device by the driver, in stream order."""
+    driver = bindings.driver()
+    copy, handle = driver.cuMemcpyDtoDAsync, driver.CUstream(stream)
+
+    def call() -> None:
+        with on_device(device):
+            (result,) = copy(target, source, size_bytes, handle)
+        if result:
+            bindings.require_success("cuMemcpyDtoDAsync", result)
+
+    return call

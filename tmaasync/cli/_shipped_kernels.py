@@ -62,6 +62,11 @@ def _grouped_matmul() -> None:
     ops.grouped_matmul(np.empty((512, 256), _BF16), b, _OFFSETS[1:])
 
 
+def _k_grouped_matmul() -> None:
+    a, b = np.empty((512, 256), _BF16), np.empty((512, 512), _BF16)
+    ops.k_grouped_matmul(a.T, b, _OFFSETS[1:])
+
+
 def _scaled_matmul() -> None:
     scales_a, scales_b = np.empty((8, 512), np.float32), np.empty((16, 8), np.float32)
     ops.scaled_matmul(
@@ -107,6 +112,7 @@ def _ragged() -> None:
 def _copy() -> None:
     ops.copy(np.empty(1 << 20, np.float32), np.empty(1 << 20, np.float32))
     ops.copy(*(np.empty((512, 512), np.float32)[:, :256] for _ in range(2)))
+    ops.reduce_add(np.empty(1 << 20, np.float32), np.empty((2, 1 << 20), np.float32))
 
 
 _ATTENTION: tuple[Callable[[], None], ...] = (
@@ -133,6 +139,7 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _matmul_with_epilogue(16),
         ),
         "grouped_gemm.cu": (_grouped_matmul,),
+        "k_grouped_gemm.cu": (_k_grouped_matmul,),
         "scaled_gemm.cu": (_scaled_matmul,),
         "conv2d.cu": (_conv2d,),
         "attention.cu": _ATTENTION,

@@ -88,9 +88,14 @@ class Backend(ABC):
     def host_flag(self) -> npt.NDArray[np.int32]:
         """Return an int32 zero in memory that kernels write and the host reads without waiting."""
 
+    @property
     @abstractmethod
-    def copy_bytes(self, target: int, source: int, size_bytes: int, stream: int) -> None:
-        """Copy between two addresses."""
+    def copies_contiguous_memory(self) -> bool:
+        """Whether `bound_copy` is at least as fast as a copy by TMA."""
+
+    @abstractmethod
+    def bound_copy(self, target: int, source: int, size_bytes: int, stream: int) -> BoundCall:
+        """Return a call that copies between two addresses."""
 
 
 class EmulatorBackend(Backend):
@@ -118,9 +123,15 @@ class EmulatorBackend(Backend):
     def host_flag(self) -> npt.NDArray[np.int32]:
         return np.zeros(1, np.int32)
 
-    def copy_bytes(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+    copies_contiguous_memory = False  # here a copy shows what TMA does
+
+    def bound_copy(self, target: int, source: int, size_bytes: int, stream: int) -> BoundCall:
         del stream
-        ctypes.memmove(target, source, size_bytes)
+
+        def call() -> None:
+            ctypes.memmove(target, source, size_bytes)
+
+        return call
 
 
 class CudaBackend(Backend):
@@ -150,9 +161,10 @@ class CudaBackend(Backend):
     def host_flag(self) -> npt.NDArray[np.int32]:
         return np.asarray(PinnedMemory(self.device, np.dtype(np.int32).itemsize)).view(np.int32)
 
-    def copy_bytes(self, target: int, source: int, size_bytes: int, stream: int) -> None:
-        with self.current():
-            _driver.copy_bytes(target, source, size_bytes, stream)
+    copies_contiguous_memory = True
+
+    def bound_copy(self, target: int, source: int, size_bytes: int, stream: int) -> BoundCall:
+        return _driver.bound_copy(self.device, target, source, size_bytes, stream)
 
 
 @functools.cache

@@ -156,11 +156,17 @@ class Kernel:
         Warns:
             UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
-        extents, rest = (grid, block, cluster), (shared_mem, pdl, cooperative, device)
-        # 1.0 is no extent, though it equals 1.
-        key = (extents, rest, *map(_kind, extents), *map(type, rest))
-        if self._was_repeated(key, args, stream):
-            return
+        request = (grid, block, cluster, shared_mem, pdl, cooperative, device)
+        key = (request, *map(type, request))  # 1.0 is no extent, though it equals 1
+        if tuple in key:
+            key += tuple(map(_types, request))
+        try:
+            calls = self._repeated.get(key, ()) if current_observer() is None else ()
+        except TypeError:  # extents in a list
+            calls = ()
+        for call in calls:
+            if call.launch(args, stream):
+                return
         launch = self.prepare(
             grid,
             block,
@@ -205,19 +211,6 @@ class Kernel:
             build = self._builds[where] = build_on(where, self._recipe)
         request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative)
         return build.prepare(request, args, seen, stream)
-
-    def _was_repeated(self, key: tuple[Any, ...], args: Sequence[object], stream: object) -> bool:
-        """Launch as an earlier call did; return False if there was none like it."""
-        if current_observer() is not None:
-            return False
-        try:
-            calls = self._repeated.get(key, ())
-        except TypeError:  # extents in a list
-            return False
-        for call in calls:  # noqa: SIM110 - any() with a generator adds 0.3 us
-            if call.launch(args, stream):
-                return True
-        return False
 
     def _remember(
         self,
@@ -279,9 +272,8 @@ class Kernel:
         return self._own_traces if current is None else current
 
 
-def _kind(extents: object) -> object:
-    """Return the type of extents, or of each of them."""
-    return tuple(map(type, extents)) if isinstance(extents, tuple) else type(extents)
+def _types(extents: object) -> tuple[type, ...]:
+    return tuple(map(type, extents)) if isinstance(extents, tuple) else ()
 
 
 def _nobody() -> None:

@@ -6,8 +6,10 @@ from tmaasync.ops._attention_backward import attention_backward
 from tmaasync.ops._conv2d import conv2d
 from tmaasync.ops._copy import copy
 from tmaasync.ops._grouped_matmul import grouped_matmul
+from tmaasync.ops._k_grouped_matmul import k_grouped_matmul
 from tmaasync.ops._matmul import matmul
 from tmaasync.ops._ragged import ragged_load, ragged_store
+from tmaasync.ops._reduce_add import reduce_add
 from tmaasync.ops._scaled_matmul import scaled_matmul
 from tmaasync.ops._varlen_attention import varlen_attention
 from tmaasync.ops._varlen_attention_backward import varlen_attention_backward
@@ -18,9 +20,11 @@ __all__ = [
     "conv2d",
     "copy",
     "grouped_matmul",
+    "k_grouped_matmul",
     "matmul",
     "ragged_load",
     "ragged_store",
+    "reduce_add",
     "scaled_matmul",
     "varlen_attention",
     "varlen_attention_backward",
@@ -28,6 +32,7 @@ __all__ = [
 
 for _function in (
     *(attention, attention_backward, conv2d, copy, grouped_matmul, matmul),
-    *(ragged_load, ragged_store, scaled_matmul, varlen_attention, varlen_attention_backward),
+    *(k_grouped_matmul, ragged_load, ragged_store, reduce_add, scaled_matmul),
+    *(varlen_attention, varlen_attention_backward),
 ):
     refuse_tracing(_function, f"torch.ops.tmaasync.{_function.__name__} (import tmaasync.torch)")

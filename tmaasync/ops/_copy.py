@@ -1,8 +1,7 @@
-"""ops.copy: copy.cu, contiguous memory in bulk, strided arrays box by box."""
+"""ops.copy: the driver for contiguous memory on a GPU, copy.cu for the rest."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tmaasync import _arrays
-from tmaasync._arrays import ArrayView
+from tmaasync._arrays import ArrayView, is_contiguous
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._tile.cut import covering_tile, layout_violations
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
@@ -22,7 +21,17 @@ from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_
 from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
-__all__ = ["BULK_PIPELINE", "TILED_PIPELINE", "Copy", "CopyPipeline", "copy", "copy_kernel"]
+__all__ = [
+    "BULK_PIPELINE",
+    "TILED_PIPELINE",
+    "Copy",
+    "CopyPipeline",
+    "check_rows",
+    "check_sectors",
+    "copy",
+    "copy_kernel",
+    "tile_grid",
+]
 
 _CALLS = CallCache()
 
@@ -52,11 +61,13 @@ TILED_PIPELINE = CopyPipeline(tile_bytes=16384, stages=2, loads_ahead=1, tiles_p
 
 
 def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
-    """Copy an array by TMA: on its GPU, or, in host memory, on the emulator.
+    """Copy an array: by TMA where it is strided, by the driver where both arrays are contiguous.
+
+    In host memory the emulator copies, contiguous memory in bulk.
 
     Args:
-        source: An array of any rank. Contiguous memory is moved in bulk; otherwise the
-            array must be one that `create_tma_tile` accepts once mergeable dimensions are merged.
+        source: An array of any rank, contiguous or one that `create_tma_tile` accepts once
+            mergeable dimensions are merged.
         target: The destination, an array of the same shape and element type that does not
             overlap the source. By default a new one of the source's framework.
         stream: By default the current stream of the arrays' framework.
@@ -108,8 +119,8 @@ class Copy(Operation):
                 )
         super().__init__(source.device)
         self._size_bytes = math.prod(source.shape) * source.element.itemsize
+        self._is_contiguous = is_contiguous(source) and is_contiguous(target)
         self._in_bulk = source.is_packed and target.is_packed
-        self._tail_bytes = self._size_bytes % TMA_ALIGNMENT if self._in_bulk else 0
         self._spans = (source.span_bytes, target.span_bytes)
 
     def run(self, source: ArrayView, target: ArrayView, stream: object) -> None:
@@ -126,12 +137,15 @@ class Copy(Operation):
         return self._launch, addresses
 
     def _prepare(self, source: ArrayView, target: ArrayView) -> Launch:
-        body_bytes = self._size_bytes - self._tail_bytes
+        if self._is_contiguous and self.backend.copies_contiguous_memory:
+            return _DriverCopy(self.backend, 0, self._size_bytes)
+        tail_bytes = self._size_bytes % TMA_ALIGNMENT if self._in_bulk else 0
+        body_bytes = self._size_bytes - tail_bytes
         launches: list[Launch] = []
         if body_bytes:
             launches.append(self._prepare_kernel(source, target))
-        if self._tail_bytes:
-            launches.append(_TailCopy(self.backend, body_bytes, self._tail_bytes))
+        if tail_bytes:
+            launches.append(_DriverCopy(self.backend, body_bytes, tail_bytes))
         return LaunchSequence(*((launch, tuple) for launch in launches))
 
     def _prepare_kernel(self, source: ArrayView, target: ArrayView) -> Launch:
@@ -139,28 +153,30 @@ class Copy(Operation):
         pipeline, read, write, tiles = make(source, target)
         pipeline = pipeline.within(self.backend.limits.shared_bytes)
         grid = -(-math.prod(tiles) // pipeline.tiles_per_block)
-        innermost_first = (*reversed(tiles), 1, 1, 1, 1)[:5]
-        tile_grid = np.array(innermost_first, np.int32).tobytes()
         kernel = copy_kernel(read.cuda_type, pipeline)
-        launch = kernel.prepare(grid, 32, CopyArguments(read, write, tile_grid))
+        launch = kernel.prepare(grid, 32, CopyArguments(read, write, tile_grid(tiles)))
         launch.release()
         return launch
 
 
 @dataclass(frozen=True, slots=True)
-class _TailCopy:
-    """A copy of the last bytes by the driver: fewer than 16, which TMA cannot store alone."""
+class _DriverCopy:
+    """A copy by the driver: of contiguous memory on a GPU, or of fewer than 16 bytes.
+
+    TMA reaches 0.95 to 0.99 of its bandwidth for contiguous memory (benchmarks/bench_copy.py on an
+    H200, 2026-11-20), and cannot store fewer than 16 bytes.
+    """
 
     backend: Backend
-    body_bytes: int
-    tail_bytes: int
+    offset_bytes: int
+    size_bytes: int
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        source, target = (address + self.body_bytes for address in addresses)
-        self.backend.copy_bytes(target, source, self.tail_bytes, stream)
+        self.bind(addresses, stream)()
 
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
-        return functools.partial(self.launch_at, tuple(addresses), stream)
+        source, target = (address + self.offset_bytes for address in addresses)
+        return self.backend.bound_copy(target, source, self.size_bytes, stream)
 
 
 # --- tiles and the kernel ---------------------------------------------------------------------
@@ -175,15 +191,15 @@ def _bulk_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
 
 
 def _tensor_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
-    _check_rows({"source": source, "target": target})
+    check_rows({"source": source, "target": target})
     read_view, write_view = with_merged_dims(source, target)
-    _check_sectors(write_view)
+    check_sectors(write_view)
     tile_shape = covering_tile(read_view, TILED_PIPELINE.tile_bytes)
     read, write = (create_tma_tile(view, tile_shape) for view in (read_view, write_view))
     return TILED_PIPELINE, read, write, read.tiles_per_side
 
 
-def _check_rows(views: Mapping[str, ArrayView]) -> None:
+def check_rows(views: Mapping[str, ArrayView]) -> None:
     TensorMapError.raise_for(
         replace(violation, argument=violation.argument.replace("array", name, 1))
         for name, view in views.items()
@@ -191,7 +207,7 @@ def _check_rows(views: Mapping[str, ArrayView]) -> None:
     )
 
 
-def _check_sectors(target: ArrayView) -> None:
+def check_sectors(target: ArrayView) -> None:
     row_bytes = target.shape[-1] * target.element.itemsize
     over = -row_bytes % TMA_ALIGNMENT
     if over:
@@ -204,9 +220,16 @@ def _check_sectors(target: ArrayView) -> None:
         raise TensorMapError((Violation(name, target.shape[-1], rule, remedy),))
 
 
-def copy_kernel(cuda_type: str, pipeline: CopyPipeline) -> Kernel:
+def tile_grid(tiles: Sequence[int]) -> bytes:
+    """Return the kernel's count of tiles along each side, which are given outermost first."""
+    innermost_first = (*reversed(tiles), 1, 1, 1, 1)[:5]
+    return np.array(innermost_first, np.int32).tobytes()
+
+
+def copy_kernel(cuda_type: str, pipeline: CopyPipeline, name: str = "copy") -> Kernel:
     return shipped_kernel(
         "copy.cu",
         {"Tile": cuda_type},
         {"STAGES": pipeline.stages, "LOADS_AHEAD": pipeline.loads_ahead},
+        name,
     )

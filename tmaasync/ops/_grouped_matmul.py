@@ -136,8 +136,8 @@ class Offsets(NamedTuple):
     is_on_device: bool
 
     @classmethod
-    def of(cls, values: Any, groups: int, total_rows: int, device: int | None) -> Offsets:
-        """Check the caller's offsets against the numbers of groups and of rows."""
+    def of(cls, values: Any, groups: int | None, total_rows: int, device: int | None) -> Offsets:
+        """Check the caller's offsets against the numbers of groups, if that is known, and rows."""
         view = (
             None if isinstance(values, list | tuple) else _arrays.view(values, argument="offsets")
         )
@@ -149,6 +149,10 @@ class Offsets(NamedTuple):
         _check_layout(ends.shape, ends.dtype, groups)
         _check_order(ends, total_rows)
         return cls(np.ascontiguousarray(ends, np.int32), False)
+
+    @property
+    def groups(self) -> int:
+        return len(self.values)
 
     @property
     def is_in_place(self) -> bool:
@@ -165,8 +169,15 @@ class Offsets(NamedTuple):
         return int32_on_device(self.values, framework, device, stream)
 
 
-def _check_layout(shape: tuple[int, ...], dtype: Any, groups: int) -> None:
+def _check_layout(shape: tuple[int, ...], dtype: Any, groups: int | None) -> None:
     kind = np.dtype(getattr(dtype, "dtype", dtype)).kind
+    if groups is None:
+        if len(shape) == 1 and (kind in "iu" or shape == (0,)):
+            return
+        raise ArgumentError(
+            f"offsets has shape {shape} of {dtype}; it must have one dimension, of integers: where "
+            "each group of rows ends. Pass numpy.cumsum of the groups' rows, as int32."
+        )
     if shape == (groups + 1,):
         remedy = "Leave out the 0 at the start"
     elif shape != (groups,):

@@ -1,4 +1,4 @@
-"""``tmaasync::copy``, ``tmaasync::ragged_store`` and ``tmaasync::ragged_load``."""
+"""``tmaasync::copy``, ``reduce_add``, ``ragged_store`` and ``ragged_load``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from tmaasync import ops
-from tmaasync.torch._registry import define
+from tmaasync.torch._registry import define, define_in_place
 
-__all__ = ["copy", "ragged_load", "ragged_store"]
+__all__ = ["copy", "ragged_load", "ragged_store", "reduce_add"]
 
 
 def copy(source: Any, *, out: Any = None) -> Any:
@@ -28,6 +28,23 @@ def copy(source: Any, *, out: Any = None) -> Any:
         return torch.ops.tmaasync.copy.default(source)
     torch.ops.tmaasync.copy.out(source, out=out)
     return out
+
+
+def reduce_add(target: Any, source: Any) -> Any:
+    """Add a tensor to another in place, ``target += source``, by TMA reduction.
+
+    This is `tmaasync.ops.reduce_add` as the operator ``torch.ops.tmaasync.reduce_add``, which
+    returns nothing. It has no backward.
+
+    Args:
+        target: A tensor as `tmaasync.ops.reduce_add` takes it.
+        source: A tensor like it, or a stack of tensors like it.
+
+    Returns:
+        The target.
+    """
+    torch.ops.tmaasync.reduce_add(target, source)
+    return target
 
 
 def ragged_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None) -> Any:
@@ -103,6 +120,7 @@ def _fake_load(packed: Any, cu_seqlens: Any, max_length: int) -> Any:
 
 
 define("copy", "Tensor source", _run_copy, _fake_copy)
+define_in_place("reduce_add", "Tensor(a!) target, Tensor source", ops.reduce_add)
 define(
     "ragged_store",
     "Tensor padded, Tensor cu_seqlens, SymInt total_rows",

@@ -1,4 +1,4 @@
-"""``tmaasync::grouped_matmul`` and its backward."""
+"""``tmaasync::grouped_matmul``, its backward, and ``tmaasync::k_grouped_matmul``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from tmaasync import ops
-from tmaasync.torch._registry import define, refuse_second_backward
+from tmaasync.torch._registry import define, refuse_second_backward, register_backward
 
-__all__ = ["grouped_matmul"]
+__all__ = ["grouped_matmul", "k_grouped_matmul"]
 
 
 def grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any = None) -> Any:
@@ -17,8 +17,8 @@ def grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any 
 
     This is `tmaasync.ops.grouped_matmul` as the operator ``torch.ops.tmaasync.grouped_matmul``. Its
     output is contiguous. The gradient of ``a`` is a grouped GEMM too, with zeros for rows after the
-    last group. The gradient of ``b`` is one GEMM per group: the host has to know the groups, so for
-    ``offsets`` on a GPU the backward waits for them. It cannot be differentiated twice.
+    last group. The gradient of ``b`` is one `k_grouped_matmul`. Neither waits for ``offsets``. It
+    cannot be differentiated twice.
 
     Args:
         a: [T, K], bfloat16 or float16.
@@ -31,6 +31,29 @@ def grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any 
         The output. Rows after the last group are uninitialised.
     """
     operator = torch.ops.tmaasync.grouped_matmul
+    if out is None:
+        return operator.default(a, b, offsets, dtype=dtype)
+    operator.out(a, b, offsets, dtype=dtype, out=out)
+    return out
+
+
+def k_grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any = None) -> Any:
+    """K-grouped GEMM, ``out[g] = a[:, rows of g] @ b[rows of g]``.
+
+    This is `tmaasync.ops.k_grouped_matmul` as the operator ``torch.ops.tmaasync.k_grouped_matmul``.
+    Its output is contiguous. It has no backward.
+
+    Args:
+        a: [M, T], bfloat16 or float16; M contiguous.
+        b: [T, N], of the same type; N contiguous.
+        offsets: [G], a tensor of integers: where each group of rows ends.
+        out: The output, [G, M, N].
+        dtype: Of the output: bfloat16, float16 or float32; by default the type of ``a``.
+
+    Returns:
+        The output.
+    """
+    operator = torch.ops.tmaasync.k_grouped_matmul
     if out is None:
         return operator.default(a, b, offsets, dtype=dtype)
     operator.out(a, b, offsets, dtype=dtype, out=out)
@@ -54,24 +77,17 @@ def _fake(a: Any, b: Any, offsets: Any, *, dtype: Any = None) -> Any:
     return a.new_empty((a.shape[0], b.shape[2]), dtype=dtype)
 
 
-def _run_weight_gradient(a: Any, grad: Any, offsets: Any) -> Any:
-    """Multiply each group's rows, transposed, by the same rows of the gradient."""
-    ends = offsets.tolist()
-    result = a.new_empty(len(ends), a.shape[1], grad.shape[1])
-    start = 0
-    for group, end in enumerate(ends):
-        # A group that ends before it starts has no rows, and none has rows after the last.
-        end = max(start, min(end, a.shape[0]))
-        if start == end:
-            result[group].zero_()
-        else:
-            ops.matmul(a[start:end].mT, grad[start:end], out=result[group])
-        start = end
-    return result
+def _run_k_grouped(a: Any, b: Any, offsets: Any, *, dtype: Any = None, out: Any = None) -> Any:
+    result = ops.k_grouped_matmul(a, b, offsets, dtype=dtype, out=out)
+    return result if out is not None else result.contiguous()
 
 
-def _fake_weight_gradient(a: Any, grad: Any, offsets: Any) -> Any:
-    return a.new_empty(offsets.shape[0], a.shape[1], grad.shape[1])
+def _fake_k_grouped(a: Any, b: Any, offsets: Any, *, dtype: Any = None) -> Any:
+    torch._check(
+        a.ndim == b.ndim == 2,
+        lambda: f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; pass [M, T] and [T, N]",
+    )
+    return a.new_empty((offsets.shape[0], a.shape[0], b.shape[1]), dtype=dtype)
 
 
 define(
@@ -82,20 +98,18 @@ define(
     is_differentiable=True,
 )
 define(
-    "grouped_matmul_weight_gradient",
-    "Tensor a, Tensor grad, Tensor offsets",
-    _run_weight_gradient,
-    _fake_weight_gradient,
-    other_returns=None,
+    "k_grouped_matmul",
+    "Tensor a, Tensor b, Tensor offsets, *, ScalarType? dtype=None",
+    _run_k_grouped,
+    _fake_k_grouped,
 )
 
 
 # --- backward -----------------------------------------------------------------------------------
 
 
-def _save(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
-    del keyword_only_inputs, output
-    a, b, offsets = inputs
+def _save(ctx: Any, output: Any, a: Any, b: Any, offsets: Any, **options: Any) -> None:
+    del output, options
     needs_a, needs_b = ctx.needs_input_grad[:2]
     ctx.save_for_backward(a if needs_b else None, b if needs_a else None, offsets)
     ctx.shape, ctx.dtype = a.shape, a.dtype
@@ -111,8 +125,8 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         of_a = grad.new_zeros(ctx.shape)
         torch.ops.tmaasync.grouped_matmul.out(grad, b.mT, offsets, out=of_a)
     if a is not None:
-        of_b = torch.ops.tmaasync.grouped_matmul_weight_gradient(a, grad, offsets)
+        of_b = torch.ops.tmaasync.k_grouped_matmul(a.mT, grad, offsets)
     return of_a, of_b, None
 
 
-torch.library.register_autograd("tmaasync::grouped_matmul", _backward, setup_context=_save)
+register_backward("grouped_matmul", _run, _save, _backward)

@@ -40,6 +40,7 @@ __all__ = [
     "GemmMatrices",
     "GroupedArguments",
     "GroupedPointers",
+    "KGroupedArguments",
     "ScaledArguments",
     "ScaledMatrices",
     "conv2d_kernel",
@@ -49,6 +50,8 @@ __all__ = [
     "gemm_tiles",
     "grouped_kernel",
     "grouped_tiles",
+    "k_grouped_kernel",
+    "k_grouped_tiles",
     "kernel_digest",
     "output_tile",
     "prepared_persistent",
@@ -228,7 +231,7 @@ class GroupedTiles(NamedTuple):
 
 
 class GroupedPointers(NamedTuple):
-    """The parameters of grouped_gemm.cu that change from call to call."""
+    """The parameters of grouped_gemm.cu and k_grouped_gemm.cu that change from call to call."""
 
     a: int
     b: int
@@ -279,6 +282,45 @@ def grouped_kernel(types: Sequence[str], b_transposed: bool, config: TileConfig)
         named = {"ATile": rows, "BTile": matrices, "CTile": out}
         constants = gemm_constants(False, b_transposed, config)
     return shipped_kernel("grouped_gemm.cu", named, constants)
+
+
+# --- k_grouped_gemm.cu ------------------------------------------------------------------------
+
+
+class KGroupedTiles(NamedTuple):
+    a: RaggedTensorMap
+    b: RaggedTensorMap
+    out: TMATensorTile
+
+
+class KGroupedArguments(NamedTuple):
+    a: RaggedTensorMap
+    b: RaggedTensorMap
+    c: TMATensorTile
+    offsets: Any
+    groups: int
+    rows: int
+    m: int
+    n: int
+
+
+def k_grouped_tiles(a: ArrayView, b: ArrayView, c: ArrayView, config: TileConfig) -> KGroupedTiles:
+    """Return the tiles over arrays whose rows TMA can reach: [T, M], [T, N] and [groups, M, N]."""
+    left, right = (
+        create_ragged_tensor_map(
+            view,
+            (_BLOCK_K, side),
+            swizzle=Swizzle.B128,
+            l2_promotion=_l2_promotion(view, is_read_once=False),
+        )
+        for view, side in ((a, config.block_m), (b, config.block_n))
+    )
+    return KGroupedTiles(left, right, output_tile(c, config))
+
+
+def k_grouped_kernel(types: Sequence[str], config: TileConfig) -> Kernel:
+    named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
+    return shipped_kernel("k_grouped_gemm.cu", named, gemm_constants(True, False, config))
 
 
 # --- scaled_gemm.cu ---------------------------------------------------------------------------

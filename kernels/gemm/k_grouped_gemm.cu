@@ -1,0 +1,107 @@
+// K-grouped GEMM (the 2d-2d form of PyTorch's _grouped_mm): C[group] = A[group]^T B[group], where a
+// group is some rows of A and of B, accumulated in fp32. It is the gradient of the weights of a
+// grouped GEMM. Groups have any number of rows and follow one another; a group without rows has a C
+// of zeros. The maps of A and B stop at the end of each group, so that rows of the next one come as
+// zeros: whatever these rows hold, they add nothing.
+//
+//   ATile           RaggedTensorMap of A, 64 rows of kBlockM columns, 128-byte swizzle
+//   BTile           RaggedTensorMap of B, 64 rows of BLOCK_N columns, 128-byte swizzle
+//   CTile           (1, ...) one of the outputs, as in gemm.cu; N contiguous
+//   CONSUMERS, ROWS, BLOCK_N, STAGES, GROUP_M
+//                   as in gemm.cu; CLUSTER and SPLIT_K are 1, and PING_PONG is false
+//
+// Grid, threads and edges as in gemm.cu.
+#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
+
+#include "config.cuh"
+
+using namespace tmaasync;
+
+static_assert(Cluster::kCtas == 1 && !PING_PONG && C_IS_N_MAJOR, "see above");
+static_assert(!A_IS_K_MAJOR && !B_IS_K_MAJOR, "rows of A and B are rows in memory");
+
+using Loop = TileLoop<
+    WgmmaOperand<typename ATile::Tile, Major::kMN>,
+    WgmmaOperand<typename BTile::Tile, Major::kMN>>;
+
+extern "C" __device__ const int k_grouped_gemm_shared_bytes = sizeof(SharedMemory);
+
+// The rows of the groups, one after the other.
+class GroupRows {
+public:
+    __device__ explicit GroupRows(const RowGroups& groups)
+        : groups_(groups), rows_(groups.after(0, 0)) {}
+
+    // Of this group or a later one than in the last call.
+    __device__ RaggedSequence of(int group) {
+        while (group_ < group) rows_ = groups_.after(rows_.end(), ++group_);
+        return rows_;
+    }
+
+private:
+    RowGroups groups_;
+    RaggedSequence rows_;
+    int group_ = 0;
+};
+
+__device__ void load_tiles(
+    SharedMemory& shared,
+    const ATile& a,
+    const BTile& b,
+    const TileScheduler& schedule,
+    GroupRows groups
+) {
+    auto producer = shared.ring.producer();
+    for (const auto tile : schedule) {
+        const RaggedSequence rows = groups.of(tile.batch);
+        for (const auto stage : producer.produce(count_tiles(rows.length, kBlockK))) {
+            const int k = stage.iteration() * kBlockK;
+            a.async_copy(stage->a, stage.full(), rows, {tile.m, k});
+            b.async_copy(stage->b, stage.full(), rows, {tile.n, k});
+        }
+    }
+}
+
+__device__ void multiply_tiles(
+    SharedMemory& shared,
+    const CTile& c,
+    const TileScheduler& schedule,
+    GroupRows groups,
+    int consumer
+) {
+    auto stages = shared.ring.consumer<Proxy::kAsync>();
+    const int row = consumer_row(consumer);
+    TileEpilogue epilogue(shared.epilogue[consumer], consumer, row);
+    for (const auto tile : schedule) {
+        const int k_blocks = count_tiles(groups.of(tile.batch).length, kBlockK);
+        Accumulators accumulators = {};
+        if (k_blocks > 0) Loop::multiply(stages, accumulators, k_blocks, row);
+        epilogue.store(accumulators, c, tile);
+    }
+    epilogue.drain();
+}
+
+extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) k_grouped_gemm(
+    const __grid_constant__ ATile a,
+    const __grid_constant__ BTile b,
+    const __grid_constant__ CTile c,
+    const i32* ends,
+    int count,
+    int total_rows,
+    int m,
+    int n
+) {
+    const RowGroups groups{ends, count, total_rows};
+    const TileScheduler schedule({m, n, count});
+    auto& shared = dynamic_shared<SharedMemory>();
+    Roles::run(
+        shared, [&] { load_tiles(shared, a, b, schedule, GroupRows(groups)); },
+        [&](int consumer) {
+            // A grid before this one may have written the ends.
+            wait_for_previous_grids();
+            multiply_tiles(shared, c, schedule, GroupRows(groups), consumer);
+        },
+        a, b, c
+    );
+}

@@ -1,0 +1,205 @@
+"""ops.reduce_add: copy.cu, with reductions in place of stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
+from tmaasync._hardware import MAX_BOX_SIDE, TMA_ALIGNMENT
+from tmaasync._tile.cut import covering_tile
+from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.kernel import Launch
+from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._copy import (
+    TILED_PIPELINE,
+    check_rows,
+    check_sectors,
+    copy_kernel,
+    tile_grid,
+)
+from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_dims
+from tmaasync.ops._operation import LaunchSequence, Operation
+from tmaasync.tile import TMATensorTile, create_tma_tile
+
+__all__ = ["reduce_add"]
+
+_CALLS = CallCache()
+
+# PTX ISA, cp.reduce.async.bulk.tensor: .add follows the type of the map. It has none for s64; u64
+# gives the same bits.
+_READ_AS = {
+    **{name: name for name in ("float16", "bfloat16", "float32", "float64")},
+    **{name: name for name in ("int32", "uint32", "uint64")},
+    "int64": "uint64",
+}
+
+
+def reduce_add(target: Any, source: Any, *, stream: object = None) -> Any:
+    """Add an array to another in place, ``target += source``, by TMA reduction.
+
+    The L2 cache adds, as atomics do: several launches, on one stream or on several, may add to one
+    target at the same time. The order in which values are added to an element is not defined, so
+    floating-point results may differ from run to run in their last bits.
+
+    Args:
+        target: The array that is added to, of float16, bfloat16, float32, float64, or integers of
+            32 or 64 bits, on a GPU, or in host memory for the emulator. Contiguous arrays, and rows
+            of others, are a multiple of 16 bytes.
+        source: An array of the same shape and type, on the same device; or a stack of arrays of
+            that shape, with one dimension more before the others, all of which are added. Each
+            element is added in the target's type, and rounded.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        The target.
+
+    Raises:
+        ArgumentError: The shapes or devices do not fit, the arrays overlap, or the target is
+            read-only.
+        ArrayTypeError: The types differ, or TMA has no addition for them.
+        TensorMapError: An array breaks TMA's rules, such as a stride that is no multiple of 16
+            bytes, or rows of the target that end inside 16 bytes.
+
+    Source: PTX ISA, ``cp.reduce.async.bulk.tensor``.
+    """
+    if _CALLS.run((source, target), None, stream) is not None:
+        return target
+    view = _arrays.view(source, argument="source")
+    target_view = _arrays.view(target, argument="target")
+    _arrays.require_writable(target_view, "target")
+    refuse_overlap("target", target_view, {"source": view}, remedy="Add a copy of the source")
+    operation = _CALLS.operation(ReduceAdd, Layout.of(view), Layout.of(target_view))
+    operation.run(view, target_view, stream)
+    if operation.is_bindable:
+        frameworks = (view.framework, target_view.framework)
+        _CALLS.remember((source, target), None, operation, frameworks, view.device)
+    return target
+
+
+class ReduceArguments(NamedTuple):
+    source: TMATensorTile
+    target: TMATensorTile
+    tile_grid: bytes
+    is_stack: bool
+
+
+class ReduceAdd(Operation):
+    def __init__(self, source: Layout, target: Layout) -> None:
+        _check(source, target)
+        super().__init__(source.device)
+        self._is_stack = len(source.shape) > len(target.shape)
+        self._is_empty = 0 in source.shape
+        self._spans = (source.span_bytes, target.span_bytes)
+
+    def run(self, source: ArrayView, target: ArrayView, stream: object) -> None:
+        if self._is_empty:
+            return
+        launch = self.prepared(lambda: self._prepare(source, target))
+        handle = self.ordered((source, target), stream)
+        launch.launch_at((source.address, target.address), handle)
+
+    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
+        """See `Operation`; addresses: source, target."""
+        if self._launch is None or not is_apart(1, addresses, self._spans):
+            return None
+        return self._launch, addresses
+
+    def _prepare(self, source: ArrayView, target: ArrayView) -> Launch:
+        check_rows({"source": source, "target": target})
+        kind = element(_READ_AS[target.element.name])
+        source, target = source._replace(element=kind), target._replace(element=kind)
+        count, step = (source.shape[0], source.strides_bytes[0]) if self._is_stack else (1, 0)
+        if self._is_stack:
+            source = _first(source)
+        read, write = with_merged_dims(source, target)
+        steps = [
+            (self._prepare_kernel(part.of(read), part.of(write), count, step), part.moved)
+            for part in _parts(read)
+        ]
+        return LaunchSequence(*steps)
+
+    def _prepare_kernel(
+        self, source: ArrayView, target: ArrayView, count: int, step: int
+    ) -> Launch:
+        check_sectors(target)
+        tile_shape = covering_tile(source, TILED_PIPELINE.tile_bytes)
+        if self._is_stack:
+            tile_shape = (1, *tile_shape)
+            source, target = _stacked(source, count, step), _stacked(target, 1)
+        read, write = (create_tma_tile(view, tile_shape) for view in (source, target))
+        tiles = read.tiles_per_side
+        pipeline = TILED_PIPELINE.within(self.backend.limits.shared_bytes)
+        kernel = copy_kernel(read.cuda_type, pipeline, "reduce_add")
+        grid = -(-math.prod(tiles) // pipeline.tiles_per_block)
+        arguments = ReduceArguments(read, write, tile_grid(tiles), self._is_stack)
+        launch = kernel.prepare(grid, 32, arguments)
+        launch.release()
+        return launch
+
+
+def _check(source: Layout, target: Layout) -> None:
+    if source.element is not target.element or target.element.name not in _READ_AS:
+        raise ArrayTypeError(
+            f"target holds {target.element} and source {source.element}; both must hold the same "
+            f"of {', '.join(_READ_AS)}. Convert one of them."
+        )
+    if target.shape not in (source.shape, source.shape[1:]) or not target.shape:
+        raise ArgumentError(
+            f"target has shape {target.shape}; the source has {source.shape}. They must be equal, "
+            "or the source a stack of arrays like the target. Pass arrays of one dimension or more."
+        )
+    if source.device != target.device:
+        raise ArgumentError(
+            f"target lies {_arrays.where(target.device)} and source "
+            f"{_arrays.where(source.device)}; one launch works on one device. Move one of them."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of both arrays: their address plus an offset, in a shape; None for all as it is."""
+
+    shape: tuple[int, ...] | None
+    offset_bytes: int
+
+    def of(self, view: ArrayView) -> ArrayView:
+        """Return the layout of the part, where the array starts: launches move it."""
+        if self.shape is None:
+            return view
+        itemsize = view.element.itemsize
+        strides = (self.shape[-1] * itemsize, itemsize)[-len(self.shape) :]
+        return view._replace(shape=self.shape, strides_bytes=strides)
+
+    def moved(self, addresses: Sequence[int]) -> Sequence[int]:
+        return [address + self.offset_bytes for address in addresses]
+
+
+def _parts(merged: ArrayView) -> list[_Part]:
+    """Return contiguous arrays as rows of the longest box, and the elements left after them.
+
+    In one dimension boxes would have 256 elements.
+    """
+    if len(merged.shape) != 1 or merged.shape[0] <= MAX_BOX_SIDE:
+        return [_Part(None, 0)]
+    rows, rest = divmod(merged.shape[0], MAX_BOX_SIDE)
+    parts = [_Part((rows, MAX_BOX_SIDE), 0)]
+    if rest:
+        parts.append(_Part((rest,), rows * MAX_BOX_SIDE * merged.element.itemsize))
+    return parts
+
+
+def _first(stack: ArrayView) -> ArrayView:
+    return stack._replace(shape=stack.shape[1:], strides_bytes=stack.strides_bytes[1:])
+
+
+def _stacked(view: ArrayView, count: int, step: int | None = None) -> ArrayView:
+    """Return a stack of ``count`` arrays like the view; one alone has any legal stride."""
+    if step is None:
+        low, high = view.byte_bounds
+        step = -(-(high - low) // TMA_ALIGNMENT) * TMA_ALIGNMENT
+    return view._replace(shape=(count, *view.shape), strides_bytes=(step, *view.strides_bytes))
