@@ -69,7 +69,6 @@ def test_every_device_of_the_tiles_has_a_copy_of_the_maps(driver: Driver) -> Non
     arguments = [array.argument_on(device) for device in (0, 1, 0)]
 
     assert array.devices == (0, 1)
-    assert array.home == ()
     assert arguments[0] == arguments[2] == array.argument != arguments[1]
     assert [one[8:] for one in arguments] == [(3).to_bytes(8, "little")] * 3
     addresses = [int.from_bytes(one[:8], "little") for one in arguments]
@@ -129,7 +128,7 @@ def test_arrays_on_one_device_need_no_peer_access(driver: Driver) -> None:
         (None, r"args lie on device 0, device 1; one launch runs on one device. Pass device="),
         (3, "device is 3; this process sees 3 devices. Pass 0 to 2"),
         (-1, "device is -1"),
-        ("cuda:1", "device is 'cuda:1'; it is a CUDA device's ordinal. Pass an int"),
+        ("cuda:1", "device is 'cuda:1'; it is a device's ordinal. Pass an int"),
     ],
 )
 def test_a_launch_without_a_device_is_refused(driver: Driver, device: Any, words: str) -> None:

@@ -216,9 +216,11 @@ class WaitingThreads:
     delivered_to: tuple[str, ...] = ()
     late: str | None = None
     signal: AwaitedSignal | None = None
+    device: int | None = None
 
     def __str__(self) -> str:
         who = f"{_who(self.role, self.block, self.threads)}{_at(self.source)}"
+        who = f"{_on(self.device)}{who}"
         if self.signal is not None:
             return f"{who}: {self.instruction}: {self.signal}"
         if self.barrier_offset is not None:
@@ -272,6 +274,11 @@ def _named_warps(threads: tuple[int, ...]) -> str:
     if len(threads) != len(warps) * _WARP_THREADS:
         return _named(threads)
     return f"warp{'s' if len(warps) > 1 else ''} {_ranges(warps)}"
+
+
+def _on(device: int | None) -> str:
+    """Name a device of an emulated world."""
+    return "" if device is None else f"device {device}, "
 
 
 def _at(source: str | None) -> str:
@@ -474,8 +481,10 @@ class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
         thread: int,
         source: str | None = None,
         role: str | None = None,
+        device: int | None = None,
     ) -> None:
         """Name the thread, its block and its role, and the line in the source."""
+        self.device = device
         self.kernel = kernel
         self.reason = reason
         self.block = block
@@ -483,19 +492,11 @@ class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
         self.source = source
         self.role = role
         who = _one_thread(role, block, thread)
-        super().__init__(f"{kernel}: {who}{_at(source)}: {reason}.")
+        super().__init__(f"{kernel}: {_on(device)}{who}{_at(source)}: {reason}.")
 
-    def __reduce__(
-        self,
-    ) -> tuple[type[EmulatedFault], tuple[str, str, _Block, int, str | None, str | None]]:
-        return type(self), (
-            self.kernel,
-            self.reason,
-            self.block,
-            self.thread,
-            self.source,
-            self.role,
-        )
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        where = (self.block, self.thread, self.source, self.role, self.device)
+        return type(self), (self.kernel, self.reason, *where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -513,10 +514,11 @@ class EmulatedAccess:
     source: str | None
     role: str | None = None
     barrier_name: str | None = None
+    device: int | None = None
 
     def __str__(self) -> str:
         who = _one_thread(self.role, self.block, self.thread)
-        return f"{who}{_at(self.source)}: {self.operation}"
+        return f"{_on(self.device)}{who}{_at(self.source)}: {self.operation}"
 
 
 class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from tmaasync import _driver
+from tmaasync import _driver, emulate
 from tmaasync._kinds import is_integer, is_sequence, shown
 from tmaasync.errors import ArgumentError, Violation
 
@@ -23,29 +23,34 @@ def enable_peer_access(devices: Sequence[int]) -> None:
     look-up. It covers memory of ``cudaMalloc``, from which CuPy and torch take theirs by default.
     Memory of stream-ordered pools (``cudaMallocAsync``) and of virtual memory management (torch's
     expandable segments, symmetric memory) has access rights of its own. A launch checks them, and
-    refuses an array that its device cannot reach.
+    refuses an array that its device cannot reach. Inside ``with emulate.devices(count)`` the
+    devices are the emulated ones.
 
     Args:
-        devices: Two or more ordinals of CUDA devices, each once.
+        devices: Two or more ordinals of devices, each once.
 
     Raises:
         ArgumentError: An ordinal is unknown or given twice, or there is no link between two
             devices; every pair without one is listed, and nothing is enabled.
         BackendError: No driver, or no device.
     """
-    ArgumentError.raise_for(_violations(devices))
+    world = emulate.current_world()
+    count = _driver.device_count() if world is None else len(world)
+    ArgumentError.raise_for(_violations(devices, count))
     pairs = list(itertools.permutations(devices, 2))
+    if world is not None:
+        world.enable_peer_access(pairs)
+        return
     ArgumentError.raise_for(_unlinked(pairs))
     for device, peer in pairs:
         _driver.enable_peer_access(device, peer)
 
 
-def _violations(devices: Sequence[int]) -> Iterator[Violation]:
+def _violations(devices: Sequence[int], count: int) -> Iterator[Violation]:
     if not is_sequence(devices) or not all(map(is_integer, devices)):
         rule = "it must be a sequence of the ordinals of CUDA devices"
         yield Violation("devices", shown(devices), rule, "Pass a list, such as [0, 1]")
         return
-    count = _driver.device_count()
     for position, device in enumerate(devices):
         if not 0 <= device < count:
             rule = f"this process sees {count} devices"

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tmaasync import _arrays, _driver
+from tmaasync import _arrays, _driver, emulate
 from tmaasync._arrays import ArrayView, current_address, is_contiguous, require_current
 from tmaasync._kinds import is_sequence, not_integers, shown
 from tmaasync._memory import PinnedMemory
@@ -147,13 +147,16 @@ class Signals:
     # --- the end of waiting -------------------------------------------------------------------
 
     def synchronize(self) -> None:
-        """Wait for all work of the ranks' devices.
+        """Wait for all work of the ranks' devices; on the emulator, run the launches in the queue.
 
         Raises:
             HangError: A wait for a signal took too long; rank, signal, epoch wanted and seen are
                 named.
             DriverError: A kernel died of something else.
         """
+        world = emulate.current_world()
+        if world is not None:
+            world.synchronize()
         self._end_stream_waits()
         died: DriverError | None = None
         for device in sorted({pad.device for pad in self._pads if pad.device is not None}):
@@ -339,6 +342,10 @@ class RankSignals(KernelArgument):
     def members(self) -> tuple[ArrayView, ...]:
         """Return the pads of all ranks."""
         return self._signals.pads
+
+    def home(self) -> tuple[ArrayView]:
+        """Return the rank's own pad, on whose device a launch runs."""
+        return (self._view,)
 
     @property
     def is_current(self) -> bool:

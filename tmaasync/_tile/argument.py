@@ -69,10 +69,9 @@ class KernelArgument:
         """Ordinal of the CUDA device the array is on; None for host memory."""
         return self._view.device
 
-    @property
-    def home(self) -> tuple[int | None, ...]:
-        """The device that a launch takes from this argument; none for arrays of several devices."""
-        return (self.device,)
+    def home(self) -> Iterable[KernelArgument | ArrayView]:
+        """Return the members whose device a launch takes, if all are on one."""
+        return self.members()
 
     @property
     def framework(self) -> str:

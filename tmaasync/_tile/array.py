@@ -130,11 +130,6 @@ class TMATensorTileArray(KernelArgument):
         return tuple(dict.fromkeys(tile.device for tile in self._tiles))
 
     @property
-    def home(self) -> tuple[int | None, ...]:
-        """The device that a launch takes from this argument; none for tiles of several devices."""
-        return self.devices if len(self.devices) == 1 else ()
-
-    @property
     def framework(self) -> str:
         """Library of the first tile's array: numpy, cupy, torch, jax or other."""
         return self._tiles[0].framework

@@ -24,16 +24,21 @@ from tmaasync.emulate.run import (
     current_schedule,
     scheduled,
 )
+from tmaasync.emulate.world import EmulatedDevice, World, current_world, devices
 
 __all__ = [
     "LIMITS",
     "SEARCHED_WORDS",
+    "EmulatedDevice",
     "EmulatedLaunch",
     "EmulatedProgram",
     "EmulatedRun",
     "Extent",
     "Schedule",
+    "World",
     "build",
     "current_schedule",
+    "current_world",
+    "devices",
     "scheduled",
 ]

@@ -17,6 +17,7 @@ from tmaasync.emulate.debug_info import debug_info, source_frame
 from tmaasync.emulate.dialect import in_words_of
 from tmaasync.emulate.estimate import LaunchEstimate
 from tmaasync.emulate.extents import Extent, GlobalNames
+from tmaasync.emulate.peer_causes import cause_between_devices
 from tmaasync.errors import (
     AwaitedSignal,
     EmulatedAccess,
@@ -31,7 +32,7 @@ from tmaasync.errors import (
 from tmaasync.trace.events import NameOf, offset_name
 from tmaasync.trace.rings import ring_part
 
-__all__ = ["Facts", "error_of", "shared_names"]
+__all__ = ["Facts", "error_of", "error_of_several", "shared_names"]
 
 # In the order of the runtime's Operation.
 _OPERATIONS = (
@@ -73,17 +74,34 @@ class Facts:
 
 def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
     """Return the exception for what the runtime reports of a launch."""
+    return error_of_several([(program, facts, None)], report)
+
+
+def error_of_several(
+    launches: Sequence[tuple[EmulatedProgram, Facts, int | None]], report: str
+) -> TMAError:
+    """Return the exception for what the runtime reports of launches that ran together.
+
+    Args:
+        launches: The program, the facts and the emulated device of each.
+        report: The runtime's JSON.
+    """
     record = json.loads(report)
     if record["kind"] == "memory":
         return LaunchError(
-            f"grid: this machine has no memory or no mappings left for the launch: {facts.size}. "
-            "Launch smaller blocks or clusters, or run fewer at once with "
+            "grid: this machine has no memory or no mappings left for the launch: "
+            f"{launches[0][1].size}. Launch smaller blocks or clusters, or run fewer at once with "
             "emulate.scheduled(workers=1)."
         )
-    words = _Words(program, facts.config.shared_bytes, facts.arrays)
-    _name_caller(words, record)
+    several = [
+        _Words(program, facts.config.shared_bytes, facts.arrays, device)
+        for program, facts, device in launches
+    ]
     if record["kind"] == "race":
-        return _race(words, record)
+        return _race(several, record)
+    program, facts, _ = launches[record["launch"]]
+    words = several[record["launch"]]
+    _name_caller(words, record)
     if record["kind"] == "fault":
         return EmulatedFault(
             program.name,
@@ -92,9 +110,14 @@ def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
             record["thread"],
             words.line(record["address"]),
             record["role"] or None,
+            words.device,
         )
-    arrivals = Arrivals(record, words.name)
-    waits = tuple(_waiting(words, arrivals, wait) for wait in record["waits"])
+    own = [wait for wait in record["waits"] if wait["launch"] == record["launch"]]
+    arrivals = Arrivals({**record, "waits": own}, words.name)
+    waits = tuple(
+        _waiting(several[wait["launch"]], arrivals if wait in own else None, wait)
+        for wait in record["waits"]
+    )
     if record["kind"] == "timeout":
         looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
         budget = None if record.get("is_endless") else facts.budget_seconds
@@ -110,7 +133,7 @@ def _name_caller(words: _Words, record: dict[str, Any]) -> None:
         return
     caller = next(filter(words.line, record["callers"]), address)
     for place in (record, *record["waits"]):
-        if place["address"] == address:
+        if place["address"] == address and place["launch"] == record["launch"]:
             place["address"] = caller
 
 
@@ -135,8 +158,10 @@ class _Words:
         program: EmulatedProgram,
         shared_bytes: int,
         arrays: Sequence[Iterable[Extent]] | None = None,
+        device: int | None = None,
     ) -> None:
         self.program = program
+        self.device = device  # of an emulated world
         self._info = debug_info(program.path)
         self._arrays = arrays
         self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
@@ -213,7 +238,7 @@ _MAX_BARRIERS_BEYOND = 16  # an mbarrier that far after the last one is no index
 # --- deadlocks --------------------------------------------------------------------------------
 
 
-def _waiting(words: _Words, arrivals: Arrivals, record: dict[str, Any]) -> WaitingThreads:
+def _waiting(words: _Words, arrivals: Arrivals | None, record: dict[str, Any]) -> WaitingThreads:
     barrier = record.get("barrier", {})
     home = barrier.get("block")
     offset = barrier.get("offset")
@@ -238,16 +263,25 @@ def _waiting(words: _Words, arrivals: Arrivals, record: dict[str, Any]) -> Waiti
         ring=None if part is None else part.ring or None,
         stage=None if part is None else part.stage,
         delivered_to=tuple(dict.fromkeys(filter(None, buffers))),
-        late=None if offset is None else arrivals.late(record),
+        late=None if offset is None or arrivals is None else arrivals.late(record),
         signal=AwaitedSignal(**record["signal"]) if "signal" in record else None,
+        device=words.device,
     )
 
 
 # --- races ------------------------------------------------------------------------------------
 
 
-def _race(words: _Words, record: dict[str, Any]) -> EmulatedRace:
-    first, second = (_access(words, record[which]) for which in ("first", "second"))
+def _race(several: Sequence[_Words], record: dict[str, Any]) -> EmulatedRace:
+    first, second = (
+        _access(several[record[which]["launch"]], record[which]) for which in ("first", "second")
+    )
+    words = several[record["second"]["launch"]]
+    known = frozenset(record["facts"])
+    if "is_between_devices" in known:
+        cause = cause_between_devices(first, second, known)
+    else:
+        cause = _cause(words, _Pair(first, second, record["memory"], known))
     shared = record["first"]["bytes"] & record["second"]["bytes"]
     start = record["start"] + ((shared & -shared).bit_length() - 1 if shared else 0)
     return EmulatedRace(
@@ -257,7 +291,7 @@ def _race(words: _Words, record: dict[str, Any]) -> EmulatedRace:
         name=_place_name(words, record["memory"], start),
         first=first,
         second=second,
-        cause=_cause(words, _Pair(first, second, record["memory"], frozenset(record["facts"]))),
+        cause=cause,
     )
 
 
@@ -276,6 +310,7 @@ def _access(words: _Words, record: dict[str, Any]) -> EmulatedAccess:
         source=words.line(record["address"]),
         role=record.get("role") or None,
         barrier_name=words.name(record["barrier"]) if "barrier" in record else None,
+        device=words.device,
     )
 
 

@@ -12,14 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.extents import Extent
-from tmaasync.emulate.reports import Facts, error_of, shared_names
+from tmaasync.emulate.reports import Facts, error_of, error_of_several, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE
@@ -155,7 +155,7 @@ class EmulatedLaunch:
     """A launch on host memory whose arguments are packed; the twin of `PreparedLaunch`."""
 
     __slots__ = (
-        "_arrays", "_buffer", "_collector_of", "_config", "_keep", "_lock", "_offsets",
+        "_arrays", "_buffer", "_collector_of", "_config", "_device", "_keep", "_lock", "_offsets",
         "_pointers", "_program", "last_run",
     )  # fmt: skip
 
@@ -167,12 +167,14 @@ class EmulatedLaunch:
         keep: object,
         arrays: Sequence[Iterable[Extent]],
         collector_of: CollectorOf = current_collector,
+        device: int | None = None,
     ) -> None:
         """Pack the arguments; nothing runs.
 
         ``arrays`` is where the arrays of each argument lie. ``collector_of`` returns, at each call,
-        the collector of its trace.
+        the collector of its trace. ``device`` is the one of an emulated world.
         """
+        self._device = device
         self._collector_of = collector_of
         self._program = program
         self._config = config
@@ -186,7 +188,7 @@ class EmulatedLaunch:
         self.last_run: EmulatedRun | None = None
 
     def __call__(self) -> None:
-        """Run the kernel to its end.
+        """Run the kernel to its end; inside `devices`, put the launch into its device's queue.
 
         Raises:
             EmulatedDeadlock: Every thread that has not ended waits, and nothing is in flight.
@@ -195,6 +197,9 @@ class EmulatedLaunch:
             EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
             LaunchError: The launch is too large for this machine or for the schedule.
         """
+        if self._device is not None:
+            _queue_of_world().add(self._queued())
+            return
         schedule, collector = _SCHEDULE.get(), self._collector_of()
         size = self._size(schedule)
         program = self._program
@@ -214,10 +219,34 @@ class EmulatedLaunch:
             raise error_of(program, facts, _take_text(report))
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
 
-    def _extents(self) -> list[Extent]:
+    def _queued(self) -> QueuedLaunch:
+        """Return the launch as it is now: its arguments may change before it runs."""
+        assert self._device is not None  # noqa: S101 - asked for inside a world alone
+        schedule = _SCHEDULE.get()
+        size = self._size(schedule)
+        collector = self._collector_of()
+        log = None if collector is None else _EventLog()
+        start = _first_aligned(self._buffer)
+        packed = [ctypes.string_at(start, ctypes.sizeof(self._buffer) - _ALIGNMENT)]
+        buffer, _ = _aligned(packed)
+        addresses = [_first_aligned(buffer) + offset for offset in self._offsets]
+        pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        extents = self._extents(_first_aligned(buffer))
+        numbers = _numbers(self._config, schedule, size, extents, self._program.registers, log)
+        facts = Facts(self._config, schedule.budget_seconds, size, list(map(list, self._arrays)))
+
+        def hand_over() -> None:
+            if collector is not None and log is not None:
+                self._hand_over(self._program, collector, log)
+
+        return QueuedLaunch(
+            self._device, self._program, facts, numbers, pointers, hand_over, (buffer, self._keep)
+        )
+
+    def _extents(self, start: int | None = None) -> list[Extent]:
         """Return where the launch's arrays lie, and the arguments that may hold pointers."""
         found = [_BLANK]
-        start = _first_aligned(self._buffer)
+        start = _first_aligned(self._buffer) if start is None else start
         ends = (*self._offsets[1:], ctypes.sizeof(self._buffer) - _ALIGNMENT)
         for first, end, each in zip(self._offsets, ends, self._arrays, strict=False):
             extents = list(each)
@@ -289,6 +318,68 @@ def _first_aligned(buffer: Any) -> int:
     return -(-ctypes.addressof(buffer) // _ALIGNMENT) * _ALIGNMENT
 
 
+# --- launches of several devices ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedLaunch:
+    """A launch that waits in the queue of its device."""
+
+    device: int
+    program: EmulatedProgram
+    facts: Facts
+    numbers: Any
+    pointers: Any
+    hand_over: Callable[[], None]
+    keep: object
+
+
+class LaunchQueue(Protocol):
+    """Where the launches of a world of several devices go."""
+
+    def add(self, launch: QueuedLaunch) -> None:
+        """Append a launch to the queue of its device."""
+
+
+WORLD: contextvars.ContextVar[LaunchQueue | None] = contextvars.ContextVar(
+    "tmaasync world", default=None
+)
+
+
+def _queue_of_world() -> LaunchQueue:
+    world = WORLD.get()
+    if world is None:
+        raise LaunchError(
+            "the launch was prepared inside emulate.devices, and its world has ended. Call it "
+            "inside the with."
+        )
+    return world
+
+
+def run_together(launches: Sequence[QueuedLaunch]) -> None:
+    """Run the queues of several devices, interleaved, to their end."""
+    given = (_DeviceLaunch * len(launches))(
+        *(
+            _DeviceLaunch(
+                ctypes.cast(one.program.library.tmaasync_emulate_call, ctypes.c_void_p),
+                ctypes.pointer(one.numbers),
+                ctypes.cast(one.pointers, ctypes.c_void_p),
+                one.device,
+            )
+            for one in launches
+        )
+    )
+    run = launches[0].program.runtime.tmaasync_emulate_launch_together
+    run.restype = ctypes.c_void_p
+    report = run(ctypes.c_uint32(len(launches)), given)
+    for one in launches:
+        one.hand_over()
+    if report:
+        raise error_of_several(
+            [(one.program, one.facts, one.device) for one in launches], _take_text(report)
+        )
+
+
 # --- the library's numbers --------------------------------------------------------------------
 
 
@@ -332,6 +423,15 @@ class _LaunchNumbers(ctypes.Structure):
         ("written", ctypes.POINTER(ctypes.c_char)),
         ("grid_barrier", ctypes.POINTER(ctypes.c_uint32)),
         ("fresh", ctypes.c_char_p),
+    )
+
+
+class _DeviceLaunch(ctypes.Structure):
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("numbers", ctypes.POINTER(_LaunchNumbers)),
+        ("arguments", ctypes.c_void_p),
+        ("device", ctypes.c_uint32),
     )
 
 

@@ -95,6 +95,7 @@ class LaunchRequest(NamedTuple):
     shared_mem: int | None
     pdl: bool
     cooperative: bool = False
+    emulated_device: int | None = None
 
 
 def build_on(device: int | None, recipe: Recipe) -> CudaBuild | EmulatedBuild:
@@ -241,7 +242,13 @@ class EmulatedBuild:
             check_resident(recipe.name, config, resident, limits)
         packed = pack(recipe.name, program.parameters, args, seen)
         return EmulatedLaunch(
-            program, config, packed, tuple(args), extents_of(seen), recipe.collector_of
+            program,
+            config,
+            packed,
+            tuple(args),
+            extents_of(seen),
+            recipe.collector_of,
+            request.emulated_device,
         )
 
 

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from tmaasync import _driver
+from tmaasync import _driver, emulate
 from tmaasync._arrays import ArrayView
 from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import LaunchError, Violation
 from tmaasync.kernel.arguments import Placed, View
 from tmaasync.tile import KernelArgument
 
-__all__ = ["device_of", "is_on_one_device"]
+__all__ = ["Placement", "is_on_one_device", "placement_of"]
+
+Where = Callable[[Placed], int | None]
+"""Returns the device of an array."""
 
 
-def device_of(seen: Sequence[View], asked: int | None) -> int | None:
-    """Return the device of a launch; None for host memory, where the emulator runs the kernel.
+class Placement(NamedTuple):
+    """Where a launch runs: the CUDA device, or None and the device of an emulated world."""
+
+    device: int | None
+    emulated: int | None = None
+
+
+def placement_of(seen: Sequence[View], asked: int | None) -> Placement:
+    """Return where a launch runs; None for host memory, where the emulator runs the kernel.
 
     Args:
         seen: What `views` made of the arguments.
@@ -26,14 +37,20 @@ def device_of(seen: Sequence[View], asked: int | None) -> int | None:
         LaunchError: The arrays name no device or several, or the device cannot reach one of them.
     """
     members = _members(seen)
+    world = emulate.current_world()
+    if world is not None and all(member.device is None for _, member in members):
+        return Placement(None, _emulated(world, seen, members, asked))
     devices = {member.device for _, member in members}
     if asked is None and len(devices) == 1:
-        return next(iter(devices))
+        return Placement(next(iter(devices)))
     if asked is None and not devices:
-        return _current()
-    device = _home(seen, devices) if asked is None else _checked(asked, devices)
+        return Placement(_current())
+    if asked is None:
+        device = _home(seen, devices, lambda member: member.device)
+    else:
+        device = _checked(asked, devices)
     LaunchError.raise_for(_out_of_reach(members, device))
-    return device
+    return Placement(device)
 
 
 def is_on_one_device(seen: Sequence[View], device: int | None) -> bool:
@@ -62,14 +79,17 @@ def _current() -> int:
 
 
 def _checked(asked: int, devices: set[int | None]) -> int:
-    if not is_integer(asked):
-        raise LaunchError(f"device is {shown(asked)}; it is a CUDA device's ordinal. Pass an int.")
     if devices == {None}:
         raise LaunchError(
             f"device is {asked}, and the arguments lie in host memory, where the emulator runs the "
             "kernel. Leave out device, or move the arrays to the device."
         )
-    count = _driver.device_count()
+    return _checked_ordinal(asked, _driver.device_count())
+
+
+def _checked_ordinal(asked: int, count: int) -> int:
+    if not is_integer(asked):
+        raise LaunchError(f"device is {shown(asked)}; it is a device's ordinal. Pass an int.")
     if not 0 <= asked < count:
         raise LaunchError(
             f"device is {asked}; this process sees {count} devices. Pass 0 to {count - 1}."
@@ -77,14 +97,13 @@ def _checked(asked: int, devices: set[int | None]) -> int:
     return asked
 
 
-def _home(seen: Sequence[View], devices: set[int | None]) -> int | None:
+def _home(seen: Sequence[View], devices: set[int | None], where: Where) -> int | None:
     """Return the device of the arrays that lie on one, where others span several."""
-    homes = {
-        device
-        for view in seen
-        if view is not None
-        for device in (view.home if isinstance(view, KernelArgument) else (view.device,))
-    }
+    homes: set[int | None] = set()
+    for view in filter(None, seen):
+        members = view.home() if isinstance(view, KernelArgument) else (view,)
+        own = set(map(where, members))
+        homes |= own if len(own) == 1 else set()
     if len(homes) == 1:
         return next(iter(homes))
     names = ", ".join(_name(device) for device in sorted(homes or devices, key=str))
@@ -127,13 +146,7 @@ def _out_of_reach(members: Sequence[tuple[str, Placed]], device: int | None) -> 
                 "Move all arrays to one kind of memory",
             )
         elif not _driver.has_peer_access(device, member.device):
-            yield Violation(
-                name,
-                f"on device {member.device}",
-                f"device {device} has no access to its memory",
-                f"Call tmaasync.enable_peer_access([{device}, {member.device}]) once, before the "
-                "first launch",
-            )
+            yield _no_access(name, device, member.device)
         elif not _driver.allows_access(device, _address(member)):
             yield Violation(
                 name,
@@ -143,5 +156,59 @@ def _out_of_reach(members: Sequence[tuple[str, Placed]], device: int | None) -> 
             )
 
 
+def _no_access(name: str, device: int, peer: int) -> Violation:
+    return Violation(
+        name,
+        f"on device {peer}",
+        f"device {device} has no access to its memory",
+        f"Call tmaasync.enable_peer_access([{device}, {peer}]) once, before the first launch",
+    )
+
+
 def _address(member: Placed) -> int:
     return member.address if isinstance(member, ArrayView) else member.byte_bounds[0]
+
+
+# --- devices of an emulated world -------------------------------------------------------------
+
+
+def _emulated(
+    world: emulate.World,
+    seen: Sequence[View],
+    members: Sequence[tuple[str, Placed]],
+    asked: int | None,
+) -> int:
+    """Return the emulated device of a launch whose arrays a world has made."""
+
+    def where(member: Placed) -> int | None:
+        return world.device_of(_address(member))
+
+    LaunchError.raise_for(
+        Violation(
+            name,
+            f"at {_address(member):#x} in host memory",
+            "inside emulate.devices every array belongs to a device",
+            "Make it with world[device].array(values)",
+        )
+        for name, member in members
+        if where(member) is None
+    )
+    devices = {where(member) for _, member in members}
+    if asked is not None:
+        device: int | None = _checked_ordinal(asked, len(world))
+    elif devices:
+        device = next(iter(devices)) if len(devices) == 1 else _home(seen, devices, where)
+    else:
+        device = 0
+    assert device is not None  # noqa: S101 - every member has one
+    LaunchError.raise_for(_beyond_access(world, members, device, where))
+    return device
+
+
+def _beyond_access(
+    world: emulate.World, members: Sequence[tuple[str, Placed]], device: int, where: Where
+) -> Iterator[Violation]:
+    for name, member in members:
+        peer = where(member)
+        if peer is not None and peer != device and not world.has_peer_access(device, peer):
+            yield _no_access(name, device, peer)

@@ -13,7 +13,7 @@ from tmaasync._kinds import check_flags
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel.arguments import views
 from tmaasync.kernel.builds import CudaBuild, EmulatedBuild, LaunchRequest, Recipe, build_on
-from tmaasync.kernel.device import device_of
+from tmaasync.kernel.device import placement_of
 from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
 from tmaasync.kernel.repeated import RepeatedCall
@@ -205,11 +205,13 @@ class Kernel:
         if pdl is not False:
             check_flags(pdl=pdl)
         seen = views(args)
-        where = device_of(seen, device)
+        where, emulated = placement_of(seen, device)
         build = self._builds.get(where)
         if build is None:
             build = self._builds[where] = build_on(where, self._recipe)
-        request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative)
+        request = LaunchRequest(
+            grid, block, cluster, shared_mem, pdl, cooperative, emulated
+        )
         return build.prepare(request, args, seen, stream)
 
     def _remember(
@@ -225,7 +227,7 @@ class Kernel:
         except TypeError:
             return
         seen = views(args)
-        build = self._builds[device_of(seen, device)]
+        build = self._builds[placement_of(seen, device).device]
         call = build.repeated(launch, args, seen) if isinstance(build, CudaBuild) else None
         if call is None:
             return

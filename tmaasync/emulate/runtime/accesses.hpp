@@ -198,11 +198,17 @@ inline void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint3
 }
 
 inline void touch_global(
-    Fiber& fiber, Operation operation, uintptr_t address, uint64_t bytes, bool writes
+    Fiber& fiber,
+    Operation operation,
+    uintptr_t address,
+    uint64_t bytes,
+    bool writes,
+    bool is_system = false
 ) {
     check_grids_awaited(fiber, address);
     Detector& detector = *fiber.cluster->detector();
-    detector.global(detector.ordinary(fiber.number, fiber.site, operation), address, bytes, writes);
+    const Actor actor = detector.ordinary(fiber.number, fiber.site, operation, is_system);
+    detector.global(actor, address, bytes, writes);
     fiber.cluster->stop_if_race(fiber);
 }
 

@@ -188,7 +188,7 @@ void release(const void* site, void* memory) {
 void fence(Scope scope) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (Detector* detector = fiber.cluster->detector()) {
-        detector->fence(fiber.number, scope >= Scope::kGpu);
+        detector->fence(fiber.number, scope >= Scope::kGpu, scope == Scope::kSystem);
     }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
@@ -237,7 +237,12 @@ void begin_atomic(const void* address, uint32_t bytes, bool changes, bool depend
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (depends) check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
     let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
-    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true);
+    const bool is_system = fiber.atomic_scope == Scope::kSystem;
+    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true, is_system);
+}
+
+void set_atomic_scope(Scope scope) {
+    TMAASYNC_EMULATE_CALLER().atomic_scope = scope;
 }
 
 bool replace_atomically(void* address, void* old, const void* changed, uint32_t bytes) {
@@ -495,6 +500,13 @@ extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch(
     void* const* arguments
 ) {
     return tmaasync_emulate::launch(kernel, *numbers, arguments);
+}
+
+// Launches of several devices; those of one device in this order.
+extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch_together(
+    uint32_t count, const tmaasync_emulate::DeviceLaunch* launches
+) {
+    return tmaasync_emulate::launch_together(count, launches);
 }
 
 // What one cluster of a launch takes at most.

@@ -230,6 +230,11 @@ struct View {
     Clock fenced;          // of ordinary writes: for all clusters, by a fence of whichever thread
     ClusterClocks others;  // the accesses of other clusters that it has seen
     ClusterClocks others_published;  // and what of it a proxy fence made visible to TMA
+    // Of several devices: what a fence at system scope covers, and which ordinary writes of peers
+    // their writers made visible to TMA.
+    Clock fenced_for_all;
+    ClusterClocks others_fenced_for_all;
+    ClusterClocks offered;
 
     void join(const View& other) {
         seen.join(other.seen);
@@ -246,6 +251,9 @@ struct View {
         fenced.join(other.fenced);
         others.join(other.others);
         others_published.join(other.others_published);
+        fenced_for_all.join(other.fenced_for_all);
+        others_fenced_for_all.join(other.others_fenced_for_all);
+        offered.join(other.offered);
     }
 
     // What an arrival without release hands on: only what finished outside of the thread.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -65,26 +66,56 @@ private:
 
 // The JSON of a cluster that failed; launch.hpp. `resident` is how many clusters wait while others
 // have not started; 0 if all have.
-std::string report_of(const Cluster& cluster, uint64_t resident);
+std::string report_of(
+    const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others
+);
+
+// A launch of a grid of launches. It starts when another one, of the same device, has ended.
+struct Lane {
+    Lane(const Launch& launch, uint64_t most_resident, uint64_t window, const Lane* previous)
+        : launch(launch),
+          most_resident(most_resident),
+          previous(previous),
+          order(launch.clusters(), window, {launch.policy, launch.seed + launch.number}) {}
+
+    bool may_start() const { return !previous || previous->is_over(); }
+    bool is_over() const { return ended == launch.clusters(); }
+
+    Launch launch;
+    const uint64_t most_resident;
+    const Lane* previous;
+    StartOrder order;
+    std::atomic<uint64_t> resident{0};
+    std::atomic<uint64_t> ended{0};
+};
 
 // Every core of the host takes the next cluster until none is left, or one failed. A core runs one
 // cluster to its end unless it pauses or polls: then it takes another one, up to the number that
 // the chip runs at once, so that clusters may wait for later ones. While races are searched for,
-// one core runs alone.
+// one core runs alone. Launches of several devices run together, on one core too.
 class Grid {
 public:
     Grid(const Launch& launch, uint64_t most_workers, uint64_t most_resident)
-        : launch_(launch),
-          most_workers_(std::min<uint64_t>(most_workers, launch.clusters())),
-          most_resident_(std::max(most_resident, most_workers_)),
-          window_(std::min(kWindow, most_resident_)),
-          order_(launch.clusters(), window_, {launch.policy, launch.seed}) {}
+        : most_workers_(std::min<uint64_t>(most_workers, launch.clusters())) {
+        add(launch, std::max(most_resident, most_workers_), nullptr);
+    }
+
+    // For launches of several devices, which are added next.
+    Grid() = default;
+
+    // Returns the lane of the launch, which starts when the previous one of its device has ended.
+    const Lane* add(const Launch& launch, uint64_t most_resident, const Lane* previous) {
+        const uint64_t window = std::min(kWindow, most_resident);
+        lanes_.push_back(std::make_unique<Lane>(launch, most_resident, window, previous));
+        window_ += window;
+        return lanes_.back().get();
+    }
 
     // Empty if all went well.
     std::string run() {
-        if (launch_.races) run_by(1);
-        launch_.races = nullptr;
-        if (!stop_.load() && !order_.is_empty()) run_by(most_workers_);
+        if (first().launch.races) run_by(1);
+        for (const auto& lane : lanes_) lane->launch.races = nullptr;
+        if (!stop_.load() && has_unstarted()) run_by(most_workers_);
         return report_;
     }
 
@@ -98,10 +129,24 @@ private:
         for (std::thread& other : others) other.join();
     }
 
+    const Lane& first() const { return *lanes_.front(); }
+    bool has_unstarted() const {
+        return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+            return !lane->order.is_empty();
+        });
+    }
+    // Whether clusters wait for room: not for the launch before theirs.
+    bool lacks_room() const {
+        return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+            return lane->may_start() && !lane->order.is_empty();
+        });
+    }
+
     // Then no cluster starts that nobody waits for.
-    bool is_search_over() const { return launch_.races && launch_.races->is_over(); }
+    bool is_search_over() const { return first().launch.races && first().launch.races->is_over(); }
 
     struct Resident {
+        Lane* lane;
         std::unique_ptr<Cluster> cluster;
         Halt halt = Halt::kNone;
 
@@ -114,14 +159,15 @@ private:
 
         Worker& worker;
         std::vector<Resident> running;  // by index
-        std::vector<std::unique_ptr<Cluster>> ended;
+        std::map<const Lane*, std::vector<std::unique_ptr<Cluster>>> ended;
         uint64_t rounds = 0;  // in which all polled
         uint64_t seen = 0;    // progress at the end of the last round
     };
 
     void work(uint64_t number) {
         try {
-            Worker worker{*stalls_, {launch_.policy, launch_.seed + number}};
+            const Launch& launch = first().launch;
+            Worker worker{*stalls_, {launch.policy, launch.seed + number}};
             run_clusters(worker);
         } catch (const std::bad_alloc&) {
             stop_.store(true);
@@ -135,7 +181,7 @@ private:
         Residents residents(worker);
         CrashGuard guard;
         const Watchdog watchdog(
-            launch_.budget_seconds, launch_.code, guard.site(), worker.progress, worker.watch
+            first().launch.budget_seconds, worker.code, guard.site(), worker.progress, worker.watch
         );
         while (!stop_.load()) {
             const std::size_t next = pick(residents);
@@ -201,40 +247,66 @@ private:
 
     // --- clusters come and go ---
 
+    // Of the launches that have one, any may start its next cluster.
     bool admit(Residents& residents) {
-        if (resident_.fetch_add(1) >= most_resident_) {
-            resident_.fetch_sub(1);
+        const std::size_t count = lanes_.size();
+        const std::size_t start = count == 1 ? 0 : residents.worker.choices.paused(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            if (admit(residents, *lanes_[(start + i) % count])) return true;
+        }
+        return false;
+    }
+
+    bool admit(Residents& residents, Lane& lane) {
+        if (!lane.may_start()) return false;
+        if (lane.resident.fetch_add(1) >= lane.most_resident) {
+            lane.resident.fetch_sub(1);
             return false;
         }
         uint64_t index = 0;
-        if (!order_.take(index)) {
-            resident_.fetch_sub(1);
+        if (!lane.order.take(index)) {
+            lane.resident.fetch_sub(1);
             return false;
         }
+        if (lane.launch.history && lane.ended == 0 && lane.resident == 1) begin(lane);
         std::unique_ptr<Cluster> cluster;
-        if (residents.ended.empty()) {
-            cluster = std::make_unique<Cluster>(launch_, residents.worker);
+        auto& ended = residents.ended[&lane];
+        if (ended.empty()) {
+            cluster = std::make_unique<Cluster>(lane.launch, residents.worker);
         } else {
-            cluster = std::move(residents.ended.back());
-            residents.ended.pop_back();
+            cluster = std::move(ended.back());
+            ended.pop_back();
         }
+        index += lane.launch.first_cluster;
         cluster->start(index);
         auto& running = residents.running;
         const auto after = std::find_if(running.begin(), running.end(), [&](const auto& one) {
             return one.index() > index;
         });
-        running.insert(after, Resident{std::move(cluster)});
+        running.insert(after, Resident{&lane, std::move(cluster)});
         residents.rounds = 0;
         return true;
     }
 
+    // The accesses of the launch before come before this one's.
+    static void begin(Lane& lane) {
+        if (!lane.previous) return;
+        LaunchHistory& history = *lane.launch.history;
+        const LaunchHistory& previous = *lane.previous->launch.history;
+        for (const ClusterClocks* known : {&previous.before, &previous.after}) {
+            history.before.join(*known);
+        }
+    }
+
     void finish(Residents& residents, std::size_t number) {
         Cluster& cluster = *residents.running[number].cluster;
-        if (launch_.trace) launch_.trace->take(*cluster.recorder());
-        if (cluster.has_failed()) return keep(cluster, 0);
-        residents.ended.push_back(std::move(residents.running[number].cluster));
+        Lane& lane = *residents.running[number].lane;
+        if (lane.launch.trace) lane.launch.trace->take(*cluster.recorder());
+        if (cluster.has_failed()) return keep(cluster, 0, {});
+        residents.ended[&lane].push_back(std::move(residents.running[number].cluster));
         residents.running.erase(residents.running.begin() + static_cast<std::ptrdiff_t>(number));
-        resident_.fetch_sub(1);
+        lane.resident.fetch_sub(1);
+        ++lane.ended;
         retry(residents);
     }
 
@@ -253,7 +325,7 @@ private:
         if (residents.seen != worker.progress) residents.rounds = 0;
         residents.seen = worker.progress;
         ++residents.rounds;
-        if (workers_ == 1 && !order_.is_empty() && residents.rounds > kMostRounds) return true;
+        if (workers_ == 1 && lacks_room() && residents.rounds > kMostRounds) return true;
         const uint64_t polls = std::max(kLeastPolls, kMostPolls / residents.running.size());
         for (const Resident& one : residents.running) {
             if (!one.cluster->has_asked(polls)) return false;
@@ -269,30 +341,34 @@ private:
     }
 
     void give_up(Residents& residents) {
-        const uint64_t resident = order_.is_empty() ? 0 : resident_.load();
+        std::vector<const Cluster*> all;
         for (Resident& one : residents.running) {
             one.cluster->give_up();
-            keep(*one.cluster, resident);
-            if (launch_.trace) launch_.trace->take(*one.cluster->recorder());
+            all.push_back(one.cluster.get());
+        }
+        if (lanes_.size() == 1) all.clear();
+        for (Resident& one : residents.running) {
+            const uint64_t resident = one.lane->order.is_empty() ? 0 : one.lane->resident.load();
+            keep(*one.cluster, resident, all);
+            if (one.lane->launch.trace) one.lane->launch.trace->take(*one.cluster->recorder());
         }
     }
 
     // Of several failures the one of the first cluster.
-    void keep(const Cluster& cluster, uint64_t resident) {
+    void keep(
+        const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others
+    ) {
         stop_.store(true);
         const std::lock_guard guard(lock_);
         if (cluster.index() >= failed_) return;
         failed_ = cluster.index();
-        report_ = report_of(cluster, resident);
+        report_ = report_of(cluster, resident, others);
     }
 
-    Launch launch_;
-    const uint64_t most_workers_;
+    std::vector<std::unique_ptr<Lane>> lanes_;
+    const uint64_t most_workers_ = 1;
     uint64_t workers_ = 0;
-    const uint64_t most_resident_;
-    const uint64_t window_;
-    StartOrder order_;
-    std::atomic<uint64_t> resident_{0};
+    uint64_t window_ = 0;
     std::atomic<bool> stop_{false};
     std::optional<Stalls> stalls_;
     std::mutex lock_;

@@ -159,7 +159,10 @@ inline void Cluster::end(Fiber& fiber) {
 class Report {
 public:
     // `resident` clusters wait while others have not started; 0 if all have.
-    explicit Report(const Cluster& cluster, uint64_t resident) : cluster_(cluster) {
+    explicit Report(
+        const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others
+    )
+        : cluster_(cluster), others_(others) {
         const Failure& failure = cluster.failure();
         if (failure.kind == Failure::Kind::kRace) {
             race(cluster.detector()->race());
@@ -178,7 +181,7 @@ public:
             out_ << ", \"block\": ";
             block(*failure.fiber->cta);
         }
-        out_ << ", \"waits\": [";
+        out_ << ", \"launch\": " << cluster.launch().number << ", \"waits\": [";
         if (failure.kind != Failure::Kind::kFault) waits();
         out_ << "]";
         if (failure.kind != Failure::Kind::kFault) {
@@ -265,14 +268,22 @@ private:
         out_ << "[" << cta.block.x << ", " << cta.block.y << ", " << cta.block.z << "]";
     }
 
-    // Threads of one CTA that wait for the same thing are one entry.
+    // Those of this cluster first; between launches of several devices, of all.
     void waits() {
+        waits_of(cluster_, "");
+        for (const Cluster* other : others_) {
+            if (other != &cluster_) waits_of(*other, ", ");
+        }
+    }
+
+    // Threads of one CTA that wait for the same thing are one entry.
+    void waits_of(const Cluster& cluster, const char* separator) {
         using Key = std::tuple<
             const Cta*, Wait::Kind, const char*, const Cta*, uint32_t, uint32_t, uint32_t,
             std::string>;
         std::map<Key, std::vector<const Fiber*>> entries;
         std::vector<Key> order;
-        for (const Fiber& fiber : cluster_.fibers()) {
+        for (const Fiber& fiber : cluster.fibers()) {
             if (fiber.is_done) continue;
             const Wait& wait = fiber.wait;
             const Key key{fiber.cta,   wait.kind,   wait.instruction, wait.cta,
@@ -281,7 +292,7 @@ private:
             entries[key].push_back(&fiber);
         }
         for (std::size_t i = 0; i < order.size(); ++i) {
-            out_ << (i ? ", " : "");
+            out_ << (i ? ", " : separator);
             entry(entries[order[i]]);
         }
     }
@@ -289,10 +300,12 @@ private:
     void entry(const std::vector<const Fiber*>& fibers) {
         Wait wait = fibers[0]->wait;
         if (*wait.instruction == 0) wait.instruction = "is ready to run";
-        out_ << "{\"block\": ";
+        const Launch& launch = fibers[0]->cluster->launch();
+        out_ << "{\"launch\": " << launch.number << ", \"block\": ";
         block(*fibers[0]->cta);
         out_ << ", \"instruction\": \"" << wait.instruction
-             << "\", \"address\": " << address_in_library(fibers[0]->site) << ", \"threads\": [";
+             << "\", \"address\": " << launch.address_in_library(fibers[0]->site)
+             << ", \"threads\": [";
         for (std::size_t i = 0; i < fibers.size(); ++i) out_ << (i ? ", " : "") << fibers[i]->index;
         out_ << "], \"role\": ";
         role(*fibers[0]->warp);
@@ -315,6 +328,9 @@ private:
             {"is_stored", race.is_stored},
             {"is_one_copy", is_one_copy},
             {"has_relaxed_arrival", race.has_relaxed_arrival},
+            {"is_between_devices", race.is_between_devices},
+            {"is_known", race.is_known},
+            {"lacks_reader_fence", race.lacks_reader_fence},
         };
         const char* separator = "";
         for (const auto& [name, holds] : facts) {
@@ -330,15 +346,25 @@ private:
     }
 
     void access(const Access& access) {
-        const Launch& launch = cluster_.launch();
-        const uint3 at = launch.block_of(access.cluster, access.thread / launch.threads());
-        out_ << "{\"block\": [" << at.x << ", " << at.y << ", " << at.z
-             << "], \"thread\": " << access.thread % launch.threads();
+        const Launch& launch = launch_of(access);
+        const uint64_t index = access.cluster - launch.first_cluster;
+        const uint3 at = launch.block_of(index, access.thread / launch.threads());
+        out_ << "{\"launch\": " << launch.number << ", \"block\": [" << at.x << ", " << at.y << ", "
+             << at.z << "], \"thread\": " << access.thread % launch.threads();
         access_names(access);
         out_ << ", \"operation\": " << static_cast<int>(access.operation)
              << ", \"writes\": " << (access.is_write ? "true" : "false")
              << ", \"bytes\": " << static_cast<int>(access.bytes)
-             << ", \"address\": " << address_in_library(access.site) << "}";
+             << ", \"address\": " << launch.address_in_library(access.site) << "}";
+    }
+
+    const Launch& launch_of(const Access& access) const {
+        const Launch* found = &cluster_.launch();
+        if (!found->races) return *found;
+        for (const LaunchSpan& span : found->races->spans) {
+            if (span.first <= access.cluster) found = span.launch;
+        }
+        return *found;
     }
 
     // The role of its warp, and the mbarrier that counts a load. Of other clusters nothing is
@@ -393,11 +419,14 @@ private:
     }
 
     const Cluster& cluster_;
+    const std::vector<const Cluster*>& others_;
     Words out_;
 };
 
-inline std::string report_of(const Cluster& cluster, uint64_t resident) {
-    return Report(cluster, resident).text();
+inline std::string report_of(
+    const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others
+) {
+    return Report(cluster, resident, others).text();
 }
 
 // --- a launch ------------------------------------------------------------------------------------
@@ -467,14 +496,15 @@ inline Library library_of(const void* function) {
     return found.library;
 }
 
-// Null if all went well; else a report to be given back to free().
-inline char* launch(
-    void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
+inline Launch launch_from(
+    void (*kernel)(void* const*),
+    const LaunchNumbers& numbers,
+    void* const* arguments,
+    GridRaces& races,
+    GridTrace& trace
 ) {
-    GridRaces races{numbers.searched_words};
-    GridTrace trace;
     const Library library = library_of(reinterpret_cast<const void*>(kernel));
-    const Launch whole{
+    return {
         kernel,
         arguments,
         numbers.grid,
@@ -495,12 +525,65 @@ inline char* launch(
         numbers.fresh,
         numbers.grid_barrier,
     };
+}
+
+// Null if all went well; else a report to be given back to free().
+inline char* launch(
+    void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
+) {
+    GridRaces races{numbers.searched_words};
+    GridTrace trace;
+    const Launch whole = launch_from(kernel, numbers, arguments, races, trace);
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
     const std::string report = Grid(whole, numbers.workers, numbers.resident).run();
     if (numbers.log) *numbers.log = trace.copied();
     if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) { whole.note_written(address); });
+    }
+    return report.empty() ? nullptr : strdup(report.c_str());
+}
+
+// --- launches of several devices -----------------------------------------------------------------
+
+// One of the launches that run together.
+struct DeviceLaunch {
+    void (*kernel)(void* const*);
+    const LaunchNumbers* numbers;
+    void* const* arguments;
+    uint32_t device;
+};
+
+// The launches of a device run one after the other, those of different devices together. Null if
+// all went well; else a report to be given back to free().
+inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
+    GridRaces races{given[0].numbers->searched_words};
+    std::vector<GridTrace> traces(count);
+    std::vector<LaunchHistory> histories(count);
+    std::vector<Launch> launches;
+    launches.reserve(count);
+    uint32_t clusters = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+        const DeviceLaunch& one = given[i];
+        Launch launch = launch_from(one.kernel, *one.numbers, one.arguments, races, traces[i]);
+        launch.number = i;
+        launch.first_cluster = clusters;
+        launch.history = &histories[i];
+        clusters += static_cast<uint32_t>(launch.clusters());
+        launches.push_back(std::move(launch));
+    }
+    Grid grid;
+    std::map<uint32_t, const Lane*> last;
+    for (uint32_t i = 0; i < count; ++i) {
+        const Lane*& previous = last[given[i].device];
+        races.spans.push_back({launches[i].first_cluster, given[i].device, &launches[i]});
+        previous = grid.add(launches[i], given[i].numbers->resident, previous);
+    }
+    const CrashHandler crashes;
+    const Watchdog::Handler timeouts;
+    const std::string report = grid.run();
+    for (uint32_t i = 0; i < count; ++i) {
+        if (given[i].numbers->log) *given[i].numbers->log = traces[i].copied();
     }
     return report.empty() ? nullptr : strdup(report.c_str());
 }

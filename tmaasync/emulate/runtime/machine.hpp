@@ -53,6 +53,10 @@ struct Launch {
     uint8_t* written = nullptr;        // of each array, whether this launch writes to it
     const uint8_t* fresh = nullptr;    // and the one before did, for which this one has to wait
     uint32_t* grid_barrier = nullptr;  // of a cooperative launch
+    // Of a launch that runs together with those of other devices.
+    uint32_t number = 0;
+    uint32_t first_cluster = 0;
+    LaunchHistory* history = nullptr;
 
     // What lies farther from a pointer is not taken for a part of its array.
     static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
@@ -393,6 +397,7 @@ struct Fiber : Thread {
     std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
     std::vector<Accumulators> accumulators;
     bool has_mma_fence = false;
+    Scope atomic_scope = Scope::kGpu;
     uintptr_t met_at = 0;  // of its last instruction with a mask, and that mask
     uint32_t met_mask = 0;
     std::array<MmaCall, 4> mma_calls{};  // by instruction: wgmma.fence, .mma_async, .commit, .wait
@@ -454,6 +459,7 @@ struct Worker {
     Stalls::Mine stall{};
     // Phases completed, copies landed, wgmmas computed, threads ended.
     uint64_t progress = 0;
+    Array code{};  // of the cluster that runs
     LoopWatch watch{};
 
     // A cluster did something else than ask.
@@ -498,6 +504,7 @@ public:
     Halt go_on(CrashSite& site, const Watchdog& watchdog) {
         halt_ = Halt::kNone;
         polls_ = 0;
+        worker_.code = launch_.code;
         // Another cluster's shared memory is none of this one's.
         worker_.watch.forget_reaches();
         const int jumped = sigsetjmp(site.resume, 0);
@@ -506,6 +513,7 @@ public:
                 site.is_armed = true;
                 while (live_ > 0 && !has_failed() && halt_ == Halt::kNone) step(watchdog);
                 if (live_ == 0 && !has_failed()) write_late_stores();
+                if (live_ == 0 && detector_) detector_->end_cluster();
                 break;
             case Watchdog::kJump:
             case Watchdog::kEndless:
@@ -545,7 +553,7 @@ public:
     const std::vector<Fiber>& fibers() const { return fibers_; }
     std::vector<Cta>& ctas() { return ctas_; }
     const std::vector<Cta>& ctas() const { return ctas_; }
-    uint64_t index() const { return index_; }  // in the grid
+    uint64_t index() const { return index_; }  // in the grid, or in all grids that run together
     uint32_t live() const { return live_; }
     Choices& choices() { return choices_; }
     uintptr_t windows() const { return reinterpret_cast<uintptr_t>(windows_); }
@@ -599,7 +607,8 @@ public:
     // Before a thread touches global memory by which clusters may signal one another: others run
     // first, now and then.
     void pause(Fiber& fiber, bool writes) {
-        if (launch_.clusters() == 1 || pauses_ == 0 || !worker_.choices.pauses(writes)) return;
+        const bool is_alone = launch_.clusters() == 1 && !launch_.history;
+        if (is_alone || pauses_ == 0 || !worker_.choices.pauses(writes)) return;
         --pauses_;
         halt_ = Halt::kPaused;
         yield(fiber);
@@ -893,8 +902,8 @@ private:
         note_progress();
         cluster_gathered_ = {};
         cluster_completed_ = {};
-        if (detector_) detector_->reset(static_cast<uint32_t>(index));
-        if (recorder_) recorder_->reset(index);
+        if (detector_) detector_->reset(static_cast<uint32_t>(index), launch_.history);
+        if (recorder_) recorder_->reset(index - launch_.first_cluster);
         live_ = static_cast<uint32_t>(fibers_.size());
         for (uint32_t rank = 0; rank < ctas_.size(); ++rank) reset_cta(index, rank);
     }
@@ -908,7 +917,7 @@ private:
         cta.remote_arrivals.clear();
         cta.named = {};
         cta.votes = {};
-        cta.block = launch_.block_of(index, rank);
+        cta.block = launch_.block_of(index - launch_.first_cluster, rank);
         cta.rank = rank;
         cta.live = threads;
         cta.has_static_shared = false;

@@ -22,6 +22,8 @@ namespace tmaasync_emulate {
 
 // --- what all clusters share ---------------------------------------------------------------------
 
+struct Launch;
+
 // An array of the launch.
 struct Array {
     uintptr_t start;
@@ -31,6 +33,20 @@ struct Array {
     bool holds(uintptr_t address, uint64_t size) const {
         return address >= start && address - start <= bytes && size <= bytes - (address - start);
     }
+};
+
+// A launch of several that run together: its clusters have the numbers from `first` on.
+struct LaunchSpan {
+    uint32_t first;
+    uint32_t device;
+    const Launch* launch;
+};
+
+// The accesses that come before all of a launch, and those that come before the next launch of its
+// device.
+struct LaunchHistory {
+    ClusterClocks before;
+    ClusterClocks after;
 };
 
 // What atomic operations on one address hand on.
@@ -70,8 +86,24 @@ struct GridRaces {
     // By cluster and agent: the last group of stores that a thread knows to be in global memory.
     std::map<std::pair<uint32_t, Agent>, Epoch> stored{};
     std::unordered_map<uintptr_t, AtomicPlace> atomics{};
+    std::vector<LaunchSpan> spans{};  // of several launches that run together
 
     bool is_over() const { return words_left == 0; }
+    bool has_peers() const { return spans.size() > 1; }
+    uint32_t device_of(uint32_t cluster) const {
+        uint32_t device = 0;
+        for (const LaunchSpan& span : spans) {
+            if (span.first > cluster) break;
+            device = span.device;
+        }
+        return device;
+    }
+    // Atomic operations of one device hand on to its own threads, those at system scope to all.
+    AtomicPlace& place_of(uintptr_t address, uint32_t device) {
+        constexpr int kAddressBits = 48;
+        return atomics[address | uintptr_t{device} << kAddressBits];
+    }
+    AtomicPlace& place_for_all(uintptr_t address) { return place_of(address, 0xffff); }
 };
 
 // --- a race --------------------------------------------------------------------------------------
@@ -92,6 +124,11 @@ struct Race {
     bool was_unwritten = false;
     bool is_stored = false;
     bool has_relaxed_arrival = false;
+    // Of two devices: whether the second one knows of the first, by acquire and release at system
+    // scope; then a proxy fence is missing, of the reader or of the writer.
+    bool is_between_devices = false;
+    bool is_known = false;
+    bool lacks_reader_fence = false;
 };
 
 // --- the detector --------------------------------------------------------------------------------
@@ -106,6 +143,7 @@ struct Actor {
     Operation operation;
     const View* view;
     bool is_async;
+    bool is_system = false;
 };
 
 // A copy or a wgmma that a thread issued: it comes after what the thread knew then.
@@ -128,20 +166,34 @@ public:
         fenced_for_clusters_.resize(threads);
         last_atomics_.resize(threads);
         acquired_.resize(threads);
+        acquired_from_all_.resize(threads);
         for (uint32_t i = 0; i < ctas; ++i) windows_.emplace_back(window_bytes);
     }
 
     // For the next cluster.
-    void reset(uint32_t cluster) {
+    void reset(uint32_t cluster, LaunchHistory* history) {
         cluster_ = cluster;
+        device_ = grid_.device_of(cluster);
+        history_ = history;
         agents_ = threads_;
-        for (auto* views : {&views_, &fenced_, &fenced_for_clusters_, &acquired_}) {
+        for (auto* views :
+             {&views_, &fenced_, &fenced_for_clusters_, &acquired_, &acquired_from_all_}) {
             views->assign(threads_, {});
         }
+        if (history) views_.assign(threads_, view_after(history->before));
         epochs_.assign(threads_, 1);
         last_atomics_.assign(threads_, {});
         for (WindowShadow& window : windows_) window.clear();
         has_race_ = false;
+    }
+
+    // The cluster has ended: what it did, and what it knew, comes before its device's next launch.
+    void end_cluster() {
+        if (!history_) return;
+        Clock everything;
+        for (Agent agent = 0; agent < agents_; ++agent) everything.set(agent, ~Epoch{0});
+        history_->after.join(cluster_, everything);
+        for (const View& view : views_) history_->after.join(view.others);
     }
 
     Agent new_agent() { return agents_++; }
@@ -254,12 +306,18 @@ public:
     // --- fences and atomic operations, which are relaxed themselves ---
 
     // A fence that reaches the whole device orders what other clusters see too.
-    void fence(uint32_t thread, bool reaches_clusters) {
-        views_[thread].join(acquired_[thread]);
+    void fence(uint32_t thread, bool reaches_clusters, bool reaches_devices) {
+        View& view = views_[thread];
+        view.join(acquired_[thread]);
+        if (reaches_devices) view.join(acquired_from_all_[thread]);
         fenced_[thread] = view_of(thread);
         if (reaches_clusters) {
             fenced_for_clusters_[thread] = fenced_[thread];
-            views_[thread].fenced.join(fenced_[thread].seen);
+            view.fenced.join(fenced_[thread].seen);
+        }
+        if (reaches_devices) {
+            view.fenced_for_all.join(fenced_[thread].seen);
+            view.others_fenced_for_all.join(view.others);
         }
         ++epochs_[thread];
     }
@@ -267,8 +325,9 @@ public:
     // What others released there, and what this thread releases if it writes. Other clusters'
     // writes are known without a fence after the atomic operation, as in CUDA's sample
     // threadFenceReduction: no cache of this SM holds them yet.
-    void atomic(uint32_t thread, uintptr_t address, bool writes) {
-        AtomicPlace& place = grid_.atomics[address];
+    void atomic(uint32_t thread, uintptr_t address, bool writes, bool is_system) {
+        AtomicPlace& place = grid_.place_of(address, device_);
+        if (is_system && grid_.has_peers()) signal_devices(thread, address, writes);
         last_atomics_[thread].note(address / kCellBytes * kCellBytes, ++grid_.order);
         View &mine = views_[thread], &acquired = acquired_[thread];
         mine.others.join(place.seen);
@@ -293,9 +352,10 @@ public:
 
     // --- accesses ---
 
-    Actor ordinary(uint32_t thread, uintptr_t site, Operation operation) {
+    Actor ordinary(uint32_t thread, uintptr_t site, Operation operation, bool is_system = false) {
         return {
-            thread, epochs_[thread], thread, site, ++grid_.order, operation, &views_[thread], false,
+            thread,    epochs_[thread], thread, site,      ++grid_.order,
+            operation, &views_[thread], false,  is_system,
         };
     }
 
@@ -333,6 +393,43 @@ public:
     }
 
 private:
+    // A thread of a launch that comes after all this, proxies included.
+    static View view_after(const ClusterClocks& before) {
+        View view;
+        for (ClusterClocks* known :
+             {&view.others, &view.others_published, &view.others_fenced_for_all, &view.offered}) {
+            known->join(before);
+        }
+        return view;
+    }
+
+    // What an atomic operation at system scope hands on between devices: release and acquire are
+    // fences at that scope, and both are needed.
+    void signal_devices(uint32_t thread, uintptr_t address, bool writes) {
+        AtomicPlace& place = grid_.place_for_all(address);
+        View &mine = views_[thread], &acquired = acquired_from_all_[thread];
+        acquired.others.join(place.seen);
+        acquired.offered.join(place.published);
+        if (!writes) return;
+        place.seen.join(mine.others_fenced_for_all);
+        place.seen.join(cluster_, mine.fenced_for_all);
+        place.published.join(mine.offered);
+        place.published.join(cluster_, mine.published[static_cast<int>(Space::kGlobal)]);
+    }
+
+    bool is_of_peer(const Access& access) const {
+        return access.cluster != cluster_ && grid_.has_peers() &&
+               grid_.device_of(access.cluster) != device_;
+    }
+
+    // Operations that are atomic for one device alone are none for its peers.
+    bool conflict(const Access& old, const Access& access) const {
+        if (old.conflicts_with(access)) return true;
+        return old.is_atomic() && access.is_atomic() && (old.bytes & access.bytes) &&
+               (old.is_write || access.is_write) && !(old.is_system && access.is_system) &&
+               is_of_peer(old);
+    }
+
     static Issued reader_of(Issued issued, uintptr_t map) {
         issued.after.published[static_cast<int>(Space::kGlobal)] =
             issued.after.maps_acquired.of(map);
@@ -344,10 +441,11 @@ private:
         const Access access = access_of(actor, mask, writes);
         const bool was_unwritten = writes && (cell.written() & mask) == 0;
         cell.add(
-            access,
+            access, grid_.has_peers(),
             [&](const Access& old) {
                 return is_before(old, actor, place.space) || is_after_atomics(old, actor, place);
             },
+            [&](const Access& old) { return conflict(old, access); },
             [&](const Access& old) { report_pair(old, access, actor, place, was_unwritten); }
         );
     }
@@ -373,7 +471,8 @@ private:
         const RacedPlace& place,
         bool was_unwritten
     ) {
-        const bool lacks_fence = needs_proxy_fence(old, actor) && is_known(old, actor);
+        const bool is_peers = is_of_peer(old), knows = is_known(old, actor);
+        const bool lacks_fence = needs_proxy_fence(old, actor) && knows;
         const auto stored = grid_.stored.find({old.cluster, old.agent});
         report({
             .first = old,
@@ -384,6 +483,10 @@ private:
             .is_stored = stored != grid_.stored.end() && stored->second >= old.epoch,
             .has_relaxed_arrival =
                 old.cluster == cluster_ && actor.view->arrivals.at(old.agent) >= old.epoch,
+            .is_between_devices = is_peers,
+            .is_known = knows,
+            .lacks_reader_fence =
+                actor.view->others_published.at(old.cluster, old.agent) < old.epoch,
         });
     }
 
@@ -398,6 +501,7 @@ private:
             .bytes = mask,
             .is_write = writes,
             .is_async = actor.is_async,
+            .is_system = actor.is_system || actor.is_async,
             .operation = actor.operation,
         };
     }
@@ -424,20 +528,34 @@ private:
         }
         // Edits of tensor maps have fences of their own.
         const bool is_map = actor.operation == Operation::kMapRead;
+        if (actor.is_async && old.is_write && !is_map && is_of_peer(old)) {
+            return is_visible_from_peer(old, actor);
+        }
         if (old.cluster != cluster_ && needs_proxy_fence(old, actor) && !is_map) {
             return actor.view->others_published.at(old.cluster, old.agent) >= old.epoch;
         }
         return is_known(old, actor);
     }
 
+    // What a peer wrote, for TMA: the signal was seen by ordinary loads, so that the reader needs a
+    // proxy fence after it; ordinary writes need one of their writer too.
+    static bool is_visible_from_peer(const Access& old, const Actor& actor) {
+        const View& view = *actor.view;
+        const bool is_fenced = view.others_published.at(old.cluster, old.agent) >= old.epoch;
+        return is_fenced && (old.is_async || view.offered.at(old.cluster, old.agent) >= old.epoch);
+    }
+
     GridRaces& grid_;
+    uint32_t device_ = 0;
+    LaunchHistory* history_ = nullptr;
     uint32_t threads_;
     uint32_t cluster_ = 0;
     Agent agents_ = 0;
     std::vector<View> views_;   // by thread
     std::vector<View> fenced_;  // what an atomic operation would hand on
     std::vector<View> fenced_for_clusters_;
-    std::vector<View> acquired_;  // what a fence would gain
+    std::vector<View> acquired_;           // what a fence would gain
+    std::vector<View> acquired_from_all_;  // and one at system scope
     std::vector<LastAtomics> last_atomics_;
     std::vector<Epoch> epochs_;
     std::vector<WindowShadow> windows_;

@@ -138,7 +138,9 @@ inline void check_old_value(Fiber& fiber, uintptr_t address, uint32_t bytes) {
 }
 
 // Before an atomic operation: what it reaches, and what it hands on.
-inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
+inline void touch_atomically(
+    Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, bool is_system
+) {
     Cluster& cluster = *fiber.cluster;
     if (!cluster.detector()) {
         return touch_aligned(fiber, reinterpret_cast<const void*>(address), bytes, writes);
@@ -155,9 +157,9 @@ inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bo
         touch_shared(fiber, Operation::kAtomic, rank, place, bytes, true);
     } else {
         if (!is_own_memory(fiber, address)) check_reaches(fiber, address, bytes, true);
-        touch_global(fiber, Operation::kAtomic, address, bytes, true);
+        touch_global(fiber, Operation::kAtomic, address, bytes, true, is_system);
     }
-    cluster.detector()->atomic(fiber.number, address, writes);
+    cluster.detector()->atomic(fiber.number, address, writes, is_system);
 }
 
 // PTX ISA: ld.volatile and st.volatile order memory as relaxed ones do. A thread that reads may be
@@ -167,7 +169,7 @@ inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     if ((address ^ stack_pointer()) < kStackBytes) return;
     if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read"});
     let_other_clusters_run(fiber, address, writes);
-    touch_atomically(fiber, address, bytes, writes);
+    touch_atomically(fiber, address, bytes, writes, true);
 }
 
 inline void touch_as(

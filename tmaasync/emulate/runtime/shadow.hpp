@@ -40,8 +40,9 @@ struct Access {
     uintptr_t site = 0;    // where in the kernel
     uint32_t order = 0;    // among what the cluster's threads made and issued
     uint8_t bytes = 0;     // one bit for each of the eight
-    bool is_write = false;
-    bool is_async = false;  // by the async proxy
+    bool is_write : 1 = false;
+    bool is_async : 1 = false;   // by the async proxy
+    bool is_system : 1 = false;  // atomic for all devices
     Operation operation = Operation::kRead;
 
     bool is_atomic() const {
@@ -68,16 +69,24 @@ class Cell {
 public:
     // Calls back for each that conflicts; then remembers the new one in place of all that it is
     // after: whoever comes after it comes after those. The four warps of a wgmma read the same.
-    template <class IsBefore, class Report>
-    void add(const Access& access, IsBefore is_before, Report report) {
+    // With `keeps_stores` an atomic operation, which others may not race with, replaces no store.
+    template <class IsBefore, class Conflicts, class Report>
+    void add(
+        const Access& access,
+        bool keeps_stores,
+        IsBefore is_before,
+        Conflicts conflicts,
+        Report report
+    ) {
         uint8_t kept = 0;
         bool is_known = false;
         for (uint8_t i = 0; i < count_; ++i) {
             const Access& old = accesses_[i];
             const bool ordered = is_before(old);
-            if (!ordered && old.conflicts_with(access)) report(old);
+            if (!ordered && conflicts(old)) report(old);
             const bool is_covered = (old.bytes & ~access.bytes) == 0;
-            const bool is_replaced = ordered && is_covered && (access.is_write || !old.is_write);
+            const bool is_replaced = ordered && is_covered && (access.is_write || !old.is_write) &&
+                                     !(keeps_stores && access.is_atomic() && !old.is_atomic());
             if (is_replaced) continue;
             is_known |= old.stands_for(access);
             if (kept != i) accesses_[kept] = old;

@@ -16,9 +16,9 @@ struct AwaitedSignal {
 
 // Reads a word as it is now, with acquire at system scope.
 inline uint32_t acquired(Fiber& fiber, const uint32_t* word) {
-    touch_atomically(fiber, reinterpret_cast<uintptr_t>(word), sizeof(*word), false);
+    touch_atomically(fiber, reinterpret_cast<uintptr_t>(word), sizeof(*word), false, true);
     const uint32_t value = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-    if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number, true);
+    if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number, true, true);
     return value;
 }
 
@@ -33,9 +33,9 @@ inline uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
 template <typename Change>
 void release_word(Fiber& fiber, uint32_t* word, Change change) {
     const auto address = reinterpret_cast<uintptr_t>(word);
-    if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number, true);
+    if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number, true, true);
     let_other_clusters_run(fiber, address, true);
-    touch_atomically(fiber, address, sizeof(*word), true);
+    touch_atomically(fiber, address, sizeof(*word), true, true);
     uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     while (!__atomic_compare_exchange_n(
         word, &old, change(old), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST

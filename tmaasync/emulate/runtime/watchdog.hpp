@@ -151,7 +151,7 @@ private:
 
     const double period_;
     const double max_ticks_;  // without progress
-    const Array kernel_;      // its code
+    const Array& kernel_;     // the code of the kernel that runs
     CrashSite& site_;
     const volatile uint64_t& progress_;
     LoopWatch& watch_;

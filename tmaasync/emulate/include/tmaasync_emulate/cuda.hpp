@@ -282,7 +282,7 @@ inline void __threadfence_block() {
     tmaasync_emulate::fence(tmaasync_emulate::Scope::kCta);
 }
 inline void __threadfence_system() {
-    tmaasync_emulate::fence(tmaasync_emulate::Scope::kGpu);
+    tmaasync_emulate::fence(tmaasync_emulate::Scope::kSystem);
 }
 
 namespace tmaasync_emulate {
@@ -374,7 +374,16 @@ TMAASYNC_EMULATE_INLINE float4 atomicAdd(float4* address, float4 value) {
     };
 }
 
-// Every atomic operation here is one for all of the machine.
+namespace tmaasync_emulate {
+
+// While it lives, the thread's atomic operations are those of all devices.
+struct SystemScope {
+    TMAASYNC_EMULATE_INLINE SystemScope() { set_atomic_scope(Scope::kSystem); }
+    TMAASYNC_EMULATE_INLINE ~SystemScope() { set_atomic_scope(Scope::kGpu); }
+};
+
+}  // namespace tmaasync_emulate
+
 #define TMAASYNC_EMULATE_SCOPED(NAME)                                       \
     template <typename T, typename... Values>                               \
     TMAASYNC_EMULATE_INLINE T NAME##_block(T* address, Values... values) {  \
@@ -382,6 +391,7 @@ TMAASYNC_EMULATE_INLINE float4 atomicAdd(float4* address, float4 value) {
     }                                                                       \
     template <typename T, typename... Values>                               \
     TMAASYNC_EMULATE_INLINE T NAME##_system(T* address, Values... values) { \
+        const tmaasync_emulate::SystemScope scope;                          \
         return NAME(address, values...);                                    \
     }
 TMAASYNC_EMULATE_SCOPED(atomicAdd)

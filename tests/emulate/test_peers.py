@@ -1,0 +1,221 @@
+"""Several emulated devices: what they compute, and what goes wrong between them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import (
+    ArgumentError,
+    EmulatedDeadlock,
+    EmulatedFault,
+    Kernel,
+    LaunchError,
+    Signals,
+    TMATensorTileArray,
+    create_tma_tile,
+    emulate,
+    enable_peer_access,
+)
+
+SOURCE = Path(__file__).parents[1] / "parity" / "peers.cu"
+ROWS, COLUMNS, TILE_ROWS = 40, 32, 16
+BLOCKS = -(-ROWS // TILE_ROWS)
+EPOCH = np.uint32(1)
+
+
+def tile_of(array: Any) -> Any:
+    return create_tma_tile(array, (TILE_ROWS, COLUMNS))
+
+
+@functools.cache
+def kernel(name: str) -> Kernel:
+    return Kernel(SOURCE, name, types={"Tile": tile_of(np.zeros((ROWS, COLUMNS), np.float32))})
+
+
+def values(ranks: int) -> list[Any]:
+    numbers = np.random.default_rng(7).integers(-99, 99, (ranks, ROWS, COLUMNS))
+    return list(numbers.astype(np.float32))
+
+
+def signals_of(world: emulate.World, count: int = 32) -> Signals:
+    return Signals([device.array(np.zeros(count, np.uint32)) for device in world])
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
+    data, rounds = values(ranks), 3
+    with emulate.scheduled(policy, seed=ranks, races=True), emulate.devices(ranks) as world:
+        enable_peer_access(range(ranks))
+        arrays = [device.array(one) for device, one in zip(world, data, strict=True)]
+        tiles = TMATensorTileArray(list(map(tile_of, arrays)))
+        signals = signals_of(world)
+        for number in range(2):  # launches of each device
+            for own in signals:
+                epoch = np.uint32(1 + number * rounds)
+                kernel("shift")(BLOCKS, 1, (own, tiles, epoch, rounds))
+
+    for rank in range(ranks):
+        assert np.array_equal(arrays[rank], data[(rank - 2 * rounds) % ranks])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_barrier_over_ranks_orders_ordinary_accesses(seed: int) -> None:
+    ranks, blocks, threads, rounds = 3, 2, 32, 3
+    with emulate.scheduled("random", seed=seed, races=True), emulate.devices(ranks) as world:
+        enable_peer_access(range(ranks))
+        words = [device.array(np.full(blocks * threads, -1, np.int32)) for device in world]
+        wrong = [device.array(np.zeros(1, np.int32)) for device in world]
+        for rank, own in enumerate(signals_of(world, blocks * ranks)):
+            args = (own, words[rank], words[(rank + 1) % ranks], EPOCH, rounds, wrong[rank])
+            kernel("barriers")(blocks, threads, args, device=rank)
+
+    assert [int(one[0]) for one in wrong] == [0] * ranks
+
+
+def test_every_device_loads_stores_and_adds_over_the_link() -> None:
+    data = values(2)
+    with emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        arrays = [device.array(one) for device, one in zip(world, data, strict=True)]
+        tiles = TMATensorTileArray(list(map(tile_of, arrays)))
+        pulled = world[1].array(np.full_like(data[0], np.nan))
+        kernel("pull")(BLOCKS, 1, (tiles, tile_of(pulled), 0))
+        world.synchronize()
+        assert np.array_equal(pulled, data[0])
+        kernel("push")(BLOCKS, 1, (tile_of(arrays[0]), tiles, 1, True))
+        world.synchronize()
+        assert np.array_equal(arrays[1], data[0] + data[1])
+        kernel("push")(BLOCKS, 1, (tile_of(arrays[0]), tiles, 1, False))
+    assert np.array_equal(arrays[1], data[0])
+
+
+def test_a_hang_names_both_sides() -> None:
+    with emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        signals = signals_of(world)
+        for rank, own in enumerate(signals):
+            done = world[rank].array(np.zeros(1, np.int32))
+            kernel("wait_for")(1, 1, (own, np.uint32(4 + rank), np.uint32(2), done))
+        with pytest.raises(EmulatedDeadlock) as caught:
+            signals.synchronize()
+
+    waits = caught.value.waits
+    assert [wait.device for wait in waits] == [0, 1]
+    assert [(wait.signal.number, wait.signal.seen) for wait in waits if wait.signal] == [
+        (4, 0),
+        (5, 0),
+    ]
+    line = 1 + SOURCE.read_text().splitlines().index("    signals.wait(signal, epoch);")
+    for rank in range(2):
+        assert (
+            f"device {rank}, block (0, 0, 0), threads 0 at peers.cu:{line}: Signals::wait: rank {rank} "
+            f"waits for epoch 2 of signal {4 + rank}, which has epoch 0"
+        ) in str(caught.value)
+
+
+def test_memory_of_a_peer_needs_access() -> None:
+    with emulate.devices(2) as world:
+        arrays = [device.array(one) for device, one in zip(world, values(2), strict=True)]
+        args = (TMATensorTileArray(list(map(tile_of, arrays))), tile_of(arrays[0]), 1)
+        with pytest.raises(LaunchError) as caught:
+            kernel("pull")(BLOCKS, 1, args)
+        enable_peer_access([0, 1])
+        kernel("pull")(BLOCKS, 1, args)
+
+    assert str(caught.value) == (
+        "args[0][1] is on device 1; device 0 has no access to its memory. Call "
+        "tmaasync.enable_peer_access([0, 1]) once, before the first launch."
+    )
+    assert np.array_equal(arrays[0], arrays[1])
+
+
+def test_a_launch_in_a_world_takes_arrays_of_its_devices() -> None:
+    with emulate.devices(2) as world:
+        stranger = np.zeros((ROWS, COLUMNS), np.float32)
+        mine = tile_of(world[1].array(stranger))
+        with pytest.raises(LaunchError, match=r"args\[1\] is at 0x\w+ in host memory; inside emul"):
+            kernel("pull")(BLOCKS, 1, (TMATensorTileArray([mine]), tile_of(stranger), 0))
+        with pytest.raises(LaunchError, match="device is 2; this process sees 2 devices"):
+            kernel("pull")(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0), device=2)
+
+
+def test_launches_of_one_device_run_in_order() -> None:
+    source = """
+extern "C" __global__ void step(int* words, int factor, int more) {
+    words[threadIdx.x] = words[threadIdx.x] * factor + more;
+}
+"""
+    step = Kernel(source, "step")
+    with emulate.scheduled("random", seed=3, races=True), emulate.devices(2) as world:
+        words = [device.array(np.arange(32, dtype=np.int32)) for device in world]
+        for number in range(1, 4):
+            for array in words:
+                step(1, 32, (array, number + 1, number))
+        assert words[0][5] == 5  # nothing has run
+    expected = np.arange(32)
+    for number in range(1, 4):
+        expected = expected * (number + 1) + number
+    assert all(np.array_equal(array, expected) for array in words)
+
+
+def test_a_fault_names_its_device() -> None:
+    source = '\nextern "C" __global__ void stop(int* words) { if (words[0]) __trap(); }\n'
+    stop = Kernel(source, "stop")
+    with emulate.devices(3) as world:
+        for rank, device in enumerate(world):
+            stop(1, 1, (device.array(np.full(1, rank == 2, np.int32)),))
+        with pytest.raises(EmulatedFault, match=r"stop: device 2, block \(0, 0, 0\), thread 0"):
+            world.synchronize()
+
+
+def test_the_same_seed_replays_the_same_run() -> None:
+    source = """
+extern "C" __global__ void race(unsigned* word, unsigned* seen) {
+    for (int i = 0; i < 4; ++i) seen[blockIdx.x * 4 + i] = atomicAdd_system(word, 1u);
+}
+"""
+    race = Kernel(source, "race")
+
+    def order(seed: int) -> Sequence[int]:
+        with emulate.scheduled("random", seed=seed), emulate.devices(2) as world:
+            enable_peer_access([0, 1])
+            word = world[0].array(np.zeros(1, np.uint32))
+            seen = [device.array(np.zeros(8, np.uint32)) for device in world]
+            for rank in range(2):
+                race(2, 1, (word, seen[rank]), device=rank)
+        return [*seen[0].tolist(), *seen[1].tolist()]
+
+    orders = [order(seed) for seed in range(6)]
+    assert [order(seed) for seed in range(6)] == orders
+    assert all(sorted(one) == list(range(16)) for one in orders)
+    assert len(set(map(tuple, orders))) > 1
+
+
+@pytest.mark.parametrize("count", [0, 17, 1.5, "2"])
+def test_a_world_has_one_to_sixteen_devices(count: Any) -> None:
+    with pytest.raises(ArgumentError, match="a world has 1 to 16 devices"), emulate.devices(count):
+        pass
+
+
+def test_worlds_do_not_nest() -> None:
+    with (
+        emulate.devices(1),
+        pytest.raises(ArgumentError, match="another world"),
+        emulate.devices(1),
+    ):
+        pass
+
+
+def test_a_launch_of_a_world_that_has_ended_is_refused() -> None:
+    with emulate.devices(1) as world:
+        mine = tile_of(world[0].array(np.zeros((ROWS, COLUMNS), np.float32)))
+        launch = kernel("pull").prepare(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0))
+    with pytest.raises(LaunchError, match="its world has ended"):
+        launch()
