@@ -209,9 +209,7 @@ class Kernel:
         build = self._builds.get(where)
         if build is None:
             build = self._builds[where] = build_on(where, self._recipe)
-        request = LaunchRequest(
-            grid, block, cluster, shared_mem, pdl, cooperative, emulated
-        )
+        request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative, emulated)
         return build.prepare(request, args, seen, stream)
 
     def _remember(
