@@ -118,6 +118,7 @@ def test_a_step_notices_a_kernel_that_does_nothing(
         assert kernel.name
 
     monkeypatch.setattr(Kernel, "__call__", launch_nothing)
+    monkeypatch.setattr(Kernel, "prepare", lambda *_, **__: lambda: None)
 
     with pytest.raises(SystemExit, match="wrong"):
         run(path, monkeypatch)

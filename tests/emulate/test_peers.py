@@ -115,8 +115,8 @@ def test_a_hang_names_both_sides() -> None:
     line = 1 + SOURCE.read_text().splitlines().index("    signals.wait(signal, epoch);")
     for rank in range(2):
         assert (
-            f"device {rank}, block (0, 0, 0), threads 0 at peers.cu:{line}: Signals::wait: rank {rank} "
-            f"waits for epoch 2 of signal {4 + rank}, which has epoch 0"
+            f"device {rank}, block (0, 0, 0), threads 0 at peers.cu:{line}: Signals::wait: "
+            f"rank {rank} waits for epoch 2 of signal {4 + rank}, which has epoch 0"
         ) in str(caught.value)
 
 

@@ -10,58 +10,55 @@ __all__ = ["cause_between_devices"]
 
 _STORES = ("TMA store", "TMA reduction")
 _ATOMIC = "atomic operation"
-_ADDING = ("TMA reduction", _ATOMIC)
 
 
 def cause_between_devices(first: EmulatedAccess, second: EmulatedAccess, known: Set[str]) -> str:
     """Return what is most likely missing; ``known`` are the facts of the detector."""
-    if first.operation == second.operation == _ATOMIC:
-        return (
-            "both are atomic for their own device alone. Use the operations at system scope: "
-            "Signals.post_reduce(), or atomicAdd_system()"
-        )
-    if _ATOMIC in (first.operation, second.operation) and _is_plain_write(first, second):
-        return (
-            "an ordinary write sets a flag that a peer posts or polls. Let no rank reset a signal: "
-            "post epochs that grow, with Signals.post()"
-        )
+    operations = (first.operation, second.operation)
+    is_plain_write = "ordinary write" in operations
+    if operations == (_ATOMIC, _ATOMIC):
+        return _NOT_ATOMIC
+    if _ATOMIC in operations and is_plain_write:
+        return _RESET
     if first.is_write and "is_known" in known:
-        return _proxy_fence(known)
+        return _NO_READER_FENCE if "lacks_reader_fence" in known else _NO_WRITER_FENCE
     if first.operation in _STORES and "is_stored" not in known:
-        return (
-            "the store may not have reached the peer's memory when the peer is signalled. Call "
-            "wait_group<0>() before post(); wait_group_read frees shared memory and nothing else"
-        )
+        return _NOT_STORED
     if second.is_write and not first.is_write:
-        return (
-            "the peer may still be reading. Let the reader post a second signal when its reads are "
-            "done, and let the writer wait for it, in a later launch too"
-        )
-    if first.operation in _ADDING or second.operation in _ADDING:
-        return (
-            "one rank adds and another one stores, in no order. Let the rank that stores post, "
-            "and those that add wait for it first; or let all add"
-        )
-    return (
-        "no release and acquire at system scope lie between them. The first rank calls "
-        "Signals.post() after the access, the second one Signals.wait() for an epoch of its own "
-        "before its access. Relaxed flags, __threadfence() and an epoch that was used before order "
-        "nothing between devices"
-    )
+        return _STILL_READING
+    return _ADDS_AND_STORES if "TMA reduction" in operations and is_plain_write else _NO_ORDER
 
 
-def _is_plain_write(*accesses: EmulatedAccess) -> bool:
-    return any(access.operation == "ordinary write" for access in accesses)
-
-
-def _proxy_fence(known: Set[str]) -> str:
-    """Return which side lacks a proxy fence, where the signal itself is in order."""
-    if "lacks_reader_fence" in known:
-        return (
-            "the signal was seen by ordinary loads, and TMA may not see what it announces. The "
-            "reading thread calls ptx::fence_proxy_async_global() after it, as Signals.wait() does"
-        )
-    return (
-        "the write was not made visible to TMA at the peer. Every writing thread calls "
-        "ptx::fence_proxy_async_global() after it and before the signal"
-    )
+_NOT_ATOMIC = (
+    "both are atomic for their own device alone. Use the operations at system scope: "
+    "Signals.post_reduce(), or atomicAdd_system()"
+)
+_RESET = (
+    "an ordinary write sets a flag that a peer posts or polls. Let no rank reset a signal: post "
+    "epochs that grow, with Signals.post()"
+)
+_NO_READER_FENCE = (
+    "the signal was seen by ordinary loads, and TMA may not see what it announces. The reading "
+    "thread calls ptx::fence_proxy_async_global() after it, as Signals.wait() does"
+)
+_NO_WRITER_FENCE = (
+    "the write was not made visible to TMA at the peer. Every writing thread calls "
+    "ptx::fence_proxy_async_global() after it and before the signal"
+)
+_NOT_STORED = (
+    "the store may not have reached the peer's memory when the peer is signalled. Call "
+    "wait_group<0>() before post(); wait_group_read frees shared memory and nothing else"
+)
+_STILL_READING = (
+    "the peer may still be reading. Let the reader post a second signal when its reads are done, "
+    "and let the writer wait for it, in a later launch too"
+)
+_ADDS_AND_STORES = (
+    "one rank adds and another one stores, in no order. Let the rank that stores post, and those "
+    "that add wait for it first; or let all add"
+)
+_NO_ORDER = (
+    "no release and acquire at system scope lie between them. The first rank calls Signals.post() "
+    "after the access, the second one Signals.wait() for an epoch of its own before its access. "
+    "Relaxed flags, __threadfence() and an epoch that was used before order nothing between devices"
+)

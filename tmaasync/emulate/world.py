@@ -54,7 +54,8 @@ class EmulatedDevice:
 class World:
     """Several emulated devices, made by `devices`.
 
-    Launches go into the queue of their device: `synchronize`, or the end of the ``with``, runs them.
+    Launches go into the queue of their device. `synchronize`, or the end of the ``with``, runs
+    them.
     The launches of one device run one after the other. All devices run together: the schedule's
     seed interleaves their blocks.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tmaasync import _driver, emulate
@@ -100,9 +100,11 @@ def _checked_ordinal(asked: int, count: int) -> int:
 def _home(seen: Sequence[View], devices: set[int | None], where: Where) -> int | None:
     """Return the device of the arrays that lie on one, where others span several."""
     homes: set[int | None] = set()
-    for view in filter(None, seen):
-        members = view.home() if isinstance(view, KernelArgument) else (view,)
-        own = set(map(where, members))
+    for view in seen:
+        if view is None:
+            continue
+        members: Iterable[Placed] = view.home() if isinstance(view, KernelArgument) else (view,)
+        own = {where(member) for member in members}
         homes |= own if len(own) == 1 else set()
     if len(homes) == 1:
         return next(iter(homes))

@@ -16,6 +16,7 @@ from pathlib import Path
 from barrier_picture import transaction
 from corner_picture import corner
 from drawing import Drawing
+from peers_picture import peers
 from ring_picture import ring
 from swizzle_picture import swizzle
 from timeline_picture import timeline
@@ -26,6 +27,7 @@ from tmaasync.cli._demo_emulated import PIPELINED
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
 PICTURES: dict[str, Callable[[], Drawing]] = {
     "corner": corner,
+    "peers": peers,
     "ring": ring,
     "swizzle": swizzle,
     "timeline": timeline,

@@ -1,4 +1,5 @@
-// What one rank hands over to another one. The words in capitals are the steps that go wrong.
+// What one rank hands over to another one. The words in capitals are steps, of which `bug` says
+// which one goes wrong.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
@@ -34,7 +35,7 @@ __device__ void fill(SharedMemory& shared, float value) {
 
 // Thread 0 waits for the signal; then the block reads the tile by TMA, and lets it go.
 __device__ void consume(
-    const Signals& signals, const Tile& tile, SharedMemory& shared, u32 round, float* out
+    const Signals& signals, const Tile& tile, SharedMemory& shared, u32 round, float* out, int bug
 ) {
     volatile u32* const flag = signals.pads[kConsumer] + kArrived;
     const u32 epoch = round + 1;
@@ -54,12 +55,12 @@ __device__ void consume(
 
 // The producer stores the tile into the consumer's memory by TMA.
 extern "C" __global__ void by_tma(
-    const Signals signals, const TMATensorTileArray<Tile> tiles, float* out, int rounds
+    const Signals signals, const TMATensorTileArray<Tile> tiles, float* out, int rounds, int bug
 ) {
     auto& shared = initialised();
     for (u32 round = 0; round < rounds; ++round) {
         if (signals.rank == kConsumer) {
-            consume(signals, tiles[kConsumer], shared, round, out);
+            consume(signals, tiles[kConsumer], shared, round, out, bug);
             continue;
         }
         volatile u32* const flag = signals.pads[kConsumer] + kArrived;
@@ -78,13 +79,17 @@ extern "C" __global__ void by_tma(
 
 // The producer's threads write the consumer's memory themselves, and it reads by TMA.
 extern "C" __global__ void by_threads(
-    const Signals signals, const TMATensorTileArray<Tile> tiles, float* out, float* target,
-    int rounds
+    const Signals signals,
+    const TMATensorTileArray<Tile> tiles,
+    float* out,
+    float* target,
+    int rounds,
+    int bug
 ) {
     auto& shared = initialised();
     for (u32 round = 0; round < rounds; ++round) {
         if (signals.rank == kConsumer) {
-            consume(signals, tiles[kConsumer], shared, round, out);
+            consume(signals, tiles[kConsumer], shared, round, out, bug);
             continue;
         }
         volatile u32* const flag = signals.pads[kConsumer] + kArrived;
@@ -102,7 +107,7 @@ extern "C" __global__ void by_threads(
 
 // Both ranks add to the consumer's tile, which it clears first.
 extern "C" __global__ void add(
-    const Signals signals, const TMATensorTileArray<Tile> tiles, float* mine, u32* counter
+    const Signals signals, const TMATensorTileArray<Tile> tiles, float* mine, u32* counter, int bug
 ) {
     auto& shared = initialised();
     fill(shared, 1.f + signals.rank);
@@ -123,7 +128,7 @@ extern "C" __global__ void add(
 
 // The consumer pulls the producer's tile. The launch after it overwrites the tile.
 extern "C" __global__ void read(
-    const Signals signals, const TMATensorTileArray<Tile> tiles, float* out
+    const Signals signals, const TMATensorTileArray<Tile> tiles, float* out, int bug
 ) {
     auto& shared = initialised();
     if (threadIdx.x == 0) {
@@ -137,7 +142,7 @@ extern "C" __global__ void read(
     if (threadIdx.x == 0) LEAVE;
 }
 
-extern "C" __global__ void overwrite(const Signals signals, float* mine) {
+extern "C" __global__ void overwrite(const Signals signals, float* mine, int bug) {
     if (threadIdx.x == 0) BEFORE_REUSE;
     __syncthreads();
     for (int i = threadIdx.x; i < kElements; i += blockDim.x) mine[i] = -1;
