@@ -4,13 +4,13 @@
 // in the workspace, and writes to `broken_sequence` the number, counted from 1, of a sequence that
 // the arrays do not have.
 //
-// The types and constants are as in attention_backward.cu.
+// QTile, BLOCK_M, HEAD_DIM and IS_PACKED are as in attention_backward.cu.
 //
 // Grid: a CTA of 128 threads for every tile of queries in the workspace.
 #include "abi.cuh"
 #include "config.cuh"
+#include "query_tiles.cuh"
 #include "rows.cuh"
-#include "scheduler.cuh"
 
 using namespace tmaasync;
 
