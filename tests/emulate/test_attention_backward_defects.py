@@ -115,10 +115,7 @@ DEFECTS = {
         "add(task.tile);",
     ),
     "the log-sum-exp is not loaded": (
-        (
-            "load_statistic(\n            statistics_of(tile, head, block).lse, stage.full(), "
-            "shared.queries.side[stage.index()]\n        );"
-        ),
+        "tma_load_1d(&values, stage.full(), &ring.side[stage.index()], sizeof(RowValues));",
         "",
     ),
     "a block expects too few bytes": (
