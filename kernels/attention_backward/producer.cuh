@@ -48,7 +48,7 @@ struct Producer {
           gradients(shared.gradients.producer()) {}
 
     // Loads what a tile needs. The first block of queries comes first: its stages are free before
-    // those of keys and values, which the tile before needs to its end.
+    // the stages of keys and values, which the tile before needs to its end.
     __device__ __forceinline__ void load(const KeyTile& next) {
         // Kept next to the values, where nobody else looks: the producer has few registers.
         KeyTile& tile = shared.rows.side[kValues].tile;

@@ -73,7 +73,7 @@ struct QueryTiles {
         __device__ __forceinline__ HeadRows rows() const { return {queries, entry, head}; }
     };
 
-    // Tiles of a head, those of all packed sequences together.
+    // Tiles of a head; of packed arrays, of all sequences together.
     __device__ __forceinline__ i32 per_head() const {
         const auto& problem = sequences.problem;
         if constexpr (IS_PACKED) return problem.queries / BLOCK_M + problem.batch;

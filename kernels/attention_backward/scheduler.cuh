@@ -11,7 +11,7 @@
 
 namespace tmaasync {
 
-// A tile of keys of one KV head, and the tiles of queries that see it: those of each of its query
+// A tile of keys of one KV head, and the tiles of queries that see it, of each of its query
 // heads. The message from the producer to the other warps.
 struct KeyTile {
     i32 entry;
@@ -90,23 +90,23 @@ struct KeyTiles {
             const bool is_last = entry + 1 == problem.batch;
             const i32 end = is_last ? problem.keys / kTileKeys + problem.batch
                                     : first_tile<kTileKeys>(cu_seqlens, entry + 1);
-            const Place place = place_of(index - first * kv_heads(), end - first, kv_heads());
-            return tile_at(entry, place.line, place.tile);
+            const HeadTile found = head_tile(index - first * kv_heads(), end - first, kv_heads());
+            return tile_at(entry, found.line, found.tile);
         } else {
             const i32 tiles = count_tiles(problem.keys, kTileKeys);
-            const Place place = place_of(index, tiles, kv_heads() * problem.batch);
-            return tile_at(place.line / kv_heads(), place.line % kv_heads(), place.tile);
+            const HeadTile found = head_tile(index, tiles, kv_heads() * problem.batch);
+            return tile_at(found.line / kv_heads(), found.line % kv_heads(), found.tile);
         }
     }
 
 private:
-    struct Place {
+    struct HeadTile {
         i32 line;  // head
         i32 tile;
     };
 
     // The index-th tile of `lines` heads with the same number of tiles.
-    __device__ __forceinline__ Place place_of(i32 index, i32 tiles, i32 lines) const {
+    __device__ __forceinline__ HeadTile head_tile(i32 index, i32 tiles, i32 lines) const {
         const i32 at_once = sequences.problem.heads_at_once;
         const i32 section = index / (tiles * at_once), within = index % (tiles * at_once);
         const i32 size = min(at_once, lines - section * at_once);

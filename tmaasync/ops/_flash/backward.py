@@ -162,7 +162,7 @@ class Workspace(NamedTuple):
     """The one allocation of a call: dQ in fp32, statistics of its rows, and counters.
 
     Attributes:
-        tiles: Blocks of queries of all heads, those of packed sequences padded one by one.
+        tiles: Blocks of queries of all heads; of packed arrays, whole blocks for every sequence.
     """
 
     tiles: int
@@ -245,8 +245,7 @@ _Types = tuple[str, str]
 class Addresses(NamedTuple):
     """Addresses that the launches of a call take, by the names of the parameters.
 
-    For packed arrays those of the eight arrays are the addresses of the maps, which start below
-    their arrays.
+    For packed arrays the first eight are addresses of the maps, which start below their arrays.
     """
 
     q: int
