@@ -244,8 +244,8 @@ def race_variants(case: Case, names: list[str], options: argparse.Namespace) -> 
     )["us"]
     print(case.label)
     for name, us in sorted(times.items(), key=lambda item: item[1]):
-        rate = BACKWARD_FLOPS * case.flops / us / 1e6
-        print(f"  {name:20s} {us:9.1f} us {rate:7.1f} TFLOP/s", flush=True)
+        throughput = BACKWARD_FLOPS * case.flops / us / 1e6
+        print(f"  {name:20s} {us:9.1f} us {throughput:7.1f} TFLOP/s", flush=True)
 
 
 # --- packed ---------------------------------------------------------------------------------------

@@ -1,15 +1,15 @@
 // After attention_backward.cu: scales dQ of a tile of queries, converts it from fp32, and stores it
 // with the strides of the caller's array.
 //
-// The types and constants are as in attention_backward.cu; QTile is of dQ.
+// BLOCK_M, HEAD_DIM and IS_PACKED are as in attention_backward.cu; QTile is of dQ.
 //
 // Grid: a CTA of 256 threads for every tile of queries in the workspace.
 #include <tmaasync/bulk_group.cuh>
 
 #include "abi.cuh"
 #include "config.cuh"
+#include "query_tiles.cuh"
 #include "rows.cuh"
-#include "scheduler.cuh"
 
 using namespace tmaasync;
 

@@ -4,13 +4,13 @@
 // in the workspace, and writes to `broken_sequence` the number, counted from 1, of a sequence that
 // the arrays do not have.
 //
-// The types and constants are as in attention_backward.cu.
+// QTile, BLOCK_M, HEAD_DIM and IS_PACKED are as in attention_backward.cu.
 //
 // Grid: a CTA of 128 threads for every tile of queries in the workspace.
 #include "abi.cuh"
 #include "config.cuh"
+#include "query_tiles.cuh"
 #include "rows.cuh"
-#include "scheduler.cuh"
 
 using namespace tmaasync;
 
@@ -26,10 +26,10 @@ extern "C" __device__ const int attention_backward_rows_shared_bytes = sizeof(Sh
 
 using Rows = QueriesOperand<Major::kK>;
 
-// The sum of the products of a row, by one thread: the swizzle keeps neighbours in other banks.
-__device__ __forceinline__ float row_product(const SharedMemory& shared, int row) {
+// dO * O of a row, added up by one thread: the swizzle keeps neighbours in other banks.
+__device__ __forceinline__ float row_delta(const SharedMemory& shared, int row) {
     constexpr int kUnit = 16 / sizeof(Element);
-    float sums[2] = {0, 0};
+    float partial[2] = {0, 0};
 #pragma unroll 4
     for (int column = 0; column < HEAD_DIM; column += kUnit) {
         const u32 at = Rows::offset_bytes(row, column);
@@ -39,11 +39,11 @@ __device__ __forceinline__ float row_product(const SharedMemory& shared, int row
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const float2 first = unpack_pair<Element>(a[i]), second = unpack_pair<Element>(b[i]);
-            sums[0] += first.x * second.x;
-            sums[1] += first.y * second.y;
+            partial[0] += first.x * second.x;
+            partial[1] += first.y * second.y;
         }
     }
-    return sums[0] + sums[1];
+    return partial[0] + partial[1];
 }
 
 // The log-sum-exp of a row of the tile, as a power of 2.
@@ -116,5 +116,5 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_rows(
     if (row < kConsumers) turns[number * kConsumers + row] = 0;
     clear(dq[number]);
     shared.full.wait(0);
-    if (row < BLOCK_M) statistics[number].delta.values[row] = row_product(shared, row);
+    if (row < BLOCK_M) statistics[number].delta.values[row] = row_delta(shared, row);
 }

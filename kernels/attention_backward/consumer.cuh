@@ -31,7 +31,7 @@ __device__ __forceinline__ void for_column_pairs(const RowValues& values, const 
     }
 }
 
-// Sets the probabilities to zero that a mask hides: those of keys that a query does not see.
+// Sets the probabilities of keys to zero that a query does not see.
 __device__ __forceinline__ void mask_probabilities(
     Scores& probabilities,
     const BackwardProblem& problem,

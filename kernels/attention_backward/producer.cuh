@@ -47,22 +47,24 @@ struct Producer {
           queries(shared.queries.producer()),
           gradients(shared.gradients.producer()) {}
 
-    // Loads what a tile needs, in the order in which the consumers wait for it. The message is read
-    // where it lies: the producer has few registers.
+    // Loads what a tile needs. The first block of queries comes first: its stages are free before
+    // the stages of keys and values, which the tile before needs to its end.
     __device__ __forceinline__ void load(const KeyTile& next) {
-        const auto stage = keys_and_values.acquire_with(Task{next, false});
-        const KeyTile& tile = shared.rows.side[kKeys].tile;
-        load_parts(k, *stage, stage.full(), tile);
-        bool has_values = false;
-        for (i32 head = 0; head < problem.heads_per_kv_head; ++head) {
-            for (i32 block = tile.blocks.first; block < tile.blocks.end; ++block) {
-                load_queries(tile, head, block);
-                if (!has_values) load_values(tile);
-                has_values = true;
-                load_gradients(tile, head, block);
+        // Kept next to the values, where nobody else looks: the producer has few registers.
+        KeyTile& tile = shared.rows.side[kValues].tile;
+        tile = next;
+        const i32 first = tile.blocks.first;
+        const i32 steps = tile.blocks.count() * problem.heads_per_kv_head;
+        if (steps > 0) load_block(tile, 0, first);
+        load_keys(tile);
+        load_values(tile);
+        for (i32 step = 1, head = 0, block = first; step < steps; ++step) {
+            if (++block == tile.blocks.end) {
+                block = first;
+                ++head;
             }
+            load_block(tile, head, block);
         }
-        if (!has_values) load_values(tile);
     }
 
     // Ends the loops of the other warps.
@@ -71,6 +73,11 @@ struct Producer {
     }
 
 private:
+    __device__ __forceinline__ void load_keys(const KeyTile& tile) {
+        const auto stage = keys_and_values.acquire_with(Task{tile, false});
+        load_parts(k, *stage, stage.full(), tile);
+    }
+
     __device__ __forceinline__ void load_values(const KeyTile& tile) {
         const auto stage = keys_and_values.acquire();
         load_parts(v, *stage, stage.full(), tile);
@@ -86,47 +93,28 @@ private:
         }
     }
 
-    __device__ __forceinline__ void load_queries(const KeyTile& tile, i32 head, i32 block) {
-        const auto stage = queries.acquire(kBlockBytes);
-        load_block(q, *stage, stage.full(), tile, head, block);
-        load_statistic(
-            statistics_of(tile, head, block).lse, stage.full(), shared.queries.side[stage.index()]
-        );
+    // Loads a block of queries and dO of one of the heads that share the keys.
+    __device__ __forceinline__ void load_block(const KeyTile& tile, i32 head, i32 block) {
+        const HeadRows of{
+            tile.queries, tile.entry, tile.kv_head * problem.heads_per_kv_head + head
+        };
+        const RowStatistics& own = statistics[tile.first_tile + head * tiles_per_head + block];
+        load_rows_and(q, own.lse, queries, shared.queries, of, block);
+        load_rows_and(dout, own.delta, gradients, shared.gradients, of, block);
     }
 
-    __device__ __forceinline__ void load_gradients(const KeyTile& tile, i32 head, i32 block) {
-        const auto stage = gradients.acquire(kBlockBytes);
-        load_block(dout, *stage, stage.full(), tile, head, block);
-        load_statistic(
-            statistics_of(tile, head, block).delta, stage.full(),
-            shared.gradients.side[stage.index()]
-        );
-    }
-
-    // Loads a block of rows of one of the heads that share the keys.
-    __device__ __forceinline__ void load_block(
+    // Loads rows of a block, and a number for each.
+    __device__ __forceinline__ static void load_rows_and(
         const QTile& rows,
-        typename QTile::Shared& block_of_rows,
-        SharedMemBarrier& full,
-        const KeyTile& tile,
-        i32 head,
+        const RowValues& values,
+        RingProducer<Queries>& producer,
+        Queries& ring,
+        const HeadRows& of,
         i32 block
     ) {
-        const i32 query_head = tile.kv_head * problem.heads_per_kv_head + head;
-        const HeadRows of{tile.queries, tile.entry, query_head};
-        load_rows(rows, block_of_rows, full, of, block * BLOCK_M);
-    }
-
-    __device__ __forceinline__ const RowStatistics& statistics_of(
-        const KeyTile& tile, i32 head, i32 block
-    ) const {
-        return statistics[tile.first_tile + head * tiles_per_head + block];
-    }
-
-    __device__ __forceinline__ static void load_statistic(
-        const RowValues& from, SharedMemBarrier& full, RowValues& to
-    ) {
-        tma_load_1d(&from, full, &to, sizeof(RowValues));
+        const auto stage = producer.acquire(kBlockBytes);
+        load_rows(rows, *stage, stage.full(), of, block * BLOCK_M);
+        tma_load_1d(&values, stage.full(), &ring.side[stage.index()], sizeof(RowValues));
     }
 };
 

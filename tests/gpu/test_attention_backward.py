@@ -88,7 +88,7 @@ def saved(q: Any, k: Any, v: Any, *, causal: bool) -> tuple[Any, Any]:
 @pytest.mark.parametrize("head_dim", [64, 96, 128])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("heads", [(4, 4), (8, 2)], ids=str)
-def test_errors_are_at_most_twice_those_of_torch(
+def test_errors_are_at_most_twice_the_errors_of_torch(
     head_dim: int, causal: bool, heads: tuple[int, int]
 ) -> None:
     q, dout = (draw(2, 2048, heads[0], head_dim, seed=i) for i in range(2))

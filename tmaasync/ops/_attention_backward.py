@@ -62,7 +62,7 @@ def attention_backward(  # noqa: PLR0913 - the parameters of attention, and the 
         stream: By default the current stream of the arrays' framework.
 
     Returns:
-        dq, dk and dv. With GQA dk and dv are sums over the query heads that share a KV head.
+        dq, dk and dv. With GQA dk and dv are added up over the query heads that share a KV head.
 
     Raises:
         ArgumentError: An argument is not as described; every broken rule.

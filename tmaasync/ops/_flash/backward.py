@@ -35,6 +35,7 @@ __all__ = [
     "choose_backward_config",
     "count_key_tiles",
     "maps_over",
+    "queries_kernel",
 ]
 
 MAX_HEAD_DIM = 128
@@ -49,6 +50,7 @@ _THREADS = WARPGROUP_THREADS * (1 + _CONSUMERS)
 _ROWS_THREADS = 128
 _DQ_THREADS = WARPGROUP_THREADS * _CONSUMERS
 _ALIGNMENT = 1024
+_OF_QUERIES = ("BLOCK_M", "HEAD_DIM", "IS_PACKED")
 _L2_BYTES = 24 << 20
 """Q, dO and dQ of the heads that are scheduled together: half of the L2 of an H100."""
 
@@ -125,9 +127,9 @@ class BackwardConfig:
 
 
 def choose_backward_config(head_dim: int, variant: BackwardVariant) -> BackwardConfig:
-    """Return the tile config of FlashAttention-3 on sm_90."""
+    """Return the tile config of FlashAttention-3 on sm_90; softcap needs registers."""
     if head_dim <= 64:
-        return BackwardConfig(64, 128)
+        return BackwardConfig(64, 64 if variant.has_softcap else 128)
     is_plain = not (variant.has_left or variant.has_right or variant.has_softcap)
     return BackwardConfig(128, 80 if is_plain else 64)
 
@@ -160,7 +162,7 @@ class Workspace(NamedTuple):
     """The one allocation of a call: dQ in fp32, statistics of its rows, and counters.
 
     Attributes:
-        tiles: Blocks of queries of all heads, those of packed sequences padded one by one.
+        tiles: Blocks of queries of all heads; of packed arrays, whole blocks for every sequence.
     """
 
     tiles: int
@@ -237,12 +239,13 @@ def maps_over(arrays: Sequence[ArrayView], config: BackwardConfig, *, is_packed:
 
 # --- launches -----------------------------------------------------------------------------------
 
+_Types = tuple[str, str]
+
 
 class Addresses(NamedTuple):
     """Addresses that the launches of a call take, by the names of the parameters.
 
-    For packed arrays those of the eight arrays are the addresses of the maps, which start below
-    their arrays.
+    For packed arrays the first eight are addresses of the maps, which start below their arrays.
     """
 
     q: int
@@ -305,12 +308,23 @@ class _DqArguments(NamedTuple):
     problem: bytes
 
 
-def backward_kernel(
-    source: str, types: tuple[str, str], variant: BackwardVariant, config: BackwardConfig
-) -> Kernel:
-    """Return one of the three kernels for the types of ``QTile`` and ``KTile``."""
+def backward_kernel(types: _Types, variant: BackwardVariant, config: BackwardConfig) -> Kernel:
+    """Return the main kernel for the types of ``QTile`` and ``KTile``."""
     named = dict(zip(("QTile", "KTile"), types, strict=True))
-    return shipped_kernel(source, named, {**config.constants, **variant.constants})
+    constants = {**config.constants, **variant.constants}
+    return shipped_kernel("attention_backward.cu", named, constants)
+
+
+def queries_kernel(
+    source: str, types: _Types, variant: BackwardVariant, config: BackwardConfig
+) -> Kernel:
+    """Return the kernel before the main one, or the one after it, by its source.
+
+    They do not depend on the mask: few variants are compiled.
+    """
+    constants = {**config.constants, **variant.constants}
+    named = dict(zip(("QTile", "KTile"), types, strict=True))
+    return shipped_kernel(source, named, {name: constants[name] for name in _OF_QUERIES})
 
 
 def backward_steps(
@@ -337,8 +351,7 @@ def backward_steps(
     of_queries, of_keys = tiles
     types = (maps.q.cuda_type, maps.k.cuda_type)
 
-    def step(source: str, ctas: int, threads: int, arguments: Any, last: str) -> Step:
-        kernel = backward_kernel(source, types, variant, config)
+    def step(kernel: Kernel, ctas: int, threads: int, arguments: Any, last: str) -> Step:
         launch = kernel.prepare(ctas, threads, arguments, pdl=True)
         launch.release()
         names = arguments._fields
@@ -347,9 +360,13 @@ def backward_steps(
     rows = _RowsArguments(maps.out, maps.dout, 0, 0, 0, 0, 0, 0, 0, broken_sequence, problem)
     main = _MainArguments(*maps[:3], maps.dout, *maps[6:], 0, 0, 0, 0, 0, 0, problem)
     dq = _DqArguments(maps.dq, 0, 0, problem)
-    name = "attention_backward"
+    before, after = (
+        queries_kernel(f"attention_backward_{part}.cu", types, variant, config)
+        for part in ("rows", "dq")
+    )
+    kernel = backward_kernel(types, variant, config)
     return [
-        step(f"{name}_rows.cu", of_queries, _ROWS_THREADS, rows, "cu_seqlens_k"),
-        step(f"{name}.cu", min(of_keys, sms), _THREADS, main, "cu_seqlens_k"),
-        step(f"{name}_dq.cu", of_queries, _DQ_THREADS, dq, "cu_seqlens_q"),
+        step(before, of_queries, _ROWS_THREADS, rows, "cu_seqlens_k"),
+        step(kernel, min(of_keys, sms), _THREADS, main, "cu_seqlens_k"),
+        step(after, of_queries, _DQ_THREADS, dq, "cu_seqlens_q"),
     ]

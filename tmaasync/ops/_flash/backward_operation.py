@@ -1,4 +1,4 @@
-"""The operation behind ops.attention_backward and ops.varlen_attention_backward."""
+"""The operation of ops.attention_backward and ops.varlen_attention_backward."""
 
 from __future__ import annotations
 

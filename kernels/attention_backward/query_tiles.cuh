@@ -1,0 +1,106 @@
+#pragma once
+
+// The sequences of a batch, and their tiles of queries as the workspace has them.
+// attention_backward.cu explains the constants.
+#include <tmaasync/scheduler.cuh>
+
+#include "abi.cuh"
+#include "rows.cuh"
+
+namespace tmaasync {
+
+// The sequences of a batch: slices of padded arrays, or what cumulative lengths describe. A
+// sequence that the arrays do not have is empty.
+struct Sequences {
+    const BackwardProblem& problem;
+    const i32* cu_seqlens_q;
+    const i32* cu_seqlens_k;
+
+    __device__ __forceinline__ RaggedSequence queries(i32 entry) const {
+        if constexpr (!IS_PACKED) return {0, problem.queries};
+        return checked(RaggedSequence::of(cu_seqlens_q, entry), problem.queries);
+    }
+    __device__ __forceinline__ RaggedSequence keys(i32 entry) const {
+        if constexpr (!IS_PACKED) return {0, problem.keys};
+        return checked(RaggedSequence::of(cu_seqlens_k, entry), problem.keys);
+    }
+
+    __device__ __forceinline__ static bool is_within(const RaggedSequence& rows, i32 total) {
+        return rows.start >= 0 && rows.length >= 0 && rows.length <= total &&
+               rows.start <= total - rows.length;
+    }
+
+private:
+    __device__ __forceinline__ static RaggedSequence checked(
+        const RaggedSequence& rows, i32 total
+    ) {
+        return is_within(rows, total) ? rows : RaggedSequence{0, 0};
+    }
+};
+
+// Whatever the lengths, the number of a sequence's first tile: the next sequence's is at least as
+// many higher as this one has tiles, so that no prefix sum of tiles is needed.
+template <int kRows>
+__device__ __forceinline__ i32 first_tile(const i32* cu_seqlens, i32 entry) {
+    return cu_seqlens[entry] / kRows + entry;
+}
+
+// The last of `batch` entries whose first tile is not after this one.
+template <int kRows>
+__device__ __forceinline__ i32 entry_of_tile(const i32* cu_seqlens, i32 batch, i32 tile) {
+    i32 entry = 0;
+    for (i32 end = batch; end - entry > 1;) {
+        const i32 middle = (entry + end) / 2;
+        (first_tile<kRows>(cu_seqlens, middle) <= tile ? entry : end) = middle;
+    }
+    return entry;
+}
+
+// The tiles of queries in the order of the workspace.
+struct QueryTiles {
+    const Sequences& sequences;
+
+    // A tile that may be empty.
+    struct Tile {
+        i32 entry;
+        i32 head;
+        i32 position;  // the first of its positions
+        RaggedSequence queries;
+
+        __device__ __forceinline__ bool exists() const {
+            return position >= 0 && position < queries.length;
+        }
+        __device__ __forceinline__ HeadRows rows() const { return {queries, entry, head}; }
+    };
+
+    // Tiles of a head; of packed arrays, of all sequences together.
+    __device__ __forceinline__ i32 per_head() const {
+        const auto& problem = sequences.problem;
+        if constexpr (IS_PACKED) return problem.queries / BLOCK_M + problem.batch;
+        return count_tiles(problem.queries, BLOCK_M);
+    }
+
+    // The number of the first tile of a head of an entry.
+    __device__ __forceinline__ i32 first(i32 entry, i32 head) const {
+        if constexpr (IS_PACKED) {
+            return head * per_head() + first_tile<BLOCK_M>(sequences.cu_seqlens_q, entry);
+        } else {
+            return (entry * sequences.problem.heads + head) * per_head();
+        }
+    }
+
+    __device__ __forceinline__ Tile at(i32 number) const {
+        const i32 line = number / per_head(), tile = number % per_head();
+        if constexpr (IS_PACKED) {
+            const i32* cu_seqlens = sequences.cu_seqlens_q;
+            const i32 entry = entry_of_tile<BLOCK_M>(cu_seqlens, sequences.problem.batch, tile);
+            const i32 block = tile - first_tile<BLOCK_M>(cu_seqlens, entry);
+            return {entry, line, block * BLOCK_M, sequences.queries(entry)};
+        } else {
+            const i32 heads = sequences.problem.heads;
+            return {line / heads, line % heads, tile * BLOCK_M, sequences.queries(line / heads)};
+        }
+    }
+};
+
+}  // namespace tmaasync
