@@ -211,6 +211,7 @@ OPTIONS: dict[str, Any] = {
     "pdl": True,
     "cooperative": True,
     "stream": 11,
+    "device": 0,
 }
 
 
@@ -235,6 +236,8 @@ def test_every_option_of_a_launch_makes_it_another_one(machine: Machine) -> None
     "options",
     [
         {"stream": 11},
+        {"device": 0},
+        {"device": 1},
         {"cooperative": True},
         {"cooperative": 1},
         {"pdl": True},

@@ -144,6 +144,7 @@ TILE = shipped.tile_type("float16", (64, 64), (64, 64))
 SPLIT = FlashConfig(64, 2, 128, stream_k=True)
 SHIPPED: dict[str, Callable[[], Kernel]] = {
     "copy, tiled": lambda: copy_kernel(TILE, TILED_PIPELINE),
+    "reduce_add": lambda: copy_kernel(TILE, TILED_PIPELINE, "reduce_add"),
     "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_PIPELINE),
     "ragged_store": lambda: ragged_with("ragged_store"),
     "ragged_load": lambda: ragged_with("ragged_load"),
@@ -155,6 +156,7 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
         TileConfig(1, 64, split_k=4), "bfloat16", "bfloat16", False, True
     ),
     "grouped": lambda: shipped.grouped_with(TileConfig(2, 128, 1), "bfloat16", True),
+    "k_grouped": lambda: shipped.k_grouped_with(TileConfig(2, 128), "bfloat16"),
     "conv2d": lambda: shipped.conv2d_with(TileConfig(2, 128, 2), "bfloat16", shipped.BIASED),
     "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledTileConfig(2, 64), "float32", False),
     "attention": lambda: shipped.attention_with(
