@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,11 @@ __device__ int summed(const cg::thread_group& group, int* scratch, int value) {
     return value;
 }
 
-extern "C" __global__ void lanes(const int* in, int* out, double* firsts, int* totals) {
+extern "C" __global__ void lanes(const int* in, int* out, double* firsts, int* totals, int waits) {
     __shared__ int values[64], scratch[64];
     const auto block = cg::this_thread_block();
     cg::memcpy_async(block, values, in, sizeof(int) * block.size());
-    cg::WAIT(block);
+    if (waits) cg::wait(block); else cg::wait_prior<1>(block);
     const int rank = block.thread_rank();
     const int value = values[rank ^ 1];
 
@@ -82,13 +83,17 @@ extern "C" __global__ void lanes(const int* in, int* out, double* firsts, int* t
 """
 
 
-def _lanes(backend: Any, wait: str) -> tuple[Any, Any, Any, Any]:
+@functools.cache
+def _kernel() -> Kernel:
+    return Kernel(LANES, "lanes")
+
+
+def _lanes(backend: Any, *, waits: bool) -> tuple[Any, Any, Any, Any]:
     host = np.random.default_rng(3).integers(-99, 99, 64, np.int32)
     out = backend.array(np.full((21, 64), -12345, np.int32))
     firsts = backend.array(np.zeros(64))
     totals = backend.array(np.zeros(3, np.int32))
-    kernel = Kernel(LANES.replace("WAIT", wait), "lanes")
-    kernel(1, 64, (backend.array(host), out, firsts, totals))
+    _kernel()(1, 64, (backend.array(host), out, firsts, totals, waits))
     return host, backend.host(out), backend.host(firsts), backend.host(totals)
 
 
@@ -141,7 +146,7 @@ def _expected(host: Any) -> list[Any]:
 
 def test_lanes_of_tiles_and_partitions(backend: Any) -> None:
     with scheduled(races=True):
-        host, out, firsts, totals = _lanes(backend, "wait")
+        host, out, firsts, totals = _lanes(backend, waits=True)
 
     *expected, sixteens, whole, ones, total = _expected(host)
     for number, (row, wanted) in enumerate(zip(out, expected, strict=False)):
@@ -155,7 +160,7 @@ def test_lanes_of_tiles_and_partitions(backend: Any) -> None:
 
 def test_a_wait_that_leaves_the_copy_pending_is_no_wait() -> None:
     with scheduled(races=True), pytest.raises(EmulatedFault, match=r"cp\.async to these bytes"):
-        _lanes(Emulate(), "wait_prior<1>")
+        _lanes(Emulate(), waits=False)
 
 
 GRIDS = """

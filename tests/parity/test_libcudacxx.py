@@ -38,21 +38,24 @@ using Latch = cuda::latch<cuda::thread_scope_block>;
 __device__ cuda::binary_semaphore<cuda::thread_scope_device> one_at_a_time(1);
 
 // A block's messages, each published by its flag.
-__device__ void pass_messages(int* messages, int* flags) {
+__device__ void pass_messages(int* messages, int* flags, cuda::memory_order order) {
     const int block = blockIdx.x;
     cuda::atomic_ref<int, cuda::thread_scope_device> flag(flags[block]);
     cuda::atomic_ref<int, cuda::thread_scope_device> before(flags[(block + kBlocks - 1) % kBlocks]);
     if (threadIdx.x != 0) return;
     messages[block] = 10 * block;
-    flag.store(1, cuda::memory_order_ORDER);
+    flag.store(1, order);
     while (before.load(cuda::memory_order_acquire) == 0) {}
     messages[kBlocks + block] = messages[(block + kBlocks - 1) % kBlocks] + 1;
 }
 
 extern "C" __global__ void objects(
-    int* messages, int* flags, int* counts, float* sums, unsigned long long* words
+    int* messages, int* flags, int* counts, float* sums, unsigned long long* words,
+    int is_released
 ) {
-    pass_messages(messages, flags);
+    pass_messages(
+        messages, flags, is_released ? cuda::memory_order_release : cuda::memory_order_relaxed
+    );
     const int thread = blockIdx.x * kThreads + threadIdx.x;
 
     cuda::atomic_ref<int, cuda::thread_scope_device> lowest(counts[0]), highest(counts[1]);
@@ -126,11 +129,11 @@ extern "C" __global__ void objects(
 
 
 @functools.cache
-def objects(order: str) -> Kernel:
-    return Kernel(SOURCE.replace("ORDER", order), "objects")
+def objects() -> Kernel:
+    return Kernel(SOURCE, "objects")
 
 
-def run(backend: Any, kernel: Kernel) -> list[Any]:
+def run(backend: Any, *, is_released: bool) -> list[Any]:
     hosts = [
         np.zeros(6, np.int32),
         np.zeros(3, np.int32),
@@ -139,14 +142,14 @@ def run(backend: Any, kernel: Kernel) -> list[Any]:
         np.zeros(1, np.uint64),
     ]
     arrays = [backend.array(host) for host in hosts]
-    kernel(3, 64, arrays, cooperative=True)
+    objects()(3, 64, (*arrays, is_released), cooperative=True)
     return [backend.host(array) for array in arrays]
 
 
 @pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
 def test_objects_of_every_scope(backend: Any, policy: Any) -> None:
     with scheduled(policy, races=True):
-        messages, flags, counts, sums, words = run(backend, objects("release"))
+        messages, flags, counts, sums, words = run(backend, is_released=True)
 
     assert messages.tolist() == [0, 10, 20, 21, 1, 11]
     assert flags.tolist() == [1, 1, 1]
@@ -157,4 +160,4 @@ def test_objects_of_every_scope(backend: Any, policy: Any) -> None:
 
 def test_a_relaxed_store_publishes_nothing() -> None:
     with scheduled(races=True), pytest.raises(EmulatedRace, match=r"a race on messages\[\d\]"):
-        run(Emulate(), objects("relaxed"))
+        run(Emulate(), is_released=False)

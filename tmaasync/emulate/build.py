@@ -21,6 +21,7 @@ from tmaasync import _compile
 from tmaasync._compile import Parameter, Source
 from tmaasync._sources import include_dir
 from tmaasync.emulate import toolchain
+from tmaasync.emulate.library_headers import check_library_headers
 from tmaasync.emulate.refusals import refusal
 from tmaasync.errors import ArgumentError, BackendError, CompileError
 from tmaasync.registers import launch_registers
@@ -79,6 +80,7 @@ def build(source: Source, name: str) -> EmulatedProgram:
         BackendError: There is no C++20 compiler, or CUDA's headers are missing.
     """
     _check_source(source, name)
+    check_library_headers(source)
     runtime = build_runtime()
     whole = _translation_unit(source, name)
     headers = tuple(_headers(whole, _folders(source)))
@@ -174,41 +176,6 @@ def _check_source(source: Source, name: str) -> None:
             f"{source.name}({line}) holds inline assembly, which the CPU cannot run. Call the "
             "function of <tmaasync/ptx/...> that has the instruction, or pass arrays on a GPU."
         )
-    _check_headers(source)
-
-
-# Device code in CUDA's folders of headers, which is written for its compiler.
-_LIBRARIES = ("cooperative_groups", "cub", "cuda", "thrust")
-_LIBRARY_HEADERS = ("cuda_awbarrier.h", "cuda_pipeline.h", "curand_kernel.h", "mma.h")
-_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(if|endif|include)\w*[ \t]*<?([^>\n]*)", re.MULTILINE)
-
-
-def _check_headers(source: Source) -> None:
-    """Refuse a header of CUDA's libraries that the emulator has no own one for.
-
-    What an ``#if`` surrounds may not be meant for the CPU, and is left to the compiler.
-    """
-    depth = 0
-    for directive in _DIRECTIVE.finditer(source.text):
-        word, name = directive.groups()
-        depth += {"if": 1, "endif": -1}.get(word, 0)
-        if word != "include" or depth or not _is_missing(name, source):
-            continue
-        line = source.text.count("\n", 0, directive.start()) + 1
-        raise CompileError(
-            f"{source.name}({line}) includes <{name}>, which the CPU back end lacks. It has "
-            "<cuda/barrier>, <cuda/pipeline>, <cuda/ptx>, <cuda/atomic>, much of <cuda/std/...>, "
-            "and <cooperative_groups.h>. Write what the kernel needs as __device__ functions, or "
-            "pass arrays on a GPU."
-        )
-
-
-def _is_missing(name: str, source: Source) -> bool:
-    is_library = name.partition("/")[0] in _LIBRARIES and "/" in name
-    own = (_INCLUDE_DIR, *source.include_dirs)
-    return (is_library or name in _LIBRARY_HEADERS) and not any(
-        (folder / name).is_file() for folder in own
-    )
 
 
 def _is_extern_c(text: str, name: str) -> bool:

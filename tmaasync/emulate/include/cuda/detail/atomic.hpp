@@ -74,18 +74,13 @@ public:
 
     TMAASYNC_EMULATE_INLINE operator T() const { return load(); }
 
-    TMAASYNC_EMULATE_INLINE T exchange(T value, memory_order order = memory_order_seq_cst) const {
-        return change([=](T) { return value; }, order, false);
-    }
-
     TMAASYNC_EMULATE_INLINE bool compare_exchange_strong(
         T& expected, T desired, memory_order success, memory_order failure
     ) const {
         release_before<kScope>(success);
         const Word wanted = same_bits<Word>(expected), next = same_bits<Word>(desired);
-        const Word old = tmaasync_emulate::change_atomically(word(), [=](Word held) {
-            return held == wanted ? next : held;
-        });
+        const Word old = kScope == thread_scope_block ? atomicCAS_block(word(), wanted, next)
+                                                      : atomicCAS(word(), wanted, next);
         acquire_after<kScope>(old == wanted ? success : failure);
         expected = same_bits<T>(old);
         return old == wanted;
@@ -106,28 +101,43 @@ public:
         return compare_exchange_strong(expected, desired, order, order);
     }
 
+#define TMAASYNC_EMULATE_FETCH(NAME, FUNCTION)                                                 \
+    TMAASYNC_EMULATE_INLINE T NAME(T value, memory_order order = memory_order_seq_cst) const { \
+        release_before<kScope>(order);                                                         \
+        const T old = kScope == thread_scope_block ? FUNCTION##_block(object(), value)         \
+                                                   : FUNCTION(object(), value);                \
+        acquire_after<kScope>(order);                                                          \
+        return old;                                                                            \
+    }
+    TMAASYNC_EMULATE_FETCH(exchange, atomicExch)
+    TMAASYNC_EMULATE_FETCH(fetch_and, atomicAnd)
+    TMAASYNC_EMULATE_FETCH(fetch_or, atomicOr)
+    TMAASYNC_EMULATE_FETCH(fetch_xor, atomicXor)
+    TMAASYNC_EMULATE_FETCH(fetch_min, atomicMin)
+    TMAASYNC_EMULATE_FETCH(fetch_max, atomicMax)
+#undef TMAASYNC_EMULATE_FETCH
+
+    // Pointers move by elements.
     template <typename D>
     TMAASYNC_EMULATE_INLINE T fetch_add(D value, memory_order order = memory_order_seq_cst) const {
-        return change([=](T old) { return T(old + value); }, order);
+        release_before<kScope>(order);
+        T old;
+        if constexpr (::std::is_pointer_v<T>) {
+            const auto bytes = static_cast<Word>(value) * sizeof(::std::remove_pointer_t<T>);
+            old = same_bits<T>(sum(word(), static_cast<Word>(bytes)));
+        } else {
+            old = sum(object(), static_cast<T>(value));
+        }
+        acquire_after<kScope>(order);
+        return old;
     }
     template <typename D>
     TMAASYNC_EMULATE_INLINE T fetch_sub(D value, memory_order order = memory_order_seq_cst) const {
-        return change([=](T old) { return T(old - value); }, order);
-    }
-    TMAASYNC_EMULATE_INLINE T fetch_and(T value, memory_order order = memory_order_seq_cst) const {
-        return change([=](T old) { return T(old & value); }, order);
-    }
-    TMAASYNC_EMULATE_INLINE T fetch_or(T value, memory_order order = memory_order_seq_cst) const {
-        return change([=](T old) { return T(old | value); }, order);
-    }
-    TMAASYNC_EMULATE_INLINE T fetch_xor(T value, memory_order order = memory_order_seq_cst) const {
-        return change([=](T old) { return T(old ^ value); }, order);
-    }
-    TMAASYNC_EMULATE_INLINE T fetch_min(T value, memory_order order = memory_order_seq_cst) const {
-        return change([=](T old) { return value < old ? value : old; }, order);
-    }
-    TMAASYNC_EMULATE_INLINE T fetch_max(T value, memory_order order = memory_order_seq_cst) const {
-        return change([=](T old) { return old < value ? value : old; }, order);
+        if constexpr (::std::is_pointer_v<T>) {
+            return fetch_add(-static_cast<::std::ptrdiff_t>(value), order);
+        } else {
+            return fetch_add(static_cast<T>(T{} - static_cast<T>(value)), order);
+        }
     }
 
     TMAASYNC_EMULATE_INLINE T operator++() const { return T(fetch_add(1) + 1); }
@@ -153,17 +163,14 @@ public:
     TMAASYNC_EMULATE_INLINE void notify_all() const {}
 
 private:
-    TMAASYNC_EMULATE_INLINE Word* word() const {
-        return reinterpret_cast<Word*>(static_cast<const Own*>(this)->address());
-    }
+    TMAASYNC_EMULATE_INLINE Word* word() const { return reinterpret_cast<Word*>(object()); }
 
-    template <typename Change>
-    TMAASYNC_EMULATE_INLINE T change(Change next, memory_order order, bool depends = true) const {
-        release_before<kScope>(order);
-        T* const address = static_cast<const Own*>(this)->address();
-        const T old = tmaasync_emulate::change_atomically(address, next, depends);
-        acquire_after<kScope>(order);
-        return old;
+    TMAASYNC_EMULATE_INLINE T* object() const { return static_cast<const Own*>(this)->address(); }
+
+    template <typename V>
+    TMAASYNC_EMULATE_INLINE static V sum(V* address, V value) {
+        return kScope == thread_scope_block ? atomicAdd_block(address, value)
+                                            : atomicAdd(address, value);
     }
 };
 

@@ -1,0 +1,49 @@
+"""Headers of CUDA's libraries: which of them the emulator has, and which it refuses by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tmaasync._compile import Source
+from tmaasync.errors import CompileError
+
+__all__ = ["check_library_headers"]
+
+_SUPPORTED = Path(__file__).resolve().parent / "include"
+# Device code in CUDA's folders of headers, which is written for its compiler.
+_LIBRARIES = ("cooperative_groups", "cub", "cuda", "thrust")
+_LIBRARY_HEADERS = ("cuda_awbarrier.h", "cuda_pipeline.h", "curand_kernel.h", "mma.h")
+_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(if|endif|include)\w*[ \t]*<?([^>\n]*)", re.MULTILINE)
+
+
+def check_library_headers(source: Source) -> None:
+    """Refuse a header of CUDA's libraries that the emulator has no own one for.
+
+    What an ``#if`` surrounds may not be meant for the CPU, and is left to the compiler.
+
+    Raises:
+        CompileError: With the header, its line and the headers that there are.
+    """
+    depth = 0
+    for directive in _DIRECTIVE.finditer(source.text):
+        word, name = directive.groups()
+        depth += {"if": 1, "endif": -1}.get(word, 0)
+        own = (_SUPPORTED, *source.include_dirs)
+        if word != "include" or depth or not _is_missing(name, own):
+            continue
+        line = source.text.count("\n", 0, directive.start()) + 1
+        raise CompileError(
+            f"{source.name}({line}) includes <{name}>, which the CPU back end lacks. It has "
+            "<cuda/barrier>, <cuda/pipeline>, <cuda/ptx>, <cuda/atomic>, much of <cuda/std/...>, "
+            "and <cooperative_groups.h>. Write what the kernel needs as __device__ functions, or "
+            "pass arrays on a GPU."
+        )
+
+
+def _is_missing(name: str, own: Sequence[Path]) -> bool:
+    is_library = name.partition("/")[0] in _LIBRARIES and "/" in name
+    return (is_library or name in _LIBRARY_HEADERS) and not any(
+        (folder / name).is_file() for folder in own
+    )
