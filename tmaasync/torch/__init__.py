@@ -7,15 +7,15 @@ these operators, with the arguments of `tmaasync.ops`.
 from tmaasync.torch._attention import attention, varlen_attention
 from tmaasync.torch._conv2d import conv2d
 from tmaasync.torch._copies import copy, ragged_load, ragged_store, reduce_add
-from tmaasync.torch._drop_ins import (
+from tmaasync.torch._flash_attn import (
     flash_attn_func,
     flash_attn_varlen_func,
     flash_attn_with_kvcache,
-    scaled_dot_product_attention,
 )
 from tmaasync.torch._grouped_matmul import grouped_matmul, k_grouped_matmul
 from tmaasync.torch._matmul import matmul
 from tmaasync.torch._scaled_matmul import scaled_matmul
+from tmaasync.torch._sdpa import scaled_dot_product_attention
 
 __all__ = [
     "attention",
