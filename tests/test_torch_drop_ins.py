@@ -175,6 +175,48 @@ def test_the_whole_cache_is_read_by_default() -> None:
     assert error(call(), SDPA(*heads_first).transpose(1, 2)) < 1e-3
 
 
+CACHE = draw(2, 32, 2, 16)
+WRONG_CALLS: dict[str, tuple[dict[str, Any], str]] = {
+    "keys alone": ({"k": CACHE[:, :1]}, "v is None; k is given, and the cache takes"),
+    "too long, an int": (
+        {"k": CACHE[:, :2], "v": CACHE[:, :2], "cache_seqlens": 31},
+        "cache_seqlens is 31; with 2 new keys it must be at most 32",
+    ),
+    "too long, a tensor": (
+        {"k": CACHE[:, :2], "v": CACHE[:, :2], "cache_seqlens": torch.tensor([3, 31]).int()},
+        "cache_seqlens is 31; with 2 new keys",
+    ),
+    "new keys in a full cache": (
+        {"k": CACHE[:, :1], "v": CACHE[:, :1]},
+        "cache_seqlens is 32; with 1 new keys",
+    ),
+    "two tables": (
+        {"cache_batch_idx": torch.arange(2), "block_table": torch.zeros(2, 1).int()},
+        r"cache_batch_idx is of shape \(2,\); block_table has the blocks",
+    ),
+    "30 rows": (
+        {"k_cache": CACHE[:, :30], "v_cache": CACHE[:, :30]},
+        r"k_cache.shape\[1\] is 30; it must be a multiple of 8.* Allocate 32",
+    ),
+    "no window": ({"window_size": None}, "window_size is None; it must be the numbers"),
+    "a gradient": (
+        {"k": CACHE[:, :1].clone().requires_grad_(), "v": CACHE[:, :1], "cache_seqlens": 3},
+        "k is a tensor that requires grad, in grad mode; there is no backward through a cache",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_CALLS)
+def test_a_wrong_call_is_refused_before_the_cache_changes(what: str) -> None:
+    options, message = WRONG_CALLS[what]
+    caches = {"k_cache": CACHE.clone(), "v_cache": CACHE.clone()}
+
+    with pytest.raises(ArgumentError, match=message):
+        operators.flash_attn_with_kvcache(draw(2, 1, 2, 16), **{**caches, **options})
+
+    assert all(torch.equal(one, CACHE) and not one.requires_grad for one in caches.values())
+
+
 def test_what_flash_attn_has_and_the_kernels_lack_is_refused() -> None:
     q, slopes, turn = draw(1, 8, 2, 136), torch.ones(2), torch.ones(8, 8)
     with pytest.raises(ArgumentError, match=r"dropout_p is 0.1[\s\S]*alibi_slopes is of shape"):

@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 
+from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch._any_head_dim import attend, attend_packed
 from tmaasync.torch._attention import varlen_attention
 
 __all__ = ["flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
+
+_ROW_STEP = 8
 
 
 def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
@@ -175,10 +178,19 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     """
     del rotary_interleaved, num_splits
     given = {"rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "cache_leftpad": cache_leftpad}
-    ArgumentError.raise_for([*_lacking_flash(0.0, alibi_slopes), *_lacking_cache(given)])
+    ArgumentError.raise_for(
+        [
+            *_lacking_flash(0.0, alibi_slopes),
+            *_lacking_cache(given),
+            *_contradictions(k_cache, k, v, cache_batch_idx, block_table),
+            *_lost_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v),
+        ]
+    )
+    mask = _mask(causal, window_size, softcap)
     batch, positions, heads, head_dim = q.shape
     table = _page_table(q, k_cache, cache_batch_idx, block_table)
     capacity = table.shape[1] * k_cache.shape[1]
+    ArgumentError.raise_for(_overflow(cache_seqlens, capacity, 0 if k is None else k.shape[1]))
     lengths = _lengths(q, cache_seqlens, capacity)
     if k is not None:
         _append(k_cache, k, table, lengths)
@@ -192,7 +204,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
         scale=softmax_scale,
         page_table=table,
         return_lse=return_softmax_lse,
-        **_mask(causal, window_size, softcap),
+        **mask,
     )
     if not return_softmax_lse:
         return results.view(q.shape)
@@ -201,6 +213,12 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
 
 
 def _mask(causal: bool, window_size: tuple[int, int], softcap: float) -> dict[str, Any]:
+    if not isinstance(window_size, tuple | list) or len(window_size) != 2:
+        rule = "it must be the numbers of keys (before, after) a query's own, -1 for no limit"
+        violation = Violation(
+            "window_size", shown(window_size), rule, "Pass (-1, -1) for no window"
+        )
+        raise ArgumentError.of([violation])
     left, right = (None if side < 0 else side for side in window_size)
     window = None if left is right is None else (left, right)
     return {"causal": causal, "window": window, "softcap": softcap or None}
@@ -226,6 +244,46 @@ def _lacking_cache(given: dict[str, Any]) -> Iterator[Violation]:
         if value is not None:
             rule = "the kernels do not take it"
             yield Violation(name, f"of shape {tuple(value.shape)}", rule, remedies[name])
+
+
+def _contradictions(
+    k_cache: Any, k: Any, v: Any, cache_batch_idx: Any, block_table: Any
+) -> Iterator[Violation]:
+    if (k is None) != (v is None):
+        missing, other = ("k", "v") if k is None else ("v", "k")
+        rule = f"{other} is given, and the cache takes keys and values together"
+        yield Violation(missing, None, rule, "Pass both, or neither")
+    if block_table is not None and cache_batch_idx is not None:
+        rule = "block_table has the blocks of each sequence already"
+        shape = f"of shape {tuple(cache_batch_idx.shape)}"
+        yield Violation("cache_batch_idx", shape, rule, "Pass one of them")
+    if block_table is None and k_cache.shape[1] % _ROW_STEP:
+        rule = f"it must be a multiple of {_ROW_STEP}, after which TMA's swizzle repeats"
+        rows = -(-k_cache.shape[1] // _ROW_STEP) * _ROW_STEP
+        remedy = f"Allocate {rows}, and pass cache_seqlens"
+        yield Violation("k_cache.shape[1]", k_cache.shape[1], rule, remedy)
+
+
+def _lost_gradients(**tensors: Any) -> Iterator[Violation]:
+    """Refuse before the cache changes what the operation would refuse after it."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
+            rule = "there is no backward through a cache, so its gradient would be lost"
+            remedy = "Call it inside torch.no_grad(), or pass its .detach()"
+            yield Violation(name, "a tensor that requires grad, in grad mode", rule, remedy)
+
+
+def _overflow(cache_seqlens: Any, capacity: int, new: int) -> Iterator[Violation]:
+    """Check the lengths that the host knows: it does not wait for a GPU."""
+    longest = capacity if cache_seqlens is None else cache_seqlens
+    if isinstance(longest, torch.Tensor):
+        if torch.compiler.is_compiling() or longest.device.type != "cpu":
+            return
+        longest = int(longest.max())
+    if longest + new > capacity:
+        rule = f"with {new} new keys it must be at most {capacity}, the rows of a sequence's cache"
+        remedy = "Pass the number of keys before the new ones, or a larger cache"
+        yield Violation("cache_seqlens", longest, rule, remedy)
 
 
 def _page_table(q: Any, k_cache: Any, cache_batch_idx: Any, block_table: Any) -> Any:
