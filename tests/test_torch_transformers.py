@@ -96,7 +96,7 @@ def by_both(net: Any, call: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("counts", [NEITHER, LEFT, RIGHT])
 @pytest.mark.parametrize("name", DECODERS)
-def test_logits_of_a_prompt_are_those_of_eager_attention(
+def test_logits_of_a_prompt_agree_with_eager_attention(
     name: str, counts: list[int], device: str
 ) -> None:
     net, ids, mask = model(name, device), tokens(device, 2, 13), padding(device, 13, counts)
@@ -115,7 +115,7 @@ def test_logits_of_a_prompt_are_those_of_eager_attention(
         ("Gemma2", NEITHER, "static"),
     ],
 )
-def test_a_generated_sequence_is_that_of_eager_attention(
+def test_a_generated_sequence_agrees_with_eager_attention(
     name: str, counts: list[int], cache: str | None, device: str
 ) -> None:
     """A prompt, then one query at a time: with a cache that grows, or one of a fixed size."""

@@ -212,7 +212,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     return out.view(q.shape), lse.view(heads, batch, positions).transpose(0, 1)
 
 
-def _mask(causal: bool, window_size: tuple[int, int], softcap: float) -> dict[str, Any]:
+def _mask(causal: bool, window_size: Any, softcap: float) -> dict[str, Any]:
     if not isinstance(window_size, tuple | list) or len(window_size) != 2:
         rule = "it must be the numbers of keys (before, after) a query's own, -1 for no limit"
         violation = Violation(

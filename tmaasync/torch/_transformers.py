@@ -113,7 +113,7 @@ def _mask(  # noqa: PLR0913 - the arguments of transformers' mask functions
     allow_is_causal_skip: bool = True,
     **options: Any,
 ) -> Any:
-    """Return what is left of the mask when ``is_causal`` and ``sliding_window`` are known."""
+    """Return None where ``is_causal`` and ``sliding_window`` say all, or else padding, or a mask."""
     may_skip = allow_is_causal_skip or options.get("allow_is_bidirectional_skip", False)
     is_in_reach = local_size is None or kv_offset + kv_length <= local_size
     is_causal = (allow_is_causal_skip and is_in_reach) or _is_own(
