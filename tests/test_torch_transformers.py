@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tmaasync import ArgumentError, BackendError
+from tmaasync.ops._operation import tile_configs
 
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
@@ -67,7 +68,8 @@ def device(request: pytest.FixtureRequest) -> str:
 def model(name: str, device: str = "cpu", kind: str = "ForCausalLM", **options: Any) -> Any:
     """A model in float16, with weights from a seed."""
     torch.manual_seed(1)
-    config = getattr(transformers, f"{name}Config")(**SIZES, **DECODERS.get(name, {}), **options)
+    given = {**SIZES, **DECODERS.get(name, {}), **options}
+    config = getattr(transformers, f"{name}Config")(**given)
     net = getattr(transformers, name + kind)(config).half().to(device).eval()
     net.set_attn_implementation(NAME)
     return net
@@ -184,9 +186,31 @@ def test_no_mask_is_materialised() -> None:
     assert mask_of(attention_mask=seen).shape == (1, 1 << 20)
 
 
-def test_in_grad_mode_the_guard_speaks() -> None:
-    with torch.enable_grad(), pytest.raises(ArgumentError, match=r"requires grad.*no backward"):
-        model("Llama")(tokens("cpu", 1, 8))
+@pytest.mark.parametrize(
+    "counts", [NEITHER, pytest.param(RIGHT, marks=[pytest.mark.gpu, pytest.mark.hopper])]
+)
+def test_gradients_of_the_weights_agree_with_eager_attention(
+    counts: list[int], device: str
+) -> None:
+    if counts != NEITHER and device == "cpu":
+        pytest.skip("padding has kernels of its own")
+    net, ids, mask = model("Llama", device), tokens(device, 2, 13), padding(device, 13, counts)
+
+    def gradients() -> Any:
+        with tile_configs(lambda config: config), torch.enable_grad():
+            net(ids, attention_mask=mask).logits[mask.bool()].float().square().mean().backward()
+        found = [one.grad for one in net.parameters()]
+        net.zero_grad()
+        return found
+
+    for ours, theirs in zip(*by_both(net, gradients), strict=True):
+        assert error(ours, theirs) < 2e-2
+
+
+def test_gradients_that_the_kernels_lack_are_refused() -> None:
+    net = model("Llama", head_dim=136)
+    with torch.enable_grad(), pytest.raises(ArgumentError, match=r"requires grad"):
+        net(tokens("cpu", 1, 8))
 
 
 # --- what the kernels lack ----------------------------------------------------------------------

@@ -53,8 +53,8 @@ def register_with_transformers(name: str = "tmaasync") -> None:
     Softcap, GQA, and dynamic and static caches are handled too.
 
     Everything else raises `ArgumentError` when the model runs: dropout, attention sinks, position
-    biases, packed sequences, and masks of your own. There is no backward: in grad mode, inputs that
-    require grad are refused.
+    biases, packed sequences, and masks of your own. Gradients are those of `attention`: up to 128
+    columns of a head.
 
     Args:
         name: What models select the kernels by. It must not be one of transformers' own names.
@@ -113,7 +113,7 @@ def _mask(  # noqa: PLR0913 - the arguments of transformers' mask functions
     allow_is_causal_skip: bool = True,
     **options: Any,
 ) -> Any:
-    """Return None where ``is_causal`` and ``sliding_window`` say all, or else padding, or a mask."""
+    """Return None where ``is_causal`` and ``sliding_window`` say all; else padding, or a mask."""
     may_skip = allow_is_causal_skip or options.get("allow_is_bidirectional_skip", False)
     is_in_reach = local_size is None or kv_offset + kv_length <= local_size
     is_causal = (allow_is_causal_skip and is_in_reach) or _is_own(
