@@ -6,6 +6,8 @@ EXTRAS ?= cuda13,test,dev
 # this build, it comes from torch's own. For torch on a GPU pass TORCH=torch.
 TORCH ?= torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# Hugging Face's models (130 MB with what it needs), for the tests of their attention.
+TRANSFORMERS ?= transformers==5.23.0
 JOBS ?= auto
 GPU_JOBS ?= 12
 
@@ -74,7 +76,9 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
 	install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
 		$$install "$(TORCH)" || $$install "$(TORCH)" --extra-index-url $(TORCH_INDEX) \
-		|| echo "$(TORCH) is in no package index: tests of torch tensors will be skipped"
+		|| echo "$(TORCH) is in no package index: tests of torch tensors will be skipped"; \
+		$$install "$(TRANSFORMERS)" \
+		|| echo "$(TRANSFORMERS) is in no package index: tests of its models will be skipped"
 	touch $@
 
 # The driver's major CUDA version, 12 or 13; nothing where there is no driver.

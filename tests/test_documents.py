@@ -129,8 +129,10 @@ def test_the_python_of_a_document_runs(
 ) -> None:
     names: dict[str, Any] = {"__name__": "document"}
     found = blocks(path, "python")
-    if any("import torch" in block.text and not block.needs_gpu for block in found):
-        pytest.importorskip("torch")
+    for library in ("torch", "transformers"):
+        needs = re.compile(rf"^(import|from) {library}\b", re.MULTILINE)
+        if any(needs.search(block.text) and not block.needs_gpu for block in found):
+            pytest.importorskip(library)
     for block in found:
         if block.needs_gpu:
             up_to_the_launch(lambda block=block: block.run(names))  # type: ignore[misc]
@@ -148,6 +150,16 @@ def test_the_python_of_a_document_runs_on_a_gpu(path: Path) -> None:
     names: dict[str, Any] = {"__name__": "document"}
     for block in blocks(path, "python"):
         block.run(names)
+
+
+@pytest.mark.gpu
+@pytest.mark.hopper
+def test_the_page_about_pytorch_runs_on_a_gpu() -> None:
+    torch = pytest.importorskip("torch")
+    names: dict[str, Any] = {"__name__": "document"}
+    with torch.device("cuda"):
+        for block in blocks(ROOT / "docs/pytorch.md", "python"):
+            block.run(names)
 
 
 @pytest.mark.parametrize("path", named([path for path in DOCUMENTS if blocks(path, "console")]))

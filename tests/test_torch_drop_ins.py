@@ -13,6 +13,7 @@ from tmaasync import ArgumentError
 
 torch: Any = pytest.importorskip("torch")
 
+from parity.test_attention import few_builds  # noqa: E402
 from torch_cases import draw, error  # noqa: E402
 
 operators: Any = importlib.import_module("tmaasync.torch")
@@ -126,141 +127,94 @@ def test_sdpa_compiles_whole_with_and_without_a_fallback() -> None:
 # --- flash_attn ---------------------------------------------------------------------------------
 
 
-def flash_reference(
-    q: Any, k: Any, v: Any, scale: float | None, causal: bool, window: Any, softcap: float
-) -> tuple[Any, Any]:
-    """Return the output and the log-sum-exp by the definition, for [positions, heads, head_dim]."""
-    q, k, v = (one.double().transpose(0, 1) for one in (q, k, v))
-    k, v = (one.repeat_interleave(len(q) // len(k), 0) for one in (k, v))
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if softcap:
-        scores = softcap * torch.tanh(scores / softcap)
-    queries, keys = scores.shape[1:]
-    distance = torch.arange(keys) - torch.arange(queries)[:, None] - (keys - queries)
-    left, right = window
-    right = 0 if causal and right < 0 else min(right, 0) if causal else right
-    seen = torch.ones(queries, keys, dtype=torch.bool)
-    if left >= 0:
-        seen &= distance >= -left
-    if right >= 0:
-        seen &= distance <= right
-    scores = scores.masked_fill(~seen, -torch.inf)
-    lse = scores.logsumexp(-1)
-    weights = torch.where(lse[..., None] == -torch.inf, 0, (scores - lse[..., None]).exp())
-    return (weights.nan_to_num() @ v).transpose(0, 1), lse
+# What their values are, tests/parity/test_flash_attn.py checks.
+FLASH_ATTN = {
+    "flash_attn_func": "q k v dropout_p softmax_scale causal window_size softcap alibi_slopes "
+    "deterministic return_attn_probs",
+    "flash_attn_varlen_func": "q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p "
+    "softmax_scale causal window_size softcap alibi_slopes deterministic return_attn_probs "
+    "block_table",
+    "flash_attn_with_kvcache": "q k_cache v_cache k v rotary_cos rotary_sin cache_seqlens "
+    "cache_batch_idx cache_leftpad block_table softmax_scale causal window_size softcap "
+    "rotary_interleaved alibi_slopes num_splits return_softmax_lse",
+}
+DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(["softcap", "dropout_p"], 0.0),
+    **dict.fromkeys(["causal", "deterministic", "return_attn_probs", "return_softmax_lse"], False),
+    "window_size": (-1, -1),
+    "rotary_interleaved": True,
+    "num_splits": 0,
+}
 
 
-def drawn_mask(rng: np.random.Generator) -> dict[str, Any]:
-    windows = [(-1, -1), (-1, -1), (5, -1), (4, 3), (-1, 6)]
-    return {
-        "softmax_scale": None if rng.integers(2) else float(rng.uniform(0.05, 1)),
-        "causal": bool(rng.integers(2)),
-        "window_size": windows[int(rng.integers(len(windows)))],
-        "softcap": float(rng.choice([0.0, 0.0, 5.0])),
+@pytest.mark.parametrize("name", FLASH_ATTN)
+def test_arguments_have_the_names_order_and_defaults_of_flash_attn(name: str) -> None:
+    """As flash_attn 2.8 has them: what it requires comes first, and most defaults are None."""
+    parameters = list(inspect.signature(getattr(operators, name)).parameters.values())
+    required = 7 if name == "flash_attn_varlen_func" else 3
+
+    assert [one.name for one in parameters] == FLASH_ATTN[name].split()
+    assert all(one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for one in parameters)
+    assert all(one.default is inspect.Parameter.empty for one in parameters[:required])
+    assert {one.name: one.default for one in parameters[required:]} == {
+        one.name: DEFAULTS.get(one.name) for one in parameters[required:]
     }
 
 
-def close(found: Any, wanted: Any, dtype: Any) -> None:
-    assert found.shape == wanted.shape
-    finite = torch.isfinite(wanted)
-    assert torch.equal(finite, torch.isfinite(found))
-    assert error(found[finite], wanted[finite]) < (1e-2 if dtype is torch.bfloat16 else 1.5e-3)
-
-
-@pytest.mark.parametrize("case", range(8))
-def test_flash_attn_func_computes_what_it_is_defined_to(case: int) -> None:
-    rng = np.random.default_rng(case)
-    batch, kv_heads, queries, keys = (int(x) for x in rng.integers(1, [3, 3, 40, 40]))
-    heads, columns, dtype = kv_heads * int(rng.integers(1, 4)), head_dim(rng), TYPES[case % 2]
-    q = strided(rng, batch, queries, heads, columns, dtype=dtype)
-    k, v = (strided(rng, batch, keys, kv_heads, columns, dtype=dtype) for _ in range(2))
-    mask = drawn_mask(rng)
-
-    out, lse, none = operators.flash_attn_func(q, k, v, **mask, return_attn_probs=True)
-
-    each = [flash_reference(q[i], k[i], v[i], *mask.values()) for i in range(batch)]
-    close(out, torch.stack([one for one, _ in each]), dtype)
-    close(lse, torch.stack([one for _, one in each]), dtype)
-    assert none is None
-    assert torch.equal(operators.flash_attn_func(q, k, v, **mask), out)
-
-
-@pytest.mark.parametrize("case", range(5))
-def test_flash_attn_varlen_func_computes_what_it_is_defined_to(case: int) -> None:
-    rng = np.random.default_rng(case)
-    lengths = rng.integers(1, 30, (2, int(rng.integers(1, 4))))
-    kv_heads, columns, dtype = int(rng.integers(1, 3)), head_dim(rng), TYPES[case % 2]
-    heads = kv_heads * int(rng.integers(1, 4))
-    sums = [np.concatenate([[0], one.cumsum()]) for one in lengths]
-    q = draw(int(sums[0][-1]), heads, columns, dtype=dtype)
-    k, v = (draw(int(sums[1][-1]), kv_heads, columns, dtype=dtype) for _ in range(2))
-    cumulative = [torch.tensor(one, dtype=torch.int32) for one in sums]
-    mask, longest = drawn_mask(rng), [int(one.max()) for one in lengths]
-
-    out, lse, none = operators.flash_attn_varlen_func(
-        q, k, v, *cumulative, *longest, **mask, return_attn_probs=True
-    )
-
-    each = [
-        flash_reference(q[a:b], k[c:d], v[c:d], *mask.values())
-        for a, b, c, d in zip(sums[0][:-1], sums[0][1:], sums[1][:-1], sums[1][1:], strict=True)
-    ]
-    close(out, torch.cat([one for one, _ in each]), dtype)
-    close(lse, torch.cat([one for _, one in each], 1), dtype)
-    assert none is None
-
-
-@pytest.mark.parametrize("case", range(6))
-def test_flash_attn_with_kvcache_computes_what_it_is_defined_to(case: int) -> None:
-    rng = np.random.default_rng(case)
-    batch, kv_heads, queries, new = (int(x) for x in rng.integers(1, [4, 3, 6, 6]))
-    heads, columns, dtype = kv_heads * int(rng.integers(1, 4)), 16, TYPES[case % 2]
-    is_paged, appends = case % 3 == 0, case % 4 < 2
-    pages, page_size = (3, 8) if is_paged else (1, 32)
-    capacity = pages * page_size
-    entries = rng.permutation(batch * pages + 2)[: batch * pages].reshape(batch, pages)
-    table = torch.tensor(entries, dtype=torch.int32)
-    caches = [draw(batch * pages + 2, page_size, kv_heads, columns, dtype=dtype) for _ in range(2)]
-    before = [one.clone() for one in caches]
-    lengths = torch.tensor(rng.integers(1, capacity - 6, batch), dtype=torch.int32)
-    q = draw(batch, queries, heads, columns, dtype=dtype)
-    added: list[Any] = [None, None]
-    if appends:
-        added = [draw(batch, new, kv_heads, columns, dtype=dtype) for _ in range(2)]
-    where = {"block_table": table} if is_paged else {"cache_batch_idx": table[:, 0]}
-    mask = drawn_mask(rng)
-
-    out, lse = operators.flash_attn_with_kvcache(
-        *(q, *caches, *added), cache_seqlens=lengths, **where, **mask, return_softmax_lse=True
-    )
-
-    each = []
-    for i in range(batch):
-        kv = [one[entries[i]].reshape(capacity, kv_heads, columns) for one in before]
-        kv = [one[: int(lengths[i])] for one in kv]
-        if appends:
-            kv = [torch.cat([one, more[i]]) for one, more in zip(kv, added, strict=True)]
-        each.append(flash_reference(q[i], *kv, *mask.values()))
-        for cache, wanted in zip(caches, kv, strict=True):
-            held = cache[entries[i]].reshape(capacity, kv_heads, columns)
-            assert torch.equal(held[: len(wanted)], wanted)
-    close(out, torch.stack([one for one, _ in each]), dtype)
-    close(lse, torch.stack([one for _, one in each]), dtype)
-
-
 def test_the_whole_cache_is_read_by_default() -> None:
-    q, cache = draw(2, 1, 2, 16), draw(2, 24, 2, 16)
+    q, cache = draw(2, 1, 2, 16), draw(2, 32, 2, 16)
 
-    whole = operators.flash_attn_with_kvcache(q, cache, cache)
+    def call(**options: Any) -> Any:
+        with few_builds():
+            return operators.flash_attn_with_kvcache(
+                q, cache, cache, **options, return_softmax_lse=True
+            )[0]
 
-    assert torch.equal(whole, operators.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=24))
-    assert (
-        error(
-            whole,
-            SDPA(*(one.double().transpose(1, 2) for one in (q, cache, cache))).transpose(1, 2),
-        )
-        < 1e-3
-    )
+    heads_first = (one.double().transpose(1, 2) for one in (q, cache, cache))
+    assert torch.equal(call(), call(cache_seqlens=32))
+    assert error(call(), SDPA(*heads_first).transpose(1, 2)) < 1e-3
+
+
+CACHE = draw(2, 32, 2, 16)
+WRONG_CALLS: dict[str, tuple[dict[str, Any], str]] = {
+    "keys alone": ({"k": CACHE[:, :1]}, "v is None; k is given, and the cache takes"),
+    "too long, an int": (
+        {"k": CACHE[:, :2], "v": CACHE[:, :2], "cache_seqlens": 31},
+        "cache_seqlens is 31; with 2 new keys it must be at most 32",
+    ),
+    "too long, a tensor": (
+        {"k": CACHE[:, :2], "v": CACHE[:, :2], "cache_seqlens": torch.tensor([3, 31]).int()},
+        "cache_seqlens is 31; with 2 new keys",
+    ),
+    "new keys in a full cache": (
+        {"k": CACHE[:, :1], "v": CACHE[:, :1]},
+        "cache_seqlens is 32; with 1 new keys",
+    ),
+    "two tables": (
+        {"cache_batch_idx": torch.arange(2), "block_table": torch.zeros(2, 1).int()},
+        r"cache_batch_idx is of shape \(2,\); block_table has the blocks",
+    ),
+    "30 rows": (
+        {"k_cache": CACHE[:, :30], "v_cache": CACHE[:, :30]},
+        r"k_cache.shape\[1\] is 30; it must be a multiple of 8.* Allocate 32",
+    ),
+    "no window": ({"window_size": None}, "window_size is None; it must be the numbers"),
+    "a gradient": (
+        {"k": CACHE[:, :1].clone().requires_grad_(), "v": CACHE[:, :1], "cache_seqlens": 3},
+        "k is a tensor that requires grad, in grad mode; there is no backward through a cache",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_CALLS)
+def test_a_wrong_call_is_refused_before_the_cache_changes(what: str) -> None:
+    options, message = WRONG_CALLS[what]
+    caches = {"k_cache": CACHE.clone(), "v_cache": CACHE.clone()}
+
+    with pytest.raises(ArgumentError, match=message):
+        operators.flash_attn_with_kvcache(draw(2, 1, 2, 16), **{**caches, **options})
+
+    assert all(torch.equal(one, CACHE) and not one.requires_grad for one in caches.values())
 
 
 def test_what_flash_attn_has_and_the_kernels_lack_is_refused() -> None:

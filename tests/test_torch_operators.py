@@ -250,3 +250,43 @@ def test_an_output_that_requires_grad_is_refused(name: str) -> None:
 
     with pytest.raises(ArgumentError, match="requires grad"):
         case.call(*given, **case.options, out=out)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own code
+@pytest.mark.parametrize("name", NAMES)
+def test_a_transform_of_torch_func_is_refused(name: str) -> None:
+    """Through the kernel alone, its gradients and tangents would be zeros."""
+    case = CASES[name]
+    first, *others = case.given(8)
+
+    def call(first: Any) -> Any:
+        return as_tuple(case.call(first, *others, **case.options))[0]
+
+    for transformed in (
+        torch.func.grad(lambda one: call(one).float().sum()),
+        lambda one: torch.func.vjp(call, one),
+        lambda one: torch.func.jvp(call, (one,), (one,)),
+        lambda one: torch.func.vmap(call)(one[None]),
+    ):
+        with pytest.raises(ArgumentError, match=r"a transform of torch.func.*torch.autograd.grad"):
+            transformed(first)
+
+
+def test_what_becomes_one_batch_has_the_shape_of_the_output() -> None:
+    a, b, other = draw(2, 3, 8, 16), draw(2, 3, 16, 24), draw(3, 2, 8, 24)
+    for name in ("c", "out"):
+        with pytest.raises(ArgumentError, match=rf"{name} has shape \(3, 2, 8, 24\); the output"):
+            operators.matmul(a, b, **{name: other})
+    with pytest.raises(ArgumentError, match=r"c has shape \(24,\); the output has shape"):
+        operators.matmul(a, b, c=other[0, 0, 0])
+    with pytest.raises(ArgumentError, match=r"out has strides .* must be contiguous"):
+        operators.matmul(a, b, out=other.transpose(0, 1))
+
+
+def test_vectors_and_batches_of_batches_have_a_remedy() -> None:
+    a, b = draw(16), draw(16, 24)
+    for multiply in (ops.matmul, operators.matmul):
+        with pytest.raises(ArgumentError, match=r"a has shape \(16,\).* Pass a vector as a matrix"):
+            multiply(a, b)
+    with pytest.raises(ArgumentError, match=r"tmaasync.torch.matmul takes any number of batch"):
+        ops.matmul(draw(2, 3, 8, 16), b)

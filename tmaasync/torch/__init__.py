@@ -7,15 +7,16 @@ these operators, with the arguments of `tmaasync.ops`.
 from tmaasync.torch._attention import attention, varlen_attention
 from tmaasync.torch._conv2d import conv2d
 from tmaasync.torch._copies import copy, ragged_load, ragged_store, reduce_add
-from tmaasync.torch._drop_ins import (
+from tmaasync.torch._flash_attn import (
     flash_attn_func,
     flash_attn_varlen_func,
     flash_attn_with_kvcache,
-    scaled_dot_product_attention,
 )
 from tmaasync.torch._grouped_matmul import grouped_matmul, k_grouped_matmul
 from tmaasync.torch._matmul import matmul
 from tmaasync.torch._scaled_matmul import scaled_matmul
+from tmaasync.torch._sdpa import scaled_dot_product_attention
+from tmaasync.torch._transformers import register_with_transformers
 
 __all__ = [
     "attention",
@@ -30,6 +31,7 @@ __all__ = [
     "ragged_load",
     "ragged_store",
     "reduce_add",
+    "register_with_transformers",
     "scaled_dot_product_attention",
     "scaled_matmul",
     "varlen_attention",

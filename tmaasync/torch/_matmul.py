@@ -106,6 +106,7 @@ def _run(  # noqa: PLR0913 - the arguments of the operator
     shape = None
     if a.ndim > 3 or b.ndim > 3:
         shape = _output_shape(a, b)
+        _check_like_output(shape, c, out)
         a, b = _with_one_batch(a, b)
         rows = math.prod(shape[:-2]) if a.ndim == 3 else a.shape[0]
         batch = (math.prod(shape[:-2]), *shape[-2:]) if a.ndim == 3 else (rows, shape[-1])
@@ -151,6 +152,21 @@ def _output_shape(a: Any, b: Any) -> tuple[Any, ...]:
         )
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return (*batch, a.shape[-2], b.shape[-1])
+
+
+def _check_like_output(shape: tuple[int, ...], c: Any, out: Any) -> None:
+    """Check what becomes one batch, where another shape of as many elements would pass."""
+    for name, tensor in (("c", c), ("out", out)):
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise ArgumentError(
+                f"{name} has shape {tuple(tensor.shape)}; the output has shape {tuple(shape)}. "
+                f"Pass {name} of that shape."
+            )
+    if out is not None and not out.is_contiguous():
+        raise ArgumentError(
+            f"out has strides {out.stride()}; with more than one batch dimension it must be "
+            "contiguous. Pass a contiguous tensor, or leave it out."
+        )
 
 
 def _output_type(a: Any, dtype: Any) -> Any:

@@ -17,6 +17,8 @@ __all__ = ["define", "define_in_place", "refuse_second_backward", "register_back
 
 _LIBRARY = torch.library.Library("tmaasync", "DEF")
 _BACK_ENDS = ("CPU", "CUDA")
+_TRANSFORMS = "FuncTorchDynamicLayerFrontMode"
+"""The dispatch key of calls inside transforms of torch.func; others never see it."""
 # Compiled code passes tensors with the strides that they have in eager mode: TMA asks for some.
 _TAGS = (
     torch.Tag.pt2_compliant_tag,
@@ -102,7 +104,17 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
     _LIBRARY.define(name + schema, tags=_TAGS)
     for back_end in _BACK_ENDS:
         _LIBRARY.impl(name, run, back_end)
+    # Grad and jvp would unwrap tensors on their way to the kernel, and return zeros.
+    _LIBRARY.impl(name, functools.partial(_refuse_transforms, name), _TRANSFORMS)
     torch.library.register_fake(f"tmaasync::{name}", fake, lib=_LIBRARY)
+
+
+def _refuse_transforms(name: str, *given: Any, **options: Any) -> None:
+    del given, options
+    raise ArgumentError(
+        f"tmaasync::{name} is called inside a transform of torch.func, for which it has no rule. "
+        "For gradients call tensor.backward() or torch.autograd.grad; instead of vmap pass a batch."
+    )
 
 
 def _refusing_gradients(fake: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,12 +17,20 @@ from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.ops._allocation import Allocator, allocator, empty
 from tmaasync.ops._layouts import Layout, refuse_overlap
 
-__all__ = ["Operands", "Options", "Results", "Scores", "positive_violations", "reachable"]
+__all__ = [
+    "MAX_HEAD_DIM",
+    "Operands",
+    "Options",
+    "Results",
+    "Scores",
+    "positive_violations",
+    "reachable",
+]
 
 _TYPES = ("bfloat16", "float16")
 _FLOAT8 = "float8_e4m3fn"
 _MAX_STRIDE_BYTES = 1 << 40
-_MAX_HEAD_DIM = 256
+MAX_HEAD_DIM = 256
 _HEADS, _HEAD_DIM = -2, -1
 
 # Further than any sequence reaches; added to a position it fits 32 bits.
@@ -107,7 +115,7 @@ def _check_types(operands: Operands, types: Sequence[str]) -> None:
 
 
 def _head_dim_remedy(head_dim: int, step: int) -> str:
-    if head_dim > _MAX_HEAD_DIM:
+    if head_dim > MAX_HEAD_DIM:
         return (
             "There is no kernel for larger heads: compute softmax(Q K^T) V with two calls of "
             "ops.matmul for each head"
@@ -122,8 +130,8 @@ def _shape_violations(operands: Operands) -> Iterator[Violation]:
     q, k, v = operands
     heads, head_dim, kv_heads = q.shape[_HEADS], q.shape[_HEAD_DIM], k.shape[_HEADS]
     step = TMA_ALIGNMENT // q.element.itemsize
-    if head_dim % step or not 0 < head_dim <= _MAX_HEAD_DIM:
-        rule = f"a head has a multiple of {step} columns, up to {_MAX_HEAD_DIM}"
+    if head_dim % step or not 0 < head_dim <= MAX_HEAD_DIM:
+        rule = f"a head has a multiple of {step} columns, up to {MAX_HEAD_DIM}"
         yield Violation("q.shape[-1]", head_dim, rule, _head_dim_remedy(head_dim, step))
     if k.shape[_HEAD_DIM] != head_dim:
         rule = f"q has heads of {head_dim}, and Q K^T is computed over head_dim"

@@ -103,9 +103,15 @@ def output_shape(a: Layout, b: Layout) -> tuple[int, ...]:
 def check_operands(a: Layout, b: Layout) -> None:
     for name, matrix in (("a", a), ("b", b)):
         if len(matrix.shape) not in {2, 3}:
+            remedy = (
+                "Pass a vector as a matrix of one row or column, such as x[None]"
+                if len(matrix.shape) < 2
+                else "Reshape it, so that all others make up one batch; of torch tensors, "
+                "tmaasync.torch.matmul takes any number of batch dimensions"
+            )
             raise ArgumentError(
                 f"{name} has shape {matrix.shape}; it must have 2 dimensions, or 3 as a batch. "
-                "Reshape it, so that all others make up one batch."
+                f"{remedy}."
             )
     _require_pair(a.element, b.element)
     if a.device != b.device:

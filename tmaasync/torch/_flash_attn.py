@@ -1,171 +1,20 @@
-"""Attention by the signatures of torch and of the flash_attn package."""
+"""Attention with the signatures of the flash_attn package."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.torch._attention import attention, varlen_attention
-from tmaasync.torch._attention_backward import has_backward
+from tmaasync.torch._any_head_dim import attend, attend_packed
+from tmaasync.torch._attention import varlen_attention
 
-__all__ = [
-    "flash_attn_func",
-    "flash_attn_varlen_func",
-    "flash_attn_with_kvcache",
-    "scaled_dot_product_attention",
-]
+__all__ = ["flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
 
-_ALIGNED_COLUMNS = 8  # 16 bytes
-_NO_BIAS = "the kernels add no bias or mask to the scores"
-_FALL_BACK = "Pass fallback=True, which calls torch.nn.functional.scaled_dot_product_attention"
-_TYPES = (torch.bfloat16, torch.float16)
-_MAX_HEAD_DIM = 256
-
-
-# --- torch.nn.functional.scaled_dot_product_attention -------------------------------------------
-
-
-def scaled_dot_product_attention(  # noqa: PLR0913 - torch's parameters
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    *,
-    fallback: bool = False,
-) -> Any:
-    """Compute what ``torch.nn.functional.scaled_dot_product_attention`` computes.
-
-    The layout and the alignment of the causal mask are torch's: [batch, heads, positions, head_dim]
-    and top left. Tensors that TMA cannot reach are copied. There is no backward.
-
-    Args:
-        query: [batch, heads, positions, head_dim] or [batch, positions, head_dim], bfloat16 or
-            float16, head_dim up to 256.
-        key: [batch, kv_heads, keys, head_dim].
-        value: As key.
-        attn_mask: None; the kernels take no mask.
-        dropout_p: 0; the kernels have no dropout.
-        is_causal: Whether query i sees keys up to i.
-        scale: Factor of the scores; by default ``1 / sqrt(head_dim)``.
-        enable_gqa: Whether key and value may have fewer heads, a divisor of the heads of query.
-        fallback: Whether to call torch's function for what the kernels lack, a backward included.
-            Without it, this is refused.
-
-    Returns:
-        The output, with the shape of query.
-
-    Raises:
-        ArgumentError: What the kernels lack; everything is listed.
-
-    >>> q = torch.ones(1, 2, 3, 16).half()
-    >>> scaled_dot_product_attention(q, q, q, is_causal=True).shape
-    torch.Size([1, 2, 3, 16])
-    """
-    tensors = {"query": query, "key": key, "value": value}
-    found = [
-        *_lacking_options(attn_mask, dropout_p, scale),
-        *_lacking_types(tensors),
-        *_lacking_shapes(query, key, value, enable_gqa=enable_gqa),
-    ]
-    if found and fallback:
-        attend = torch.nn.functional.scaled_dot_product_attention
-        options = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
-        return attend(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, **options)
-    ArgumentError.raise_for(found)
-    return _attend_heads_first(query, key, value, is_causal=is_causal, scale=scale)
-
-
-def _lacking_options(attn_mask: Any, dropout_p: float, scale: float | None) -> Iterator[Violation]:
-    if attn_mask is not None:
-        yield Violation("attn_mask", f"of shape {tuple(attn_mask.shape)}", _NO_BIAS, _FALL_BACK)
-    if dropout_p:
-        yield Violation("dropout_p", dropout_p, "the kernels have no dropout", _FALL_BACK)
-    if scale is not None and not 0 < scale < math.inf:
-        yield Violation("scale", scale, "it must be a finite number above 0", _FALL_BACK)
-
-
-def _lacking_types(tensors: dict[str, Any]) -> Iterator[Violation]:
-    types = {tensor.dtype for tensor in tensors.values()}
-    for name, tensor in tensors.items():
-        if tensor.dtype not in _TYPES or len(types) > 1:
-            rule = "the kernels multiply bfloat16 or float16, one type for all"
-            yield Violation(f"{name}.dtype", tensor.dtype, rule, _FALL_BACK)
-        if tensor.requires_grad and torch.is_grad_enabled() and not has_backward(tensor):
-            rule = "there is no backward for it, so its gradient would be lost"
-            remedy = f"Call it inside torch.no_grad(), pass its .detach(), or p{_FALL_BACK[1:]}"
-            yield Violation(name, "a tensor that requires grad, in grad mode", rule, remedy)
-
-
-def _lacking_shapes(query: Any, key: Any, value: Any, *, enable_gqa: bool) -> Iterator[Violation]:
-    shape = tuple(key.shape)
-    if value.shape != key.shape:
-        rule = f"key has shape {shape}, and each key has a value of as many columns"
-        yield Violation("value.shape", tuple(value.shape), rule, _FALL_BACK)
-    if query.ndim not in (3, 4) or key.ndim != query.ndim or key.shape[0] != query.shape[0]:
-        rule = f"query has shape {tuple(query.shape)}; both have 3 or 4 dimensions, and one batch"
-        yield Violation("key.shape", shape, rule, _FALL_BACK)
-        return
-    if key.shape[-1] != query.shape[-1] or key.shape[-1] > _MAX_HEAD_DIM:
-        rule = f"query has {query.shape[-1]} columns; both have as many, up to {_MAX_HEAD_DIM}"
-        yield Violation("key.shape[-1]", key.shape[-1], rule, _FALL_BACK)
-    if 0 in query.shape or 0 in key.shape:
-        rule = f"query has shape {tuple(query.shape)}; neither may be empty"
-        yield Violation("key.shape", shape, rule, _FALL_BACK)
-    elif query.ndim == 4:
-        yield from _lacking_heads(query.shape[1], key.shape[1], enable_gqa=enable_gqa)
-
-
-def _lacking_heads(heads: int, kv_heads: int, *, enable_gqa: bool) -> Iterator[Violation]:
-    if heads != kv_heads and not enable_gqa:
-        rule, remedy = f"query has {heads} heads", "For GQA or MQA pass enable_gqa=True"
-        yield Violation("key.shape[1]", kv_heads, rule, remedy)
-    elif heads % kv_heads:
-        rule = f"query has {heads} heads, which must be a multiple"
-        yield Violation("key.shape[1]", kv_heads, rule, "Pass a divisor of the heads of query")
-
-
-def _attend_heads_first(
-    query: Any, key: Any, value: Any, *, is_causal: bool, scale: float | None
-) -> Any:
-    tensors = (query, key, value)
-    if query.ndim == 3:
-        tensors = tuple(one[:, None] for one in tensors)
-    q, k, v = (one.transpose(1, 2) for one in tensors)
-    causal = "top_left" if is_causal else False
-    out = _attend(q, k, v, scale=scale, causal=causal).transpose(1, 2)
-    return out[:, 0] if query.ndim == 3 else out
-
-
-def _attend(q: Any, k: Any, v: Any, *, scale: float | None, **options: Any) -> Any:
-    """Attend with any head_dim: it is padded with zeros, which change no score."""
-    head_dim = q.shape[-1]
-    scale = head_dim**-0.5 if scale is None else scale
-    q, k, v = (_padded(one) for one in (q, k, v))
-    results = attention(q, k, v, scale=scale, **options)
-    if isinstance(results, tuple):
-        return _columns(results[0], head_dim), results[1]
-    return _columns(results, head_dim)
-
-
-def _columns(out: Any, head_dim: int) -> Any:
-    return out if out.shape[-1] == head_dim else out[..., :head_dim]
-
-
-def _padded(tensor: Any) -> Any:
-    """Return the tensor with rows of a multiple of 16 bytes."""
-    extra = -tensor.shape[-1] % _ALIGNED_COLUMNS
-    return torch.nn.functional.pad(tensor, (0, extra)) if extra else tensor
-
-
-# --- flash_attn ---------------------------------------------------------------------------------
+_ROW_STEP = 8
 
 
 def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
@@ -208,7 +57,7 @@ def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
     mask = _mask(causal, window_size, softcap)
     options = {**mask, "return_lse": return_attn_probs, "deterministic": deterministic}
-    results = _attend(q, k, v, scale=softmax_scale, **options)
+    results = attend(q, k, v, scale=softmax_scale, **options)
     return (*results, None) if return_attn_probs else results
 
 
@@ -260,21 +109,15 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
         ArrayTypeError: A type that the kernels do not have.
     """
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
-    head_dim = q.shape[-1]
     lengths = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
+    options = {**_mask(causal, window_size, softcap), "return_lse": return_attn_probs}
+    options["deterministic"] = deterministic
     if block_table is None:
-        q, k, v = (_padded(one) for one in (q, k, v))
-    results = varlen_attention(
-        *(q, k, v, *lengths),
-        scale=head_dim**-0.5 if softmax_scale is None else softmax_scale,
-        page_table=block_table,
-        return_lse=return_attn_probs,
-        deterministic=deterministic,
-        **_mask(causal, window_size, softcap),
-    )
-    if return_attn_probs:
-        return _columns(results[0], head_dim), results[1], None
-    return _columns(results, head_dim)
+        results = attend_packed(q, k, v, *lengths, scale=softmax_scale, **options)
+    else:
+        options["page_table"] = block_table
+        results = varlen_attention(q, k, v, *lengths, scale=softmax_scale, **options)
+    return (*results, None) if return_attn_probs else results
 
 
 def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
@@ -335,10 +178,19 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     """
     del rotary_interleaved, num_splits
     given = {"rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "cache_leftpad": cache_leftpad}
-    ArgumentError.raise_for([*_lacking_flash(0.0, alibi_slopes), *_lacking_cache(given)])
+    ArgumentError.raise_for(
+        [
+            *_lacking_flash(0.0, alibi_slopes),
+            *_lacking_cache(given),
+            *_contradictions(k_cache, k, v, cache_batch_idx, block_table),
+            *_lost_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v),
+        ]
+    )
+    mask = _mask(causal, window_size, softcap)
     batch, positions, heads, head_dim = q.shape
     table = _page_table(q, k_cache, cache_batch_idx, block_table)
     capacity = table.shape[1] * k_cache.shape[1]
+    ArgumentError.raise_for(_overflow(cache_seqlens, capacity, 0 if k is None else k.shape[1]))
     lengths = _lengths(q, cache_seqlens, capacity)
     if k is not None:
         _append(k_cache, k, table, lengths)
@@ -352,7 +204,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
         scale=softmax_scale,
         page_table=table,
         return_lse=return_softmax_lse,
-        **_mask(causal, window_size, softcap),
+        **mask,
     )
     if not return_softmax_lse:
         return results.view(q.shape)
@@ -360,7 +212,13 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     return out.view(q.shape), lse.view(heads, batch, positions).transpose(0, 1)
 
 
-def _mask(causal: bool, window_size: tuple[int, int], softcap: float) -> dict[str, Any]:
+def _mask(causal: bool, window_size: Any, softcap: float) -> dict[str, Any]:
+    if not isinstance(window_size, tuple | list) or len(window_size) != 2:
+        rule = "it must be the numbers of keys (before, after) a query's own, -1 for no limit"
+        violation = Violation(
+            "window_size", shown(window_size), rule, "Pass (-1, -1) for no window"
+        )
+        raise ArgumentError.of([violation])
     left, right = (None if side < 0 else side for side in window_size)
     window = None if left is right is None else (left, right)
     return {"causal": causal, "window": window, "softcap": softcap or None}
@@ -372,7 +230,8 @@ def _lacking_flash(dropout_p: float, alibi_slopes: Any) -> Iterator[Violation]:
         yield Violation("dropout_p", dropout_p, "the kernels have no dropout", remedy)
     if alibi_slopes is not None:
         shape = f"of shape {tuple(alibi_slopes.shape)}"
-        yield Violation("alibi_slopes", shape, _NO_BIAS, "Call flash_attn's own function")
+        rule = "the kernels add no bias to the scores"
+        yield Violation("alibi_slopes", shape, rule, "Call flash_attn's own function")
 
 
 def _lacking_cache(given: dict[str, Any]) -> Iterator[Violation]:
@@ -385,6 +244,46 @@ def _lacking_cache(given: dict[str, Any]) -> Iterator[Violation]:
         if value is not None:
             rule = "the kernels do not take it"
             yield Violation(name, f"of shape {tuple(value.shape)}", rule, remedies[name])
+
+
+def _contradictions(
+    k_cache: Any, k: Any, v: Any, cache_batch_idx: Any, block_table: Any
+) -> Iterator[Violation]:
+    if (k is None) != (v is None):
+        missing, other = ("k", "v") if k is None else ("v", "k")
+        rule = f"{other} is given, and the cache takes keys and values together"
+        yield Violation(missing, None, rule, "Pass both, or neither")
+    if block_table is not None and cache_batch_idx is not None:
+        rule = "block_table has the blocks of each sequence already"
+        shape = f"of shape {tuple(cache_batch_idx.shape)}"
+        yield Violation("cache_batch_idx", shape, rule, "Pass one of them")
+    if block_table is None and k_cache.shape[1] % _ROW_STEP:
+        rule = f"it must be a multiple of {_ROW_STEP}, after which TMA's swizzle repeats"
+        rows = -(-k_cache.shape[1] // _ROW_STEP) * _ROW_STEP
+        remedy = f"Allocate {rows}, and pass cache_seqlens"
+        yield Violation("k_cache.shape[1]", k_cache.shape[1], rule, remedy)
+
+
+def _lost_gradients(**tensors: Any) -> Iterator[Violation]:
+    """Refuse before the cache changes what the operation would refuse after it."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
+            rule = "there is no backward through a cache, so its gradient would be lost"
+            remedy = "Call it inside torch.no_grad(), or pass its .detach()"
+            yield Violation(name, "a tensor that requires grad, in grad mode", rule, remedy)
+
+
+def _overflow(cache_seqlens: Any, capacity: int, new: int) -> Iterator[Violation]:
+    """Check the lengths that the host knows: it does not wait for a GPU."""
+    longest = capacity if cache_seqlens is None else cache_seqlens
+    if isinstance(longest, torch.Tensor):
+        if torch.compiler.is_compiling() or longest.device.type != "cpu":
+            return
+        longest = int(longest.max())
+    if longest + new > capacity:
+        rule = f"with {new} new keys it must be at most {capacity}, the rows of a sequence's cache"
+        remedy = "Pass the number of keys before the new ones, or a larger cache"
+        yield Violation("cache_seqlens", longest, rule, remedy)
 
 
 def _page_table(q: Any, k_cache: Any, cache_batch_idx: Any, block_table: Any) -> Any:

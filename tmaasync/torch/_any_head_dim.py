@@ -1,0 +1,50 @@
+"""Attention over heads of any width up to 256: zeros, which change no score, fill up their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync.torch._attention import attention, varlen_attention
+
+__all__ = ["attend", "attend_packed"]
+
+
+def attend(q: Any, k: Any, v: Any, *, scale: float | None, **options: Any) -> Any:
+    """Call `attention`; v may have fewer columns than q and k, and its columns are returned."""
+    head_dim = q.shape[-1]
+    results = attention(
+        *_padded(q, k, v), scale=head_dim**-0.5 if scale is None else scale, **options
+    )
+    return _columns(results, v.shape[-1])
+
+
+def attend_packed(
+    q: Any, k: Any, v: Any, *lengths: Any, scale: float | None, **options: Any
+) -> Any:
+    """Call `varlen_attention`, as `attend` calls `attention`."""
+    head_dim = q.shape[-1]
+    results = varlen_attention(
+        *(*_padded(q, k, v), *lengths),
+        scale=head_dim**-0.5 if scale is None else scale,
+        **options,
+    )
+    return _columns(results, v.shape[-1])
+
+
+def _padded(*tensors: Any) -> list[Any]:
+    """Return the tensors with rows of one size, a multiple of 16 bytes."""
+    step = TMA_ALIGNMENT // tensors[0].element_size()
+    width = -(-max(one.shape[-1] for one in tensors) // step) * step
+    pad = torch.nn.functional.pad
+    return [
+        pad(one, (0, width - one.shape[-1])) if one.shape[-1] < width else one for one in tensors
+    ]
+
+
+def _columns(results: Any, count: int) -> Any:
+    out, *lse = results if isinstance(results, tuple) else (results,)
+    out = out if out.shape[-1] == count else out[..., :count]
+    return (out, *lse) if lse else out
