@@ -1,0 +1,16 @@
+// The runtime as Python sees it. What the threads of a kernel call is in calls.cpp.
+#include "launch.hpp"
+
+extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch(
+    void (*kernel)(void* const*),
+    const tmaasync_emulate::LaunchNumbers* numbers,
+    void* const* arguments
+) {
+    return tmaasync_emulate::launch(kernel, *numbers, arguments);
+}
+
+// What one cluster of a launch takes at most.
+extern "C" TMAASYNC_EMULATE_CALL uint64_t
+tmaasync_emulate_cluster_bytes(uint64_t ctas, uint64_t threads_per_cta) {
+    return tmaasync_emulate::Cluster::most_bytes(ctas, threads_per_cta);
+}
