@@ -17,6 +17,7 @@ from tmaasync._compile import (
     compile_source,
     headers_near,
     load_nvrtc,
+    reached,
 )
 from tmaasync.errors import BackendError, CompileError
 
@@ -68,6 +69,18 @@ def test_options_are_part_of_the_key(options: tuple[str, ...]) -> None:
     source = Source(text=EMPTY, name="test.cu", options=options)
 
     assert compile_source(source, "sm_90").path != plain.path
+
+
+def test_a_header_that_includes_the_next_one_of_its_name_reaches_that(tmp_path: Path) -> None:
+    first, second, other = (tmp_path / name for name in ("first", "second", "other"))
+    for folder in (first, second, other):
+        folder.mkdir()
+        (folder / "same.cuh").write_text("#include_next <same.cuh>\n" if folder is first else "")
+    (other / "unrelated.cuh").write_text("")
+
+    found = reached("#include <same.cuh>\n", (first, second, other))
+
+    assert set(found) == {folder / "same.cuh" for folder in (first, second, other)}
 
 
 def test_an_include_that_names_a_macro_is_compiled_every_time(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tmaasync._sources import include_dir
 from tmaasync.errors import BackendError, CompileError
@@ -46,7 +47,9 @@ __all__ = [
 ]
 
 _FORMAT = 2
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|"([^"\n]+)"|(\S+))', re.MULTILINE)
+_INCLUDE = re.compile(
+    r'^[ \t]*#[ \t]*include(_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)"|(\S+))', re.MULTILINE
+)
 _ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(([^)]*)\)")
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\s+"
@@ -443,19 +446,26 @@ def reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
     return sorted(found)
 
 
-def _includes(text: str) -> tuple[tuple[str, str], ...]:
-    """Return the files that a text names, and what the preprocessor would have to find out."""
-    return tuple((angled or quoted, macro) for angled, quoted, macro in _INCLUDE.findall(text))
+class _Include(NamedTuple):
+    name: str
+    macro: str  # that the preprocessor would have to expand
+    is_next: bool  # include_next: in a later folder than the file that has it
 
 
-def _existing(includes: Iterable[tuple[str, str]], folders: tuple[Path, ...]) -> Iterator[Path]:
-    for name, macro in includes:
-        if macro:
-            raise ComputedIncludeError(macro)
-        candidates = (folder / name for folder in folders)
-        path = next((candidate for candidate in candidates if candidate.is_file()), None)
-        if path is not None:
-            yield path
+def _includes(text: str) -> tuple[_Include, ...]:
+    """Return what the include directives of a text name."""
+    return tuple(
+        _Include(angled or quoted, macro, bool(following))
+        for following, angled, quoted, macro in _INCLUDE.findall(text)
+    )
+
+
+def _existing(includes: Iterable[_Include], folders: tuple[Path, ...]) -> Iterator[Path]:
+    for include in includes:
+        if include.macro:
+            raise ComputedIncludeError(include.macro)
+        paths = filter(Path.is_file, (folder / include.name for folder in folders))
+        yield from paths if include.is_next else itertools.islice(paths, 1)
 
 
 def digest(data: bytes) -> str:
@@ -468,13 +478,13 @@ def file_digest(path: Path) -> str:
     return _read_file(path)[0]
 
 
-def _read_file(path: Path) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _read_file(path: Path) -> tuple[str, tuple[_Include, ...]]:
     """Return a file's digest and what it includes."""
     return _read_version(path, path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=512)
-def _read_version(path: Path, modified_ns: int) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _read_version(path: Path, modified_ns: int) -> tuple[str, tuple[_Include, ...]]:
     data = path.read_bytes()
     return digest(data), _includes(data.decode(errors="replace"))
 

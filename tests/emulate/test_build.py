@@ -314,3 +314,23 @@ def test_a_function_that_is_declared_and_not_defined_is_named() -> None:
         CompileError, match=r"kernel\.cu calls elsewhere, .* or pass arrays on a GPU"
     ):
         Kernel(text, "k")(1, 1, (np.zeros(1, np.float32),))
+
+
+def test_of_several_processes_one_makes_a_file_and_the_others_wait(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from tmaasync.emulate.build_lock import made_once\n"
+        "folder = Path(sys.argv[1])\n"
+        "def make():\n"
+        "    (folder / f'made by {os.getpid()}').touch()\n"
+        "    time.sleep(0.2)\n"
+        "    return b'whole'\n"
+        "print(made_once(folder / 'file.o', make, {}).read_bytes().decode())\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+
+    assert [one.communicate()[0] for one in running] == ["whole\n"] * 3
+    assert len([*tmp_path.glob("made by *")]) == 1
+    assert sorted(path.suffix for path in tmp_path.glob("file.*")) == [".json", ".o"]

@@ -117,6 +117,7 @@ DEFECTS = {
     ),
 }
 SOURCE = """
+#include <unistd.h>
 #include <vector>
 extern "C" __device__ const int defect_shared_bytes = 64;
 extern __shared__ int dynamic[];

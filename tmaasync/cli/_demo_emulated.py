@@ -12,7 +12,7 @@ import numpy as np
 
 from tmaasync import emulate, ops
 from tmaasync.cli import _demo_references as references
-from tmaasync.emulate.build import runtime_is_built
+from tmaasync.emulate.runtime_library import runtime_is_built
 from tmaasync.errors import BackendError
 from tmaasync.modes import Swizzle
 from tmaasync.ops._gemm.config import TileConfig

@@ -45,7 +45,9 @@ def cache(
     folder = cache_dir()
     compiled = {
         "kernels for the GPU": _Kept(_files(folder, "*.cubin")),
-        "libraries of the emulator": _Kept((*_files(folder, "*.so"), *_files(folder, "*.gch"))),
+        "libraries of the emulator": _Kept(
+            tuple(path for end in ("so", "o", "gch") for path in _files(folder, f"*.{end}"))
+        ),
     }
     if clear:
         _clear(tuple(compiled.values()), as_json)

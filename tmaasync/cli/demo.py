@@ -22,7 +22,7 @@ from tmaasync.cli._demo_gpu import Case, GpuReport
 from tmaasync.cli._demo_host import Compiled, HostReport
 from tmaasync.cli._demo_pictures import Pictures
 from tmaasync.cli._tables import AsJson, print_json, table
-from tmaasync.emulate.build import RUNTIME_SECONDS, build_runtime, runtime_is_built
+from tmaasync.emulate.runtime_library import RUNTIME_SECONDS, build_runtime, runtime_is_built
 from tmaasync.errors import BackendError
 
 __all__ = ["DemoParts", "demo"]

@@ -13,6 +13,7 @@ import ctypes
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,22 @@ from tmaasync import _compile
 from tmaasync._compile import Parameter, Source
 from tmaasync._sources import include_dir
 from tmaasync.emulate import toolchain
+from tmaasync.emulate.build_lock import made_once
 from tmaasync.emulate.library_headers import check_library_headers
 from tmaasync.emulate.refusals import refusal
-from tmaasync.errors import ArgumentError, BackendError, CompileError
+from tmaasync.emulate.runtime_library import (
+    INCLUDE_DIR,
+    build_runtime,
+    runtime_is_built,
+    runtime_name,
+    toolkit_folders,
+)
+from tmaasync.errors import ArgumentError, CompileError
 from tmaasync.registers import launch_registers
 
-__all__ = ["RUNTIME_SECONDS", "EmulatedProgram", "build", "build_runtime", "runtime_is_built"]
-
-RUNTIME_SECONDS = "about 10 s"
-"""g++ 12 compiles the runtime in 9 s on one core of a Xeon of 2.1 GHz."""
+__all__ = ["EmulatedProgram", "build"]
 
 _FORMAT = 2
-_INCLUDE_DIR = Path(__file__).resolve().parent / "include"
-_RUNTIME_DIR = Path(__file__).resolve().parent / "runtime"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _BOUNDS = re.compile(r"__(?:launch_bounds|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)")
 _ENTRY = re.compile(r"__global__[^;(){}]*?(\w+)\s*\(")
@@ -81,65 +85,14 @@ def build(source: Source, name: str) -> EmulatedProgram:
     """
     _check_source(source, name)
     check_library_headers(source)
-    runtime = build_runtime()
     whole = _translation_unit(source, name)
     headers = tuple(_headers(whole, _folders(source)))
     flags = toolchain.flags(is_kernel=True)
     key = _cache_key(whole, (*flags, *_options(source)), headers)
     path = _compile.cache_dir() / f"{key}.so"
-    if _compile.load_facts(path) is None:
-        with toolchain.reported_if_slow(f"tmaasync: compiling {source.name} for the CPU"):
-            library = _compiled(source, whole, flags, headers, runtime)
-        _compile.store_with_facts(path, library, {"source": source.name, "entry": name})
-    return _loaded(path, name, source, runtime)
-
-
-# --- the runtime ------------------------------------------------------------------------------
-
-
-def build_runtime(*, notice: bool = True) -> Path:
-    """Compile the emulator's runtime, or find it in the cache; return the library's path.
-
-    Args:
-        notice: Whether a line on stderr reports a build that takes more than 2 s.
-
-    Raises:
-        BackendError: There is no C++20 compiler, or CUDA's headers are missing.
-    """
-    path = _runtime_path()
-    if _compile.load_facts(path) is None:
-        words = f"tmaasync: building the emulator in {path.parent} (once, {RUNTIME_SECONDS})"
-        with toolchain.reported_if_slow(words) if notice else contextlib.nullcontext():
-            library = _compiled_runtime(path.name)
-        _compile.store_with_facts(path, library, {"source": "runtime"})
-    return path
-
-
-def runtime_is_built() -> bool:
-    """Return whether `build_runtime` would find the runtime in the cache."""
-    return _compile.load_facts(_runtime_path()) is not None
-
-
-def _runtime_path() -> Path:
-    files = sorted((*_RUNTIME_DIR.glob("*.?pp"), *_INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
-    digests = [(path.name, _compile.file_digest(path)) for path in files]
-    facts = (_FORMAT, digests, toolchain.flags(is_kernel=False), toolchain.compiler_facts())
-    return _compile.cache_dir() / f"runtime-{_compile.digest(json.dumps(facts).encode())}.so"
-
-
-def _compiled_runtime(soname: str) -> bytes:
-    options = (
-        *toolchain.flags(is_kernel=False),
-        *(f"-I{folder}" for folder in (_RUNTIME_DIR, _INCLUDE_DIR, *_toolkit())),
-    )
-    text = (_RUNTIME_DIR / "calls.cpp").read_text()
-    try:
-        return toolchain.make_library(options, text, soname=soname)
-    except toolchain.RefusedError as refused:
-        raise BackendError(
-            f"{refused.compiler} cannot compile the emulator's runtime. It needs a C++20 compiler "
-            f"for Linux: g++ 11 or clang++ 14. It says:\n{refused.log}"
-        ) from None
+    facts = {"source": source.name, "entry": name}
+    made_once(path, lambda: _compiled(source, whole, flags, headers), facts)
+    return _loaded(path, name, source)
 
 
 # --- the source -------------------------------------------------------------------------------
@@ -232,17 +185,7 @@ def _launch_registers(source: Source, max_threads: int | None, min_blocks: int |
 
 
 def _folders(source: Source) -> tuple[Path, ...]:
-    return (_INCLUDE_DIR, include_dir(), *source.include_dirs, *_toolkit())
-
-
-def _toolkit() -> tuple[Path, ...]:
-    folders = _compile.toolkit_include_dirs()
-    if not any((folder / "cuda_bf16.h").is_file() for folder in folders):
-        raise BackendError(
-            "CUDA's headers for bfloat16, float16 and float8 are missing, which kernels use on the "
-            "CPU too. Install them with: pip install 'nvidia-cuda-runtime>=13,<14'."
-        )
-    return folders
+    return (INCLUDE_DIR, include_dir(), *source.include_dirs, *toolkit_folders())
 
 
 def _options(source: Source) -> tuple[str, ...]:
@@ -255,20 +198,24 @@ def _options(source: Source) -> tuple[str, ...]:
     return (*plain, *(f"-I{folder}" for folder in _folders(source)))
 
 
-def _compiled(
-    source: Source,
-    whole: str,
-    flags: tuple[str, ...],
-    headers: Headers,
-    runtime: Path,
-) -> bytes:
+def _compiled(source: Source, whole: str, flags: tuple[str, ...], headers: Headers) -> bytes:
+    """Compile and link, and build the runtime at the same time if it is missing."""
+    words = f"tmaasync: compiling {source.name} for the CPU"
+    notice = toolchain.reported_if_slow(words) if runtime_is_built() else contextlib.nullcontext()
+    with ThreadPoolExecutor(1) as pool, notice:
+        building = pool.submit(build_runtime)
+        compiled = _compiled_object(source, whole, flags, headers)
+        runtime = building.result()
+        return toolchain.link([compiled], part=runtime.part, runtime=runtime.library)
+
+
+def _compiled_object(source: Source, whole: str, flags: tuple[str, ...], headers: Headers) -> bytes:
     try:
-        return toolchain.make_library(
+        return toolchain.compile_object(
             (*flags, *_options(source)),
             whole,
             prefix=_prefix(source, flags, headers),
             other_files={Path(source.name).name: source.text},  # for the lines in messages
-            libraries=(runtime,),
         )
     except toolchain.RefusedError as refused:
         log = refused.log.replace("kernel.cpp", source.name)
@@ -279,7 +226,7 @@ def _compiled(
 
 def _cache_key(whole: str, options: tuple[str, ...], headers: Headers) -> str:
     kept = [option for option in options if not option.startswith("-I")]
-    facts = (_FORMAT, whole, kept, headers, _runtime_path().name, toolchain.compiler_facts())
+    facts = (_FORMAT, whole, kept, headers, runtime_name(), toolchain.compiler_facts())
     return _compile.digest(json.dumps(facts).encode())
 
 
@@ -312,13 +259,13 @@ def _prefix(source: Source, flags: tuple[str, ...], headers: Headers) -> toolcha
     path = _compile.cache_dir() / f"prefix-{_compile.digest(json.dumps(facts).encode())}.gch"
     if not _is_whole(path):
         options = (*flags, *(f"-I{folder}" for folder in folders))
-        _compile.store_with_facts(path, toolchain.precompile(options, text), {"source": "prefix"})
+        made_once(path, lambda: toolchain.precompile(options, text), {"source": "prefix"})
     return toolchain.Prefix(text, path)
 
 
 def _chooses(source: Source, headers: Headers) -> bool:
     """Whether the source, or a header of its own, sets a macro ahead of CUDA's headers."""
-    others = tuple(map(str, (_INCLUDE_DIR, *_toolkit())))
+    others = tuple(map(str, (INCLUDE_DIR, *toolkit_folders())))
     own = (Path(path) for path, _ in headers if not path.startswith(others))
     texts = (source.whole_text, *(path.read_text(errors="replace") for path in own))
     return any(map(_CHOICE.search, texts))
@@ -351,8 +298,10 @@ def _loaded_runtime(path: Path) -> Any:
     return _RUNTIMES[path.name]
 
 
-def _loaded(path: Path, name: str, source: Source, runtime: Path) -> EmulatedProgram:
-    loaded_runtime = _loaded_runtime(runtime)  # before the library that asks for it by name
+def _loaded(path: Path, name: str, source: Source) -> EmulatedProgram:
+    loaded_runtime = _loaded_runtime(
+        build_runtime().library
+    )  # before the library that asks for it by name
     library = _opened(path, source)
     facts = ctypes.POINTER(_ParameterFacts)()
     count = library.tmaasync_emulate_parameters(ctypes.byref(facts))

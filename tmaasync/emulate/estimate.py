@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tmaasync._driver import LaunchConfig
 from tmaasync.emulate.build import EmulatedProgram
@@ -79,10 +81,15 @@ class LaunchEstimate:
 
 
 def estimate(program: EmulatedProgram, config: LaunchConfig, workers: int) -> LaunchEstimate:
-    """Estimate a launch on ``cores`` cores; its memory may leave some of them idle."""
+    """Estimate a launch on ``workers`` cores; its memory may leave some of them idle."""
+    return _estimate(program.runtime, config, program.registers, workers)
+
+
+@functools.lru_cache(maxsize=256)
+def _estimate(runtime: Any, config: LaunchConfig, registers: int, workers: int) -> LaunchEstimate:
     ctas = math.prod(config.cluster or (1,))
     blocks, threads = math.prod(config.grid), math.prod(config.block)
-    measure = program.runtime.tmaasync_emulate_cluster_bytes
+    measure = runtime.tmaasync_emulate_cluster_bytes
     measure.argtypes = (ctypes.c_uint64, ctypes.c_uint64)
     measure.restype = ctypes.c_uint64
     cluster_bytes = measure(ctas, threads)
@@ -96,7 +103,7 @@ def estimate(program: EmulatedProgram, config: LaunchConfig, workers: int) -> La
         blocks=blocks,
         threads_per_block=threads,
         workers=max(1, fitting),
-        resident=_resident(config, program.registers, measure(ctas, 0)),
+        resident=_resident(config, registers, measure(ctas, 0)),
         memory_bytes=max(1, fitting) * cluster_bytes,
         machine_bytes=_machine_bytes(),
     )

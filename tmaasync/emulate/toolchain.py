@@ -21,9 +21,10 @@ __all__ = [
     "Prefix",
     "RefusedError",
     "can_precompile",
+    "compile_object",
     "compiler_facts",
     "flags",
-    "make_library",
+    "link",
     "precompile",
     "reported_if_slow",
 ]
@@ -162,7 +163,7 @@ def can_precompile() -> bool:
 
 
 def precompile(options: Sequence[str], prefix: str) -> bytes:
-    """Compile what texts may begin with, for `make_library` with the same options but for macros.
+    """Compile what texts may begin with, for `compile_object` with the same options but for macros.
 
     Raises:
         RefusedError: The compiler's words.
@@ -184,16 +185,14 @@ class Prefix:
     precompiled: Path
 
 
-def make_library(
+def compile_object(
     options: Sequence[str],
     text: str,
     *,
     prefix: Prefix | None = None,
     other_files: Mapping[str, str] | None = None,
-    libraries: Sequence[Path] = (),
-    soname: str | None = None,
 ) -> bytes:
-    """Compile and link one C++ text; the libraries are found again next to the result.
+    """Compile one C++ text.
 
     The compiler reads the text of a prefix where the precompiled file does not fit.
 
@@ -203,7 +202,7 @@ def make_library(
     """
     compiler, _ = compiler_facts()
     with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
-        source, compiled, library = (Path(folder, f"kernel.{end}") for end in ("cpp", "o", "so"))
+        source, compiled = Path(folder, "kernel.cpp"), Path(folder, "kernel.o")
         source.write_text(text)
         for name, content in (other_files or {}).items():
             Path(folder, name).write_text(content)
@@ -212,13 +211,38 @@ def make_library(
             Path(folder, f"{_PREFIX}.gch").symlink_to(prefix.precompiled.absolute())
             options = (*options, "-include", _PREFIX)
         _run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder)
-        link = ["-shared", "-Wl,-Bsymbolic", "-Wl,-rpath,$ORIGIN", "-pthread"]
+        return compiled.read_bytes()
+
+
+def link(
+    objects: Sequence[bytes],
+    *,
+    part: Path | None = None,
+    runtime: Path | None = None,
+    soname: str | None = None,
+) -> bytes:
+    """Link objects into a shared library: the runtime, or that of a kernel.
+
+    The library of a kernel has one more object, ``part``, and finds the runtime next to itself.
+
+    Raises:
+        RefusedError: With the linker's log.
+        BackendError: There is no compiler.
+    """
+    compiler, _ = compiler_facts()
+    with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
+        library = Path(folder, "kernel.so")
+        paths = [Path(folder, f"{number}.o") for number in range(len(objects))]
+        for path, compiled in zip(paths, objects, strict=True):
+            path.write_bytes(compiled)
+        paths += filter(None, (part, runtime))
+        options = ["-shared", "-Wl,-Bsymbolic", "-Wl,-rpath,$ORIGIN", "-pthread"]
         if soname is not None:
-            link.append(f"-Wl,-soname,{soname}")
-        if libraries and not _is_clang():
-            # The C++ library comes with them; to read its names is most of the linker's work.
-            link += ["-nodefaultlibs", "-lm", "-lc", "-lgcc"]
-        _run([compiler, str(compiled), *map(str, libraries), *link, "-o", str(library)], folder)
+            options.append(f"-Wl,-soname,{soname}")
+        if runtime is not None and not _is_clang():
+            # The C++ library comes with it; to read its names is most of the linker's work.
+            options += ["-nodefaultlibs", "-lm", "-lc", "-lgcc"]
+        _run([compiler, *map(str, paths), *options, "-o", str(library)], folder)
         return library.read_bytes()
 
 

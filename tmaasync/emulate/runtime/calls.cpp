@@ -1,11 +1,14 @@
-// The runtime as kernels see it (tmaasync_emulate/calls.hpp) and as Python does. Compiled once, and
-// never with the instrumentation that a kernel may have.
+// The runtime as kernels see it (tmaasync_emulate/calls.hpp). Compiled once, and never with the
+// instrumentation that a kernel may have.
 #include <tmaasync_emulate/calls.hpp>
 
-#include "launch.hpp"
+#include "copies.hpp"
+#include "mma.hpp"
+#include "register_budget.hpp"
 #include "sanitizer.hpp"
 #include "signals.hpp"
 #include "tensor_map_edit.hpp"
+#include "warp.hpp"
 
 // The thread that calls, and from where: first in every function here.
 #define TMAASYNC_EMULATE_CALLER() caller(reinterpret_cast<uintptr_t>(__builtin_return_address(0)))
@@ -491,26 +494,3 @@ void mma_wait(uint32_t pending) {
 }
 
 }  // namespace tmaasync_emulate
-
-// --- as Python sees it ---------------------------------------------------------------------------
-
-extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch(
-    void (*kernel)(void* const*),
-    const tmaasync_emulate::LaunchNumbers* numbers,
-    void* const* arguments
-) {
-    return tmaasync_emulate::launch(kernel, *numbers, arguments);
-}
-
-// Launches of several devices; those of one device in this order.
-extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch_together(
-    uint32_t count, const tmaasync_emulate::DeviceLaunch* launches
-) {
-    return tmaasync_emulate::launch_together(count, launches);
-}
-
-// What one cluster of a launch takes at most.
-extern "C" TMAASYNC_EMULATE_CALL uint64_t
-tmaasync_emulate_cluster_bytes(uint64_t ctas, uint64_t threads_per_cta) {
-    return tmaasync_emulate::Cluster::most_bytes(ctas, threads_per_cta);
-}

@@ -5,7 +5,9 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <ucontext.h>
+#include <unwind.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -45,6 +47,8 @@ struct Crash {
     uintptr_t address = 0;  // that was accessed
     uintptr_t code = 0;
     uintptr_t stack = 0;
+    // Where calls return to, innermost first, as far as debugging information leads; then zeros.
+    std::array<uintptr_t, 32> callers{};
 };
 
 // What the handler finds at the start of its own stack: where to go on, and what happened.
@@ -55,12 +59,13 @@ struct CrashSite {
     sigjmp_buf resume;
     Crash crash;
     bool is_armed = false;
+    bool is_unwinding = false;
 };
 
 class CrashGuard {
 public:
     // For the thread of the host that makes it.
-    CrashGuard() : stack_(std::make_unique<std::byte[]>(kStackBytes)) {
+    CrashGuard() : stack_(std::make_unique_for_overwrite<std::byte[]>(kStackBytes)) {
         site_ = new (stack_.get()) CrashSite;
         const stack_t mine{.ss_sp = stack_.get(), .ss_flags = 0, .ss_size = kStackBytes};
         sigaltstack(&mine, &before_);
@@ -87,14 +92,35 @@ private:
         sigaltstack(nullptr, &stack);
         auto* site = static_cast<CrashSite*>(stack.ss_sp);
         if (site && site->mark == CrashSite::kMark && site->is_armed) {
+            if (!site->is_unwinding) {
+                const Interrupted at = interrupted_at(context);
+                const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+                site->crash = {number, address, at.code, at.stack};
+                site->is_unwinding = true;
+                unwind(site->crash);  // a stack that leads nowhere ends in this handler again
+            }
+            site->is_unwinding = false;
             site->is_armed = false;
-            const Interrupted at = interrupted_at(context);
-            const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
-            site->crash = {number, address, at.code, at.stack};
             siglongjmp(site->resume, 1);
         }
         // On return the instruction runs again, into the handler of before.
         sigaction(number, &SignalHandler::before(number), nullptr);
+    }
+
+    static void unwind(Crash& crash) {
+        struct Walk {
+            Crash& crash;
+            std::size_t count = 0;
+        } walk{crash};
+        _Unwind_Backtrace(
+            [](_Unwind_Context* frame, void* data) {
+                auto& walk = *static_cast<Walk*>(data);
+                auto& callers = walk.crash.callers;
+                callers[walk.count++] = _Unwind_GetIP(frame);
+                return walk.count < callers.size() ? _URC_NO_REASON : _URC_END_OF_STACK;
+            },
+            &walk
+        );
     }
 
     SignalHandler segments_{SIGSEGV, &handle};

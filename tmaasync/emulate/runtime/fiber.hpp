@@ -95,7 +95,7 @@ inline bool is_on_fiber() {
 // of the process last: Linux allows 65,530, and a stack with its page is two.
 class Stacks {
 public:
-    explicit Stacks(std::size_t count) : mapped_bytes_((count + 1) * kStackBytes) {
+    explicit Stacks(std::size_t count) : count_(count), mapped_bytes_((count + 1) * kStackBytes) {
         constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, kFlags, -1, 0);
         if (mapped_ == MAP_FAILED) throw std::bad_alloc();
@@ -116,6 +116,8 @@ public:
     Stacks(const Stacks&) = delete;
     Stacks& operator=(const Stacks&) = delete;
 
+    std::size_t size() const { return count_; }
+    bool are_guarded() const { return guarded_ > 0; }
     std::byte* at(std::size_t index) const { return first_ + index * kStackBytes; }
 
     // Where the code of a thread may keep what it likes.
@@ -150,6 +152,7 @@ private:
         munmap(mapped_, mapped_bytes_);
     }
 
+    std::size_t count_;
     void* mapped_;
     std::byte* first_;
     std::size_t mapped_bytes_;

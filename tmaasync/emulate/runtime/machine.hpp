@@ -16,9 +16,11 @@
 #include <vector>
 #include "crash.hpp"
 #include "fiber.hpp"
+#include "kept_memory.hpp"
 #include "loops.hpp"
 #include "poison.hpp"
 #include "policy.hpp"
+#include "queue.hpp"
 #include "races.hpp"
 #include "stalls.hpp"
 #include "tma_engine.hpp"
@@ -68,6 +70,7 @@ struct Launch {
     uint32_t cluster_ctas() const { return count(cluster); }
     // Static variables lie after the dynamic memory.
     uint32_t dynamic_bytes() const { return (shared_bytes + 1023) / 1024 * 1024; }
+    uint32_t window_bytes() const { return dynamic_bytes() + static_bytes; }
     uint3 block_of(uint64_t index, uint32_t rank) const {
         const uint3 size = cluster;
         const uint64_t across = grid.x / size.x, down = grid.y / size.y;
@@ -383,7 +386,7 @@ struct Fiber : Thread {
     Priority priority = Priority::kUsual;
     uint64_t asked_in_vain = UINT64_MAX;  // the cluster's progress at that time
     std::vector<Store> open_group;
-    std::deque<std::vector<Store>> groups;
+    Queue<std::vector<Store>> groups;
     Epoch bulk_commits = 0;
     Agent bulk_reads = kNoAgent;
     Agent bulk_writes = kNoAgent;
@@ -391,7 +394,7 @@ struct Fiber : Thread {
     std::vector<Epoch> copy_groups;  // the last epoch of each
     Epoch copies_epoch = 1;
     Agent copies_agent = kNoAgent;
-    std::deque<IssuedMma> mmas;
+    Queue<IssuedMma> mmas;
     uint64_t mmas_issued = 0;
     Epoch mma_commits = 0;
     std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
@@ -424,7 +427,7 @@ struct Cta {
     std::array<uint32_t, 3> votes{};
     std::vector<Fiber*> register_waiters;
     std::vector<GridWait> grid_waits;
-    std::vector<int32_t> barrier_at = std::vector<int32_t>(kWindowBytes / 8, -1);
+    std::vector<int32_t> barrier_at;  // by shared offset / 8; -1 where there is none
     std::deque<Mbarrier> barriers;
     // What threads of other CTAs did to its memory, for the race detector.
     std::vector<Access> remote;
@@ -482,11 +485,12 @@ public:
     Cluster(const Launch& launch, Worker& worker)
         : launch_(launch),
           worker_(worker),
-          stacks_(launch.threads() * launch.cluster_ctas()),
-          windows_(new (std::align_val_t{4096}) uint8_t[kWindowBytes * launch.cluster_ctas()]),
+          stacks_(KeptStacks::take(launch.threads() * launch.cluster_ctas())),
+          windows_(KeptWindows::take(launch.cluster_ctas())),
           fibers_(launch.threads() * launch.cluster_ctas()),
           ctas_(launch.cluster_ctas()),
-          mma_buffers_(std::make_unique<MmaBuffers>()) {
+          mma_buffers_(std::make_unique_for_overwrite<MmaBuffers>()) {
+        for (Cta& cta : ctas_) cta.barrier_at.assign((launch.window_bytes() + 7) / 8, -1);
         if (launch.trace) recorder_ = std::make_unique<Recorder>();
         if (!launch.races) return;
         detector_ = std::make_unique<Detector>(
@@ -494,7 +498,10 @@ public:
             kWindowBytes
         );
     }
-    ~Cluster() { ::operator delete[](windows_, std::align_val_t{4096}); }
+    ~Cluster() {
+        if (stacks_->are_guarded()) KeptStacks::give(std::move(stacks_));
+        KeptWindows::give(std::move(windows_));
+    }
     Cluster(const Cluster&) = delete;
     Cluster& operator=(const Cluster&) = delete;
 
@@ -556,7 +563,7 @@ public:
     uint64_t index() const { return index_; }  // in the grid, or in all grids that run together
     uint32_t live() const { return live_; }
     Choices& choices() { return choices_; }
-    uintptr_t windows() const { return reinterpret_cast<uintptr_t>(windows_); }
+    uintptr_t windows() const { return reinterpret_cast<uintptr_t>(windows_->at(0)); }
     uint64_t windows_bytes() const { return uint64_t{kWindowBytes} * ctas_.size(); }
     // Null if races are not looked for.
     Detector* detector() { return detector_.get(); }
@@ -796,7 +803,7 @@ private:
             case SIGABRT:
                 return "the C library called abort(). Check what the kernel passes to it";
         }
-        if (stacks_.is_guard(crash.address)) {
+        if (stacks_->is_guard(crash.address)) {
             return "address " + hexadecimal(crash.address) +
                    " is below the thread's stack of 128 KiB. Keep large arrays in shared or "
                    "global memory, and recursion shallow";
@@ -806,11 +813,16 @@ private:
                "on";
     }
 
-    // Where in the kernel's code calls return to, as far as the stack shows.
+    // Where in the kernel's code calls return to. Without debugging information to follow, whatever
+    // on the stack may be such a place.
     std::vector<uintptr_t> callers_of(const Crash& crash) const {
         constexpr std::size_t kCallers = 8;
         std::vector<uintptr_t> callers;
-        const Reach stack = stacks_.reach_of(running_->number);
+        for (const uintptr_t caller : crash.callers) {
+            if (caller != crash.code && launch_.code.holds(caller, 1)) callers.push_back(caller);
+        }
+        if (!callers.empty()) return callers;
+        const Reach stack = stacks_->reach_of(running_->number);
         if (crash.stack + kStackBytes < stack.start || crash.stack >= stack.end) return callers;
         uintptr_t at = std::max(crash.stack, stack.start) / sizeof(at) * sizeof(at);
         for (; at < stack.end && callers.size() < kCallers; at += sizeof(at)) {
@@ -921,13 +933,13 @@ private:
         cta.rank = rank;
         cta.live = threads;
         cta.has_static_shared = false;
-        cta.window = windows_ + std::size_t{rank} * kWindowBytes;
+        cta.window = windows_->at(rank);
         cta.warps.assign((threads + 31) / 32, {});
         cta.warpgroups.assign((threads + 127) / 128, {});
         for (Warpgroup& group : cta.warpgroups) group.registers = launch_.registers;
         cta.register_waiters.clear();
         cta.grid_waits.clear();
-        std::memcpy(cta.window, poisoned_window().data(), kWindowBytes);
+        windows_->poison(rank, launch_.window_bytes());
         for (uint32_t thread = 0; thread < threads; ++thread) reset_thread(cta, thread);
     }
 
@@ -956,10 +968,10 @@ private:
         fiber.live_lanes = &fiber.warp->live_lanes;
         fiber.has_static_shared = &cta.has_static_shared;
         fiber.reaches = worker_.watch.reaches();
-        if (!detector_) fiber.stack = stacks_.reach_of(slot);
-        stacks_.set_owner(slot, &fiber);
+        if (!detector_) fiber.stack = stacks_->reach_of(slot);
+        stacks_->set_owner(slot, &fiber);
         fiber.priority = choices_.priority(number_of(fiber));
-        start_context(fiber.context, stacks_.at(slot), &enter);
+        start_context(fiber.context, stacks_->at(slot), &enter);
         make_ready(fiber);
     }
 
@@ -973,8 +985,8 @@ private:
 
     Launch launch_;
     Worker& worker_;
-    Stacks stacks_;
-    uint8_t* windows_;
+    std::unique_ptr<Stacks> stacks_;
+    std::unique_ptr<Windows> windows_;
     std::vector<Fiber> fibers_;
     std::vector<Cta> ctas_;
     std::unique_ptr<MmaBuffers> mma_buffers_;

@@ -31,7 +31,7 @@ inline void check_barrier_place(Fiber& fiber, uint32_t offset) {
 
 // Null where there is none; says why in `reason`.
 inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, std::string& reason) {
-    const bool is_placed = offset % 8 == 0 && offset < kWindowBytes;
+    const bool is_placed = offset % 8 == 0 && offset / 8 < cta.barrier_at.size();
     const int32_t index = is_placed ? cta.barrier_at[offset / 8] : -1;
     if (index < 0) {
         reason = barrier_at(offset) +

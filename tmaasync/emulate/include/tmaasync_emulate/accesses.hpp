@@ -9,9 +9,6 @@
 
 namespace tmaasync_emulate {
 
-// False until the first launch: what initialises the library runs on no thread of a kernel.
-__attribute__((visibility("hidden"))) inline bool has_launched = false;
-
 TMAASYNC_EMULATE_INLINE TMAASYNC_EMULATE_UNSEEN bool is_on_own_stack(std::uintptr_t address) {
     return (address ^ stack_pointer()) < kStackBytes;
 }

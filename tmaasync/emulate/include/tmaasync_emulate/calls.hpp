@@ -59,6 +59,10 @@ struct Thread {
     const Reach* reaches = nullptr;  // kReaches of them
 };
 
+// Of a kernel's library, false until its first launch: what initialises it runs on no thread of a
+// kernel.
+__attribute__((visibility("hidden"))) inline bool has_launched = false;
+
 TMAASYNC_EMULATE_INLINE std::uintptr_t stack_pointer() {
     return reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
 }

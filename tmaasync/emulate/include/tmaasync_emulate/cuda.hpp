@@ -9,11 +9,12 @@
 #include <vector_functions.h>
 #include <vector_types.h>
 
+#include <cassert>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <tmaasync_emulate/accesses.hpp>
-#include <tmaasync_emulate/c_library.hpp>
+#include <new>
 #include <tmaasync_emulate/calls.hpp>
 #include <tmaasync_emulate/entry.hpp>
 #include <type_traits>

@@ -1,0 +1,57 @@
+"""Files of the cache that are made once, however many processes and threads ask for them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tmaasync import _compile
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["made_once"]
+
+
+def made_once(path: Path, make: Callable[[], bytes], facts: Mapping[str, Any]) -> Path:
+    """Return the path of a whole file of the cache, made by one caller while the others wait."""
+    if _compile.load_facts(path) is None:
+        with _locked(path.with_suffix(".lock")):
+            if _compile.load_facts(path) is None:
+                _compile.store_with_facts(path, make(), facts)
+    return path
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process, on a file that is removed afterwards."""
+    while True:
+        with path.open("w") as file:
+            _lock(file.fileno())
+            if not _is_at(path, file.fileno()):
+                continue  # who had the lock removed the file; another one may be there by now
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _lock(descriptor: int) -> None:
+    """Wait for the lock. Where a file system has none, two processes may make the same file."""
+    if fcntl is None:
+        return
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,23 @@
+// The runtime as Python sees it. What the threads of a kernel call is in calls.cpp.
+#include "launch.hpp"
+
+extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch(
+    void (*kernel)(void* const*),
+    const tmaasync_emulate::LaunchNumbers* numbers,
+    void* const* arguments
+) {
+    return tmaasync_emulate::launch(kernel, *numbers, arguments);
+}
+
+// Launches of several devices; those of one device in this order.
+extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch_together(
+    uint32_t count, const tmaasync_emulate::DeviceLaunch* launches
+) {
+    return tmaasync_emulate::launch_together(count, launches);
+}
+
+// What one cluster of a launch takes at most.
+extern "C" TMAASYNC_EMULATE_CALL uint64_t
+tmaasync_emulate_cluster_bytes(uint64_t ctas, uint64_t threads_per_cta) {
+    return tmaasync_emulate::Cluster::most_bytes(ctas, threads_per_cta);
+}

@@ -1,0 +1,124 @@
+"""The emulator's runtime: a shared library, and the object that every kernel's library has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tmaasync import _compile
+from tmaasync.emulate import toolchain
+from tmaasync.emulate.build_lock import made_once
+from tmaasync.errors import BackendError
+
+__all__ = [
+    "INCLUDE_DIR",
+    "RUNTIME_SECONDS",
+    "Runtime",
+    "build_runtime",
+    "runtime_is_built",
+    "runtime_name",
+    "toolkit_folders",
+]
+
+RUNTIME_SECONDS = "about 5 s"
+"""g++ 12 on two cores of a Xeon of 2.1 GHz, while it compiles a first kernel too."""
+
+INCLUDE_DIR = Path(__file__).resolve().parent / "include"
+_RUNTIME_DIR = Path(__file__).resolve().parent / "runtime"
+_SOURCES = ("launch.cpp", "calls.cpp")
+_PART_SOURCE = "linked_into_kernels.cpp"
+_FORMAT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Where the runtime lies in the cache."""
+
+    library: Path
+    part: Path  # an object, for every kernel's library
+
+
+def build_runtime(*, notice: bool = True) -> Runtime:
+    """Compile the emulator's runtime, or find it in the cache.
+
+    Of several processes and threads one compiles it, and the others wait.
+
+    Args:
+        notice: Whether a line on stderr reports a build that takes more than 2 s.
+
+    Raises:
+        BackendError: There is no C++20 compiler, or CUDA's headers are missing.
+    """
+    runtime = _runtime()
+    if _is_built(runtime):
+        return runtime
+    words = f"tmaasync: building the emulator in {runtime.library.parent} (once, {RUNTIME_SECONDS})"
+    facts = {"source": "runtime"}
+    with (
+        toolchain.reported_if_slow(words) if notice else contextlib.nullcontext(),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        part = pool.submit(made_once, runtime.part, lambda: _compiled(_PART_SOURCE), facts)
+        made_once(runtime.library, lambda: _compiled_library(runtime.library.name), facts)
+        part.result()
+    return runtime
+
+
+def runtime_is_built() -> bool:
+    """Return whether `build_runtime` would find the runtime in the cache."""
+    return _is_built(_runtime())
+
+
+def _is_built(runtime: Runtime) -> bool:
+    files = (runtime.library, runtime.part)
+    return all(_compile.load_facts(path) is not None for path in files)
+
+
+def runtime_name() -> str:
+    """Return a name that changes with the runtime's sources and its compiler."""
+    return _runtime().library.name
+
+
+def toolkit_folders() -> tuple[Path, ...]:
+    """Return the folders of CUDA's own headers.
+
+    Raises:
+        BackendError: There are none.
+    """
+    folders = _compile.toolkit_include_dirs()
+    if not any((folder / "cuda_bf16.h").is_file() for folder in folders):
+        raise BackendError(
+            "CUDA's headers for bfloat16, float16 and float8 are missing, which kernels use on the "
+            "CPU too. Install them with: pip install 'nvidia-cuda-runtime>=13,<14'."
+        )
+    return folders
+
+
+def _runtime() -> Runtime:
+    files = sorted((*_RUNTIME_DIR.glob("*.?pp"), *INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
+    digests = [(path.name, _compile.file_digest(path)) for path in files]
+    flags = toolchain.flags(is_kernel=False)
+    facts = json.dumps((_FORMAT, digests, flags, toolchain.compiler_facts()))
+    stem = f"runtime-{_compile.digest(facts.encode())}"
+    folder = _compile.cache_dir()
+    return Runtime(folder / f"{stem}.so", folder / f"{stem}-part.o")
+
+
+def _compiled_library(soname: str) -> bytes:
+    with ThreadPoolExecutor(len(_SOURCES)) as pool:
+        return toolchain.link([*pool.map(_compiled, _SOURCES)], soname=soname)
+
+
+def _compiled(source: str) -> bytes:
+    folders = (_RUNTIME_DIR, INCLUDE_DIR, *toolkit_folders())
+    options = (*toolchain.flags(is_kernel=False), *(f"-I{folder}" for folder in folders))
+    try:
+        return toolchain.compile_object(options, (_RUNTIME_DIR / source).read_text())
+    except toolchain.RefusedError as refused:
+        raise BackendError(
+            f"{refused.compiler} cannot compile the emulator's runtime. It needs a C++20 compiler "
+            f"for Linux: g++ 11 or clang++ 14. It says:\n{refused.log}"
+        ) from None
