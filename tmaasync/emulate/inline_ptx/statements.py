@@ -1,0 +1,232 @@
+"""The ``asm`` statements of preprocessed C++: their text, their operands, and their lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+__all__ = ["AsmOperand", "AsmStatement", "Text", "statements"]
+
+_TOKEN = re.compile(
+    r"""(?P<marker>^\#[^\n]*)
+    |(?P<raw>R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)")
+    |(?P<string>(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*")
+    |(?P<letter>'(?:[^'\\\n]|\\.)+')
+    |(?P<word>[A-Za-z_$][\w$]*)
+    |(?P<number>\.?\d(?:[eEpP][+-]|['\w.])*)
+    |(?P<space>\s+)
+    |(?P<sign>.)""",
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+_MARKER = re.compile(r'#\s*(?:line\s+)?(\d+)(?:\s+"((?:[^"\\]|\\.)*)"(.*))?')
+_ASM = ("asm", "__asm__", "__asm")
+_QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline", "__inline__", "goto")
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|(.))", re.DOTALL)
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "v": "\v", "f": "\f", "a": "\a", "b": "\b"}
+
+
+@dataclass(frozen=True)
+class Text:
+    """Characters, and the source line of each."""
+
+    characters: str
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AsmOperand:
+    """``[name] "constraint" (expression)``."""
+
+    name: str
+    constraint: str
+    expression: str
+
+    @property
+    def letter(self) -> str:
+        """What kind of register holds it, as in ``r``."""
+        return self.constraint.lstrip("=+&")
+
+    @property
+    def is_written(self) -> bool:
+        """An output."""
+        return self.constraint[:1] in ("=", "+")
+
+    @property
+    def is_read(self) -> bool:
+        """An input, or an output with ``+``."""
+        return self.constraint[:1] != "="
+
+
+@dataclass(frozen=True)
+class AsmStatement:
+    """One statement, and where it lies in the preprocessed text."""
+
+    start: int
+    end: int
+    file: str
+    line: int
+    end_line: int
+    text: Text = field(repr=False)
+    operands: tuple[AsmOperand, ...]
+    outputs: int
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    start: int
+    end: int
+    line: int
+
+
+def statements(
+    preprocessed: str, is_translated: Callable[[str, str], bool]
+) -> Iterator[AsmStatement]:
+    """Yield the ``asm`` statements in the files of the author.
+
+    Args:
+        preprocessed: What the preprocessor left, with its line markers.
+        is_translated: Whether statements of this file are wanted, by its name and its flags.
+    """
+    reader = _Reader(preprocessed)
+    for token in reader.tokens():
+        if token.kind == "word" and token.text in _ASM and is_translated(reader.file, reader.flags):
+            statement = reader.statement(token)
+            if statement is not None:
+                yield statement
+
+
+class _Reader:
+    """Goes through the tokens, and knows the file and the line."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self.file, self.flags, self._line = "", "", 1
+
+    def tokens(self) -> Iterator[_Token]:
+        while (token := self._next()) is not None:
+            yield token
+
+    def _next(self) -> _Token | None:
+        """Return the next token that is neither space nor a line marker."""
+        while self._position < len(self._text):
+            found = _TOKEN.match(self._text, self._position)
+            assert found is not None  # noqa: S101 - the last alternative takes any character
+            self._position = found.end()
+            kind = found.lastgroup or "sign"
+            if found["raw"]:
+                kind = "raw"
+            if kind == "marker":
+                self._mark(found[0])
+                continue
+            token = _Token(kind, found[0], found.start(), found.end(), self._line)
+            self._line += found[0].count("\n")
+            if kind != "space":
+                return token
+        return None
+
+    def _mark(self, marker: str) -> None:
+        found = _MARKER.match(marker)
+        if found is None:
+            return  # a pragma
+        self._line = int(found[1]) - 1  # the line break after it counts
+        if found[2] is not None:
+            self.file, self.flags = found[2], found[3]
+
+    def statement(self, first: _Token) -> AsmStatement | None:
+        """Read on to the semicolon; None if this is no statement of a function."""
+        token = self._next()
+        while token is not None and token.text in _QUALIFIERS:
+            token = self._next()
+        if token is None or token.text != "(":
+            return None
+        sections = self._sections()
+        end = self._next()
+        if end is None or end.text != ";":
+            return None
+        outputs = [_operand(tokens, self._text) for tokens in _by_commas(sections, 1)]
+        inputs = [_operand(tokens, self._text) for tokens in _by_commas(sections, 2)]
+        return AsmStatement(
+            start=first.start,
+            end=end.end,
+            file=self.file,
+            line=first.line,
+            end_line=end.line,
+            text=_text(sections[0]),
+            operands=(*outputs, *inputs),
+            outputs=len(outputs),
+        )
+
+    def _sections(self) -> list[list[_Token]]:
+        """Return the tokens between the colons, up to the closing parenthesis."""
+        sections: list[list[_Token]] = [[]]
+        depth = 1
+        while (token := self._next()) is not None:
+            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+            if depth == 0:
+                break
+            if token.text == ":" and depth == 1:
+                sections.append([])
+            else:
+                sections[-1].append(token)
+        return sections
+
+
+def _text(tokens: list[_Token]) -> Text:
+    characters: list[str] = []
+    lines: list[int] = []
+    for token in tokens:
+        if token.kind == "raw":
+            body = token.text[token.text.index("(") + 1 : token.text.rindex(")")]
+            line = token.line
+            for letter in body:
+                characters.append(letter)
+                lines.append(line)
+                line += letter == "\n"
+        elif token.kind == "string":
+            for letter in _unescaped(token.text[token.text.index('"') + 1 : -1]):
+                characters.append(letter)
+                lines.append(token.line)
+    return Text("".join(characters), tuple(lines))
+
+
+def _unescaped(text: str) -> str:
+    def letter(found: re.Match[str]) -> str:
+        if found[1]:
+            return chr(int(found[1], 16))
+        if found[2]:
+            return chr(int(found[2], 8))
+        return _LETTERS.get(found[3], found[3])
+
+    return _ESCAPE.sub(letter, text)
+
+
+def _by_commas(sections: list[list[_Token]], index: int) -> list[list[_Token]]:
+    """Return the operands of a section."""
+    operands: list[list[_Token]] = [[]]
+    depth = 0
+    for token in sections[index] if index < len(sections) else ():
+        depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+        if token.text == "," and depth == 0:
+            operands.append([])
+        else:
+            operands[-1].append(token)
+    return [operand for operand in operands if operand]
+
+
+def _operand(tokens: list[_Token], text: str) -> AsmOperand:
+    name = ""
+    if tokens[0].text == "[":
+        name, tokens = tokens[1].text, tokens[3:]
+    strings = [token for token in tokens if token.kind == "string"]
+    constraint = ""
+    rest = tokens
+    while rest and rest[0].kind == "string":
+        constraint += rest[0].text[1:-1]
+        rest = rest[1:]
+    if not strings or len(rest) < 2:
+        return AsmOperand(name, constraint, "0")
+    return AsmOperand(name, constraint, text[rest[0].start : rest[-1].end])
