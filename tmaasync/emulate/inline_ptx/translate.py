@@ -188,7 +188,7 @@ class _Translation:
         result = next((spec for spec in row.specs if spec.mark == "="), None)
         if result is None:
             return code
-        kind = cpp_type(_kind(result.kind, captures))
+        kind = cpp_type(_kind(result.kind, captures).rstrip("+"))
         return f"{_PTX}set<{kind}>({named[result.name]}, {code})"
 
     def _missing(self, spec: Spec, named: dict[str, str]) -> dict[str, str]:
@@ -418,7 +418,7 @@ def _captured(name: str, captures: dict[str, str]) -> str:
         return f"k{text.title() or 'None'}"
     if name in ("t", "t1"):
         return cpp_type(text)
-    return text
+    return text or f"<{name}>"
 
 
 def _unknown(opcode: str, rows: Sequence[Row]) -> str:

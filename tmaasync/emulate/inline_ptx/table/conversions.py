@@ -53,7 +53,7 @@ ROWS = (
     # --- any number to any other ---
     Row(
         f"cvt{{.<round:$ROUND|{_WHOLE_ROUND}>}}<is_ftz:.ftz>?<is_sat:.sat>?.<t1:{_NUMBER}>.<t:{_NUMBER}>",
-        "d = <t1>, a : <t>",
+        "d = <t1>+, a : <t>+",
         "converted<<round>, <is_ftz>, <is_sat>, false, <t1>>(a)",
     ),
     Row("cvt.pack.sat.<t1:u16|s16>.s32", "d = b32, a : s32, b : s32", "two_packed<<t1>>(a, b)"),

@@ -9,6 +9,13 @@
 
 namespace tmaasync_emulate::inline_ptx {
 
+template <typename T>
+constexpr bool kIsPair = false;
+template <typename T>
+constexpr bool kIsPair<Pair<T>> = true;
+template <typename T>
+concept Single = !kIsPair<T>;
+
 // --- floats --------------------------------------------------------------------------------------
 
 enum class Round { kNone, kRn, kRz, kRm, kRp, kRni, kRzi, kRmi, kRpi, kRna };
@@ -109,7 +116,7 @@ T computed(Compute compute, Values... values) {
 }
 
 // add, sub, mul, fma of one element, with their modifiers.
-template <Round kRound, bool kFtz, bool kSat, bool kRelu, typename T>
+template <Round kRound, bool kFtz, bool kSat, bool kRelu, Single T>
 T fused(T a, T b, T c) {
     a = flushed<kFtz>(a), b = flushed<kFtz>(b), c = flushed<kFtz>(c);
     T result;
@@ -123,7 +130,7 @@ T fused(T a, T b, T c) {
     return canonical(rectified<kRelu>(limited<kSat>(flushed<kFtz>(result))));
 }
 
-template <Round kRound, bool kFtz, bool kSat, typename T>
+template <Round kRound, bool kFtz, bool kSat, Single T>
 T sum(T a, T b) {
     a = flushed<kFtz>(a), b = flushed<kFtz>(b);
     T result;
@@ -145,12 +152,12 @@ T negated(T value) {
     }
 }
 
-template <Round kRound, bool kFtz, bool kSat, typename T>
+template <Round kRound, bool kFtz, bool kSat, Single T>
 T difference(T a, T b) {
     return sum<kRound, kFtz, kSat>(a, negated(b));
 }
 
-template <Round kRound, bool kFtz, bool kSat, typename T>
+template <Round kRound, bool kFtz, bool kSat, Single T>
 T product(T a, T b) {
     a = flushed<kFtz>(a), b = flushed<kFtz>(b);
     T result;
@@ -172,7 +179,7 @@ T quotient(T a, T b) {
     );
 }
 
-template <bool kFtz, typename T>
+template <bool kFtz, Single T>
 T magnitude(T value) {
     value = flushed<kFtz>(value);
     if constexpr (std::is_same_v<T, BF16> || std::is_same_v<T, F16>) {
@@ -183,13 +190,13 @@ T magnitude(T value) {
     }
 }
 
-template <bool kFtz, typename T>
+template <bool kFtz, Single T>
 T opposite(T value) {
     return negated(flushed<kFtz>(value));
 }
 
 // Of one NaN the other operand is the result, but for .NaN; -0 is less than 0.
-template <bool kIsMax, bool kFtz, bool kKeepsNan, bool kXorSign, typename T>
+template <bool kIsMax, bool kFtz, bool kKeepsNan, bool kXorSign, Single T>
 T extreme(T a, T b) {
     a = flushed<kFtz>(a), b = flushed<kFtz>(b);
     const bool is_negative = std::signbit(static_cast<float>(a)) !=
@@ -264,7 +271,7 @@ TMAASYNC_EMULATE_OF_PAIRS(
 
 // --- approximations, as exact as the C library ---------------------------------------------------
 
-template <bool kFtz, typename T, typename Compute>
+template <bool kFtz, Single T, typename Compute>
 T approximated(Compute compute, T value) {
     return canonical(flushed<kFtz>(static_cast<T>(compute(static_cast<float>(flushed<kFtz>(value))))
     ));
