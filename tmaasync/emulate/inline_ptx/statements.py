@@ -70,6 +70,7 @@ class AsmStatement:
     text: Text = field(repr=False)
     operands: tuple[AsmOperand, ...]
     outputs: int
+    function: int | None  # where the name of the function around it begins, if it is a plain one
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,10 @@ class _Token:
     line: int
 
 
+_NOTHING = _Token("", "", 0, 0, 0)
+_NO_NAMES = ("if", "for", "while", "switch", "operator", "__attribute__", "alignas", "decltype")
+
+
 def statements(
     preprocessed: str, is_translated: Callable[[str, str], bool]
 ) -> Iterator[AsmStatement]:
@@ -90,21 +95,61 @@ def statements(
         preprocessed: What the preprocessor left, with its line markers.
         is_translated: Whether statements of this file are wanted, by its name and its flags.
     """
-    reader = _Reader(preprocessed)
+    reader = _Reader(preprocessed, is_translated)
+    functions = _Functions()
     for token in reader.tokens():
-        if token.kind == "word" and token.text in _ASM and is_translated(reader.file, reader.flags):
-            statement = reader.statement(token)
+        if token.kind == "word" and token.text in _ASM:
+            statement = reader.statement(token, functions.around)
             if statement is not None:
                 yield statement
+        else:
+            functions.pass_by(token)
+
+
+class _Functions:
+    """Knows which function the tokens have come to."""
+
+    def __init__(self) -> None:
+        self._last = [_NOTHING, _NOTHING]
+        self._parentheses: list[list[_Token]] = []
+        self._header = [_NOTHING, _NOTHING]  # what is before a parameter list: a type, a name
+        self._braces: list[int | None] = []
+        self._inside = 0  # of how many of the braces the outermost function is the last
+
+    @property
+    def around(self) -> int | None:
+        return self._braces[self._inside - 1] if self._inside else None
+
+    def pass_by(self, token: _Token) -> None:
+        if token.text == "(":
+            self._parentheses.append(self._last)
+        elif token.text == ")" and self._parentheses:
+            self._header = self._parentheses.pop()
+        elif token.text == "{":
+            self._open()
+        elif token.text == "}" and self._braces:
+            self._braces.pop()
+            if len(self._braces) < self._inside:
+                self._inside = 0
+        self._last = [self._last[1], token]
+
+    def _open(self) -> None:
+        kind, name = self._header
+        is_function = self._last[1].text in (")", "const", "noexcept", "override", "final")
+        is_plain = kind.kind == "word" and name.kind == "word" and name.text not in _NO_NAMES
+        self._braces.append(name.start if is_function and is_plain else None)
+        if is_function and not self._inside:
+            self._inside = len(self._braces)
 
 
 class _Reader:
-    """Goes through the tokens, and knows the file and the line."""
+    """Goes through the tokens of the author's files, and knows the file and the line."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, is_translated: Callable[[str, str], bool]) -> None:
         self._text = text
         self._position = 0
-        self.file, self.flags, self._line = "", "", 1
+        self._is_translated = is_translated
+        self.file, self._line = "", 1
 
     def tokens(self) -> Iterator[_Token]:
         while (token := self._next()) is not None:
@@ -134,9 +179,12 @@ class _Reader:
             return  # a pragma
         self._line = int(found[1]) - 1  # the line break after it counts
         if found[2] is not None:
-            self.file, self.flags = found[2], found[3]
+            self.file = found[2]
+            if not self._is_translated(self.file, found[3]):
+                after = self._text.find("\n#", self._position)
+                self._position = len(self._text) if after < 0 else after
 
-    def statement(self, first: _Token) -> AsmStatement | None:
+    def statement(self, first: _Token, function: int | None) -> AsmStatement | None:
         """Read on to the semicolon; None if this is no statement of a function."""
         token = self._next()
         while token is not None and token.text in _QUALIFIERS:
@@ -158,6 +206,7 @@ class _Reader:
             text=_text(sections[0]),
             operands=(*outputs, *inputs),
             outputs=len(outputs),
+            function=function,
         )
 
     def _sections(self) -> list[list[_Token]]:

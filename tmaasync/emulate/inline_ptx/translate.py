@@ -32,6 +32,8 @@ __all__ = ["ASM_SUFFIX", "translated"]
 ASM_SUFFIX = " (asm)"
 """Debug information names the file of a translated instruction with this at its end."""
 
+# So that reports name the line that calls a function around an asm statement.
+_INLINE = "__attribute__((always_inline)) "
 _PTX = "::tmaasync_ptx::"
 _WORD = re.compile(r"(?<![\w:.])([A-Za-z_]\w*)(?=\s*\(|<|::)")
 _NAME = re.compile(r"(?<![\w:.>])([A-Za-z_]\w*)(?!\w|::)")
@@ -60,11 +62,16 @@ def translated(text: str, is_translated: Callable[[str, str], bool]) -> str:
     Raises:
         CompileError: An instruction, a qualifier or an operand is unknown or malformed.
     """
+    edits: dict[int, tuple[int, str]] = {}
+    for number, statement in enumerate(statements(text, is_translated)):
+        edits[statement.start] = (statement.end, _Translation(statement, number).cpp())
+        if statement.function is not None:
+            edits[statement.function] = (statement.function, _INLINE)
     pieces: list[str] = []
     end = 0
-    for number, statement in enumerate(statements(text, is_translated)):
-        pieces += (text[end : statement.start], _Translation(statement, number).cpp())
-        end = statement.end
+    for start, (next_end, new) in sorted(edits.items()):
+        pieces += (text[end:start], new)
+        end = next_end
     return "".join((*pieces, text[end:]))
 
 
