@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["AsmOperand", "AsmStatement", "Text", "statements"]
+__all__ = ["AsmOperand", "AsmStatement", "Findings", "Function", "Text", "statements"]
 
 _TOKEN = re.compile(
     r"""(?P<marker>^\#[^\n]*)
@@ -70,7 +70,30 @@ class AsmStatement:
     text: Text = field(repr=False)
     operands: tuple[AsmOperand, ...]
     outputs: int
-    function: int | None  # where the name of the function around it begins, if it is a plain one
+
+
+@dataclass
+class Function:
+    """A definition: where its name is, and its body from after the first brace to after the last."""
+
+    name: str
+    name_start: int
+    start: int
+    line: int
+    file: str
+    end: int = 0
+    end_line: int = 0
+    tokens: int = 0  # of the body, without those of asm statements
+    words: set[str] = field(default_factory=set)
+    has_asm: bool = False
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The statements, and the functions that stand for an instruction of PTX."""
+
+    statements: tuple[AsmStatement, ...]
+    wrappers: tuple[Function, ...]
 
 
 @dataclass(frozen=True)
@@ -83,13 +106,13 @@ class _Token:
 
 
 _NOTHING = _Token("", "", 0, 0, 0)
+_WRAPPER_TOKENS = 80
+_CALLER_TOKENS = 30
 _NO_NAMES = ("if", "for", "while", "switch", "operator", "__attribute__", "alignas", "decltype")
 
 
-def statements(
-    preprocessed: str, is_translated: Callable[[str, str], bool]
-) -> Iterator[AsmStatement]:
-    """Yield the ``asm`` statements in the files of the author.
+def statements(preprocessed: str, is_translated: Callable[[str, str], bool]) -> Findings:
+    """Return the ``asm`` statements in the files of the author, and the functions around them.
 
     Args:
         preprocessed: What the preprocessor left, with its line markers.
@@ -97,49 +120,72 @@ def statements(
     """
     reader = _Reader(preprocessed, is_translated)
     functions = _Functions()
+    found: list[AsmStatement] = []
     for token in reader.tokens():
-        if token.kind == "word" and token.text in _ASM:
-            statement = reader.statement(token, functions.around)
-            if statement is not None:
-                yield statement
+        statement = reader.statement(token) if token.text in _ASM else None
+        if statement is None:
+            functions.pass_by(token, reader.file)
         else:
-            functions.pass_by(token)
+            found.append(statement)
+            functions.note_asm()
+    return Findings(tuple(found), tuple(_wrappers(functions.defined)))
+
+
+def _wrappers(functions: Sequence[Function]) -> Iterator[Function]:
+    """Yield short functions around an asm statement, or around a call of such a function."""
+    names: set[str] = set()
+    for function in functions:  # in the order of their definitions: callees come first
+        calls_one = bool(names & function.words) and function.tokens <= _CALLER_TOKENS
+        if (function.has_asm and function.tokens <= _WRAPPER_TOKENS) or calls_one:
+            names.add(function.name)
+            yield function
 
 
 class _Functions:
     """Knows which function the tokens have come to."""
 
     def __init__(self) -> None:
+        self.defined: list[Function] = []
         self._last = [_NOTHING, _NOTHING]
         self._parentheses: list[list[_Token]] = []
         self._header = [_NOTHING, _NOTHING]  # what is before a parameter list: a type, a name
-        self._braces: list[int | None] = []
-        self._inside = 0  # of how many of the braces the outermost function is the last
+        self._depth = 0
+        self._inside: Function | None = None
+        self._outside = 0  # the depth at which the function ends
 
-    @property
-    def around(self) -> int | None:
-        return self._braces[self._inside - 1] if self._inside else None
+    def note_asm(self) -> None:
+        if self._inside is not None:
+            self._inside.has_asm = True
 
-    def pass_by(self, token: _Token) -> None:
+    def pass_by(self, token: _Token, file: str) -> None:
+        if self._inside is not None:
+            self._inside.tokens += 1
+            self._inside.words.add(token.text)
         if token.text == "(":
             self._parentheses.append(self._last)
         elif token.text == ")" and self._parentheses:
             self._header = self._parentheses.pop()
         elif token.text == "{":
-            self._open()
-        elif token.text == "}" and self._braces:
-            self._braces.pop()
-            if len(self._braces) < self._inside:
-                self._inside = 0
+            self._open(token, file)
+        elif token.text == "}":
+            self._close(token)
         self._last = [self._last[1], token]
 
-    def _open(self) -> None:
+    def _open(self, token: _Token, file: str) -> None:
         kind, name = self._header
         is_function = self._last[1].text in (")", "const", "noexcept", "override", "final")
         is_plain = kind.kind == "word" and name.kind == "word" and name.text not in _NO_NAMES
-        self._braces.append(name.start if is_function and is_plain else None)
-        if is_function and not self._inside:
-            self._inside = len(self._braces)
+        if is_function and is_plain and self._inside is None:
+            self._inside = Function(name.text, name.start, token.end, token.line, file)
+            self._outside = self._depth
+        self._depth += 1
+
+    def _close(self, token: _Token) -> None:
+        self._depth -= 1
+        if self._inside is not None and self._depth == self._outside:
+            self._inside.end, self._inside.end_line = token.end, token.line
+            self.defined.append(self._inside)
+            self._inside = None
 
 
 class _Reader:
@@ -184,7 +230,7 @@ class _Reader:
                 after = self._text.find("\n#", self._position)
                 self._position = len(self._text) if after < 0 else after
 
-    def statement(self, first: _Token, function: int | None) -> AsmStatement | None:
+    def statement(self, first: _Token) -> AsmStatement | None:
         """Read on to the semicolon; None if this is no statement of a function."""
         token = self._next()
         while token is not None and token.text in _QUALIFIERS:
@@ -206,7 +252,6 @@ class _Reader:
             text=_text(sections[0]),
             operands=(*outputs, *inputs),
             outputs=len(outputs),
-            function=function,
         )
 
     def _sections(self) -> list[list[_Token]]:

@@ -30,10 +30,11 @@ from tmaasync.errors import CompileError
 __all__ = ["ASM_SUFFIX", "translated"]
 
 ASM_SUFFIX = " (asm)"
-"""Debug information names the file of a translated instruction with this at its end."""
+"""Debug information has this after the file's name in functions that stand for an instruction."""
 
-# So that reports name the line that calls a function around an asm statement.
-_INLINE = "__attribute__((always_inline)) "
+# So that reports name the line that calls a function around an asm statement. Hidden, as g++ makes no
+# function part of another that a second library may replace.
+_INLINE = '__attribute__((always_inline, visibility("hidden"))) '
 _PTX = "::tmaasync_ptx::"
 _WORD = re.compile(r"(?<![\w:.])([A-Za-z_]\w*)(?=\s*\(|<|::)")
 _NAME = re.compile(r"(?<![\w:.>])([A-Za-z_]\w*)(?!\w|::)")
@@ -62,17 +63,28 @@ def translated(text: str, is_translated: Callable[[str, str], bool]) -> str:
     Raises:
         CompileError: An instruction, a qualifier or an operand is unknown or malformed.
     """
+    found = statements(text, is_translated)
     edits: dict[int, tuple[int, str]] = {}
-    for number, statement in enumerate(statements(text, is_translated)):
-        edits[statement.start] = (statement.end, _Translation(statement, number).cpp())
-        if statement.function is not None:
-            edits[statement.function] = (statement.function, _INLINE)
-    pieces: list[str] = []
+    for function in found.wrappers:
+        begin = f'\n# {function.line} "{function.file}{ASM_SUFFIX}"\n'
+        end = f'\n# {function.end_line} "{function.file}"\n'
+        edits[function.name_start] = (function.name_start, _INLINE)
+        edits[function.start] = (function.start, begin)
+        edits[function.end] = (function.end, end)
+    for number, statement in enumerate(found.statements):
+        is_wrapped = any(one.start <= statement.start < one.end for one in found.wrappers)
+        file = f"{statement.file}{ASM_SUFFIX if is_wrapped else ''}"
+        edits[statement.start] = (statement.end, _Translation(statement, number, file).cpp())
+    return "".join(_edited(text, edits))
+
+
+def _edited(text: str, edits: dict[int, tuple[int, str]]) -> Iterator[str]:
     end = 0
     for start, (next_end, new) in sorted(edits.items()):
-        pieces += (text[end:start], new)
+        yield text[end:start]
+        yield new
         end = next_end
-    return "".join((*pieces, text[end:]))
+    yield text[end:]
 
 
 class _MisfitError(Exception):
@@ -82,8 +94,9 @@ class _MisfitError(Exception):
 class _Translation:
     """One statement."""
 
-    def __init__(self, statement: AsmStatement, number: int) -> None:
+    def __init__(self, statement: AsmStatement, number: int, file: str) -> None:
         self._statement = statement
+        self._file = file
         self._number = number
         self._references: set[int] = set()  # operands that wgmma keeps
         self._sinks: set[int] = set()
@@ -98,8 +111,8 @@ class _Translation:
             for name, kind in program.registers
         ]
         sinks = [f"{cpp_type(f'b{bits}')} tmaasync_sink_{bits};" for bits in sorted(self._sinks)]
-        begin = f'\n# {statement.line} "{statement.file}"\n'
-        end = f'\n# {statement.end_line} "{statement.file}"\n'
+        begin = f'\n# {statement.line} "{self._file}"\n'
+        end = f'\n# {statement.end_line} "{self._file}"\n'
         return (
             f"do {{{begin}{' '.join((*self._operands(), *declared, *sinks))}\n"
             f"{''.join(steps)}{begin}{' '.join(self._results())} }} while (0);{end}"
@@ -149,7 +162,7 @@ class _Translation:
     # --- steps ---
 
     def _step(self, step: Label | Instruction) -> str:
-        marker = f'# {step.line} "{self._statement.file}{ASM_SUFFIX}"\n'
+        marker = f'# {step.line} "{self._file}"\n'
         if isinstance(step, Label):
             return f"{marker}{step.cpp}: ;\n"
         code = f"goto {step.target};" if step.target else f"{self._instruction(step)};"
