@@ -106,11 +106,8 @@ class _Translation:
         self._check_constraints()
         program = Program.parse(statement, str(self._number))
         steps = [self._step(step) for step in program.steps]
-        declared = [
-            f"{'bool' if kind == 'pred' else cpp_type(f'b{bits_of(kind)}')} {name};"
-            for name, kind in program.registers
-        ]
-        sinks = [f"{cpp_type(f'b{bits}')} tmaasync_sink_{bits};" for bits in sorted(self._sinks)]
+        declared = [f"{_held_as(bits_of(kind))} {name};" for name, kind in program.registers]
+        sinks = [f"{_held_as(bits)} tmaasync_sink_{bits};" for bits in sorted(self._sinks)]
         begin = f'\n# {statement.line} "{self._file}"\n'
         end = f'\n# {statement.end_line} "{self._file}"\n'
         return (
@@ -262,7 +259,7 @@ class _Translation:
     def _target(self, operand: Operand, kind: str) -> str:
         wanted = bits_of(kind)
         if isinstance(operand, Sink):
-            bits = wanted if wanted > 1 else 32
+            bits = wanted or 32
             self._sinks.add(bits)
             return f"tmaasync_sink_{bits}"
         if isinstance(operand, Register):
@@ -377,6 +374,11 @@ class _Translation:
         if isinstance(operand, Immediate) and operand.float_bits == 0:
             return f"std::uint64_t({operand.text})"
         raise _MisfitError("has an address whose base is no register and no number.")
+
+
+def _held_as(bits: int) -> str:
+    """Return the C++ type of a register of this size."""
+    return "bool" if bits == 1 else cpp_type(f"b{bits}")
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
