@@ -60,7 +60,7 @@ _MULTIPLY = (
 def _mma(pairs: tuple[tuple[str, str], ...], depths: tuple[int, ...], total: str) -> Iterator[Row]:
     for a, b in pairs:
         for depth in depths:
-            kinds = f"MmaKind::k{a.title()}, MmaKind::k{b.title()}, {depth}"
+            kinds = f"MmaType::{_TYPES[a]}, MmaType::{_TYPES[b]}, {depth}"
             call = {
                 "f32": f"multiply<{kinds}, float>",
                 "s32": f"multiply<{kinds}, std::int32_t>",

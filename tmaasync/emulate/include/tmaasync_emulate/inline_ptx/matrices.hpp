@@ -74,21 +74,19 @@ TMAASYNC_EMULATE_INLINE void multiply_registers(
 
 // --- mma.sync ------------------------------------------------------------------------------------
 
-enum class MmaKind { kF16, kBf16, kTf32, kE4m3, kE5m2, kS8, kU8 };
+using tmaasync::ptx::MmaType;
 
-template <MmaKind kKind>
-constexpr int kPerWord = kKind == MmaKind::kTf32 ? 1
-                         : kKind == MmaKind::kF16 || kKind == MmaKind::kBf16 ? 2
-                                                                             : 4;
+template <MmaType kKind>
+constexpr int kPerWord = 4 / tmaasync::ptx::element_bytes(kKind);
 
-template <MmaKind kKind>
+template <MmaType kKind>
 auto element_of(std::uint32_t word, int index) {
-    using enum MmaKind;
-    if constexpr (kKind == kTf32) return std::bit_cast<float>(word & ~0x1fffu);
+    using enum MmaType;
+    if constexpr (kKind == kTF32) return std::bit_cast<float>(word & ~0x1fffu);
     if constexpr (kKind == kF16) return HalfBits::to(word >> 16 * index & 0xffff);
-    if constexpr (kKind == kBf16) return std::bit_cast<float>(word >> 16 * index << 16);
-    if constexpr (kKind == kE4m3) return E4M3Bits::to(word >> 8 * index & 0xff);
-    if constexpr (kKind == kE5m2) return E5M2Bits::to(word >> 8 * index & 0xff);
+    if constexpr (kKind == kBF16) return std::bit_cast<float>(word >> 16 * index << 16);
+    if constexpr (kKind == kE4M3) return E4M3Bits::to(word >> 8 * index & 0xff);
+    if constexpr (kKind == kE5M2) return E5M2Bits::to(word >> 8 * index & 0xff);
     if constexpr (kKind == kS8) return std::int32_t{static_cast<std::int8_t>(word >> 8 * index)};
     if constexpr (kKind == kU8) return std::int32_t{static_cast<std::uint8_t>(word >> 8 * index)};
 }
@@ -101,7 +99,7 @@ TMAASYNC_EMULATE_INLINE void spread(const std::uint32_t (&values)[kCount], Words
 }
 
 // m16n8kK of one lane: PTX ISA, "Matrix Fragments for mma.m16n8k16". Sums in the order of K.
-template <MmaKind kA, MmaKind kB, int kDepth, typename Sum>
+template <MmaType kA, MmaType kB, int kDepth, typename Sum>
 TMAASYNC_EMULATE_INLINE void multiply_in_warp(
     Sum (&sums)[4],
     const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
@@ -130,7 +128,7 @@ TMAASYNC_EMULATE_INLINE void multiply_in_warp(
     }
 }
 
-template <MmaKind kA, MmaKind kB, int kDepth, typename Sum>
+template <MmaType kA, MmaType kB, int kDepth, typename Sum>
 TMAASYNC_EMULATE_INLINE void multiply(
     std::uint32_t (&d)[4],
     const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
@@ -144,7 +142,7 @@ TMAASYNC_EMULATE_INLINE void multiply(
 }
 
 // With two accumulators of 16 bits in a register: rounded once.
-template <MmaKind kA, MmaKind kB, int kDepth>
+template <MmaType kA, MmaType kB, int kDepth>
 TMAASYNC_EMULATE_INLINE void multiply_to_halves(
     std::uint32_t (&d)[2],
     const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
