@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from tmaasync.emulate.inline_ptx.program import (
     Address,
@@ -50,6 +52,15 @@ _NARROW = {
     "e5m2x2": "E5M2Bits",
 }
 _ENUMS = {"round": "Round", "order": "Order", "scope": "Reach"}
+_HELD_TEXT = re.compile(r"\x01(\d+)\x02")
+_MOST_TEXTS = 2
+# What operands "C" stand for in an opcode.
+_TEXTS = (
+    *("", "ca", "cg", "rn", "rz", "relaxed", "acquire", "release", "cta", "cluster", "gpu", "sys"),
+    *("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch"),
+    *("b32", "u32", "s32", "b64", "u64", "s64", "f16", "bf16", "f16x2", "bf16x2", "f32", "f64"),
+    *("noftz.f16", "noftz.bf16", ".L2::64B", ".L2::128B", ".L2::256B", ".L2::cache_hint"),
+)
 _KNOWN_LETTERS = frozenset("rhlfdqniC")
 
 
@@ -119,12 +130,8 @@ class _Translation:
         for operand in self._statement.operands:
             if operand.letter not in _KNOWN_LETTERS:
                 self._refuse_statement(
-                    f'has the constraint "{operand.constraint}"; the CPU has h, r, l, q, f, d and n.'
-                )
-            if operand.letter == "C":
-                self._refuse_statement(
-                    'has the constraint "C", text as an operand, which does not run on the CPU. '
-                    "Write the text into the instruction."
+                    f'has the constraint "{operand.constraint}"; the CPU has h, r, l, q, f, d, n '
+                    "and C."
                 )
 
     def _refuse_statement(self, reason: str) -> None:
@@ -138,6 +145,9 @@ class _Translation:
             value, letter = f"tmaasync_a{index}", operand.letter
             if letter in "ni":
                 yield f"constexpr auto {value} = {_PTX}constant({operand.expression});"
+                continue
+            if letter == "C":
+                yield f"constexpr std::string_view {value} = {operand.expression};"
                 continue
             bits = AsmReference(index, letter).bits
             if operand.is_written or index in self._references:
@@ -169,6 +179,27 @@ class _Translation:
         return f"{marker}if ({'!' if step.guard_is_negated else ''}{guard}) {{ {code} }}\n"
 
     def _instruction(self, step: Instruction) -> str:
+        texts = sorted({int(number) for number in _HELD_TEXT.findall(step.opcode)})
+        if not texts:
+            return self._plain_instruction(step)
+        return "".join(self._choices(step, texts))
+
+    def _choices(self, step: Instruction, texts: Sequence[int]) -> Iterator[str]:
+        """Yield the instruction for every text that its operands "C" may have."""
+        if len(texts) > _MOST_TEXTS:
+            self._refuse(step, f'has more than {_MOST_TEXTS} operands "C".')
+        for chosen in itertools.product(_TEXTS, repeat=len(texts)):
+            of = dict(zip(texts, chosen, strict=True))
+            opcode = _HELD_TEXT.sub(lambda found, of=of: of[int(found[1])], step.opcode)
+            rows = rows_by_family().get(family_of(opcode), ())
+            if not any(row.matcher.fullmatch(opcode) for row in rows):
+                continue
+            conditions = " && ".join(f'tmaasync_a{index} == "{of[index]}"' for index in texts)
+            code = self._plain_instruction(replace(step, opcode=opcode))
+            yield f"if constexpr ({conditions}) {{ {code}; }} else "
+        yield '::tmaasync_emulate::fail("an operand \\"C\\" of inline PTX has an unknown text")'
+
+    def _plain_instruction(self, step: Instruction) -> str:
         rows = rows_by_family().get(family_of(step.opcode), ())
         misfit = ""
         for row in rows:

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 #include <tmaasync_emulate/calls.hpp>
 #include <tuple>
 #include <type_traits>
