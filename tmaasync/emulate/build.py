@@ -303,7 +303,7 @@ def _compiled(
             prefix=_prefix(source, flags, headers),
             other_files={Path(source.name).name: source.text},  # for the lines in messages
             libraries=(runtime,),
-            translate=_without_asm if has_asm else None,
+            translate=functools.partial(_without_asm, source) if has_asm else None,
         )
     except toolchain.RefusedError as refused:
         log = refused.log.replace("kernel.cpp", source.name).replace(inline_ptx.ASM_SUFFIX, "")
@@ -347,7 +347,7 @@ def _is_authors(file: str) -> bool:
     return not file.startswith(tuple(map(str, (_INCLUDE_DIR, *_toolkit()))))
 
 
-def _without_asm(text: str) -> str:
+def _without_asm(source: Source, text: str) -> str:
     def is_translated(file: str, flags: str) -> bool:
         return (
             "3" not in flags.split()
@@ -355,7 +355,7 @@ def _without_asm(text: str) -> str:
             and (_is_authors(file))
         )
 
-    return inline_ptx.translated(text, is_translated)
+    return inline_ptx.translated(text, is_translated, entry_names(source.text))
 
 
 @functools.cache

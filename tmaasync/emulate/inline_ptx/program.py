@@ -189,7 +189,7 @@ def refuse(file: str, line: int, text: str, reason: str) -> NoReturn:
     shown = " ".join(text.replace(_UNIQUE, "").split())
     shown = re.sub(r"\x01(\d+)\x02", r"%\1", shown)
     name = file.rpartition("/")[2]
-    raise CompileError(f"{name} does not run on the CPU, at {name}:{line}: `{shown};` {reason}")
+    raise CompileError(f"{name} does not run on the CPU, at {name}:{line}: `{shown}` {reason}")
 
 
 @dataclass

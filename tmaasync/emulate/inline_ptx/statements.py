@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["AsmOperand", "AsmStatement", "Findings", "Function", "Text", "statements"]
@@ -111,30 +111,36 @@ _CALLER_TOKENS = 30
 _NO_NAMES = ("if", "for", "while", "switch", "operator", "__attribute__", "alignas", "decltype")
 
 
-def statements(preprocessed: str, is_translated: Callable[[str, str], bool]) -> Findings:
+def statements(
+    preprocessed: str, is_translated: Callable[[str, str], bool], kernels: Collection[str] = ()
+) -> Findings:
     """Return the ``asm`` statements in the files of the author, and the functions around them.
 
     Args:
         preprocessed: What the preprocessor left, with its line markers.
         is_translated: Whether statements of this file are wanted, by its name and its flags.
+        kernels: The names of ``__global__`` functions.
     """
     reader = _Reader(preprocessed, is_translated)
     functions = _Functions()
     found: list[AsmStatement] = []
     for token in reader.tokens():
-        statement = reader.statement(token) if token.text in _ASM else None
+        is_asm = token.text in _ASM and functions.is_inside
+        statement = reader.statement(token) if is_asm else None
         if statement is None:
             functions.pass_by(token, reader.file)
         else:
             found.append(statement)
             functions.note_asm()
-    return Findings(tuple(found), tuple(_wrappers(functions.defined)))
+    return Findings(tuple(found), tuple(_wrappers(functions.defined, kernels)))
 
 
-def _wrappers(functions: Sequence[Function]) -> Iterator[Function]:
+def _wrappers(functions: Sequence[Function], kernels: Collection[str]) -> Iterator[Function]:
     """Yield short functions around an asm statement, or around a call of such a function."""
     names: set[str] = set()
     for function in functions:  # in the order of their definitions: callees come first
+        if function.name in kernels:
+            continue
         calls_one = bool(names & function.words) and function.tokens <= _CALLER_TOKENS
         if (function.has_asm and function.tokens <= _WRAPPER_TOKENS) or calls_one:
             names.add(function.name)
@@ -149,9 +155,15 @@ class _Functions:
         self._last = [_NOTHING, _NOTHING]
         self._parentheses: list[list[_Token]] = []
         self._header = [_NOTHING, _NOTHING]  # what is before a parameter list: a type, a name
-        self._depth = 0
+        self._braces: list[bool] = []  # of each open one, whether it is of a function
+        self._has_parameters = False
         self._inside: Function | None = None
         self._outside = 0  # the depth at which the function ends
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the tokens are in some function's body, not in a declaration."""
+        return any(self._braces)
 
     def note_asm(self) -> None:
         if self._inside is not None:
@@ -163,12 +175,15 @@ class _Functions:
             self._inside.words.add(token.text)
         if token.text == "(":
             self._parentheses.append(self._last)
+            self._has_parameters = True
         elif token.text == ")" and self._parentheses:
             self._header = self._parentheses.pop()
         elif token.text == "{":
             self._open(token, file)
         elif token.text == "}":
             self._close(token)
+        if token.text in (";", "{", "}"):
+            self._has_parameters = False
         self._last = [self._last[1], token]
 
     def _open(self, token: _Token, file: str) -> None:
@@ -177,12 +192,13 @@ class _Functions:
         is_plain = kind.kind == "word" and name.kind == "word" and name.text not in _NO_NAMES
         if is_function and is_plain and self._inside is None:
             self._inside = Function(name.text, name.start, token.end, token.line, file)
-            self._outside = self._depth
-        self._depth += 1
+            self._outside = len(self._braces)
+        self._braces.append(self._has_parameters)
 
     def _close(self, token: _Token) -> None:
-        self._depth -= 1
-        if self._inside is not None and self._depth == self._outside:
+        if self._braces:
+            self._braces.pop()
+        if self._inside is not None and len(self._braces) == self._outside:
             self._inside.end, self._inside.end_line = token.end, token.line
             self.defined.append(self._inside)
             self._inside = None

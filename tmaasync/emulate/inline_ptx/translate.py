@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tmaasync.emulate.inline_ptx.program import (
@@ -64,17 +64,20 @@ _TEXTS = (
 _KNOWN_LETTERS = frozenset("rhlfdqniC")
 
 
-def translated(text: str, is_translated: Callable[[str, str], bool]) -> str:
+def translated(
+    text: str, is_translated: Callable[[str, str], bool], kernels: Collection[str] = ()
+) -> str:
     """Return preprocessed C++ whose ``asm`` statements call the emulator's functions.
 
     Args:
         text: It, with the preprocessor's line markers.
         is_translated: Whether statements of a file are wanted, by its name and flags.
+        kernels: The names of ``__global__`` functions, whose lines reports name.
 
     Raises:
         CompileError: An instruction, a qualifier or an operand is unknown or malformed.
     """
-    found = statements(text, is_translated)
+    found = statements(text, is_translated, kernels)
     edits: dict[int, tuple[int, str]] = {}
     for function in found.wrappers:
         begin = f'\n# {function.line} "{function.file}{ASM_SUFFIX}"\n'
