@@ -13,7 +13,10 @@ from tmaasync.emulate.inline_ptx import translated
 
 OPERANDS = ': "=r"(d), "=l"(e) : "r"(a), "l"(p), "n"(4), "f"(x)'
 CASES = {
-    "an unknown instruction": ("tcgen05.alloc.b32 [%2], 4;", "an instruction that the CPU does not"),
+    "an unknown instruction": (
+        "tcgen05.alloc.b32 [%2], 4;",
+        "an instruction that the CPU does not",
+    ),
     "an unknown qualifier": (
         "mbarrier.init.shared::cta.b32 [%2], 1;",
         r"has a form that the CPU does not have. It has: mbarrier\.init",
@@ -21,7 +24,10 @@ CASES = {
     "a form of sm_100": ("add.rn.f32x2 %1, %1, %1;", "has a form that the CPU does not have"),
     "too few operands": ("add.u32 %0, %2;", "has too few operands"),
     "too many operands": ("not.b32 %0, %2, %2;", "has too many operands"),
-    "an operand too wide": ("add.u32 %0, %2, %3;", "takes an operand of 32 bits where it has %3 of 64"),
+    "an operand too wide": (
+        "add.u32 %0, %2, %3;",
+        "takes an operand of 32 bits where it has %3 of 64",
+    ),
     "an operand that is not there": ("mov.u32 %0, %9;", "the statement does not have; it has 6"),
     "an input that is written": ("mov.u32 %2, %0;", "writes %2, which is an input"),
     "a register that is declared nowhere": ("mov.u32 %0, r7;", "names r7, which the statement"),
@@ -34,14 +40,18 @@ CASES = {
     "an open bracket": ("ld.global.u32 %0, [%3;", "has a bracket that nothing closes"),
     "a register of no type": (".reg .v3 q;", "declares no register of a known type"),
     "coordinates too few": (
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-        "[%2], [%3, {%2, %2}], [%2];",
+        (
+            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+            "[%2], [%3, {%2, %2}], [%2];"
+        ),
         "has 2 coordinates and takes 3",
     ),
     "a constant that is none": ("setmaxnreg.inc.sync.aligned.u32 %2;", "takes a constant here"),
     "accumulators in registers of the text": (
-        "{ .reg .f32 c<4>; .reg .pred p; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
-        "{c0, c1, c2, c3}, %3, %3, p, 1, 1, 0, 0; }",
+        (
+            "{ .reg .f32 c<4>; .reg .pred p; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
+            "{c0, c1, c2, c3}, %3, %3, p, 1, 1, 0, 0; }"
+        ),
         "takes operands of the statement with the constraint f or r",
     ),
 }
@@ -50,7 +60,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_unknown_is_named_with_its_line(name: str) -> None:
     ptx, words = CASES[name]
-    text = f'# 1 "mine.cu"\nvoid f() {{\n  asm volatile("nanosleep.u32 1;\\n\\t"\n    "{ptx}" {OPERANDS});\n}}\n'
+    asm = f'asm volatile("nanosleep.u32 1;\\n\\t"\n    "{ptx}" {OPERANDS});'
+    text = f'# 1 "mine.cu"\nvoid f() {{\n  {asm}\n}}\n'
 
     with pytest.raises(CompileError, match=words) as caught:
         translated(text, lambda file, flags: True)
@@ -92,7 +103,7 @@ def test_macros_and_headers_of_the_author_are_translated(tmp_path: Path) -> None
         "    READ_LANE(lane);\n"
         "    WAIT_TWICE(a);\n"
         "    WAIT_TWICE(b);\n"
-        "    if (lane) asm volatile(R\"(\n        // a comment; with a semicolon\n"
+        '    if (lane) asm volatile(R"(\n        // a comment; with a semicolon\n'
         "        add.u32 %[sum], %[sum], /* twice */ %[b];\n"
         '    )" : [sum] "+r"(a) : [b] "r"(b)); else a = 1;\n'
         "    out[threadIdx.x] = a * 100 + lane;\n"

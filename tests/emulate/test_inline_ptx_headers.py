@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from tmaasync._sources import include_dir
 TWINS = Path(emulate.__file__).with_name("include") / "tmaasync"
 # The emulator looks for hangs itself, and operands of wgmma_mma.cuh are texts.
 FROM_TWINS = ("instrument/*.cuh", "ptx/wgmma_mma.cuh", "ptx/grid_workspace.cuh")
+
 
 @pytest.fixture(scope="module")
 def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -86,9 +86,10 @@ def test_a_gemm_of_the_structured_headers(headers: Path) -> None:
         "CTile": c.tile(),
     }
     types = "".join(f"using {name} = {renamed(tile.cuda_type)};\n" for name, tile in tiles.items())
-    text = f"#include <translated/tile.cuh>\n#include <translated/types.cuh>\n{types}{renamed(SOURCE.read_text())}"
-    constants = {"A_MAJOR": 0, "B_MAJOR": 0, "C_MAJOR": 0, "PING_PONG": 1}
-    sizes = {"CONSUMERS": 2, "ROWS": gemm.rows, "BLOCK_N": gemm.columns, "STAGES": 3, "EPILOGUE": 0}
+    includes = "#include <translated/tile.cuh>\n#include <translated/types.cuh>\n"
+    text = f"{includes}{types}{renamed(SOURCE.read_text())}"
+    constants = {"A_MAJOR": 0, "B_MAJOR": 0, "C_MAJOR": 0, "PING_PONG": 1, "EPILOGUE": 0}
+    sizes = {"CONSUMERS": 2, "ROWS": gemm.rows, "BLOCK_N": gemm.columns, "STAGES": 3}
     kernel = Kernel(
         text, "structured_gemm", constants={**constants, **sizes}, include_dirs=[headers]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -17,10 +17,8 @@ __all__ = [
     "F32",
     "TF32",
     "Format",
-    "bits_of",
     "each",
     "signed",
-    "value_of",
 ]
 
 
@@ -45,8 +43,8 @@ class Format:
         field, digits = size >> self.mantissa, size & (2**self.mantissa - 1)
         hidden = 2**self.mantissa if field else 0
         power = max(field, 1) - self.bias - self.mantissa
-        number = Fraction(hidden + digits) * Fraction(2) ** power
-        return -number if negative else number
+        number: Fraction = Fraction(hidden + digits) * Fraction(2) ** power
+        return Fraction(-number if negative else number)
 
     def bits(
         self, number: Fraction | float, mode: str = "rn", *, saturates: bool = False, zero: int = 0
@@ -65,14 +63,14 @@ class Format:
         power = max(self._power(size), 1 - self.bias)
         unit = Fraction(2) ** (power - self.mantissa)
         whole, rest = divmod(size / unit, 1)
-        up = {
+        up: bool = {
             "rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1),
             "rna": rest >= Fraction(1, 2),
             "rz": False,
             "rm": bool(sign) and rest > 0,
             "rp": not sign and rest > 0,
         }[mode]
-        word = ((power + self.bias - 1) << self.mantissa) + int(whole) + up
+        word: int = ((power + self.bias - 1) << self.mantissa) + int(whole) + up
         if word > self.largest:
             toward_zero = mode == "rz" or mode == ("rp" if sign else "rm")
             return sign | (self.largest if toward_zero and self.has_infinity else over)
@@ -92,20 +90,10 @@ E4M3 = Format(4, 3, has_infinity=False)
 E5M2 = Format(5, 2)
 
 
-def value_of(word: Any, form: Format = F32) -> Any:
-    """Return the value of bits."""
-    return form.value(int(word))
-
-
-def bits_of(values: Sequence[int], kind: type = np.uint32) -> Any:
-    """Return the low bits of Python integers."""
-    mask = 2 ** (8 * np.dtype(kind).itemsize) - 1
-    return np.array([int(value) & mask for value in values], kind)
-
-
 def each(compute: Callable[..., int], *words: Any) -> Any:
     """Apply a function of Python integers to the words of each thread."""
-    return bits_of([compute(*map(int, row)) for row in zip(*words, strict=True)])
+    rows = zip(*words, strict=True)
+    return np.array([int(compute(*map(int, row))) & 0xFFFFFFFF for row in rows], np.uint32)
 
 
 def signed(word: int, bits: int = 32) -> int:

@@ -1,4 +1,4 @@
-"""Kernels in CUDA C++ and inline PTX that include no header: their sources and how to launch them."""
+"""Kernels in CUDA C++ and inline PTX that include no header, and how to launch them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class Problem:
         assert old in text
         return Kernel(text.replace(old, new, 1), self.name)
 
-    def error(self, kernel: Kernel, array: Callable[[Any], Any], host: Callable[[Any], Any]) -> float:
+    def error(
+        self, kernel: Kernel, array: Callable[[Any], Any], host: Callable[[Any], Any]
+    ) -> float:
         """Return the largest error relative to the largest value, of one launch."""
         m, n, k = self.shape
         rng = np.random.default_rng(m + n + k)

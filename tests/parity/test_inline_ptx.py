@@ -19,7 +19,6 @@ from parity.inline_ptx_oracle import (
     F32,
     TF32,
     Format,
-    bits_of,
     each,
     signed,
 )
@@ -144,8 +143,8 @@ def prmt(a: int, b: int, selector: int) -> int:
 
 def field(a: int, start: int, *, is_signed: bool) -> int:
     length = 9
-    value = signed(a) if is_signed else a
-    part = (value >> min(start, 63)) & (2**length - 1)
+    value: int = signed(a) if is_signed else a
+    part: int = (value >> min(start, 63)) & (2**length - 1)
     if not is_signed:
         return part
     last = min(start + length - 1, 31)
@@ -168,7 +167,9 @@ INTEGERS: dict[str, Any] = {
     "sad.u32 %0, {a}, {b}, {c};": each(lambda a, b, c: abs(a - b) + c, A, B, C),
     "rem.u32 %0, {a}, {c};": each(lambda a, c: a % c, A, C),
     "div.s32 %0, {a}, {c};": each(
-        lambda a, c: int(abs(signed(a)) // abs(signed(c))) * (1 if signed(a) * signed(c) > 0 else -1),
+        lambda a, c: (
+            int(abs(signed(a)) // abs(signed(c))) * (1 if signed(a) * signed(c) > 0 else -1)
+        ),
         A,
         C,
     ),
@@ -192,9 +193,7 @@ INTEGERS: dict[str, Any] = {
     "prmt.b32 %0, {a}, {b}, {c};": each(prmt, A, B, C),
     "bfe.u32 %0, {a}, {s}, 9;": each(functools.partial(field, is_signed=False), A, S),
     "bfe.s32 %0, {a}, {s}, 9;": each(functools.partial(field, is_signed=True), A, S),
-    "bfi.b32 %0, {a}, {b}, {s}, 5;": each(
-        lambda a, b, s: b & ~(31 << s) | (a & 31) << s, A, B, S
-    ),
+    "bfi.b32 %0, {a}, {b}, {s}, 5;": each(lambda a, b, s: b & ~(31 << s) | (a & 31) << s, A, B, S),
     "brev.b32 %0, {a};": each(lambda a: int(f"{a:032b}"[::-1], 2), A),
     "clz.b32 %0, {a};": each(lambda a: 32 - a.bit_length(), A),
     "popc.b32 %0, {a};": each(lambda a: a.bit_count(), A),
@@ -203,9 +202,7 @@ INTEGERS: dict[str, Any] = {
         lambda a: 31 - (k.bit_length() - 1) if (k := a if a < 2**31 else ~a & 2**32 - 1) else -1, A
     ),
     "dp4a.s32.s32 %0, {a}, {b}, {c};": each(
-        lambda a, b, c: (
-            sum(signed(a >> 8 * i, 8) * signed(b >> 8 * i, 8) for i in range(4)) + c
-        ),
+        lambda a, b, c: sum(signed(a >> 8 * i, 8) * signed(b >> 8 * i, 8) for i in range(4)) + c,
         A,
         B,
         C,
@@ -257,9 +254,11 @@ FLOATS: dict[str, Any] = {
     "cvt.rn.relu.bf16x2.f32 %0, {x}, {y};": packed(BF16, relu=True),
     "cvt.rz.bf16x2.f32 %0, {x}, {y};": packed(BF16, "rz"),
     "cvt.rna.tf32.f32 %0, {z};": each(
-        lambda z: TF32.bits(F32.value(z), "rna", zero=z >> 31 << 18) << 13
-        if not math.isnan(F32.value(z))
-        else 0x7FFFFFFF,
+        lambda z: (
+            TF32.bits(F32.value(z), "rna", zero=z >> 31 << 18) << 13
+            if not math.isnan(F32.value(z))
+            else 0x7FFFFFFF
+        ),
         Z,
     ),
     "{ .reg .b16 t; cvt.rn.satfinite.e4m3x2.f32 t, {x}, {y}; cvt.u32.u16 %0, t; }": packed(
@@ -341,15 +340,15 @@ def results(backend: Any) -> Any:
 def test_an_instruction_gives_the_bits_of_the_oracle(backend: Any, text: str) -> None:
     wanted = np.asarray(TABLE[text], np.uint32)
     got = results(backend)[text]
-    form = F16 if "f16x2 %0" in text and "bf16" not in text else BF16 if "bf16x2 %0" in text else F32
+    form = (
+        F16 if "f16x2 %0" in text and "bf16" not in text else BF16 if "bf16x2 %0" in text else F32
+    )
     if text in FLOATS and "setp" not in text and "t, " not in text:
         wanted, got = plain_nans(wanted, form), plain_nans(got, form)
 
     different = np.flatnonzero(wanted != got)
 
-    assert not different.size, [
-        (hex(int(wanted[i])), hex(int(got[i])), i) for i in different[:3]
-    ]
+    assert not different.size, [(hex(int(wanted[i])), hex(int(got[i])), i) for i in different[:3]]
 
 
 def plain_nans(values: Any, form: Format) -> Any:

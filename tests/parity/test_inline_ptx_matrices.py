@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -39,13 +40,11 @@ def registers(letter: str, first: int, count: int) -> str:
 
 
 def multiply(index: int, form: Form) -> str:
-    """Return the function of one form: fragments come from rows of words, as the manual has them."""
+    """Return the function of one form, with the fragments of the PTX ISA."""
     size = np.dtype(form.kind).itemsize
     a_words, b_words = form.k * size // 8, form.k * size // 16
     d_words = 2 if form.total == "f16" else 4
-    opcode = (
-        f"mma.sync.aligned.m16n8k{form.k}.row.col.{form.total}.{form.a}.{form.b}.{form.total}"
-    )
+    opcode = f"mma.sync.aligned.m16n8k{form.k}.row.col.{form.total}.{form.a}.{form.b}.{form.total}"
     letter, kind = ("f", "float") if form.total == "f32" else ("r", "unsigned")
     outputs = ", ".join(f'"+{letter}"(d[{i}])' for i in range(d_words))
     inputs = ", ".join(
@@ -59,7 +58,9 @@ def multiply(index: int, form: Form) -> str:
 extern "C" __global__ void multiply_{index}(const unsigned* x, const unsigned* y, unsigned* out) {{
     const int row = threadIdx.x / 4, t = threadIdx.x % 4;
     unsigned a[{a_words}], b[{b_words}];
-    for (int i = 0; i < {a_words}; ++i) a[i] = x[(row + i % 2 * 8) * {row_words} + i / 2 * 4 + t];
+    for (int i = 0; i < {a_words}; ++i) {{
+        a[i] = x[(row + i % 2 * 8) * {row_words} + i / 2 * 4 + t];
+    }}
     for (int i = 0; i < {b_words}; ++i) b[i] = y[row * {row_words} + i * 4 + t];
     {kind} d[{d_words}];
     for (int i = 0; i < {d_words}; ++i) d[i] = 0;
@@ -73,47 +74,7 @@ extern "C" __global__ void multiply_{index}(const unsigned* x, const unsigned* y
 """
 
 
-WGMMA = r"""
-// A of 64 x 16 in registers, B of 8 x 16 in shared memory, K-major and not swizzled; twice.
-extern "C" __global__ void wgmma_registers(const unsigned* x, const unsigned* y, float* out) {
-    __shared__ __align__(128) unsigned tile[64];
-    const int t = threadIdx.x, row = t / 32 * 16 + t % 32 / 4, lane = t % 4;
-    if (t < 64) tile[t / 32 * 32 + t % 32] = y[t % 32 / 4 * 8 + t / 32 * 4 + t % 4];
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    unsigned a[4];
-    for (int i = 0; i < 4; ++i) a[i] = x[(row + i % 2 * 8) * 8 + i / 2 * 4 + lane];
-    const unsigned long long address = __cvta_generic_to_shared(tile);
-    const unsigned long long b = address >> 4 | 8ull << 16 | 8ull << 32;
-    float d[4];
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, 0, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, %8, p, 1, 1, 0; }"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-    asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, %8, p, -1, 1, 0; }"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(0x3c003c00), "l"(b));
-    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
-    for (int i = 0; i < 4; ++i) out[(row + i / 2 * 8) * 8 + lane * 2 + i % 2] = d[i];
-}
-
-// The transpose of 16 x 16 halves.
-extern "C" __global__ void turned(const unsigned* x, unsigned* out) {
-    __shared__ __align__(128) unsigned tile[128];
-    const int t = threadIdx.x;
-    for (int i = t; i < 128; i += 32) tile[i] = x[i];
-    __syncwarp();
-    unsigned m[4];
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"((unsigned)__cvta_generic_to_shared(tile) + (t % 8 + t / 16 * 8) * 32 + t / 8 % 2 * 16));
-    for (int i = 0; i < 4; ++i) out[(t / 4 + i % 2 * 8) * 8 + i / 2 * 4 + t % 4] = m[i];
-}
-"""
+WGMMA = Path(__file__).with_name("raw_ptx").joinpath("matrices.cu").read_text()
 
 
 @functools.cache

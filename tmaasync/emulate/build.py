@@ -2,8 +2,8 @@
 
 There are two seams: ``tmaasync_emulate/cuda.hpp``, included first, gives CUDA's built-ins their
 meaning, and our ``tmaasync/ptx/*.cuh`` (and the hang watch in ``tmaasync/instrument``) come first
-on the include path. Nothing of the source is rewritten but its inline PTX (`inline_ptx`). The instructions themselves are in the
-runtime, a library of its own that is compiled once.
+on the include path. Nothing of the source is rewritten but its inline PTX (`inline_ptx`). The
+instructions themselves are in the runtime, a library of its own that is compiled once.
 """
 
 from __future__ import annotations

@@ -41,9 +41,11 @@ __device__ __forceinline__ void init(u32 barrier, u32 arrivals) {
 }
 
 __device__ __forceinline__ void arrive_and_expect(u32 barrier, u32 bytes) {
-    asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(barrier),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(barrier),
+        "r"(bytes)
+        : "memory"
+    );
 }
 
 // On the barrier at the same place in another CTA.
@@ -75,8 +77,7 @@ __device__ __forceinline__ bool try_wait(u32 barrier, u32 parity) {
 }
 
 __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
-    while (!try_wait(barrier, parity)) {
-    }
+    while (!try_wait(barrier, parity)) {}
 }
 
 }  // namespace mbarrier
@@ -179,7 +180,13 @@ struct Ring {
 };
 
 __device__ void produce(
-    Ring ring, const TensorMap& map_a, const TensorMap& map_b, u32 rank, int row, int column, int blocks
+    Ring ring,
+    const TensorMap& map_a,
+    const TensorMap& map_b,
+    u32 rank,
+    int row,
+    int column,
+    int blocks
 ) {
     const u64 policy = tma::keep_in_l2();
     for (int block = 0; block < blocks; ++block) {
@@ -243,8 +250,8 @@ __device__ void consume(
 
 // --- the kernel ----------------------------------------------------------------------------------
 
-extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(CONSUMER_THREADS + 128)
-    cluster_gemm(
+extern "C" __global__ void __cluster_dims__(CTAS, 1, 1)
+    __launch_bounds__(CONSUMER_THREADS + 128) cluster_gemm(
         const __grid_constant__ TensorMap map_a,
         const __grid_constant__ TensorMap map_b,
         float* out,

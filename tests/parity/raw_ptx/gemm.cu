@@ -51,36 +51,42 @@ __device__ static inline void barrier_expect(u64* barrier, u32 bytes) {
 }
 
 __device__ static inline void barrier_arrive(u64* barrier) {
-    asm volatile("{\n"
-                 ".reg .b64 state;\n"
-                 "mbarrier.arrive.shared::cta.b64 state, [%0];\n"
-                 "}\n" ::"r"(smem_u32(barrier))
-                 : "memory");
+    asm volatile(
+        "{\n"
+        ".reg .b64 state;\n"
+        "mbarrier.arrive.shared::cta.b64 state, [%0];\n"
+        "}\n" ::"r"(smem_u32(barrier))
+        : "memory"
+    );
 }
 
 __device__ static inline void barrier_wait(u64* barrier, u32 parity) {
-    asm volatile("{\n"
-                 ".reg .pred P1;\n"
-                 "LAB_WAIT:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 P1, [%0], %1;\n"
-                 "@P1 bra.uni DONE;\n"
-                 "bra.uni LAB_WAIT;\n"
-                 "DONE:\n"
-                 "}\n" ::"r"(smem_u32(barrier)),
-                 "r"(parity)
-                 : "memory");
+    asm volatile(
+        "{\n"
+        ".reg .pred P1;\n"
+        "LAB_WAIT:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 P1, [%0], %1;\n"
+        "@P1 bra.uni DONE;\n"
+        "bra.uni LAB_WAIT;\n"
+        "DONE:\n"
+        "}\n" ::"r"(smem_u32(barrier)),
+        "r"(parity)
+        : "memory"
+    );
 }
 
 __device__ static inline u32 elect_one() {
     u32 is_elected = 0;
-    asm volatile("{\n\t"
-                 ".reg .b32 %%rx;\n\t"
-                 ".reg .pred %%px;\n\t"
-                 "elect.sync %%rx|%%px, %1;\n\t"
-                 "@%%px mov.s32 %0, 1;\n\t"
-                 "}\n"
-                 : "+r"(is_elected)
-                 : "r"(0xFFFFFFFF));
+    asm volatile(
+        "{\n\t"
+        ".reg .b32 %%rx;\n\t"
+        ".reg .pred %%px;\n\t"
+        "elect.sync %%rx|%%px, %1;\n\t"
+        "@%%px mov.s32 %0, 1;\n\t"
+        "}\n"
+        : "+r"(is_elected)
+        : "r"(0xFFFFFFFF)
+    );
     return is_elected;
 }
 
@@ -93,11 +99,13 @@ __device__ static inline void group_sync(int group) {
 __device__ static inline void tma_load(
     void* target, const CUtensorMap* map, u64* barrier, int column, int row
 ) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%3, %4}], [%2];"
-                 :
-                 : "r"(smem_u32(target)), "l"(map), "r"(smem_u32(barrier)), "r"(column), "r"(row)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4}], [%2];"
+        :
+        : "r"(smem_u32(target)), "l"(map), "r"(smem_u32(barrier)), "r"(column), "r"(row)
+        : "memory"
+    );
 }
 
 __device__ static inline void tma_store(
@@ -122,13 +130,11 @@ __device__ static inline u64 make_descriptor(const void* tile) {
     return descriptor;
 }
 
-#define ROW8(d, i)                                                                     \
+#define ROW8(d, i)                                                                            \
     "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3]), "+f"(d[i][4]), "+f"(d[i][5]), \
         "+f"(d[i][6]), "+f"(d[i][7])
 
-__device__ static inline void wgmma_m64n128k16(
-    float (&d)[8][8], u64 a, u64 b, int accumulates
-) {
+__device__ static inline void wgmma_m64n128k16(float (&d)[8][8], u64 a, u64 b, int accumulates) {
     asm volatile(
         "{\n"
         ".reg .pred p;\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from tmaasync.emulate.inline_ptx.statements import AsmStatement
 from tmaasync.errors import CompileError
@@ -24,7 +23,7 @@ __all__ = [
     "Special",
     "Vector",
     "bits_of",
-    "refuse",
+    "refusal",
 ]
 
 _BITS = re.compile(r"(?:b|u|s|f|bf)(8|16|32|64|128)")
@@ -180,16 +179,12 @@ class Program:
         return _Parser(statement, unique).program()
 
 
-def refuse(file: str, line: int, text: str, reason: str) -> NoReturn:
-    """Raise the error of an instruction that cannot be translated.
-
-    Raises:
-        CompileError: Always.
-    """
+def refusal(file: str, line: int, text: str, reason: str) -> CompileError:
+    """Return the error of an instruction that cannot be translated."""
     shown = " ".join(text.replace(_UNIQUE, "").split())
     shown = re.sub(r"\x01(\d+)\x02", r"%\1", shown)
     name = file.rpartition("/")[2]
-    raise CompileError(f"{name} does not run on the CPU, at {name}:{line}: `{shown}` {reason}")
+    return CompileError(f"{name} does not run on the CPU, at {name}:{line}: `{shown}` {reason}")
 
 
 @dataclass
@@ -204,6 +199,9 @@ class _Piece:
 
     text: str
     line: int
+
+
+_WORDS: dict[str, Operand] = {"_": Sink(), "WARP_SZ": Immediate("32")}
 
 
 class _Parser:
@@ -225,11 +223,11 @@ class _Parser:
         for index, piece in enumerate(pieces):
             self._read(piece, pieces, index)
         if len(self._scopes) != 1:
-            self._refuse(pieces[-1], "leaves a brace open.")
+            raise self._refusal(pieces[-1], "leaves a brace open.")
         return Program(tuple(self._steps), tuple(self._registers))
 
-    def _refuse(self, piece: _Piece, reason: str) -> NoReturn:
-        refuse(self._statement.file, piece.line, piece.text, reason)
+    def _refusal(self, piece: _Piece, reason: str) -> CompileError:
+        return refusal(self._statement.file, piece.line, piece.text, reason)
 
     # --- pieces ---
 
@@ -253,7 +251,7 @@ class _Parser:
             end = text.find(";", position)
             piece = _Piece(text[position : end if end >= 0 else len(text)].strip(), line)
             if end < 0:
-                self._refuse(piece, "has no semicolon.")
+                raise self._refusal(piece, "has no semicolon.")
             yield piece
             position = end + 1
 
@@ -289,7 +287,7 @@ class _Parser:
             return "%"
         index = int(found[1]) if found[1] else self._names.get(found[2], -1)
         if not 0 <= index < len(self._statement.operands):
-            self._refuse(
+            raise self._refusal(
                 _Piece(found[0], line),
                 f"names an operand that the statement does not have; it has "
                 f"{len(self._statement.operands)}.",
@@ -316,7 +314,7 @@ class _Parser:
             self._scopes.append(self._labels_of(pieces, index + 1)[0])
         elif piece.text == "}":
             if len(self._scopes) == 1:
-                self._refuse(piece, "closes no scope.")
+                raise self._refusal(piece, "closes no scope.")
             self._scopes.pop()
         elif piece.text.endswith(":"):
             self._steps.append(Label(self._scopes[-1].labels[piece.text[:-1]], piece.line))
@@ -328,11 +326,11 @@ class _Parser:
     def _declare(self, piece: _Piece) -> None:
         found = _DECLARATION.fullmatch(piece.text)
         if found is None or not (bits_of(found[1]) or found[1] == "pred"):
-            self._refuse(piece, "declares no register of a known type.")
+            raise self._refusal(piece, "declares no register of a known type.")
         for name in found[2].split(","):
             declared = _DECLARED.fullmatch(name.strip())
             if declared is None:
-                self._refuse(piece, f"declares {name.strip()!r}, which is no name.")
+                raise self._refusal(piece, f"declares {name.strip()!r}, which is no name.")
             stem = declared[1]
             names = [f"{stem}{i}" for i in range(int(declared[2]))] if declared[2] else [stem]
             for each in names:
@@ -346,7 +344,7 @@ class _Parser:
     def _instruction(self, piece: _Piece) -> Instruction:
         found = _INSTRUCTION.fullmatch(piece.text)
         if found is None:
-            self._refuse(piece, "is no instruction.")
+            raise self._refusal(piece, "is no instruction.")
         negated, guard, opcode, rest = found.groups()
         guarded = self._operand(guard, piece) if guard else None
         texts = tuple(_split(rest))
@@ -360,14 +358,14 @@ class _Parser:
         for scope in reversed(self._scopes):
             if label in scope.labels:
                 return scope.labels[label]
-        self._refuse(piece, "branches to a label that the statement does not have.")
+        raise self._refusal(piece, "branches to a label that the statement does not have.")
 
     def _operand(self, text: str, piece: _Piece) -> Operand:
         if text.startswith("["):
             return self._address(text, piece)
         if text.startswith("{"):
             if not text.endswith("}"):
-                self._refuse(piece, "has a brace that nothing closes.")
+                raise self._refusal(piece, "has a brace that nothing closes.")
             return Vector(tuple(self._operand(item, piece) for item in _split(text[1:-1])))
         if "|" in text:
             first, _, second = text.partition("|")
@@ -377,33 +375,30 @@ class _Parser:
         return self._scalar(text, piece)
 
     def _scalar(self, text: str, piece: _Piece) -> Operand:
-        if text == "_":
-            return Sink()
         if text.startswith("-" + _HELD):
             return Immediate(f"-({_constant(int(text[2:-1]))})")
         if text.startswith(_HELD) and text.endswith("\x02") and text.count(_HELD) == 1:
             index = int(text[1:-1])
             return AsmReference(index, self._statement.operands[index].letter)
-        for scope in reversed(self._scopes):
-            if text in scope.registers:
-                return scope.registers[text]
-        number = _number(text)
-        if number is not None:
-            return number
+        known = self._register(text) or _WORDS.get(text) or _number(text)
+        if known is not None:
+            return known
         if text.startswith("%"):
             return Special(text[1:])
         if _REGISTER.fullmatch(text):
-            if text == "WARP_SZ":
-                return Immediate("32")
-            self._refuse(piece, f"names {text}, which the statement declares nowhere.")
-        self._refuse(piece, f"has the operand `{text}`, which is none.")
+            raise self._refusal(piece, f"names {text}, which the statement declares nowhere.")
+        raise self._refusal(piece, f"has the operand `{text}`, which is none.")
+
+    def _register(self, name: str) -> Register | None:
+        found = (scope.registers.get(name) for scope in reversed(self._scopes))
+        return next(filter(None, found), None)
 
     def _address(self, text: str, piece: _Piece) -> Address:
         if not text.endswith("]"):
-            self._refuse(piece, "has a bracket that nothing closes.")
+            raise self._refusal(piece, "has a bracket that nothing closes.")
         parts = list(_split(text[1:-1]))
         if not parts:
-            self._refuse(piece, "has an empty address.")
+            raise self._refusal(piece, "has an empty address.")
         base, sign, offset = _sum(parts[0])
         moved: Operand | None = None
         if offset:
@@ -441,7 +436,7 @@ def _number(text: str) -> Immediate | None:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield what is between the commas that no bracket encloses."""
+    """Yield the parts between the commas that no bracket encloses."""
     depth, start = 0, 0
     for index, letter in enumerate(text):
         depth += (letter in "[{(") - (letter in "]})")

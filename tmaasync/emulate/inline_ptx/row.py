@@ -5,16 +5,16 @@ An opcode's pattern is written as the PTX ISA writes one. ``{x}`` is optional, `
 
 Operands, separated by commas:
 
-| `d = t`, `a : t` | a result, or a value, of PTX type `t`; `<name>` is the type that the opcode chose |
-| `&d : t` | a register that the C++ writes itself; `&d* : t` a vector of them, or a single one |
-| `a* : t` | a vector of values, or a single one |
-| `[a : s]` | a shared address of 32 bits: given as such, or as a generic address without `.shared` |
-| `[a : g]`, `[a : m]` | a pointer to the space that `<space>` names; the generic one of a tensor map |
-| `@d*`, `@a*` | a vector of operands of the statement, by reference |
-| `n : imm` | a constant |
-| `?` before an operand | it and all after it may be missing; `~ x` says what it is then |
-| `d|p : t` | two registers that the C++ writes, of which the second may be missing |
-| `t+` | a register may be wider |
+* ``d = t``, ``a : t``: a result, or a value, of PTX type ``t``; ``<name>`` is the type that the
+  opcode chose, and of ``t+`` the register may be wider.
+* ``&d : t``: a register that the C++ writes itself; ``&d* : t``: a vector of them, or a single one.
+* ``&d|p : t``: two registers, of which the second may be missing.
+* ``a* : t``: a vector of values, or a single one.
+* ``[a : s]``: a shared address of 32 bits, which a generic one becomes without ``.shared``.
+* ``[a : g]``: a pointer into the space that ``<space>`` names. ``[a : m]``, ``[a : w]``: generic.
+* ``@d*``, ``@a*``: a vector of operands of the statement, by reference.
+* ``n : imm``: a constant.
+* ``?``: this operand and all after it may be missing; after ``~`` is their value then.
 """
 
 from __future__ import annotations

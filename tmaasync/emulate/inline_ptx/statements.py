@@ -74,7 +74,7 @@ class AsmStatement:
 
 @dataclass
 class Function:
-    """A definition: where its name is, and its body from after the first brace to after the last."""
+    """A definition: its name, and its body from after the first brace to after the last."""
 
     name: str
     name_start: int
@@ -83,7 +83,7 @@ class Function:
     file: str
     end: int = 0
     end_line: int = 0
-    tokens: int = 0  # of the body, without those of asm statements
+    tokens: int = 0  # of the body, outside of asm statements
     words: set[str] = field(default_factory=set)
     has_asm: bool = False
 
@@ -136,7 +136,7 @@ def statements(
 
 
 def _wrappers(functions: Sequence[Function], kernels: Collection[str]) -> Iterator[Function]:
-    """Yield short functions around an asm statement, or around a call of such a function."""
+    """Yield short functions around an asm statement, or around a call of one."""
     names: set[str] = set()
     for function in functions:  # in the order of their definitions: callees come first
         if function.name in kernels:
@@ -154,7 +154,7 @@ class _Functions:
         self.defined: list[Function] = []
         self._last = [_NOTHING, _NOTHING]
         self._parentheses: list[list[_Token]] = []
-        self._header = [_NOTHING, _NOTHING]  # what is before a parameter list: a type, a name
+        self._header = [_NOTHING, _NOTHING]  # before a parameter list: a type, a name
         self._braces: list[bool] = []  # of each open one, whether it is of a function
         self._has_parameters = False
         self._inside: Function | None = None

@@ -22,7 +22,7 @@ from tmaasync.emulate.inline_ptx.program import (
     Special,
     Vector,
     bits_of,
-    refuse,
+    refusal,
 )
 from tmaasync.emulate.inline_ptx.row import Row, Spec, cpp_type, family_of
 from tmaasync.emulate.inline_ptx.statements import AsmStatement, statements
@@ -34,8 +34,8 @@ __all__ = ["ASM_SUFFIX", "translated"]
 ASM_SUFFIX = " (asm)"
 """Debug information has this after the file's name in functions that stand for an instruction."""
 
-# So that reports name the line that calls a function around an asm statement. Hidden, as g++ makes no
-# function part of another that a second library may replace.
+# So that reports name the line that calls a function around an asm statement. Hidden, as g++ puts
+# no function into another that a second library may replace.
 _INLINE = '__attribute__((always_inline, visibility("hidden"))) '
 _PTX = "::tmaasync_ptx::"
 _WORD = re.compile(r"(?<![\w:.])([A-Za-z_]\w*)(?=\s*\(|<|::)")
@@ -51,6 +51,8 @@ _NARROW = {
     "e4m3x2": "E4M3Bits",
     "e5m2x2": "E5M2Bits",
 }
+_ELEMENTS = {"b32": "U32", "b64": "U64"}
+_NAMES = ("cmp", "bool", "op", "class", "vote", "mode")
 _ENUMS = {"round": "Round", "order": "Order", "scope": "Reach"}
 _HELD_TEXT = re.compile(r"\x01(\d+)\x02")
 _MOST_TEXTS = 2
@@ -102,7 +104,7 @@ def _edited(text: str, edits: dict[int, tuple[int, str]]) -> Iterator[str]:
 
 
 class _MisfitError(Exception):
-    """The operands are not those of the row."""
+    """The row takes other operands."""
 
 
 class _Translation:
@@ -132,14 +134,13 @@ class _Translation:
     def _check_constraints(self) -> None:
         for operand in self._statement.operands:
             if operand.letter not in _KNOWN_LETTERS:
-                self._refuse_statement(
+                raise refusal(
+                    self._statement.file,
+                    self._statement.line,
+                    self._statement.text.characters,
                     f'has the constraint "{operand.constraint}"; the CPU has h, r, l, q, f, d, n '
-                    "and C."
+                    "and C.",
                 )
-
-    def _refuse_statement(self, reason: str) -> None:
-        line = self._statement.line
-        refuse(self._statement.file, line, self._statement.text.characters, reason)
 
     # --- operands of the statement ---
 
@@ -178,7 +179,7 @@ class _Translation:
         code = f"goto {step.target};" if step.target else f"{self._instruction(step)};"
         if step.guard is None:
             return f"{marker}{{ {code} }}\n"
-        guard = self._value(step.guard, "pred", step)
+        guard = self._value(step.guard, "pred")
         return f"{marker}if ({'!' if step.guard_is_negated else ''}{guard}) {{ {code} }}\n"
 
     def _instruction(self, step: Instruction) -> str:
@@ -190,10 +191,12 @@ class _Translation:
     def _choices(self, step: Instruction, texts: Sequence[int]) -> Iterator[str]:
         """Yield the instruction for every text that its operands "C" may have."""
         if len(texts) > _MOST_TEXTS:
-            self._refuse(step, f'has more than {_MOST_TEXTS} operands "C".')
+            raise self._refusal(step, f'has more than {_MOST_TEXTS} operands "C".')
         for chosen in itertools.product(_TEXTS, repeat=len(texts)):
             of = dict(zip(texts, chosen, strict=True))
-            opcode = _HELD_TEXT.sub(lambda found, of=of: of[int(found[1])], step.opcode)
+            opcode = step.opcode
+            for index, text in of.items():
+                opcode = opcode.replace(f"\x01{index}\x02", text)
             rows = rows_by_family().get(family_of(opcode), ())
             if not any(row.matcher.fullmatch(opcode) for row in rows):
                 continue
@@ -217,11 +220,11 @@ class _Translation:
                 self._references = references
                 misfit = misfit or str(error)
         if misfit:
-            self._refuse(step, misfit)
-        self._refuse(step, _unknown(step.opcode, rows))
+            raise self._refusal(step, misfit)
+        raise self._refusal(step, _unknown(step.opcode, rows))
 
-    def _refuse(self, step: Instruction, reason: str) -> None:
-        refuse(self._statement.file, step.line, step.text, reason)
+    def _refusal(self, step: Instruction, reason: str) -> CompileError:
+        return refusal(self._statement.file, step.line, step.text, reason)
 
     def _call(self, row: Row, captures: dict[str, str], step: Instruction) -> str:
         named: dict[str, str] = {}
@@ -257,21 +260,12 @@ class _Translation:
             first, second = spec.name.split("|")
             pair = operand if isinstance(operand, Pair) else Pair(operand, Sink())
             return {first: self._target(pair.first, ""), second: self._target(pair.second, kind)}
-        if spec.is_many:
-            items = _items(operand)
-            write = spec.mark == "&"
-            texts = (
-                self._target(item, kind) if write else self._value(item, kind, step)
-                for item in items
-            )
-            return {spec.name: ", ".join(texts)}
+        items = _items(operand) if spec.is_many else (operand,)
         if spec.mark in "=&":
-            if isinstance(operand, Vector):
-                return {spec.name: self._unpacked(operand, kind)}
-            return {spec.name: self._target(operand, kind)}
-        if kind == "imm":
-            return {spec.name: self._constant(operand)}
-        return {spec.name: self._value(operand, kind, step)}
+            texts = [self._result(item, kind) for item in items]
+        else:
+            texts = [self._value(item, kind) for item in items]
+        return {spec.name: ", ".join(texts)}
 
     # --- operands of an instruction ---
 
@@ -306,6 +300,13 @@ class _Translation:
             return f"tmaasync_a{operand.index}"
         raise _MisfitError("needs a register for its result.")
 
+    def _result(self, operand: Operand, kind: str) -> str:
+        return (
+            self._unpacked(operand, kind)
+            if isinstance(operand, Vector)
+            else self._target(operand, kind)
+        )
+
     def _unpacked(self, operand: Vector, kind: str) -> str:
         """The parts of a register as one, low bits first."""
         parts = [
@@ -313,29 +314,34 @@ class _Translation:
         ]
         return f"{_PTX}Parts{{{', '.join(parts)}}}"
 
-    def _value(self, operand: Operand, kind: str, step: Instruction) -> str:
+    def _value(self, operand: Operand, kind: str) -> str:
+        if kind == "imm":
+            return self._constant(operand)
         if kind == "pred":
             return self._predicate(operand)
         cpp = cpp_type(kind.rstrip("+"))
         if isinstance(operand, Vector):
             bits = bits_of(kind) // max(1, len(operand.items))
-            parts = ", ".join(self._value(item, f"b{bits}", step) for item in operand.items)
+            parts = ", ".join(self._value(item, f"b{bits}") for item in operand.items)
             return f"{_PTX}as<{cpp}>({_PTX}joined_parts({parts}))"
         if isinstance(operand, Immediate):
             return _number(operand, kind.rstrip("+"), cpp)
         if isinstance(operand, Special):
-            return self._special(operand, kind, cpp)
+            return self._special(operand, cpp)
+        return self._register(operand, kind, cpp)
+
+    def _register(self, operand: Operand, kind: str, cpp: str) -> str:
         if isinstance(operand, Register):
             _check_size(operand.cpp, bits_of(operand.kind), kind)
             return f"{_PTX}as<{cpp}>({operand.cpp})"
+        if isinstance(operand, AsmReference) and operand.bits == 0:
+            return f"static_cast<{cpp}>(tmaasync_a{operand.index})"
         if isinstance(operand, AsmReference):
-            if operand.bits == 0:
-                return f"static_cast<{cpp}>(tmaasync_a{operand.index})"
             _check_size(f"%{operand.index}", operand.bits, kind)
             return f"{_PTX}as<{cpp}>(tmaasync_a{operand.index})"
         raise _MisfitError("has an operand of another form than the instruction takes.")
 
-    def _special(self, operand: Special, kind: str, cpp: str) -> str:
+    def _special(self, operand: Special, cpp: str) -> str:
         known = SPECIAL_REGISTERS.get(operand.name)
         if known is None:
             names = ", ".join(f"%{name}" for name in SPECIAL_REGISTERS)
@@ -391,7 +397,7 @@ class _Translation:
             raise _MisfitError(f"has {len(items)} coordinates and takes {rank}.")
         return {
             spec.name: f"{_PTX}generic_pointer({address})",
-            f"{spec.name}_at": ", ".join(self._value(item, "s32", step) for item in items),
+            f"{spec.name}_at": ", ".join(self._value(item, "s32") for item in items),
         }
 
     def _sum(self, address: Address) -> str:
@@ -461,20 +467,18 @@ def _captured(name: str, captures: dict[str, str]) -> str:
     text = captures.get(name, "") or captures.get(f"{name}1", "")
     if name.startswith("is_"):
         return "true" if text else "false"
-    if name == "reduction":
-        return f"::tmaasync::ptx::ReduceOp::k{captures['op'].title()}"
-    if name == "element":
-        plain = {"b32": "u32", "b64": "u64"}.get(text, text)
-        return f"::tmaasync::ptx::ElementType::k{plain.title()}"
-    if name == "narrow":
-        return f"{_PTX}{_NARROW[text]}"
     if name in _ENUMS:
         return f"{_PTX}{_ENUMS[name]}::k{text.title() or 'None'}"
-    if name in ("cmp", "bool", "op", "class", "vote", "mode"):
+    others = {
+        "reduction": lambda: f"::tmaasync::ptx::ReduceOp::k{captures['op'].title()}",
+        "element": lambda: f"::tmaasync::ptx::ElementType::k{_ELEMENTS.get(text, text.title())}",
+        "narrow": lambda: f"{_PTX}{_NARROW[text]}",
+        "t": lambda: cpp_type(text),
+        "t1": lambda: cpp_type(text),
+    }
+    if name in _NAMES:
         return f"k{text.title() or 'None'}"
-    if name in ("t", "t1"):
-        return cpp_type(text)
-    return text or f"<{name}>"
+    return others[name]() if name in others else text or f"<{name}>"
 
 
 def _unknown(opcode: str, rows: Sequence[Row]) -> str:

@@ -106,7 +106,7 @@ ROWS = (
     Row(
         "mul{.<round:$ROUND>}<is_ftz:.ftz>?<is_sat:.sat>?.<t:$FLOAT|$HALF>",
         "d = <t>, a : <t>, b : <t>",
-        f"product{_FLOAT}(a, b)",
+        f"multiplied{_FLOAT}(a, b)",
     ),
     Row(
         "(fma|mad).<round:$ROUND><is_ftz:.ftz>?<is_sat:.sat>?<is_relu:.relu>?.<t:$FLOAT|$HALF>",
@@ -163,13 +163,15 @@ ROWS = (
     Row(
         f"setp.<cmp:{_COMPARISON}><is_ftz:.ftz>?.<t:{_COMPARED}>",
         "&d|e : pred, a : <t>, b : <t>",
-        "{ const bool is_true = holds<Compare::<cmp>, <is_ftz>>(a, b); d = is_true, e = !is_true; }",
+        "{ const bool is_true = holds<Compare::<cmp>, <is_ftz>>(a, b); "
+        "d = is_true, e = !is_true; }",
     ),
     Row(
         f"setp.<cmp:{_COMPARISON}>.<bool:and|or|xor><is_ftz:.ftz>?.<t:{_COMPARED}>",
         "&d|e : pred, a : <t>, b : <t>, c : pred",
         "{ const bool is_true = holds<Compare::<cmp>, <is_ftz>>(a, b), other = c; "
-        "d = joined(BoolOp::<bool>, is_true, other), e = joined(BoolOp::<bool>, !is_true, other); }",
+        "d = joined(BoolOp::<bool>, is_true, other); "
+        "e = joined(BoolOp::<bool>, !is_true, other); }",
     ),
     Row(
         f"setp.<cmp:{_COMPARISON}><is_ftz:.ftz>?.<t:f16x2|bf16x2>",

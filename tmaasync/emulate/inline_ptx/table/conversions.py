@@ -1,4 +1,4 @@
-"""mov, cvt, cvta and what tells address spaces apart."""
+"""mov, cvt, cvta and isspacep."""
 
 from __future__ import annotations
 

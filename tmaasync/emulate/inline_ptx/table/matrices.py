@@ -27,10 +27,11 @@ def _wgmma(
             signs = "sa, sb" if more else "1, 1"
             ta, tb = ("ta", "tb") if more == "trans" else ("0", "0")
             transposes = ", ta : imm, tb : imm" if more == "trans" else ""
+            function = f"::tmaasync::ptx::wgmma_mma_async_ss<{types}, {ta}, {tb}, {signs}>"
             yield Row(
                 pattern,
                 f"@d*, a : b64, b : b64, p : pred{scales}{transposes}",
-                f"::tmaasync::ptx::wgmma_mma_async_ss<{types}, {ta}, {tb}, {signs}>({held}, a, b, p)",
+                f"{function}({held}, a, b, p)",
             )
             transposes = ", tb : imm" if more == "trans" else ""
             yield Row(

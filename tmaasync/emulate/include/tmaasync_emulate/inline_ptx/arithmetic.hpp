@@ -27,8 +27,8 @@ constexpr int kMode = kRound == Round::kRz || kRound == Round::kRzi   ? FE_TOWAR
                                                                       : FE_TONEAREST;
 
 template <typename T>
-constexpr bool kIsFloat = std::is_floating_point_v<T> || std::is_same_v<T, F16> ||
-                          std::is_same_v<T, BF16>;
+constexpr bool kIsFloat =
+    std::is_floating_point_v<T> || std::is_same_v<T, F16> || std::is_same_v<T, BF16>;
 
 // The chip's NaN.
 template <typename T>
@@ -123,7 +123,7 @@ T fused(T a, T b, T c) {
     if constexpr (std::is_floating_point_v<T>) {
         result = computed<kRound, T>([](T x, T y, T z) { return std::fma(x, y, z); }, a, b, c);
     } else {
-        // The product of two has at most 22 bits.
+        // Two factors make at most 22 bits.
         const auto wide = [](T value) { return static_cast<double>(static_cast<float>(value)); };
         result = narrowed<T>(odd_sum(wide(a) * wide(b), wide(c)));
     }
@@ -158,7 +158,7 @@ T difference(T a, T b) {
 }
 
 template <Round kRound, bool kFtz, bool kSat, Single T>
-T product(T a, T b) {
+T multiplied(T a, T b) {
     a = flushed<kFtz>(a), b = flushed<kFtz>(b);
     T result;
     if constexpr (std::is_floating_point_v<T>) {
@@ -174,9 +174,7 @@ T product(T a, T b) {
 template <Round kRound, bool kFtz, typename T>
 T quotient(T a, T b) {
     a = flushed<kFtz>(a), b = flushed<kFtz>(b);
-    return canonical(
-        flushed<kFtz>(computed<kRound, T>([](T x, T y) { return x / y; }, a, b))
-    );
+    return canonical(flushed<kFtz>(computed<kRound, T>([](T x, T y) { return x / y; }, a, b)));
 }
 
 template <bool kFtz, Single T>
@@ -199,8 +197,8 @@ T opposite(T value) {
 template <bool kIsMax, bool kFtz, bool kKeepsNan, bool kXorSign, Single T>
 T extreme(T a, T b) {
     a = flushed<kFtz>(a), b = flushed<kFtz>(b);
-    const bool is_negative = std::signbit(static_cast<float>(a)) !=
-                             std::signbit(static_cast<float>(b));
+    const bool is_negative =
+        std::signbit(static_cast<float>(a)) != std::signbit(static_cast<float>(b));
     if constexpr (kXorSign) a = magnitude<false>(a), b = magnitude<false>(b);
     T result;
     if (a != a || b != b) {
@@ -231,12 +229,10 @@ Pair<T> each(Act act, Pair<T> a, Pair<T> b, Pair<T> c) {
     return {act(a.low, b.low, c.low), act(a.high, b.high, c.high)};
 }
 
-#define TMAASYNC_EMULATE_OF_PAIRS(NAME, TEMPLATE, ARGUMENTS)                                \
-    template <TEMPLATE, typename T, typename... More>                                       \
-    Pair<T> NAME(Pair<T> first, More... more) {                                             \
-        return each(                                                                        \
-            [](auto... values) { return NAME<ARGUMENTS>(values...); }, first, more...       \
-        );                                                                                  \
+#define TMAASYNC_EMULATE_OF_PAIRS(NAME, TEMPLATE, ARGUMENTS)                                    \
+    template <TEMPLATE, typename T, typename... More>                                           \
+    Pair<T> NAME(Pair<T> first, More... more) {                                                 \
+        return each([](auto... values) { return NAME<ARGUMENTS>(values...); }, first, more...); \
     }
 #define TMAASYNC_EMULATE_LIST(...) __VA_ARGS__
 TMAASYNC_EMULATE_OF_PAIRS(
@@ -255,7 +251,7 @@ TMAASYNC_EMULATE_OF_PAIRS(
     TMAASYNC_EMULATE_LIST(kRound, kFtz, kSat)
 )
 TMAASYNC_EMULATE_OF_PAIRS(
-    product,
+    multiplied,
     TMAASYNC_EMULATE_LIST(Round kRound, bool kFtz, bool kSat),
     TMAASYNC_EMULATE_LIST(kRound, kFtz, kSat)
 )
@@ -273,8 +269,9 @@ TMAASYNC_EMULATE_OF_PAIRS(
 
 template <bool kFtz, Single T, typename Compute>
 T approximated(Compute compute, T value) {
-    return canonical(flushed<kFtz>(static_cast<T>(compute(static_cast<float>(flushed<kFtz>(value))))
-    ));
+    return canonical(
+        flushed<kFtz>(static_cast<T>(compute(static_cast<float>(flushed<kFtz>(value)))))
+    );
 }
 template <bool kFtz, typename T, typename Compute>
 Pair<T> approximated(Compute compute, Pair<T> value) {
@@ -323,8 +320,24 @@ bool is_of(T value) {
 // --- comparisons ---------------------------------------------------------------------------------
 
 enum class Compare {
-    kEq, kNe, kLt, kLe, kGt, kGe, kLo, kLs, kHi, kHs,
-    kEqu, kNeu, kLtu, kLeu, kGtu, kGeu, kNum, kNan,
+    kEq,
+    kNe,
+    kLt,
+    kLe,
+    kGt,
+    kGe,
+    kLo,
+    kLs,
+    kHi,
+    kHs,
+    kEqu,
+    kNeu,
+    kLtu,
+    kLeu,
+    kGtu,
+    kGeu,
+    kNum,
+    kNan,
 };
 
 // Ordered comparisons with a NaN are false, those with u are true.
@@ -339,12 +352,26 @@ bool holds(T a, T b) {
         if (has_nan) return kCompare >= kEqu;
     }
     switch (kCompare) {
-        case kEq: case kEqu: return a == b;
-        case kNe: case kNeu: return a != b;
-        case kLt: case kLo: case kLtu: return a < b;
-        case kLe: case kLs: case kLeu: return a <= b;
-        case kGt: case kHi: case kGtu: return a > b;
-        default: return a >= b;
+        case kEq:
+        case kEqu:
+            return a == b;
+        case kNe:
+        case kNeu:
+            return a != b;
+        case kLt:
+        case kLo:
+        case kLtu:
+            return a < b;
+        case kLe:
+        case kLs:
+        case kLeu:
+            return a <= b;
+        case kGt:
+        case kHi:
+        case kGtu:
+            return a > b;
+        default:
+            return a >= b;
     }
 }
 template <Compare kCompare, bool kFtz, typename T>
@@ -376,8 +403,14 @@ using Unsigned = std::make_unsigned_t<T>;
 template <typename T>
 using Wide = std::conditional_t<
     std::is_signed_v<T>,
-    std::conditional_t<sizeof(T) == 2, std::int32_t, std::conditional_t<sizeof(T) == 4, std::int64_t, __int128>>,
-    std::conditional_t<sizeof(T) == 2, std::uint32_t, std::conditional_t<sizeof(T) == 4, std::uint64_t, unsigned __int128>>>;
+    std::conditional_t<
+        sizeof(T) == 2,
+        std::int32_t,
+        std::conditional_t<sizeof(T) == 4, std::int64_t, __int128>>,
+    std::conditional_t<
+        sizeof(T) == 2,
+        std::uint32_t,
+        std::conditional_t<sizeof(T) == 4, std::uint64_t, unsigned __int128>>>;
 
 template <typename T>
 T whole_sum(T a, T b) {
@@ -438,7 +471,9 @@ T right_shift(T a, std::uint32_t by) {
     if (by >= kBits) return std::is_signed_v<T> && a < 0 ? T(-1) : T{0};
     return static_cast<T>(a >> by);
 }
-inline std::uint32_t any_of_three(std::uint32_t a, std::uint32_t b, std::uint32_t c, unsigned table) {
+inline std::uint32_t any_of_three(
+    std::uint32_t a, std::uint32_t b, std::uint32_t c, unsigned table
+) {
     std::uint32_t word = 0;
     for (unsigned row = 0; row < 8; ++row) {
         if (!(table >> row & 1)) continue;
@@ -475,7 +510,8 @@ template <typename T>
 T extracted_bits(T a, std::uint32_t position, std::uint32_t length) {
     constexpr std::uint32_t kBits = 8 * sizeof(T);
     position &= 0xff, length &= 0xff;
-    const std::uint32_t last = position + length - 1 < kBits - 1 ? position + length - 1 : kBits - 1;
+    const std::uint32_t last =
+        position + length - 1 < kBits - 1 ? position + length - 1 : kBits - 1;
     const auto word = static_cast<Unsigned<T>>(a);
     const bool fills = std::is_signed_v<T> && length != 0 && (word >> last & 1);
     Unsigned<T> result = 0;

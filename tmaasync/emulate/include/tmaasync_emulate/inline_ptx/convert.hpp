@@ -22,7 +22,8 @@ struct NarrowFloat {
         const std::uint32_t sign = std::signbit(value) ? kSign : 0;
         if (value != value) return kNan;
         const double size = std::fabs(value);
-        if (std::isinf(size)) return sign | (saturates || !kHasInfinity ? over(saturates) : kInfinity);
+        if (std::isinf(size))
+            return sign | (saturates || !kHasInfinity ? over(saturates) : kInfinity);
         int exponent = size == 0 ? -kBias : std::ilogb(size);
         if (exponent < 1 - kBias) exponent = 1 - kBias;
         const double unit = std::ldexp(1.0, exponent - kMantissa);
@@ -78,7 +79,8 @@ std::uint32_t narrow_bits(double value) {
 // cvt.d.f32 with two operands: the first one becomes the upper half.
 template <typename Narrow, Round kRound, bool kRelu, bool kSaturates>
 std::uint32_t packed(float high, float low) {
-    constexpr int kBits = std::is_same_v<Narrow, HalfBits> || std::is_same_v<Narrow, BfloatBits> ? 16 : 8;
+    constexpr int kBits =
+        std::is_same_v<Narrow, HalfBits> || std::is_same_v<Narrow, BfloatBits> ? 16 : 8;
     return narrow_bits<Narrow, kRound, kRelu, kSaturates>(high) << kBits |
            narrow_bits<Narrow, kRound, kRelu, kSaturates>(low);
 }
@@ -145,18 +147,22 @@ To converted(From value) {
         using Narrow = std::conditional_t<std::is_same_v<To, F16>, HalfBits, BfloatBits>;
         double wide;
         if constexpr (kIsFloat<From>) {
-            wide = static_cast<double>(flushed<kFtz>(static_cast<std::conditional_t<std::is_same_v<From, double>, double, float>>(value)));
+            wide = static_cast<double>(flushed<kFtz>(
+                static_cast<std::conditional_t<std::is_same_v<From, double>, double, float>>(value)
+            ));
         } else {
             wide = rounded<FE_TOWARDZERO>([](From x) { return static_cast<double>(x); }, value);
         }
-        const auto bits = static_cast<std::uint16_t>(narrow_bits<Narrow, kRound, kRelu, false>(wide));
+        const auto bits =
+            static_cast<std::uint16_t>(narrow_bits<Narrow, kRound, kRelu, false>(wide));
         return limited<kSat>(std::bit_cast<To>(bits));
     } else if constexpr (!kIsFloat<From>) {
         return computed<kRound, To>([](From x) { return static_cast<To>(x); }, value);
     } else {
         using Wide = std::conditional_t<std::is_same_v<From, double>, double, float>;
         Wide wide = flushed<kFtz>(static_cast<Wide>(value));
-        if constexpr (kRound >= Round::kRni && kRound <= Round::kRpi) wide = made_whole<kRound>(wide);
+        if constexpr (kRound >= Round::kRni && kRound <= Round::kRpi)
+            wide = made_whole<kRound>(wide);
         const To result = computed<kRound, To>([](Wide x) { return static_cast<To>(x); }, wide);
         return canonical(limited<kSat>(flushed<kFtz>(result)));
     }

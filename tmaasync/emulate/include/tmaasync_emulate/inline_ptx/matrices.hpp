@@ -33,14 +33,16 @@ TMAASYNC_EMULATE_INLINE auto& in_one_array(Held&... held) {
     static_assert(((sizeof(Held) == 4) && ...), "an accumulator has 32 bits");
     for (std::size_t i = 1; i < sizeof...(Held); ++i) {
         if (static_cast<const char*>(places[i]) != static_cast<const char*>(places[0]) + 4 * i) {
-            fail("the registers of wgmma are no consecutive elements of one array, in order, which "
-                 "the CPU needs. Declare them as one array");
+            fail(
+                "the registers of wgmma are no consecutive elements of one array, in order, which "
+                "the CPU needs. Declare them as one array"
+            );
         }
     }
     return *reinterpret_cast<Register(*)[sizeof...(Held)]>(const_cast<void*>(places[0]));
 }
 
-// With A in registers: those of one array are watched until the wgmma has read them.
+// With A in registers: registers of one array are watched until the wgmma has read them.
 template <
     tmaasync::ptx::MmaType kA,
     tmaasync::ptx::MmaType kB,
@@ -66,8 +68,7 @@ TMAASYNC_EMULATE_INLINE void multiply_registers(
             is_array = is_array && places[i] == static_cast<const char*>(places[0]) + 4 * i;
             mma.a_registers[i++] = operand<'r'>(a);
         }(),
-        ...
-    );
+        ...);
     mma.a_held = is_array ? places[0] : nullptr;
     mma_issue(mma);
 }
@@ -93,7 +94,9 @@ auto element_of(std::uint32_t word, int index) {
 
 template <int kCount, typename... Words>
 TMAASYNC_EMULATE_INLINE void spread(const std::uint32_t (&values)[kCount], Words&... targets) {
-    static_assert(sizeof...(Words) == kCount, "mma.sync has as many registers as its shape asks for");
+    static_assert(
+        sizeof...(Words) == kCount, "mma.sync has as many registers as its shape asks for"
+    );
     int i = 0;
     ((targets = values[i++]), ...);
 }
@@ -121,7 +124,9 @@ TMAASYNC_EMULATE_INLINE void multiply_in_warp(
             if constexpr (std::is_same_v<Sum, float>) {
                 sum += x * y;
             } else {
-                sum = static_cast<Sum>(static_cast<std::uint32_t>(sum) + static_cast<std::uint32_t>(x * y));
+                sum = static_cast<Sum>(
+                    static_cast<std::uint32_t>(sum) + static_cast<std::uint32_t>(x * y)
+                );
             }
         }
         sums[i] = sum;

@@ -14,20 +14,23 @@ namespace tmaasync_emulate::inline_ptx {
 
 TMAASYNC_EMULATE_INLINE std::uint32_t shared_address(std::uint64_t address) {
     if (address >> 32) {
-        fail("an instruction for shared memory is given a generic address. Convert the pointer with "
-             "__cvta_generic_to_shared or cvta.to.shared first");
+        fail(
+            "an instruction for shared memory is given a generic address. Convert the pointer with "
+            "__cvta_generic_to_shared or cvta.to.shared first"
+        );
     }
     return static_cast<std::uint32_t>(address);
 }
 
-// Of this CTA or, behind mapa, of another one of the cluster.
+// Of this CTA or, after mapa, of another one of the cluster.
 TMAASYNC_EMULATE_INLINE std::uint8_t* shared_pointer(std::uint64_t address) {
     const std::uint32_t shared = shared_address(address);
     const Thread& thread = current_thread();
     const std::uint32_t above = shared >> kRankShift;
     std::uint8_t* window = thread.window;
     if (above) {
-        window += (std::int64_t{above} - 1 - std::int64_t{thread.rank}) * std::int64_t{kWindowBytes};
+        window +=
+            (std::int64_t{above} - 1 - std::int64_t{thread.rank}) * std::int64_t{kWindowBytes};
     }
     return window + (shared & kOffsetMask);
 }
@@ -44,11 +47,13 @@ TMAASYNC_EMULATE_INLINE void* map_at(std::uint64_t shared) {
 // it.
 TMAASYNC_EMULATE_INLINE std::uint32_t shared_of_generic(std::uint64_t address) {
     const Thread& thread = current_thread();
-    const auto first = reinterpret_cast<std::uint64_t>(thread.window) -
-                       std::uint64_t{thread.rank} * kWindowBytes;
+    const auto first =
+        reinterpret_cast<std::uint64_t>(thread.window) - std::uint64_t{thread.rank} * kWindowBytes;
     const std::uint64_t offset = address - first;
     if (offset >= std::uint64_t{thread.ctas} * kWindowBytes) {
-        fail("a generic address that an instruction takes for one in shared memory points elsewhere");
+        fail(
+            "a generic address that an instruction takes for one in shared memory points elsewhere"
+        );
     }
     const auto rank = static_cast<std::uint32_t>(offset / kWindowBytes);
     const auto within = static_cast<std::uint32_t>(offset % kWindowBytes);
@@ -107,8 +112,10 @@ struct alignas(sizeof(T) * kCount) InMemory {
 
 TMAASYNC_EMULATE_INLINE void check_aligned(const void* pointer, std::size_t bytes) {
     if (reinterpret_cast<std::uint64_t>(pointer) % bytes == 0) return;
-    fail("a load or store whose address is no multiple of its size. Move fewer bytes at once, or "
-         "align the address");
+    fail(
+        "a load or store whose address is no multiple of its size. Move fewer bytes at once, or "
+        "align the address"
+    );
 }
 
 template <Order kOrder, Reach kReach, typename T, typename... Words>
@@ -204,8 +211,9 @@ TMAASYNC_EMULATE_INLINE T atomic(std::uint8_t* pointer, std::type_identity_t<T> 
     return old;
 }
 template <Order kOrder, Reach kReach, typename T>
-TMAASYNC_EMULATE_INLINE T
-compare_and_swap(std::uint8_t* pointer, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+TMAASYNC_EMULATE_INLINE T compare_and_swap(
+    std::uint8_t* pointer, std::type_identity_t<T> expected, std::type_identity_t<T> value
+) {
     before_access<kOrder, kReach>();
     const T old =
         changed_in_memory<T>(pointer, [=](T held) { return held == expected ? value : held; });
@@ -226,8 +234,7 @@ TMAASYNC_EMULATE_INLINE void reduce(std::uint8_t* pointer, Values... values) {
             });
             offset += sizeof(T);
         }(),
-        ...
-    );
+        ...);
     after_access<kOrder, kReach>();
 }
 template <AtomicOp kOp, Order kOrder, Reach kReach, typename T, typename... Words>
@@ -244,12 +251,12 @@ TMAASYNC_EMULATE_INLINE void atomic_vector(
                    }));
             ++index;
         }(),
-        ...
-    );
+        ...);
     after_access<kOrder, kReach>();
 }
 
-// --- hints, which there are no caches for ---------------------------------------------------------
+// --- hints, which there are no caches for
+// ---------------------------------------------------------
 
 template <typename T>
 TMAASYNC_EMULATE_INLINE void unused(const T&) {}

@@ -75,7 +75,7 @@ TMAASYNC_EMULATE_INLINE auto operand(const T& value) {
     using Held = std::decay_t<T>;
     static_assert(
         sizeof(Held) == kLetterBytes<kLetter>,
-        "the size of an asm operand is that of its constraint: h has 16 bits, r and f 32, l and d "
+        "the size of an asm operand fits its constraint: h has 16 bits, r and f 32, l and d "
         "64, q 128"
     );
     const Held held = value;
@@ -92,7 +92,7 @@ TMAASYNC_EMULATE_INLINE void give_back(T& target, Word word) {
     using Held = std::remove_cv_t<T>;
     static_assert(
         sizeof(Held) == kLetterBytes<kLetter>,
-        "the size of an asm operand is that of its constraint: h has 16 bits, r and f 32, l and d "
+        "the size of an asm operand fits its constraint: h has 16 bits, r and f 32, l and d "
         "64, q 128"
     );
     target = std::bit_cast<Held>(word);

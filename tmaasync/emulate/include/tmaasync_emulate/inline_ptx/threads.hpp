@@ -103,8 +103,10 @@ TMAASYNC_EMULATE_INLINE std::uint32_t reduced_at_barrier(
     Vote vote, std::uint32_t barrier, std::uint32_t threads, bool value
 ) {
     if (barrier || threads) {
-        fail("bar.red of a barrier other than 0, or of a part of the block, does not run on the "
-             "CPU. Take barrier 0 and all threads");
+        fail(
+            "bar.red of a barrier other than 0, or of a part of the block, does not run on the "
+            "CPU. Take barrier 0 and all threads"
+        );
     }
     const std::uint32_t count = count_in_block(vote == Vote::kAnd ? !value : value);
     return vote == Vote::kPopc ? count : (vote == Vote::kAnd) == (count == 0);
