@@ -93,7 +93,8 @@ ROWS = (
     # --- fences ---
     Row("fence{.(sc|acq_rel)}.<scope:$SCOPE>", "", "fence_of<<scope>>()"),
     Row("membar.cta", "", "fence_of<Reach::kCta>()"),
-    Row("membar.(gl|sys)", "", "fence_of<Reach::kGpu>()"),
+    Row("membar.gl", "", "fence_of<Reach::kGpu>()"),
+    Row("membar.sys", "", "fence_of<Reach::kSys>()"),
     Row("fence.proxy.alias", "", "void()"),
     Row(
         "fence.proxy.async",

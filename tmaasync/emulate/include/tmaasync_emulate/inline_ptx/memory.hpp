@@ -91,6 +91,7 @@ TMAASYNC_EMULATE_INLINE void fence_of() {
     fence(
         kReach == Reach::kCta       ? Scope::kCta
         : kReach == Reach::kCluster ? Scope::kCluster
+        : kReach == Reach::kSys     ? Scope::kSystem
                                     : Scope::kGpu
     );
 }
