@@ -101,7 +101,7 @@ DEFECTS = {
         "    __syncthreads();\n\n    const int row",
         EmulatedRace,
         "mbarrier::init(ring.full",
-        "no barrier lies between init",
+        "no barrier lies between",
     ),
     "no meeting of the cluster at the end": Defect(
         "cluster_gemm",
