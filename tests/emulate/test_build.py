@@ -255,13 +255,6 @@ def test_names_in_comments_and_declarations_are_none() -> None:
     assert entry_names(f"{text}{EMPTY}") == ("empty",)
 
 
-def test_inline_assembly_is_refused_with_its_line() -> None:
-    text = '// asm here is none\nextern "C" __global__ void k() {\n    asm volatile("nop;");\n}\n'
-
-    with pytest.raises(CompileError, match=r"mine\.cu\(3\) holds inline assembly.*<tmaasync/ptx"):
-        build(source(text), "k")
-
-
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")

@@ -1,15 +1,16 @@
 """Build CUDA source into a shared library for this machine, in the same cache as the cubins.
 
-Nothing of the source is rewritten. There are two seams: ``tmaasync_emulate/cuda.hpp``, included
-first, gives CUDA's built-ins their meaning, and our ``tmaasync/ptx/*.cuh`` (and the hang watch in
-``tmaasync/instrument``) come first on the include path. The instructions themselves are in the
-runtime, a library of its own that is compiled once.
+There are two seams: ``tmaasync_emulate/cuda.hpp``, included first, gives CUDA's built-ins their
+meaning, and our ``tmaasync/ptx/*.cuh`` (and the hang watch in ``tmaasync/instrument``) come first
+on the include path. Nothing of the source is rewritten but its inline PTX (`inline_ptx`). The
+instructions themselves are in the runtime, a library of its own that is compiled once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from typing import Any
 from tmaasync import _compile
 from tmaasync._compile import Parameter, Source
 from tmaasync._sources import include_dir
-from tmaasync.emulate import toolchain
+from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.emulate.library_headers import check_library_headers
 from tmaasync.emulate.refusals import refusal
@@ -42,12 +43,17 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _BOUNDS = re.compile(r"__(?:launch_bounds|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)")
 _ENTRY = re.compile(r"__global__[^;(){}]*?(\w+)\s*\(")
 _DYNAMIC_SHARED = re.compile(r"\bextern\s+__shared__\b[^;]*?(\w+)\s*\[\s*\]\s*;")
-_ASM = re.compile(r"\basm\b|\b__asm__\b")
 _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
 )
-_PREFIX_HEADERS = ("tmaasync_emulate/cuda.hpp", "cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h")
+_PREFIX_HEADERS = (
+    "tmaasync_emulate/cuda.hpp",
+    "tmaasync_emulate/inline_ptx.hpp",
+    "cuda_bf16.h",
+    "cuda_fp16.h",
+    "cuda_fp8.h",
+)
 _CHOICE = re.compile(r"#\s*(?:define|undef)\s+_*CUDA")  # macros that CUDA's headers look at
 _DEFINITION = re.compile(r"(?:-D|--define-macro=|-U|--undefine-macro=)(.+)")
 
@@ -85,13 +91,14 @@ def build(source: Source, name: str) -> EmulatedProgram:
     """
     _check_source(source, name)
     check_library_headers(source)
-    whole = _translation_unit(source, name)
+    has_asm = _has_asm(source)
+    whole = _translation_unit(source, name, has_asm=has_asm)
     headers = tuple(_headers(whole, _folders(source)))
     flags = toolchain.flags(is_kernel=True)
-    key = _cache_key(whole, (*flags, *_options(source)), headers)
+    key = _cache_key(whole, (*flags, *_options(source)), headers, has_asm=has_asm)
     path = _compile.cache_dir() / f"{key}.so"
     facts = {"source": source.name, "entry": name}
-    made_once(path, lambda: _compiled(source, whole, flags, headers), facts)
+    made_once(path, lambda: _compiled(source, whole, flags, headers, has_asm=has_asm), facts)
     return _loaded(path, name, source)
 
 
@@ -121,14 +128,6 @@ def _check_source(source: Source, name: str) -> None:
             f'name is {name!r}; {source.name} declares it without extern "C", and NVRTC gives it '
             f'a mangled name. Write extern "C" __global__ void {name}(...).'
         )
-    bare = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), source.text)
-    assembly = _ASM.search(bare)
-    if assembly:
-        line = bare.count("\n", 0, assembly.start()) + 1
-        raise CompileError(
-            f"{source.name}({line}) holds inline assembly, which the CPU cannot run. Call the "
-            "function of <tmaasync/ptx/...> that has the instruction, or pass arrays on a GPU."
-        )
 
 
 def _is_extern_c(text: str, name: str) -> bool:
@@ -142,11 +141,11 @@ def _is_extern_c(text: str, name: str) -> bool:
     )
 
 
-def _translation_unit(source: Source, name: str) -> str:
+def _translation_unit(source: Source, name: str, *, has_asm: bool) -> str:
     arrays = dict.fromkeys(_DYNAMIC_SHARED.findall(_COMMENT.sub("", source.text)))
     aliases = "".join(f"TMAASYNC_EMULATE_DYNAMIC_SHARED({array})\n" for array in arrays)
     return (
-        "#include <tmaasync_emulate/cuda.hpp>\n"
+        f"#include <tmaasync_emulate/{'inline_ptx' if has_asm else 'cuda'}.hpp>\n"
         f"{source.whole_text}\n"
         f'#line 1 "the entry of {source.name}"\n'
         f"TMAASYNC_EMULATE_ENTRY({name})\n"
@@ -198,35 +197,41 @@ def _options(source: Source) -> tuple[str, ...]:
     return (*plain, *(f"-I{folder}" for folder in _folders(source)))
 
 
-def _compiled(source: Source, whole: str, flags: tuple[str, ...], headers: Headers) -> bytes:
+def _compiled(
+    source: Source, whole: str, flags: tuple[str, ...], headers: Headers, *, has_asm: bool
+) -> bytes:
     """Compile and link, and build the runtime at the same time if it is missing."""
     words = f"tmaasync: compiling {source.name} for the CPU"
     notice = toolchain.reported_if_slow(words) if runtime_is_built() else contextlib.nullcontext()
     with ThreadPoolExecutor(1) as pool, notice:
         building = pool.submit(build_runtime)
-        compiled = _compiled_object(source, whole, flags, headers)
+        compiled = _compiled_object(source, whole, flags, headers, has_asm=has_asm)
         runtime = building.result()
         return toolchain.link([compiled], part=runtime.part, runtime=runtime.library)
 
 
-def _compiled_object(source: Source, whole: str, flags: tuple[str, ...], headers: Headers) -> bytes:
+def _compiled_object(
+    source: Source, whole: str, flags: tuple[str, ...], headers: Headers, *, has_asm: bool
+) -> bytes:
     try:
         return toolchain.compile_object(
             (*flags, *_options(source)),
             whole,
             prefix=_prefix(source, flags, headers),
             other_files={Path(source.name).name: source.text},  # for the lines in messages
+            translate=functools.partial(_without_asm, source) if has_asm else None,
         )
     except toolchain.RefusedError as refused:
-        log = refused.log.replace("kernel.cpp", source.name)
+        log = refused.log.replace("kernel.cpp", source.name).replace(inline_ptx.ASM_SUFFIX, "")
         undefined = _UNDEFINED.findall(log)
         message = refusal(source, log, refused.compiler, undefined, _folders(source))
         raise CompileError(message, log, undefined) from None
 
 
-def _cache_key(whole: str, options: tuple[str, ...], headers: Headers) -> str:
+def _cache_key(whole: str, options: tuple[str, ...], headers: Headers, *, has_asm: bool) -> str:
     kept = [option for option in options if not option.startswith("-I")]
-    facts = (_FORMAT, whole, kept, headers, runtime_name(), toolchain.compiler_facts())
+    table = _translator_facts() if has_asm else ()
+    facts = (_FORMAT, whole, kept, headers, runtime_name(), toolchain.compiler_facts(), table)
     return _compile.digest(json.dumps(facts).encode())
 
 
@@ -241,6 +246,40 @@ def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]
             yield str(path), _compile.file_digest(path)
 
 
+# --- inline PTX ---------------------------------------------------------------------------------
+
+
+def _has_asm(source: Source) -> bool:
+    """Whether the source, or a header of its own, may have an ``asm`` statement."""
+    if inline_ptx.has_asm(_COMMENT.sub(" ", source.whole_text)):
+        return True
+    headers = (Path(path) for path, _ in _headers(source.whole_text, _folders(source)))
+    texts = (path.read_text(errors="replace") for path in headers if _is_authors(str(path)))
+    return any(inline_ptx.has_asm(_COMMENT.sub(" ", text)) for text in texts)
+
+
+def _is_authors(file: str) -> bool:
+    """Whether a file is one of the source's, and none of the emulator, CUDA or the compiler."""
+    return not file.startswith(tuple(map(str, (INCLUDE_DIR, *toolkit_folders()))))
+
+
+def _without_asm(source: Source, text: str) -> str:
+    def is_translated(file: str, flags: str) -> bool:
+        return (
+            "3" not in flags.split()
+            and not file.startswith(("<", "the entry of "))
+            and (_is_authors(file))
+        )
+
+    return inline_ptx.translated(text, is_translated, entry_names(source.text))
+
+
+@functools.cache
+def _translator_facts() -> tuple[tuple[str, str], ...]:
+    folder = Path(inline_ptx.__file__).parent
+    return tuple((path.name, _compile.file_digest(path)) for path in sorted(folder.rglob("*.py")))
+
+
 # --- what sources begin with ------------------------------------------------------------------
 
 
@@ -253,7 +292,9 @@ def _prefix(source: Source, flags: tuple[str, ...], headers: Headers) -> toolcha
     if not toolchain.can_precompile():
         return None
     folders = _folders(source)
-    names = {"cuda.hpp"} if _chooses(source, headers) else {Path(path).name for path, _ in headers}
+    names = {Path(path).name for path, _ in headers}
+    if _chooses(source, headers):
+        names &= {"cuda.hpp", "inline_ptx.hpp"}
     text = "".join(f"#include <{name}>\n" for name in _PREFIX_HEADERS if Path(name).name in names)
     facts = (_FORMAT, text, flags, [*_headers(text, folders)], toolchain.compiler_facts())
     path = _compile.cache_dir() / f"prefix-{_compile.digest(json.dumps(facts).encode())}.gch"

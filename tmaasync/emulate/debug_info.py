@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tmaasync._sources import include_dir, kernels_dir
+from tmaasync.emulate.inline_ptx import ASM_SUFFIX
 
 if TYPE_CHECKING:
     from elftools.dwarf.compileunit import CompileUnit
@@ -150,14 +151,23 @@ def debug_info(path: Path) -> DebugInfo:
 def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
     """Return the innermost frame in the kernel's own source, or else in no header of this library.
 
-    The headers next to the shipped kernels are parts of their source.
+    The headers next to the shipped kernels are parts of their source. An ``asm`` statement counts
+    as an instruction: of a function around one, the frame is the one that calls it.
     """
     ours = (f"{include_dir()}/", f"{Path(__file__).resolve().parent}/")
-    frames = [_of_shipped(frame) for frame in frames]
+    frames = [_of_shipped(frame) for frame in _without_asm(frames)]
     pieces = {path.name for path in _shipped_headers()}
     own = (frame for frame in frames if frame.file in {source_name, *pieces})
     others = (frame for frame in frames if not frame.file.startswith(ours))
     return next(own, None) or next(others, None)
+
+
+def _without_asm(frames: Sequence[Frame]) -> Iterator[Frame]:
+    """Yield the frames with the asm statements last, by the names of their files."""
+    yield from (frame for frame in frames if not frame.file.endswith(ASM_SUFFIX))
+    for frame in frames:
+        if frame.file.endswith(ASM_SUFFIX):
+            yield replace(frame, file=frame.file.removesuffix(ASM_SUFFIX))
 
 
 def _of_shipped(frame: Frame) -> Frame:

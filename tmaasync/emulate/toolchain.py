@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,10 +191,12 @@ def compile_object(
     *,
     prefix: Prefix | None = None,
     other_files: Mapping[str, str] | None = None,
+    translate: Callable[[str], str] | None = None,
 ) -> bytes:
     """Compile one C++ text.
 
-    The compiler reads the text of a prefix where the precompiled file does not fit.
+    The compiler reads the text of a prefix where the precompiled file does not fit. ``translate``
+    changes what the preprocessor leaves of the text.
 
     Raises:
         RefusedError: With the compiler's log.
@@ -210,6 +212,9 @@ def compile_object(
             Path(folder, _PREFIX).write_text(prefix.text)
             Path(folder, f"{_PREFIX}.gch").symlink_to(prefix.precompiled.absolute())
             options = (*options, "-include", _PREFIX)
+        if translate is not None:
+            source = _preprocessed(compiler, options, source, translate)
+            options = (*options, "-fpreprocessed")
         _run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder)
         return compiled.read_bytes()
 
@@ -244,6 +249,19 @@ def link(
             options += ["-nodefaultlibs", "-lm", "-lc", "-lgcc"]
         _run([compiler, *map(str, paths), *options, "-o", str(library)], folder)
         return library.read_bytes()
+
+
+def _preprocessed(
+    compiler: str, options: Sequence[str], source: Path, translate: Callable[[str], str]
+) -> Path:
+    """Preprocess a text, translate it, and return the file with the result."""
+    expanded, target = source.with_suffix(".i"), source.with_suffix(".ii")
+    # A precompiled prefix stays one, by a pragma.
+    keeps_prefix = () if _is_clang() else ("-fpch-preprocess",)
+    command = [compiler, *options, *keeps_prefix, "-E", str(source), "-o", str(expanded)]
+    _run(command, str(source.parent))
+    target.write_text(translate(expanded.read_text()))
+    return target
 
 
 def _run(command: list[str], folder: str) -> None:

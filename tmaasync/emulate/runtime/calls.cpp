@@ -71,6 +71,17 @@ void fail_at(const void* site, const char* reason) {
     fiber.cluster->fail(fiber, reason);
 }
 
+void end_thread() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    fiber.cluster->exit(fiber);
+    __builtin_unreachable();
+}
+
+LaunchShape launch_shape() {
+    const Launch& launch = current_fiber().cluster->launch();
+    return {launch.cluster, launch.shared_bytes, launch.shared_bytes + launch.static_bytes};
+}
+
 void spin(const char* instruction) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     fiber.cluster->spin(fiber, {.instruction = instruction});
@@ -114,6 +125,12 @@ void load_matrix(uint32_t row, int matrices, bool is_transposed, uint32_t* value
     LoadMatrix mine{.row = row, .matrices = matrices, .is_transposed = is_transposed};
     load_matrices_of_lane(mine);
     for (int matrix = 0; matrix < matrices; ++matrix) values[matrix] = mine.values[matrix];
+}
+
+void gather_words(const char* instruction, const uint32_t* words, int count, uint32_t* all) {
+    TMAASYNC_EMULATE_CALLER();
+    GatheredWords mine{words, count, all};
+    meet(instruction, kAllLanes, &gather_words_of_lanes, &mine);
 }
 
 void named_barrier_sync(uint32_t number, uint32_t threads) {
@@ -318,6 +335,10 @@ void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes) {
 
 void mbarrier_complete_tx(uint32_t barrier, uint32_t bytes) {
     deliver_bytes(TMAASYNC_EMULATE_CALLER(), barrier, bytes);
+}
+
+void mbarrier_complete_stored(uint32_t barrier, uint32_t bytes) {
+    deliver_stored_bytes(TMAASYNC_EMULATE_CALLER(), barrier, bytes);
 }
 
 bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, Order order) {

@@ -756,6 +756,12 @@ public:
     void end(Fiber& fiber);                        // launch.hpp
     std::string vain_wait_of(const Fiber& fiber);  // launch.hpp
 
+    // Never returns.
+    void exit(Fiber& fiber) {
+        end(fiber);
+        leave(fiber);
+    }
+
     void forget_thread(Fiber& fiber) {
         note_progress();
         fiber.is_done = true;

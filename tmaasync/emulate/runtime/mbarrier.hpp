@@ -260,6 +260,15 @@ inline void deliver_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
     complete_phase(*fiber.cluster, *place.cta, barrier);
 }
 
+// st.async and red.async, which the emulator executes at once.
+inline void deliver_stored_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
+    if (Detector* detector = fiber.cluster->detector()) {
+        Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+        detector->release(fiber.number, barrier.gathered);
+    }
+    deliver_bytes(fiber, address, bytes);
+}
+
 inline bool has_completed(const Mbarrier& barrier, uint32_t parity) {
     return (barrier.phase & 1) != (parity & 1);
 }

@@ -284,6 +284,27 @@ inline uint32_t ballot_lanes(uint32_t mask, bool value) {
     return mine.ballot;
 }
 
+// --- mma.sync ------------------------------------------------------------------------------------
+
+struct GatheredWords {
+    const uint32_t* words;
+    int count;
+    uint32_t* all;
+};
+
+inline void gather_words_of_lanes(Meeting& meeting) {
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (!(meeting.arrived >> lane & 1)) continue;
+        const auto& reader = operands_of<GatheredWords>(meeting, lane);
+        for (uint32_t other = 0; other < 32; ++other) {
+            if (!(meeting.arrived >> other & 1)) continue;
+            const auto& source = operands_of<GatheredWords>(meeting, other);
+            const auto bytes = static_cast<std::size_t>(source.count) * sizeof(uint32_t);
+            std::memcpy(reader.all + other * source.count, source.words, bytes);
+        }
+    }
+}
+
 // --- stmatrix and ldmatrix -----------------------------------------------------------------------
 
 template <bool kStores>

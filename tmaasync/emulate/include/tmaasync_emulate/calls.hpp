@@ -89,6 +89,16 @@ TMAASYNC_EMULATE_INLINE Thread& current_thread() {
 // The same, of a call that returns to `site`.
 [[noreturn]] TMAASYNC_EMULATE_CALL void fail_at(const void* site, const char* reason);
 
+// The instruction exit.
+[[noreturn]] TMAASYNC_EMULATE_CALL void end_thread();
+
+struct LaunchShape {
+    uint3 cluster;
+    uint32_t dynamic_shared_bytes;
+    uint32_t shared_bytes;  // static ones too
+};
+TMAASYNC_EMULATE_CALL LaunchShape launch_shape();
+
 // Lets others run, and goes on. For a thread that asks again and again.
 TMAASYNC_EMULATE_CALL void spin(const char* instruction);
 
@@ -108,6 +118,11 @@ TMAASYNC_EMULATE_CALL void store_matrix(
 );
 TMAASYNC_EMULATE_CALL void load_matrix(
     uint32_t row, int matrices, bool is_transposed, uint32_t* values
+);
+
+// Of every lane of the warp `count` words, lane after lane.
+TMAASYNC_EMULATE_CALL void gather_words(
+    const char* instruction, const uint32_t* words, int count, uint32_t* all
 );
 
 // threads 0 means all of the CTA.
@@ -191,6 +206,8 @@ mbarrier_arrive(uint32_t barrier, uint32_t count, uint32_t bytes, Order order);
 TMAASYNC_EMULATE_CALL uint64_t mbarrier_arrive_drop(uint32_t barrier, uint32_t count, Order order);
 TMAASYNC_EMULATE_CALL void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL void mbarrier_complete_tx(uint32_t barrier, uint32_t bytes);
+// The same, of bytes that the thread has stored: whoever waits for the phase sees them.
+TMAASYNC_EMULATE_CALL void mbarrier_complete_stored(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, Order order);
 TMAASYNC_EMULATE_CALL bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, Order order);
 TMAASYNC_EMULATE_CALL bool mbarrier_test_state(uint32_t barrier, uint64_t state);

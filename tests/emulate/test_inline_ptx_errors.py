@@ -1,0 +1,160 @@
+"""What inline PTX the CPU does not have is one sentence with the instruction and its line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tmaasync import CompileError, EmulatedFault, Kernel
+from tmaasync.emulate.inline_ptx import translated
+
+OPERANDS = ': "=r"(d), "=l"(e) : "r"(a), "l"(p), "n"(4), "f"(x)'
+CASES = {
+    "an unknown instruction": (
+        "tcgen05.alloc.b32 [%2], 4;",
+        "an instruction that the CPU does not",
+    ),
+    "an unknown qualifier": (
+        "mbarrier.init.shared::cta.b32 [%2], 1;",
+        r"has a form that the CPU does not have. It has: mbarrier\.init",
+    ),
+    "a form of sm_100": ("add.rn.f32x2 %1, %1, %1;", "has a form that the CPU does not have"),
+    "too few operands": ("add.u32 %0, %2;", "has too few operands"),
+    "too many operands": ("not.b32 %0, %2, %2;", "has too many operands"),
+    "an operand too wide": (
+        "add.u32 %0, %2, %3;",
+        "takes an operand of 32 bits where it has %3 of 64",
+    ),
+    "an operand that is not there": ("mov.u32 %0, %9;", "the statement does not have; it has 6"),
+    "an input that is written": ("mov.u32 %2, %0;", "writes %2, which is an input"),
+    "a register that is declared nowhere": ("mov.u32 %0, r7;", "names r7, which the statement"),
+    "a label that is nowhere": ("bra.uni THERE;", "branches to a label"),
+    "a special register": ("mov.u32 %0, %%envreg3;", r"reads %envreg3, which the CPU lacks"),
+    "a predicate that is none": ("selp.u32 %0, 1, 2, %2;", "takes a predicate here"),
+    "no semicolon": ("mov.u32 %0, %2", "has no semicolon"),
+    "an open brace": ("{ mov.u32 %0, %2;", "leaves a brace open"),
+    "a brace too many": ("mov.u32 %0, %2; }", "closes no scope"),
+    "an open bracket": ("ld.global.u32 %0, [%3;", "has a bracket that nothing closes"),
+    "a register of no type": (".reg .v3 q;", "declares no register of a known type"),
+    "coordinates too few": (
+        (
+            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+            "[%2], [%3, {%2, %2}], [%2];"
+        ),
+        "has 2 coordinates and takes 3",
+    ),
+    "a constant that is none": ("setmaxnreg.inc.sync.aligned.u32 %2;", "takes a constant here"),
+    "accumulators in registers of the text": (
+        (
+            "{ .reg .f32 c<4>; .reg .pred p; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
+            "{c0, c1, c2, c3}, %3, %3, p, 1, 1, 0, 0; }"
+        ),
+        "takes operands of the statement with the constraint f or r",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_unknown_is_named_with_its_line(name: str) -> None:
+    ptx, words = CASES[name]
+    asm = f'asm volatile("nanosleep.u32 1;\\n\\t"\n    "{ptx}" {OPERANDS});'
+    text = f'# 1 "mine.cu"\nvoid f() {{\n  {asm}\n}}\n'
+
+    with pytest.raises(CompileError, match=words) as caught:
+        translated(text, lambda file, flags: True)
+
+    assert str(caught.value).startswith("mine.cu does not run on the CPU, at mine.cu:3: `")
+
+
+def test_an_unknown_constraint_is_named() -> None:
+    text = '# 7 "mine.cu"\nvoid f() { asm("mov.u32 %0, 1;" : "=m"(x)); }\n'
+
+    with pytest.raises(CompileError, match=r'mine\.cu:7: .* has the constraint "=m"'):
+        translated(text, lambda file, flags: True)
+
+
+def test_statements_of_other_files_stay() -> None:
+    text = (
+        '# 1 "/usr/include/x.h" 1 3\nvoid g() { asm("nop"); }\n# 2 "mine.cu" 2\n'
+        'int name() __asm__("other");\nvoid f() { int asm_count = 0; char quote = \'"\'; }\n'
+    )
+
+    assert translated(text, lambda file, flags: "3" not in flags) == text
+
+
+MACROS = """
+#define READ_LANE(target) \\
+    asm volatile("mov.u32 %0, " \\
+                 "%%laneid;" : "=r"(target))
+#define WAIT_TWICE(counter) asm("{ .reg .pred p; TURN_%=: add.u32 %0, %0, 1; \\
+    setp.lt.u32 p, %0, 5; @p bra TURN_%=; }" : "+r"(counter))
+"""
+
+
+def test_macros_and_headers_of_the_author_are_translated(tmp_path: Path) -> None:
+    (tmp_path / "macros.cuh").write_text(MACROS)
+    (tmp_path / "mine.cu").write_text(
+        '#include "macros.cuh"\n'
+        'extern "C" __global__ void k(unsigned* out) {\n'
+        "    unsigned lane, a = 0, b = 3;\n"
+        "    READ_LANE(lane);\n"
+        "    WAIT_TWICE(a);\n"
+        "    WAIT_TWICE(b);\n"
+        '    if (lane) asm volatile(R"(\n        // a comment; with a semicolon\n'
+        "        add.u32 %[sum], %[sum], /* twice */ %[b];\n"
+        '    )" : [sum] "+r"(a) : [b] "r"(b)); else a = 1;\n'
+        "    out[threadIdx.x] = a * 100 + lane;\n"
+        "}\n"
+    )
+    out = np.zeros(3, np.uint32)
+
+    Kernel(tmp_path / "mine.cu", "k")(1, 3, (out,))
+
+    assert out.tolist() == [100, 1001, 1002]
+
+
+def test_an_unknown_instruction_of_a_header_has_the_line_there(tmp_path: Path) -> None:
+    (tmp_path / "steps.cuh").write_text('\n__device__ void step() { asm("tcgen05.fence;"); }\n')
+    (tmp_path / "mine.cu").write_text(
+        '#include "steps.cuh"\nextern "C" __global__ void k(float* x) { step(); }\n'
+    )
+
+    with pytest.raises(CompileError, match=r"at steps\.cuh:2: `tcgen05\.fence`"):
+        Kernel(tmp_path / "mine.cu", "k")(1, 1, (np.zeros(1, np.float32),))
+
+
+FAULTS = """
+__device__ unsigned read(const unsigned* at) {
+    unsigned value;
+    asm volatile("ld.global.u32 %0, [%1 + 4];" : "=r"(value) : "l"(at));
+    return value;
+}
+extern "C" __global__ void k(unsigned* out, int what) {
+    if (what == 0) out[0] = read(out + 3);
+    if (what == 1) asm volatile("trap;");
+    if (what == 2) {
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"l"(out));
+    }
+    if (what == 3) asm volatile("st.global.v4.u32 [%0], {0, 0, 0, 0};" ::"l"(out + 1));
+}
+"""
+REASONS = (
+    (8, r"a read of 4 bytes at 0x\w+ \(out\[4\], right after the end of out\)"),
+    (9, r"__trap\(\)"),
+    (11, "is given a generic address"),
+    (13, "no multiple of its size"),
+)
+
+
+@pytest.mark.parametrize("what", range(4))
+def test_a_fault_has_the_line_of_the_caller(what: int) -> None:
+    line, reason = REASONS[what]
+    out = np.zeros(4, np.uint32)
+
+    with pytest.raises(EmulatedFault) as caught:
+        Kernel(FAULTS, "k")(1, 1, (out, what))
+
+    assert re.search(rf"kernel\.cu:{line}: .*({reason})", str(caught.value)), str(caught.value)

@@ -1,0 +1,46 @@
+// A of 64 x 16 in registers, B of 8 x 16 in shared memory, K-major and not swizzled; twice.
+extern "C" __global__ void wgmma_registers(const unsigned* x, const unsigned* y, float* out) {
+    __shared__ __align__(128) unsigned tile[64];
+    const int t = threadIdx.x, row = t / 32 * 16 + t % 32 / 4, lane = t % 4;
+    if (t < 64) tile[t / 32 * 32 + t % 32] = y[t % 32 / 4 * 8 + t / 32 * 4 + t % 4];
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    unsigned a[4];
+    for (int i = 0; i < 4; ++i) a[i] = x[(row + i % 2 * 8) * 8 + i / 2 * 4 + lane];
+    const unsigned long long address = __cvta_generic_to_shared(tile);
+    const unsigned long long b = address >> 4 | 8ull << 16 | 8ull << 32;
+    float d[4];
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, 0, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, %8, p, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+    );
+    asm volatile(
+        "{ .reg .pred p; setp.eq.b32 p, 0, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, %8, p, -1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(0x3c003c00), "l"(b)
+    );
+    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::
+                     : "memory");
+    for (int i = 0; i < 4; ++i) out[(row + i / 2 * 8) * 8 + lane * 2 + i % 2] = d[i];
+}
+
+// The transpose of 16 x 16 halves.
+extern "C" __global__ void turned(const unsigned* x, unsigned* out) {
+    __shared__ __align__(128) unsigned tile[128];
+    const int t = threadIdx.x;
+    for (int i = t; i < 128; i += 32) tile[i] = x[i];
+    __syncwarp();
+    unsigned m[4];
+    asm volatile(
+        "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+        : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+        : "r"((unsigned)__cvta_generic_to_shared(tile) + (t % 8 + t / 16 * 8) * 32 + t / 8 % 2 * 16)
+    );
+    for (int i = 0; i < 4; ++i) out[(t / 4 + i % 2 * 8) * 8 + i / 2 * 4 + t % 4] = m[i];
+}

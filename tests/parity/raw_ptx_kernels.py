@@ -1,0 +1,75 @@
+"""Kernels in CUDA C++ and inline PTX that include no header, and how to launch them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tmaasync import Kernel, create_tma_tile
+
+__all__ = ["KERNELS", "Problem"]
+
+FOLDER = Path(__file__).with_name("raw_ptx")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A GEMM, out = a @ b.T, with the kernel that computes it."""
+
+    name: str
+    kind: Any
+    out_kind: Any
+    shape: tuple[int, int, int]
+    tolerance: float
+    launch: Callable[..., None]
+
+    @property
+    def text(self) -> str:
+        """The source."""
+        return (FOLDER / f"{self.name}.cu").read_text()
+
+    def kernel(self, old: str = "", new: str = "") -> Kernel:
+        """Return the kernel, with one place of its source changed."""
+        text = self.text
+        assert old in text
+        return Kernel(text.replace(old, new, 1), self.name)
+
+    def error(
+        self, kernel: Kernel, array: Callable[[Any], Any], host: Callable[[Any], Any]
+    ) -> float:
+        """Return the largest error relative to the largest value, of one launch."""
+        m, n, k = self.shape
+        rng = np.random.default_rng(m + n + k)
+        a = rng.standard_normal((m, k), np.float32).astype(self.kind)
+        b = rng.standard_normal((n, k), np.float32).astype(self.kind)
+        out = array(np.full((m, n), np.nan, self.out_kind))
+        self.launch(kernel, array(a), array(b), out, self.shape)
+        wanted = a.astype(np.float64) @ b.astype(np.float64).T
+        return float(np.abs(host(out).astype(np.float64) - wanted).max() / np.abs(wanted).max())
+
+
+def launch_gemm(kernel: Kernel, a: Any, b: Any, out: Any, shape: tuple[int, int, int]) -> None:
+    tiles = [create_tma_tile(x, (128, 64), swizzle="128B") for x in (a, b)]
+    kernel(2, 384, (*tiles, create_tma_tile(out, (64, 128)), *shape))
+
+
+def launch_cluster(kernel: Kernel, a: Any, b: Any, out: Any, shape: tuple[int, int, int]) -> None:
+    m, n, _ = shape
+    tiles = (
+        create_tma_tile(a, (128, 64), swizzle="128B"),
+        create_tma_tile(b, (32, 64), swizzle="128B"),
+    )
+    grid = (2 * -(-m // 256), -(-n // 64))
+    shared_bytes = 4 * (128 + 64) * 128
+    kernel(grid, 384, (*tiles, out, *shape), shared_mem=shared_bytes, cluster=(2, 1, 1))
+
+
+KERNELS = (
+    Problem("gemm", ml_dtypes.bfloat16, ml_dtypes.bfloat16, (128, 384, 192), 2**-8, launch_gemm),
+    Problem("cluster_gemm", np.float16, np.float32, (250, 62, 328), 1e-5, launch_cluster),
+)

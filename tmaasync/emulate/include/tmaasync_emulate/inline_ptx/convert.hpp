@@ -1,0 +1,171 @@
+// cvt of inline PTX: between integers, floats, and the packed types of the tensor cores.
+#pragma once
+
+#include <tmaasync_emulate/inline_ptx/arithmetic.hpp>
+
+namespace tmaasync_emulate::inline_ptx {
+
+// --- narrow floats -------------------------------------------------------------------------------
+
+// A float of this many bits of exponent and mantissa. Without infinity the largest exponent has
+// numbers too, and the largest mantissa there is NaN.
+template <int kExponent, int kMantissa, bool kHasInfinity>
+struct NarrowFloat {
+    static constexpr int kBias = (1 << (kExponent - 1)) - 1;
+    static constexpr std::uint32_t kSign = 1u << (kExponent + kMantissa);
+    static constexpr std::uint32_t kInfinity = ((1u << kExponent) - 1) << kMantissa;
+    static constexpr std::uint32_t kLargest = kHasInfinity ? kInfinity - 1 : kSign - 2;
+    static constexpr std::uint32_t kNan = kSign - 1;
+
+    // Its bits, rounded once.
+    static std::uint32_t of(double value, Round round, bool saturates) {
+        const std::uint32_t sign = std::signbit(value) ? kSign : 0;
+        if (value != value) return kNan;
+        const double size = std::fabs(value);
+        if (std::isinf(size))
+            return sign | (saturates || !kHasInfinity ? over(saturates) : kInfinity);
+        int exponent = size == 0 ? -kBias : std::ilogb(size);
+        if (exponent < 1 - kBias) exponent = 1 - kBias;
+        const double unit = std::ldexp(1.0, exponent - kMantissa);
+        const double scaled = size / unit;  // exact
+        double whole = std::floor(scaled);
+        const double rest = scaled - whole;
+        const bool is_negative = sign != 0;
+        bool up = rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) == 1);
+        if (round == Round::kRz) up = false;
+        if (round == Round::kRna) up = rest >= 0.5;
+        if (round == Round::kRm) up = is_negative && rest > 0;
+        if (round == Round::kRp) up = !is_negative && rest > 0;
+        whole += up;
+        const auto digits = static_cast<std::uint32_t>(whole);
+        // The hidden bit carries into the exponent, also where rounding made it.
+        const std::uint32_t base = static_cast<std::uint32_t>(exponent + kBias - 1) << kMantissa;
+        const std::uint64_t word = std::uint64_t{base} + digits;
+        if (word > kLargest) {
+            if (round == Round::kRz && kHasInfinity) return sign | kLargest;
+            return sign | over(saturates);
+        }
+        return sign | static_cast<std::uint32_t>(word);
+    }
+
+    static std::uint32_t over(bool saturates) {
+        return saturates ? kLargest : kHasInfinity ? kInfinity : kNan;
+    }
+
+    static float to(std::uint32_t bits) {
+        const float sign = bits & kSign ? -1.0f : 1.0f;
+        const std::uint32_t size = bits & (kSign - 1);
+        if (kHasInfinity ? size > kInfinity : size == kNan) return nan_of<float>();
+        if (kHasInfinity && size == kInfinity) return sign * std::numeric_limits<float>::infinity();
+        const auto exponent = static_cast<int>(size >> kMantissa);
+        const auto mantissa = static_cast<float>(size & ((1u << kMantissa) - 1));
+        const float hidden = exponent ? static_cast<float>(1 << kMantissa) : 0.0f;
+        return sign * std::ldexp(hidden + mantissa, (exponent ? exponent : 1) - kBias - kMantissa);
+    }
+};
+
+using HalfBits = NarrowFloat<5, 10, true>;
+using BfloatBits = NarrowFloat<8, 7, true>;
+using TfloatBits = NarrowFloat<8, 10, true>;
+using E4M3Bits = NarrowFloat<4, 3, false>;
+using E5M2Bits = NarrowFloat<5, 2, true>;
+
+template <typename Narrow, Round kRound, bool kRelu, bool kSaturates>
+std::uint32_t narrow_bits(double value) {
+    if (kRelu && !(value > 0) && value == value) value = 0;
+    return Narrow::of(value, kRound, kSaturates);
+}
+
+// cvt.d.f32 with two operands: the first one becomes the upper half.
+template <typename Narrow, Round kRound, bool kRelu, bool kSaturates>
+std::uint32_t packed(float high, float low) {
+    constexpr int kBits =
+        std::is_same_v<Narrow, HalfBits> || std::is_same_v<Narrow, BfloatBits> ? 16 : 8;
+    return narrow_bits<Narrow, kRound, kRelu, kSaturates>(high) << kBits |
+           narrow_bits<Narrow, kRound, kRelu, kSaturates>(low);
+}
+template <typename Narrow, bool kRelu>
+std::uint32_t packed_halves(Pair<F16> halves) {
+    return packed<Narrow, Round::kRn, kRelu, true>(
+        static_cast<float>(halves.high), static_cast<float>(halves.low)
+    );
+}
+template <typename Narrow, bool kRelu>
+Pair<F16> unpacked_halves(std::uint32_t both) {
+    const auto half = [](std::uint32_t byte) {
+        return rectified<kRelu>(canonical(static_cast<F16>(Narrow::to(byte))));
+    };
+    return {half(both & 0xff), half(both >> 8 & 0xff)};
+}
+// tf32 in the upper bits of a float.
+template <Round kRound, bool kRelu, bool kSaturates>
+std::uint32_t tfloat_of(float value) {
+    if (value != value) return 0x7fffffff;
+    const std::uint32_t bits = narrow_bits<TfloatBits, kRound, kRelu, kSaturates>(value);
+    return bits << 13;
+}
+
+// --- cvt of one value ----------------------------------------------------------------------------
+
+template <Round kRound, typename From>
+From made_whole(From value) {
+    return computed<kRound, From>([](From x) { return std::nearbyint(x); }, value);
+}
+
+// Integer to integer: cut off, or with .sat kept within the range.
+template <bool kSat, typename To, typename From>
+To whole_to_whole(From value) {
+    if constexpr (kSat) {
+        using Both = __int128;
+        const Both low = std::numeric_limits<To>::min(), high = std::numeric_limits<To>::max();
+        const Both wide = value;
+        return static_cast<To>(wide < low ? low : wide > high ? high : wide);
+    }
+    return static_cast<To>(value);
+}
+
+// cvt.pack: the first operand becomes the upper half.
+template <typename To>
+std::uint32_t two_packed(std::int32_t high, std::int32_t low) {
+    const auto half = [](std::int32_t value) {
+        return std::uint32_t{static_cast<std::uint16_t>(whole_to_whole<true, To>(value))};
+    };
+    return half(high) << 16 | half(low);
+}
+
+template <Round kRound, bool kFtz, bool kSat, bool kRelu, typename To, typename From>
+To converted(From value) {
+    if constexpr (!kIsFloat<From> && !kIsFloat<To>) {
+        return whole_to_whole<kSat, To>(value);
+    } else if constexpr (!kIsFloat<To>) {
+        if constexpr (std::is_same_v<From, double>) {
+            return saturated<To>(made_whole<kRound>(value));
+        } else {
+            return saturated<To>(made_whole<kRound>(flushed<kFtz>(static_cast<float>(value))));
+        }
+    } else if constexpr (std::is_same_v<To, F16> || std::is_same_v<To, BF16>) {
+        using Narrow = std::conditional_t<std::is_same_v<To, F16>, HalfBits, BfloatBits>;
+        double wide;
+        if constexpr (kIsFloat<From>) {
+            wide = static_cast<double>(flushed<kFtz>(
+                static_cast<std::conditional_t<std::is_same_v<From, double>, double, float>>(value)
+            ));
+        } else {
+            wide = rounded<FE_TOWARDZERO>([](From x) { return static_cast<double>(x); }, value);
+        }
+        const auto bits =
+            static_cast<std::uint16_t>(narrow_bits<Narrow, kRound, kRelu, false>(wide));
+        return limited<kSat>(std::bit_cast<To>(bits));
+    } else if constexpr (!kIsFloat<From>) {
+        return computed<kRound, To>([](From x) { return static_cast<To>(x); }, value);
+    } else {
+        using Wide = std::conditional_t<std::is_same_v<From, double>, double, float>;
+        Wide wide = flushed<kFtz>(static_cast<Wide>(value));
+        if constexpr (kRound >= Round::kRni && kRound <= Round::kRpi)
+            wide = made_whole<kRound>(wide);
+        const To result = computed<kRound, To>([](Wide x) { return static_cast<To>(x); }, wide);
+        return canonical(limited<kSat>(flushed<kFtz>(result)));
+    }
+}
+
+}  // namespace tmaasync_emulate::inline_ptx

@@ -1,0 +1,81 @@
+// mbarriers and asynchronous copies of inline PTX, in addition to what the runtime has.
+#pragma once
+
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync_emulate/inline_ptx/memory.hpp>
+
+namespace tmaasync_emulate::inline_ptx {
+
+// --- mbarriers -----------------------------------------------------------------------------------
+
+TMAASYNC_EMULATE_INLINE constexpr tmaasync_emulate::Order arrival(Order order) {
+    return order == Order::kRelaxed ? tmaasync_emulate::Order::kRelaxed
+                                    : tmaasync_emulate::Order::kOrdered;
+}
+
+// A state is the number of its phase; the arrivals that are missing are none of the author's.
+TMAASYNC_EMULATE_INLINE bool wait_for_state(std::uint32_t barrier, std::uint64_t state) {
+    return mbarrier_test_state(barrier, state);
+}
+
+// --- boxes ---------------------------------------------------------------------------------------
+
+// The coordinates of a tensor copy, and the offsets of an im2col one.
+template <int kRank>
+struct At {
+    std::int32_t at[kRank];
+    std::uint16_t offsets[3] = {};
+};
+
+template <int kRank>
+TMAASYNC_EMULATE_INLINE Box box_of(const std::uint8_t* map, const At<kRank>& at) {
+    return {map, kRank, at.at};
+}
+template <int kRank>
+TMAASYNC_EMULATE_INLINE Box box_with_offsets(const std::uint8_t* map, const At<kRank>& at) {
+    return {map, kRank, at.at, at.offsets};
+}
+
+// --- reductions ----------------------------------------------------------------------------------
+
+template <tmaasync::ptx::ReduceOp kOp, tmaasync::ptx::ElementType kType>
+TMAASYNC_EMULATE_INLINE void reduce_in_global(
+    void* global, std::uint32_t shared, std::uint32_t bytes
+) {
+    static_assert(
+        tmaasync::ptx::reduces_in_global(kOp, kType),
+        "sm_90 lacks this reduction into global memory"
+    );
+    bulk_reduce({static_cast<int>(kOp), static_cast<int>(kType)}, global, shared, bytes);
+}
+template <tmaasync::ptx::ReduceOp kOp, tmaasync::ptx::ElementType kType>
+TMAASYNC_EMULATE_INLINE void reduce_in_cluster(
+    std::uint32_t remote, std::uint32_t shared, std::uint32_t bytes, std::uint32_t barrier
+) {
+    static_assert(
+        tmaasync::ptx::reduces_in_shared(kOp, kType),
+        "sm_90 lacks this reduction into shared memory"
+    );
+    const Reduction reduction{static_cast<int>(kOp), static_cast<int>(kType)};
+    bulk_push(remote, shared, bytes, barrier, &reduction);
+}
+
+// --- st.async and red.async ----------------------------------------------------------------------
+
+// Into another CTA's shared memory, whose mbarrier counts the bytes.
+template <typename T, typename... Values>
+TMAASYNC_EMULATE_INLINE void store_async(
+    std::uint32_t remote, std::uint32_t barrier, Values... values
+) {
+    store<Order::kNone, Reach::kNone, T>(shared_pointer(remote), values...);
+    mbarrier_complete_stored(barrier, sizeof(T) * sizeof...(Values));
+}
+template <AtomicOp kOp, typename T>
+TMAASYNC_EMULATE_INLINE void reduce_async(
+    std::uint32_t remote, std::uint32_t barrier, std::type_identity_t<T> value
+) {
+    reduce<kOp, Order::kRelaxed, Reach::kCluster, T>(shared_pointer(remote), value);
+    mbarrier_complete_stored(barrier, sizeof(T));
+}
+
+}  // namespace tmaasync_emulate::inline_ptx

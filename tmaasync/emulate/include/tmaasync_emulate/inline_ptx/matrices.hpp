@@ -1,0 +1,165 @@
+// Matrix instructions of inline PTX: ldmatrix, stmatrix, wgmma and mma.sync.
+#pragma once
+
+#include <tmaasync/ptx/wgmma_mma.cuh>
+#include <tmaasync_emulate/inline_ptx/convert.hpp>
+
+namespace tmaasync_emulate::inline_ptx {
+
+template <bool kIsTransposed, int kMatrices, typename... Words>
+TMAASYNC_EMULATE_INLINE void load_matrices(std::uint32_t row, Words&... targets) {
+    static_assert(sizeof...(Words) == kMatrices, "ldmatrix has a register for each matrix");
+    std::uint32_t values[sizeof...(Words)];
+    load_matrix(row, sizeof...(Words), kIsTransposed, values);
+    int i = 0;
+    ((targets = values[i++]), ...);
+}
+template <bool kIsTransposed, int kMatrices, typename... Words>
+TMAASYNC_EMULATE_INLINE void store_matrices(std::uint32_t row, Words... words) {
+    static_assert(sizeof...(Words) == kMatrices, "stmatrix has a register for each matrix");
+    const std::uint32_t values[] = {words...};
+    store_matrix(row, sizeof...(Words), kIsTransposed, values);
+}
+
+// --- wgmma ---------------------------------------------------------------------------------------
+
+// The accumulators stay with the thread, and change when it waits for them.
+template <typename Register, int kRegisters, typename... Held>
+TMAASYNC_EMULATE_INLINE auto& in_one_array(Held&... held) {
+    static_assert(
+        sizeof...(Held) == kRegisters, "wgmma has as many accumulators as its shape asks for"
+    );
+    const void* const places[] = {&held...};
+    static_assert(((sizeof(Held) == 4) && ...), "an accumulator has 32 bits");
+    for (std::size_t i = 1; i < sizeof...(Held); ++i) {
+        if (static_cast<const char*>(places[i]) != static_cast<const char*>(places[0]) + 4 * i) {
+            fail(
+                "the registers of wgmma are no consecutive elements of one array, in order, which "
+                "the CPU needs. Declare them as one array"
+            );
+        }
+    }
+    return *reinterpret_cast<Register(*)[sizeof...(Held)]>(const_cast<void*>(places[0]));
+}
+
+// With A in registers: registers of one array are watched until the wgmma has read them.
+template <
+    tmaasync::ptx::MmaType kA,
+    tmaasync::ptx::MmaType kB,
+    int kTransposeB,
+    int kScaleA,
+    int kScaleB,
+    typename Register,
+    int kRegisters,
+    typename... Held>
+TMAASYNC_EMULATE_INLINE void multiply_registers(
+    Register (&d)[kRegisters], std::uint64_t b, bool accumulates, const Held&... a
+) {
+    using namespace tmaasync::ptx;
+    static_assert(sizeof...(Held) == 4, "A of wgmma is in four registers");
+    (void)MmaForm<Register, kA, kB, 0, kTransposeB, kScaleA, kScaleB>{};
+    auto mma = EmulatedMma<kA, kB, kTransposeB, kScaleA, kScaleB>::make(d, b, accumulates);
+    mma.a_in_registers = true;
+    const void* const places[] = {&a...};
+    int i = 0;
+    bool is_array = true;
+    (
+        [&] {
+            is_array = is_array && places[i] == static_cast<const char*>(places[0]) + 4 * i;
+            mma.a_registers[i++] = operand<'r'>(a);
+        }(),
+        ...);
+    mma.a_held = is_array ? places[0] : nullptr;
+    mma_issue(mma);
+}
+
+// --- mma.sync ------------------------------------------------------------------------------------
+
+using tmaasync::ptx::MmaType;
+
+template <MmaType kKind>
+constexpr int kPerWord = 4 / tmaasync::ptx::element_bytes(kKind);
+
+template <MmaType kKind>
+auto element_of(std::uint32_t word, int index) {
+    using enum MmaType;
+    if constexpr (kKind == kTF32) return std::bit_cast<float>(word & ~0x1fffu);
+    if constexpr (kKind == kF16) return HalfBits::to(word >> 16 * index & 0xffff);
+    if constexpr (kKind == kBF16) return std::bit_cast<float>(word >> 16 * index << 16);
+    if constexpr (kKind == kE4M3) return E4M3Bits::to(word >> 8 * index & 0xff);
+    if constexpr (kKind == kE5M2) return E5M2Bits::to(word >> 8 * index & 0xff);
+    if constexpr (kKind == kS8) return std::int32_t{static_cast<std::int8_t>(word >> 8 * index)};
+    if constexpr (kKind == kU8) return std::int32_t{static_cast<std::uint8_t>(word >> 8 * index)};
+}
+
+template <int kCount, typename... Words>
+TMAASYNC_EMULATE_INLINE void spread(const std::uint32_t (&values)[kCount], Words&... targets) {
+    static_assert(
+        sizeof...(Words) == kCount, "mma.sync has as many registers as its shape asks for"
+    );
+    int i = 0;
+    ((targets = values[i++]), ...);
+}
+
+// m16n8kK of one lane: PTX ISA, "Matrix Fragments for mma.m16n8k16". Sums in the order of K.
+template <MmaType kA, MmaType kB, int kDepth, typename Sum>
+TMAASYNC_EMULATE_INLINE void multiply_in_warp(
+    Sum (&sums)[4],
+    const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
+    const std::uint32_t (&b)[kDepth / kPerWord<kA> / 4]
+) {
+    constexpr int kPack = kPerWord<kA>, kAWords = kDepth / kPack / 2, kBWords = kDepth / kPack / 4;
+    std::uint32_t mine[kAWords + kBWords], all[32][kAWords + kBWords];
+    for (int i = 0; i < kAWords; ++i) mine[i] = a[i];
+    for (int i = 0; i < kBWords; ++i) mine[kAWords + i] = b[i];
+    gather_words("mma.sync", mine, kAWords + kBWords, &all[0][0]);
+    const int row = static_cast<int>(current_thread().lane) / 4;
+    const int column = static_cast<int>(current_thread().lane) % 4 * 2;
+    for (int i = 0; i < 4; ++i) {
+        Sum sum = sums[i];
+        for (int k = 0; k < kDepth; ++k) {
+            const int part = k / (4 * kPack), lane = k % (4 * kPack) / kPack, at = k % kPack;
+            const auto x = element_of<kA>(all[row * 4 + lane][part * 2 + i / 2], at);
+            const auto y = element_of<kB>(all[(column + i % 2) * 4 + lane][kAWords + part], at);
+            if constexpr (std::is_same_v<Sum, float>) {
+                sum += x * y;
+            } else {
+                sum = static_cast<Sum>(
+                    static_cast<std::uint32_t>(sum) + static_cast<std::uint32_t>(x * y)
+                );
+            }
+        }
+        sums[i] = sum;
+    }
+}
+
+template <MmaType kA, MmaType kB, int kDepth, typename Sum>
+TMAASYNC_EMULATE_INLINE void multiply(
+    std::uint32_t (&d)[4],
+    const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
+    const std::uint32_t (&b)[kDepth / kPerWord<kA> / 4],
+    const std::uint32_t (&c)[4]
+) {
+    Sum sums[4];
+    for (int i = 0; i < 4; ++i) sums[i] = std::bit_cast<Sum>(c[i]);
+    multiply_in_warp<kA, kB, kDepth>(sums, a, b);
+    for (int i = 0; i < 4; ++i) d[i] = std::bit_cast<std::uint32_t>(sums[i]);
+}
+
+// With two accumulators of 16 bits in a register: rounded once.
+template <MmaType kA, MmaType kB, int kDepth>
+TMAASYNC_EMULATE_INLINE void multiply_to_halves(
+    std::uint32_t (&d)[2],
+    const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
+    const std::uint32_t (&b)[kDepth / kPerWord<kA> / 4],
+    const std::uint32_t (&c)[2]
+) {
+    float sums[4];
+    for (int i = 0; i < 4; ++i) sums[i] = HalfBits::to(c[i / 2] >> i % 2 * 16 & 0xffff);
+    multiply_in_warp<kA, kB, kDepth>(sums, a, b);
+    for (int i = 0; i < 2; ++i) {
+        d[i] = packed<HalfBits, Round::kRn, false, false>(sums[2 * i + 1], sums[2 * i]);
+    }
+}
+
+}  // namespace tmaasync_emulate::inline_ptx

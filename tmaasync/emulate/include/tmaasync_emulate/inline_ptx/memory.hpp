@@ -1,0 +1,272 @@
+// Addresses, loads, stores, atomics and fences of inline PTX. A weak access is an ordinary one of
+// the kernel. A volatile, relaxed, acquire or release one is a volatile access, and a fence if it
+// orders.
+#pragma once
+
+#include <tmaasync/ptx/address.cuh>
+#include <tmaasync/ptx/createpolicy.cuh>
+#include <tmaasync_emulate/cuda.hpp>
+#include <tmaasync_emulate/inline_ptx/arithmetic.hpp>
+
+namespace tmaasync_emulate::inline_ptx {
+
+// --- addresses -----------------------------------------------------------------------------------
+
+TMAASYNC_EMULATE_INLINE std::uint32_t shared_address(std::uint64_t address) {
+    if (address >> 32) {
+        fail(
+            "an instruction for shared memory is given a generic address. Convert the pointer with "
+            "__cvta_generic_to_shared or cvta.to.shared first"
+        );
+    }
+    return static_cast<std::uint32_t>(address);
+}
+
+// Of this CTA or, after mapa, of another one of the cluster.
+TMAASYNC_EMULATE_INLINE std::uint8_t* shared_pointer(std::uint64_t address) {
+    const std::uint32_t shared = shared_address(address);
+    const Thread& thread = current_thread();
+    const std::uint32_t above = shared >> kRankShift;
+    std::uint8_t* window = thread.window;
+    if (above) {
+        window +=
+            (std::int64_t{above} - 1 - std::int64_t{thread.rank}) * std::int64_t{kWindowBytes};
+    }
+    return window + (shared & kOffsetMask);
+}
+
+TMAASYNC_EMULATE_INLINE std::uint8_t* generic_pointer(std::uint64_t address) {
+    return reinterpret_cast<std::uint8_t*>(address);
+}
+
+TMAASYNC_EMULATE_INLINE void* map_at(std::uint64_t shared) {
+    return map_in_shared(shared_address(shared));
+}
+
+// A generic address in the shared memory of the cluster, as an instruction for shared memory takes
+// it.
+TMAASYNC_EMULATE_INLINE std::uint32_t shared_of_generic(std::uint64_t address) {
+    const Thread& thread = current_thread();
+    const auto first =
+        reinterpret_cast<std::uint64_t>(thread.window) - std::uint64_t{thread.rank} * kWindowBytes;
+    const std::uint64_t offset = address - first;
+    if (offset >= std::uint64_t{thread.ctas} * kWindowBytes) {
+        fail(
+            "a generic address that an instruction takes for one in shared memory points elsewhere"
+        );
+    }
+    const auto rank = static_cast<std::uint32_t>(offset / kWindowBytes);
+    const auto within = static_cast<std::uint32_t>(offset % kWindowBytes);
+    return rank == thread.rank ? within : within | (rank + 1) << kRankShift;
+}
+
+TMAASYNC_EMULATE_INLINE bool is_in_cluster(std::uint64_t address, bool own) {
+    const Thread& thread = current_thread();
+    const auto window = reinterpret_cast<std::uint64_t>(thread.window);
+    if (own) return address - window < kWindowBytes;
+    const std::uint64_t first = window - std::uint64_t{thread.rank} * kWindowBytes;
+    return address - first < std::uint64_t{thread.ctas} * kWindowBytes;
+}
+
+TMAASYNC_EMULATE_INLINE std::uint64_t generic_of_shared(std::uint64_t address) {
+    return reinterpret_cast<std::uint64_t>(shared_pointer(address));
+}
+TMAASYNC_EMULATE_INLINE bool is_on_stack(std::uint64_t address) {
+    return (address ^ stack_pointer()) < kStackBytes;
+}
+
+// Of a generic address, or of a shared one in a register of 64 bits.
+TMAASYNC_EMULATE_INLINE std::uint64_t mapped(std::uint64_t address, std::uint32_t rank) {
+    if (address >> 32) return tmaasync::ptx::mapa(static_cast<unsigned long long>(address), rank);
+    return tmaasync::ptx::mapa(static_cast<std::uint32_t>(address), rank);
+}
+
+// --- order ---------------------------------------------------------------------------------------
+
+enum class Order { kNone, kWeak, kVolatile, kRelaxed, kAcquire, kRelease, kAcq_Rel, kMmio };
+enum class Reach { kNone, kCta, kCluster, kGpu, kSys };
+
+template <Reach kReach>
+TMAASYNC_EMULATE_INLINE void fence_of() {
+    fence(
+        kReach == Reach::kCta       ? Scope::kCta
+        : kReach == Reach::kCluster ? Scope::kCluster
+        : kReach == Reach::kSys     ? Scope::kSystem
+                                    : Scope::kGpu
+    );
+}
+template <Order kOrder, Reach kReach>
+TMAASYNC_EMULATE_INLINE void before_access() {
+    if constexpr (kOrder == Order::kRelease || kOrder == Order::kAcq_Rel) fence_of<kReach>();
+}
+template <Order kOrder, Reach kReach>
+TMAASYNC_EMULATE_INLINE void after_access() {
+    if constexpr (kOrder == Order::kAcquire || kOrder == Order::kAcq_Rel) fence_of<kReach>();
+}
+
+// --- ld and st -----------------------------------------------------------------------------------
+
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) InMemory {
+    T values[kCount];
+};
+
+TMAASYNC_EMULATE_INLINE void check_aligned(const void* pointer, std::size_t bytes) {
+    if (reinterpret_cast<std::uint64_t>(pointer) % bytes == 0) return;
+    fail(
+        "a load or store whose address is no multiple of its size. Move fewer bytes at once, or "
+        "align the address"
+    );
+}
+
+template <Order kOrder, Reach kReach, typename T, typename... Words>
+TMAASYNC_EMULATE_INLINE void load(const std::uint8_t* pointer, Words&... targets) {
+    constexpr int kCount = sizeof...(Words);
+    check_aligned(pointer, sizeof(T) * kCount);
+    InMemory<T, kCount> read;
+    if constexpr (kOrder == Order::kNone || kOrder == Order::kWeak) {
+        read = *reinterpret_cast<const InMemory<T, kCount>*>(pointer);
+    } else {
+        for (int i = 0; i < kCount; ++i) {
+            read.values[i] = reinterpret_cast<const volatile T*>(pointer)[i];
+        }
+        after_access<kOrder, kReach>();
+    }
+    int i = 0;
+    (set<T>(targets, read.values[i++]), ...);
+}
+
+template <Order kOrder, Reach kReach, typename T, typename... Values>
+TMAASYNC_EMULATE_INLINE void store(std::uint8_t* pointer, Values... values) {
+    constexpr int kCount = sizeof...(Values);
+    check_aligned(pointer, sizeof(T) * kCount);
+    const InMemory<T, kCount> written{{static_cast<T>(values)...}};
+    if constexpr (kOrder == Order::kNone || kOrder == Order::kWeak) {
+        *reinterpret_cast<InMemory<T, kCount>*>(pointer) = written;
+    } else {
+        before_access<kOrder, kReach>();
+        for (int i = 0; i < kCount; ++i) {
+            reinterpret_cast<volatile T*>(pointer)[i] = written.values[i];
+        }
+    }
+}
+
+template <typename T, typename... Values>
+TMAASYNC_EMULATE_INLINE InMemory<T, sizeof...(Values)> listed(Values... values) {
+    return {{values...}};
+}
+
+// --- atom and red --------------------------------------------------------------------------------
+
+enum class AtomicOp { kAdd, kMin, kMax, kAnd, kOr, kXor, kInc, kDec, kExch };
+
+template <AtomicOp kOp, typename T>
+T changed_by(T old, T value) {
+    using enum AtomicOp;
+    if constexpr (kOp == kExch) return value;
+    if constexpr (kOp == kMin || kOp == kMax) {
+        if constexpr (kIsFloat<T>) {
+            return extreme<kOp == kMax, false, false, false>(old, value);
+        } else {
+            return (value < old) == (kOp == kMin) ? value : old;
+        }
+    }
+    if constexpr (kOp == kAdd) {
+        if constexpr (kIsFloat<T>) {
+            return sum<Round::kRn, false, false>(old, value);
+        } else {
+            return whole_sum(old, value);
+        }
+    }
+    if constexpr (std::is_integral_v<T>) {
+        if constexpr (kOp == kAnd) return old & value;
+        if constexpr (kOp == kOr) return old | value;
+        if constexpr (kOp == kXor) return old ^ value;
+        if constexpr (kOp == kInc) return old >= value ? 0 : old + 1;
+        if constexpr (kOp == kDec) return old == 0 || old > value ? value : old - 1;
+    }
+}
+template <AtomicOp kOp, typename T>
+Pair<T> changed_by(Pair<T> old, Pair<T> value) {
+    return {changed_by<kOp>(old.low, value.low), changed_by<kOp>(old.high, value.high)};
+}
+
+template <typename T, typename Change>
+TMAASYNC_EMULATE_INLINE T
+changed_in_memory(std::uint8_t* pointer, Change change, bool depends = true) {
+    using Word = Bits<sizeof(T)>;
+    const Word old = change_atomically(
+        reinterpret_cast<Word*>(pointer),
+        [&](Word held) { return std::bit_cast<Word>(change(std::bit_cast<T>(held))); }, depends
+    );
+    return std::bit_cast<T>(old);
+}
+
+template <AtomicOp kOp, Order kOrder, Reach kReach, typename T>
+TMAASYNC_EMULATE_INLINE T atomic(std::uint8_t* pointer, std::type_identity_t<T> value) {
+    before_access<kOrder, kReach>();
+    const T old = changed_in_memory<T>(
+        pointer, [=](T held) { return changed_by<kOp>(held, value); }, kOp != AtomicOp::kExch
+    );
+    after_access<kOrder, kReach>();
+    return old;
+}
+template <Order kOrder, Reach kReach, typename T>
+TMAASYNC_EMULATE_INLINE T compare_and_swap(
+    std::uint8_t* pointer, std::type_identity_t<T> expected, std::type_identity_t<T> value
+) {
+    before_access<kOrder, kReach>();
+    const T old =
+        changed_in_memory<T>(pointer, [=](T held) { return held == expected ? value : held; });
+    after_access<kOrder, kReach>();
+    return old;
+}
+
+// red, and of a vector one element after the other, as on the chip.
+template <AtomicOp kOp, Order kOrder, Reach kReach, typename T, typename... Values>
+TMAASYNC_EMULATE_INLINE void reduce(std::uint8_t* pointer, Values... values) {
+    std::size_t offset = 0;
+    before_access<kOrder, kReach>();
+    (
+        [&] {
+            const T added = values;
+            changed_in_memory<T>(pointer + offset, [=](T held) {
+                return changed_by<kOp>(held, added);
+            });
+            offset += sizeof(T);
+        }(),
+        ...);
+    after_access<kOrder, kReach>();
+}
+template <AtomicOp kOp, Order kOrder, Reach kReach, typename T, typename... Words>
+TMAASYNC_EMULATE_INLINE void atomic_vector(
+    std::uint8_t* pointer, const InMemory<T, sizeof...(Words)>& values, Words&... olds
+) {
+    std::size_t index = 0;
+    before_access<kOrder, kReach>();
+    (
+        [&] {
+            const T added = values.values[index];
+            set<T>(olds, changed_in_memory<T>(pointer + sizeof(T) * index, [=](T held) {
+                       return changed_by<kOp>(held, added);
+                   }));
+            ++index;
+        }(),
+        ...);
+    after_access<kOrder, kReach>();
+}
+
+// --- hints, which there are no caches for
+// ---------------------------------------------------------
+
+template <typename T>
+TMAASYNC_EMULATE_INLINE void unused(const T&) {}
+
+inline std::uint64_t policy_of(const char* priority) {
+    using namespace tmaasync::ptx;
+    if (std::strcmp(priority, "evict_first") == 0) return createpolicy_evict_first();
+    if (std::strcmp(priority, "evict_last") == 0) return createpolicy_evict_last();
+    return createpolicy_evict_normal();
+}
+
+}  // namespace tmaasync_emulate::inline_ptx

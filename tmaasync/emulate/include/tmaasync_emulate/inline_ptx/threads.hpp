@@ -1,0 +1,115 @@
+// Lanes, barriers and special registers of inline PTX.
+#pragma once
+
+#include <chrono>
+#include <tmaasync_emulate/cuda.hpp>
+#include <tmaasync_emulate/inline_ptx/registers.hpp>
+
+namespace tmaasync_emulate::inline_ptx {
+
+// --- special registers ---------------------------------------------------------------------------
+
+TMAASYNC_EMULATE_INLINE std::uint32_t thread_in_block() {
+    const Thread& thread = current_thread();
+    return (thread.thread.z * thread.block_dim.y + thread.thread.y) * thread.block_dim.x +
+           thread.thread.x;
+}
+TMAASYNC_EMULATE_INLINE std::uint32_t block_in_grid() {
+    const Thread& thread = current_thread();
+    return (thread.block.z * thread.grid_dim.y + thread.block.y) * thread.grid_dim.x +
+           thread.block.x;
+}
+TMAASYNC_EMULATE_INLINE std::uint32_t warps_in_block() {
+    const uint3 sides = current_thread().block_dim;
+    return (sides.x * sides.y * sides.z + 31) / 32;
+}
+
+TMAASYNC_EMULATE_INLINE uint3 cluster_sides() {
+    return launch_shape().cluster;
+}
+TMAASYNC_EMULATE_INLINE uint3 block_in_cluster() {
+    const uint3 sides = cluster_sides(), block = current_thread().block;
+    return {block.x % sides.x, block.y % sides.y, block.z % sides.z};
+}
+TMAASYNC_EMULATE_INLINE uint3 cluster_in_grid() {
+    const uint3 sides = cluster_sides(), block = current_thread().block;
+    return {block.x / sides.x, block.y / sides.y, block.z / sides.z};
+}
+TMAASYNC_EMULATE_INLINE uint3 clusters_of_grid() {
+    const uint3 sides = cluster_sides(), grid = current_thread().grid_dim;
+    return {grid.x / sides.x, grid.y / sides.y, grid.z / sides.z};
+}
+
+// Blocks of the grid go to the SMs in turn.
+constexpr std::uint32_t kMultiprocessors = 132;
+
+inline std::uint64_t nanoseconds() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()
+    );
+}
+
+// --- lanes ---------------------------------------------------------------------------------------
+
+// shfl.sync: the source lane as the PTX ISA computes it of b and c.
+template <ShuffleKind kKind>
+TMAASYNC_EMULATE_INLINE std::uint32_t shuffled(
+    std::uint32_t value, std::uint32_t b, std::uint32_t c, std::uint32_t mask, bool& is_inside
+) {
+    const auto lane = static_cast<int>(current_thread().lane);
+    const int by = static_cast<int>(b & 31), clamp = static_cast<int>(c & 31);
+    const int segment = static_cast<int>(c >> 8 & 31);
+    const int last = (lane & segment) | (clamp & ~segment), first = lane & segment;
+    int source = (first & segment) | (by & ~segment);
+    if (kKind == ShuffleKind::kUp) source = lane - by;
+    if (kKind == ShuffleKind::kDown) source = lane + by;
+    if (kKind == ShuffleKind::kXor) source = lane ^ by;
+    is_inside = kKind == ShuffleKind::kUp ? source >= last : source <= last;
+    if (!is_inside) source = lane;
+    return static_cast<std::uint32_t>(
+        shuffle(mask, value, static_cast<std::uint32_t>(source), kKind)
+    );
+}
+
+TMAASYNC_EMULATE_INLINE bool is_uniform(bool value, std::uint32_t mask) {
+    const std::uint32_t lanes = ballot(mask, value), all = ballot(mask, true);
+    return lanes == 0 || lanes == all;
+}
+
+TMAASYNC_EMULATE_INLINE void elect_one(std::uint32_t& leader, bool& is_leader, std::uint32_t mask) {
+    if (mask != 0xffffffff) {
+        const std::uint32_t lanes = ballot(mask, true);
+        leader = static_cast<std::uint32_t>(std::countr_zero(lanes));
+        is_leader = current_thread().lane == leader;
+        return;
+    }
+    is_leader = elect();
+    leader = static_cast<std::uint32_t>(std::countr_zero(*current_thread().live_lanes));
+}
+
+TMAASYNC_EMULATE_INLINE void set_registers(bool claims, std::uint32_t registers) {
+    if (registers < 24 || registers > 256 || registers % 8) {
+        fail("setmaxnreg takes multiples of 8 from 24 to 256");
+    }
+    set_max_registers(claims, registers);
+}
+
+// --- barriers of the CTA -------------------------------------------------------------------------
+
+enum class Vote { kPopc, kAnd, kOr };
+
+TMAASYNC_EMULATE_INLINE std::uint32_t reduced_at_barrier(
+    Vote vote, std::uint32_t barrier, std::uint32_t threads, bool value
+) {
+    if (barrier || threads) {
+        fail(
+            "bar.red of a barrier other than 0, or of a part of the block, does not run on the "
+            "CPU. Take barrier 0 and all threads"
+        );
+    }
+    const std::uint32_t count = count_in_block(vote == Vote::kAnd ? !value : value);
+    return vote == Vote::kPopc ? count : (vote == Vote::kAnd) == (count == 0);
+}
+
+}  // namespace tmaasync_emulate::inline_ptx

@@ -1,0 +1,342 @@
+"""The ``asm`` statements of preprocessed C++: their text, their operands, and their lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["AsmOperand", "AsmStatement", "Findings", "Function", "Text", "statements"]
+
+_TOKEN = re.compile(
+    r"""(?P<marker>^\#[^\n]*)
+    |(?P<raw>R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)")
+    |(?P<string>(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*")
+    |(?P<letter>'(?:[^'\\\n]|\\.)+')
+    |(?P<word>[A-Za-z_$][\w$]*)
+    |(?P<number>\.?\d(?:[eEpP][+-]|['\w.])*)
+    |(?P<space>\s+)
+    |(?P<sign>.)""",
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+_MARKER = re.compile(r'#\s*(?:line\s+)?(\d+)(?:\s+"((?:[^"\\]|\\.)*)"(.*))?')
+_ASM = ("asm", "__asm__", "__asm")
+_QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline", "__inline__", "goto")
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|(.))", re.DOTALL)
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "v": "\v", "f": "\f", "a": "\a", "b": "\b"}
+
+
+@dataclass(frozen=True)
+class Text:
+    """Characters, and the source line of each."""
+
+    characters: str
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AsmOperand:
+    """``[name] "constraint" (expression)``."""
+
+    name: str
+    constraint: str
+    expression: str
+
+    @property
+    def letter(self) -> str:
+        """What kind of register holds it, as in ``r``."""
+        return self.constraint.lstrip("=+&")
+
+    @property
+    def is_written(self) -> bool:
+        """An output."""
+        return self.constraint[:1] in ("=", "+")
+
+    @property
+    def is_read(self) -> bool:
+        """An input, or an output with ``+``."""
+        return self.constraint[:1] != "="
+
+
+@dataclass(frozen=True)
+class AsmStatement:
+    """One statement, and where it lies in the preprocessed text."""
+
+    start: int
+    end: int
+    file: str
+    line: int
+    end_line: int
+    text: Text = field(repr=False)
+    operands: tuple[AsmOperand, ...]
+    outputs: int
+
+
+@dataclass
+class Function:
+    """A definition: its name, and its body from after the first brace to after the last."""
+
+    name: str
+    name_start: int
+    start: int
+    line: int
+    file: str
+    end: int = 0
+    end_line: int = 0
+    tokens: int = 0  # of the body, outside of asm statements
+    words: set[str] = field(default_factory=set)
+    has_asm: bool = False
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The statements, and the functions that stand for an instruction of PTX."""
+
+    statements: tuple[AsmStatement, ...]
+    wrappers: tuple[Function, ...]
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    start: int
+    end: int
+    line: int
+
+
+_NOTHING = _Token("", "", 0, 0, 0)
+_WRAPPER_TOKENS = 80
+_CALLER_TOKENS = 30
+_NO_NAMES = ("if", "for", "while", "switch", "operator", "__attribute__", "alignas", "decltype")
+
+
+def statements(
+    preprocessed: str, is_translated: Callable[[str, str], bool], kernels: Collection[str] = ()
+) -> Findings:
+    """Return the ``asm`` statements in the files of the author, and the functions around them.
+
+    Args:
+        preprocessed: What the preprocessor left, with its line markers.
+        is_translated: Whether statements of this file are wanted, by its name and its flags.
+        kernels: The names of ``__global__`` functions.
+    """
+    reader = _Reader(preprocessed, is_translated)
+    functions = _Functions()
+    found: list[AsmStatement] = []
+    for token in reader.tokens():
+        is_asm = token.text in _ASM and functions.is_inside
+        statement = reader.statement(token) if is_asm else None
+        if statement is None:
+            functions.pass_by(token, reader.file)
+        else:
+            found.append(statement)
+            functions.note_asm()
+    return Findings(tuple(found), tuple(_wrappers(functions.defined, kernels)))
+
+
+def _wrappers(functions: Sequence[Function], kernels: Collection[str]) -> Iterator[Function]:
+    """Yield short functions around an asm statement, or around a call of one."""
+    names: set[str] = set()
+    for function in functions:  # in the order of their definitions: callees come first
+        if function.name in kernels:
+            continue
+        calls_one = bool(names & function.words) and function.tokens <= _CALLER_TOKENS
+        if (function.has_asm and function.tokens <= _WRAPPER_TOKENS) or calls_one:
+            names.add(function.name)
+            yield function
+
+
+class _Functions:
+    """Knows which function the tokens have come to."""
+
+    def __init__(self) -> None:
+        self.defined: list[Function] = []
+        self._last = [_NOTHING, _NOTHING]
+        self._parentheses: list[list[_Token]] = []
+        self._header = [_NOTHING, _NOTHING]  # before a parameter list: a type, a name
+        self._braces: list[bool] = []  # of each open one, whether it is of a function
+        self._has_parameters = False
+        self._inside: Function | None = None
+        self._outside = 0  # the depth at which the function ends
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the tokens are in some function's body, not in a declaration."""
+        return any(self._braces)
+
+    def note_asm(self) -> None:
+        if self._inside is not None:
+            self._inside.has_asm = True
+
+    def pass_by(self, token: _Token, file: str) -> None:
+        if self._inside is not None:
+            self._inside.tokens += 1
+            self._inside.words.add(token.text)
+        if token.text == "(":
+            self._parentheses.append(self._last)
+            self._has_parameters = True
+        elif token.text == ")" and self._parentheses:
+            self._header = self._parentheses.pop()
+        elif token.text == "{":
+            self._open(token, file)
+        elif token.text == "}":
+            self._close(token)
+        if token.text in (";", "{", "}"):
+            self._has_parameters = False
+        self._last = [self._last[1], token]
+
+    def _open(self, token: _Token, file: str) -> None:
+        kind, name = self._header
+        is_function = self._last[1].text in (")", "const", "noexcept", "override", "final")
+        is_plain = kind.kind == "word" and name.kind == "word" and name.text not in _NO_NAMES
+        if is_function and is_plain and self._inside is None:
+            self._inside = Function(name.text, name.start, token.end, token.line, file)
+            self._outside = len(self._braces)
+        self._braces.append(self._has_parameters)
+
+    def _close(self, token: _Token) -> None:
+        if self._braces:
+            self._braces.pop()
+        if self._inside is not None and len(self._braces) == self._outside:
+            self._inside.end, self._inside.end_line = token.end, token.line
+            self.defined.append(self._inside)
+            self._inside = None
+
+
+class _Reader:
+    """Goes through the tokens of the author's files, and knows the file and the line."""
+
+    def __init__(self, text: str, is_translated: Callable[[str, str], bool]) -> None:
+        self._text = text
+        self._position = 0
+        self._is_translated = is_translated
+        self.file, self._line = "", 1
+
+    def tokens(self) -> Iterator[_Token]:
+        while (token := self._next()) is not None:
+            yield token
+
+    def _next(self) -> _Token | None:
+        """Return the next token that is neither space nor a line marker."""
+        while self._position < len(self._text):
+            found = _TOKEN.match(self._text, self._position)
+            assert found is not None  # noqa: S101 - the last alternative takes any character
+            self._position = found.end()
+            kind = found.lastgroup or "sign"
+            if found["raw"]:
+                kind = "raw"
+            if kind == "marker":
+                self._mark(found[0])
+                continue
+            token = _Token(kind, found[0], found.start(), found.end(), self._line)
+            self._line += found[0].count("\n")
+            if kind != "space":
+                return token
+        return None
+
+    def _mark(self, marker: str) -> None:
+        found = _MARKER.match(marker)
+        if found is None:
+            return  # a pragma
+        self._line = int(found[1]) - 1  # the line break after it counts
+        if found[2] is not None:
+            self.file = found[2]
+            if not self._is_translated(self.file, found[3]):
+                after = self._text.find("\n#", self._position)
+                self._position = len(self._text) if after < 0 else after
+
+    def statement(self, first: _Token) -> AsmStatement | None:
+        """Read on to the semicolon; None if this is no statement of a function."""
+        token = self._next()
+        while token is not None and token.text in _QUALIFIERS:
+            token = self._next()
+        if token is None or token.text != "(":
+            return None
+        sections = self._sections()
+        end = self._next()
+        if end is None or end.text != ";":
+            return None
+        outputs = [_operand(tokens, self._text) for tokens in _by_commas(sections, 1)]
+        inputs = [_operand(tokens, self._text) for tokens in _by_commas(sections, 2)]
+        return AsmStatement(
+            start=first.start,
+            end=end.end,
+            file=self.file,
+            line=first.line,
+            end_line=end.line,
+            text=_text(sections[0]),
+            operands=(*outputs, *inputs),
+            outputs=len(outputs),
+        )
+
+    def _sections(self) -> list[list[_Token]]:
+        """Return the tokens between the colons, up to the closing parenthesis."""
+        sections: list[list[_Token]] = [[]]
+        depth = 1
+        while (token := self._next()) is not None:
+            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+            if depth == 0:
+                break
+            if token.text == ":" and depth == 1:
+                sections.append([])
+            else:
+                sections[-1].append(token)
+        return sections
+
+
+def _text(tokens: list[_Token]) -> Text:
+    characters: list[str] = []
+    lines: list[int] = []
+    for token in tokens:
+        if token.kind == "raw":
+            body = token.text[token.text.index("(") + 1 : token.text.rindex(")")]
+            line = token.line
+            for letter in body:
+                characters.append(letter)
+                lines.append(line)
+                line += letter == "\n"
+        elif token.kind == "string":
+            for letter in _unescaped(token.text[token.text.index('"') + 1 : -1]):
+                characters.append(letter)
+                lines.append(token.line)
+    return Text("".join(characters), tuple(lines))
+
+
+def _unescaped(text: str) -> str:
+    def letter(found: re.Match[str]) -> str:
+        if found[1]:
+            return chr(int(found[1], 16))
+        if found[2]:
+            return chr(int(found[2], 8))
+        return _LETTERS.get(found[3], found[3])
+
+    return _ESCAPE.sub(letter, text)
+
+
+def _by_commas(sections: list[list[_Token]], index: int) -> list[list[_Token]]:
+    """Return the operands of a section."""
+    operands: list[list[_Token]] = [[]]
+    depth = 0
+    for token in sections[index] if index < len(sections) else ():
+        depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+        if token.text == "," and depth == 0:
+            operands.append([])
+        else:
+            operands[-1].append(token)
+    return [operand for operand in operands if operand]
+
+
+def _operand(tokens: list[_Token], text: str) -> AsmOperand:
+    name = ""
+    if tokens[0].text == "[":
+        name, tokens = tokens[1].text, tokens[3:]
+    strings = [token for token in tokens if token.kind == "string"]
+    constraint = ""
+    rest = tokens
+    while rest and rest[0].kind == "string":
+        constraint += rest[0].text[1:-1]
+        rest = rest[1:]
+    if not strings or len(rest) < 2:
+        return AsmOperand(name, constraint, "0")
+    return AsmOperand(name, constraint, text[rest[0].start : rest[-1].end])
