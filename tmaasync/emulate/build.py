@@ -40,7 +40,9 @@ __all__ = ["EmulatedProgram", "build"]
 
 _FORMAT = 2
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_BOUNDS = re.compile(r"__(?:launch_bounds|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)")
+_BOUNDS = re.compile(
+    r"__(?:launch_bounds|cluster_dims|maxnreg|block_size)__\s*\((?:[^()]|\([^()]*\))*\)"
+)
 _ENTRY = re.compile(r"__global__[^;(){}]*?(\w+)\s*\(")
 _DYNAMIC_SHARED = re.compile(r"\bextern\s+__shared__\b[^;]*?(\w+)\s*\[\s*\]\s*;")
 _UNDEFINED = re.compile(
@@ -158,11 +160,20 @@ _ATTRIBUTES = {
     "__cluster_dims__": tuple(f"tmaasync_emulate_cluster_{side}" for side in "xyz"),
 }
 _VALUE = r"((?:[^(),]|\([^()]*\))+)"
+_BLOCK_SIZE = re.compile(r"__block_size__\s*\(\s*\(([^()]*)\)\s*(?:,\s*\(([^()]*)\))?\s*\)")
+
+
+def _spelled_out(block_size: re.Match[str]) -> str:
+    """Return what ``__block_size__((x, y, z), (x, y, z))`` says of threads and clusters."""
+    sides, cluster = block_size.groups()
+    bounds = f"__launch_bounds__(({sides.replace(',', ')*(')}))"
+    return f"{bounds} __cluster_dims__({cluster})" if cluster else bounds
 
 
 def _attributes(text: str, name: str) -> str:
     """Return constants with what the entry's __launch_bounds__ and __cluster_dims__ hold."""
-    found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", _COMMENT.sub(" ", text))
+    bare = _BLOCK_SIZE.sub(_spelled_out, _COMMENT.sub(" ", text))
+    found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", bare)
     lines = []
     for attribute, constants in _ATTRIBUTES.items():
         more = rf"(?:,{_VALUE})?" * (len(constants) - 1)
@@ -241,7 +252,9 @@ def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]
         reached = _compile.reached(whole, folders)
     except _compile.ComputedIncludeError:
         reached = [path for folder in folders[:-1] for path in sorted(folder.rglob("*.*"))]
-    for path in reached:
+    # Our headers of CUDA's names include CUDA's own, which the include path hides.
+    hidden = (f"#include <{path.name}>\n" for path in reached if path.parent == _INCLUDE_DIR)
+    for path in (*reached, *_compile.reached("".join(hidden), _toolkit())):
         if path.is_file():
             yield str(path), _compile.file_digest(path)
 
@@ -371,12 +384,18 @@ def _opened(path: Path, source: Source) -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
     except OSError as error:
         missing = _MISSING.search(str(error))
-        what = missing[1] if missing else str(error)
+        what = _unmangled(missing[1]) if missing else str(error)
         message = (
             f"{source.name} calls {what}, which is declared but not on the CPU. Define "
             "it as a __device__ function, call another function, or pass arrays on a GPU."
         )
         raise CompileError(message, str(error), [what]) from None
+
+
+def _unmangled(symbol: str) -> str:
+    """Return the name of a function in no namespace, as it is written."""
+    plain = re.match(r"_Z(\d+)", symbol)
+    return symbol[plain.end() : plain.end() + int(plain[1])] if plain else symbol
 
 
 def _parameter(facts: _ParameterFacts) -> Parameter:

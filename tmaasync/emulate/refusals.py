@@ -17,7 +17,42 @@ _ERROR = re.compile(
 _NEXT = re.compile(r"^\S[^:]*:(?:\d+:)* |^In file included|^\s+from ")
 _ASSERTION = re.compile(r"static assertion failed(?: due to requirement '.*')?: (.*)$")
 # Where a template of a header is used: g++ says so before the error, clang after it.
-_USED = re.compile(r"(?:required from|in instantiation of .* requested here)")
+_USED = re.compile(r"(?:required from|in instantiation of .* requested here|in expansion of macro)")
+# A function of ours that no kernel may call: g++ and clang++ show its reason.
+_BARRED = re.compile(r"(?:declared with attribute error|declared with 'error' attribute): (.*)$")
+
+
+class _Missing(NamedTuple):
+    """A part of CUDA that the CPU back end does not have, how to know it, and what to do."""
+
+    what: str
+    pattern: re.Pattern[str]
+    remedy: str
+
+
+_DIMENSIONS = r"1D|2D|3D|Cubemap"
+_MISSING = (
+    _Missing(
+        "textures",
+        re.compile(rf"\b(?:tex(?:{_DIMENSIONS})\w*|cudaTextureObject_t)\b"),
+        "Read the array itself, load its tiles with TMA, or pass arrays on a GPU",
+    ),
+    _Missing(
+        "surfaces",
+        re.compile(rf"\b(?:surf(?:{_DIMENSIONS})\w*|cudaSurfaceObject_t)\b"),
+        "Access the array itself, store its tiles with TMA, or pass arrays on a GPU",
+    ),
+    _Missing(
+        "kernels that launch kernels (dynamic parallelism)",
+        re.compile(r"<<<"),
+        "Launch them from Python",
+    ),
+    _Missing(
+        "the WMMA functions",
+        re.compile(r"\bnvcuda::wmma"),
+        "Use wgmma through <tmaasync/tmaasync.cuh>",
+    ),
+)
 
 
 class _Error(NamedTuple):
@@ -30,8 +65,8 @@ class _Error(NamedTuple):
 
     @property
     def rule(self) -> str | None:
-        """The words of a ``static_assert``."""
-        found = _ASSERTION.search(self.text)
+        """The words of a ``static_assert``, or of a function that no kernel may call."""
+        found = _ASSERTION.search(self.text) or _BARRED.search(self.text)
         return None if found is None else found[1]
 
 
@@ -48,6 +83,8 @@ def refusal(
         folders: The include path, which the text leaves out of file names.
     """
     lines = log.strip().splitlines()
+    if missing := _missing(source, log):
+        return missing
     errors = tuple(_errors(lines))
     hint = _hint(source, tuple(dict.fromkeys(undefined)))
     if not errors:
@@ -61,6 +98,20 @@ def refusal(
     words = (error.rule or error.text).rstrip(".")
     end = "" if words.endswith("?") else "."
     return f"{source.name} does not compile, at {where}: {words}{end}{hint}\n{compiler}: {shown}"
+
+
+def _missing(source: Source, log: str) -> str | None:
+    """Name the first part of CUDA that the back end lacks, on a line that the log refers to."""
+    for line, code in enumerate(source.text.splitlines(), 1):
+        if not re.search(rf"{re.escape(source.name)}:{line}\b", log):
+            continue
+        for missing in _MISSING:
+            if found := missing.pattern.search(code):
+                return (
+                    f"{source.name}:{line} uses {found[0]}: the CPU back end does not have "
+                    f"{missing.what}. {missing.remedy}."
+                )
+    return None
 
 
 def _errors(lines: Sequence[str]) -> Iterator[_Error]:

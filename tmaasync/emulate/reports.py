@@ -52,7 +52,9 @@ _OPERATIONS = (
     "TMA copy between CTAs",
     "TMA reduction between CTAs",
     "ldmatrix",
+    "atomic operation of one block",
 )
+_ATOMIC, _BLOCK_ATOMIC = "atomic operation", "atomic operation of one block"
 _LOAD, _INIT, _REGISTERS = "TMA load", "mbarrier.init", "use of registers"
 _MAP_READ = "TMA's read of a tensor map"
 _THREAD_COPY = "cp.async"
@@ -369,6 +371,19 @@ _FLAG = (
 
 # The first that fits.
 _RULES = (
+    *(
+        _Rule(
+            before,
+            after,
+            "functions whose names end in _block are atomic for the threads of one block, and "
+            "another block uses the same bytes. Call the function without _block",
+        )
+        for before, after in (
+            (_BLOCK_ATOMIC, _BLOCK_ATOMIC),
+            (_BLOCK_ATOMIC, _ATOMIC),
+            (_ATOMIC, _BLOCK_ATOMIC),
+        )
+    ),
     _Rule(
         _INIT,
         None,

@@ -1,5 +1,7 @@
 // The runtime as kernels see it (tmaasync_emulate/calls.hpp). Compiled once, and never with the
 // instrumentation that a kernel may have.
+#include <cstring>
+#include <mutex>
 #include <tmaasync_emulate/calls.hpp>
 
 #include "copies.hpp"
@@ -113,6 +115,15 @@ uint32_t ballot(uint32_t mask, bool value) {
     return ballot_lanes(mask, value);
 }
 
+uint32_t gather(const char* instruction, uint32_t mask, uint64_t value, uint64_t* values) {
+    TMAASYNC_EMULATE_CALLER();
+    return gather_lanes(instruction, mask, value, values);
+}
+
+uint32_t active_lanes() {
+    return find_active_lanes(TMAASYNC_EMULATE_CALLER());
+}
+
 void store_matrix(uint32_t row, int matrices, bool is_transposed, const uint32_t* values) {
     TMAASYNC_EMULATE_CALLER();
     StoreMatrix mine{.row = row, .matrices = matrices, .is_transposed = is_transposed};
@@ -169,6 +180,12 @@ void touch(
     fiber.cluster->watch().note_call();
     touch_as(fiber, pointer, bytes, kind, is_aligned);
     if (fiber.cluster->watch().is_on()) watch_access(fiber, pointer, kind);
+}
+
+void check_only_read(const void* pointer, std::size_t bytes) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (!fiber.cluster->detector()) return;
+    check_not_written(fiber, reinterpret_cast<uintptr_t>(pointer), static_cast<uint32_t>(bytes));
 }
 
 void* copy(const void* site, void* to, const void* from, std::size_t bytes) {
@@ -253,35 +270,47 @@ void wait_for_grids() {
     note_grid_wait(TMAASYNC_EMULATE_CALLER());
 }
 
-void begin_atomic(const void* address, uint32_t bytes, bool changes, bool depends) {
+void begin_atomic(const void* address, uint32_t bytes, bool changes, bool depends, Scope scope) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (depends) check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
     let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
-    const bool is_system = fiber.atomic_scope == Scope::kSystem;
-    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true, is_system);
+    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true, scope);
 }
 
-void set_atomic_scope(Scope scope) {
-    TMAASYNC_EMULATE_CALLER().atomic_scope = scope;
+namespace {
+
+template <typename Word>
+bool replace_word(void* address, void* old, const void* changed) {
+    return __atomic_compare_exchange(
+        static_cast<Word*>(address), static_cast<Word*>(old),
+        const_cast<Word*>(static_cast<const Word*>(changed)), false, __ATOMIC_SEQ_CST,
+        __ATOMIC_SEQ_CST
+    );
 }
+
+// Not every CPU has an instruction for 16 bytes. No thread of a kernel stops in here.
+bool replace_16_bytes(void* address, void* old, const void* changed) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    const bool is_same = std::memcmp(address, old, 16) == 0;
+    is_same ? std::memcpy(address, changed, 16) : std::memcpy(old, address, 16);
+    return is_same;
+}
+
+}  // namespace
 
 bool replace_atomically(void* address, void* old, const void* changed, uint32_t bytes) {
-    const auto replace = [&]<typename Word>(Word*) {
-        return __atomic_compare_exchange(
-            static_cast<Word*>(address), static_cast<Word*>(old),
-            const_cast<Word*>(static_cast<const Word*>(changed)), false, __ATOMIC_SEQ_CST,
-            __ATOMIC_SEQ_CST
-        );
-    };
     switch (bytes) {
         case 1:
-            return replace(static_cast<uint8_t*>(nullptr));
+            return replace_word<uint8_t>(address, old, changed);
         case 2:
-            return replace(static_cast<uint16_t*>(nullptr));
+            return replace_word<uint16_t>(address, old, changed);
         case 4:
-            return replace(static_cast<uint32_t*>(nullptr));
+            return replace_word<uint32_t>(address, old, changed);
+        case 8:
+            return replace_word<uint64_t>(address, old, changed);
         default:
-            return replace(static_cast<uint64_t*>(nullptr));
+            return replace_16_bytes(address, old, changed);
     }
 }
 

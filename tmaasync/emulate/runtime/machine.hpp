@@ -400,9 +400,10 @@ struct Fiber : Thread {
     std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
     std::vector<Accumulators> accumulators;
     bool has_mma_fence = false;
-    Scope atomic_scope = Scope::kGpu;
     uintptr_t met_at = 0;  // of its last instruction with a mask, and that mask
     uint32_t met_mask = 0;
+    uintptr_t active_site = 0;           // of __activemask(), while it is there
+    uint32_t active_lanes = 0;           // what that returns, once it is known
     std::array<MmaCall, 4> mma_calls{};  // by instruction: wgmma.fence, .mma_async, .commit, .wait
     std::size_t register_changes = 0;
     bool is_noted_at_cluster = false;
@@ -656,6 +657,7 @@ public:
 
     void wake(Fiber* fiber) {
         note_event();
+        fiber->wait.kind = Wait::Kind::kNone;
         make_ready(*fiber);
     }
 

@@ -161,7 +161,11 @@ struct Issued {
 class Detector {
 public:
     Detector(GridRaces& grid, uint32_t threads, uint32_t ctas, uint32_t window_bytes)
-        : grid_(grid), threads_(threads), views_(threads), epochs_(threads, 1) {
+        : grid_(grid),
+          threads_(threads),
+          threads_of_cta_(threads / ctas),
+          views_(threads),
+          epochs_(threads, 1) {
         fenced_.resize(threads);
         fenced_for_clusters_.resize(threads);
         last_atomics_.resize(threads);
@@ -325,13 +329,16 @@ public:
     // What others released there, and what this thread releases if it writes. Other clusters'
     // writes are known without a fence after the atomic operation, as in CUDA's sample
     // threadFenceReduction: no cache of this SM holds them yet.
-    void atomic(uint32_t thread, uintptr_t address, bool writes, bool is_system) {
+    void atomic(uint32_t thread, uintptr_t address, bool writes, Scope scope) {
+        const bool reaches_clusters = scope != Scope::kCta;
         AtomicPlace& place = grid_.place_of(address, device_);
-        if (is_system && grid_.has_peers()) signal_devices(thread, address, writes);
+        if (scope == Scope::kSystem && grid_.has_peers()) signal_devices(thread, address, writes);
         last_atomics_[thread].note(address / kCellBytes * kCellBytes, ++grid_.order);
         View &mine = views_[thread], &acquired = acquired_[thread];
-        mine.others.join(place.seen);
-        mine.others_published.join(place.published);
+        if (reaches_clusters) {
+            mine.others.join(place.seen);
+            mine.others_published.join(place.published);
+        }
         // By way of other clusters.
         const Clock own = place.seen.of(cluster_);
         acquired.seen.join(own);
@@ -341,6 +348,7 @@ public:
         }
         if (!writes) return;
         if (!fenced_[thread].seen.is_empty()) place.within[cluster_].join(fenced_[thread]);
+        if (!reaches_clusters) return;
         // Each thread may have fenced its own writes before the block's barrier. What other
         // clusters did was fenced by them.
         place.seen.join(mine.others);
@@ -373,6 +381,14 @@ public:
         bool found = false;
         for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
             found |= (windows_[rank].at(static_cast<uint32_t>(start)).written() & mask) != 0;
+        });
+        return found;
+    }
+
+    bool is_written_globally(uintptr_t address, uint64_t bytes) {
+        bool found = false;
+        for_each_cell(address, bytes, [&](uintptr_t start, uint8_t mask) {
+            found |= (grid_.shadow.at(start).written() & mask) != 0;
         });
         return found;
     }
@@ -451,8 +467,9 @@ private:
     }
 
     bool is_after_atomics(const Access& old, const Actor& actor, const RacedPlace& place) const {
-        return old.operation == Operation::kAtomic && place.space == Space::kGlobal &&
-               actor.agent < threads_ &&
+        const bool is_atomic =
+            old.operation == Operation::kAtomic || old.operation == Operation::kBlockAtomic;
+        return is_atomic && place.space == Space::kGlobal && actor.agent < threads_ &&
                last_atomics_[actor.thread].is_after(place.start, old.order);
     }
 
@@ -502,6 +519,7 @@ private:
             .is_write = writes,
             .is_async = actor.is_async,
             .is_system = actor.is_system || actor.is_async,
+            .rank = static_cast<uint8_t>(actor.thread / threads_of_cta_),
             .operation = actor.operation,
         };
     }
@@ -549,6 +567,7 @@ private:
     uint32_t device_ = 0;
     LaunchHistory* history_ = nullptr;
     uint32_t threads_;
+    uint32_t threads_of_cta_;
     uint32_t cluster_ = 0;
     Agent agents_ = 0;
     std::vector<View> views_;   // by thread

@@ -137,11 +137,24 @@ inline void check_old_value(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     check_is_written(fiber, rank, static_cast<uint32_t>(offset % kWindowBytes), bytes);
 }
 
+// CUDA C++ Programming Guide, __ldg(): its data are only read for as long as the kernel runs.
+inline void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes) {
+    Detector& detector = *fiber.cluster->detector();
+    const bool is_shared = address - fiber.cluster->windows() < fiber.cluster->windows_bytes();
+    if (is_shared || !detector.is_written_globally(address, bytes)) return;
+    fiber.cluster->fail(
+        fiber, "a read of " + std::to_string(bytes) + " bytes at " + hexadecimal(address) +
+                   " with __ldg(), which this launch has written: it may return an "
+                   "older value. Read them without __ldg()"
+    );
+}
+
 // Before an atomic operation: what it reaches, and what it hands on.
 inline void touch_atomically(
-    Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, bool is_system
+    Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope
 ) {
     Cluster& cluster = *fiber.cluster;
+    const Operation operation = scope == Scope::kCta ? Operation::kBlockAtomic : Operation::kAtomic;
     if (!cluster.detector()) {
         return touch_aligned(fiber, reinterpret_cast<const void*>(address), bytes, writes);
     }
@@ -154,12 +167,12 @@ inline void touch_atomically(
             fail_beyond_shared(fiber, place, bytes, true);
         }
         check_no_barrier(fiber, rank, place, bytes);
-        touch_shared(fiber, Operation::kAtomic, rank, place, bytes, true);
+        touch_shared(fiber, operation, rank, place, bytes, true);
     } else {
         if (!is_own_memory(fiber, address)) check_reaches(fiber, address, bytes, true);
-        touch_global(fiber, Operation::kAtomic, address, bytes, true, is_system);
+        touch_global(fiber, operation, address, bytes, true, scope == Scope::kSystem);
     }
-    cluster.detector()->atomic(fiber.number, address, writes, is_system);
+    cluster.detector()->atomic(fiber.number, address, writes, scope);
 }
 
 // PTX ISA: ld.volatile and st.volatile order memory as relaxed ones do. A thread that reads may be
@@ -169,7 +182,7 @@ inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     if ((address ^ stack_pointer()) < kStackBytes) return;
     if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read"});
     let_other_clusters_run(fiber, address, writes);
-    touch_atomically(fiber, address, bytes, writes, true);
+    touch_atomically(fiber, address, bytes, writes, Scope::kSystem);
 }
 
 inline void touch_as(

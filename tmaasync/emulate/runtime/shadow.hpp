@@ -29,6 +29,7 @@ enum class Operation : uint8_t {
     kTmaPush,
     kTmaPushReduce,
     kLdmatrix,
+    kBlockAtomic,  // of the threads of one CTA
 };
 
 // One access to one cell.
@@ -43,15 +44,20 @@ struct Access {
     bool is_write : 1 = false;
     bool is_async : 1 = false;   // by the async proxy
     bool is_system : 1 = false;  // atomic for all devices
+    uint8_t rank : 5 = 0;        // of the thread's CTA in its cluster
     Operation operation = Operation::kRead;
 
     bool is_atomic() const {
-        return operation == Operation::kAtomic || operation == Operation::kTmaReduce ||
-               operation == Operation::kTmaPushReduce;
+        return operation == Operation::kAtomic || operation == Operation::kBlockAtomic ||
+               operation == Operation::kTmaReduce || operation == Operation::kTmaPushReduce;
+    }
+    bool is_atomic_for(const Access& other) const {
+        const bool is_near = cluster == other.cluster && rank == other.rank;
+        return is_atomic() && (operation != Operation::kBlockAtomic || is_near);
     }
     bool conflicts_with(const Access& other) const {
         return (bytes & other.bytes) && (is_write || other.is_write) &&
-               !(is_atomic() && other.is_atomic());
+               !(is_atomic_for(other) && other.is_atomic_for(*this));
     }
     // Whether whoever races with the other one races with this one too.
     bool stands_for(const Access& other) const {

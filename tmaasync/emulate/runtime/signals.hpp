@@ -16,7 +16,9 @@ struct AwaitedSignal {
 
 // Reads a word as it is now, with acquire at system scope.
 inline uint32_t acquired(Fiber& fiber, const uint32_t* word) {
-    touch_atomically(fiber, reinterpret_cast<uintptr_t>(word), sizeof(*word), false, true);
+    touch_atomically(
+        fiber, reinterpret_cast<uintptr_t>(word), sizeof(*word), false, Scope::kSystem
+    );
     const uint32_t value = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number, true, true);
     return value;
@@ -35,7 +37,7 @@ void release_word(Fiber& fiber, uint32_t* word, Change change) {
     const auto address = reinterpret_cast<uintptr_t>(word);
     if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number, true, true);
     let_other_clusters_run(fiber, address, true);
-    touch_atomically(fiber, address, sizeof(*word), true, true);
+    touch_atomically(fiber, address, sizeof(*word), true, Scope::kSystem);
     uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     while (!__atomic_compare_exchange_n(
         word, &old, change(old), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST

@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
+
 #include "accesses.hpp"
 
 namespace tmaasync_emulate {
@@ -303,6 +305,75 @@ inline void gather_words_of_lanes(Meeting& meeting) {
             std::memcpy(reader.all + other * source.count, source.words, bytes);
         }
     }
+}
+
+struct Gathering {
+    uint64_t value;
+    uint64_t* values;
+    uint32_t lanes;
+};
+
+inline uint32_t gather_lanes(
+    const char* instruction, uint32_t mask, uint64_t value, uint64_t* values
+) {
+    Gathering mine{value, values, 0};
+    meet(
+        instruction, mask,
+        [](Meeting& meeting) {
+            for (uint32_t to = 0; to < 32; ++to) {
+                if (!(meeting.arrived >> to & 1)) continue;
+                auto& receiver = operands_of<Gathering>(meeting, to);
+                receiver.lanes = meeting.arrived;
+                for (uint32_t from = 0; from < 32; ++from) {
+                    receiver.values[from] = meeting.arrived >> from & 1
+                                                ? operands_of<Gathering>(meeting, from).value
+                                                : 0;
+                }
+            }
+        },
+        &mine
+    );
+    return mine.lanes;
+}
+
+// --- lanes that go on together -------------------------------------------------------------------
+
+// The lanes of the warp that are in this call of __activemask() and wait for its result.
+inline uint32_t lanes_at_active_site(Fiber& fiber) {
+    uint32_t lanes = 0;
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (!(fiber.warp->live_lanes >> lane & 1)) continue;
+        const Fiber& other = lane_of_warp(fiber, lane);
+        if (other.active_site == fiber.active_site && !other.active_lanes) lanes |= 1u << lane;
+    }
+    return lanes;
+}
+
+// Whether another lane of the warp can run and is not there yet.
+inline bool may_be_joined(Fiber& fiber) {
+    const uint32_t others = fiber.warp->live_lanes & ~lanes_at_active_site(fiber);
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (!(others >> lane & 1)) continue;
+        if (lane_of_warp(fiber, lane).wait.kind == Wait::Kind::kNone) return true;
+    }
+    return false;
+}
+
+// The chip's lanes stay together unless they branch. Here a lane lets those that can run come too.
+inline uint32_t find_active_lanes(Fiber& fiber) {
+    constexpr int kTurns = 64;  // of the others, which may be in a loop that waits for this lane
+    fiber.active_site = fiber.site;
+    for (int turn = 0; turn < kTurns && !fiber.active_lanes && may_be_joined(fiber); ++turn) {
+        fiber.cluster->yield(fiber);
+    }
+    if (!fiber.active_lanes) {
+        const uint32_t lanes = lanes_at_active_site(fiber);
+        for (uint32_t lane = 0; lane < 32; ++lane) {
+            if (lanes >> lane & 1) lane_of_warp(fiber, lane).active_lanes = lanes;
+        }
+    }
+    fiber.active_site = 0;
+    return std::exchange(fiber.active_lanes, 0);
 }
 
 // --- stmatrix and ldmatrix -----------------------------------------------------------------------

@@ -16,6 +16,11 @@
 #define __align__(BYTES) __attribute__((aligned(BYTES)))
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
+#define __block_size__(...)
+#define __maxnreg__(...)
+#define __managed__
+#define __nv_pure__
+#define __inline_hint__ inline
 
 #define __device_builtin__
 #define __device_builtin_texture_type__

@@ -113,6 +113,11 @@ enum class ShuffleKind : uint8_t { kIndex, kUp, kDown, kXor };
 TMAASYNC_EMULATE_CALL uint64_t
 shuffle(uint32_t mask, uint64_t value, uint32_t source, ShuffleKind kind);
 TMAASYNC_EMULATE_CALL uint32_t ballot(uint32_t mask, bool value);
+// The value of each lane of the mask, for all of them; returns those that have not ended.
+TMAASYNC_EMULATE_CALL uint32_t
+gather(const char* instruction, uint32_t mask, uint64_t value, uint64_t* values);
+// The lanes that call it from the same place, and could do so at once.
+TMAASYNC_EMULATE_CALL uint32_t active_lanes();
 TMAASYNC_EMULATE_CALL void store_matrix(
     uint32_t row, int matrices, bool is_transposed, const uint32_t* values
 );
@@ -145,6 +150,10 @@ TMAASYNC_EMULATE_CALL void touch(
     const void* site, const void* pointer, std::size_t bytes, AccessKind kind, bool is_aligned
 );
 
+// Before a load that the chip may answer from a cache filled when the launch began: ends the launch
+// if it has written there.
+TMAASYNC_EMULATE_CALL void check_only_read(const void* pointer, std::size_t bytes);
+
 // memmove and memset, for the code at `site`.
 TMAASYNC_EMULATE_CALL void* copy(const void* site, void* to, const void* from, std::size_t bytes);
 TMAASYNC_EMULATE_CALL void* fill(const void* site, void* to, int value, std::size_t bytes);
@@ -163,13 +172,12 @@ TMAASYNC_EMULATE_CALL void fence_mbarrier_init();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_shared();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 
-// An atomic operation on memory, that changes it as it is now, or not, and whose result depends on
-// what it holds, or not. Other clusters may run on other cores of the host.
+// An operation on memory that is atomic for the threads of a scope, that changes memory as it is
+// now, or not, and whose result depends on what it holds, or not. Other clusters may run on other
+// cores of the host.
 TMAASYNC_EMULATE_CALL void begin_atomic(
-    const void* address, uint32_t bytes, bool changes, bool depends
+    const void* address, uint32_t bytes, bool changes, bool depends, Scope scope
 );
-// Of the calling thread's next atomic operations; that of the GPU otherwise.
-TMAASYNC_EMULATE_CALL void set_atomic_scope(Scope scope);
 // If `address` holds `old` it now holds `changed`; else `old` is what it holds.
 TMAASYNC_EMULATE_CALL bool replace_atomically(
     void* address, void* old, const void* changed, uint32_t bytes

@@ -1,0 +1,160 @@
+"""CUDA C++'s keywords and macros, and what of the language a kernel on the CPU may not do."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tmaasync import CompileError, EmulatedFault, EmulatedRace, Kernel, emulate
+
+WORDS = """
+#include <cuda_runtime.h>
+#include <math_constants.h>
+#if !defined(__CUDACC__) || !defined(__CUDACC_RTC__) || __CUDA_ARCH__ != 900
+#error not as NVRTC
+#endif
+#if !defined(__CUDA_ARCH_FEAT_SM90_ALL) || __CUDA_ARCH_SPECIFIC__ != 900
+#error not as NVRTC for sm_90a
+#endif
+constexpr int kSides = 4;
+struct alignas(float4) alignas(32) Aligned { float x; };
+struct alignas(2 * kSides) Small { char c; };
+__constant__ float table[4] = {1, 2, 3, 4};
+__device__ __managed__ int counter;
+extern "C" __global__ void __block_size__((64, 1, 1)) words(float* x, long long* moments) {
+    __shared__ alignas(128) float tile[2][33];
+    __shared__ __align__(16) Small small[2];
+    extern __shared__ alignas(1024) unsigned char dynamic[];
+    alignas(64) float local[kSides] = {1, 2, 3, 4};
+    const long long began = clock64();
+    if (threadIdx.x != 0) return;
+#pragma unroll 4
+    for (int i = 0; i < 4; ++i) local[i] += table[i];
+#pragma nounroll
+    for (int i = 0; i < 4; ++i) tile[1][i] = local[i];
+    dynamic[0] = small[1].c = 5;
+    int* const counted = static_cast<int*>(__builtin_assume_aligned(&counter, 4));
+    *counted = 4;
+    if (__builtin_expect(x[0] > 1, 0)) __trap();
+    __builtin_assume(x[0] == 0);
+    __prof_trigger(1);
+    assert(tile[1][3] == 8);
+    x[0] = size_t(tile) % 128 + size_t(dynamic) % 1024 + size_t(small) % 16 + size_t(local) % 64;
+    x[1] = alignof(Aligned) + alignof(Small) + dynamic[0] + *counted;
+    x[2] = CUDART_PI_F;
+    x[3] = __isShared(tile) + 2 * __isGlobal(x) + 4 * __isLocal(local) + 8 * __isShared(x) +
+           16 * __isLocal(tile) + 32 * __isGlobal(local) + 64 * __isGlobal(table) +
+           128 * __isClusterShared(tile);
+    x[4] = *static_cast<float*>(__cvta_global_to_generic(__cvta_generic_to_global(x + 2))) -
+           *static_cast<float*>(__cvta_local_to_generic(__cvta_generic_to_local(local + 3)));
+    x[5] = *static_cast<float*>(__cvta_shared_to_generic(__cvta_generic_to_shared(&tile[1][3])));
+    __stcg(x + 6, 1.5f), __stcs(x + 7, 2.5f), __stwb(x + 8, 3.5f), __stwt(x + 9, 4.5f);
+    x[10] = __ldca(x + 6) + __ldcg(x + 7) + __ldcs(x + 8) + __ldlu(x + 9) + __ldcv(x + 6);
+    moments[0] = clock64() >= began && clock() >= 0;
+    printf("%d %5.2f %s %c %llu %x %%\\n", 1, 2.5, "three", '4', 5ull, 255u);
+}
+"""
+
+
+def test_keywords_and_macros(capfd: pytest.CaptureFixture[str]) -> None:
+    x, moments = np.zeros(16, np.float32), np.zeros(1, np.int64)
+    Kernel(WORDS, "words")(1, 64, (x, moments), shared_mem=2048)
+
+    pi = np.float32(np.pi)
+    expected = [0, 32 + 8 + 5 + 4, pi, 1 + 2 + 4 + 64 + 128, pi - 8, 8, 1.5, 2.5, 3.5, 4.5, 13.5]
+    assert x[:11].tolist() == [float(value) for value in np.array(expected, np.float32)]
+    assert moments[0] == 1
+    with pytest.raises(Exception, match="64"):
+        Kernel(WORDS, "words")(1, 96, (x, moments), shared_mem=2048)
+
+
+ENDS = """
+extern "C" __global__ void ends(int* x, int which) {
+    if (which == 0) __brkpt();
+    __builtin_assume(x[0] == 1);
+    x[0] = 2;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("which", "reason"),
+    [(0, r"called __brkpt\(\)"), (1, r"__builtin_assume\(x\[0\] == 1\) does not hold")],
+)
+def test_what_ends_a_kernel(which: int, reason: str) -> None:
+    with pytest.raises(EmulatedFault, match=f"{reason}"):
+        Kernel(ENDS, "ends")(1, 1, (np.zeros(1, np.int32), which))
+
+
+SCOPES = """
+extern "C" __global__ void scopes(int* x, int which) {
+    if (which == 0) atomicAdd_block(x, 1);
+    if (which == 1) blockIdx.x ? atomicAdd(x, 1) : atomicAdd_block(x, 1);
+    if (which == 2) atomicAdd_block(x + blockIdx.x, 1);
+    if (which == 3) atomicAdd_system(x, 1);
+    if (which == 4) x[threadIdx.x] = 1, __syncthreads(), x[64] = __ldg(x + threadIdx.x / 32);
+    if (which == 5) x[threadIdx.x + 64 * blockIdx.x] = __ldg(x + 128);
+}
+"""
+
+
+@pytest.mark.parametrize("cluster", [None, (2, 1, 1)])
+@pytest.mark.parametrize("which", [0, 1])
+def test_atomics_of_one_block_race_with_another(which: int, cluster: tuple[int, int, int]) -> None:
+    with (
+        emulate.scheduled(races=True),
+        pytest.raises(EmulatedRace, match=r"x\[0\](.|\n)*Call the function without _block"),
+    ):
+        Kernel(SCOPES, "scopes")(2, 64, (np.zeros(256, np.int32), which), cluster=cluster)
+
+
+@pytest.mark.parametrize("which", [2, 3, 5])
+def test_atomics_and_loads_that_keep_their_rules(which: int) -> None:
+    x = np.zeros(256, np.int32)
+    with emulate.scheduled(races=True):
+        Kernel(SCOPES, "scopes")(2, 64, (x, which))
+    assert x[:3].tolist() == {2: [64, 64, 0], 3: [128, 0, 0], 5: [0, 0, 0]}[which]
+
+
+def test_ldg_of_what_the_launch_has_written() -> None:
+    line = next(at for at, code in enumerate(SCOPES.splitlines(), 1) if "which == 4" in code)
+    with pytest.raises(EmulatedFault, match=rf"kernel\.cu:{line}\b.*Read them without __ldg"):
+        Kernel(SCOPES, "scopes")(1, 64, (np.zeros(256, np.int32), 4))
+
+
+REFUSED = {
+    "x[0] = tex2D<float>(0, 1, 2);": "uses tex2D: the CPU back end does not have textures.",
+    "surf2Dwrite(1.0f, 0, 1, 2);": "uses surf2Dwrite: the CPU back end does not have surfaces.",
+    "k<<<1, 1>>>(x);": "uses <<<: the CPU back end does not have kernels that launch kernels",
+    "nvcuda::wmma::mma_sync(0);": "the CPU back end does not have the WMMA functions. Use wgmma",
+    "x[0] = __isConstant(x);": "the CPU back end cannot tell constant from global memory",
+    "x[0] = helper(x[0]);": "calls helper, which is declared but not on the CPU.",
+}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_what_is_left_out_is_refused_with_one_sentence(code: str) -> None:
+    text = (
+        "__device__ float helper(float);\n"
+        f'extern "C" __global__ void k(float* x) {{\n    {code}\n}}\n'
+    )
+    with pytest.raises(CompileError) as caught:
+        Kernel(text, "k")(1, 1, (np.zeros(4, np.float32),))
+    first = str(caught.value).splitlines()[0]
+    assert REFUSED[code] in first
+    assert re.search(r"kernel\.cu(:3|) ", first) or "kernel.cu:3:" in first
+    assert len(first) < 250
+
+
+def test_names_of_what_is_left_out_may_stand_in_comments_and_other_branches() -> None:
+    text = """
+#ifdef NO_SUCH_MACRO
+#include <cub/cub.cuh>
+#endif
+extern "C" __global__ void k(float* x) { x[0] = 1; /* tex2D<<< */ }
+"""
+    x = np.zeros(1, np.float32)
+    Kernel(text, "k")(1, 1, (x,))
+    assert x[0] == 1

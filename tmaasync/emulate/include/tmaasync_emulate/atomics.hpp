@@ -1,0 +1,113 @@
+// Atomic functions: CUDA C++ Programming Guide, "Atomic Functions". Those with the suffix _block
+// are atomic for the threads of a block only; the others, here, for all threads.
+#pragma once
+
+#include <vector_types.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <tmaasync_emulate/calls.hpp>
+#include <tmaasync_emulate/memory.hpp>
+#include <type_traits>
+
+namespace tmaasync_emulate {
+
+// Returns the old value. An exchange stores the same, whatever that is.
+template <typename T, typename Change>
+TMAASYNC_EMULATE_INLINE T
+change_atomically(T* address, Change change, bool depends = true, Scope scope = Scope::kGpu) {
+    static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4, 8 or 16 bytes");
+    T old{}, changed{};
+    replace_atomically(address, &old, &old, sizeof(T));  // reads it
+    changed = change(old);
+    begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0, depends, scope);
+    do {
+        changed = change(old);
+    } while (!replace_atomically(address, &old, &changed, sizeof(T)));
+    end_atomic(std::memcmp(&old, &changed, sizeof(T)) != 0);
+    return old;
+}
+
+template <typename T>
+using Same = std::type_identity_t<T>;
+
+inline float flushed(float x) {
+    return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
+}
+
+// PTX ISA, atom: of floats in global memory subnormal numbers become zeros, in shared memory not.
+template <typename T>
+TMAASYNC_EMULATE_INLINE T sum_in_place(const T* address, T old, T value) {
+    if constexpr (std::is_same_v<T, float>) {
+        if (!is_shared_in_cluster(address)) return flushed(flushed(old) + flushed(value));
+    }
+    return T(old + value);
+}
+
+// Of two elements with the same bits.
+template <typename T>
+bool has_bits_of(const T& a, const T& b) {
+    return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
+
+}  // namespace tmaasync_emulate
+
+#define TMAASYNC_EMULATE_ATOMIC(NAME, SCOPE, CHANGED)                                          \
+    template <typename T>                                                                      \
+    TMAASYNC_EMULATE_INLINE T NAME(T* address, tmaasync_emulate::Same<T> value) {              \
+        return tmaasync_emulate::change_atomically(                                            \
+            address, [=](T old) -> T { return CHANGED; }, true, tmaasync_emulate::Scope::SCOPE \
+        );                                                                                     \
+    }
+#define TMAASYNC_EMULATE_ATOMIC_COUNTER(NAME, SCOPE, CHANGED)                                    \
+    TMAASYNC_EMULATE_INLINE unsigned NAME(unsigned* address, unsigned last) {                    \
+        return tmaasync_emulate::change_atomically(                                              \
+            address, [=](unsigned old) { return CHANGED; }, true, tmaasync_emulate::Scope::SCOPE \
+        );                                                                                       \
+    }
+#define TMAASYNC_EMULATE_ATOMICS(SUFFIX, SCOPE)                                                    \
+    TMAASYNC_EMULATE_ATOMIC(                                                                       \
+        atomicAdd##SUFFIX, SCOPE, tmaasync_emulate::sum_in_place(address, old, value)              \
+    )                                                                                              \
+    TMAASYNC_EMULATE_ATOMIC(atomicSub##SUFFIX, SCOPE, T(old - value))                              \
+    TMAASYNC_EMULATE_ATOMIC(atomicMin##SUFFIX, SCOPE, value < old ? value : old)                   \
+    TMAASYNC_EMULATE_ATOMIC(atomicMax##SUFFIX, SCOPE, old < value ? value : old)                   \
+    TMAASYNC_EMULATE_ATOMIC(atomicAnd##SUFFIX, SCOPE, T(old& value))                               \
+    TMAASYNC_EMULATE_ATOMIC(atomicOr##SUFFIX, SCOPE, T(old | value))                               \
+    TMAASYNC_EMULATE_ATOMIC(atomicXor##SUFFIX, SCOPE, T(old ^ value))                              \
+    TMAASYNC_EMULATE_ATOMIC_COUNTER(atomicInc##SUFFIX, SCOPE, old >= last ? 0 : old + 1)           \
+    TMAASYNC_EMULATE_ATOMIC_COUNTER(                                                               \
+        atomicDec##SUFFIX, SCOPE, old == 0 || old > last ? last : old - 1                          \
+    )                                                                                              \
+    template <typename T>                                                                          \
+    TMAASYNC_EMULATE_INLINE T atomicExch##SUFFIX(T* address, tmaasync_emulate::Same<T> value) {    \
+        return tmaasync_emulate::change_atomically(                                                \
+            address, [=](T) { return value; }, false, tmaasync_emulate::Scope::SCOPE               \
+        );                                                                                         \
+    }                                                                                              \
+    template <typename T>                                                                          \
+    TMAASYNC_EMULATE_INLINE T atomicCAS##SUFFIX(                                                   \
+        T* address, tmaasync_emulate::Same<T> expected, tmaasync_emulate::Same<T> value            \
+    ) {                                                                                            \
+        return tmaasync_emulate::change_atomically(                                                \
+            address,                                                                               \
+            [=](T old) { return tmaasync_emulate::has_bits_of(old, expected) ? value : old; },     \
+            true, tmaasync_emulate::Scope::SCOPE                                                   \
+        );                                                                                         \
+    }                                                                                              \
+    /* A float at a time, as on the chip. */                                                       \
+    TMAASYNC_EMULATE_INLINE float2 atomicAdd##SUFFIX(float2* address, float2 value) {              \
+        return {atomicAdd##SUFFIX(&address->x, value.x), atomicAdd##SUFFIX(&address->y, value.y)}; \
+    }                                                                                              \
+    TMAASYNC_EMULATE_INLINE float4 atomicAdd##SUFFIX(float4* address, float4 value) {              \
+        return {                                                                                   \
+            atomicAdd##SUFFIX(&address->x, value.x),                                               \
+            atomicAdd##SUFFIX(&address->y, value.y),                                               \
+            atomicAdd##SUFFIX(&address->z, value.z),                                               \
+            atomicAdd##SUFFIX(&address->w, value.w),                                               \
+        };                                                                                         \
+    }
+TMAASYNC_EMULATE_ATOMICS(, kGpu)
+TMAASYNC_EMULATE_ATOMICS(_block, kCta)
+TMAASYNC_EMULATE_ATOMICS(_system, kSystem)

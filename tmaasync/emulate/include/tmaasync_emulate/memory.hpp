@@ -1,0 +1,164 @@
+// Memory as a thread reaches it: CUDA C++ Programming Guide, "Memory Fence Functions", "Load
+// Functions Using Cache Hints", "Address Space Predicate Functions" and "Address Space Conversion
+// Functions".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tmaasync_emulate/accesses.hpp>
+#include <tmaasync_emulate/calls.hpp>
+#include <type_traits>
+
+// --- fences --------------------------------------------------------------------------------------
+
+inline void __threadfence() {
+    tmaasync_emulate::fence(tmaasync_emulate::Scope::kGpu);
+}
+inline void __threadfence_block() {
+    tmaasync_emulate::fence(tmaasync_emulate::Scope::kCta);
+}
+inline void __threadfence_cluster() {
+    tmaasync_emulate::fence(tmaasync_emulate::Scope::kCluster);
+}
+inline void __threadfence_system() {
+    tmaasync_emulate::fence(tmaasync_emulate::Scope::kSystem);
+}
+
+// --- loads and stores with a hint for the caches, which there are none of ------------------------
+
+#define TMAASYNC_EMULATE_CACHED_LOAD(NAME)            \
+    template <typename T>                             \
+    TMAASYNC_EMULATE_INLINE T NAME(const T* source) { \
+        return *source;                               \
+    }
+#define TMAASYNC_EMULATE_CACHED_STORE(NAME)                                       \
+    template <typename T>                                                         \
+    TMAASYNC_EMULATE_INLINE void NAME(T* target, std::type_identity_t<T> value) { \
+        *target = value;                                                          \
+    }
+TMAASYNC_EMULATE_CACHED_LOAD(__ldca)
+TMAASYNC_EMULATE_CACHED_LOAD(__ldcg)
+TMAASYNC_EMULATE_CACHED_LOAD(__ldcs)
+TMAASYNC_EMULATE_CACHED_LOAD(__ldlu)
+TMAASYNC_EMULATE_CACHED_STORE(__stwb)
+TMAASYNC_EMULATE_CACHED_STORE(__stcg)
+TMAASYNC_EMULATE_CACHED_STORE(__stcs)
+TMAASYNC_EMULATE_CACHED_STORE(__stwt)
+// A volatile access, for integers and floats.
+template <typename T>
+TMAASYNC_EMULATE_INLINE T __ldcv(const T* source) {
+    if constexpr (std::is_arithmetic_v<T>) return *const_cast<const volatile T*>(source);
+    return *source;
+}
+// For data that the whole launch only reads.
+template <typename T>
+TMAASYNC_EMULATE_INLINE T __ldg(const T* source) {
+    tmaasync_emulate::check_only_read(source, sizeof(T));
+    return *source;
+}
+
+// --- where a pointer points ----------------------------------------------------------------------
+
+namespace tmaasync_emulate {
+
+// Of an address in the shared memory of the calling thread's cluster, from the CTA's own on.
+TMAASYNC_EMULATE_INLINE std::ptrdiff_t offset_in_windows(const void* pointer) {
+    return static_cast<const std::uint8_t*>(pointer) - current_thread().window;
+}
+
+TMAASYNC_EMULATE_INLINE bool is_own_shared(const void* pointer) {
+    const std::ptrdiff_t offset = offset_in_windows(pointer);
+    return offset >= 0 && offset < std::ptrdiff_t{kWindowBytes};
+}
+
+TMAASYNC_EMULATE_INLINE bool is_shared_in_cluster(const void* pointer) {
+    const Thread& thread = current_thread();
+    const std::ptrdiff_t offset =
+        offset_in_windows(pointer) + std::ptrdiff_t{thread.rank} * std::ptrdiff_t{kWindowBytes};
+    return offset >= 0 && offset < std::ptrdiff_t{thread.ctas} * std::ptrdiff_t{kWindowBytes};
+}
+
+TMAASYNC_EMULATE_INLINE bool is_parameter(const void* pointer) {
+    const std::uintptr_t parameters = current_thread().parameters;
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    return parameters != 0 && address >= parameters && is_on_own_stack(address);
+}
+
+// Constant memory is global memory here, as the keywords leave no trace.
+[[gnu::error(
+    "the CPU back end cannot tell constant from global memory; pass arrays on a GPU"
+)]] unsigned
+is_constant(const void* pointer);
+
+}  // namespace tmaasync_emulate
+
+inline unsigned __isShared(const void* pointer) {
+    return tmaasync_emulate::is_own_shared(pointer);
+}
+inline unsigned __isCtaShared(const void* pointer) {
+    return tmaasync_emulate::is_own_shared(pointer);
+}
+inline unsigned __isClusterShared(const void* pointer) {
+    return tmaasync_emulate::is_shared_in_cluster(pointer);
+}
+inline unsigned __isGridConstant(const void* pointer) {
+    return tmaasync_emulate::is_parameter(pointer);
+}
+inline unsigned __isLocal(const void* pointer) {
+    const bool is_own =
+        tmaasync_emulate::is_on_own_stack(reinterpret_cast<std::uintptr_t>(pointer));
+    return is_own && !tmaasync_emulate::is_parameter(pointer);
+}
+inline unsigned __isGlobal(const void* pointer) {
+    return !tmaasync_emulate::is_shared_in_cluster(pointer) &&
+           !tmaasync_emulate::is_on_own_stack(reinterpret_cast<std::uintptr_t>(pointer));
+}
+#define __isConstant(POINTER) (::tmaasync_emulate::is_constant(POINTER))
+
+namespace tmaasync_emulate {
+
+// PTX ISA: the window of .shared::cluster holds the CTA's own, .shared::cta.
+__attribute__((noinline)) inline std::size_t address_in_cluster(const void* pointer) {
+    if (!is_shared_in_cluster(pointer)) {
+        fail_at(
+            __builtin_return_address(0),
+            "a pointer was taken for an address in the CTA's shared memory and points "
+            "elsewhere. Declare the object in shared memory"
+        );
+    }
+    const auto from_first = static_cast<std::size_t>(
+        offset_in_windows(pointer) +
+        std::ptrdiff_t{current_thread().rank} * std::ptrdiff_t{kWindowBytes}
+    );
+    return from_first % kWindowBytes | (from_first / kWindowBytes + 1) << kRankShift;
+}
+
+}  // namespace tmaasync_emulate
+
+TMAASYNC_EMULATE_INLINE std::size_t __cvta_generic_to_shared(const void* pointer) {
+    if (!tmaasync_emulate::is_own_shared(pointer)) {
+        return tmaasync_emulate::address_in_cluster(pointer);
+    }
+    return static_cast<std::size_t>(tmaasync_emulate::offset_in_windows(pointer));
+}
+inline void* __cvta_shared_to_generic(std::size_t address) {
+    using namespace tmaasync_emulate;
+    const Thread& thread = current_thread();
+    const std::size_t above = address >> kRankShift;
+    const std::ptrdiff_t ranks =
+        above == 0 ? 0 : static_cast<std::ptrdiff_t>(above) - 1 - std::ptrdiff_t{thread.rank};
+    return thread.window + ranks * std::ptrdiff_t{kWindowBytes} + (address & kOffsetMask);
+}
+
+// All other addresses are what pointers hold.
+#define TMAASYNC_EMULATE_CVTA(SPACE)                                    \
+    inline std::size_t __cvta_generic_to_##SPACE(const void* pointer) { \
+        return reinterpret_cast<std::size_t>(pointer);                  \
+    }                                                                   \
+    inline void* __cvta_##SPACE##_to_generic(std::size_t address) {     \
+        return reinterpret_cast<void*>(address);                        \
+    }
+TMAASYNC_EMULATE_CVTA(global)
+TMAASYNC_EMULATE_CVTA(local)
+TMAASYNC_EMULATE_CVTA(constant)
+TMAASYNC_EMULATE_CVTA(grid_constant)
