@@ -16,6 +16,7 @@ from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info, source_frame
 from tmaasync.emulate.estimate import LaunchEstimate
 from tmaasync.emulate.extents import Extent, GlobalNames
+from tmaasync.emulate.occupancy import residency
 from tmaasync.errors import (
     AwaitedSignal,
     EmulatedAccess,
@@ -98,8 +99,10 @@ def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
         looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
         budget = None if record.get("is_endless") else facts.budget_seconds
         return EmulatedTimeout(program.name, budget, looping, waits)
-    resident = (record["resident"], record["grid"]) if "resident" in record else None
-    return EmulatedDeadlock(program.name, waits, resident)
+    if "resident" not in record:
+        return EmulatedDeadlock(program.name, waits)
+    limit = residency(facts.config, program.registers, program.static_bytes)
+    return EmulatedDeadlock(program.name, waits, (record["resident"], record["grid"]), limit)
 
 
 def _name_caller(words: _Words, record: dict[str, Any]) -> None:
