@@ -440,7 +440,8 @@ class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, 
     """On the CPU: every thread waits and nothing is in flight; ``waits`` lists who and on what.
 
     ``resident`` is the number of blocks that wait and the number in the grid, where others have
-    not started because the device holds no more at once; else None.
+    not started because the device holds no more at once; else None. ``limit`` says what sets that
+    number.
     """
 
     def __init__(
@@ -448,11 +449,13 @@ class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, 
         kernel: str,
         waits: tuple[WaitingThreads, ...],
         resident: tuple[int, int] | None = None,
+        limit: str = "",
     ) -> None:
         """Join the waits into one message."""
         self.kernel = kernel
         self.waits = waits
         self.resident = resident
+        self.limit = limit
         lines = "".join(f"\n  {wait}" for wait in waits)
         if resident is None:
             super().__init__(f"{kernel}: every thread waits, and nothing is in flight:{lines}")
@@ -460,14 +463,14 @@ class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, 
         blocks, grid = resident
         super().__init__(
             f"{kernel}: {blocks} of {grid} blocks are resident, as many as the device holds at "
-            "once, and all wait; the others start when one of these ends. A block may wait for "
-            f"another one only if the whole grid is resident: launch at most {blocks} blocks that "
-            "do several tiles each (a persistent kernel), and let cooperative=True check that. "
-            f"The first block that waits:{lines}"
+            f"once{f' ({limit})' if limit else ''}, and all wait; the others start when one of "
+            "these ends. A block may wait for another one only if the whole grid is resident: "
+            f"launch at most {blocks} blocks that do several tiles each (a persistent kernel), and "
+            f"let cooperative=True check that. The first block that waits:{lines}"
         )
 
     def __reduce__(self) -> tuple[type[EmulatedDeadlock], tuple[Any, ...]]:
-        return type(self), (self.kernel, self.waits, self.resident)
+        return type(self), (self.kernel, self.waits, self.resident, self.limit)
 
 
 class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above

@@ -25,6 +25,7 @@ from tmaasync._sources import include_dir
 from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.emulate.library_headers import check_library_headers
+from tmaasync.emulate.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.refusals import refusal
 from tmaasync.emulate.runtime_library import (
     INCLUDE_DIR,
@@ -75,6 +76,7 @@ class EmulatedProgram:
     max_threads: int | None  # by __launch_bounds__
     cluster: tuple[int, int, int] | None  # by __cluster_dims__
     registers: int  # that each thread starts with; 0 where only the compiler knows
+    static_bytes: int  # of shared memory
     library: Any = field(repr=False)
     runtime: Any = field(repr=False)
 
@@ -357,6 +359,7 @@ def _loaded(path: Path, name: str, source: Source) -> EmulatedProgram:
         build_runtime().library
     )  # before the library that asks for it by name
     library = _opened(path, source)
+    all_static = loaded_runtime.tmaasync_emulate_static_bytes(library.tmaasync_emulate_call)
     facts = ctypes.POINTER(_ParameterFacts)()
     count = library.tmaasync_emulate_parameters(ctypes.byref(facts))
     max_threads, min_blocks, *cluster = (
@@ -371,9 +374,27 @@ def _loaded(path: Path, name: str, source: Source) -> EmulatedProgram:
         max_threads=max_threads,
         cluster=None if cluster[0] is None else (cluster[0], cluster[1] or 1, cluster[2] or 1),
         registers=_launch_registers(source, max_threads, min_blocks),
+        static_bytes=_static_shared(source, name, all_static),
         library=library,
         runtime=loaded_runtime,
     )
+
+
+def _static_shared(source: Source, name: str, bytes_of_all: int) -> int:
+    """Return the bytes of static shared memory; refuse what ptxas does.
+
+    Of several kernels in one source only their sum is known.
+    """
+    is_alone = len(entry_names(source.text)) == 1
+    if bytes_of_all <= MAX_STATIC_SHARED_BYTES * (1 if is_alone else 2):
+        return min(bytes_of_all, MAX_STATIC_SHARED_BYTES)
+    kernels = name if is_alone else "its kernels"
+    message = (
+        f"{source.name} declares {bytes_of_all} bytes of static shared memory or more in "
+        f"{kernels}; a kernel has at most {MAX_STATIC_SHARED_BYTES}. Declare dynamic shared "
+        "memory, extern __shared__ or dynamic_shared<T>(), and pass its bytes as shared_mem."
+    )
+    raise CompileError(message, message)
 
 
 _MISSING = re.compile(r"undefined symbol: (\w+)")

@@ -82,11 +82,14 @@ class LaunchEstimate:
 
 def estimate(program: EmulatedProgram, config: LaunchConfig, workers: int) -> LaunchEstimate:
     """Estimate a launch on ``workers`` cores; its memory may leave some of them idle."""
-    return _estimate(program.runtime, config, program.registers, workers)
+    resources = (program.registers, program.static_bytes)
+    return _estimate(program.runtime, config, resources, workers)
 
 
 @functools.lru_cache(maxsize=256)
-def _estimate(runtime: Any, config: LaunchConfig, registers: int, workers: int) -> LaunchEstimate:
+def _estimate(
+    runtime: Any, config: LaunchConfig, resources: tuple[int, int], workers: int
+) -> LaunchEstimate:
     ctas = math.prod(config.cluster or (1,))
     blocks, threads = math.prod(config.grid), math.prod(config.block)
     measure = runtime.tmaasync_emulate_cluster_bytes
@@ -103,20 +106,20 @@ def _estimate(runtime: Any, config: LaunchConfig, registers: int, workers: int) 
         blocks=blocks,
         threads_per_block=threads,
         workers=max(1, fitting),
-        resident=_resident(config, registers, measure(ctas, 0)),
+        resident=_resident(config, resources, measure(ctas, 0)),
         memory_bytes=max(1, fitting) * cluster_bytes,
         machine_bytes=_machine_bytes(),
     )
 
 
-def _resident(config: LaunchConfig, registers: int, cluster_bytes: int) -> int:
+def _resident(config: LaunchConfig, resources: tuple[int, int], cluster_bytes: int) -> int:
     """Return how many clusters are resident at once: as on the chip, if half of memory holds them.
 
     ``cluster_bytes``: the bytes that a cluster needs without its threads.
     """
     threads = math.prod(config.cluster or (1,)) * math.prod(config.block)
     fitting = _machine_bytes() // 2 // (cluster_bytes + threads * _RESIDENT_BYTES_PER_THREAD)
-    return max(1, min(max_resident_clusters(config, registers), fitting))
+    return max(1, min(max_resident_clusters(config, *resources), fitting))
 
 
 def _machine_bytes() -> int:

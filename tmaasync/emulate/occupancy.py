@@ -7,7 +7,13 @@ import math
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_SHARED_BYTES, WARP_THREADS
 
-__all__ = ["LIMITS", "max_active_clusters", "max_resident_clusters"]
+__all__ = [
+    "LIMITS",
+    "MAX_STATIC_SHARED_BYTES",
+    "max_active_clusters",
+    "max_resident_clusters",
+    "residency",
+]
 
 LIMITS = DeviceLimits(
     name="the emulator",
@@ -36,19 +42,50 @@ _SM_SHARED_BYTES = 228 * 1024
 _SYSTEM_SHARED_BYTES = 1024  # of each block
 _SM_REGISTERS = 64 * 1024
 
+MAX_STATIC_SHARED_BYTES = 48 * 1024
+"""Of one kernel's ``__shared__`` variables, but for ``extern`` ones: as in ptxas."""
 
-def max_resident_clusters(config: LaunchConfig, registers: int) -> int:
+
+def max_resident_clusters(config: LaunchConfig, registers: int, static_bytes: int = 0) -> int:
     """Return the number of clusters of this launch that the emulated device holds at once.
 
-    ``registers`` counts the registers of a thread; 0 where only the compiler knows, and then they
-    set no limit.
+    Args:
+        config: The launch.
+        registers: Of a thread; 0 where only the compiler knows, and then they set no limit.
+        static_bytes: Of static shared memory, in addition to the launch's dynamic one.
     """
-    warps = -(-math.prod(config.block) // WARP_THREADS)
-    blocks = min(
-        _SM_BLOCKS,
-        _SM_WARPS // warps,
-        _SM_SHARED_BYTES // (config.shared_bytes + _SYSTEM_SHARED_BYTES),
-    )
+    blocks, _ = _blocks_of_sm(config, registers, static_bytes)
+    return blocks * max_active_clusters(math.prod(config.cluster or (1,)))
+
+
+def residency(config: LaunchConfig, registers: int, static_bytes: int = 0) -> str:
+    """Return in words how many blocks of this launch the emulated device holds at once, and why.
+
+    >>> residency(LaunchConfig((999, 1, 1), (1024, 1, 1), None, 0, False, 0), registers=0)
+    '132 SMs hold 264 blocks: 2 an SM by threads (1024 of 2048)'
+    """
+    blocks, why = _blocks_of_sm(config, registers, static_bytes)
+    size = math.prod(config.cluster or (1,))
+    clusters = f" in clusters of {size}" if size > 1 else ""
+    whole = max_resident_clusters(config, registers, static_bytes) * size
+    return f"{LIMITS.sms} SMs hold {whole} blocks{clusters}: {blocks} an SM by {why}"
+
+
+def _blocks_of_sm(config: LaunchConfig, registers: int, static_bytes: int) -> tuple[int, str]:
+    """Return how many blocks fit one SM, and which limit sets that."""
+    threads = math.prod(config.block)
+    warps = -(-threads // WARP_THREADS)
+    shared_bytes = config.shared_bytes + static_bytes + _SYSTEM_SHARED_BYTES
+    fits = [
+        (_SM_WARPS // warps, f"threads ({threads} of {_SM_WARPS * WARP_THREADS})"),
+        (_SM_BLOCKS, "the number of blocks"),
+        (
+            _SM_SHARED_BYTES // shared_bytes,
+            f"shared memory ({shared_bytes} of {_SM_SHARED_BYTES} bytes)",
+        ),
+    ]
     if registers:
-        blocks = min(blocks, _SM_REGISTERS // (registers * warps * WARP_THREADS))
-    return max(1, blocks) * max_active_clusters(math.prod(config.cluster or (1,)))
+        taken = registers * warps * WARP_THREADS
+        fits.append((_SM_REGISTERS // taken, f"registers ({taken} of {_SM_REGISTERS})"))
+    blocks, why = min(fits, key=lambda fit: fit[0])
+    return max(1, blocks), why

@@ -18,6 +18,7 @@ from tmaasync.emulate.dialect import in_words_of
 from tmaasync.emulate.estimate import LaunchEstimate
 from tmaasync.emulate.extents import Extent, GlobalNames
 from tmaasync.emulate.peer_causes import cause_between_devices
+from tmaasync.emulate.occupancy import residency
 from tmaasync.errors import (
     AwaitedSignal,
     EmulatedAccess,
@@ -124,8 +125,10 @@ def error_of_several(
         looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
         budget = None if record.get("is_endless") else facts.budget_seconds
         return EmulatedTimeout(program.name, budget, looping, waits)
-    resident = (record["resident"], record["grid"]) if "resident" in record else None
-    return EmulatedDeadlock(program.name, waits, resident)
+    if "resident" not in record:
+        return EmulatedDeadlock(program.name, waits)
+    limit = residency(facts.config, program.registers, program.static_bytes)
+    return EmulatedDeadlock(program.name, waits, (record["resident"], record["grid"]), limit)
 
 
 def _name_caller(words: _Words, record: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from tmaasync.kernel.launch import (
     check_extents,
     check_launch_bounds,
     check_resident,
+    check_static_shared,
     cluster_of,
     extents,
     shared_bytes,
@@ -236,8 +237,11 @@ class EmulatedBuild:
         )
         check_extents(config, limits)
         check_launch_bounds(recipe.name, program.max_threads, config)
+        check_static_shared(recipe.name, config, program.static_bytes, limits)
         if config.cooperative:
-            clusters = emulate.max_resident_clusters(config, program.registers)
+            clusters = emulate.max_resident_clusters(
+                config, program.registers, program.static_bytes
+            )
             resident = clusters * math.prod(config.cluster or (1,))
             check_resident(recipe.name, config, resident, limits)
         packed = pack(recipe.name, program.parameters, args, seen)

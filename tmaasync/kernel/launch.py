@@ -24,6 +24,7 @@ __all__ = [
     "check_extents",
     "check_launch_bounds",
     "check_resident",
+    "check_static_shared",
     "cluster_of",
     "extents",
     "shared_bytes",
@@ -175,6 +176,23 @@ def check_resident(name: str, config: LaunchConfig, resident: int, limits: Devic
             f"resident at once, and {limits} holds {resident} of {name} with "
             f"{math.prod(config.block)} threads and {config.shared_bytes} bytes of shared memory. "
             f"Launch at most {resident} blocks that do several tiles each (a persistent kernel)."
+        )
+
+
+def check_static_shared(
+    name: str, config: LaunchConfig, static_bytes: int, limits: DeviceLimits
+) -> None:
+    """Compare static and dynamic shared memory together with what a block has.
+
+    Raises:
+        LaunchError: They do not fit, and a device would refuse the launch.
+    """
+    whole = config.shared_bytes + static_bytes
+    if whole > limits.shared_bytes:
+        raise LaunchError(
+            f"shared_mem is {config.shared_bytes} bytes, and {name} has {static_bytes} bytes of "
+            f"static shared memory; a block on {limits} has {limits.shared_bytes} bytes in all. "
+            f"Ask for at most {max(0, limits.shared_bytes - static_bytes)}."
         )
 
 

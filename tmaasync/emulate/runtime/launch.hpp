@@ -460,9 +460,10 @@ struct Library {
 
 // The thread_local variables are the array of dynamic shared memory, and static shared ones after
 // it (tmaasync_emulate/cuda.hpp): it begins at the first multiple of its alignment.
+constexpr uint32_t kLeadingBytes = 1024;
+
 inline uint32_t static_bytes_of(uint64_t thread_local_bytes) {
-    constexpr uint64_t kOthers = 1024 + kMaxDynamicBytes;
-    if (thread_local_bytes <= kOthers) return 0;
+    if (thread_local_bytes <= kLeadingBytes + kMaxDynamicBytes) return 0;
     return static_cast<uint32_t>(thread_local_bytes - kMaxDynamicBytes);
 }
 
