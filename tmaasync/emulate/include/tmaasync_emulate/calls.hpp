@@ -149,7 +149,7 @@ TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 TMAASYNC_EMULATE_CALL void begin_atomic(
     const void* address, uint32_t bytes, bool changes, bool depends
 );
-// Of the calling thread's next atomic operations; that of the GPU otherwise.
+// Of the calling thread's next atomic operations; otherwise it is the GPU's.
 TMAASYNC_EMULATE_CALL void set_atomic_scope(Scope scope);
 // If `address` holds `old` it now holds `changed`; else `old` is what it holds.
 TMAASYNC_EMULATE_CALL bool replace_atomically(
