@@ -4,7 +4,7 @@
 using namespace tmaasync;
 
 constexpr int kStages = 8;
-// A stage is loaded again when so many later stores have been issued.
+// A stage is loaded again when this number of later stores has been issued.
 constexpr int kBehind = kStages / 2;
 
 using StageState = PipelineState<kStages>;

@@ -13,7 +13,7 @@ _ATOMIC = "atomic operation"
 
 
 def cause_between_devices(first: EmulatedAccess, second: EmulatedAccess, known: Set[str]) -> str:
-    """Return what is most likely missing; ``known`` are the facts of the detector."""
+    """Return the step that is most likely missing; ``known`` are the facts of the detector."""
     operations = (first.operation, second.operation)
     is_plain_write = "ordinary write" in operations
     if operations == (_ATOMIC, _ATOMIC):

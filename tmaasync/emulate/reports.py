@@ -17,8 +17,8 @@ from tmaasync.emulate.debug_info import debug_info, source_frame
 from tmaasync.emulate.dialect import in_words_of
 from tmaasync.emulate.estimate import LaunchEstimate
 from tmaasync.emulate.extents import Extent, GlobalNames
-from tmaasync.emulate.peer_causes import cause_between_devices
 from tmaasync.emulate.occupancy import residency
+from tmaasync.emulate.peer_causes import cause_between_devices
 from tmaasync.errors import (
     AwaitedSignal,
     EmulatedAccess,

@@ -9,7 +9,7 @@ extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch(
     return tmaasync_emulate::launch(kernel, *numbers, arguments);
 }
 
-// Launches of several devices; those of one device in this order.
+// Launches of several devices; a device runs its own in this order.
 extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch_together(
     uint32_t count, const tmaasync_emulate::DeviceLaunch* launches
 ) {

@@ -268,7 +268,7 @@ private:
         out_ << "[" << cta.block.x << ", " << cta.block.y << ", " << cta.block.z << "]";
     }
 
-    // Those of this cluster first; between launches of several devices, of all.
+    // Waits of this cluster first; between launches of several devices, of all.
     void waits() {
         waits_of(cluster_, "");
         for (const Cluster* other : others_) {
@@ -555,7 +555,7 @@ struct DeviceLaunch {
     uint32_t device;
 };
 
-// The launches of a device run one after the other, those of different devices together. Null if
+// The launches of a device run one after the other, different devices together. Null if
 // all went well; else a report to be given back to free().
 inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
     GridRaces races{given[0].numbers->searched_words};

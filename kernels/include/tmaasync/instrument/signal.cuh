@@ -90,7 +90,8 @@ __device__ __noinline__ inline void record_signal(
 }
 
 // The budget is spent. In a debug build the waits of all ranks end from now on, and the kernels
-// with them. In others the kernel ends here, and its context: nobody computes with data that never came.
+// with them. In others the kernel ends here, and its context: nobody computes with data that never
+// came.
 __device__ __noinline__ inline void give_up_signal(
     const SignalWait& wait, u32 seen, u64 waited_ns, const SignalLocation& location
 ) {
