@@ -73,7 +73,8 @@ def test_what_only_newer_releases_of_cuda_ptx_have() -> None:
             ptx::mbarrier_inval(&barrier);
         }
         x[blockIdx.x] = ptx::get_sreg_clusterid_x() + 10 * ptx::get_sreg_cluster_ctaid_x() +
-                        100 * ptx::get_sreg_nclusterid_x() + 1000 * ptx::get_sreg_cluster_nctaid_x();
+                        100 * ptx::get_sreg_nclusterid_x() +
+                        1000 * ptx::get_sreg_cluster_nctaid_x();
     }
     """
     x = np.zeros(6, np.uint32)

@@ -9,10 +9,6 @@
 
 namespace tmaasync_emulate {
 
-TMAASYNC_EMULATE_INLINE TMAASYNC_EMULATE_UNSEEN bool is_on_own_stack(std::uintptr_t address) {
-    return (address ^ stack_pointer()) < kStackBytes;
-}
-
 TMAASYNC_EMULATE_INLINE TMAASYNC_EMULATE_UNSEEN bool is_within_reach(
     std::uintptr_t address, std::size_t bytes
 ) {

@@ -67,6 +67,10 @@ TMAASYNC_EMULATE_INLINE std::uintptr_t stack_pointer() {
     return reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
 }
 
+TMAASYNC_EMULATE_INLINE TMAASYNC_EMULATE_UNSEEN bool is_on_own_stack(std::uintptr_t address) {
+    return (address ^ stack_pointer()) < kStackBytes;
+}
+
 // What the topmost word of the stack that runs now points to.
 TMAASYNC_EMULATE_INLINE Thread& current_thread() {
     const std::uintptr_t top = (stack_pointer() | (kStackBytes - 1)) + 1;

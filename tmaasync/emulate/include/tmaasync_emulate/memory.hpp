@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <tmaasync_emulate/accesses.hpp>
 #include <tmaasync_emulate/calls.hpp>
 #include <type_traits>
 
