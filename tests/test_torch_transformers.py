@@ -80,7 +80,7 @@ def tokens(device: str, *shape: int) -> Any:
 
 
 def padding(device: str, length: int, counts: list[int]) -> Any:
-    """A mask of ones, but for so many tokens on the left, or on the right where it is negative."""
+    """A mask of ones. Each count of zeros is on the left, or on the right where it is negative."""
     mask = torch.ones(len(counts), length, dtype=torch.long, device=device)
     for row, count in zip(mask, counts, strict=True):
         row[slice(count) if count >= 0 else slice(count, None)] = 0

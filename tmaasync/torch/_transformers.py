@@ -53,7 +53,7 @@ def register_with_transformers(name: str = "tmaasync") -> None:
     Softcap, GQA, and dynamic and static caches are handled too.
 
     Everything else raises `ArgumentError` when the model runs: dropout, attention sinks, position
-    biases, packed sequences, and masks of your own. Gradients are those of `attention`: up to 128
+    biases, packed sequences, and masks of your own. The gradients of `attention` reach up to 128
     columns of a head.
 
     Args:
