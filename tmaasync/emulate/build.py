@@ -248,8 +248,8 @@ def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]
     except _compile.ComputedIncludeError:
         reached = [path for folder in folders[:-1] for path in sorted(folder.rglob("*.*"))]
     # Our headers of CUDA's names include CUDA's own, which the include path hides.
-    hidden = (f"#include <{path.name}>\n" for path in reached if path.parent == _INCLUDE_DIR)
-    for path in (*reached, *_compile.reached("".join(hidden), _toolkit())):
+    hidden = (f"#include <{path.name}>\n" for path in reached if path.parent == INCLUDE_DIR)
+    for path in (*reached, *_compile.reached("".join(hidden), toolkit_folders())):
         if path.is_file():
             yield str(path), _compile.file_digest(path)
 
