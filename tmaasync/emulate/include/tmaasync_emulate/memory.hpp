@@ -60,6 +60,10 @@ TMAASYNC_EMULATE_INLINE T __ldg(const T* source) {
 
 namespace tmaasync_emulate {
 
+TMAASYNC_EMULATE_INLINE bool is_on_stack(std::uintptr_t address) {
+    return (address ^ stack_pointer()) < kStackBytes;
+}
+
 // Of an address in the shared memory of the calling thread's cluster, from the CTA's own on.
 TMAASYNC_EMULATE_INLINE std::ptrdiff_t offset_in_windows(const void* pointer) {
     return static_cast<const std::uint8_t*>(pointer) - current_thread().window;
@@ -80,7 +84,7 @@ TMAASYNC_EMULATE_INLINE bool is_shared_in_cluster(const void* pointer) {
 TMAASYNC_EMULATE_INLINE bool is_parameter(const void* pointer) {
     const std::uintptr_t parameters = current_thread().parameters;
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-    return parameters != 0 && address >= parameters && is_on_own_stack(address);
+    return parameters != 0 && address >= parameters && is_on_stack(address);
 }
 
 // Constant memory is global memory here, as the keywords leave no trace.
@@ -104,13 +108,12 @@ inline unsigned __isGridConstant(const void* pointer) {
     return tmaasync_emulate::is_parameter(pointer);
 }
 inline unsigned __isLocal(const void* pointer) {
-    const bool is_own =
-        tmaasync_emulate::is_on_own_stack(reinterpret_cast<std::uintptr_t>(pointer));
+    const bool is_own = tmaasync_emulate::is_on_stack(reinterpret_cast<std::uintptr_t>(pointer));
     return is_own && !tmaasync_emulate::is_parameter(pointer);
 }
 inline unsigned __isGlobal(const void* pointer) {
     return !tmaasync_emulate::is_shared_in_cluster(pointer) &&
-           !tmaasync_emulate::is_on_own_stack(reinterpret_cast<std::uintptr_t>(pointer));
+           !tmaasync_emulate::is_on_stack(reinterpret_cast<std::uintptr_t>(pointer));
 }
 #define __isConstant(POINTER) (::tmaasync_emulate::is_constant(POINTER))
 
