@@ -58,6 +58,32 @@ def test_all_headers_compile_together() -> None:
     assert x[0] == 5
 
 
+def test_what_only_newer_releases_of_cuda_ptx_have() -> None:
+    text = """
+    #include <cuda/ptx>
+    namespace ptx = cuda::ptx;
+    extern "C" __global__ void __launch_bounds__(128) f(unsigned* x) {
+        __shared__ uint64_t barrier;
+        ptx::setmaxnreg_dec<64>();
+        ptx::setmaxnreg_inc(ptx::n32_t<96>());
+        if (!ptx::elect_sync(~0u) || threadIdx.x >= 32) return;
+        ptx::cp_async_bulk_prefetch(x, 16);
+        for (int i = 0; i < 2; ++i) {
+            ptx::mbarrier_init(&barrier, 1);
+            ptx::mbarrier_inval(&barrier);
+        }
+        x[blockIdx.x] = ptx::get_sreg_clusterid_x() + 10 * ptx::get_sreg_cluster_ctaid_x() +
+                        100 * ptx::get_sreg_nclusterid_x() +
+                        1000 * ptx::get_sreg_cluster_nctaid_x();
+    }
+    """
+    x = np.zeros(6, np.uint32)
+
+    Kernel(text, "f")(6, 128, (x,), cluster=3)
+
+    assert x.tolist() == [3200, 3210, 3220, 3201, 3211, 3221]
+
+
 @pytest.mark.parametrize(
     ("header", "says"),
     [

@@ -132,6 +132,12 @@ TMAASYNC_EMULATE_INLINE void cp_async_bulk(
     detail::tma::cp_async_bulk_store(target, detail::shared_address(source), bytes, 0);
 }
 
+TMAASYNC_EMULATE_INLINE void cp_async_bulk_prefetch(
+    const void* source, uint32_t bytes, uint64_t policy = 0
+) {
+    detail::tma::cp_async_bulk_prefetch(source, bytes, policy);
+}
+
 // --- reductions ----------------------------------------------------------------------------------
 
 template <dot_op kOp, typename T>

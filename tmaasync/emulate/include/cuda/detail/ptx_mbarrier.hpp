@@ -46,6 +46,10 @@ TMAASYNC_EMULATE_INLINE void mbarrier_init(detail::BarrierWord barrier, uint32_t
     detail::tma::mbarrier_init(detail::shared_address(barrier), arrivals);
 }
 
+TMAASYNC_EMULATE_INLINE void mbarrier_inval(detail::BarrierWord barrier) {
+    detail::tma::mbarrier_inval(detail::shared_address(barrier));
+}
+
 // --- arrivals ------------------------------------------------------------------------------------
 
 TMAASYNC_EMULATE_INLINE uint64_t

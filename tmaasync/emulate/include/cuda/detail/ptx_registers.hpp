@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <cuda/detail/ptx_tags.hpp>
-#include <tmaasync/ptx/sync.cuh>
+#include <tmaasync/ptx/setmaxnreg.cuh>
 #include <tmaasync_emulate/calls.hpp>
 
 namespace cuda::ptx {
@@ -37,6 +37,16 @@ TMAASYNC_EMULATE_SREG(
 TMAASYNC_EMULATE_SREG(nwarpid, (own.block_dim.x * own.block_dim.y * own.block_dim.z + 31) / 32)
 TMAASYNC_EMULATE_SREG(cluster_ctarank, own.rank)
 TMAASYNC_EMULATE_SREG(cluster_nctarank, own.ctas)
+TMAASYNC_EMULATE_SREGS(cluster_nctaid, own.cluster_dim)
+TMAASYNC_EMULATE_SREG(cluster_ctaid_x, own.block.x % own.cluster_dim.x)
+TMAASYNC_EMULATE_SREG(cluster_ctaid_y, own.block.y % own.cluster_dim.y)
+TMAASYNC_EMULATE_SREG(cluster_ctaid_z, own.block.z % own.cluster_dim.z)
+TMAASYNC_EMULATE_SREG(clusterid_x, own.block.x / own.cluster_dim.x)
+TMAASYNC_EMULATE_SREG(clusterid_y, own.block.y / own.cluster_dim.y)
+TMAASYNC_EMULATE_SREG(clusterid_z, own.block.z / own.cluster_dim.z)
+TMAASYNC_EMULATE_SREG(nclusterid_x, own.grid_dim.x / own.cluster_dim.x)
+TMAASYNC_EMULATE_SREG(nclusterid_y, own.grid_dim.y / own.cluster_dim.y)
+TMAASYNC_EMULATE_SREG(nclusterid_z, own.grid_dim.z / own.cluster_dim.z)
 #undef TMAASYNC_EMULATE_SREGS
 #undef TMAASYNC_EMULATE_SREG
 
@@ -49,6 +59,14 @@ TMAASYNC_EMULATE_INLINE uint32_t get_sreg_clock() {
 
 TMAASYNC_EMULATE_INLINE bool elect_sync(uint32_t) {
     return tmaasync_emulate::elect();
+}
+template <int kRegisters>
+TMAASYNC_EMULATE_INLINE void setmaxnreg_inc(n32_t<kRegisters> = {}) {
+    ::tmaasync::ptx::setmaxnreg_inc<kRegisters>();
+}
+template <int kRegisters>
+TMAASYNC_EMULATE_INLINE void setmaxnreg_dec(n32_t<kRegisters> = {}) {
+    ::tmaasync::ptx::setmaxnreg_dec<kRegisters>();
 }
 TMAASYNC_EMULATE_INLINE void trap() {
     __trap();
