@@ -13,7 +13,7 @@ from tmaasync import ArgumentError, ArrayTypeError, ops
 Q = np.ones((2, 6, 4, 64), np.float16)
 K = np.ones((2, 9, 2, 64), np.float16)
 LSE = np.ones((2, 4, 6), np.float32)
-GIVEN = {"dout": Q, "q": Q, "k": K, "v": K, "out": Q, "lse": LSE}
+GIVEN: dict[str, Any] = {"dout": Q, "q": Q, "k": K, "v": K, "out": Q, "lse": LSE}
 
 
 def call(**changed: Any) -> Any:

@@ -281,8 +281,8 @@ def test_attention() -> None:
 def test_drop_ins_of_attention_have_its_gradients() -> None:
     sdpa = operators.scaled_dot_product_attention
     for attend in (
-        heads_first(lambda *given: sdpa(*given, is_causal=True, enable_gqa=True)),
-        lambda *given: operators.flash_attn_func(*given, causal=True),
+        heads_first(lambda q, k, v: sdpa(q, k, v, is_causal=True, enable_gqa=True)),
+        lambda q, k, v: operators.flash_attn_func(q, k, v, causal=True),
     ):
         compare(attend, attend_exactly, draw_heads(), (True, True, True), 2e-3)
 
@@ -291,8 +291,7 @@ def test_varlen_attention_and_its_log_sum_exp_without_gradient() -> None:
     ends = torch.tensor([0, 70], dtype=torch.int32)
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        given = (one[0] for one in (q, k, v))
-        out, lse = operators.varlen_attention(*given, ends, causal=True, return_lse=True)
+        out, lse = operators.varlen_attention(q[0], k[0], v[0], ends, causal=True, return_lse=True)
         assert not lse.requires_grad
         return out[None]
 

@@ -34,6 +34,13 @@ def small_blocks() -> Iterator[None]:
         yield
 
 
+def differentiated(given: list[Any], outputs: list[Any], **options: Any) -> tuple[Any, ...]:
+    """Call the operation with an array for every gradient."""
+    dout, q, k, v, out, lse = given
+    dq, dk, dv = outputs
+    return ops.attention_backward(dout, q, k, v, out, lse, dq=dq, dk=dk, dv=dv, **options)
+
+
 def check(
     backend: Any,
     q: Array,
@@ -52,12 +59,12 @@ def check(
     given = [backend.array(array) for array in (dout, q, k, v, *of_forward)]
     outputs = [backend.array(poisoned(array)) for array in (q, k, v)]
 
-    returned = ops.attention_backward(
-        *given,
+    returned = differentiated(
+        given,
+        outputs,
         causal=mask.causal,
         window=mask.window,
         deterministic=deterministic,
-        **dict(zip(("dq", "dk", "dv"), outputs, strict=True)),
         **options,
     )
 
@@ -127,23 +134,19 @@ def test_without_keys_there_are_zeros(backend: Any) -> None:
 @pytest.mark.gpu
 def test_slices_of_one_array_go_in_and_nothing_outside_the_gradients_changes(backend: Any) -> None:
     together, dout = normal(2, 150, 3, 2, 64), normal(2, 150, 2, 64, seed=5)
-    each = [saved(*(one[:, i] for i in range(3)), Mask()) for one in together]
+    each = [saved(one[:, 0], one[:, 1], one[:, 2], Mask()) for one in together]
     of_forward = (np.stack([one.out for one in each]), np.stack([one.lse for one in each]))
     around = backend.array(np.full((2, 152, 3, 4, 72), np.nan, np.float16))
     inner = [around[:, 1:151, i, 1:3, :64] for i in range(3)]
     given = backend.array(together)
 
-    ops.attention_backward(
-        backend.array(dout),
-        *(given[:, :, i] for i in range(3)),
-        *map(backend.array, of_forward),
-        **dict(zip(("dq", "dk", "dv"), inner, strict=True)),
-    )
+    qkv = [given[:, :, i] for i in range(3)]
+    differentiated([backend.array(dout), *qkv, *map(backend.array, of_forward)], inner)
 
     got = backend.host(around)
     for entry in range(2):
-        qkv = (together[entry, :, i] for i in range(3))
-        for i, wanted in enumerate(differentiate(dout[entry], *qkv, Mask())):
+        own_q, own_k, own_v = (together[entry, :, i] for i in range(3))
+        for i, wanted in enumerate(differentiate(dout[entry], own_q, own_k, own_v, Mask())):
             assert_gradient(got[entry, 1:151, i, 1:3, :64], wanted)
     got[:, 1:151, :, 1:3, :64] = np.nan
     assert np.isnan(got).all()
@@ -165,18 +168,20 @@ def check_packed(
     )
     for array, total in zip((dout, q, k, v), totals, strict=True):
         array[total[-1] :] = np.nan
-    given = [backend.array(array) for array in (dout, q, k, v, *_saved(problem, q, k, v, sums))]
-    outputs = [backend.array(poisoned(array)) for array in (q, k, v)]
+    out, lse = map(backend.array, _saved(problem, q, k, v, sums))
+    dq, dk, dv = (backend.array(poisoned(array)) for array in (q, k, v))
 
     ops.varlen_attention_backward(
-        *given,
-        *sums,
+        *(backend.array(dout), backend.array(q), backend.array(k), backend.array(v)),
+        *(out, lse, sums[0], sums[1]),
         deterministic=deterministic,
-        **dict(zip(("dq", "dk", "dv"), outputs, strict=True)),
+        dq=dq,
+        dk=dk,
+        dv=dv,
         **problem.options,
     )
 
-    got = [backend.host(array) for array in outputs]
+    got = [backend.host(array) for array in (dq, dk, dv)]
     for index in range(len(problem.queries)):
         rows, keys = (slice(*total[index : index + 2]) for total in sums)
         own = (dout[rows], q[rows], k[keys], v[keys])

@@ -77,7 +77,8 @@ def _save(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
 
 def _save_varlen(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
     q, k, v, cu_seqlens_q, *others = inputs
-    cu_seqlens_k, *lengths = (*others, *[None] * (4 - len(others)))
+    missing = [None] * (4 - len(others))
+    cu_seqlens_k, *lengths = others + missing
     out, lse = output
     _check(q, lengths[2:])
     ctx.mark_non_differentiable(lse)

@@ -137,6 +137,7 @@ def _violations(views: Mapping[str, ArrayView]) -> Iterator[Violation]:
 def _refuse_overlaps(views: Mapping[str, ArrayView], given: tuple[str, ...]) -> None:
     inputs = {name: views[name] for name in INPUTS}
     for name in given:
-        refuse_overlap(name, views[name], inputs)
+        refuse_overlap(name, views[name], inputs, may_share_rows=True)
     for first, second in itertools.combinations(given, 2):
-        refuse_overlap(first, views[first], {second: views[second]})
+        other = {second: views[second]}
+        refuse_overlap(first, views[first], other, may_share_rows=True)
