@@ -1,16 +1,20 @@
-"""How fast the emulator runs the shipped kernels. Writes results/cpu/emulate.jsonl.
+"""How fast the emulator starts, launches and runs kernels. Writes results/cpu/emulate.jsonl.
 
 Builds are timed apart: the first run of a configuration compiles, later ones come from the cache.
-Peak memory is of the whole process up to then.
+The first row is a process with an empty cache, which builds the runtime too. Each row has the
+machine's load average. Peak memory is of the whole process up to then.
 """
 
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import platform
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -76,19 +80,58 @@ def square(side: int) -> Any:
     return np.ones((side, side), np.float32)
 
 
+def of_prepared(name: str, block: int, arguments: tuple[Any, ...]) -> Callable[[], Any]:
+    @functools.cache
+    def prepared() -> Callable[[], Any]:
+        return Kernel(THREADS, name).prepare(1, block, arguments)
+
+    return lambda: prepared()()
+
+
+# A process that compiles its first kernel.
+FIRST = """
+import numpy as np
+from tmaasync import Kernel
+Kernel('extern "C" __global__ void f(float* x) {}' + chr(10), "f")(1, 1, (np.ones(1, np.float32),))
+"""
+PROCESSES = 6  # that start together in one empty cache
+
 CASES: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("matmul bfloat16 256 cubed", matmul(256)),
     ("matmul bfloat16 512 cubed", matmul(512)),
     ("matmul bfloat16 1024 cubed", matmul(1024)),
     ("attention 4 heads of 512 x 128", attention()),
     ("copy 16 MiB", copy(16 << 20)),
+    ("empty kernel of 1 thread", of_threads("nothing", 1, 1, (square(1),))),
+    ("empty kernel of 1 thread, prepared", of_prepared("nothing", 1, (square(1),))),
     ("empty kernel of 64 threads", of_threads("nothing", 1, 64, (square(1),))),
+    ("empty kernel of 64 threads, prepared", of_prepared("nothing", 64, (square(1),))),
+    ("empty kernel of 1024 blocks of 64", of_threads("nothing", 1024, 64, (square(1),))),
     ("threads copy 16 MiB", of_threads("copy", 256, 256, (square(2048), square(2048), 1 << 22))),
     (
         "threads multiply 256 cubed",
         of_threads("multiply", (16, 16), (16, 16), (square(256), square(256), square(256), 256)),
     ),
 )
+
+
+def first_launch(processes: int) -> dict[str, Any]:
+    """Time processes that start together with an empty cache, to the end of the last one."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "TMAASYNC_CACHE_DIR": folder}
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        command = [sys.executable, "-c", FIRST]
+        running = [subprocess.Popen(command, env=environment) for _ in range(processes)]
+        for one in running:
+            if one.wait() != 0:
+                raise RuntimeError(f"a first launch ended with {one.returncode}")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "case": f"first launch of {processes} processes, empty cache",
+        "first_seconds": round(time.perf_counter() - began, 3),
+        "cpu_seconds": round(after.ru_utime - before.ru_utime, 3),
+        "load_average": os.getloadavg()[0],
+    }
 
 
 def measure(run: Callable[[], Any], policy: Any, **options: Any) -> float:
@@ -134,7 +177,8 @@ def peak_mib() -> int:
 
 
 def main() -> None:
-    rows = []
+    rows = [first_launch(1), first_launch(PROCESSES)]
+    print(*rows, sep="\n", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TMAASYNC_CACHE_DIR"] = folder
         for name, run in CASES:
@@ -145,6 +189,7 @@ def main() -> None:
             row["cpu_seconds"] = least_cpu_seconds(run)
             row |= {"peak_memory_mib": peak_mib()} | measure_checked(run)
             row["peak_memory_with_races_mib"] = peak_mib()
+            row["load_average"] = os.getloadavg()[0]
             rows.append(row)
             print(row, flush=True)
     measured = {
