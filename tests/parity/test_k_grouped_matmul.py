@@ -94,5 +94,6 @@ def test_what_does_not_fit_is_refused(backend: Any) -> None:
         ops.k_grouped_matmul(a.T, b, [8, 17])
     with pytest.raises(ArgumentError, match=r"offsets has shape \(1, 2\)"):
         ops.k_grouped_matmul(a.T, b, np.array([[8, 16]]))
+    a, b = (backend.array(np.zeros((8, 8), np.float32)) for _ in range(2))
     with pytest.raises(ArrayTypeError, match="float32"):
-        ops.k_grouped_matmul(*(backend.array(np.zeros((8, 8), np.float32)) for _ in "ab"), [8])
+        ops.k_grouped_matmul(a, b, [8])

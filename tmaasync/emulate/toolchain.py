@@ -226,7 +226,7 @@ def link(
     runtime: Path | None = None,
     soname: str | None = None,
 ) -> bytes:
-    """Link objects into a shared library: the runtime, or that of a kernel.
+    """Link objects into a shared library: the runtime's or a kernel's.
 
     The library of a kernel has one more object, ``part``, and finds the runtime next to itself.
 

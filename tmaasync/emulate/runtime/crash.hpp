@@ -108,18 +108,18 @@ private:
     }
 
     static void unwind(Crash& crash) {
-        struct Walk {
+        struct Unwound {
             Crash& crash;
-            std::size_t count = 0;
-        } walk{crash};
+            std::size_t frames = 0;
+        } unwound{crash};
         _Unwind_Backtrace(
             [](_Unwind_Context* frame, void* data) {
-                auto& walk = *static_cast<Walk*>(data);
-                auto& callers = walk.crash.callers;
-                callers[walk.count++] = _Unwind_GetIP(frame);
-                return walk.count < callers.size() ? _URC_NO_REASON : _URC_END_OF_STACK;
+                auto& unwound = *static_cast<Unwound*>(data);
+                auto& callers = unwound.crash.callers;
+                callers[unwound.frames++] = _Unwind_GetIP(frame);
+                return unwound.frames < callers.size() ? _URC_NO_REASON : _URC_END_OF_STACK;
             },
-            &walk
+            &unwound
         );
     }
 

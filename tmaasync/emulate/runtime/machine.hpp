@@ -55,7 +55,7 @@ struct Launch {
     uint8_t* written = nullptr;        // of each array, whether this launch writes to it
     const uint8_t* fresh = nullptr;    // and the one before did, for which this one has to wait
     uint32_t* grid_barrier = nullptr;  // of a cooperative launch
-    // Of a launch that runs together with those of other devices.
+    // Of a launch that runs together with launches of other devices.
     uint32_t number = 0;
     uint32_t first_cluster = 0;
     LaunchHistory* history = nullptr;
@@ -822,7 +822,7 @@ private:
     }
 
     // Where in the kernel's code calls return to. Without debugging information to follow, whatever
-    // on the stack may be such a place.
+    // on the stack may be a return address.
     std::vector<uintptr_t> callers_of(const Crash& crash) const {
         constexpr std::size_t kCallers = 8;
         std::vector<uintptr_t> callers;
