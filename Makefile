@@ -35,6 +35,10 @@ test: $(INSTALLED)
 	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist worksteal
 
+# Tests of peers have the GPUs for themselves: a fault in memory of a peer ends the contexts of other
+# processes on both GPUs.
+PEERS := tests/gpu/test_peers.py
+
 # Where there is a Hopper GPU. With `TEST_PYTHON=python3` nothing is installed: that Python has
 # CuPy, torch, pytest, hypothesis, pytest-timeout and better pytest-xdist, without which tests run
 # one after the other. JAX would take three quarters of the GPU's memory when it is first used, and
@@ -44,7 +48,9 @@ test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	$(TEST_PYTHON) -c 'import xdist' && jobs='-n $(GPU_JOBS) --dist worksteal' || jobs=; \
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" TMAASYNC_REQUIRE_GPU=1 \
 		XLA_PYTHON_CLIENT_PREALLOCATE=false OPENBLAS_NUM_THREADS=1 \
-		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20
+		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20 --ignore $(PEERS) && \
+	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" \
+		$(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS)
 
 # Lookups of driver functions that this driver lacks are no errors of ours.
 memcheck: $(INSTALLED)

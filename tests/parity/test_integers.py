@@ -226,10 +226,11 @@ def picks() -> dict[str, list[int]]:
                     found[f"__vi{name}_{suffix}_relu(a, b)"] = by_parts(
                         lambda x, y, pick=pick: max(pick(x, y), 0), bits, is_signed, a, b
                     )
-            flags = "p" if bits == 32 else "p, q"
-            found[f"__vib{name}_{suffix}(a, b, {flags})"] = by_parts(pick, bits, is_signed, a, b)
-            for pointer, shift in (("p", 32 - bits), ("q", 0))[: 32 // bits]:
-                found[f"(__vib{name}_{suffix}(a, b, {flags}), *{pointer})"] = of_pairs(
+            flags = "&p" if bits == 32 else "&p, &q"
+            call = f"__vib{name}_{suffix}(a, b, {flags})"
+            found[f"[&] {{ bool p, q; return {call}; }}()"] = by_parts(pick, bits, is_signed, a, b)
+            for flag, shift in (("p", 32 - bits), ("q", 0))[: 32 // bits]:
+                found[f"[&] {{ bool p, q; {call}; return {flag}; }}()"] = of_pairs(
                     picks_first(pick, take, bits, shift)
                 )
     return found
@@ -241,7 +242,6 @@ __device__ char4 chars(unsigned word) {
 }
 #define both (static_cast<unsigned long long>(b) << 32 | a)
 """
-FLAGS = PRELUDE + "__device__ bool flags[2048];\n#define p (flags + 2 * i)\n#define q (p + 1)\n"
 
 
 def check(backend: Any, expected: dict[str, list[int]], prelude: str) -> None:
@@ -255,4 +255,4 @@ def test_integers(backend: Any) -> None:
 
 
 def test_parts_of_words(backend: Any) -> None:
-    check(backend, {**simd(2), **simd(4), **picks()}, FLAGS)
+    check(backend, {**simd(2), **simd(4), **picks()}, PRELUDE)

@@ -42,7 +42,7 @@ _WGMMA = re.compile("wgmma")
 # register reallocation and edits of tensor maps for sm_90a, sm_100a, sm_103a, sm_120a and the like.
 _ARCH_SPECIFIC = re.compile(
     r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace|replace_tensormap"
-    r"|edit_in_(?:shared_mem|gmem)|tmaasync/roles\.cuh"
+    r"|edit_in_(?:shared_mem|gmem)|tmaasync/roles\.cuh|cuda/ptx\b"
 )
 # Whoever includes these, or a header that does, means their instructions.
 _SPECIFIC_HEADERS = ("tmaasync/wgmma.cuh", "tmaasync/roles.cuh")

@@ -10,6 +10,11 @@ extern "C" __global__ void wgmma_registers(const unsigned* x, const unsigned* y,
     const unsigned long long address = __cvta_generic_to_shared(tile);
     const unsigned long long b = address >> 4 | 8ull << 16 | 8ull << 32;
     float d[4];
+    // Registers of operands are written before the fence.
+    unsigned other[4];
+    asm volatile("mov.b32 %0, %4; mov.b32 %1, %5; mov.b32 %2, %6; mov.b32 %3, 0x3c003c00;"
+                 : "=&r"(other[0]), "=&r"(other[1]), "=&r"(other[2]), "=&r"(other[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]));
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p, 0, 0;\n"
@@ -21,12 +26,13 @@ extern "C" __global__ void wgmma_registers(const unsigned* x, const unsigned* y,
     asm volatile(
         "{ .reg .pred p; setp.eq.b32 p, 0, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, %8, p, -1, 1, 0; }"
+        "{%4, %5, %6, %7}, %8, p, 1, -1, 0; }"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(0x3c003c00), "l"(b)
+        : "r"(other[0]), "r"(other[1]), "r"(other[2]), "r"(other[3]), "l"(b)
     );
     asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::
                      : "memory");
+    asm volatile("" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])::"memory");
     for (int i = 0; i < 4; ++i) out[(row + i / 2 * 8) * 8 + lane * 2 + i % 2] = d[i];
 }
 
