@@ -26,6 +26,10 @@ PAGES = [*COOKBOOK.glob("*.md"), *COOKBOOK.parent.glob("from_*.md")]
 WITH_KERNELS = sorted(path for path in PAGES if "__global__" in path.read_text())
 
 
+# The planted defect of a page that the compiler finds too: it adds the wait that was taken out.
+PLANTED = {"run_the_kernel_you_have": "wgmma.wait_group is injected"}
+
+
 class _LaunchedError(Exception):
     pass
 
@@ -35,7 +39,8 @@ def test_a_page_compiles_for_the_gpu(path: Path, monkeypatch: pytest.MonkeyPatch
     compiled: list[Kernel] = []
 
     def compile_instead(kernel: Kernel, *_: object, **__: object) -> NoReturn:
-        assert kernel.compile().warnings == ()
+        expected = PLANTED.get(path.stem, "no warning")
+        assert all(expected in warning for warning in kernel.compile().warnings)
         compiled.append(kernel)
         raise _LaunchedError
 

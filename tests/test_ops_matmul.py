@@ -108,7 +108,7 @@ def refused_batch(error: type[Exception], said: str, a: Any, b: Any, **options: 
         (
             ROWS[0],
             STACK,
-            r"a has shape \(16,\); it must have 2 dimensions, or 3 as a batch\. Reshape it",
+            r"a has shape \(16,\); it must have 2 dimensions, or 3 as a batch\. Pass a vector as",
         ),
         (ROWS, STACK[None], r"b has shape \(1, 3, 16, 24\); .* all others make up one batch"),
         (

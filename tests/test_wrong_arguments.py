@@ -644,6 +644,37 @@ OPERATIONS = {
             "check": True,
         },
     ),
+    "attention_backward": Call(
+        ops.attention_backward,
+        {
+            **dict.fromkeys(("dout", "q", "k", "v", "out"), Q),
+            "lse": np.zeros((1, 1, 16), np.float32),
+            "causal": True,
+            "scale": 0.5,
+            "window": (3, 3),
+            "softcap": 5.0,
+            "deterministic": True,
+            **{name: zeros(1, 16, 1, 64) for name in ("dq", "dk", "dv")},
+        },
+    ),
+    "varlen_attention_backward": Call(
+        ops.varlen_attention_backward,
+        {
+            **dict.fromkeys(("dout", "q", "k", "v", "out"), PACKED),
+            "lse": np.zeros((1, 16), np.float32),
+            "cu_seqlens_q": STARTS,
+            "cu_seqlens_k": STARTS,
+            "max_seqlen_q": 16,
+            "max_seqlen_k": 16,
+            "causal": True,
+            "scale": 0.5,
+            "window": None,
+            "softcap": 5.0,
+            "deterministic": True,
+            "check": True,
+            **{name: zeros(16, 1, 64) for name in ("dq", "dk", "dv")},
+        },
+    ),
     "page_table": Call(
         lambda page_table: ops.varlen_attention(
             PACKED, PAGES, PAGES, STARTS, STARTS, 16, 16, page_table=page_table, check=True
@@ -727,4 +758,5 @@ def test_every_public_function_is_varied() -> None:
     functions = {name: it for name, it in public if name.islower() and inspect.isfunction(it)}
 
     missing = {name for name, it in functions.items() if it not in varied and name in PUBLIC}
-    assert missing == {"include_dir"}  # takes no arguments
+    # It takes no arguments; and what needs several GPUs is in test_peers.py.
+    assert missing == {"include_dir", "enable_peer_access"}

@@ -71,7 +71,7 @@ def test_the_instructions_equal_headers_without_the_hang_watch(
     monkeypatch.setattr(_compile, "include_dir", lambda: bare_headers)
 
     assert code_of(KERNELS[name]()) == with_watch
-    assert with_watch.keys() == {f".text.{name}"}
+    assert f".text.{name}" in with_watch
 
 
 def test_the_check_above_can_fail() -> None:

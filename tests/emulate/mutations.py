@@ -82,7 +82,7 @@ _TILES = "const auto store = [&](Accumulators& accumulators"
 _SEND = "send_slices(received, accumulators);"
 _ADD_PEERS = "if (Cluster::split_rank() < kSlices) add_received(slice, received);"
 _LAST_WAIT = "if (leads()) wait_group_read<0>();"
-_ELECTED = "if (warp_index() == 0 && elect()) {"
+_ELECTED = "} else if (elect()) {"
 _MULTIPLY = "consume(warpgroup - 1);"
 _INIT_LOOP = "for (int stage = 0; stage < kStages; ++stage) {"
 _CLUSTER_OPEN = "enter_cluster();\n        if (warpgroup == 0)"
@@ -349,7 +349,7 @@ MUTATIONS = (
         "a whole warp produces",
         "gemm",
         _ELECTED,
-        "if (warp_index() == 0) {",
+        "} else {",
         "fault",
         r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1",
     ),
@@ -357,7 +357,7 @@ MUTATIONS = (
         "nobody produces",
         "gemm",
         _ELECTED,
-        "if (warp_index() == 4 && elect()) {",
+        "} else if (false) {",
         "deadlock",
         r"consumer 0 \(warps 4-7 of .*full\[0\], phase 0: 1 arrivals",
     ),
@@ -695,7 +695,7 @@ MUTATIONS = (
         "return index * Tile::kElements;",
         "return index * Tile::kElements + 8;",
         "fault",
-        r"bulk copy's global address is 0x\w+8 \(args\[0\]\[\d+\]\); it must be a multiple of 16",
+        r"bulk copy's global address is 0x\w+8 \(source\[\d+\]\); it must be a multiple of 16",
     ),
     Mutation(
         "coordinates outermost first",

@@ -36,7 +36,6 @@ _ISSUE_DQ_AND_DK = (
     "sync_ds();\n\n        QueryGradients dq;\n        issue_dq(dq);\n"
     "        issue_product(own_dk, ds, queries.peek());\n"
 )
-_RELEASE_DO = "gradients.release(gradients.index());"
 # What to replace by what. The text has one block after the other, and S issued ahead: the
 # first is in use here.
 DEFECTS = {
@@ -74,10 +73,6 @@ DEFECTS = {
     "dS of a block overwrites the one before": (
         "queries.release(queries.index());\n        queries.step();\n        ds_stage ^= 1;",
         "queries.release(queries.index());\n        queries.step();",
-    ),
-    "dO is released before dV has read it": (
-        f"{_FENCE}\n        {_ISSUE_DQ_AND_DK}{_DV_IS_DONE}\n        {_RELEASE_DO}",
-        f"{_FENCE}\n        {_RELEASE_DO}\n        {_ISSUE_DQ_AND_DK}{_DV_IS_DONE}",
     ),
     "dQ is read before its MMAs are done": (
         "wgmma_wait_group<1>();\n        wgmma_fence_operands(dq);",

@@ -103,6 +103,11 @@ def _paged_attention() -> None:
     )
 
 
+def _attention_backward() -> None:
+    q, k, v = (np.empty((1, 512, heads, 128), _BF16) for heads in (16, 2, 2))
+    ops.attention_backward(q, q, k, v, q, np.empty((1, 16, 512), np.float32), causal=True)
+
+
 def _ragged() -> None:
     padded, packed = np.empty((2, 300, 16, 128), _BF16), np.empty((512, 16, 128), _BF16)
     ops.ragged_store(padded, cu_seqlens=_OFFSETS, out=packed)
@@ -146,5 +151,8 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "attention_combine.cu": _ATTENTION,
         "attention_values.cu": _ATTENTION,
         "attention_work.cu": _ATTENTION,
+        "attention_backward.cu": (_attention_backward,),
+        "attention_backward_dq.cu": (_attention_backward,),
+        "attention_backward_rows.cu": (_attention_backward,),
     }
 )
