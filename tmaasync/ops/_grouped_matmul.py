@@ -27,6 +27,7 @@ from tmaasync.ops._gemm.tiles import (
 from tmaasync.ops._layouts import (
     Layout,
     Operand,
+    check_alike,
     check_output,
     check_type,
     is_apart,
@@ -117,11 +118,7 @@ def _check_operands(a: ArrayView, b: ArrayView) -> None:
                 "other in a, one matrix for each in b. Reshape it."
             )
         check_type(name, view.element, _OPERANDS)
-    if a.element is not b.element or a.device != b.device:
-        raise ArgumentError(
-            f"b holds {b.element} {_arrays.where(b.device)}; a holds {a.element} "
-            f"{_arrays.where(a.device)}. Convert or move one of them."
-        )
+    check_alike(a, b)
     if a.shape[1] != b.shape[1] or a.shape[1] == 0:
         raise ArgumentError(
             f"b has shape {b.shape}; a has shape {a.shape}, so b must be [G, {a.shape[1]}, N], and "

@@ -25,6 +25,7 @@ from tmaasync.ops._grouped_matmul import Offsets
 from tmaasync.ops._layouts import (
     Layout,
     Operand,
+    check_alike,
     check_output,
     check_type,
     is_apart,
@@ -107,11 +108,7 @@ def _check_operands(a: ArrayView, b: ArrayView) -> None:
         if view.ndim != 2:
             raise ArgumentError(f"{name} has shape {view.shape}; it must be {axes}. Reshape it.")
         check_type(name, view.element, _OPERANDS)
-    if a.element is not b.element or a.device != b.device:
-        raise ArgumentError(
-            f"b holds {b.element} {_arrays.where(b.device)}; a holds {a.element} "
-            f"{_arrays.where(a.device)}. Convert or move one of them."
-        )
+    check_alike(a, b)
     if a.shape[1] != b.shape[0]:
         raise ArgumentError(
             f"b has shape {b.shape}; a has shape {a.shape}, so b must have {a.shape[1]} rows. For "

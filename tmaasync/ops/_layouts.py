@@ -15,6 +15,7 @@ from tmaasync.errors import ArgumentError, ArrayTypeError
 __all__ = [
     "Layout",
     "Operand",
+    "check_alike",
     "check_output",
     "check_type",
     "is_apart",
@@ -226,6 +227,15 @@ def check_type(
     if held.name not in types:
         raise ArrayTypeError(
             f"{name} holds {held}; the kernel multiplies {' and '.join(types)}. {remedy}."
+        )
+
+
+def check_alike(a: ArrayView, b: ArrayView) -> None:
+    """Check that operands a and b have one type and one device."""
+    if a.element is not b.element or a.device != b.device:
+        raise ArgumentError(
+            f"b holds {b.element} {_arrays.where(b.device)}; a holds {a.element} "
+            f"{_arrays.where(a.device)}. Convert or move one of them."
         )
 
 

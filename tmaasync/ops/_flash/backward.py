@@ -14,7 +14,7 @@ from tmaasync._hardware import WARPGROUP_THREADS
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
 from tmaasync.ops._flash.abi import record
-from tmaasync.ops._flash.config import Sizes
+from tmaasync.ops._flash.config import Sizes, shared_fields
 from tmaasync.ops._flash.launches import Step
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._operation import shipped_kernel
@@ -140,14 +140,7 @@ def backward_problem(sizes: Sizes, scores: Scores, longest: int) -> bytes:
     head_bytes = max(1, longest) * sizes.head_dim * sizes.heads_per_kv_head * (2 + 2 + 4)
     return record(
         BACKWARD_PROBLEM,
-        batch=sizes.batch,
-        heads=sizes.heads,
-        heads_per_kv_head=sizes.heads_per_kv_head,
-        queries=sizes.queries,
-        keys=sizes.keys,
-        left=scores.left or 0,
-        right=scores.right or 0,
-        is_bottom_right=not scores.is_top_left,
+        **shared_fields(sizes, scores),
         heads_at_once=max(1, _L2_BYTES // head_bytes),
         scale=scores.scale,
         scale_in_tanh=in_tanh,

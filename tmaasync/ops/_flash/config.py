@@ -19,6 +19,7 @@ __all__ = [
     "Variant",
     "padded_dim",
     "problem",
+    "shared_fields",
     "widest",
 ]
 
@@ -222,18 +223,25 @@ def problem(sizes: Sizes, scores: Scores, page_step: int = 0) -> bytes:
     scale, scale_log2 = scores.factors
     return record(
         PROBLEM,
-        batch=sizes.batch,
-        heads=sizes.heads,
-        heads_per_kv_head=sizes.heads_per_kv_head,
-        queries=sizes.queries,
-        keys=sizes.keys,
-        left=scores.left or 0,
-        right=scores.right or 0,
-        is_bottom_right=not scores.is_top_left,
+        **shared_fields(sizes, scores),
         scale=scale,
         scale_log2=scale_log2,
         page_step=page_step,
     )
+
+
+def shared_fields(sizes: Sizes, scores: Scores) -> dict[str, int]:
+    """Return what the kernels of the forward and of the backward know of sizes and mask."""
+    return {
+        "batch": sizes.batch,
+        "heads": sizes.heads,
+        "heads_per_kv_head": sizes.heads_per_kv_head,
+        "queries": sizes.queries,
+        "keys": sizes.keys,
+        "left": scores.left or 0,
+        "right": scores.right or 0,
+        "is_bottom_right": not scores.is_top_left,
+    }
 
 
 def widest(row_bytes: int) -> Swizzle:
