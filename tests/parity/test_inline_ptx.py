@@ -284,7 +284,7 @@ FLOATS: dict[str, Any] = {
     "neg.bf16x2 %0, {u};": INPUTS["u"] ^ np.uint32(0x80008000),
 }
 
-# Those that round as they like: the value, and how far from it the result may be.
+# Approximate instructions, and the functions that they approximate.
 APPROXIMATIONS: dict[str, Callable[[Any], Any]] = {
     "ex2.approx.ftz.f32 %0, {z};": np.exp2,
     "tanh.approx.f32 %0, {z};": np.tanh,
