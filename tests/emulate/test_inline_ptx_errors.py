@@ -126,6 +126,31 @@ def test_an_unknown_instruction_of_a_header_has_the_line_there(tmp_path: Path) -
         Kernel(tmp_path / "mine.cu", "k")(1, 1, (np.zeros(1, np.float32),))
 
 
+FOR_ANOTHER_GPU = """#pragma once
+inline __device__ void wait_for_tensor_memory() { asm volatile("tcgen05.wait::ld.sync.aligned;"); }
+template <int kWays>
+__device__ int lanes() {
+    int count = kWays;
+    asm("add.s32 %0, %0, 1;" : "+r"(count));
+    return count;
+}
+"""
+
+
+def test_an_unknown_instruction_that_no_kernel_reaches_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "gpus.cuh").write_text(FOR_ANOTHER_GPU)
+    kernel = '#include "gpus.cuh"\nextern "C" __global__ void k(int* x) { *x = lanes<2>(); }\n'
+    (tmp_path / "mine.cu").write_text(kernel)
+    (tmp_path / "late.cu").write_text(kernel.replace("lanes<2>()", "3, wait_for_tensor_memory()"))
+    out = np.zeros(1, np.int32)
+
+    Kernel(tmp_path / "mine.cu", "k")(1, 1, (out,))
+
+    assert out[0] == 3
+    with pytest.raises(CompileError, match=r"`tcgen05\.wait::ld\.sync\.aligned` is an instruction"):
+        Kernel(tmp_path / "late.cu", "k")(1, 1, (out,))
+
+
 FAULTS = """
 __device__ unsigned read(const unsigned* at) {
     unsigned value;

@@ -278,7 +278,17 @@ def _is_authors(file: str) -> bool:
     return not file.startswith(tuple(map(str, (INCLUDE_DIR, *toolkit_folders()))))
 
 
+# libcu++ for NVRTC declares the tuple protocol of std with parameter packs, and CUTLASS up to 4.6
+# repeats that. The host's library has declared it otherwise.
+_TUPLE_PROTOCOL = re.compile(
+    r"template\s*<\s*(?:size_t\s+\w+\s*,\s*)?class\s*\.\.\.\s*\w+\s*>\s*"
+    r"struct\s+tuple_(?:size|element)\s*;"
+)
+
+
 def _without_asm(source: Source, text: str) -> str:
+    text = _TUPLE_PROTOCOL.sub(lambda found: "\n" * found[0].count("\n"), text)
+
     def is_translated(file: str, flags: str) -> bool:
         return (
             "3" not in flags.split()
@@ -286,7 +296,7 @@ def _without_asm(source: Source, text: str) -> str:
             and (_is_authors(file))
         )
 
-    return inline_ptx.translated(text, is_translated, entry_names(source.text))
+    return inline_ptx.translated(text, is_translated, entry_names(source.text), source.name)
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -67,7 +68,10 @@ _KNOWN_LETTERS = frozenset("rhlfdqniC")
 
 
 def translated(
-    text: str, is_translated: Callable[[str, str], bool], kernels: Collection[str] = ()
+    text: str,
+    is_translated: Callable[[str, str], bool],
+    kernels: Collection[str] = (),
+    main_file: str | None = None,
 ) -> str:
     """Return preprocessed C++ whose ``asm`` statements call the emulator's functions.
 
@@ -75,6 +79,9 @@ def translated(
         text: It, with the preprocessor's line markers.
         is_translated: Whether statements of a file are wanted, by its name and flags.
         kernels: The names of ``__global__`` functions, whose lines reports name.
+        main_file: The file whose statements must all be known; by default every file. In other
+            files an unknown statement is an error of the C++ compiler where a kernel reaches it:
+            headers such as CUTLASS's have instructions of every GPU.
 
     Raises:
         CompileError: An instruction, a qualifier or an operand is unknown or malformed.
@@ -90,8 +97,24 @@ def translated(
     for number, statement in enumerate(found.statements):
         is_wrapped = any(one.start <= statement.start < one.end for one in found.wrappers)
         file = f"{statement.file}{ASM_SUFFIX if is_wrapped else ''}"
-        edits[statement.start] = (statement.end, _Translation(statement, number, file).cpp())
+        try:
+            code = _Translation(statement, number, file).cpp()
+        except CompileError as error:
+            if main_file in (None, statement.file):
+                raise
+            code = _barred(statement, number, str(error).partition(": ")[2])
+        edits[statement.start] = (statement.end, code)
     return "".join(_edited(text, edits))
+
+
+def _barred(statement: AsmStatement, number: int, reason: str) -> str:
+    """Return a call that the compiler refuses, for this reason, unless it drops the function."""
+    function = f"tmaasync_barred_{number}"
+    return (
+        f'do {{\n# {statement.line} "{statement.file}"\n'
+        f"void {function}() __attribute__((error({json.dumps(reason)}))); {function}(); "
+        f'}} while (0);\n# {statement.end_line} "{statement.file}"\n'
+    )
 
 
 def _edited(text: str, edits: dict[int, tuple[int, str]]) -> Iterator[str]:

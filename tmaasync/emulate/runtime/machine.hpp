@@ -194,6 +194,7 @@ struct Mbarrier {
     Epoch initialised = 0;
     uintptr_t init_site = 0;
     bool is_init_fenced = false;
+    Epoch fenced = 0;  // when fence.mbarrier_init came
     Agent agent = kNoAgent;  // of the loads that a phase counts
     View gathered;           // in this phase
     View completed;          // by the one before
@@ -285,6 +286,7 @@ struct IssuedMma : Mma {
     uintptr_t site;
     Epoch epoch;
     Issued issued;
+    Epoch issued_at = 0;  // where A is in registers: of the thread
 };
 
 // The registers of a thread's wgmmas: accumulators, or A, which may be read while they run.
@@ -327,6 +329,7 @@ struct Warpgroup {
     const void* held = nullptr;  // whose accumulators the buffers hold
     std::vector<Fiber*> waiters;
     Agent agent = kNoAgent;
+    Clock issued;                     // its finished wgmmas that had A in registers
     std::vector<uint32_t> sequences;  // of its wgmmas, for the trace
     uint32_t registers = 0;           // of each thread
     std::vector<RegisterChange> changes;

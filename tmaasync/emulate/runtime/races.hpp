@@ -230,6 +230,13 @@ public:
         return issued;
     }
 
+    // What the thread did so far, for others to `learn`.
+    Epoch mark(uint32_t thread) { return epochs_[thread]++; }
+    void learn(uint32_t thread, const Clock& done) {
+        views_[thread].seen.join(done);
+        views_[thread].issued_after.join(done);
+    }
+
     // An arrival: what the thread did so far goes into `target`.
     void release(uint32_t thread, View& target) {
         target.join(view_of(thread));

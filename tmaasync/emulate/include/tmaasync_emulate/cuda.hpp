@@ -159,3 +159,10 @@ inline long long clock64() {
     return clock();
 #endif
 }
+
+// NVRTC has none of these macros of <math.h>, and CUTLASS has enumerators of these names.
+#undef FP_NAN
+#undef FP_INFINITE
+#undef FP_ZERO
+#undef FP_SUBNORMAL
+#undef FP_NORMAL
