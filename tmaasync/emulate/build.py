@@ -24,6 +24,7 @@ from tmaasync._compile import Parameter, Source
 from tmaasync._sources import include_dir
 from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.build_lock import made_once
+from tmaasync.emulate.dynamic_shared import with_dynamic_shared
 from tmaasync.emulate.library_headers import check_library_headers
 from tmaasync.emulate.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.refusals import refusal
@@ -45,7 +46,6 @@ _BOUNDS = re.compile(
     r"__(?:launch_bounds|cluster_dims|maxnreg|block_size)__\s*\((?:[^()]|\([^()]*\))*\)"
 )
 _ENTRY = re.compile(r"__global__[^;(){}]*?(\w+)\s*\(")
-_DYNAMIC_SHARED = re.compile(r"\bextern\s+__shared__\b[^;]*?(\w+)\s*\[\s*\]\s*;")
 _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
@@ -146,14 +146,12 @@ def _is_extern_c(text: str, name: str) -> bool:
 
 
 def _translation_unit(source: Source, name: str, *, has_asm: bool) -> str:
-    arrays = dict.fromkeys(_DYNAMIC_SHARED.findall(_COMMENT.sub("", source.text)))
-    aliases = "".join(f"TMAASYNC_EMULATE_DYNAMIC_SHARED({array})\n" for array in arrays)
     return (
         f"#include <tmaasync_emulate/{'inline_ptx' if has_asm else 'cuda'}.hpp>\n"
         f"{source.whole_text}\n"
         f'#line 1 "the entry of {source.name}"\n'
         f"TMAASYNC_EMULATE_ENTRY({name})\n"
-        f"{aliases}{_attributes(source.text, name)}"
+        f"{_attributes(source.text, name)}"
     )
 
 
@@ -220,7 +218,9 @@ def _compiled(
         building = pool.submit(build_runtime)
         compiled = _compiled_object(source, whole, flags, headers, has_asm=has_asm)
         runtime = building.result()
-        return toolchain.link([compiled], part=runtime.part, runtime=runtime.library)
+        return toolchain.link(
+            [with_dynamic_shared(compiled)], part=runtime.part, runtime=runtime.library
+        )
 
 
 def _compiled_object(

@@ -152,7 +152,7 @@ def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
 
 
 _STATIC_ALIGNMENT = 1024  # as in runtime/machine.hpp
-_OWN_VARIABLES = ("first_variable", "tmaasync_dynamic_shared")  # of cuda.hpp
+_OWN_VARIABLES = ("first_variable", "dynamic_memory")  # of cuda.hpp
 
 
 class _Words:

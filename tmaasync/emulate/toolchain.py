@@ -108,6 +108,7 @@ def flags(*, is_kernel: bool) -> tuple[str, ...]:
         "-fno-crossjumping",  # calls of two branches stay two, each with its line
         "-fno-tree-tail-merge",
         "-fno-var-tracking",  # reports name lines and members, not the values of variables
+        "-fdata-sections",  # which `link` sorts
     )
     kernel = (
         *("-x", "c++"),
@@ -242,6 +243,9 @@ def link(
             path.write_bytes(compiled)
         paths += filter(None, (part, runtime))
         options = ["-shared", "-Wl,-Bsymbolic", "-Wl,-rpath,$ORIGIN", "-pthread"]
+        # Static shared variables by alignment, so that an array ahead of an mbarrier begins where
+        # ptxas puts it: g++ writes them from the last to the first.
+        options.append("-Wl,--sort-section=alignment")
         if soname is not None:
             options.append(f"-Wl,-soname,{soname}")
         if runtime is not None and not _is_clang():

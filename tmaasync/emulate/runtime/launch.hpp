@@ -458,8 +458,8 @@ struct Library {
     uint32_t static_bytes = 0;
 };
 
-// The thread_local variables are the array of dynamic shared memory, and static shared ones after
-// it (tmaasync_emulate/cuda.hpp): it begins at the first multiple of its alignment.
+// The thread_local variables are these bytes, static shared variables, and the array of dynamic
+// shared memory (tmaasync_emulate/cuda.hpp).
 constexpr uint32_t kLeadingBytes = 1024;
 
 inline uint32_t static_bytes_of(uint64_t thread_local_bytes) {

@@ -65,13 +65,9 @@ constexpr std::size_t alignment() {
 
 // `__shared__` turns a variable, `extern` or not, into a thread_local one. The compiler calls
 // __tls_get_addr for its address, and the function below returns one in the CTA's memory: first the
-// memory that all `extern __shared__` arrays share, then static variables.
-#define __shared__ thread_local
-
-// The build writes one of these for every `extern __shared__` array of the source: all of them are
-// the same memory.
-#define TMAASYNC_EMULATE_DYNAMIC_SHARED(NAME) \
-    asm(".globl " #NAME "\n.set " #NAME ", _ZN8tmaasync23tmaasync_dynamic_sharedE\n");
+// memory that all `extern __shared__` arrays share, then static variables. They are not
+// constructed: `constinit` keeps g++ from calling the empty constructors of an array of `__half`.
+#define __shared__ constinit thread_local
 
 extern "C" {
 struct tmaasync_emulate_tls_index {
@@ -83,29 +79,21 @@ __attribute__((visibility("hidden"))) void* __tls_get_addr(tmaasync_emulate_tls_
 
 namespace tmaasync_emulate {
 
-// Initialised data come first, so that no other variable has the offset 0.
-__attribute__((used)) static thread_local std::size_t first_variable = 1;
+// Initialised data come first, so that no other variable has the offset 0. Static variables begin
+// after as many bytes as the chip keeps for itself, and the linker sorts them by alignment.
+alignas(1024) __attribute__((used)) static thread_local char first_variable[1024] = {1};
 
-}  // namespace tmaasync_emulate
-
-namespace tmaasync {
-
-// As large as it can be: the compiler believes the size. This thread_local memory is never
-// allocated.
-alignas(
-    1024
-) thread_local unsigned char tmaasync_dynamic_shared[::tmaasync_emulate::kMaxDynamicBytes];
-
-}  // namespace tmaasync
-
-namespace tmaasync_emulate {
+// What every `extern __shared__` array becomes (dynamic_shared.py). As large as it can be: the
+// compiler believes the size. This thread_local memory is never allocated, and its alignment puts
+// it after the static variables.
+alignas(1) thread_local unsigned char dynamic_memory[kMaxDynamicBytes];
 
 constexpr std::size_t kUnknown = ~std::size_t{0};
 static std::size_t dynamic_offset = kUnknown;
 
 // Asked once, when the library is loaded: where the array lies among the thread_local variables.
 __attribute__((constructor)) TMAASYNC_EMULATE_UNSEEN static void find_dynamic_offset() {
-    dynamic_offset = reinterpret_cast<std::size_t>(&tmaasync::tmaasync_dynamic_shared);
+    dynamic_offset = reinterpret_cast<std::size_t>(&dynamic_memory);
 }
 
 }  // namespace tmaasync_emulate

@@ -1,0 +1,48 @@
+"""``extern __shared__`` arrays: every one is the CTA's dynamic shared memory."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+__all__ = ["with_dynamic_shared"]
+
+_DYNAMIC_SHARED = b"_ZN16tmaasync_emulate14dynamic_memoryE"  # of tmaasync_emulate/cuda.hpp
+_SYMBOL_TABLE = 2
+_THREAD_LOCAL = 6
+_UNDEFINED = 0
+# Of a 64-bit ELF file (System V ABI, chapter 4): type, offset, size, link of a section; name, info,
+# visibility, section, value, size of a symbol.
+_SECTION = struct.Struct("<4xI16xQQI20x")
+_SYMBOL = struct.Struct("<IBBHQQ")
+
+
+def with_dynamic_shared(compiled: bytes) -> bytes:
+    """Return an object whose undefined ``thread_local`` variables are the dynamic shared memory.
+
+    The compiler leaves one undefined for each ``extern __shared__`` array, under the name that the
+    array has in its namespace.
+    """
+    file = bytearray(compiled)
+    for symbols, names in _symbol_tables(compiled):
+        named = _DYNAMIC_SHARED + b"\0"
+        dynamic = next(
+            (found for _, found in symbols if compiled.startswith(named, names + found[0])), None
+        )
+        for at, (name, info, _, section, *_) in symbols:
+            if dynamic and section == _UNDEFINED and info & 15 == _THREAD_LOCAL:
+                _SYMBOL.pack_into(file, at, name, *dynamic[1:])
+    return bytes(file)
+
+
+def _symbol_tables(file: bytes) -> Iterator[tuple[list[tuple[int, tuple[int, ...]]], int]]:
+    """Yield each table's symbols with their positions, and the position of their names."""
+    (sections_at,) = struct.unpack_from("<Q", file, 0x28)
+    (count,) = struct.unpack_from("<H", file, 0x3C)
+    sections = [
+        _SECTION.unpack_from(file, sections_at + index * _SECTION.size) for index in range(count)
+    ]
+    for kind, start, size, names in sections:
+        if kind == _SYMBOL_TABLE:
+            places = range(start, start + size, _SYMBOL.size)
+            yield [(at, _SYMBOL.unpack_from(file, at)) for at in places], sections[names][1]
