@@ -61,7 +61,7 @@ class _Module:
     def __init__(
         self, code: str, options: Sequence[str], stop: Callable[[], BaseException]
     ) -> None:
-        _, ptx, _ = run_nvrtc(Source(text=code, name="kernel.cu"), tuple(options))
+        _, ptx, *_ = run_nvrtc(Source(text=code, name="kernel.cu"), tuple(options))
         self._parameters = {name: text.count(".param") for name, text in _ENTRY.findall(ptx)}
         self._stop = stop
 

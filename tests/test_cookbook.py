@@ -84,6 +84,6 @@ def test_the_line_for_nvcc_compiles_the_recipe(tmp_path: Path) -> None:
         assert (tmp_path / "copy_tile.cubin").stat().st_size > 0
     else:
         options = [option for option in command if re.match("-(std|arch|I)", option)]
-        cubin, _, log = run_nvrtc(Source(text=source, name="copy_tile.cu"), tuple(options))
+        cubin, _, log, _ = run_nvrtc(Source(text=source, name="copy_tile.cu"), tuple(options))
         assert cubin
         assert log == ""

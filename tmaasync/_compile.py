@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tmaasync._entries import function_name
 from tmaasync._sources import include_dir
 from tmaasync.errors import BackendError, CompileError
 
@@ -46,7 +47,7 @@ __all__ = [
     "write_whole",
 ]
 
-_FORMAT = 2
+_FORMAT = 3
 _INCLUDE = re.compile(
     r'^[ \t]*#[ \t]*include(_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)"|(\S+))', re.MULTILINE
 )
@@ -84,9 +85,13 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One ``__global__`` function of a program, with the compiler's facts about it."""
+    """One ``__global__`` function of a program, with the compiler's facts about it.
+
+    ``symbol`` is its name in the machine code.
+    """
 
     name: str
+    symbol: str
     parameters: tuple[Parameter, ...]
     shared_bytes: int | None
     registers: int
@@ -130,6 +135,8 @@ class Source:
     name: str
     include_dirs: tuple[Path, ...] = ()
     options: tuple[str, ...] = ()
+    # The entry's name where NVRTC has to look up its symbol: "softmax<float, 128>".
+    expression: str = ""
     preamble: str = field(default="", repr=False)
 
     @property
@@ -178,11 +185,11 @@ def compile_source(source: Source, arch: str) -> Program:
     cached = _load(folder, key) if key else None
     if cached is not None:
         return cached
-    cubin, ptx, log = run_nvrtc(source, options)
+    cubin, ptx, log, symbol = run_nvrtc(source, options)
     program = Program(
         path=folder / f"{key or digest(cubin)}.cubin",
         arch=arch,
-        entries=_entries(ptx, log),
+        entries=_entries(source, ptx, log, symbol),
         log=log,
     )
     _store(program, cubin)
@@ -196,8 +203,8 @@ def assemble(source: Source, arch: str) -> Assembly:
         CompileError: The compiler refused the source; the message shows its log.
         BackendError: There is no NVRTC.
     """
-    _, ptx, log = run_nvrtc(source, _options(source, arch))
-    return Assembly(ptx, _entries(ptx, log), log)
+    _, ptx, log, symbol = run_nvrtc(source, _options(source, arch))
+    return Assembly(ptx, _entries(source, ptx, log, symbol), log)
 
 
 def nvrtc_version() -> tuple[int, int]:
@@ -310,8 +317,10 @@ def _require_target(nvrtc: Any, arch: str) -> None:
         )
 
 
-def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str]:
-    """Compile with these options and no others; return cubin, PTX and log.
+def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str, str]:
+    """Compile with these options and no others; return cubin, PTX, log and the entry's symbol.
+
+    The symbol is empty unless the source has an expression.
 
     Raises:
         BackendError: There is no NVRTC.
@@ -323,7 +332,10 @@ def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str
             _require_target(nvrtc, option.removeprefix(_ARCH_OPTION))
     text = source.whole_text.encode()
     _, program = nvrtc.nvrtcCreateProgram(text, source.name.encode(), 0, [], [])
+    expression, symbol = source.expression.encode(), ""
     try:
+        if expression:
+            nvrtc.nvrtcAddNameExpression(program, expression)
         (result,) = nvrtc.nvrtcCompileProgram(
             program, len(options), [option.encode() for option in options]
         )
@@ -333,9 +345,11 @@ def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str
             raise CompileError(refusal(source, log, result.name, undefined), log, undefined)
         cubin = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, text=False)
         ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode()
+        if expression:
+            symbol = nvrtc.nvrtcGetLoweredName(program, expression)[1].decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return cubin, ptx, log
+    return cubin, ptx, log, symbol
 
 
 def _read(size_of: Any, read: Any, program: Any, *, text: bool = True) -> bytes:
@@ -393,16 +407,18 @@ def _header_hint(log: str) -> str:
 # --- the compiler's log -----------------------------------------------------------------------
 
 
-def _entries(ptx: str, log: str) -> dict[str, Entry]:
+def _entries(source: Source, ptx: str, log: str, expressed: str) -> dict[str, Entry]:
     shared = {name: int(size) for name, size in _SHARED_BYTES.findall(ptx)}
     properties = {found[0]: found[1:] for found in _PROPERTIES.findall(log)}
     entries = {}
-    for name, parameters in _ENTRY.findall(ptx):
-        stack, stores, loads, registers = (int(n) for n in properties.get(name, (0, 0, 0, 0)))
+    for symbol, parameters in _ENTRY.findall(ptx):
+        stack, stores, loads, registers = (int(n) for n in properties.get(symbol, (0, 0, 0, 0)))
+        name = source.expression if symbol == expressed else symbol
         entries[name] = Entry(
             name=name,
+            symbol=symbol,
             parameters=tuple(_parameter(*found) for found in _PARAMETER.findall(parameters)),
-            shared_bytes=shared.get(name),
+            shared_bytes=shared.get(function_name(name)),
             registers=registers,
             stack_bytes=stack,
             spill_bytes=stores + loads,
@@ -426,7 +442,8 @@ def _cache_key(source: Source, arch: str, options: Iterable[str]) -> str | None:
     except ComputedIncludeError:
         return None
     flags = [option for option in options if not option.startswith("--include-path=")]
-    whole = (_FORMAT, source.name, source.whole_text, arch, flags, headers, nvrtc_version())
+    text = (source.name, source.whole_text, source.expression)
+    whole = (_FORMAT, *text, arch, flags, headers, nvrtc_version())
     return digest(json.dumps(whole).encode())
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from tmaasync import ArgumentError, BackendError, CompileError, Kernel, LaunchError, emulate
 from tmaasync._compile import Parameter, Source, toolkit_include_dirs
+from tmaasync._entries import entry_names
 from tmaasync.emulate import build
-from tmaasync.emulate.build import entry_names
 from tmaasync.emulate.toolchain import can_precompile, reported_if_slow
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
@@ -261,23 +261,6 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.M
 
     with pytest.raises(BackendError, match=r"no C\+\+ compiler .*apt install g\+\+"):
         build(source(EMPTY), "empty")
-
-
-@pytest.mark.parametrize(
-    "declared",
-    [
-        "{}__global__ void k(int* x) {{ *x = 1; }}",
-        "__device__ int one() {{ return 1; }}\n{}void __global__ k(int* x) {{ *x = one(); }}",
-    ],
-)
-def test_an_entry_needs_c_linkage_as_for_nvrtc(declared: str) -> None:
-    out = np.zeros(1, np.int32)
-
-    with pytest.raises(ArgumentError, match=r'name is \'k\'; .* without extern "C".*Write extern'):
-        Kernel(declared.format("") + "\n", "k")(1, 1, (out,))
-    Kernel(declared.format('extern "C" ') + "\n", "k")(1, 1, (out,))
-    Kernel('extern "C" {\n' + declared.format("") + "\n}\n", "k")(1, 1, (out,))
-    assert out[0] == 1
 
 
 @pytest.mark.parametrize("bounds", ["64", "2 * kWarp, 1", "larger(kWarp, 64)", "THREADS"])

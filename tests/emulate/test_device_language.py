@@ -214,3 +214,30 @@ extern "C" __global__ void k(float* x) { x[0] = 1; /* tex2D<<< */ }
     x = np.zeros(1, np.float32)
     Kernel(text, "k")(1, 1, (x,))
     assert x[0] == 1
+
+
+OF_FLOAT = (
+    "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 exp10 expm1 fabs floor "
+    "j0 j1 lgamma log log10 log1p log2 logb nearbyint rint round rsqrt rcbrt sin sinh sqrt tan "
+    "tanh tgamma trunc y0 y1 abs sinpi erfinv normcdf"
+).split()
+OF_TWO_FLOATS = "atan2 copysign fdim fmax fmin fmod hypot max min nextafter pow remainder".split()
+
+
+@pytest.mark.parametrize("header", ["", "math.h", "cmath"])
+def test_functions_of_floats_are_floats_without_an_f(header: str) -> None:
+    calls = [
+        *(f"{name}(x[0])" for name in OF_FLOAT),
+        *(f"{name}(x[0], x[0])" for name in OF_TWO_FLOATS),
+        *("pow(x[0], 2)", "fma(x[0], x[0], x[0])", "ldexp(x[0], 1)", "jn(1, x[0])"),
+        *("modf(x[0], x)", "frexp(x[0], (int*)x)", "remquo(x[0], x[0], (int*)x)"),
+    ]
+    include = f"#include <{header}>\n" if header else ""
+    body = "".join(f'static_assert(sizeof({call}) == 4, "{call}");' for call in calls)
+    text = f'{include}extern "C" __global__ void k(float* x) {{ {body} x[0] = pow(x[0], 2); }}'
+    x = np.array([3], np.float32)
+
+    Kernel(text, "k")(1, 1, (x,))
+
+    assert x[0] == 9
+    assert Kernel(text.replace(include, ""), "k").compile().warnings == ()

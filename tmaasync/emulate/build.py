@@ -21,6 +21,7 @@ from typing import Any
 
 from tmaasync import _compile
 from tmaasync._compile import Parameter, Source
+from tmaasync._entries import check_entry, entry_names, function_name, template_of
 from tmaasync._sources import include_dir
 from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.build_lock import made_once
@@ -35,17 +36,13 @@ from tmaasync.emulate.runtime_library import (
     runtime_name,
     toolkit_folders,
 )
-from tmaasync.errors import ArgumentError, CompileError
+from tmaasync.errors import CompileError
 from tmaasync.registers import launch_registers
 
 __all__ = ["EmulatedProgram", "build"]
 
 _FORMAT = 2
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_BOUNDS = re.compile(
-    r"__(?:launch_bounds|cluster_dims|maxnreg|block_size)__\s*\((?:[^()]|\([^()]*\))*\)"
-)
-_ENTRY = re.compile(r"__global__[^;(){}]*?(\w+)\s*\(")
 _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
@@ -93,7 +90,7 @@ def build(source: Source, name: str) -> EmulatedProgram:
         CompileError: The compiler refused the source; the message shows its words.
         BackendError: There is no C++20 compiler, or CUDA's headers are missing.
     """
-    _check_source(source, name)
+    check_entry(source.text, source.name, name)
     check_library_headers(source)
     has_asm = _has_asm(source)
     whole = _translation_unit(source, name, has_asm=has_asm)
@@ -107,42 +104,6 @@ def build(source: Source, name: str) -> EmulatedProgram:
 
 
 # --- the source -------------------------------------------------------------------------------
-
-
-def entry_names(text: str) -> tuple[str, ...]:
-    """Return the ``__global__`` functions that the text defines.
-
-    >>> entry_names('extern "C" __global__ void __launch_bounds__(32, 1) f(int x) {}')
-    ('f',)
-    """
-    bare = _BOUNDS.sub("", _COMMENT.sub("", text))
-    return tuple(dict.fromkeys(_ENTRY.findall(bare)))
-
-
-def _check_source(source: Source, name: str) -> None:
-    names = entry_names(source.text)
-    if name not in names:
-        known = ", ".join(names) or "none"
-        raise ArgumentError(
-            f'name is {name!r}; {source.name} has no extern "C" __global__ function of that name. '
-            f"It has: {known}."
-        )
-    if not _is_extern_c(source.text, name):
-        raise ArgumentError(
-            f'name is {name!r}; {source.name} declares it without extern "C", and NVRTC gives it '
-            f'a mangled name. Write extern "C" __global__ void {name}(...).'
-        )
-
-
-def _is_extern_c(text: str, name: str) -> bool:
-    """True if a declaration of the function has C linkage, alone or in a block."""
-    bare = _BOUNDS.sub("", _COMMENT.sub("", text))
-    declared = rf"__global__[^;(){{}}]*?\b{re.escape(name)}\s*\("
-    return bool(
-        re.search(
-            rf'extern\s*"C"[^;{{}}]*{declared}|extern\s*"C"\s*{{.*{declared}', bare, re.DOTALL
-        )
-    )
 
 
 def _translation_unit(source: Source, name: str, *, has_asm: bool) -> str:
@@ -173,19 +134,38 @@ def _spelled_out(block_size: re.Match[str]) -> str:
 def _attributes(text: str, name: str) -> str:
     """Return constants with what the entry's __launch_bounds__ and __cluster_dims__ hold."""
     bare = _BLOCK_SIZE.sub(_spelled_out, _COMMENT.sub(" ", text))
-    found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", bare)
+    function = function_name(name)
+    found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(function)}\s*\(", bare)
     lines = []
     for attribute, constants in _ATTRIBUTES.items():
         more = rf"(?:,{_VALUE})?" * (len(constants) - 1)
         values = found and re.search(rf"{attribute}\s*\({_VALUE}{more}", found[0])
         lines += [
-            f'extern "C" {{ extern const int __attribute__((visibility("default"))) {constant}; '
-            f"const int {constant} = ({value}); }}\n"
+            _exported(constant, value, text, name)
             for constant, value in zip(
                 constants, values.groups("1") if values else (), strict=False
             )
         ]
     return "".join(lines)
+
+
+def _exported(constant: str, value: str, text: str, name: str) -> str:
+    """Return a constant of the library whose value may depend on the entry's template arguments."""
+    function = function_name(name)
+    scope, arguments = name.partition("<")[0].rpartition("::")[0], name.partition("<")[2]
+    parameters = template_of(text, function)
+    head = ""
+    if scope or parameters is not None:
+        template = f"template <{parameters}> " if parameters is not None else ""
+        holder = f"{template}struct {constant}_of {{ static constexpr int value = ({value}); }};"
+        head = f"namespace {scope} {{ {holder} }}\n" if scope else f"{holder}\n"
+        value = f"::{scope}{'::' if scope else ''}{constant}_of{'<' + arguments}::value"
+        if parameters is None:
+            value = value.replace("<::value", "::value")
+    return (
+        f'{head}extern "C" {{ extern const int __attribute__((visibility("default"))) {constant}; '
+        f"const int {constant} = ({value}); }}\n"
+    )
 
 
 def _launch_registers(source: Source, max_threads: int | None, min_blocks: int | None) -> int:
@@ -380,7 +360,7 @@ def _loaded(path: Path, name: str, source: Source) -> EmulatedProgram:
         name=name,
         source=source,
         parameters=tuple(_parameter(facts[index]) for index in range(count)),
-        shared_bytes=_constant(library, f"{name}_shared_bytes"),
+        shared_bytes=_constant(library, f"{function_name(name)}_shared_bytes"),
         max_threads=max_threads,
         cluster=None if cluster[0] is None else (cluster[0], cluster[1] or 1, cluster[2] or 1),
         registers=_launch_registers(source, max_threads, min_blocks),

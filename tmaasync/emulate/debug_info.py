@@ -280,7 +280,7 @@ class _Unit:
 
     def parameter_names(self, function: str) -> tuple[str, ...]:
         for scope in _functions_in(self._unit.get_top_DIE(), ("DW_TAG_namespace",)):
-            if _name(scope) != function:
+            if _name(scope).partition("<")[0] != function:
                 continue
             named = [die for die in scope.iter_children() if die.tag == _PARAMETER]
             if named:

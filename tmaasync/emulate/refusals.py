@@ -97,6 +97,12 @@ def refusal(
     if not errors:
         return f"{source.name} does not compile ({compiler}):\n{log.strip()}{hint}"
     error = _decisive(source, errors)
+    if source.expression and error.file.endswith((f"the entry of {source.name}", "/entry.hpp")):
+        return (
+            f"name is {source.expression!r}; {source.name} has no single __global__ function of "
+            "this name: pass its namespaces too, and a value for each template parameter.\n"
+            f"{compiler}: {error.text}"
+        )
     place = _own_place(source, lines, errors, error)
     shown = "\n".join(_shown(lines, error))
     for folder in folders:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmaasync._driver import LaunchConfig
+from tmaasync._entries import function_name
 from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.emulate.arrivals import Arrivals
 from tmaasync.emulate.build import EmulatedProgram
@@ -192,7 +193,9 @@ class _Words:
     @functools.cached_property
     def globals(self) -> GlobalNames:
         """The names of addresses in global memory."""
-        return GlobalNames(self._arrays, self._info.parameter_names(self.program.name))
+        return GlobalNames(
+            self._arrays, self._info.parameter_names(function_name(self.program.name))
+        )
 
     def with_names(self, reason: str) -> str:
         """Put the source's names of barriers, buffers and arrays where the reason has addresses."""

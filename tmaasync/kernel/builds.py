@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tmaasync import _driver, emulate
 from tmaasync._compile import Program, Source, compile_source
 from tmaasync._driver import LaunchConfig, PreparedLaunch
+from tmaasync._entries import check_entry, function_name
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError
@@ -70,19 +71,21 @@ class Recipe:
     @functools.cached_property
     def signature(self) -> Signature:
         """The parameters as the source declares them."""
-        return signature_of(self.source, self.name)
+        return signature_of(self.source, function_name(self.name))
 
     def program(self, arch: str, *, is_traced: bool = False) -> Program:
         """Compile for a GPU, or take the result from the cache."""
         source = self.source
+        if source.expression:  # of which NVRTC would print its own words
+            check_entry(source.text, source.name, self.name)
         if is_traced:
             source = replace(source, options=(*source.options, *TRACE_OPTIONS))
         program = compile_source(source, arch)
         if self.name not in program.entries:
             known = ", ".join(program.entries) or "none"
             raise ArgumentError(
-                f'name is {self.name!r}; {source.name} has no extern "C" __global__ function '
-                f"of that name. It has: {known}."
+                f"name is {self.name!r}; {source.name} has no __global__ function of that name. "
+                f"It has: {known}."
             )
         return program
 
@@ -115,8 +118,8 @@ def load_on_device(recipe: Recipe, device: int, is_traced: bool) -> Loaded:
     _driver.note_untested(device)
     program = recipe.program(arch, is_traced=is_traced)
     module = load_module(program.path, device)
-    function, watch = module.function(recipe.name), _watch(recipe, device, module)
-    return Loaded(program.entries[recipe.name], function, module, watch)
+    entry = program.entries[recipe.name]
+    return Loaded(entry, module.function(entry.symbol), module, _watch(recipe, device, module))
 
 
 def _watch(recipe: Recipe, device: int, module: Module) -> HangWatch | None:

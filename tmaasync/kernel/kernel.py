@@ -9,6 +9,7 @@ from typing import Any
 
 from tmaasync._compile import Program
 from tmaasync._driver import PreparedLaunch
+from tmaasync._entries import expression_of
 from tmaasync._kinds import check_flags
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel.arguments import views
@@ -30,12 +31,13 @@ _MAX_CALLS = 4
 
 
 class Kernel:
-    """One ``extern "C" __global__`` function of a CUDA source.
+    """One ``__global__`` function of a CUDA source.
 
     Args:
         source: The path of a ``.cu`` file, the bare name of a shipped one (``"copy.cu"``), or CUDA
             C++ text: a string with a line break or with ``__global__``.
-        name: The function's name; by default the stem of the file.
+        name: The function's name; by default the stem of the file. Of a function in a namespace,
+            or an instance of a template, the whole expression: ``"layers::softmax<float, 128>"``.
         types: Names that the source leaves to the host, each with a tile (its `cuda_type`), an
             element type, or C++ text.
         constants: Names that the source leaves to the host, each with a bool, int or float.
@@ -93,6 +95,7 @@ class Kernel:
         if watches:
             text = replace(text, options=(*text.options, *DEBUG_OPTIONS))
         self.name = name if name is not None else Path(text.name).stem
+        text = replace(text, expression=expression_of(text.text, self.name))
         self._trace = trace
         self._own_traces = Collector(latest=1)
         budget = budget_of(budget_seconds) if watches else None

@@ -76,18 +76,21 @@ def _findings(
 ) -> Iterator[Finding]:
     """Yield one finding of each rule for each line: unrolling and inlining repeat lines."""
     shared = shared_symbols(assembly.ptx)
+    names = {compiled.symbol: name for name, compiled in assembly.entries.items()}
     for function in entries(assembly.ptx, hidden=(include_dir(), *nvrtc_include_dirs())):
-        if entry in (None, function.name):
-            code = Code.of(function, shared, names_of(function.name))
-            first = {(one.rule, one.location): one for one in reversed([*_of(code, assembly)])}
+        name = names[function.name]
+        if entry in (None, name):
+            code = Code.of(function, shared, names_of(name))
+            found = [*_of(code, assembly, name)]
+            first = {(one.rule, one.location): one for one in reversed(found)}
             yield from first.values()
 
 
-def _of(code: Code, assembly: Assembly) -> Iterator[Finding]:
+def _of(code: Code, assembly: Assembly, name: str) -> Iterator[Finding]:
     found = [one for rule in _CODE_RULES for one in rule(code)]
     yield from found
     yield from compiler.advice(code, assembly.log)
-    for one in compiler.memory(code, assembly.entries[code.function.name]):
+    for one in compiler.memory(code, assembly.entries[name]):
         # A copied map is the array, and one finding for it is enough.
         if one.rule != compiler.ARRAY or all(other.rule != maps.LOCAL for other in found):
             yield one

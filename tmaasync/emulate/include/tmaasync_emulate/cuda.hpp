@@ -22,7 +22,7 @@
 // Without libstdc++'s special functions, which kernels cannot call on the chip either: reading them
 // takes longer than all that is above. For the same reason nothing here needs <algorithm>.
 #undef _GLIBCXX_USE_STD_SPEC_FUNCS
-#include <cmath>
+#include <math.h>  // and not <cmath>: exp(x) of a float is a float without `std::` too, as in CUDA
 #include <tmaasync_emulate/intrinsics.hpp>
 
 // What NVRTC defines for sm_90a. The headers above, and CUDA's headers of number types, are read as

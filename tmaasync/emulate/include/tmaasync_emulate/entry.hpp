@@ -82,15 +82,15 @@ Entry<Parameters...> entry_of(void (*)(Parameters...)) {
 }  // namespace tmaasync_emulate
 
 // The build writes one of these after the source.
-#define TMAASYNC_EMULATE_ENTRY(NAME)                                                        \
+#define TMAASYNC_EMULATE_ENTRY(...) /* commas of template arguments */                      \
     extern "C" TMAASYNC_EMULATE_UNSEEN std::uint32_t tmaasync_emulate_parameters(           \
         const ::tmaasync_emulate::ParameterFacts** facts                                    \
     ) {                                                                                     \
-        using Entry = decltype(::tmaasync_emulate::entry_of(&::NAME));                      \
+        using Entry = decltype(::tmaasync_emulate::entry_of(&::__VA_ARGS__));               \
         *facts = Entry::kFacts;                                                             \
         return Entry::kCount;                                                               \
     }                                                                                       \
     extern "C" TMAASYNC_EMULATE_UNSEEN void tmaasync_emulate_call(void* const* arguments) { \
-        using Entry = decltype(::tmaasync_emulate::entry_of(&::NAME));                      \
-        Entry::template call<&::NAME>(arguments);                                           \
+        using Entry = decltype(::tmaasync_emulate::entry_of(&::__VA_ARGS__));               \
+        Entry::template call<&::__VA_ARGS__>(arguments);                                    \
     }

@@ -291,11 +291,24 @@ inline void sincos(float x, float* sine, float* cosine) noexcept {
     *cosine = ::cosf(x);
 }
 
-// Without `std::`, as CUDA declares them.
-inline float modf(float x, float* whole) noexcept {
-    return ::modff(x, whole);
+// Overloads for float that the C library does not have; <math.h> has the others.
+#define TMAASYNC_EMULATE_OF_FLOAT(NAME)   \
+    inline float NAME(float x) noexcept { \
+        return NAME##f(x);                \
+    }
+TMAASYNC_EMULATE_OF_FLOAT(exp10)
+TMAASYNC_EMULATE_OF_FLOAT(rsqrt)
+TMAASYNC_EMULATE_OF_FLOAT(rcbrt)
+TMAASYNC_EMULATE_OF_FLOAT(j0)
+TMAASYNC_EMULATE_OF_FLOAT(j1)
+TMAASYNC_EMULATE_OF_FLOAT(y0)
+TMAASYNC_EMULATE_OF_FLOAT(y1)
+inline float jn(int order, float x) noexcept {
+    return ::jnf(order, x);
 }
-using std::isfinite;
-using std::isinf;
-using std::isnan;
-using std::signbit;
+inline float yn(int order, float x) noexcept {
+    return ::ynf(order, x);
+}
+inline float pow(float x, int exponent) noexcept {
+    return ::powf(x, static_cast<float>(exponent));
+}

@@ -1,0 +1,98 @@
+"""The ``__global__`` functions that a source declares, and the names that hosts have for them."""
+
+from __future__ import annotations
+
+import re
+
+from tmaasync.errors import ArgumentError
+
+__all__ = ["check_entry", "entry_names", "expression_of", "function_name", "template_of"]
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_BOUNDS = re.compile(
+    r"__(?:launch_bounds|cluster_dims|maxnreg|block_size)__\s*\((?:[^()]|\([^()]*\))*\)"
+)
+_ENTRY = re.compile(r"__global__[^;(){}]*?(\w+)\s*\(")
+_TEMPLATE = re.compile(r"\btemplate\s*<")
+
+
+def entry_names(text: str) -> tuple[str, ...]:
+    """Return the ``__global__`` functions that the text defines.
+
+    >>> entry_names('extern "C" __global__ void __launch_bounds__(32, 1) f(int x) {}')
+    ('f',)
+    """
+    return tuple(dict.fromkeys(_ENTRY.findall(_bare(text))))
+
+
+def function_name(name: str) -> str:
+    """Return the function of a name expression, without its namespaces and template arguments.
+
+    >>> function_name("layers::softmax<float, 128>")
+    'softmax'
+    """
+    return name.partition("<")[0].rpartition("::")[2].strip()
+
+
+def check_entry(text: str, source_name: str, name: str) -> None:
+    """Check that the text has the function, and that a template comes with its arguments.
+
+    Raises:
+        ArgumentError: With the functions that there are.
+    """
+    names, function = entry_names(text), function_name(name)
+    if function not in names:
+        known = ", ".join(names) or "none"
+        raise ArgumentError(
+            f"name is {name!r}; {source_name} has no __global__ function of that name. "
+            f"It has: {known}."
+        )
+    parameters = template_of(text, function)
+    if parameters is not None and "<" not in name:
+        raise ArgumentError(
+            f"name is {name!r}; {source_name} declares it as template <{parameters}>. Name an "
+            f"instance: '{name}<...>' with a value for each parameter."
+        )
+
+
+def expression_of(text: str, name: str) -> str:
+    """Return the name if the compiler has to look it up, else an empty text.
+
+    A function with C linkage has its own name in the machine code. Instances of templates, and
+    functions that are not ``extern "C"``, have others.
+    """
+    if name != function_name(name):
+        return name
+    bare = _bare(text)
+    declared = rf"__global__[^;(){{}}]*?\b{re.escape(name)}\s*\("
+    if not re.search(declared, bare):  # a header may declare it
+        return ""
+    is_c = rf'extern\s*"C"[^;{{}}]*{declared}|extern\s*"C"\s*{{.*{declared}'
+    return "" if re.search(is_c, bare, re.DOTALL) else name
+
+
+def template_of(text: str, function: str) -> str | None:
+    """Return the parameters of a ``__global__`` template, as written; None if it is no template."""
+    bare = _COMMENT.sub(" ", text)
+    for head in _TEMPLATE.finditer(bare):
+        end = _closing_angle(bare, head.end())
+        declared = re.match(
+            rf"[^;{{}}]*?__global__[^;{{}}]*?\b{re.escape(function)}\s*\(", bare[end + 1 :]
+        )
+        if declared and not _TEMPLATE.search(declared[0]):
+            return " ".join(bare[head.end() : end].split())
+    return None
+
+
+def _closing_angle(text: str, start: int) -> int:
+    angles, brackets = 1, 0
+    for found in re.finditer(r"[<>()]", text[start:]):
+        brackets += {"(": 1, ")": -1}.get(found[0], 0)
+        angles += {"<": 1, ">": -1}.get(found[0], 0) if brackets == 0 else 0
+        if angles == 0:
+            return start + found.start()
+    return len(text)
+
+
+def _bare(text: str) -> str:
+    return _BOUNDS.sub("", _COMMENT.sub("", text))
