@@ -110,7 +110,7 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
     const uint8_t* window = last.cta->window;
     for (; group.done < target; ++group.done) {
         check_agreement(last, threads);
-        const IssuedMma first = threads[0].mmas.front();
+        const IssuedMma& first = threads[0].mmas.front();
         if (group.sequences.size()) {
             const uint32_t sequence = group.sequences[group.done];
             last.cluster->record(

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -151,10 +152,10 @@ struct Issued {
     uint32_t thread = 0;
     uintptr_t site = 0;
     uint32_t order = 0;
-    View after;
+    std::shared_ptr<const View> after;  // none without a detector
 
     Actor as(Agent agent, Epoch epoch, Operation operation) const {
-        return {agent, epoch, thread, site, order, operation, &after, true};
+        return {agent, epoch, thread, site, order, operation, after.get(), true};
     }
 };
 
@@ -225,7 +226,7 @@ public:
     }
 
     Issued issue(uint32_t thread, uintptr_t site) {
-        Issued issued{thread, site, ++grid_.order, view_of(thread)};
+        Issued issued{thread, site, ++grid_.order, std::make_shared<const View>(view_of(thread))};
         ++epochs_[thread];
         return issued;
     }
@@ -454,8 +455,9 @@ private:
     }
 
     static Issued reader_of(Issued issued, uintptr_t map) {
-        issued.after.published[static_cast<int>(Space::kGlobal)] =
-            issued.after.maps_acquired.of(map);
+        View view = *issued.after;
+        view.published[static_cast<int>(Space::kGlobal)] = view.maps_acquired.of(map);
+        issued.after = std::make_shared<const View>(std::move(view));
         return issued;
     }
 
