@@ -7,9 +7,15 @@ from typing import Any
 import torch
 
 from tmaasync import ops
-from tmaasync.torch._attention_backward import has_backward, register_autograd
+from tmaasync.torch._attention_backward import (
+    backward,
+    backward_varlen,
+    has_backward,
+    save,
+    save_varlen,
+)
 from tmaasync.torch._attention_options import MASK, mask_options, reachable
-from tmaasync.torch._registry import define
+from tmaasync.torch._registry import define, register_backward
 
 __all__ = ["attention", "varlen_attention"]
 
@@ -305,4 +311,5 @@ define(
     other_returns="Tensor",
     is_differentiable=True,
 )
-register_autograd()
+register_backward("attention_with_lse", _run_attention_with_lse, save, backward)
+register_backward("varlen_attention_with_lse", _run_varlen_with_lse, save_varlen, backward_varlen)

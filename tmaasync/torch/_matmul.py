@@ -229,7 +229,7 @@ def _save(  # noqa: PLR0913 - the arguments of the operator
     **options: Any,
 ) -> None:
     """Keep what the backward reads, and refuse what has none."""
-    needs = ctx.needs = (*ctx.needs_input_grad[:-2], *_NO_NEEDS)[: _SCALE_B + 1]
+    needs = ctx.needs = (*ctx.needs, *_NO_NEEDS)[: _SCALE_B + 1]
     inputs = (a, b, c, bias, scale_a, scale_b)
     _check_differentiable(inputs, needs)
     ctx.options = _Options(**options)
@@ -277,7 +277,7 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         again = torch.ops.tmaasync.matmul(a, b, c, bias, scale_a, scale_b, **linear)
         grad = _DERIVATIVES[activation](grad, again)
     factors = _factors(options, scale_a, scale_b)
-    found = (
+    return (
         _times(grad, b.mT, ctx.a, factors) if needs[_A] else None,
         _times(a.mT, grad, ctx.b, factors) if needs[_B] else None,
         grad * options.beta if needs[_C] else None,
@@ -285,7 +285,6 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         None,
         None,
     )
-    return found[: len(ctx.needs_input_grad) - 2]
 
 
 def _factors(options: _Options, scale_a: Any, scale_b: Any) -> dict[str, Any]:

@@ -152,10 +152,10 @@ def register_backward(
     Args:
         name: Of the operator.
         run: As `define` has it.
-        save: Takes autograd's context, the result, and the operator's arguments. It keeps what the
-            backward needs.
-        backward: Takes the context and the gradient of the result; returns a gradient, or None, for
-            each positional argument of the call.
+        save: Takes autograd's context, the results, and the arguments of the call. It keeps what
+            the backward needs. The context's ``needs`` has a bool for each positional argument.
+        backward: Takes the context and the gradients of the results; returns a gradient, or None,
+            for each positional argument of the operator, however many the call gave.
     """
     operator = getattr(torch.ops.tmaasync, name).default
     plain, requires_grad, is_grad_enabled = (
@@ -166,28 +166,28 @@ def register_backward(
 
     class Differentiable(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, *arguments: Any) -> Any:
-            *given, call, options = arguments
-            result = call(*given, **options)
-            save(ctx, result, *given, **options)
-            return result
+        def forward(ctx: Any, call: Callable[..., Any], options: Any, *given: Any) -> Any:
+            results = call(*given, **options)
+            ctx.needs = ctx.needs_input_grad[2:]
+            save(ctx, results, *given, **options)
+            return results
 
         @staticmethod
-        def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
-            return (*backward(ctx, grad), None, None)
+        def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+            return (None, None, *backward(ctx, *grads))
 
     def run_or_record(keyset: Any, *given: Any, **options: Any) -> Any:
         needs_backward = is_grad_enabled() and requires_grad(*given)
         if keyset.raw_repr() in plain:
             if not needs_backward:
                 return run(*given, **options)
-            return Differentiable.apply(*given, run, options)
+            return Differentiable.apply(run, options, *given)
 
         def call(*given: Any, **options: Any) -> Any:
             return below_autograd(operator, keyset, given, options)
 
         if needs_backward:
-            return Differentiable.apply(*given, call, options)
+            return Differentiable.apply(call, options, *given)
         return call(*given, **options)
 
     _LIBRARY.impl(name, run_or_record, "Autograd", with_keyset=True)
