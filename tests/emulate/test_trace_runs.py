@@ -435,7 +435,7 @@ def test_a_wait_for_a_signal_ends_after_its_post_on_another_device(ring: Collect
             for event in launch.of(kind="signal_posted")
         }
         waits = [
-            (one.device, event) for one in together for event in one.of(kind="signal_wait_end")
+            (one.device or 0, event) for one in together for event in one.of(kind="signal_wait_end")
         ]
         assert len(posts) == len(waits) == 3 * 3 * 2 * 2  # devices, blocks, rounds, signals of each
         assert {event.sequence for _, event in waits} == set(posts)

@@ -68,17 +68,18 @@ def plot(
     launches = _launches(trace)
     launch = launches[0]
     index = _first_block(launch) if block is None else launch.block_index(block)
+    place = launch.block_at_index(index)
     for one in launches:
-        if not len(one.of(block=one.block_index(launch.block_at_index(index)))):
+        if not len(one.of(block=place)):
             raise ArgumentError(
-                f"block is {launch.block_at_index(index)}; the trace of {one.kernel_name} has no "
-                f"events of it. It has events of {', '.join(map(str, one.blocks[:8]))}."
+                f"block is {place if block is None else block}; the trace of {one.kernel_name} has "
+                f"no events of it. It has events of {', '.join(map(str, one.blocks[:8]))}."
             )
     # matplotlib is an optional extra: only a picture needs it.
     from tmaasync.trace import figure  # noqa: PLC0415
 
     target = None if path is None else Path(path)
-    return figure.draw(launches, launch.block_at_index(index), target, between, dark, width)
+    return figure.draw(launches, place, target, between, dark, width)
 
 
 def _are_two_times(between: object) -> bool:
