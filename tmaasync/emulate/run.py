@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
+
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
@@ -24,6 +26,7 @@ from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
+from tmaasync.trace.trace import Trace
 
 __all__ = [
     "SEARCHED_WORDS",
@@ -254,9 +257,10 @@ class EmulatedLaunch:
         numbers.log = None if log is None else ctypes.pointer(log)
         facts = Facts(self._config, schedule.budget_seconds, size, list(map(list, self._arrays)))
 
-        def hand_over() -> None:
-            if collector is not None and log is not None:
-                self._hand_over(self._program, collector, log)
+        def hand_over(begin: int) -> int:
+            if collector is None or log is None:
+                return begin
+            return self._hand_over(self._program, collector, log, begin)
 
         return QueuedLaunch(
             self._device, self._program, facts, numbers, pointers, hand_over, (buffer, self._keep)
@@ -272,14 +276,31 @@ class EmulatedLaunch:
             found += extents or [Extent(start + first, 0, end - first, may_hold_pointers=True)]
         return found
 
-    def _hand_over(self, program: EmulatedProgram, collector: Collector, log: _EventLog) -> None:
-        """Give the events to the collector, whether the launch ended well or not."""
+    def _hand_over(
+        self, program: EmulatedProgram, collector: Collector, log: _EventLog, begin: int = 0
+    ) -> int:
+        """Give the events to the collector, whether the launch ended well or not.
+
+        Returns the time of the last event, where ``begin`` is the time at which the clocks began.
+        """
         config = self._config
         names = shared_names(program, config.shared_bytes)
-        events = _take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
+        raw = _take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
+        events = np.frombuffer(raw, EVENT_DTYPE).copy()
+        events["time"] += np.uint64(begin)
         roles = _take_bytes(log.roles, log.role_count * ROLE_DTYPE.itemsize)
-        launched = (program.name, config.grid, config.block, config.cluster)
-        collector.add(*launched, events, names, warp_roles(roles))
+        trace = Trace(
+            kernel_name=program.name,
+            grid=config.grid,
+            block=config.block,
+            cluster=config.cluster or (1, 1, 1),
+            events=events,
+            name_of=names,
+            roles=warp_roles(roles),
+            device=self._device,
+        )
+        collector.take(trace)
+        return trace.end
 
     def _size(self, schedule: Schedule) -> LaunchEstimate:
         """Estimate the launch; raise if it is too large."""
@@ -358,7 +379,7 @@ class QueuedLaunch:
     facts: Facts
     numbers: Any
     pointers: Any
-    hand_over: Callable[[], None]
+    hand_over: Callable[[int], int]
     keep: object
 
 
@@ -384,8 +405,11 @@ def _queue_of_world() -> LaunchQueue:
     return world
 
 
-def run_together(launches: Sequence[QueuedLaunch]) -> None:
-    """Run the queues of several devices, interleaved, to their end."""
+def run_together(launches: Sequence[QueuedLaunch], begin: int = 0) -> int:
+    """Run the queues of several devices, interleaved, to their end.
+
+    Traces begin at the time ``begin``; returns the time after their last event.
+    """
     given = (_DeviceLaunch * len(launches))(
         *(
             _DeviceLaunch(
@@ -400,12 +424,12 @@ def run_together(launches: Sequence[QueuedLaunch]) -> None:
     run = launches[0].program.runtime.tmaasync_emulate_launch_together
     run.restype = ctypes.c_void_p
     report = run(ctypes.c_uint32(len(launches)), given)
-    for one in launches:
-        one.hand_over()
+    end = max(one.hand_over(begin) for one in launches)
     if report:
         raise error_of_several(
             [(one.program, one.facts, one.device) for one in launches], _take_text(report)
         )
+    return end + 1 if end > begin else begin
 
 
 # --- the library's numbers --------------------------------------------------------------------

@@ -65,6 +65,7 @@ class World:
         self._devices = tuple(map(EmulatedDevice, range(count)))
         self._queue: list[QueuedLaunch] = []
         self._pairs: set[tuple[int, int]] = set()
+        self._traced_to = 0  # where the clocks of the next traces begin
 
     def __repr__(self) -> str:
         return f"<World of {len(self)} devices>"
@@ -110,7 +111,7 @@ class World:
         """
         launches, self._queue = self._queue, []
         if launches:
-            run_together(launches)
+            self._traced_to = run_together(launches, self._traced_to)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ from tmaasync.kernel.modules import Module, load_module
 from tmaasync.kernel.repeated import RepeatedCall, repeated_call
 from tmaasync.kernel.signature import Signature, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
-from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
+from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer, PeersTracer
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, UnawaitedLaunch, WatchedLaunch
 from tmaasync.tile import KernelArgument
 from tmaasync.trace.collector import CollectorOf
@@ -166,10 +166,11 @@ class CudaBuild:
         if any(view.framework == "other" for view in arrays):
             with _driver.on_device(device):
                 wait_for_producers(arrays, handle, device)
-        parts = (loaded.function, config, packed, tuple(args), device, self._tracer)
+        waits = any(isinstance(one, KernelArgument) and one.waits_for_peers for one in args)
+        tracer = PeersTracer(recipe.name, recipe.collector_of) if waits else self._tracer
+        parts = (loaded.function, config, packed, tuple(args), device, tracer)
         if loaded.watch is None:
             return PreparedLaunch(*parts)
-        waits = any(isinstance(one, KernelArgument) and one.waits_for_peers for one in args)
         return (UnawaitedLaunch if waits else WatchedLaunch)(loaded.watch, *parts)
 
     def repeated(

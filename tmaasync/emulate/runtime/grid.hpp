@@ -87,6 +87,7 @@ struct Lane {
     StartOrder order;
     std::atomic<uint64_t> resident{0};
     std::atomic<uint64_t> ended{0};
+    uint64_t traced_to = 0;  // the end of its clusters in the trace
 };
 
 // Every core of the host takes the next cluster until none is left, or one failed. A core runs one
@@ -296,12 +297,16 @@ private:
         for (const ClusterClocks* known : {&previous.before, &previous.after}) {
             history.before.join(*known);
         }
+        lane.launch.begins_after = lane.previous->traced_to;
     }
 
     void finish(Residents& residents, std::size_t number) {
         Cluster& cluster = *residents.running[number].cluster;
         Lane& lane = *residents.running[number].lane;
-        if (lane.launch.trace) lane.launch.trace->take(*cluster.recorder());
+        if (lane.launch.trace) {
+            lane.launch.trace->take(*cluster.recorder());
+            lane.traced_to = std::max(lane.traced_to, cluster.recorder()->time());
+        }
         if (cluster.has_failed()) return keep(cluster, 0, {});
         residents.ended[&lane].push_back(std::move(residents.running[number].cluster));
         residents.running.erase(residents.running.begin() + static_cast<std::ptrdiff_t>(number));

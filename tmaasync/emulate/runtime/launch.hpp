@@ -561,6 +561,7 @@ inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
     GridRaces races{given[0].numbers->searched_words};
     std::vector<GridTrace> traces(count);
     std::vector<LaunchHistory> histories(count);
+    Posts posts;
     std::vector<Launch> launches;
     launches.reserve(count);
     uint32_t clusters = 0;
@@ -570,6 +571,7 @@ inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
         launch.number = i;
         launch.first_cluster = clusters;
         launch.history = &histories[i];
+        if (launch.trace) launch.posts = &posts;
         clusters += static_cast<uint32_t>(launch.clusters());
         launches.push_back(std::move(launch));
     }

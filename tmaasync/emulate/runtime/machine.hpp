@@ -59,6 +59,8 @@ struct Launch {
     uint32_t number = 0;
     uint32_t first_cluster = 0;
     LaunchHistory* history = nullptr;
+    Posts* posts = nullptr;     // if it is traced: then events take time
+    uint64_t begins_after = 0;  // the end of the device's launch before, in its trace
 
     // What lies farther from a pointer is not taken for a part of its array.
     static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
@@ -730,6 +732,7 @@ public:
         if (!recorder_) return;
         event.thread = static_cast<uint16_t>(fiber.index);
         event.address = launch_.address_in_library(fiber.site);
+        if (launch_.posts) recorder_->tick();
         record(*fiber.cta, event);
     }
 
@@ -848,7 +851,8 @@ private:
 
     void step(const Watchdog& watchdog) {
         if (watchdog.is_spent()) return time_out();
-        if (recorder_) recorder_->tick();
+        // Of launches that run together, polls take no time: how many there are means nothing.
+        if (recorder_ && (vain_ == 0 || !launch_.posts)) recorder_->tick();
         while (!flights_.empty() && choices_.lands()) land_one();
         if (ready_.empty() || spins_ > ready_.size() || is_patience_over()) {
             if (!flights_.empty()) {
@@ -927,6 +931,7 @@ private:
         cluster_completed_ = {};
         if (detector_) detector_->reset(static_cast<uint32_t>(index), launch_.history);
         if (recorder_) recorder_->reset(index - launch_.first_cluster);
+        if (recorder_ && launch_.begins_after) recorder_->come_after(launch_.begins_after);
         live_ = static_cast<uint32_t>(fibers_.size());
         for (uint32_t rank = 0; rank < ctas_.size(); ++rank) reset_cta(index, rank);
     }
