@@ -8,6 +8,8 @@ TORCH ?= torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Hugging Face's models (130 MB with what it needs), for the tests of their attention.
 TRANSFORMERS ?= transformers==5.23.0
+# CUTLASS and CuTe (6 MB of headers), for the tests of kernels that include them.
+CUTLASS ?= nvidia-cutlass==4.2.0.0
 JOBS ?= auto
 GPU_JOBS ?= 12
 
@@ -84,7 +86,9 @@ $(INSTALLED): pyproject.toml
 		$$install "$(TORCH)" || $$install "$(TORCH)" --extra-index-url $(TORCH_INDEX) \
 		|| echo "$(TORCH) is in no package index: tests of torch tensors will be skipped"; \
 		$$install "$(TRANSFORMERS)" \
-		|| echo "$(TRANSFORMERS) is in no package index: tests of its models will be skipped"
+		|| echo "$(TRANSFORMERS) is in no package index: tests of its models will be skipped"; \
+		$$install --no-deps "$(CUTLASS)" \
+		|| echo "$(CUTLASS) is in no package index: tests of its kernels will be skipped"
 	touch $@
 
 # The driver's major CUDA version, 12 or 13; nothing where there is no driver.

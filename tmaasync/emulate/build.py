@@ -30,6 +30,7 @@ from tmaasync.emulate.library_headers import check_library_headers
 from tmaasync.emulate.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.refusals import refusal
 from tmaasync.emulate.runtime_library import (
+    CCCL_DIR,
     INCLUDE_DIR,
     build_runtime,
     runtime_is_built,
@@ -175,7 +176,7 @@ def _launch_registers(source: Source, max_threads: int | None, min_blocks: int |
 
 
 def _folders(source: Source) -> tuple[Path, ...]:
-    return (INCLUDE_DIR, include_dir(), *source.include_dirs, *toolkit_folders())
+    return (INCLUDE_DIR, CCCL_DIR, include_dir(), *source.include_dirs, *toolkit_folders())
 
 
 def _options(source: Source) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ struct Shared {
     alignas(1024) ArrayEngine<T, cosize_v<SD>> d;
     typename MainloopPipeline::SharedStorage pipeline;
 };
-extern "C" __device__ const int shared_bytes = sizeof(Shared);
+extern "C" __device__ const int cutlass_gemm_shared_bytes = sizeof(Shared);
 
 extern "C" __global__ void __launch_bounds__(384) __cluster_dims__(1, 2, 1) cutlass_gemm(
     const __grid_constant__ TensorMap map_a,
