@@ -207,15 +207,24 @@ def _compiled(
 def _compiled_object(
     source: Source, whole: str, flags: tuple[str, ...], headers: Headers, *, has_asm: bool
 ) -> bytes:
+    translations: list[inline_ptx.Translated] = []
+
+    def translate(text: str) -> str:
+        translations.append(_without_asm(source, text))
+        return translations[-1].text
+
     try:
         return toolchain.compile_object(
             (*flags, *_options(source)),
             whole,
             prefix=_prefix(source, flags, headers),
             other_files={Path(source.name).name: source.text},  # for the lines in messages
-            translate=functools.partial(_without_asm, source) if has_asm else None,
+            translate=translate if has_asm else None,
         )
     except toolchain.RefusedError as refused:
+        for one in translations:
+            if error := one.refusal_in(refused.log):
+                raise error from None
         log = refused.log.replace("kernel.cpp", source.name).replace(inline_ptx.ASM_SUFFIX, "")
         undefined = _UNDEFINED.findall(log)
         message = refusal(source, log, refused.compiler, undefined, _folders(source))
@@ -267,7 +276,7 @@ _TUPLE_PROTOCOL = re.compile(
 )
 
 
-def _without_asm(source: Source, text: str) -> str:
+def _without_asm(source: Source, text: str) -> inline_ptx.Translated:
     text = _TUPLE_PROTOCOL.sub(lambda found: "\n" * found[0].count("\n"), text)
 
     def is_translated(file: str, flags: str) -> bool:
@@ -277,7 +286,7 @@ def _without_asm(source: Source, text: str) -> str:
             and (_is_authors(file))
         )
 
-    return inline_ptx.translated(text, is_translated, entry_names(source.text), source.name)
+    return inline_ptx.translated(text, is_translated, entry_names(source.text))
 
 
 @functools.cache

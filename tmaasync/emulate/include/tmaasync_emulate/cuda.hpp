@@ -25,6 +25,13 @@
 #include <math.h>  // and not <cmath>: exp(x) of a float is a float without `std::` too, as in CUDA
 #include <tmaasync_emulate/intrinsics.hpp>
 
+// NVRTC has no such macros, and CUTLASS gives its own constants these names.
+#undef FP_NAN
+#undef FP_INFINITE
+#undef FP_ZERO
+#undef FP_SUBNORMAL
+#undef FP_NORMAL
+
 // What NVRTC defines for sm_90a. The headers above, and CUDA's headers of number types, are read as
 // by a host's compiler.
 #define __CUDACC__ 1

@@ -74,19 +74,16 @@ def _mma(pairs: tuple[tuple[str, str], ...], depths: tuple[int, ...], total: str
             )
 
 
-_MOVED = "<is_trans:.trans>?{.shared{::cta}}.b16"
-_LOAD = "load_matrices<<is_trans>, <n>>(a, d)"
-_STORE = "store_matrices<<is_trans>, <n>>(a, b)"
-
 ROWS = (
-    # ptxas takes the shape after the number of matrices too, and so CUTLASS writes it.
-    *(
-        Row(f"ldmatrix.sync.aligned{order}{_MOVED}", "&d* : b32, [a : s]", _LOAD)
-        for order in (".m8n8.x<n:1|2|4>", ".x<n:1|2|4>.m8n8")
+    Row(
+        "ldmatrix.sync.aligned.m8n8.x<n:1|2|4><is_trans:.trans>?{.shared{::cta}}.b16",
+        "&d* : b32, [a : s]",
+        "load_matrices<<is_trans>, <n>>(a, d)",
     ),
-    *(
-        Row(f"stmatrix.sync.aligned{order}{_MOVED}", "[a : s], b* : b32", _STORE)
-        for order in ("{.m8n8}.x<n:1|2|4>", ".x<n:1|2|4>.m8n8")
+    Row(
+        "stmatrix.sync.aligned{.m8n8}.x<n:1|2|4><is_trans:.trans>?{.shared{::cta}}.b16",
+        "[a : s], b* : b32",
+        "store_matrices<<is_trans>, <n>>(a, b)",
     ),
     Row("wgmma.fence.sync.aligned", "", f"{_RUN}::mma_fence()"),
     Row("wgmma.commit_group.sync.aligned", "", f"{_RUN}::mma_commit()"),
