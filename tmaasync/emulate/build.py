@@ -25,6 +25,7 @@ from tmaasync._entries import check_entry, entry_names, function_name, template_
 from tmaasync._sources import include_dir
 from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.build_lock import made_once
+from tmaasync.emulate.dynamic_shared import symbols_of_dynamic_arrays
 from tmaasync.emulate.library_headers import check_library_headers
 from tmaasync.emulate.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.refusals import refusal
@@ -42,7 +43,6 @@ __all__ = ["EmulatedProgram", "build"]
 
 _FORMAT = 2
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_DYNAMIC_SHARED = re.compile(r"\bextern\s+__shared__\b[^;]*?(\w+)\s*\[\s*\]\s*;")
 _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
@@ -107,8 +107,10 @@ def build(source: Source, name: str) -> EmulatedProgram:
 
 
 def _translation_unit(source: Source, name: str, *, has_asm: bool) -> str:
-    arrays = dict.fromkeys(_DYNAMIC_SHARED.findall(_COMMENT.sub("", source.text)))
-    aliases = "".join(f"TMAASYNC_EMULATE_DYNAMIC_SHARED({array})\n" for array in arrays)
+    ours = str(include_dir())  # whose one array is the memory itself
+    headers = (text for path, text in _own_headers(source) if not path.startswith(ours))
+    symbols = symbols_of_dynamic_arrays((source.text, *headers))
+    aliases = "".join(f"TMAASYNC_EMULATE_DYNAMIC_SHARED({symbol})\n" for symbol in symbols)
     return (
         f"#include <tmaasync_emulate/{'inline_ptx' if has_asm else 'cuda'}.hpp>\n"
         f"{source.whole_text}\n"
@@ -248,9 +250,14 @@ def _has_asm(source: Source) -> bool:
     """Whether the source, or a header of its own, may have an ``asm`` statement."""
     if inline_ptx.has_asm(_COMMENT.sub(" ", source.whole_text)):
         return True
-    headers = (Path(path) for path, _ in _headers(source.whole_text, _folders(source)))
-    texts = (path.read_text(errors="replace") for path in headers if _is_authors(str(path)))
-    return any(inline_ptx.has_asm(_COMMENT.sub(" ", text)) for text in texts)
+    return any(inline_ptx.has_asm(_COMMENT.sub(" ", text)) for _, text in _own_headers(source))
+
+
+def _own_headers(source: Source) -> Iterator[tuple[str, str]]:
+    """Yield path and text of each header that the source reaches, but for CUDA's and ours."""
+    for path, _ in _headers(source.whole_text, _folders(source)):
+        if _is_authors(path):
+            yield path, Path(path).read_text(errors="replace")
 
 
 def _is_authors(file: str) -> bool:
