@@ -164,15 +164,15 @@ OF_FLOAT = (
     "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 exp10 expm1 fabs floor "
     "j0 j1 lgamma log log10 log1p log2 logb nearbyint rint round rsqrt rcbrt sin sinh sqrt tan "
     "tanh tgamma trunc y0 y1 abs sinpi erfinv normcdf"
-).split()
-OF_TWO_FLOATS = "atan2 copysign fdim fmax fmin fmod hypot max min nextafter pow remainder".split()
+)
+OF_TWO_FLOATS = "atan2 copysign fdim fmax fmin fmod hypot max min nextafter pow remainder"
 
 
 @pytest.mark.parametrize("header", ["", "math.h", "cmath"])
 def test_functions_of_floats_are_floats_without_an_f(header: str) -> None:
     calls = [
-        *(f"{name}(x[0])" for name in OF_FLOAT),
-        *(f"{name}(x[0], x[0])" for name in OF_TWO_FLOATS),
+        *(f"{name}(x[0])" for name in OF_FLOAT.split()),
+        *(f"{name}(x[0], x[0])" for name in OF_TWO_FLOATS.split()),
         *("pow(x[0], 2)", "fma(x[0], x[0], x[0])", "ldexp(x[0], 1)", "jn(1, x[0])"),
         *("modf(x[0], x)", "frexp(x[0], (int*)x)", "remquo(x[0], x[0], (int*)x)"),
     ]
@@ -185,3 +185,14 @@ def test_functions_of_floats_are_floats_without_an_f(header: str) -> None:
 
     assert x[0] == 9
     assert Kernel(text.replace(include, ""), "k").compile().warnings == ()
+
+
+def test_a_launch_without_arrays_runs_on_the_cpu_where_it_is_scheduled(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    text = '__global__ void greet(int n, float x) { printf("%d %g|", n + (int)threadIdx.x, x); }\n'
+
+    with emulate.scheduled(races=True):
+        Kernel(text, "greet")(1, 2, (7, 0.5))
+
+    assert sorted(capfd.readouterr().out.split("|")) == ["", "7 0.5", "8 0.5"]
