@@ -70,62 +70,6 @@ def test_keywords_and_macros(capfd: pytest.CaptureFixture[str]) -> None:
         Kernel(WORDS, "words")(1, 96, (x, moments), shared_mem=2048)
 
 
-SHARED = """
-#include <cuda_bf16.h>
-#include <cuda_fp8.h>
-namespace library::detail {
-extern __shared__ __half2 dynamic[];
-template <typename T>
-__device__ T* dynamic_as() {
-    extern __shared__ __align__(1024) unsigned char raw[];
-    return reinterpret_cast<T*>(raw);
-}
-}  // namespace library::detail
-namespace {
-#define DYNAMIC(T, name) extern __shared__ T name[]
-template <int kSize>
-__device__ void fill(float* x) {
-    DYNAMIC(float, words);
-    __shared__ unsigned long long barrier;
-    __shared__ alignas(128) __nv_bfloat16 tile[kSize][64];
-    static __shared__ __nv_fp8_e4m3 bytes[kSize];
-    volatile __shared__ __half2 pair[2];
-    const int i = threadIdx.x;
-    words[i] = i, tile[i][1] = 2 * i, bytes[i] = __nv_fp8_e4m3(float(i));
-    if (i == 0) barrier = 7, reinterpret_cast<volatile float*>(pair)[0] = 8;
-    __syncwarp();
-    x[i] = library::detail::dynamic_as<float>()[i] + __bfloat162float(tile[i][1]) + float(bytes[i]);
-    if (i > 0) return;
-    x[8] = __cvta_generic_to_shared(tile) % 1024 + barrier;
-    x[9] = static_cast<void*>(library::detail::dynamic) == words;
-}
-}  // namespace
-extern "C" __global__ void shared(float* x) { fill<8>(x); }
-"""
-
-
-def test_shared_memory_of_classes_in_namespaces_and_templates() -> None:
-    x = np.zeros(10, np.float32)
-    Kernel(SHARED, "shared")(1, 8, (x,), shared_mem=1024)
-    assert x.tolist() == [*(4.0 * i for i in range(8)), 7, 1]
-
-
-CONSTRUCTED = """
-struct Counter { int x; __device__ Counter() { x = 1; } };
-extern "C" __global__ void constructed(int* x) {
-    __shared__ Counter counter;
-    x[0] = counter.x;
-}
-"""
-
-
-def test_shared_variables_are_not_constructed() -> None:
-    with pytest.raises(
-        CompileError, match=r"kernel\.cu:4: counter lies in shared memory, where CUDA"
-    ):
-        Kernel(CONSTRUCTED, "constructed")(1, 1, (np.zeros(1, np.int32),))
-
-
 ENDS = """
 extern "C" __global__ void ends(int* x, int which) {
     if (which == 0) __brkpt();
@@ -216,73 +160,19 @@ extern "C" __global__ void k(float* x) { x[0] = 1; /* tex2D<<< */ }
     assert x[0] == 1
 
 
-OF_FLOAT = [
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "cbrt",
-    "ceil",
-    "cos",
-    "cosh",
-    "erf",
-    "erfc",
-    "exp",
-    "exp2",
-    "exp10",
-    "expm1",
-    "fabs",
-    "floor",
-    "j0",
-    "j1",
-    "lgamma",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logb",
-    "nearbyint",
-    "rint",
-    "round",
-    "rsqrt",
-    "rcbrt",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-    "tanh",
-    "tgamma",
-    "trunc",
-    "y0",
-    "y1",
-    "abs",
-    "sinpi",
-    "erfinv",
-    "normcdf",
-]
-OF_TWO_FLOATS = [
-    "atan2",
-    "copysign",
-    "fdim",
-    "fmax",
-    "fmin",
-    "fmod",
-    "hypot",
-    "max",
-    "min",
-    "nextafter",
-    "pow",
-    "remainder",
-]
+OF_FLOAT = (
+    "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 exp10 expm1 fabs floor "
+    "j0 j1 lgamma log log10 log1p log2 logb nearbyint rint round rsqrt rcbrt sin sinh sqrt tan "
+    "tanh tgamma trunc y0 y1 abs sinpi erfinv normcdf"
+)
+OF_TWO_FLOATS = "atan2 copysign fdim fmax fmin fmod hypot max min nextafter pow remainder"
 
 
 @pytest.mark.parametrize("header", ["", "math.h", "cmath"])
 def test_functions_of_floats_are_floats_without_an_f(header: str) -> None:
     calls = [
-        *(f"{name}(x[0])" for name in OF_FLOAT),
-        *(f"{name}(x[0], x[0])" for name in OF_TWO_FLOATS),
+        *(f"{name}(x[0])" for name in OF_FLOAT.split()),
+        *(f"{name}(x[0], x[0])" for name in OF_TWO_FLOATS.split()),
         *("pow(x[0], 2)", "fma(x[0], x[0], x[0])", "ldexp(x[0], 1)", "jn(1, x[0])"),
         *("modf(x[0], x)", "frexp(x[0], (int*)x)", "remquo(x[0], x[0], (int*)x)"),
     ]
@@ -295,3 +185,14 @@ def test_functions_of_floats_are_floats_without_an_f(header: str) -> None:
 
     assert x[0] == 9
     assert Kernel(text.replace(include, ""), "k").compile().warnings == ()
+
+
+def test_a_launch_without_arrays_runs_on_the_cpu_where_it_is_scheduled(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    text = '__global__ void greet(int n, float x) { printf("%d %g|", n + (int)threadIdx.x, x); }\n'
+
+    with emulate.scheduled(races=True):
+        Kernel(text, "greet")(1, 2, (7, 0.5))
+
+    assert sorted(capfd.readouterr().out.split("|")) == ["", "7 0.5", "8 0.5"]

@@ -35,6 +35,7 @@ __all__ = [
     "Extent",
     "Schedule",
     "current_schedule",
+    "is_scheduled",
     "scheduled",
 ]
 
@@ -139,6 +140,11 @@ def scheduled(
         yield schedule
     finally:
         _SCHEDULE.reset(token)
+
+
+def is_scheduled() -> bool:
+    """Return whether `scheduled` has a say in launches here and now."""
+    return _SCHEDULE.get() is not _DEFAULT
 
 
 def current_schedule() -> Schedule:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tmaasync import _driver, emulate
 from tmaasync._arrays import ArrayView
 from tmaasync._kinds import is_integer, shown
-from tmaasync.errors import LaunchError, Violation
+from tmaasync.errors import BackendError, LaunchError, Violation
 from tmaasync.kernel.arguments import Placed, View
 from tmaasync.tile import KernelArgument
 
@@ -31,7 +31,7 @@ def placement_of(seen: Sequence[View], asked: int | None) -> Placement:
     Args:
         seen: What `views` made of the arguments.
         asked: The caller's ``device=``; by default the one device of the arrays, without arrays of
-            tiles over several devices.
+            tiles over several devices. A launch without arrays has the current device.
 
     Raises:
         LaunchError: The arrays name no device or several, or the device cannot reach one of them.
@@ -44,7 +44,7 @@ def placement_of(seen: Sequence[View], asked: int | None) -> Placement:
     if asked is None and len(devices) == 1:
         return Placement(next(iter(devices)))
     if asked is None and not devices:
-        return Placement(_current())
+        return Placement(_without_arrays())
     if asked is None:
         device = _home(seen, devices, lambda member: member.device)
     else:
@@ -73,8 +73,14 @@ def _members(seen: Sequence[View]) -> list[tuple[str, Placed]]:
     return found
 
 
-def _current() -> int:
-    current = _driver.current_device()
+def _without_arrays() -> int | None:
+    """Return the current device; None where the emulator was asked for, or where no device is."""
+    if emulate.is_scheduled():
+        return None
+    try:
+        current = _driver.current_device()
+    except BackendError:
+        return None
     return 0 if current is None else current
 
 

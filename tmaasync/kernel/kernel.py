@@ -146,7 +146,9 @@ class Kernel:
             stream: A CuPy or torch stream, a handle, or anything with ``__cuda_stream__``; by
                 default the current stream of the arrays' framework.
             device: The ordinal of the device to launch on; by default the one of the arrays. Arrays
-                of other devices are reached over NVLink, after `enable_peer_access`.
+                of other devices are reached over NVLink, after `enable_peer_access`. A launch
+                without arrays runs on the current device; inside `emulate.scheduled`, and on a
+                machine without a GPU, on the CPU.
 
         Raises:
             LaunchError: The extents or arguments do not fit the kernel or the device.

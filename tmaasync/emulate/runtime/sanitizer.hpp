@@ -7,6 +7,7 @@
 #include <string>
 
 #include "accesses.hpp"
+#include "guards.hpp"
 #include "kernel_heap.hpp"
 
 namespace tmaasync_emulate {
@@ -43,6 +44,14 @@ inline Reach shared_part(const Launch& launch, uint32_t place, uint32_t bytes) {
     );
 }
 
+// Whether the compiler's code asks if a shared variable is to be constructed, which it never is.
+inline bool is_set_guard(Cluster& cluster, uint32_t rank, uint32_t place, uint32_t bytes) {
+    if (bytes != 1 || cluster.detector()->is_written(rank, place, bytes)) return false;
+    const uint32_t first = cluster.launch().dynamic_bytes();
+    return place >= first &&
+           is_guard(reinterpret_cast<const void*>(cluster.launch().kernel), place - first);
+}
+
 inline void touch_window(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     Cluster& cluster = *fiber.cluster;
     const uintptr_t offset = address - cluster.windows();
@@ -57,6 +66,7 @@ inline void touch_window(Fiber& fiber, uintptr_t address, uint32_t bytes, bool w
     if (rank != fiber.cta->rank) {
         note_remote(cluster.ctas()[rank].remote, remote_access(fiber));
     }
+    if (!writes && is_set_guard(cluster, rank, place, bytes)) return;
     writes ? check_no_barrier(fiber, rank, place, bytes)
            : check_is_written(fiber, rank, place, bytes);
     touch_shared(fiber, writes ? Operation::kWrite : Operation::kRead, rank, place, bytes, writes);

@@ -73,8 +73,16 @@ TMAASYNC_EMULATE_TSAN_RANGE(write, kWrite)
 TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_init() {}
 TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_func_entry(void*) {}
 TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_func_exit() {}
-TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_vptr_update(void**, void*) {}
-TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_vptr_read(void**) {}
+// Of an object with virtual functions, the pointer to its table.
+#define TMAASYNC_EMULATE_TSAN_VPTR(POINTER, KIND) \
+    using namespace ::tmaasync_emulate;           \
+    if (!has_launched) return;                    \
+    touch(__builtin_return_address(0), POINTER, sizeof(void*), AccessKind::KIND, true);
+TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_vptr_update(void** pointer, void*){
+    TMAASYNC_EMULATE_TSAN_VPTR(pointer, kWrite)
+} TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_vptr_read(void** pointer) {
+    TMAASYNC_EMULATE_TSAN_VPTR(pointer, kRead)
+}
 
 // Structs too large for moves in line are copied by these.
 __attribute__((visibility("hidden"), used)) TMAASYNC_EMULATE_UNSEEN void* memcpy(

@@ -1,0 +1,109 @@
+"""Shared variables in every form that CUDA C++ has for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tmaasync import EmulatedFault, Kernel, emulate
+from tmaasync.emulate.dynamic_shared import symbols_of_dynamic_arrays
+
+STATIC = """
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+struct Point {
+    int x;
+    __device__ Point() {}
+    __device__ Point(int x) : x(x) {}
+};
+struct Shape {
+    int side;
+    __device__ Shape(int side) : side(side) {}
+    __device__ virtual int area() const { return side * side; }
+};
+struct Half : Shape {
+    using Shape::Shape;
+    __device__ int area() const override { return side * side / 2; }
+};
+__shared__ short of_the_file[32];
+__device__ int reversed(int i) {
+    static __shared__ int kept[32];
+    kept[i] = i;
+    __syncthreads();
+    return kept[31 - i];
+}
+__global__ void fill(int* x, bool skips) {
+    __shared__ half2 pairs[32];
+    __shared__ __nv_bfloat16 numbers[32];
+    __shared__ Point points[2][32];
+    __shared__ __align__(8) unsigned char bytes[sizeof(Half)];
+    __shared__ Shape* shape;
+    const int i = threadIdx.x;
+    if (i == 0) shape = new (bytes) Half(2);
+    pairs[i] = __float2half2_rn(i);
+    numbers[i] = __int2bfloat16_rn(i);
+    if (!skips || i != 3) points[1][i] = Point(i);
+    of_the_file[i] = i;
+    __syncthreads();
+    x[i] = __half2int_rn(__low2half(pairs[31 - i])) + __bfloat162int_rn(numbers[i]) +
+           points[1][31 - i].x + of_the_file[i] + reversed(i) + shape->area();
+}
+"""
+
+
+def test_no_constructor_runs_for_a_shared_variable() -> None:
+    x = np.zeros(32, np.int32)
+    with emulate.scheduled(races=True):
+        Kernel(STATIC, "fill")(1, 32, (x, False))
+    assert x.tolist() == [3 * (31 - i) + 2 * i + 2 for i in range(32)]
+
+
+def test_an_element_without_a_value_is_still_a_fault() -> None:
+    with emulate.scheduled(races=True), pytest.raises(EmulatedFault, match=r"points\[1\]\[3\]"):
+        Kernel(STATIC, "fill")(1, 32, (np.zeros(32, np.int32), True))
+
+
+DYNAMIC = """
+#include "own.cuh"
+namespace layers {
+namespace inner {
+template <typename T>
+struct Shared {
+    __device__ static T* get() { extern __shared__ T odd[]; return odd; }
+};
+__global__ void a(int* x) {
+    Shared<int>::get()[threadIdx.x] = 1, x[threadIdx.x] = own()[threadIdx.x];
+}
+}  // namespace inner
+}  // namespace layers
+namespace {
+__global__ void b(int* x) {
+    extern int __shared__ hidden[];
+    hidden[threadIdx.x] = 2, x[threadIdx.x] = own()[threadIdx.x];
+}
+}  // namespace
+namespace a::b {
+__device__ int* raw() { extern __shared__ __align__(16) int bytes[]; return bytes; }
+}  // namespace a::b
+extern __shared__ float top[];
+__global__ void c(int* x) { top[threadIdx.x] = 3, x[threadIdx.x] = top[threadIdx.x]; }
+__global__ void d(int* x) { x[threadIdx.x] = a::b::raw() == own() ? __isShared(own()) : 0; }
+"""
+
+
+def test_arrays_of_dynamic_memory_in_namespaces_and_headers(tmp_path: Path) -> None:
+    header = tmp_path / "own.cuh"
+    header.write_text(
+        "inline __device__ int* own() { extern __shared__ int words[]; return words; }"
+    )
+    for name, value in {"layers::inner::a": 1, "b": 2, "c": 3, "d": 1}.items():
+        x = np.zeros(32, np.int32)
+        Kernel(DYNAMIC, name, include_dirs=[tmp_path])(1, 32, (x,), shared_mem=128)
+        assert (x == value).all()
+
+
+def test_symbols_of_arrays() -> None:
+    text = 'const char* brace = "}"; namespace n { /* { */ extern __shared__ float4 x[]; } // {\n'
+    assert symbols_of_dynamic_arrays([text, "extern double __shared__ y[];"]) == ("_ZN1n1xE", "y")

@@ -1,0 +1,76 @@
+// The compiler's own flags among the shared variables: whether a constructor has run. CUDA runs
+// none for __shared__ variables, and what memory holds before it is written counts as "has run".
+#pragma once
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string_view>
+#include <tmaasync_emulate/calls.hpp>
+#include <vector>
+
+namespace tmaasync_emulate {
+
+using Offsets = std::set<uint32_t>;
+
+// Offsets of the flags from the first static shared variable, as tmaasync_emulate/cuda.hpp lays
+// them out; `image` is the file of the kernel's library.
+inline Offsets guards_in(const std::vector<char>& image) {
+    const auto at = [&]<typename T>(std::type_identity<T>, uint64_t offset) {
+        T value{};
+        if (offset + sizeof(T) <= image.size()) std::memcpy(&value, &image[offset], sizeof(T));
+        return value;
+    };
+    constexpr std::type_identity<ElfW(Ehdr)> kHeader;
+    constexpr std::type_identity<ElfW(Shdr)> kSection;
+    constexpr std::type_identity<ElfW(Sym)> kSymbol;
+    const auto header = at(kHeader, 0);
+    std::vector<uint64_t> guards;
+    uint64_t dynamic_memory = 0;
+    for (uint32_t i = 0; i < header.e_shnum; ++i) {
+        const auto section = at(kSection, header.e_shoff + uint64_t{i} * header.e_shentsize);
+        if (section.sh_type != SHT_SYMTAB) continue;
+        const auto names =
+            at(kSection, header.e_shoff + uint64_t{section.sh_link} * header.e_shentsize);
+        for (uint64_t offset = 0; offset < section.sh_size; offset += sizeof(ElfW(Sym))) {
+            const auto symbol = at(kSymbol, section.sh_offset + offset);
+            if ((symbol.st_info & 0xf) != STT_TLS) continue;
+            const uint64_t name_at = names.sh_offset + symbol.st_name;
+            if (name_at >= image.size()) continue;
+            const std::string_view name(&image[name_at]);
+            if (name == "_ZN8tmaasync23tmaasync_dynamic_sharedE") dynamic_memory = symbol.st_value;
+            if (name.starts_with("_ZGV")) guards.push_back(symbol.st_value);
+        }
+    }
+    Offsets offsets;
+    for (const uint64_t guard : guards) {
+        const uint64_t skipped = guard > dynamic_memory ? kMaxDynamicBytes : 0;
+        offsets.insert(static_cast<uint32_t>(guard - skipped));
+    }
+    return offsets;
+}
+
+// Of the library of this function, whose file is read once.
+inline bool is_guard(const void* kernel, uint32_t offset) {
+    static std::mutex mutex;
+    static std::map<const void*, Offsets> found;
+    Dl_info library{};
+    if (!dladdr(kernel, &library)) return false;
+    const std::lock_guard lock(mutex);
+    const auto [entry, is_new] = found.try_emplace(library.dli_fbase);
+    if (is_new) {
+        std::ifstream file(library.dli_fname, std::ios::binary);
+        entry->second = guards_in({std::istreambuf_iterator<char>(file), {}});
+    }
+    return entry->second.contains(offset);
+}
+
+}  // namespace tmaasync_emulate
