@@ -11,6 +11,7 @@ from tmaasync import ArgumentError, ops
 torch: Any = pytest.importorskip("torch")
 
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch_cases import CASES, as_tuple, draw, error, in_float64  # noqa: E402
 
@@ -254,7 +255,7 @@ def test_an_output_that_requires_grad_is_refused(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of torch's own code
 @pytest.mark.parametrize("name", NAMES)
-def test_a_transform_of_torch_func_is_refused(name: str) -> None:
+def test_a_transform_of_torch_func_and_a_tangent_are_refused(name: str) -> None:
     """Through the kernel alone, its gradients and tangents would be zeros."""
     case = CASES[name]
     first, *others = case.given(8)
@@ -270,6 +271,9 @@ def test_a_transform_of_torch_func_is_refused(name: str) -> None:
     ):
         with pytest.raises(ArgumentError, match=r"a transform of torch.func.*torch.autograd.grad"):
             transformed(first)
+    for needs_grad in (False, name in DIFFERENTIABLE):
+        with forward_ad.dual_level(), pytest.raises(ArgumentError, match="with a tangent"):
+            call(forward_ad.make_dual(first.clone().requires_grad_(needs_grad), first))
 
 
 def test_what_becomes_one_batch_has_the_shape_of_the_output() -> None:
