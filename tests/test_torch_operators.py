@@ -287,6 +287,26 @@ def test_what_becomes_one_batch_has_the_shape_of_the_output() -> None:
         operators.matmul(a, b, out=other.transpose(0, 1))
 
 
+def test_zeros_are_added_up_in_batches_of_batches() -> None:
+    a, b = draw(2, 3, 8, 0).requires_grad_(), draw(3, 0, 24)
+
+    out = operators.matmul(a, b)
+    out.sum().backward()
+
+    assert out.shape == (2, 3, 8, 24)
+    assert not out.any()
+    assert a.grad.shape == a.shape
+
+
+def test_tensors_on_meta_go_with_no_others() -> None:
+    """The dispatcher takes the fake kernel, whose results would be uninitialised."""
+    q = draw(1, 8, 2, 16)
+    with pytest.raises(ArgumentError, match=r"matmul lie on cpu and meta; .* to one device"):
+        operators.matmul(q[0, 0].to("meta"), q[0, 0].T)
+    with pytest.raises(ArgumentError, match="attention lie on cpu and meta"):
+        operators.scaled_dot_product_attention(q, q.to("meta"), q)
+
+
 def test_vectors_and_batches_of_batches_have_a_remedy() -> None:
     a, b = draw(16), draw(16, 24)
     for multiply in (ops.matmul, operators.matmul):

@@ -133,9 +133,9 @@ def _run(  # noqa: PLR0913 - the arguments of the operator
 def _with_one_batch(a: Any, b: Any) -> tuple[Any, Any]:
     """Return operands of ops.matmul: matrices, or batches with one dimension."""
     if b.ndim == 2:
-        return a.reshape(-1, a.shape[-1]), b
+        return a.flatten(0, -2), b
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a, b = (one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b))
+    a, b = (one.expand(*batch, *one.shape[-2:]).flatten(0, -3) for one in (a, b))
     return a, b
 
 

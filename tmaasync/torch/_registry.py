@@ -112,7 +112,27 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
         _LIBRARY.impl(name, run, back_end)
     # Grad and jvp would unwrap tensors on their way to the kernel, and return zeros.
     _LIBRARY.impl(name, functools.partial(_refuse_transforms, name), _TRANSFORMS)
-    torch.library.register_fake(f"tmaasync::{name}", fake, lib=_LIBRARY)
+    torch.library.register_fake(f"tmaasync::{name}", _on_meta(name, fake), lib=_LIBRARY)
+
+
+def _on_meta(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the fake kernel, for calls whose tensors are all without memory, or all with one.
+
+    The dispatcher calls it where any is on meta: results that have memory would be uninitialised.
+    """
+
+    @functools.wraps(fake)
+    def checked(*given: Any, **options: Any) -> Any:
+        tensors = [one for one in (*given, *options.values()) if isinstance(one, torch.Tensor)]
+        devices = sorted({str(one.device) for one in tensors})
+        if "meta" in devices and len(devices) > 1:
+            raise ArgumentError(
+                f"the tensors of tmaasync::{name} lie on {' and '.join(devices)}; tensors on meta "
+                "have no memory. Move all of them to one device."
+            )
+        return fake(*given, **options)
+
+    return checked
 
 
 def _refuse_transforms(name: str, *given: Any, **options: Any) -> None:
