@@ -21,6 +21,7 @@ from tmaasync.emulate.run import (
     EmulatedRun,
     Extent,
     Schedule,
+    StreamQueue,
     current_schedule,
     scheduled,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "EmulatedRun",
     "Extent",
     "Schedule",
+    "StreamQueue",
     "World",
     "build",
     "current_schedule",
