@@ -39,7 +39,7 @@ test: $(INSTALLED)
 
 # Tests of peers have the GPUs for themselves: a fault in memory of a peer ends the contexts of other
 # processes on both GPUs.
-PEERS := tests/gpu/test_peers.py
+PEERS := tests/gpu/test_peers.py tests/gpu/test_symmetric_memory.py
 
 # Where there is a Hopper GPU. With `TEST_PYTHON=python3` nothing is installed: that Python has
 # CuPy, torch, pytest, hypothesis, pytest-timeout and better pytest-xdist, without which tests run
@@ -50,7 +50,7 @@ test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	$(TEST_PYTHON) -c 'import xdist' && jobs='-n $(GPU_JOBS) --dist worksteal' || jobs=; \
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" TMAASYNC_REQUIRE_GPU=1 \
 		XLA_PYTHON_CLIENT_PREALLOCATE=false OPENBLAS_NUM_THREADS=1 \
-		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20 --ignore $(PEERS) && \
+		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20 $(addprefix --ignore ,$(PEERS)) && \
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" \
 		$(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS)
 

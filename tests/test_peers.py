@@ -387,8 +387,27 @@ def test_indices_of_streams_are_checked(driver: Driver) -> None:
 
 
 def test_signals_in_host_memory_have_no_streams() -> None:
-    with pytest.raises(ArgumentError, match="no copy engines"):
+    with pytest.raises(ArgumentError, match="in host memory, which has no streams"):
         Signals([np.zeros(4, np.uint32)]).stream_wait(0, 1, 1)
+
+
+def test_a_stream_copies_between_devices(driver: Driver) -> None:
+    source, target = (CupyArray(aligned((8, 4), np.float32), device) for device in (0, 1))
+    source.array[...] = 7
+
+    signals().stream_copy(1, target, source, stream=12)
+
+    copied = ("cuMemcpyDtoDAsync", target.data.ptr, source.data.ptr, 128, 12)
+    assert copied in driver.done
+
+
+def test_what_no_copy_engine_copies_is_refused(driver: Driver) -> None:
+    source, target = (CupyArray(aligned((8, 4), np.float32), device) for device in (0, 1))
+    with pytest.raises(ArgumentError) as caught:
+        signals().stream_copy(0, CupyArray(target.array[:, ::2], 1), source)
+    assert [one.argument for one in caught.value.violations] == ["target", "target"]
+    with pytest.raises(ArgumentError, match="rank is 3; there are 3"):
+        signals().stream_copy(3, target, source)
 
 
 def test_a_pad_that_was_freed_is_noticed() -> None:

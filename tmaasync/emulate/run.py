@@ -10,7 +10,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -34,6 +34,7 @@ __all__ = [
     "EmulatedRun",
     "Extent",
     "Schedule",
+    "StreamQueue",
     "current_schedule",
     "is_scheduled",
     "scheduled",
@@ -164,8 +165,8 @@ class EmulatedLaunch:
     """A launch on host memory whose arguments are packed; the twin of `PreparedLaunch`."""
 
     __slots__ = (
-        "_arrays", "_buffer", "_collector_of", "_config", "_device", "_keep", "_lock", "_offsets",
-        "_pointers", "_program", "_ready", "last_run",
+        "_arrays", "_buffer", "_collector_of", "_config", "_keep", "_lock", "_offsets",
+        "_pointers", "_program", "_queue", "_ready", "last_run",
     )  # fmt: skip
 
     def __init__(
@@ -176,14 +177,14 @@ class EmulatedLaunch:
         keep: object,
         arrays: Sequence[Iterable[Extent]],
         collector_of: CollectorOf = current_collector,
-        device: int | None = None,
+        queue: StreamQueue | None = None,
     ) -> None:
         """Pack the arguments; nothing runs.
 
         ``arrays`` is where the arrays of each argument lie. ``collector_of`` returns, at each call,
-        the collector of its trace. ``device`` is the one of an emulated world.
+        the collector of its trace. Inside an emulated world it waits in a ``queue``.
         """
-        self._device = device
+        self._queue = queue
         self._collector_of = collector_of
         self._program = program
         self._config = config
@@ -207,7 +208,7 @@ class EmulatedLaunch:
             EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
             LaunchError: The launch is too large for this machine or for the schedule.
         """
-        if self._device is not None:
+        if self._queue is not None:
             _queue_of_world().add(self._queued())
             return
         schedule, collector = _SCHEDULE.get(), self._collector_of()
@@ -248,7 +249,7 @@ class EmulatedLaunch:
 
     def _queued(self) -> QueuedLaunch:
         """Return the launch as it is now: its arguments may change before it runs."""
-        assert self._device is not None  # noqa: S101 - asked for inside a world alone
+        assert self._queue is not None  # noqa: S101 - asked for inside a world alone
         schedule = _SCHEDULE.get()
         size = self._size(schedule)
         collector = self._collector_of()
@@ -269,7 +270,13 @@ class EmulatedLaunch:
             return self._hand_over(self._program, collector, log, begin)
 
         return QueuedLaunch(
-            self._device, self._program, facts, numbers, pointers, hand_over, (buffer, self._keep)
+            self._queue,
+            self._program,
+            facts,
+            numbers,
+            pointers,
+            hand_over,
+            (buffer, self._keep),
         )
 
     def _extents(self, start: int | None = None) -> list[Extent]:
@@ -303,7 +310,7 @@ class EmulatedLaunch:
             events=events,
             name_of=names,
             roles=warp_roles(roles),
-            device=self._device,
+            device=None if self._queue is None else self._queue.device,
         )
         collector.take(trace)
         return trace.end
@@ -376,11 +383,18 @@ def _first_aligned(buffer: Any) -> int:
 # --- launches of several devices ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedLaunch:
-    """A launch that waits in the queue of its device."""
+class StreamQueue(NamedTuple):
+    """The launches of a stream of an emulated device, which run one after the other."""
 
     device: int
+    stream: Hashable = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedLaunch:
+    """A launch that waits in a queue."""
+
+    queue: StreamQueue
     program: EmulatedProgram
     facts: Facts
     numbers: Any
@@ -416,13 +430,15 @@ def run_together(launches: Sequence[QueuedLaunch], begin: int = 0) -> int:
 
     Traces begin at the time ``begin``; returns the time after their last event.
     """
+    queues: dict[StreamQueue, int] = {}
     given = (_DeviceLaunch * len(launches))(
         *(
             _DeviceLaunch(
                 ctypes.cast(one.program.library.tmaasync_emulate_call, ctypes.c_void_p),
                 ctypes.pointer(one.numbers),
                 ctypes.cast(one.pointers, ctypes.c_void_p),
-                one.device,
+                one.queue.device,
+                queues.setdefault(one.queue, len(queues)),
             )
             for one in launches
         )
@@ -433,7 +449,7 @@ def run_together(launches: Sequence[QueuedLaunch], begin: int = 0) -> int:
     end = max(one.hand_over(begin) for one in launches)
     if report:
         raise error_of_several(
-            [(one.program, one.facts, one.device) for one in launches], _take_text(report)
+            [(one.program, one.facts, one.queue.device) for one in launches], _take_text(report)
         )
     return end + 1 if end > begin else begin
 
@@ -497,6 +513,7 @@ class _DeviceLaunch(ctypes.Structure):
         ("numbers", ctypes.POINTER(_LaunchNumbers)),
         ("arguments", ctypes.c_void_p),
         ("device", ctypes.c_uint32),
+        ("queue", ctypes.c_uint32),
     )
 
 

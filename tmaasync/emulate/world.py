@@ -54,10 +54,10 @@ class EmulatedDevice:
 class World:
     """Several emulated devices, made by `devices`.
 
-    Launches go into the queue of their device. `synchronize`, or the end of the ``with``, runs
-    them.
-    The launches of one device run one after the other. All devices run together: the schedule's
-    seed interleaves their blocks.
+    Launches go into a queue of their device. `synchronize`, or the end of the ``with``, runs them.
+    The launches of one device run one after the other; with ``stream=`` they run one after the
+    other on each stream, which any value names. All devices and streams run together: the
+    schedule's seed interleaves their blocks.
     """
 
     def __init__(self, count: int) -> None:

@@ -13,7 +13,7 @@ from tmaasync._compile import Program, Source, compile_source
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._entries import check_entry, function_name
 from tmaasync._streams import stream_of
-from tmaasync.emulate import EmulatedLaunch
+from tmaasync.emulate import EmulatedLaunch, StreamQueue
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.arguments import View, extents_of, pack, placed
 from tmaasync.kernel.device import is_on_one_device
@@ -213,7 +213,7 @@ class CudaBuild:
 
 
 class EmulatedBuild:
-    """A kernel on the emulator: there are no streams, and grids run one after the other."""
+    """A kernel on the emulator, where only `emulate.devices` has streams; grids run one by one."""
 
     def __init__(self, recipe: Recipe) -> None:
         """Compile nothing yet."""
@@ -227,9 +227,9 @@ class EmulatedBuild:
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
     ) -> EmulatedLaunch:
         """Check and pack a launch; ``seen`` is what `views` made of the arguments."""
-        del stream
         self._recipe.signature.check(seen)
         recipe, program, limits = self._recipe, self._program, emulate.LIMITS
+        device = request.emulated_device
         config = LaunchConfig(
             grid=extents("grid", request.grid),
             block=extents("block", request.block),
@@ -256,7 +256,7 @@ class EmulatedBuild:
             tuple(args),
             extents_of(seen),
             recipe.collector_of,
-            request.emulated_device,
+            None if device is None else StreamQueue(device, stream),
         )
 
 

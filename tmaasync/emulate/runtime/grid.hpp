@@ -70,7 +70,7 @@ std::string report_of(
     const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others
 );
 
-// A launch of a grid of launches. It starts when another one, of the same device, has ended.
+// A launch of a grid of launches. It starts when another one, of the same stream, has ended.
 struct Lane {
     Lane(const Launch& launch, uint64_t most_resident, uint64_t window, const Lane* previous)
         : launch(launch),
@@ -104,7 +104,7 @@ public:
     // For launches of several devices, which are added next.
     Grid() = default;
 
-    // Returns the lane of the launch, which starts when the previous one of its device has ended.
+    // Returns the lane of the launch, which starts when the previous one of its stream has ended.
     const Lane* add(const Launch& launch, uint64_t most_resident, const Lane* previous) {
         const uint64_t window = std::min(kWindow, most_resident);
         lanes_.push_back(std::make_unique<Lane>(launch, most_resident, window, previous));

@@ -553,9 +553,10 @@ struct DeviceLaunch {
     const LaunchNumbers* numbers;
     void* const* arguments;
     uint32_t device;
+    uint32_t queue;  // of a stream of the device
 };
 
-// The launches of a device run one after the other, different devices together. Null if
+// The launches of a queue run one after the other, different queues together. Null if
 // all went well; else a report to be given back to free().
 inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
     GridRaces races{given[0].numbers->searched_words};
@@ -578,7 +579,7 @@ inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
     Grid grid;
     std::map<uint32_t, const Lane*> last;
     for (uint32_t i = 0; i < count; ++i) {
-        const Lane*& previous = last[given[i].device];
+        const Lane*& previous = last[given[i].queue];
         races.spans.push_back({launches[i].first_cluster, given[i].device, &launches[i]});
         previous = grid.add(launches[i], given[i].numbers->resident, previous);
     }
