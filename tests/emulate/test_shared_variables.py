@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tmaasync import EmulatedFault, Kernel, emulate
-from tmaasync.emulate.dynamic_shared import symbols_of_dynamic_arrays
 
 STATIC = """
 #include <cuda_bf16.h>
@@ -102,8 +101,3 @@ def test_arrays_of_dynamic_memory_in_namespaces_and_headers(tmp_path: Path) -> N
         x = np.zeros(32, np.int32)
         Kernel(DYNAMIC, name, include_dirs=[tmp_path])(1, 32, (x,), shared_mem=128)
         assert (x == value).all()
-
-
-def test_symbols_of_arrays() -> None:
-    text = 'const char* brace = "}"; namespace n { /* { */ extern __shared__ float4 x[]; } // {\n'
-    assert symbols_of_dynamic_arrays([text, "extern double __shared__ y[];"]) == ("_ZN1n1xE", "y")
