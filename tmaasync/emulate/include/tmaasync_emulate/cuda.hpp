@@ -25,7 +25,7 @@
 #include <math.h>  // and not <cmath>: exp(x) of a float is a float without `std::` too, as in CUDA
 #include <tmaasync_emulate/intrinsics.hpp>
 
-// NVRTC has no such macros, and CUTLASS gives its own constants these names.
+// NVRTC has none of these macros of <math.h>, and CUTLASS has enumerators of these names.
 #undef FP_NAN
 #undef FP_INFINITE
 #undef FP_ZERO
@@ -154,10 +154,3 @@ inline long long clock64() {
     return clock();
 #endif
 }
-
-// NVRTC has none of these macros of <math.h>, and CUTLASS has enumerators of these names.
-#undef FP_NAN
-#undef FP_INFINITE
-#undef FP_ZERO
-#undef FP_SUBNORMAL
-#undef FP_NORMAL
