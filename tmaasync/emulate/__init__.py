@@ -21,7 +21,6 @@ from tmaasync.emulate.run import (
     EmulatedRun,
     Extent,
     Schedule,
-    StreamQueue,
     current_schedule,
     scheduled,
 )
@@ -36,7 +35,6 @@ __all__ = [
     "EmulatedRun",
     "Extent",
     "Schedule",
-    "StreamQueue",
     "World",
     "build",
     "current_schedule",
