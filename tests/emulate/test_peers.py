@@ -195,6 +195,20 @@ def test_streams_and_kernels_signal_each_other(seed: int) -> None:
     assert np.array_equal(back, far)
 
 
+def test_launches_on_two_streams_of_a_device_run_together() -> None:
+    def run(stream: object) -> int:
+        with emulate.devices(1) as world:
+            signals, done = signals_of(world), world[0].array(np.zeros(1, np.int32))
+            kernel("wait_for")(1, 1, (signals[0], np.uint32(3), EPOCH, done))
+            post = (signals[0], np.uint32(0), np.uint32(3), EPOCH)
+            kernel("post_to")(1, 1, post, stream=stream)
+        return int(done[0])
+
+    assert run("another") == 1
+    with pytest.raises(EmulatedDeadlock, match="rank 0 waits for epoch 1 of signal 3"):
+        run(None)
+
+
 def test_a_copy_that_no_signal_orders_is_a_race() -> None:
     with emulate.scheduled(races=True), emulate.devices(2) as world:
         enable_peer_access([0, 1])
