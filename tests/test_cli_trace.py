@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -62,6 +63,29 @@ def test_a_script_runs_as_main_and_its_launches_are_listed(script: Path) -> None
     (waiting,) = [line for line in ran.stdout.splitlines() if "waits on ready" in line]
     assert waiting.split()[:5] == ["waits", "on", "ready", "warp", "0"]
     assert (sys.argv, sys.path) == before
+
+
+DEVICES = f"""
+import numpy as np
+from tmaasync import Kernel, emulate
+kernel = Kernel({KERNEL!r}, "relay")
+with emulate.devices(2) as world:
+    for launches in (1, 2):
+        for device in world:
+            kernel(1, 64, (device.array(np.zeros(256, np.int32)),))
+"""
+
+
+def test_the_picture_of_a_launch_has_the_other_devices_next_to_it(script: Path) -> None:
+    pytest.importorskip("matplotlib")
+    script.write_text(DEVICES)
+    picture = script.with_suffix(".svg")
+
+    ran = run("trace", str(script), "--launch", "3", "--plot", str(picture))
+
+    assert ran.exit_code == 0, ran.output
+    assert re.findall(r"device (\d): relay", ran.stdout) == ["0", "1", "0", "1"]
+    assert "relay: block (0, 0, 0) of 1 x 1 x 1 on each of 2 devices" in picture.read_text()
 
 
 def test_the_table_fits_a_terminal_of_80_columns_without_cutting(script: Path) -> None:

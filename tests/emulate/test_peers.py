@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tmaasync import (
 )
 
 SOURCE = Path(__file__).parents[1] / "parity" / "peers.cu"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "09_peers.py"
 ROWS, COLUMNS, TILE_ROWS = 40, 32, 16
 BLOCKS = -(-ROWS // TILE_ROWS)
 EPOCH = np.uint32(1)
@@ -67,10 +69,10 @@ def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
         assert np.array_equal(arrays[rank], data[(rank - 2 * rounds) % ranks])
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_barrier_over_ranks_orders_ordinary_accesses(seed: int) -> None:
-    ranks, blocks, threads, rounds = 3, 2, 32, 3
-    with emulate.scheduled("random", seed=seed, races=True), emulate.devices(ranks) as world:
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_a_barrier_over_ranks_orders_ordinary_accesses(ranks: int) -> None:
+    blocks, threads, rounds = 2, 32, 3
+    with emulate.scheduled("random", seed=ranks, races=True), emulate.devices(ranks) as world:
         enable_peer_access(range(ranks))
         words = [device.array(np.full(blocks * threads, -1, np.int32)) for device in world]
         wrong = [device.array(np.zeros(1, np.int32)) for device in world]
@@ -79,6 +81,53 @@ def test_a_barrier_over_ranks_orders_ordinary_accesses(seed: int) -> None:
             kernel("barriers")(blocks, threads, args, device=rank)
 
     assert [int(one[0]) for one in wrong] == [0] * ranks
+
+
+@pytest.mark.parametrize("policy", ["random", "adversarial"])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_the_tutorial_adds_over_any_number_of_ranks(ranks: int, policy: Any) -> None:
+    example = runpy.run_path(str(EXAMPLE))
+    with emulate.scheduled(policy, seed=ranks, races=True):
+        example["main"](ranks)  # which compares the totals
+
+
+COUNTED = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+// A block of every rank adds to a number of each rank, and waits until all ranks have.
+extern "C" __global__ void count(const Signals signals, int* const* numbers, int rounds, int* out) {
+    const u32 mine = blockIdx.x * signals.ranks;
+    for (u32 round = 1; round <= rounds; ++round) {
+        for (u32 to = 0; to < signals.ranks; ++to) {
+            numbers[to][mine + signals.rank] += round;
+            signals.post_reduce(to, blockIdx.x);
+        }
+        signals.wait(blockIdx.x, round * signals.ranks);
+        int sum = 0;
+        for (u32 i = 0; i < signals.ranks; ++i) sum += numbers[signals.rank][mine + i];
+        out[blockIdx.x * rounds + round - 1] = sum;
+        signals.sync_ranks(gridDim.x + mine, round);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_several_producers_count_up_one_signal(ranks: int) -> None:
+    blocks, rounds = 2, 3
+    with emulate.scheduled("random", seed=ranks, races=True), emulate.devices(ranks) as world:
+        enable_peer_access(range(ranks))
+        signals = signals_of(world, blocks * (1 + ranks))
+        numbers = [device.array(np.zeros(blocks * ranks, np.int32)) for device in world]
+        sums = [device.array(np.zeros((blocks, rounds), np.int32)) for device in world]
+        addresses = np.array([one.ctypes.data for one in numbers], np.uint64)
+        count = Kernel(COUNTED, "count")
+        for rank, own in enumerate(signals):
+            count(blocks, 1, (own, world[rank].array(addresses), rounds, sums[rank]))
+
+    expected = [[ranks * n * (n + 1) // 2 for n in range(1, rounds + 1)]] * blocks
+    assert [one.tolist() for one in sums] == [expected] * ranks
 
 
 def test_every_device_loads_stores_and_adds_over_the_link() -> None:
@@ -98,9 +147,10 @@ def test_every_device_loads_stores_and_adds_over_the_link() -> None:
     assert np.array_equal(arrays[1], data[0])
 
 
-def test_a_hang_names_both_sides() -> None:
-    with emulate.devices(2) as world:
-        enable_peer_access([0, 1])
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_a_hang_names_all_sides(ranks: int) -> None:
+    with emulate.devices(ranks) as world:
+        enable_peer_access(range(ranks))
         signals = signals_of(world)
         for rank, own in enumerate(signals):
             done = world[rank].array(np.zeros(1, np.int32))
@@ -109,13 +159,12 @@ def test_a_hang_names_both_sides() -> None:
             signals.synchronize()
 
     waits = caught.value.waits
-    assert [wait.device for wait in waits] == [0, 1]
+    assert [wait.device for wait in waits] == list(range(ranks))
     assert [(wait.signal.number, wait.signal.seen) for wait in waits if wait.signal] == [
-        (4, 0),
-        (5, 0),
+        (4 + rank, 0) for rank in range(ranks)
     ]
     line = 1 + SOURCE.read_text().splitlines().index("    signals.wait(signal, epoch);")
-    for rank in range(2):
+    for rank in range(ranks):
         assert (
             f"device {rank}, block (0, 0, 0), threads 0 at peers.cu:{line}: Signals::wait: "
             f"rank {rank} waits for epoch 2 of signal {4 + rank}, which has epoch 0"
@@ -144,6 +193,20 @@ def test_streams_and_kernels_signal_each_other(seed: int) -> None:
     assert done[0] == 1
     assert np.array_equal(far, [0, *values[:-1]])
     assert np.array_equal(back, far)
+
+
+def test_launches_on_two_streams_of_a_device_run_together() -> None:
+    def run(stream: object) -> int:
+        with emulate.devices(1) as world:
+            signals, done = signals_of(world), world[0].array(np.zeros(1, np.int32))
+            kernel("wait_for")(1, 1, (signals[0], np.uint32(3), EPOCH, done))
+            post = (signals[0], np.uint32(0), np.uint32(3), EPOCH)
+            kernel("post_to")(1, 1, post, stream=stream)
+        return int(done[0])
+
+    assert run("another") == 1
+    with pytest.raises(EmulatedDeadlock, match="rank 0 waits for epoch 1 of signal 3"):
+        run(None)
 
 
 def test_a_copy_that_no_signal_orders_is_a_race() -> None:

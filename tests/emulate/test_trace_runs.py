@@ -30,6 +30,7 @@ from tmaasync.trace import (
     Activity,
     Collector,
     Event,
+    EventKind,
     StageState,
     Trace,
     find_lanes,
@@ -428,6 +429,8 @@ def ring() -> Collector:
 def test_a_wait_for_a_signal_ends_after_its_post_on_another_device(ring: Collector) -> None:
     assert [launch.device for launch in ring.launches] == [0, 1, 2, 0, 1, 2]
     assert ring.launches[3].events["time"].min() > max(one.end for one in ring.launches[:3])
+    posted = [event.sequence for event in ring if event.kind is EventKind.SIGNAL_POSTED]
+    assert len(set(posted)) == len(posted)
     for together in (ring.launches[:3], ring.launches[3:]):
         posts = {
             event.sequence: (launch.device, event)
@@ -468,11 +471,19 @@ def test_a_timeline_has_a_group_of_lanes_for_each_device(ring: Collector, tmp_pa
         :1
     ]
     assert wait.activity is Activity.WAITING_SIGNAL
-    processes = {
-        one["args"]["name"]
-        for one in json.loads((tmp_path / "ring.json").read_text())["traceEvents"]
-        if one["name"] == "process_name"
+    records = json.loads((tmp_path / "ring.json").read_text())["traceEvents"]
+    names_of = {one["pid"]: one["args"]["name"] for one in records if one["name"] == "process_name"}
+    times = {
+        pid: [one["ts"] for one in records if one["pid"] == pid and one["ph"] == "B"]
+        for pid in names_of
     }
-    assert {f"device {device}: shift (1, 0, 0)" for device in range(3)} <= processes
+    for device in range(3):
+        first, second = (
+            times[pid]
+            for pid, name in names_of.items()
+            if name == f"device {device}: shift (1, 0, 0)"
+        )
+        assert max(first) < min(second)
+        assert min(first) < min(max(times[pid]) for pid in times)  # all at the same time
     with pytest.raises(ArgumentError, match="trace has 6 launches; a picture shows one, or one of"):
         plot(ring)

@@ -160,16 +160,16 @@ class _Picture:
 
 
 def _together(launches: Sequence[Trace], number: int) -> list[Trace]:
-    """Return a launch, and of every other emulated device the one that is as early on it."""
+    """Return a launch, and of every other emulated device the kernel's launch of that number."""
     chosen = launches[number]
     if chosen.device is None or chosen.unit == "ns":
         return [chosen]
-    earlier = [one.device for one in launches[:number]].count(chosen.device)
-    of_device: dict[int, list[Trace]] = {}
+    of_device: dict[int | None, list[Trace]] = {}
     for one in launches:
-        if one.device is not None and len(one):
+        if one.kernel_name == chosen.kernel_name and one.device is not None and len(one):
             of_device.setdefault(one.device, []).append(one)
-    return [mine[earlier] for mine in of_device.values() if earlier < len(mine)]
+    nth = [one is chosen for one in of_device[chosen.device]].index(True)
+    return [mine[nth] for mine in of_device.values() if nth < len(mine)]
 
 
 def _write(option: str, path: Path, write: Any) -> None:

@@ -24,7 +24,7 @@ from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.reports import Facts, error_of, error_of_several, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
-from tmaasync.trace.events import EVENT_DTYPE
+from tmaasync.trace.events import EVENT_DTYPE, NOTHING, SIGNAL_KINDS
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
 from tmaasync.trace.trace import Trace
 
@@ -161,6 +161,16 @@ class EmulatedRun:
     seconds: float
 
 
+class TracedTo(NamedTuple):
+    """Up to where the traces of a world go: the first free time, and number of a post."""
+
+    time: int
+    posts: int
+
+
+_NOT_TRACED = TracedTo(0, 0)
+
+
 class EmulatedLaunch:
     """A launch on host memory whose arguments are packed; the twin of `PreparedLaunch`."""
 
@@ -264,7 +274,7 @@ class EmulatedLaunch:
         numbers.log = None if log is None else ctypes.pointer(log)
         facts = Facts(self._config, schedule.budget_seconds, size, list(map(list, self._arrays)))
 
-        def hand_over(begin: int) -> int:
+        def hand_over(begin: TracedTo) -> TracedTo:
             if collector is None or log is None:
                 return begin
             return self._hand_over(self._program, collector, log, begin)
@@ -290,17 +300,20 @@ class EmulatedLaunch:
         return found
 
     def _hand_over(
-        self, program: EmulatedProgram, collector: Collector, log: _EventLog, begin: int = 0
-    ) -> int:
-        """Give the events to the collector, whether the launch ended well or not.
-
-        Returns the time of the last event, where ``begin`` is the time at which the clocks began.
-        """
+        self,
+        program: EmulatedProgram,
+        collector: Collector,
+        log: _EventLog,
+        begin: TracedTo = _NOT_TRACED,
+    ) -> TracedTo:
+        """Give the events to the collector, whether the launch ended well or not."""
         config = self._config
         names = shared_names(program, config.shared_bytes)
         raw = _take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
         events = np.frombuffer(raw, EVENT_DTYPE).copy()
-        events["time"] += np.uint64(begin)
+        posted = np.isin(events["kind"], SIGNAL_KINDS) & (events["sequence"] != NOTHING)
+        events["time"] += np.uint64(begin.time)
+        events["sequence"][posted] += np.uint32(begin.posts)
         roles = _take_bytes(log.roles, log.role_count * ROLE_DTYPE.itemsize)
         trace = Trace(
             kernel_name=program.name,
@@ -313,7 +326,8 @@ class EmulatedLaunch:
             device=None if self._queue is None else self._queue.device,
         )
         collector.take(trace)
-        return trace.end
+        posts = int(events["sequence"][posted].max(initial=begin.posts)) + 1
+        return TracedTo(trace.end + 1, posts)
 
     def _size(self, schedule: Schedule) -> LaunchEstimate:
         """Estimate the launch; raise if it is too large."""
@@ -399,7 +413,7 @@ class QueuedLaunch:
     facts: Facts
     numbers: Any
     pointers: Any
-    hand_over: Callable[[int], int]
+    hand_over: Callable[[TracedTo], TracedTo]
     keep: object
 
 
@@ -425,11 +439,8 @@ def _queue_of_world() -> LaunchQueue:
     return world
 
 
-def run_together(launches: Sequence[QueuedLaunch], begin: int = 0) -> int:
-    """Run the queues of several devices, interleaved, to their end.
-
-    Traces begin at the time ``begin``; returns the time after their last event.
-    """
+def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
+    """Run the queues of several devices, interleaved, to their end."""
     queues: dict[StreamQueue, int] = {}
     given = (_DeviceLaunch * len(launches))(
         *(
@@ -446,12 +457,12 @@ def run_together(launches: Sequence[QueuedLaunch], begin: int = 0) -> int:
     run = launches[0].program.runtime.tmaasync_emulate_launch_together
     run.restype = ctypes.c_void_p
     report = run(ctypes.c_uint32(len(launches)), given)
-    end = max(one.hand_over(begin) for one in launches)
+    ends = [one.hand_over(begin) for one in launches]
     if report:
         raise error_of_several(
             [(one.program, one.facts, one.queue.device) for one in launches], _take_text(report)
         )
-    return end + 1 if end > begin else begin
+    return TracedTo(*map(max, zip(*ends, strict=True)))
 
 
 # --- the library's numbers --------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tmaasync._kinds import is_integer, shown
-from tmaasync.emulate.run import WORLD, QueuedLaunch, run_together
+from tmaasync.emulate.run import WORLD, QueuedLaunch, TracedTo, run_together
 from tmaasync.errors import ArgumentError
 
 __all__ = ["EmulatedDevice", "World", "current_world", "devices"]
@@ -65,7 +65,7 @@ class World:
         self._devices = tuple(map(EmulatedDevice, range(count)))
         self._queue: list[QueuedLaunch] = []
         self._pairs: set[tuple[int, int]] = set()
-        self._traced_to = 0  # where the clocks of the next traces begin
+        self._traced_to = TracedTo(0, 0)
 
     def __repr__(self) -> str:
         return f"<World of {len(self)} devices>"

@@ -13,7 +13,8 @@ from tmaasync._compile import Program, Source, compile_source
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._entries import check_entry, function_name
 from tmaasync._streams import stream_of
-from tmaasync.emulate import EmulatedLaunch, StreamQueue
+from tmaasync.emulate import EmulatedLaunch
+from tmaasync.emulate.run import StreamQueue
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.arguments import View, extents_of, pack, placed
 from tmaasync.kernel.device import is_on_one_device

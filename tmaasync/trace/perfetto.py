@@ -28,18 +28,41 @@ _MICROSECONDS = {"step": 1, "ns": 1e-3}
 
 
 def trace_document(traces: Sequence[LaunchEvents]) -> dict[str, Any]:
-    """Return the JSON object of the launches, one after the other in time."""
+    """Return the JSON object of the launches, one after the other in time.
+
+    Launches inside one `emulate.devices` have a clock in common.
+    """
     records: list[_Record] = []
     pids, flows = itertools.count(1), itertools.count(1)
     began: float = 0
-    for trace in traces:
-        records += _launch(trace, began, pids, flows)
-        began += (trace.end + 1) * _MICROSECONDS[trace.unit]
+    for together in _by_clock(traces):
+        for trace in together:
+            records += _launch(trace, began, pids, flows)
+        end = max((trace.end for trace in together), default=0)
+        began += (end + 1) * _MICROSECONDS[together[0].unit]
     return {
         "traceEvents": records,
         "displayTimeUnit": "ns" if any(trace.unit == "ns" for trace in traces) else "ms",
         "otherData": {"kernels": [trace.kernel_name for trace in traces]},
     }
+
+
+def _by_clock(traces: Sequence[LaunchEvents]) -> list[list[LaunchEvents]]:
+    """Group launches that follow each other on emulated devices, as far as time goes on."""
+    groups: list[list[LaunchEvents]] = []
+    ends: dict[int, int] = {}  # of each device in the last group
+    for trace in traces:
+        if trace.device is None or trace.unit == "ns":
+            groups.append([trace])
+            ends = {}
+            continue
+        begin = int(trace.events["time"].min(initial=trace.end))
+        if not ends or begin <= ends.get(trace.device, -1):
+            groups.append([])
+            ends = {}
+        groups[-1].append(trace)
+        ends[trace.device] = trace.end
+    return groups
 
 
 def _launch(

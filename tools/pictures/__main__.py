@@ -1,7 +1,7 @@
 """Draws the pictures of README and documentation: ``python tools/pictures``.
 
-Each picture is a pair, ``NAME.svg`` for light pages and ``NAME_dark.svg`` for dark ones; the PNG of
-the timeline too. `theme_pictures.py` puts both into a page of the site.
+Each picture is a pair, ``NAME.svg`` for light pages and ``NAME_dark.svg`` for dark ones; the PNGs
+of timelines too. `theme_pictures.py` puts both into a page of the site.
 
 The package computes what they show: `tmaasync.swizzle` where 16-byte chunks land,
 `tmaasync.barrier` and `PipelineState` what barriers count and who waits when, the emulator what
