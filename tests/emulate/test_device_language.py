@@ -110,6 +110,25 @@ def test_shared_memory_of_classes_in_namespaces_and_templates() -> None:
     assert x.tolist() == [*(4.0 * i for i in range(8)), 7, 1]
 
 
+OWN_INTEGERS = """
+typedef unsigned long long uint64_t;
+typedef unsigned int uint32_t;
+using int64_t = long long;
+template <typename T> struct Width { static constexpr int kBits = 8 * sizeof(T); };
+__device__ int chosen(unsigned long long*) { return 1; }
+extern "C" __global__ void own(uint64_t* x, const uint32_t* y, int64_t z) {
+    atomicAdd(x, uint64_t{y[0]} << 32);
+    x[1] = Width<uint64_t>::kBits + chosen(x) + z;
+}
+"""
+
+
+def test_a_kernel_defines_its_own_integers_as_for_nvrtc() -> None:
+    x = np.array([7, 0], np.uint64)
+    Kernel(OWN_INTEGERS, "own")(1, 1, (x, np.array([3], np.uint32), -5))
+    assert x.tolist() == [7 + (3 << 32), 60]
+
+
 CONSTRUCTED = """
 struct Counter { int x; __device__ Counter() { x = 1; } };
 extern "C" __global__ void constructed(int* x) {
