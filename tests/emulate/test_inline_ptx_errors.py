@@ -138,12 +138,12 @@ __device__ __forceinline__ void allocate(unsigned columns) {
     asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.b32 [%0], 32;" ::"r"(columns));
 }
 template <int kChip>
-__device__ float product(float x) {
+__device__ float square(float x) {
     if constexpr (kChip >= 100) asm("fma.rn.f32x2 %0, %0, %0, %0;" : "+l"(x));
     return x * x;
 }
 extern "C" __global__ void k(float* x) {
-    x[0] = product<90>(x[0]);
+    x[0] = square<90>(x[0]);
     if (BLACKWELL) allocate(32);
 }
 """

@@ -71,7 +71,7 @@ extern "C" __global__ void doubles(const double* x, const double* y, double* out
     for (int i = 0; i < 2; ++i) out[128 + row * 8 + t * 2 + i] = e[i];
 }
 
-// 32 products of 2 x 2 are added to numbers near the largest, and to the smallest.
+// 32 times 2 x 2 is added to a number near the largest, and to the smallest.
 extern "C" __global__ void saturated(int* out) {
     const unsigned twos = 0x02020202;
     for (int part = 0; part < 2; ++part) {

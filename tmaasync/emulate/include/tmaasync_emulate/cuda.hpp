@@ -25,7 +25,7 @@
 #include <cmath>
 #include <tmaasync_emulate/intrinsics.hpp>
 
-// NVRTC has no such macros, and CUTLASS gives its own constants these names.
+// NVRTC has none of these macros, and CUTLASS gives its own constants their names.
 #undef FP_NAN
 #undef FP_INFINITE
 #undef FP_ZERO

@@ -154,9 +154,9 @@ TMAASYNC_EMULATE_INLINE void multiply(
     Sum sums[4];
     for (int i = 0; i < 4; ++i) sums[i] = std::bit_cast<Sum>(c[i]);
     if constexpr (kSaturates) {
-        Sum products[4] = {};
-        multiply_in_warp<kA, kB, kDepth>(products, a, b);  // far from overflow
-        for (int i = 0; i < 4; ++i) sums[i] = kept_within(std::int64_t{sums[i]} + products[i]);
+        Sum dots[4] = {};
+        multiply_in_warp<kA, kB, kDepth>(dots, a, b);  // far from overflow
+        for (int i = 0; i < 4; ++i) sums[i] = kept_within(std::int64_t{sums[i]} + dots[i]);
     } else {
         multiply_in_warp<kA, kB, kDepth>(sums, a, b);
     }
