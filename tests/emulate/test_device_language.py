@@ -70,6 +70,81 @@ def test_keywords_and_macros(capfd: pytest.CaptureFixture[str]) -> None:
         Kernel(WORDS, "words")(1, 96, (x, moments), shared_mem=2048)
 
 
+SHARED = """
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+namespace library::detail {
+extern __shared__ __half2 dynamic[];
+template <typename T>
+__device__ T* dynamic_as() {
+    extern __shared__ __align__(1024) unsigned char raw[];
+    return reinterpret_cast<T*>(raw);
+}
+}  // namespace library::detail
+namespace {
+#define DYNAMIC(T, name) extern __shared__ T name[]
+template <int kSize>
+__device__ void fill(float* x) {
+    DYNAMIC(float, words);
+    __shared__ unsigned long long barrier;
+    __shared__ alignas(128) __nv_bfloat16 tile[kSize][64];
+    static __shared__ __nv_fp8_e4m3 bytes[kSize];
+    volatile __shared__ __half2 pair[2];
+    const int i = threadIdx.x;
+    words[i] = i, tile[i][1] = 2 * i, bytes[i] = __nv_fp8_e4m3(float(i));
+    if (i == 0) barrier = 7, reinterpret_cast<volatile float*>(pair)[0] = 8;
+    __syncwarp();
+    x[i] = library::detail::dynamic_as<float>()[i] + __bfloat162float(tile[i][1]) + float(bytes[i]);
+    if (i > 0) return;
+    x[8] = __cvta_generic_to_shared(tile) % 1024 + barrier;
+    x[9] = static_cast<void*>(library::detail::dynamic) == words;
+}
+}  // namespace
+extern "C" __global__ void shared(float* x) { fill<8>(x); }
+"""
+
+
+def test_shared_memory_of_classes_in_namespaces_and_templates() -> None:
+    x = np.zeros(10, np.float32)
+    Kernel(SHARED, "shared")(1, 8, (x,), shared_mem=1024)
+    assert x.tolist() == [*(4.0 * i for i in range(8)), 7, 1]
+
+
+OWN_INTEGERS = """
+typedef unsigned long long uint64_t;
+typedef unsigned int uint32_t;
+using int64_t = long long;
+template <typename T> struct Width { static constexpr int kBits = 8 * sizeof(T); };
+__device__ int chosen(unsigned long long*) { return 1; }
+extern "C" __global__ void own(uint64_t* x, const uint32_t* y, int64_t z) {
+    atomicAdd(x, uint64_t{y[0]} << 32);
+    x[1] = Width<uint64_t>::kBits + chosen(x) + z;
+}
+"""
+
+
+def test_a_kernel_defines_its_own_integers_as_for_nvrtc() -> None:
+    x = np.array([7, 0], np.uint64)
+    Kernel(OWN_INTEGERS, "own")(1, 1, (x, np.array([3], np.uint32), -5))
+    assert x.tolist() == [7 + (3 << 32), 60]
+
+
+CONSTRUCTED = """
+struct Counter { int x; __device__ Counter() { x = 1; } };
+extern "C" __global__ void constructed(int* x) {
+    __shared__ Counter counter;
+    x[0] = counter.x;
+}
+"""
+
+
+def test_shared_variables_are_not_constructed() -> None:
+    with pytest.raises(
+        CompileError, match=r"kernel\.cu:4: counter lies in shared memory, where CUDA"
+    ):
+        Kernel(CONSTRUCTED, "constructed")(1, 1, (np.zeros(1, np.int32),))
+
+
 ENDS = """
 extern "C" __global__ void ends(int* x, int which) {
     if (which == 0) __brkpt();

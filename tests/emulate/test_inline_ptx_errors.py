@@ -14,14 +14,20 @@ from tmaasync.emulate.inline_ptx import translated
 OPERANDS = ': "=r"(d), "=l"(e) : "r"(a), "l"(p), "n"(4), "f"(x)'
 CASES = {
     "an unknown instruction": (
-        "tcgen05.alloc.b32 [%2], 4;",
+        "alloca.u64 %1, 16;",
         "an instruction that the CPU does not",
     ),
     "an unknown qualifier": (
         "mbarrier.init.shared::cta.b32 [%2], 1;",
         r"has a form that the CPU does not have. It has: mbarrier\.init",
     ),
-    "a form of sm_100": ("add.rn.f32x2 %1, %1, %1;", "has a form that the CPU does not have"),
+    "a form of sm_100": ("add.rn.f32x2 %1, %1, %1;", "is of sm_100 and later"),
+    "an instruction of sm_100": ("tcgen05.alloc.b32 [%2], 4;", "is of sm_100 and later"),
+    "NVLink multicast": ("multimem.st.weak.global.u32 [%3], %2;", "is of NVLink multicast"),
+    "modifiers that are a part of the name": (
+        "{ .reg .pred p; mbarrier.try_wait.shared.parity.b64 p, [%2], %2; }",
+        "has a form that the CPU does not have",
+    ),
     "too few operands": ("add.u32 %0, %2;", "has too few operands"),
     "too many operands": ("not.b32 %0, %2, %2;", "has too many operands"),
     "an operand too wide": (
@@ -148,9 +154,7 @@ def test_functions_that_the_kernel_does_not_use_may_have_any_instruction() -> No
     Kernel(UNUSED, "k", constants={"BLACKWELL": False})(1, 1, (x,))
     assert x[0] == 9
 
-    with pytest.raises(
-        CompileError, match=r"kernel\.cu:3: `tcgen05\.alloc.*` is an instruction that"
-    ):
+    with pytest.raises(CompileError, match=r"kernel\.cu:3: `tcgen05\.alloc.*` is of sm_100"):
         Kernel(UNUSED, "k", constants={"BLACKWELL": True})(1, 1, (x,))
 
 

@@ -111,10 +111,10 @@ def converted(form: Format, mode: str = "rn", **how: bool) -> Callable[[int], in
     return convert
 
 
-def packed(form: Format, mode: str = "rn", **how: bool) -> Any:
+def packed(form: Format, mode: str = "rn", inputs: tuple[Any, Any] = (X, Y), **how: bool) -> Any:
     convert = converted(form, mode, **how)
     width = form.sign.bit_length()
-    return each(lambda high, low: convert(high) << width | convert(low), X, Y)
+    return each(lambda high, low: convert(high) << width | convert(low), *inputs)
 
 
 def whole(mode: Callable[[Any], int], low: int, high: int) -> Any:
@@ -139,6 +139,17 @@ def prmt(a: int, b: int, selector: int) -> int:
         byte = source[digit & 7]
         chosen.append((0xFF if byte & 0x80 else 0) if digit & 8 else byte)
     return int.from_bytes(bytes(chosen), "little")
+
+
+def nth_set(mask: int, first: int, count: int) -> int:
+    places = range(first, 32) if count > 0 else range(first, -1, -1)
+    found = [i for i in places if mask >> i & 1]
+    return found[abs(count) - 1] if len(found) >= abs(count) else -1
+
+
+def wide(*words: int) -> int:
+    """Return the number of words of 32 bits, the highest first."""
+    return functools.reduce(lambda number, word: number << 32 | word, words)
 
 
 def field(a: int, start: int, *, is_signed: bool) -> int:
@@ -225,6 +236,49 @@ INTEGERS: dict[str, Any] = {
     "slct.b32.s32 %0, {a}, {b}, {c};": each(lambda a, b, c: a if c < 2**31 else b, A, B, C),
     "cvt.sat.u8.s32 %0, {a};": each(lambda a: max(0, min(255, signed(a))), A),
     "cvt.s32.s16 %0, {a};": each(lambda a: signed(a, 16), A),
+    "cvt.pack.sat.u8.s32.b32 %0, {a}, 77, {b};": each(
+        lambda a, b: b << 16 | max(0, min(255, signed(a))) << 8 | 77, A, B
+    ),
+    "dp4a.u32.s32 %0, {a}, {b}, {c};": each(
+        lambda a, b, c: sum((a >> 8 * i & 255) * signed(b >> 8 * i, 8) for i in range(4)) + c,
+        *(A, B, C),
+    ),
+    "dp2a.hi.s32.u32 %0, {a}, {b}, {c};": each(
+        lambda a, b, c: sum(signed(a >> 16 * i, 16) * (b >> 16 + 8 * i & 255) for i in (0, 1)) + c,
+        *(A, B, C),
+    ),
+    "fns.b32 %0, {a}, 9, 3;": each(lambda a: nth_set(a, 9, 3), A),
+    "fns.b32 %0, {a}, 20, -4;": each(lambda a: nth_set(a, 20, -4), A),
+    "max.s16x2 %0, {a}, {b};": by_halves(
+        lambda a, b: max(signed(a, 16), signed(b, 16)) & 0xFFFF, A, B
+    ),
+    "add.u16x2 %0, {a}, {b};": by_halves(lambda a, b: (a + b) & 0xFFFF, A, B),
+    "{ .reg .pred p; setp.eq.u32 p, {b}, 1; lop3.and.b32 %0|p, {a}, {b}, {c}, 0x6a, !p; }": each(
+        lop3, A, B, C
+    ),
+    "{ .reg .pred p; setp.gt.u32 p, {b}, {c}; set.lt.or.u32.s32 %0, {a}, {b}, p; }": each(
+        lambda a, b, c: -(signed(a) < signed(b) or b > c), A, B, C
+    ),
+    # 96 bits of {c}{b}{a} plus {a}{c}{b}, minus {b}{a}{c}, and their upper word; with the words of
+    # the condition code in between.
+    "{ .reg .b32 l, m, h; add.cc.u32 l, {a}, {b}; addc.cc.u32 m, {b}, {c}; addc.u32 h, {c}, {a};\n"
+    " sub.cc.u32 l, l, {c}; subc.cc.u32 m, m, {a}; subc.u32 %0, h, {b}; }": each(
+        lambda a, b, c: (wide(c, b, a) + wide(a, c, b) - wide(b, a, c)) >> 64,
+        *(A, B, C),
+    ),
+    "{ .reg .b32 l, m; mad.lo.cc.u32 l, {a}, {b}, {c}; madc.hi.cc.u32 m, {a}, {b}, {c};\n"
+    " addc.u32 %0, m, 0; }": each(
+        lambda a, b, c: ((t := a * b + wide(0, c, c)) >> 32) + (t >> 64), A, B, C
+    ),
+    "{ .reg .b64 x, y; mov.b64 x, {{a}, {b}}; mov.b64 y, {{b}, {c}}; add.cc.u64 x, x, y;\n"
+    " addc.u32 %0, {a}, 0; }": each(
+        lambda a, b, c: a + (wide(0, b, a) + wide(0, c, b) >> 64), A, B, C
+    ),
+    # Modifiers in orders other than the ISA's.
+    "shfl.idx.sync.b32 %0, {a}, 0, 0, -1;": np.repeat(A[::32], 32),
+    "{ .reg .pred p; setp.s32.lt p, {a}, {b}; selp.u32 %0, 1, 0, p; }": each(
+        lambda a, b: signed(a) < signed(b), A, B
+    ),
 }
 
 FLOATS: dict[str, Any] = {
@@ -251,6 +305,7 @@ FLOATS: dict[str, Any] = {
     "cvt.rn.f32.s32 %0, {a};": each(lambda a: F32.bits(float(signed(a))), A),
     "cvt.rz.f32.u32 %0, {a};": each(lambda a: F32.bits(float(a), "rz"), A),
     "cvt.rn.f16x2.f32 %0, {x}, {y};": packed(F16),
+    "cvt.f16x2.rn.f32 %0, {y}, {x};": packed(F16, inputs=(Y, X)),
     "cvt.rn.relu.bf16x2.f32 %0, {x}, {y};": packed(BF16, relu=True),
     "cvt.rz.bf16x2.f32 %0, {x}, {y};": packed(BF16, "rz"),
     "cvt.rna.tf32.f32 %0, {z};": each(

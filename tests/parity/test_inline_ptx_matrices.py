@@ -123,3 +123,31 @@ def test_ldmatrix_transposes(backend: Any) -> None:
     kernel("turned")(1, 32, (backend.array(x.view(np.uint32)), out))
 
     assert np.array_equal(backend.host(out).view(np.uint16), x.T)
+
+
+def test_mma_sync_of_doubles_equals_numpy(backend: Any) -> None:
+    rng = np.random.default_rng(4)
+    a, b = (rng.integers(-99, 99, shape).astype(np.float64) for shape in ((16, 16), (8, 16)))
+    out = backend.array(np.full((2, 16, 8), np.nan))
+
+    kernel("doubles")(1, 32, (backend.array(a), backend.array(b), out))
+
+    assert np.array_equal(backend.host(out)[0], a @ b.T)
+    assert np.array_equal(backend.host(out)[1, :8], a[:8, :4] @ b[:, :4].T)
+
+
+def test_mma_sync_of_integers_saturates(backend: Any) -> None:
+    out = backend.array(np.full((32, 8), 9, np.int32))
+
+    kernel("saturated")(1, 32, (out,))
+
+    assert np.array_equal(backend.host(out), [[2**31 - 1] * 4 + [-(2**31) + 32 * 4] * 4] * 32)
+
+
+def test_movmatrix_transposes(backend: Any) -> None:
+    x = np.random.default_rng(5).integers(0, 2**16, (8, 8)).astype(np.uint16)
+    out = backend.array(np.zeros((8, 4), np.uint32))
+
+    kernel("moved")(1, 32, (backend.array(x.view(np.uint32)), out))
+
+    assert np.array_equal(backend.host(out).view(np.uint16), x.T)

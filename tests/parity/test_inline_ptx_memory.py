@@ -123,3 +123,12 @@ def test_lanes_exchange_words(backend: Any) -> None:
     assert np.array_equal(got[10], np.full(64, (x > 500).sum()))
     assert np.array_equal(got[11], np.arange(64) * 100 + lane)
     assert np.array_equal(got[12], np.where(np.arange(64) < 48, 1, 9999))
+
+
+def test_arrivals_drop_out_and_copies_of_threads_are_ignored(backend: Any) -> None:
+    out = backend.array(np.full(12, 99, np.uint32))
+
+    with searched(backend):
+        kernel("dropped")(1, 32, (backend.array(np.arange(1, 13, dtype=np.uint32)), out))
+
+    assert backend.host(out).tolist() == [0, 0, 0, 0, 5, 6, 7, 8, 9, 0, 0, 0]

@@ -108,13 +108,32 @@ def build(source: Source, name: str) -> EmulatedProgram:
 
 
 def _translation_unit(source: Source, name: str, *, has_asm: bool) -> str:
+    own = _own_integers(source.text)
+    renamed = "".join(f"#define {name} tmaasync_own_{name}\n" for name in own)
+    kept = "".join(f"#undef {name}\n" for name in own)
     return (
         f"#include <tmaasync_emulate/{'inline_ptx' if has_asm else 'cuda'}.hpp>\n"
-        f"{source.whole_text}\n"
+        f"{renamed}{source.whole_text}\n{kept}"
         f'#line 1 "the entry of {source.name}"\n'
         f"TMAASYNC_EMULATE_ENTRY({name})\n"
         f"{_attributes(source.text, name)}"
     )
+
+
+# NVRTC has no <cstdint>, and kernels define its names in other words than the host's compiler.
+_OWN_INTEGERS = re.compile(
+    r"\btypedef\s+[\w\s]+?\b(u?int(?:8|16|32|64|ptr)_t)\s*;"
+    r"|\busing\s+(u?int(?:8|16|32|64|ptr)_t)\s*="
+)
+_HEADERS_WITH_INTEGERS = re.compile(r"#\s*include\s*<(?:cuda/|cooperative_groups|tmaasync/)")
+
+
+def _own_integers(text: str) -> tuple[str, ...]:
+    """Return the names of <cstdint> that the source defines, unless its headers need them."""
+    bare = _COMMENT.sub(" ", text)
+    if _HEADERS_WITH_INTEGERS.search(bare):
+        return ()
+    return tuple(dict.fromkeys(one or other for one, other in _OWN_INTEGERS.findall(bare)))
 
 
 _ATTRIBUTES = {

@@ -50,3 +50,44 @@ extern "C" __global__ void turned(const unsigned* x, unsigned* out) {
     );
     for (int i = 0; i < 4; ++i) out[(t / 4 + i % 2 * 8) * 8 + i / 2 * 4 + t % 4] = m[i];
 }
+
+// m16n8k16, then m8n8k4 of the first columns.
+extern "C" __global__ void doubles(const double* x, const double* y, double* out) {
+    const int row = threadIdx.x / 4, t = threadIdx.x % 4;
+    double a[8], b[4], d[4] = {}, e[2] = {};
+    for (int i = 0; i < 8; ++i) a[i] = x[(row + i % 2 * 8) * 16 + i / 2 * 4 + t];
+    for (int i = 0; i < 4; ++i) b[i] = y[row * 16 + i * 4 + t];
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, {%0, %1, %2, %3};"
+        : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
+          "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3])
+    );
+    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                 : "+d"(e[0]), "+d"(e[1])
+                 : "d"(a[0]), "d"(b[0]));
+    for (int i = 0; i < 4; ++i) out[(row + i / 2 * 8) * 8 + t * 2 + i % 2] = d[i];
+    for (int i = 0; i < 2; ++i) out[128 + row * 8 + t * 2 + i] = e[i];
+}
+
+// 32 times 2 x 2 is added to a number near the largest, and to the smallest.
+extern "C" __global__ void saturated(int* out) {
+    const unsigned twos = 0x02020202;
+    for (int part = 0; part < 2; ++part) {
+        int d[4], c = part ? -0x7fffffff - 1 : 0x7fffffff - 3;
+        asm volatile(
+            "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32 {%0, %1, %2, %3}, "
+            "{%4, %4, %4, %4}, {%4, %4}, {%5, %5, %5, %5};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(twos), "r"(c)
+        );
+        for (int i = 0; i < 4; ++i) out[threadIdx.x * 8 + part * 4 + i] = d[i];
+    }
+}
+
+extern "C" __global__ void moved(const unsigned* x, unsigned* out) {
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
+                 : "=r"(out[threadIdx.x])
+                 : "r"(x[threadIdx.x]));
+}

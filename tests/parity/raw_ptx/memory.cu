@@ -168,3 +168,41 @@ extern "C" __global__ void lanes(const u32* in, u32* out) {
     if (t >= 48) asm volatile("exit;");
     SAVE(1);
 }
+
+// Four threads arrive in the first phase, of which one drops out; three in the second. Then a
+// thread of cp.async copies a chunk, or zeros where the predicate says so.
+extern "C" __global__ void dropped(const unsigned* x, unsigned* out) {
+    __shared__ unsigned long long barrier;
+    __shared__ __align__(16) unsigned chunks[3][4];
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(&barrier));
+    const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(chunks));
+    const unsigned t = threadIdx.x;
+    if (t == 0) asm volatile("mbarrier.init.shared.b64 [%0], 4;" ::"r"(at) : "memory");
+    __syncthreads();
+    for (unsigned phase = 0; phase < 2; ++phase) {
+        if (t == 3 && phase == 0) {
+            asm volatile("mbarrier.arrive_drop.release.cta.shared::cta.b64 _, [%0];" ::"r"(at)
+                         : "memory");
+        } else if (t < 3) {
+            asm volatile("mbarrier.arrive.shared::cta.release.cta.b64 _, [%0];" ::"r"(at)
+                         : "memory");
+        }
+        asm volatile(
+            "{ .reg .pred p; W: mbarrier.try_wait.parity.shared.b64 p, [%0], %1; @!p bra W; }" ::
+                "r"(at),
+            "r"(phase)
+            : "memory"
+        );
+    }
+    if (t == 0) {
+        asm volatile(
+            "{ .reg .pred p; setp.eq.u32 p, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, p;\n"
+            "not.pred p, p; cp.async.ca.shared.global.L2::128B [%0 + 16], [%1 + 16], 16, p;\n"
+            "cp.async.cg.shared.global.L2::128B [%0 + 32], [%1 + 32], 16, 4;\n"
+            "cp.async.wait_all; }" ::"r"(to),
+            "l"(x), "r"(t)
+            : "memory"
+        );
+        for (int i = 0; i < 12; ++i) out[i] = chunks[i / 4][i % 4];
+    }
+}

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 __all__ = ["TYPES", "Row", "Spec", "cpp_type", "family_of"]
 
 TYPES = {
+    "CARRIED": "u32|s32|u64|s64|b32|b64",
     "INT": "u16|s16|u32|s32|u64|s64",
     "BITS": "b16|b32|b64",
     "ANY": "b8|u8|s8|b16|u16|s16|b32|u32|s32|b64|u64|s64|b128|f16|f16x2|bf16|bf16x2|f32|f64",

@@ -517,7 +517,20 @@ def _captured(name: str, captures: dict[str, str]) -> str:
     return others[name]() if name in others else text or f"<{name}>"
 
 
+_REASONS = (
+    (r"multimem\b", "is of NVLink multicast, which the CPU does not have."),
+    (
+        r"(?:tcgen05|clusterlaunchcontrol)\b|.*f32x2|.*cta_group|.*gather4",
+        "is of sm_100 and later.",
+    ),
+    (r".*\.sp\b|.*\.sp::", "is of sparse matrices, which the CPU does not multiply."),
+)
+
+
 def _unknown(opcode: str, rows: Sequence[Row]) -> str:
+    for pattern, reason in _REASONS:
+        if re.match(pattern, opcode):
+            return reason
     if not rows:
         return f"is an instruction that the CPU does not have: {opcode.split('.')[0]}."
     shown = "; ".join(dict.fromkeys(row.shown for row in rows[:12]))

@@ -57,6 +57,7 @@ struct Thread {
     bool* has_static_shared = nullptr;
     Reach stack{};                   // its own; empty where every access is recorded
     const Reach* reaches = nullptr;  // kReaches of them
+    bool carries = false;            // the condition code of add.cc and its kind
 };
 
 // Of a kernel's library, false until its first launch: what initialises it runs on no thread of a

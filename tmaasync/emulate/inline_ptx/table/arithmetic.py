@@ -14,6 +14,45 @@ ROWS = (
     # --- integers ---
     Row("add.sat.s32", "d = s32, a : s32, b : s32", "kept_within(std::int64_t(a) + b)"),
     Row("sub.sat.s32", "d = s32, a : s32, b : s32", "kept_within(std::int64_t(a) - b)"),
+    Row("add.cc.<t:$CARRIED>", "d = <t>, a : <t>, b : <t>", "with_carry<false, true>(a, b)"),
+    Row("sub.cc.<t:$CARRIED>", "d = <t>, a : <t>, b : <t>", "with_borrow<false, true>(a, b)"),
+    Row(
+        "addc<is_out:.cc>?.<t:$CARRIED>",
+        "d = <t>, a : <t>, b : <t>",
+        "with_carry<true, <is_out>>(a, b)",
+    ),
+    Row(
+        "subc<is_out:.cc>?.<t:$CARRIED>",
+        "d = <t>, a : <t>, b : <t>",
+        "with_borrow<true, <is_out>>(a, b)",
+    ),
+    Row(
+        "mad.lo.cc.<t:$CARRIED>",
+        "d = <t>, a : <t>, b : <t>, c : <t>",
+        "with_carry<false, true>(low_product(a, b), c)",
+    ),
+    Row(
+        "mad.hi.cc.<t:$CARRIED>",
+        "d = <t>, a : <t>, b : <t>, c : <t>",
+        "with_carry<false, true>(high_product(a, b), c)",
+    ),
+    Row(
+        "madc.lo<is_out:.cc>?.<t:$CARRIED>",
+        "d = <t>, a : <t>, b : <t>, c : <t>",
+        "with_carry<true, <is_out>>(low_product(a, b), c)",
+    ),
+    Row(
+        "madc.hi<is_out:.cc>?.<t:$CARRIED>",
+        "d = <t>, a : <t>, b : <t>, c : <t>",
+        "with_carry<true, <is_out>>(high_product(a, b), c)",
+    ),
+    Row("add.(u16x2|s16x2)", "d = b32, a : b32, b : b32", "::__vadd2(a, b)"),
+    Row("min.u16x2", "d = b32, a : b32, b : b32", "::__vminu2(a, b)"),
+    Row("min.s16x2", "d = b32, a : b32, b : b32", "::__vmins2(a, b)"),
+    Row("max.u16x2", "d = b32, a : b32, b : b32", "::__vmaxu2(a, b)"),
+    Row("max.s16x2", "d = b32, a : b32, b : b32", "::__vmaxs2(a, b)"),
+    Row("min.relu.s16x2", "d = b32, a : b32, b : b32", "::__vimin_s16x2_relu(a, b)"),
+    Row("max.relu.s16x2", "d = b32, a : b32, b : b32", "::__vimax_s16x2_relu(a, b)"),
     Row("add.<t:$INT>", "d = <t>, a : <t>, b : <t>", "whole_sum(a, b)"),
     Row("sub.<t:$INT>", "d = <t>, a : <t>, b : <t>", "whole_difference(a, b)"),
     Row("mul.lo.<t:$INT>", "d = <t>, a : <t>, b : <t>", "low_product(a, b)"),
@@ -45,8 +84,21 @@ ROWS = (
     Row("min.relu.s32", "d = s32, a : s32, b : s32", "whole_relu(b < a ? b : a)"),
     Row("max.relu.s32", "d = s32, a : s32, b : s32", "whole_relu(a < b ? b : a)"),
     Row("max.<t:$INT>", "d = <t>, a : <t>, b : <t>", "(a < b ? b : a)"),
-    Row("dp4a.u32.u32", "d = u32, a : u32, b : u32, c : u32", "::__dp4a(a, b, c)"),
-    Row("dp4a.s32.s32", "d = s32, a : s32, b : s32, c : s32", "::__dp4a(a, b, c)"),
+    Row(
+        "dp4a.<t1:u32|s32>.<t:u32|s32>",
+        "d = b32, a : <t1>, b : <t>, c : b32",
+        "dot_product<4, 0, <t1>, <t>>(a, b, c)",
+    ),
+    Row(
+        "dp2a.lo.<t1:u32|s32>.<t:u32|s32>",
+        "d = b32, a : <t1>, b : <t>, c : b32",
+        "dot_product<2, 0, <t1>, <t>>(a, b, c)",
+    ),
+    Row(
+        "dp2a.hi.<t1:u32|s32>.<t:u32|s32>",
+        "d = b32, a : <t1>, b : <t>, c : b32",
+        "dot_product<2, 2, <t1>, <t>>(a, b, c)",
+    ),
     # --- bits ---
     Row("and.pred", "d = pred, a : pred, b : pred", "(a && b)"),
     Row("or.pred", "d = pred, a : pred, b : pred", "(a || b)"),
@@ -72,6 +124,13 @@ ROWS = (
     Row("shf.l.wrap.b32", "d = b32, a : b32, b : b32, c : u32", "::__funnelshift_l(a, b, c)"),
     Row("shf.r.wrap.b32", "d = b32, a : b32, b : b32, c : u32", "::__funnelshift_r(a, b, c)"),
     Row("lop3.b32", "d = b32, a : b32, b : b32, c : b32, n : imm", "any_of_three(a, b, c, n)"),
+    Row(
+        "lop3.<bool:or|and>.b32",
+        "&d|p : pred, a : b32, b : b32, c : b32, n : imm, q : pred",
+        "{ const bool other = q; const std::uint32_t word = any_of_three(a, b, c, n); "
+        "d = word; p = joined(BoolOp::<bool>, word != 0, other); }",
+    ),
+    Row("fns.b32", "d = b32, a : b32, b : u32, c : s32", "nth_set_bit(a, b, c)"),
     Row(
         "prmt.b32{.<mode:f4e|b4e|rc8|ecl|ecr|rc16>}",
         "d = b32, a : b32, b : b32, c : b32",
@@ -184,6 +243,11 @@ ROWS = (
         f"set.<cmp:{_COMPARISON}><is_ftz:.ftz>?.<t1:u32|s32|f32>.<t:{_COMPARED}>",
         "d = <t1>, a : <t>, b : <t>",
         "truth<<t1>>(holds<Compare::<cmp>, <is_ftz>>(a, b))",
+    ),
+    Row(
+        f"set.<cmp:{_COMPARISON}>.<bool:and|or|xor><is_ftz:.ftz>?.<t1:u32|s32|f32>.<t:{_COMPARED}>",
+        "d = <t1>, a : <t>, b : <t>, c : pred",
+        "truth<<t1>>(joined(BoolOp::<bool>, holds<Compare::<cmp>, <is_ftz>>(a, b), c))",
     ),
     Row("selp.<t:$ANY>", "d = <t>, a : <t>, b : <t>, c : pred", "(c ? a : b)"),
     Row("slct.<t:$ANY>.s32", "d = <t>, a : <t>, b : <t>, c : s32", "(c >= 0 ? a : b)"),

@@ -10,6 +10,7 @@ _RUN = "::tmaasync_emulate"
 _ORDER = "{.<order:release|relaxed>}{.(cta|cluster)}$SHARED"
 _WAIT = "{.<order:acquire|relaxed>}{.(cta|cluster)}$SHARED"
 _INTO = "cp.async.bulk.shared::(cluster|cta).global.mbarrier::complete_tx::bytes"
+_CP_ASYNC = "cp.async.(ca|cg).shared{::cta}.global{.L2::cache_hint}{.L2::(64B|128B|256B)}"
 _TENSOR = "cp.async.bulk.tensor.<n:1|2|3|4|5>d.shared::(cluster|cta).global"
 _LANDED = ".mbarrier::complete_tx::bytes"
 _MULTICAST = ".multicast::cluster"
@@ -66,6 +67,21 @@ ROWS = (
         f"{_RUN}::mbarrier_arrive(a, 1, b, arrival(<order>))",
     ),
     Row(
+        f"mbarrier.arrive_drop{_ORDER}.b64",
+        "d = b64, [a : s], ?b : u32 ~ 1",
+        f"{_RUN}::mbarrier_arrive_drop(a, b, arrival(<order>))",
+    ),
+    Row(
+        f"mbarrier.arrive_drop.noComplete{_ORDER}.b64",
+        "d = b64, [a : s], b : u32",
+        f"{_RUN}::mbarrier_arrive_drop(a, b, arrival(<order>))",
+    ),
+    Row(
+        f"mbarrier.arrive_drop.expect_tx{_ORDER}.b64",
+        "d = b64, [a : s], b : u32",
+        f"({_RUN}::mbarrier_expect_tx(a, b), {_RUN}::mbarrier_arrive_drop(a, 1, arrival(<order>)))",
+    ),
+    Row(
         "mbarrier.expect_tx{.relaxed}{.(cta|cluster)}$SHARED.b64",
         "[a : s], b : u32",
         f"{_RUN}::mbarrier_expect_tx(a, b)",
@@ -92,9 +108,19 @@ ROWS = (
     ),
     # --- cp.async ---
     Row(
-        "cp.async.(ca|cg).shared{::cta}.global{.L2::cache_hint}{.L2::(64B|128B|256B)}{.L2::cache_hint}",
+        _CP_ASYNC,
         "[a : s], [b : m], n : imm, ?c : u32 ~ n, ?policy : u64",
         f"{_RUN}::thread_copy(a, b, n, c)",
+    ),
+    Row(
+        _CP_ASYNC,
+        "[a : s], [b : m], n : imm, is_ignored : pred, ?policy : u64",
+        f"{_RUN}::thread_copy(a, b, n, is_ignored ? 0 : n)",
+    ),
+    Row(
+        _CP_ASYNC,
+        "[a : s], [b : m], n : imm, policy : u64",
+        f"{_RUN}::thread_copy(a, b, n, n)",
     ),
     Row("cp.async.commit_group", "", f"{_RUN}::thread_copies_commit()"),
     Row("cp.async.wait_group", "n : imm", f"{_RUN}::thread_copies_wait(n)"),

@@ -57,6 +57,11 @@ ROWS = (
         "converted<<round>, <is_ftz>, <is_sat>, false, <t1>>(a)",
     ),
     Row("cvt.pack.sat.<t1:u16|s16>.s32", "d = b32, a : s32, b : s32", "two_packed<<t1>>(a, b)"),
+    Row(
+        "cvt.pack.sat.<t1:u8|s8>.s32.b32",
+        "d = b32, a : s32, b : s32, c : b32",
+        "four_packed<<t1>>(a, b, c)",
+    ),
     # --- addresses ---
     Row("cvta.to.shared{::cta|::cluster}.u64", "d = u64, a : u64", "shared_of_generic(a)"),
     Row("cvta.to.shared{::cta|::cluster}.u32", "d = u32, a : u32", "a"),

@@ -64,14 +64,25 @@ def _mma(pairs: tuple[tuple[str, str], ...], depths: tuple[int, ...], total: str
             kinds = f"MmaType::{_TYPES[a]}, MmaType::{_TYPES[b]}, {depth}"
             call = {
                 "f32": f"multiply<{kinds}, float>",
-                "s32": f"multiply<{kinds}, std::int32_t>",
+                "s32": f"multiply<{kinds}, std::int32_t, <is_sat>>",
                 "f16": f"multiply_to_halves<{kinds}>",
             }[total]
+            saturates = "{.<is_sat:satfinite>}" if total == "s32" else ""
             yield Row(
-                f"mma.sync.aligned.m16n8k{depth}.row.col.{total}.{a}.{b}.{total}",
+                f"mma.sync.aligned.m16n8k{depth}.row.col{saturates}.{total}.{a}.{b}.{total}",
                 "&d* : b32, a* : b32, b* : b32, c* : b32",
                 _MULTIPLY % (2 if total == "f16" else 4, call),
             )
+
+
+def _mma_f64(m: int, depth: int) -> Row:
+    counts = m * 8 // 32, m * depth // 32, 8 * depth // 32
+    return Row(
+        f"mma.sync.aligned.m{m}n8k{depth}.row.col.f64.f64.f64.f64",
+        "&d* : f64, a* : f64, b* : f64, c* : f64",
+        "{ const double left[] = {a}, right[] = {b}; double sums[] = {c}; "
+        f"multiply_doubles<{', '.join(map(str, counts))}>(sums, left, right); spread(sums, d); }}",
+    )
 
 
 ROWS = (
@@ -85,6 +96,7 @@ ROWS = (
         "[a : s], b* : b32",
         "store_matrices<<is_trans>, <n>>(a, b)",
     ),
+    Row("movmatrix.sync.aligned.m8n8.trans.b16", "d = b32, a : b32", "transposed_matrix(a)"),
     Row("wgmma.fence.sync.aligned", "", f"{_RUN}::mma_fence()"),
     Row("wgmma.commit_group.sync.aligned", "", f"{_RUN}::mma_commit()"),
     Row("wgmma.wait_group.sync.aligned", "n : imm", f"{_RUN}::mma_wait(n)"),
@@ -99,4 +111,6 @@ ROWS = (
     *_mma((("tf32", "tf32"),), (4, 8), "f32"),
     *_mma(_FLOAT8, (16, 32), "f32"),
     *_mma(_INT8, (16, 32), "s32"),
+    _mma_f64(8, 4),
+    *(_mma_f64(16, depth) for depth in (4, 8, 16)),
 )

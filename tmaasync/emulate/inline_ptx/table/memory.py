@@ -6,8 +6,8 @@ from tmaasync.emulate.inline_ptx.row import Row
 
 __all__ = ["ROWS"]
 
-_STRONG = "{.<order:weak|volatile|mmio>|.<order1:relaxed|acquire>.<scope:$SCOPE>}"
-_STRONG_STORE = "{.<order:weak|volatile|mmio>|.<order1:relaxed|release>.<scope:$SCOPE>}"
+_STRONG = "{.<order:weak|volatile>|.<order1:relaxed|acquire>.<scope:$SCOPE>}"
+_STRONG_STORE = "{.<order:weak|volatile>|.<order1:relaxed|release>.<scope:$SCOPE>}"
 _SPACE = "{.<space:global|shared::cta|shared::cluster|shared|local|const|param>}"
 _ATOMIC_SPACE = "{.<space:global|shared::cta|shared::cluster|shared>}"
 _CACHE = "{.(ca|cg|cs|lu|cv|wb|wt)}"
@@ -23,7 +23,7 @@ _VALUES = "AtomicOp::<op>, <order>, <scope>, <t>"
 ROWS = (
     # --- ld and st ---
     Row(
-        f"ld{_STRONG}{_SPACE}{{.nc}}{_CACHE}{_HINTS}{{.v(2|4|8)}}.<t:$ANY>",
+        f"ld{{.mmio}}{_STRONG}{_SPACE}{{.nc}}{_CACHE}{_HINTS}{{.v(2|4|8)}}.<t:$ANY>",
         "&d* : <t>+, [a : g], ?policy : u64",
         "load<<order>, <scope>, <t>>(a, d)",
     ),
@@ -31,7 +31,7 @@ ROWS = (
         "ldu{.global}{.v(2|4)}.<t:$ANY>", "&d* : <t>+, [a : g]", "load<<order>, <scope>, <t>>(a, d)"
     ),
     Row(
-        f"st{_STRONG_STORE}{_SPACE}{_CACHE}{_HINTS}{{.v(2|4|8)}}.<t:$ANY>",
+        f"st{{.mmio}}{_STRONG_STORE}{_SPACE}{_CACHE}{_HINTS}{{.v(2|4|8)}}.<t:$ANY>",
         "[a : g], b* : <t>+, ?policy : u64",
         "store<<order>, <scope>, <t>>(a, b)",
     ),
@@ -47,12 +47,12 @@ ROWS = (
         f"atomic<{_VALUES}>(a, b)",
     ),
     Row(
-        f"atom{_ATOMIC}.<op:{_BIT_OP}|exch>$HINT.<t:b32|b64>",
+        f"atom{_ATOMIC}.<op:{_BIT_OP}|exch>$HINT.<t:b32|b64|b128>",
         "d = <t>, [a : g], b : <t>, ?policy : u64",
         f"atomic<{_VALUES}>(a, b)",
     ),
     Row(
-        f"atom{_ATOMIC}.cas$HINT.<t:b16|b32|b64>",
+        f"atom{_ATOMIC}.cas$HINT.<t:b16|b32|b64|b128>",
         "d = <t>, [a : g], b : <t>, c : <t>, ?policy : u64",
         "compare_and_swap<<order>, <scope>, <t>>(a, b, c)",
     ),
@@ -91,7 +91,12 @@ ROWS = (
         "reduce_async<AtomicOp::<op>, <t>>(a, c, b)",
     ),
     # --- fences ---
-    Row("fence{.(sc|acq_rel)}.<scope:$SCOPE>", "", "fence_of<<scope>>()"),
+    Row("fence{.(sc|acq_rel|acquire|release)}.<scope:$SCOPE>", "", "fence_of<<scope>>()"),
+    Row(
+        "fence.(acquire|release).sync_restrict::shared::(cta|cluster).cluster",
+        "",
+        "fence_of<Reach::kCluster>()",
+    ),
     Row("membar.cta", "", "fence_of<Reach::kCta>()"),
     Row("membar.gl", "", "fence_of<Reach::kGpu>()"),
     Row("membar.sys", "", "fence_of<Reach::kSys>()"),

@@ -104,6 +104,16 @@ ROWS = (
         "reduced_at_barrier(Vote::kPopc, a, 0, p)",
     ),
     Row(
+        f"(bar{{.cta}}|{_NUMBER}).red.popc{{.aligned}}.u32",
+        "d = u32, a : u32, b : u32, p : pred",
+        "reduced_at_barrier(Vote::kPopc, a, b, p)",
+    ),
+    Row(
+        f"(bar{{.cta}}|{_NUMBER}).red.<vote:and|or>{{.aligned}}.pred",
+        "d = pred, a : u32, b : u32, p : pred",
+        "reduced_at_barrier(Vote::<vote>, a, b, p)",
+    ),
+    Row(
         f"(bar{{.cta}}|{_NUMBER}).red.<vote:and|or>{{.aligned}}.pred",
         "d = pred, a : u32, p : pred",
         "reduced_at_barrier(Vote::<vote>, a, 0, p)",

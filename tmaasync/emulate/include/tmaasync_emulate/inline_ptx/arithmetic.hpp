@@ -6,6 +6,7 @@
 #include <limits>
 #include <tmaasync_emulate/inline_ptx/registers.hpp>
 #include <tmaasync_emulate/intrinsics.hpp>
+#include <utility>
 
 namespace tmaasync_emulate::inline_ptx {
 
@@ -15,6 +16,35 @@ template <typename T>
 constexpr bool kIsPair<Pair<T>> = true;
 template <typename T>
 concept Single = !kIsPair<T>;
+
+// --- carries -------------------------------------------------------------------------------------
+
+// The condition code stays between asm statements. Not one of the kernel's own accesses.
+__attribute__((noinline)) TMAASYNC_EMULATE_UNSEEN inline bool exchange_carry(bool carries) {
+    return std::exchange(current_thread().carries, carries);
+}
+
+template <bool kIn, bool kOut, typename T>
+TMAASYNC_EMULATE_INLINE T with_carry(T a, std::type_identity_t<T> b) {
+    using Word = Bits<sizeof(T)>;
+    const bool carry = exchange_carry(false);
+    Word sum = static_cast<Word>(a);
+    bool carries = __builtin_add_overflow(sum, static_cast<Word>(b), &sum);
+    carries |= __builtin_add_overflow(sum, Word{kIn && carry}, &sum);
+    exchange_carry(kOut ? carries : carry);
+    return static_cast<T>(sum);
+}
+
+template <bool kIn, bool kOut, typename T>
+TMAASYNC_EMULATE_INLINE T with_borrow(T a, std::type_identity_t<T> b) {
+    using Word = Bits<sizeof(T)>;
+    const bool borrow = exchange_carry(false);
+    Word left = static_cast<Word>(a);
+    bool borrows = __builtin_sub_overflow(left, static_cast<Word>(b), &left);
+    borrows |= __builtin_sub_overflow(left, Word{kIn && borrow}, &left);
+    exchange_carry(kOut ? borrows : borrow);
+    return static_cast<T>(left);
+}
 
 // --- floats --------------------------------------------------------------------------------------
 
@@ -471,6 +501,28 @@ T right_shift(T a, std::uint32_t by) {
     if (by >= kBits) return std::is_signed_v<T> && a < 0 ? T(-1) : T{0};
     return static_cast<T>(a >> by);
 }
+// dp4a, and dp2a from byte kFirst of b on.
+template <int kCount, int kFirst, typename A, typename B>
+std::uint32_t dot_product(A a, B b, std::uint32_t sum) {
+    constexpr int kBits = 32 / kCount;
+    for (int i = 0; i < kCount; ++i) {
+        const A x = static_cast<A>(static_cast<std::uint32_t>(a) << (32 - kBits * (i + 1)));
+        const B y = static_cast<B>(static_cast<std::uint32_t>(b) << (24 - 8 * (kFirst + i)));
+        sum += static_cast<std::uint32_t>(x >> (32 - kBits)) * static_cast<std::uint32_t>(y >> 24);
+    }
+    return sum;
+}
+
+// fns: the position of the set bit that is the count-th from the first one on; all ones if none is.
+inline std::uint32_t nth_set_bit(std::uint32_t mask, std::uint32_t first, std::int32_t count) {
+    if (count == 0) return mask >> (first & 31) & 1 ? first : ~0u;
+    std::int64_t left = count > 0 ? count : -std::int64_t{count};
+    for (std::int64_t at = first; at >= 0 && at < 32; at += count > 0 ? 1 : -1) {
+        if ((mask >> at & 1) && --left == 0) return static_cast<std::uint32_t>(at);
+    }
+    return ~0u;
+}
+
 inline std::uint32_t any_of_three(
     std::uint32_t a, std::uint32_t b, std::uint32_t c, unsigned table
 ) {

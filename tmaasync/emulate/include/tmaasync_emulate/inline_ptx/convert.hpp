@@ -133,6 +133,14 @@ std::uint32_t two_packed(std::int32_t high, std::int32_t low) {
     return half(high) << 16 | half(low);
 }
 
+template <typename To>
+std::uint32_t four_packed(std::int32_t high, std::int32_t low, std::uint32_t upper) {
+    const auto byte = [](std::int32_t value) {
+        return std::uint32_t{static_cast<std::uint8_t>(whole_to_whole<true, To>(value))};
+    };
+    return upper << 16 | byte(high) << 8 | byte(low);
+}
+
 template <Round kRound, bool kFtz, bool kSat, bool kRelu, typename To, typename From>
 To converted(From value) {
     if constexpr (!kIsFloat<From> && !kIsFloat<To>) {

@@ -21,6 +21,17 @@ TMAASYNC_EMULATE_INLINE void store_matrices(std::uint32_t row, Words... words) {
     store_matrix(row, sizeof...(Words), kIsTransposed, values);
 }
 
+// Of the lane's row of a matrix of 8 x 8, two elements; of the transposed matrix, the same two.
+TMAASYNC_EMULATE_INLINE std::uint32_t transposed_matrix(std::uint32_t row) {
+    std::uint32_t all[32];
+    gather_words("movmatrix", &row, 1, all);
+    const std::uint32_t lane = current_thread().lane;
+    const auto element = [&](std::uint32_t y) {
+        return all[y * 4 + lane / 8] >> (lane / 4 % 2 * 16) & 0xffff;
+    };
+    return element(lane % 4 * 2) | element(lane % 4 * 2 + 1) << 16;
+}
+
 // --- wgmma ---------------------------------------------------------------------------------------
 
 // The accumulators stay with the thread, and change when it waits for them.
@@ -92,13 +103,13 @@ auto element_of(std::uint32_t word, int index) {
     if constexpr (kKind == kU8) return std::int32_t{static_cast<std::uint8_t>(word >> 8 * index)};
 }
 
-template <int kCount, typename... Words>
-TMAASYNC_EMULATE_INLINE void spread(const std::uint32_t (&values)[kCount], Words&... targets) {
+template <typename T, int kCount, typename... Words>
+TMAASYNC_EMULATE_INLINE void spread(const T (&values)[kCount], Words&... targets) {
     static_assert(
         sizeof...(Words) == kCount, "mma.sync has as many registers as its shape asks for"
     );
     int i = 0;
-    ((targets = values[i++]), ...);
+    (set<T>(targets, values[i++]), ...);
 }
 
 // m16n8kK of one lane: PTX ISA, "Matrix Fragments for mma.m16n8k16". Sums in the order of K.
@@ -133,7 +144,7 @@ TMAASYNC_EMULATE_INLINE void multiply_in_warp(
     }
 }
 
-template <MmaType kA, MmaType kB, int kDepth, typename Sum>
+template <MmaType kA, MmaType kB, int kDepth, typename Sum, bool kSaturates = false>
 TMAASYNC_EMULATE_INLINE void multiply(
     std::uint32_t (&d)[4],
     const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
@@ -142,8 +153,38 @@ TMAASYNC_EMULATE_INLINE void multiply(
 ) {
     Sum sums[4];
     for (int i = 0; i < 4; ++i) sums[i] = std::bit_cast<Sum>(c[i]);
-    multiply_in_warp<kA, kB, kDepth>(sums, a, b);
+    if constexpr (kSaturates) {
+        Sum dots[4] = {};
+        multiply_in_warp<kA, kB, kDepth>(dots, a, b);  // far from overflow
+        for (int i = 0; i < 4; ++i) sums[i] = kept_within(std::int64_t{sums[i]} + dots[i]);
+    } else {
+        multiply_in_warp<kA, kB, kDepth>(sums, a, b);
+    }
     for (int i = 0; i < 4; ++i) d[i] = std::bit_cast<std::uint32_t>(sums[i]);
+}
+
+// f64: a lane has one element of each part of four columns of A, and of four rows of B.
+template <int kSums, int kA, int kB>
+TMAASYNC_EMULATE_INLINE void multiply_doubles(
+    double (&sums)[kSums], const double (&a)[kA], const double (&b)[kB]
+) {
+    constexpr int kHalves = kSums / 2;  // of eight rows
+    double mine[kA + kB], all[32][kA + kB];
+    for (int i = 0; i < kA; ++i) mine[i] = a[i];
+    for (int i = 0; i < kB; ++i) mine[kA + i] = b[i];
+    gather_words(
+        "mma.sync", reinterpret_cast<const std::uint32_t*>(mine), 2 * (kA + kB),
+        reinterpret_cast<std::uint32_t*>(all)
+    );
+    const int row = static_cast<int>(current_thread().lane) / 4;
+    const int column = static_cast<int>(current_thread().lane) % 4 * 2;
+    for (int i = 0; i < kSums; ++i) {
+        for (int k = 0; k < 4 * kB; ++k) {
+            const double x = all[row * 4 + k % 4][k / 4 * kHalves + i / 2];
+            const double y = all[(column + i % 2) * 4 + k % 4][kA + k / 4];
+            sums[i] = std::fma(x, y, sums[i]);
+        }
+    }
 }
 
 // With two accumulators of 16 bits in a register: rounded once.
