@@ -106,4 +106,5 @@ def test_arrays_of_dynamic_memory_in_namespaces_and_headers(tmp_path: Path) -> N
 
 def test_symbols_of_arrays() -> None:
     text = 'const char* brace = "}"; namespace n { /* { */ extern __shared__ float4 x[]; } // {\n'
-    assert symbols_of_dynamic_arrays([text, "extern double __shared__ y[];"]) == ("_ZN1n1xE", "y")
+    more = "extern double __shared__ y[]; extern __shared__ int z[][16 + 8];"
+    assert symbols_of_dynamic_arrays([text, more]) == ("_ZN1n1xE", "y", "z")

@@ -10,7 +10,7 @@ __all__ = ["symbols_of_dynamic_arrays"]
 _HIDDEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _TOKEN = re.compile(
     r"\bnamespace\b\s*(?P<namespace>[\w:\s]*)\{|(?P<open>\{)|(?P<close>\})"
-    r"|\bextern\b[^;{}()]*\b__shared__\b[^;{}]*?(?P<array>\w+)\s*\[\s*\]\s*;"
+    r"|\bextern\b[^;{}()]*\b__shared__\b[^;{}\[\]]*?(?P<array>\w+)\s*\[\s*\](?:\s*\[[^][]*\])*\s*;"
 )
 
 
