@@ -17,7 +17,14 @@ BODY = '\nextern "C" __global__ void f(int* x) { x[0] = 1; }\n'
 
 @pytest.mark.parametrize(
     "header",
-    ["cuda/mdspan", "cuda/std/mdspan", "cub/cub.cuh", "thrust/sort.h", "mma.h", "cuda_pipeline.h"],
+    [
+        "cuda/mdspan",
+        "cuda/std/mdspan",
+        "cub/cub.cuh",
+        "thrust/sort.h",
+        "curand_kernel.h",
+        "cuda_pipeline.h",
+    ],
 )
 def test_a_header_that_the_emulator_lacks_is_named_with_its_line(header: str) -> None:
     kernel = Kernel(f"// A kernel.\n#include <cuda/atomic>\n#  include <{header}>{BODY}", "f")

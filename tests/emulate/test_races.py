@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pickle
 from typing import Any
 
@@ -84,7 +86,7 @@ RACES = {
     "an atomic and a read": (CLEAR + "atomicAdd(&value, 1); out[thread] = value;", "value"),
     "a copied struct": (
         (
-            "if (thread < 2) { for (int& v : from.values) v = 1; } __syncthreads(); "
+            "if (thread % 40 == 0) { for (int& v : from.values) v = 1; } __syncthreads(); "
             "if (thread < 2) to = from; __syncthreads(); out[thread] = to.values[thread % 40];"
         ),
         "from.values",
@@ -266,3 +268,30 @@ def test_a_relaxed_cluster_arrival_after_the_fence_hands_on_an_initialised_mbarr
         )
         with pytest.raises(EmulatedRace, match=r"no barrier lies between mbarrier\.init and"):
             Kernel(late, "meet")(1, 64, (out,))
+
+
+REPEATED_STORES = """
+__global__ void repeated(float* x, int which) {
+    __shared__ float kept[2];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (which == 0) kept[warp] = x[64];                     // one value a warp
+    if (which == 1) kept[warp] = lane == 9;                 // two values
+    if (which == 2) kept[0] = x[64];                        // two warps
+    if (which == 3) x[warp] = warp;
+    __syncthreads();
+    if (which < 3) x[threadIdx.x] = kept[which == 2 ? 0 : warp];
+    if (which == 4 && warp == 0) x[0] = lane == 31;         // the thread's last deed
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("which", "is_race"), [(0, False), (1, True), (2, True), (3, False), (4, True)]
+)
+def test_lanes_that_store_one_value_by_one_instruction_do_not_race(
+    which: int, is_race: bool
+) -> None:
+    """CUDA C++ Programming Guide, "SIMT Architecture": one of the stores is performed."""
+    expected = pytest.raises(EmulatedRace) if is_race else contextlib.nullcontext()
+    with scheduled(races=True), expected:
+        Kernel(REPEATED_STORES, "repeated")(1, 64, (np.ones(65, np.float32), which))

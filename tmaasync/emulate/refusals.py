@@ -50,9 +50,9 @@ _MISSING = (
         "Launch them from Python",
     ),
     _Missing(
-        "the WMMA functions",
-        re.compile(r"\bnvcuda::wmma"),
-        "Use wgmma through <tmaasync/tmaasync.cuh>",
+        "matrix instructions of 1 and 4 bits",
+        re.compile(r"\bwmma::experimental\b|\bbmma_sync\b"),
+        "Use signed char, or pass arrays on a GPU",
     ),
 )
 

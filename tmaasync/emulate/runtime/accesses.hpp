@@ -59,13 +59,28 @@ inline void check_no_barrier(Fiber& fiber, uint32_t rank, uint32_t offset, uint3
     }
 }
 
+inline bool may_repeat(Operation operation, uint64_t bytes) {
+    return operation == Operation::kWrite && bytes <= std::tuple_size_v<decltype(Repeat::held)>;
+}
+
+// Before a store: keeps what the bytes hold if another lane has just stored there.
+inline void note_repeat(Fiber& fiber, const void* pointer, uint64_t bytes) {
+    const std::optional<Race> race = fiber.cluster->detector()->take_repeated();
+    if (!race) return;
+    Repeat repeat{static_cast<const uint8_t*>(pointer), static_cast<uint32_t>(bytes), {}, *race};
+    std::memcpy(repeat.held.data(), pointer, bytes);
+    fiber.repeat = std::make_unique<Repeat>(repeat);
+}
+
 inline void touch_shared(
     Fiber& fiber, Operation operation, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes
 ) {
     Detector& detector = *fiber.cluster->detector();
-    const Actor actor = detector.ordinary(fiber.number, fiber.site, operation);
+    Actor actor = detector.ordinary(fiber.number, fiber.site, operation);
+    actor.may_repeat = may_repeat(operation, bytes);
     detector.shared(actor, rank, offset, bytes, writes);
     fiber.cluster->stop_if_race(fiber);
+    if (actor.may_repeat) note_repeat(fiber, fiber.cluster->ctas()[rank].window + offset, bytes);
 }
 
 inline bool overlaps(uint32_t a, uint32_t a_bytes, uint32_t b, uint32_t b_bytes) {
@@ -207,9 +222,11 @@ inline void touch_global(
 ) {
     check_grids_awaited(fiber, address);
     Detector& detector = *fiber.cluster->detector();
-    const Actor actor = detector.ordinary(fiber.number, fiber.site, operation, is_system);
+    Actor actor = detector.ordinary(fiber.number, fiber.site, operation, is_system);
+    actor.may_repeat = may_repeat(operation, bytes);
     detector.global(actor, address, bytes, writes);
     fiber.cluster->stop_if_race(fiber);
+    if (actor.may_repeat) note_repeat(fiber, reinterpret_cast<const void*>(address), bytes);
 }
 
 // --- copies --------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ Fiber& caller(uintptr_t site) {
     fiber.site = site;
     fiber.cluster->watch().note_call();
     if (fiber.cluster->watch().is_on()) fiber.cluster->watch().end();
+    if (fiber.repeat) fiber.cluster->check_repeat(fiber);
     return fiber;
 }
 

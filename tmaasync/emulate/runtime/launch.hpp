@@ -132,6 +132,7 @@ inline void Cluster::give_up() {
 }
 
 inline void Cluster::end(Fiber& fiber) {
+    if (fiber.repeat) check_repeat(fiber);
     finish_stores(fiber);
     check_thread_copies_are_awaited(fiber);
     check_mmas_are_done(fiber);

@@ -375,6 +375,14 @@ struct Warp {
     std::vector<Meeting> meetings;
 };
 
+// What the bytes held that a thread stores to, if another lane's store is just before it.
+struct Repeat {
+    const uint8_t* at;
+    uint32_t bytes;
+    std::array<uint8_t, 16> held;
+    Race race;
+};
+
 struct Fiber : Thread {
     Context context{};
     Cluster* cluster = nullptr;
@@ -412,6 +420,7 @@ struct Fiber : Thread {
     std::array<MmaCall, 4> mma_calls{};  // by instruction: wgmma.fence, .mma_async, .commit, .wait
     std::size_t register_changes = 0;
     bool is_noted_at_cluster = false;
+    std::unique_ptr<Repeat> repeat;
     AwaitedPhase noted_wait;  // begun in the trace and not ended
 };
 
@@ -678,6 +687,15 @@ public:
     }
 
     // Ends the launch if the last access was one of a race.
+    // After a store whose race it would be if it had changed anything.
+    void check_repeat(Fiber& fiber) {
+        const Repeat repeat = *fiber.repeat;
+        fiber.repeat.reset();
+        if (std::memcmp(repeat.at, repeat.held.data(), repeat.bytes) == 0) return;
+        detector_->report(repeat.race);
+        stop_if_race(fiber);
+    }
+
     void stop_if_race(Fiber& fiber) {
         if (!detector_->has_race()) return;
         note_race();

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -145,6 +146,7 @@ struct Actor {
     const View* view;
     bool is_async;
     bool is_system = false;
+    bool may_repeat = false;  // an ordinary store, whose value can be compared after it
 };
 
 // A copy or a wgmma that a thread issued: it comes after what the thread knew then.
@@ -202,6 +204,10 @@ public:
     }
 
     Agent new_agent() { return agents_++; }
+    // Two lanes of a warp stored to the same bytes by one instruction, which is a race if they
+    // stored different values: CUDA C++ Programming Guide, "SIMT Architecture".
+    std::optional<Race> take_repeated() { return std::exchange(repeated_, {}); }
+
     bool has_race() const { return has_race_; }
     const Race& race() const { return race_; }
     // The first one counts.
@@ -500,7 +506,7 @@ private:
         const bool is_peers = is_of_peer(old), knows = is_known(old, actor);
         const bool lacks_fence = needs_proxy_fence(old, actor) && knows;
         const auto stored = grid_.stored.find({old.cluster, old.agent});
-        report({
+        const Race race{
             .first = old,
             .second = access,
             .place = place,
@@ -513,7 +519,16 @@ private:
             .is_known = knows,
             .lacks_reader_fence =
                 actor.view->others_published.at(old.cluster, old.agent) < old.epoch,
-        });
+        };
+        if (!actor.may_repeat || !is_of_one_instruction(old, access)) return report(race);
+        if (!repeated_) repeated_ = race;
+    }
+
+    bool is_of_one_instruction(const Access& old, const Access& access) const {
+        const auto warp_of = [&](uint32_t thread) { return thread % threads_of_cta_ / 32; };
+        return old.site == access.site && old.operation == Operation::kWrite &&
+               old.cluster == access.cluster && old.rank == access.rank &&
+               warp_of(old.thread) == warp_of(access.thread);
     }
 
     Access access_of(const Actor& actor, uint8_t mask, bool writes) const {
@@ -588,6 +603,7 @@ private:
     std::vector<Epoch> epochs_;
     std::vector<WindowShadow> windows_;
     bool has_race_ = false;
+    std::optional<Race> repeated_;
     Race race_{};
 };
 
