@@ -1,8 +1,12 @@
 """How fast the emulator starts, launches and runs kernels. Writes results/cpu/emulate.jsonl.
 
-Builds are timed apart: the first run of a configuration compiles, later ones come from the cache.
-The first row is a process with an empty cache, which builds the runtime too. Each row has the
-machine's load average. Peak memory is of the whole process up to then.
+    python benchmarks/bench_emulate.py
+
+The first rows are processes with an empty cache, which build the runtime too. Of each case there
+are the first run, which compiles, and then the median seconds of a run and its least seconds of a
+core, for each way to search for races. Seconds of a core hardly change with what else the machine
+does; each row has its load average. At the end come the rows of docs/emulator.md, "What it costs",
+and of docs/install.md. Peak memory is of the whole process up to then.
 """
 
 from __future__ import annotations
@@ -43,6 +47,12 @@ def copy(size_bytes: int) -> Callable[[], Any]:
 # Kernels that make every access themselves, and one that makes none.
 THREADS = """
 extern "C" __global__ void nothing(float* x) {}
+
+extern "C" __global__ void add(float* x) { x[threadIdx.x] += 1; }
+
+extern "C" __global__ void add_often(float* x, int times) {
+    for (int i = 0; i < times; ++i) x[threadIdx.x] += 1;
+}
 
 extern "C" __global__ void copy(const float* x, float* y, int n) {
     for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256) y[i] = x[i];
@@ -102,6 +112,11 @@ CASES: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("matmul bfloat16 1024 cubed", matmul(1024)),
     ("attention 4 heads of 512 x 128", attention()),
     ("copy 16 MiB", copy(16 << 20)),
+    ("an addition by 64 threads", of_threads("add", 1, 64, (square(8),))),
+    (
+        "4 million additions by 128 threads",
+        of_threads("add_often", 1, 128, (square(16), (1 << 22) // 128)),
+    ),
     ("empty kernel of 1 thread", of_threads("nothing", 1, 1, (square(1),))),
     ("empty kernel of 1 thread, prepared", of_prepared("nothing", 1, (square(1),))),
     ("empty kernel of 64 threads", of_threads("nothing", 1, 64, (square(1),))),
@@ -125,21 +140,20 @@ def first_launch(processes: int) -> dict[str, Any]:
         for one in running:
             if one.wait() != 0:
                 raise RuntimeError(f"a first launch ended with {one.returncode}")
+        taken = time.perf_counter() - began
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    of_a_core = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
-        "case": f"first launch of {processes} processes, empty cache",
-        "first_seconds": round(time.perf_counter() - began, 3),
-        "cpu_seconds": round(after.ru_utime - before.ru_utime, 3),
+        "case": f"first launch, empty cache, {processes} at once",
+        "processes": processes,
+        "first_seconds": round(taken, 3),
+        "core_seconds": round(of_a_core, 3),
         "load_average": os.getloadavg()[0],
     }
 
 
-def measure(run: Callable[[], Any], policy: Any, **options: Any) -> float:
-    times = []
-    for seed in range(5):
-        with emulate.scheduled(policy, seed=seed, **options):
-            times.append(seconds(run))
-    return statistics.median(times)
+SEARCHES = {"races=False": {"races": False}, "no option": {}, "races=True": {"races": True}}
+MOST_RUNS, MOST_SECONDS = 9, 5.0
 
 
 def seconds(run: Callable[[], Any]) -> float:
@@ -148,28 +162,45 @@ def seconds(run: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def least_cpu_seconds(run: Callable[[], Any]) -> float:
-    """Return what one run takes of all cores, which other work on the machine hardly changes."""
-    times = []
-    for _ in range(9):
-        began = time.process_time()
-        run()
-        times.append(time.process_time() - began)
-    return min(times)
+def measure(run: Callable[[], Any], policy: Any, **options: Any) -> dict[str, float]:
+    wall: list[float] = []
+    of_a_core: list[float] = []
+    for seed in range(MOST_RUNS):
+        if sum(wall) > MOST_SECONDS:
+            break
+        with emulate.scheduled(policy, seed=seed, **options):
+            began = time.process_time()
+            wall.append(seconds(run))
+            of_a_core.append(time.process_time() - began)
+    return {"median_seconds": statistics.median(wall), "least_core_seconds": min(of_a_core)}
 
 
-def measure_checked(run: Callable[[], Any]) -> dict[str, float]:
-    """Time runs whose first words are searched for races, or all of them, and one with a trace."""
-    default = measure(run, "round_robin")
-    races = measure(run, "round_robin", races=True)
+def measure_case(name: str, run: Callable[[], Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": name, "first_seconds": round(seconds(run), 3)}
+    for search, options in SEARCHES.items():
+        row[search] = measure(run, "round_robin", **options)
+        row[f"peak_memory_mib, {search}"] = peak_mib()
+    row["random"] = measure(run, "random", races=False)
     with trace.record() as kept:
-        traced = measure(run, "round_robin", races=False)
-    return {
-        "default": default,
-        "races": races,
-        "trace": traced,
-        "events": len(kept.launches[0]),
-    }
+        row["trace"] = measure(run, "round_robin", races=False)
+    return {**row, "events": len(kept.launches[0]), "load_average": os.getloadavg()[0]}
+
+
+def in_words(rows: list[dict[str, Any]]) -> str:
+    """Return the lines of the guides, as Markdown."""
+    table = [
+        f"| case, seconds of a core | {' | '.join(f'`{s}`' for s in SEARCHES)} |",
+        "|---|---:|---:|---:|",
+    ]
+    firsts = [""]
+    for row in rows:
+        if "processes" in row:
+            first = f"{row['first_seconds']:.1f} s, {row['core_seconds']:.1f} s of a core"
+            firsts.append(f"{row['case']}: {first}")
+        else:
+            cells = (f"{row[search]['least_core_seconds']:.2g}" for search in SEARCHES)
+            table.append(f"| {row['case']} | {' | '.join(cells)} |")
+    return "\n".join(table + firsts)
 
 
 def peak_mib() -> int:
@@ -177,21 +208,15 @@ def peak_mib() -> int:
 
 
 def main() -> None:
-    rows = [first_launch(1), first_launch(PROCESSES)]
-    print(*rows, sep="\n", flush=True)
+    rows: list[dict[str, Any]] = []
+    for processes in (1, PROCESSES):
+        rows.append(first_launch(processes))
+        print(rows[-1], flush=True)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TMAASYNC_CACHE_DIR"] = folder
         for name, run in CASES:
-            row: dict[str, Any] = {"case": name, "first_seconds": round(seconds(run), 3)}
-            row |= {
-                policy: measure(run, policy, races=False) for policy in ("round_robin", "random")
-            }
-            row["cpu_seconds"] = least_cpu_seconds(run)
-            row |= {"peak_memory_mib": peak_mib()} | measure_checked(run)
-            row["peak_memory_with_races_mib"] = peak_mib()
-            row["load_average"] = os.getloadavg()[0]
-            rows.append(row)
-            print(row, flush=True)
+            rows.append(measure_case(name, run))
+            print(rows[-1], flush=True)
     measured = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cores": os.cpu_count(),
@@ -200,7 +225,7 @@ def main() -> None:
         "load_average": os.getloadavg()[0],
         "peak_memory_mib": peak_mib(),
     }
-    print(write_section(PATH, Section(measured, rows)))
+    print(write_section(PATH, Section(measured, rows)), in_words(rows), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -32,14 +32,18 @@ inline void track_operands(Fiber* threads, const IssuedMma& first) {
     Detector* detector = threads[0].cluster->detector();
     if (!detector) return;
     const uint32_t rank = threads[0].cta->rank;
-    const auto touch = [&](const Actor& actor, uint32_t offset) {
-        detector->shared(actor, rank, offset, kMmaUnitBytes, false);
+    struct Reader {
+        Actor actor;
+        LastCell last;
     };
-    std::array<Actor, kGroupThreads / 32> warps;
+    const auto touch = [&](Reader& reader, uint32_t offset) {
+        detector->shared(reader.actor, rank, offset, kMmaUnitBytes, false, reader.last);
+    };
+    std::array<Reader, kGroupThreads / 32> warps;
     for (uint32_t warp = 0; warp < warps.size(); ++warp) {
         const Fiber& fiber = threads[warp * 32];
         const IssuedMma& mma = fiber.mmas.front();
-        warps[warp] = mma.issued.as(fiber.warpgroup->agent, first.epoch, Operation::kWgmma);
+        warps[warp].actor = mma.issued.as(fiber.warpgroup->agent, first.epoch, Operation::kWgmma);
         if (mma.a_in_registers) continue;
         matrix_a(mma).for_each_unit(
             warp * 16, warp * 16 + 16,
@@ -47,7 +51,7 @@ inline void track_operands(Fiber* threads, const IssuedMma& first) {
         );
     }
     matrix_b(first).for_each_unit(0, first.columns, [&](uint32_t, uint32_t, uint32_t offset) {
-        for (const Actor& warp : warps) touch(warp, offset);
+        for (Reader& warp : warps) touch(warp, offset);
     });
     threads[0].cluster->stop_if_race(current_fiber());
 }

@@ -382,10 +382,30 @@ public:
     }
 
     void shared(const Actor& actor, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes) {
+        if (bytes > kFewBytes) {
+            LastCell last;
+            return shared(actor, rank, offset, bytes, writes, last);
+        }
         if (grid_.is_over()) return;
         for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
             Cell& cell = windows_[rank].at(static_cast<uint32_t>(start));
             check(actor, cell, {Space::kShared, rank, start}, mask, writes);
+        });
+    }
+
+    // A part of an access of which other parts came before, with the same `last`.
+    void shared(
+        const Actor& actor,
+        uint32_t rank,
+        uint32_t offset,
+        uint32_t bytes,
+        bool writes,
+        LastCell& last
+    ) {
+        if (grid_.is_over()) return;
+        for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
+            Cell& cell = windows_[rank].at(static_cast<uint32_t>(start));
+            check_like(last, actor, cell, {Space::kShared, rank, start}, mask, writes);
         });
     }
 
@@ -417,8 +437,15 @@ public:
 
     void global(const Actor& actor, uintptr_t address, uint64_t bytes, bool writes) {
         if (grid_.is_over()) return;
+        if (bytes <= kFewBytes) {
+            return for_each_cell(address, bytes, [&](uintptr_t start, uint8_t mask) {
+                check(actor, grid_.shadow.at(start), {Space::kGlobal, 0, start}, mask, writes);
+            });
+        }
+        LastCell last;
         for_each_cell(address, bytes, [&](uintptr_t start, uint8_t mask) {
-            check(actor, grid_.shadow.at(start), {Space::kGlobal, 0, start}, mask, writes);
+            Cell& cell = grid_.shadow.at(start);
+            check_like(last, actor, cell, {Space::kGlobal, 0, start}, mask, writes);
         });
     }
 
@@ -467,8 +494,27 @@ private:
         return issued;
     }
 
-    void check(const Actor& actor, Cell& cell, const RacedPlace& place, uint8_t mask, bool writes) {
+    void check_like(
+        LastCell& last,
+        const Actor& actor,
+        Cell& cell,
+        const RacedPlace& place,
+        uint8_t mask,
+        bool writes
+    ) {
+        if (mask != kWholeCell) return check(actor, cell, place, mask, writes);
+        if (last.repeats(cell)) return note_word();
+        last.begin(cell);
+        check(actor, cell, place, mask, writes);
+        last.end(cell);
+    }
+
+    void note_word() {
         if (!grid_.is_over()) --grid_.words_left;
+    }
+
+    void check(const Actor& actor, Cell& cell, const RacedPlace& place, uint8_t mask, bool writes) {
+        note_word();
         const Access access = access_of(actor, mask, writes);
         const bool was_unwritten = writes && (cell.written() & mask) == 0;
         cell.add(
@@ -586,6 +632,9 @@ private:
         const bool is_fenced = view.others_published.at(old.cluster, old.agent) >= old.epoch;
         return is_fenced && (old.is_async || view.offered.at(old.cluster, old.agent) >= old.epoch);
     }
+
+    static constexpr uint64_t kFewBytes = 2 * kCellBytes;
+    static constexpr uint8_t kWholeCell = 0xff;
 
     GridRaces& grid_;
     uint32_t device_ = 0;

