@@ -1,4 +1,4 @@
-"""torch.autocast casts the operands of our operators, as it does those of torch's."""
+"""torch.autocast casts the operands of our operators, as it does for torch's functions."""
 
 from __future__ import annotations
 

@@ -93,16 +93,16 @@ def define(
 
 
 def register_autocast(name: str, operands: int) -> None:
-    """Have ``torch.autocast`` cast so many of an operator's first arguments; those of ``.out`` not.
+    """Have ``torch.autocast`` cast so many of an operator's first arguments, but not with ``.out``.
 
-    As it does for torch's own matmul and attention. Without autocast that costs nothing.
+    As for torch's own matmul and attention. Without autocast it costs nothing.
     """
     operator = getattr(torch.ops.tmaasync, name).default
     for back_end in _BACK_ENDS:
         kind = back_end.lower()
 
         def cast(*given: Any, kind: str = kind, **options: Any) -> Any:
-            if options.get("precision") is None:  # else float32 is what the caller wants
+            if options.get("precision") is None:  # else the caller asked for float32
                 given = (*cast_operands(given[:operands]), *given[operands:])
             with torch.autocast(kind, enabled=False):
                 return operator(*given, **options)
