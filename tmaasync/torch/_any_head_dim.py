@@ -8,6 +8,7 @@ import torch
 
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.torch._attention import attention, varlen_attention
+from tmaasync.torch._autocast import computed_type
 
 __all__ = ["attend", "attend_packed"]
 
@@ -36,7 +37,7 @@ def attend_packed(
 
 def _padded(*tensors: Any) -> list[Any]:
     """Return the tensors with rows of one size, a multiple of 16 bytes."""
-    step = TMA_ALIGNMENT // tensors[0].element_size()
+    step = TMA_ALIGNMENT // computed_type(tensors[0]).itemsize
     width = -(-max(one.shape[-1] for one in tensors) // step) * step
     pad = torch.nn.functional.pad
     return [

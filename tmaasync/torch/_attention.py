@@ -15,7 +15,7 @@ from tmaasync.torch._attention_backward import (
     save_varlen,
 )
 from tmaasync.torch._attention_options import MASK, mask_options, reachable
-from tmaasync.torch._registry import define, register_backward
+from tmaasync.torch._registry import define, register_autocast, register_backward
 
 __all__ = ["attention", "varlen_attention"]
 
@@ -325,3 +325,6 @@ define(
 )
 register_backward("attention_with_lse", _run_attention_with_lse, save, backward)
 register_backward("varlen_attention_with_lse", _run_varlen_with_lse, save_varlen, backward_varlen)
+for _name in ("attention", "varlen_attention"):
+    register_autocast(_name, operands=3)
+    register_autocast(f"{_name}_with_lse", operands=3)

@@ -11,6 +11,7 @@ from tmaasync import ops
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._flash.backward import MAX_HEAD_DIM
 from tmaasync.torch._attention_options import MASK, mask_options, reachable
+from tmaasync.torch._autocast import computed_type
 from tmaasync.torch._registry import define, refuse_second_backward
 
 __all__ = ["backward", "backward_varlen", "has_backward", "save", "save_varlen"]
@@ -21,7 +22,7 @@ _TORCHS = "torch.nn.functional.scaled_dot_product_attention"
 
 def has_backward(q: Any) -> bool:
     """Whether the kernels have gradients for this type and head_dim."""
-    return q.dtype in _TYPES and q.shape[-1] <= MAX_HEAD_DIM
+    return computed_type(q) in _TYPES and q.shape[-1] <= MAX_HEAD_DIM
 
 
 # --- operators ----------------------------------------------------------------------------------

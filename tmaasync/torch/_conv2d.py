@@ -9,7 +9,7 @@ import torch
 
 from tmaasync import ops
 from tmaasync.errors import ArgumentError
-from tmaasync.torch._registry import define
+from tmaasync.torch._registry import define, register_autocast
 
 __all__ = ["conv2d"]
 
@@ -138,3 +138,4 @@ define(
     _run,
     _fake,
 )
+register_autocast("conv2d", operands=2)

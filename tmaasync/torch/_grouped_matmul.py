@@ -7,7 +7,12 @@ from typing import Any
 import torch
 
 from tmaasync import ops
-from tmaasync.torch._registry import define, refuse_second_backward, register_backward
+from tmaasync.torch._registry import (
+    define,
+    refuse_second_backward,
+    register_autocast,
+    register_backward,
+)
 
 __all__ = ["grouped_matmul", "k_grouped_matmul"]
 
@@ -130,3 +135,5 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
 
 
 register_backward("grouped_matmul", _run, _save, _backward)
+register_autocast("grouped_matmul", operands=2)
+register_autocast("k_grouped_matmul", operands=2)

@@ -9,7 +9,12 @@ import torch
 
 from tmaasync import ops
 from tmaasync.errors import ArgumentError
-from tmaasync.torch._registry import define, refuse_second_backward, register_backward
+from tmaasync.torch._registry import (
+    define,
+    refuse_second_backward,
+    register_autocast,
+    register_backward,
+)
 
 __all__ = ["matmul"]
 
@@ -325,3 +330,4 @@ def _times(left: Any, right: Any, like: tuple[Any, Any], factors: dict[str, Any]
 
 
 register_backward("matmul", _run, _save, _backward)
+register_autocast("matmul", operands=2)

@@ -18,8 +18,15 @@ from tmaasync._torch_internals import (
     recorded,
 )
 from tmaasync.errors import ArgumentError
+from tmaasync.torch._autocast import cast_operands
 
-__all__ = ["define", "define_in_place", "refuse_second_backward", "register_backward"]
+__all__ = [
+    "define",
+    "define_in_place",
+    "refuse_second_backward",
+    "register_autocast",
+    "register_backward",
+]
 
 _LIBRARY = torch.library.Library("tmaasync", "DEF")
 _BACK_ENDS = ("CPU", "CUDA")
@@ -83,6 +90,24 @@ def define(
     schema = f"({arguments}{separator}Tensor(a!) out) -> ({other_returns})"
     _define(f"{name}.out", schema, run_into, fake_into)
     _LIBRARY.impl(f"{name}.out", torch.library.fallthrough_kernel, "Autograd")
+
+
+def register_autocast(name: str, operands: int) -> None:
+    """Have ``torch.autocast`` cast so many of an operator's first arguments, but not with ``.out``.
+
+    As for torch's own matmul and attention. Without autocast it costs nothing.
+    """
+    operator = getattr(torch.ops.tmaasync, name).default
+    for back_end in _BACK_ENDS:
+        kind = back_end.lower()
+
+        def cast(*given: Any, kind: str = kind, **options: Any) -> Any:
+            if options.get("precision") is None:  # else the caller asked for float32
+                given = (*cast_operands(given[:operands]), *given[operands:])
+            with torch.autocast(kind, enabled=False):
+                return operator(*given, **options)
+
+        _LIBRARY.impl(name, cast, f"Autocast{back_end}")
 
 
 def define_in_place(name: str, arguments: str, run: Callable[..., Any]) -> None:

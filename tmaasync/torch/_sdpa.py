@@ -12,6 +12,7 @@ from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._flash.operands import MAX_HEAD_DIM
 from tmaasync.torch._any_head_dim import attend
 from tmaasync.torch._attention_backward import has_backward
+from tmaasync.torch._autocast import computed_type
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -86,9 +87,9 @@ def _lacking_options(attn_mask: Any, dropout_p: float, scale: float | None) -> I
 
 
 def _lacking_types(tensors: dict[str, Any]) -> Iterator[Violation]:
-    types = {tensor.dtype for tensor in tensors.values()}
+    types = {computed_type(tensor) for tensor in tensors.values()}
     for name, tensor in tensors.items():
-        if tensor.dtype not in _TYPES or len(types) > 1:
+        if computed_type(tensor) not in _TYPES or len(types) > 1:
             rule = "the kernels multiply bfloat16 or float16, one type for all"
             yield Violation(f"{name}.dtype", tensor.dtype, rule, _FALL_BACK)
         if tensor.requires_grad and torch.is_grad_enabled() and not has_backward(tensor):

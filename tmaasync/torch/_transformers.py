@@ -23,6 +23,7 @@ import torch
 from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, BackendError, Violation
 from tmaasync.torch._any_head_dim import attend, attend_packed
+from tmaasync.torch._autocast import computed_type
 
 __all__ = ["register_with_transformers"]
 
@@ -228,9 +229,9 @@ def _gaps(seen: Any) -> Iterator[Violation]:
 
 
 def _lacking_types(**tensors: Any) -> Iterator[Violation]:
-    types = {tensor.dtype for tensor in tensors.values()}
+    types = {computed_type(tensor) for tensor in tensors.values()}
     for name, tensor in tensors.items():
-        if tensor.dtype not in _TYPES or len(types) > 1:
+        if computed_type(tensor) not in _TYPES or len(types) > 1:
             rule = "the kernels multiply bfloat16 or float16, one type for all"
             remedy = "Load the model with dtype=torch.bfloat16"
             yield Violation(f"{name}.dtype", tensor.dtype, rule, remedy)
