@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -66,6 +67,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     global _sampler
     if os.environ.get("TMAASYNC_REQUIRE_GPU") == "1" and not hasattr(session.config, "workerinput"):
         _sampler = device_memory.PeakSampler()
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what was imported and collected.
+
+    Millions of objects stay to the end, and tests that wait for memory to be given back collect.
+    """
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,9 +24,14 @@ from tmaasync.ops._operation import tile_configs
 def few_builds(
     consumers: int = 2, heads_per_tile: int = 1, cluster: int = 1
 ) -> AbstractContextManager[None]:
-    """One tile config per head dimension, so that few kernels are built; keys split as chosen."""
+    """One tile config per head dimension, so that few kernels are built; keys split as chosen.
 
-    def choose(config: TileConfig) -> TileConfig:
+    The attention backward keeps its own.
+    """
+
+    def choose(config: Any) -> Any:
+        if not isinstance(config, TileConfig):
+            return config
         block_n = 128 if config.head_dim <= 128 else 80
         return TileConfig(
             *(config.head_dim, consumers, block_n, heads_per_tile, cluster),

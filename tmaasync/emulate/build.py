@@ -269,8 +269,16 @@ def _has_asm(source: Source) -> bool:
     if inline_ptx.has_asm(_COMMENT.sub(" ", source.whole_text)):
         return True
     headers = (Path(path) for path, _ in _headers(source.whole_text, _folders(source)))
-    texts = (path.read_text(errors="replace") for path in headers if _is_authors(str(path)))
-    return any(inline_ptx.has_asm(_COMMENT.sub(" ", text)) for text in texts)
+    return any(_file_has_asm(path) for path in headers if _is_authors(str(path)))
+
+
+def _file_has_asm(path: Path) -> bool:
+    return _version_has_asm(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=512)
+def _version_has_asm(path: Path, modified_ns: int) -> bool:
+    return inline_ptx.has_asm(_COMMENT.sub(" ", path.read_text(errors="replace")))
 
 
 def _is_authors(file: str) -> bool:
