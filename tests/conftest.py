@@ -69,12 +69,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         _sampler = device_memory.PeakSampler()
 
 
-def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over what was imported and collected.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the garbage collector pass over what is imported and collected.
 
     Millions of objects stay to the end, and tests that wait for memory to be given back collect.
     """
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
