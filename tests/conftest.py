@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -66,6 +67,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     global _sampler
     if os.environ.get("TMAASYNC_REQUIRE_GPU") == "1" and not hasattr(session.config, "workerinput"):
         _sampler = device_memory.PeakSampler()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the garbage collector pass over what is imported and collected.
+
+    Millions of objects stay to the end, and tests that wait for memory to be given back collect.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

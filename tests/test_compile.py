@@ -83,6 +83,25 @@ def test_a_header_that_includes_the_next_one_of_its_name_reaches_that(tmp_path: 
     assert set(found) == {folder / "same.cuh" for folder in (first, second, other)}
 
 
+def test_a_header_that_comes_into_an_earlier_folder_is_found_there(tmp_path: Path) -> None:
+    early, late = tmp_path / "early", tmp_path / "late"
+    late.mkdir()
+    (late / "one.cuh").write_text('#include "two.cuh"\n')
+    (late / "two.cuh").write_text("")
+
+    def found() -> list[Path]:
+        return reached("#include <part/one.cuh>\n#include <one.cuh>\n", (early, late))
+
+    assert found() == found() == [late / "one.cuh", late / "two.cuh"]
+    (early / "part").mkdir(parents=True)
+    assert found() == [late / "one.cuh", late / "two.cuh"]
+    (early / "part" / "one.cuh").write_text("")
+    assert found() == [early / "part" / "one.cuh", late / "one.cuh", late / "two.cuh"]
+    (late / "two.cuh").unlink()
+    (early / "two.cuh").write_text("")
+    assert found() == [early / "part" / "one.cuh", early / "two.cuh", late / "one.cuh"]
+
+
 def test_an_include_that_names_a_macro_is_compiled_every_time(tmp_path: Path) -> None:
     (tmp_path / "a.cuh").write_text("")
     text = '#define HEADER "a.cuh"\n#include HEADER\n' + EMPTY

@@ -181,12 +181,21 @@ def test_slices_of_one_array_among_nans(backend: Any) -> None:
     assert np.isnan(got).all()
 
 
-def test_pairs_share_keys(backend: Any) -> None:
-    for head_dim in (64, 128, 256):
-        arrays = drawn((1, 300, 2, head_dim), *[(1, 400, 1, head_dim)] * 2)
-        for mask in (Mask(), Mask(True)):
-            with few_builds((1, 128), cluster=2):
-                check(backend, arrays, mask)
+@pytest.mark.parametrize(
+    ("head_dim", "mask"),
+    [
+        (64, Mask()),
+        (256, Mask(True)),
+        *(
+            pytest.param(*one, marks=pytest.mark.gpu)
+            for one in ((64, Mask(True)), (128, Mask()), (128, Mask(True)), (256, Mask()))
+        ),
+    ],
+)
+def test_pairs_share_keys(backend: Any, head_dim: int, mask: Mask) -> None:
+    arrays = drawn((1, 300, 2, head_dim), *[(1, 400, 1, head_dim)] * 2)
+    with few_builds((1, 128), cluster=2):
+        check(backend, arrays, mask)
 
 
 def test_blocks_of_192_keys(backend: Any) -> None:
@@ -217,7 +226,9 @@ def test_few_queries_of_many_keys_have_several_ctas(backend: Any) -> None:
     assert schedule.partials >= 4 * len(schedule.splits)
 
 
-@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+@pytest.mark.parametrize(
+    "head_dim", [64, 192, *(pytest.param(one, marks=pytest.mark.gpu) for one in (128, 256))]
+)
 def test_nothing_of_long_sums_is_lost(backend: Any, head_dim: int) -> None:
     keys = 3000 if isinstance(backend, Emulate) else 16384
     q = np.zeros((1, 5, 1, head_dim), dtype_of(FLOAT8))  # weights are equal

@@ -16,7 +16,7 @@ from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
 from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 
-EMULATED, ON_THE_CHIP = range(40), range(600)
+EMULATED, ON_THE_CHIP = range(28), range(600)
 Array = np.ndarray[Any, Any]
 
 

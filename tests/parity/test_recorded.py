@@ -15,7 +15,7 @@ from parity.random_copies import DIGEST_CHARACTERS
 from tmaasync import Im2colSpec, emulate
 
 KEPT = Path(__file__).parents[1] / "data" / "parity_nvidia_h200.json"
-EVERY = 10
+EVERY = 16
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ SMALL = {
 
 @pytest.mark.parametrize("case", SMALL)
 def test_a_gemm_is_right_in_any_order_and_races_with_nothing(case: str) -> None:
-    for policy, seed in (("round_robin", 0), *itertools.product(SEEDED, range(3))):
+    for policy, seed in (("round_robin", 0), *itertools.product(SEEDED, range(2))):
         with emulate.scheduled(policy, seed=seed, races=True):
             found = launch(Emulate(), SMALL[case], times=2)
 
@@ -61,7 +61,7 @@ def test_a_gemm_is_right_in_any_order_and_races_with_nothing(case: str) -> None:
 def test_every_order_gives_the_same_bits() -> None:
     given = replace(SMALL["three CTAs to a tile"], exact=False)
     found = []
-    for policy, seed in itertools.product(SEEDED, range(4)):
+    for policy, seed in itertools.product(SEEDED, range(3)):
         with emulate.scheduled(policy, seed=seed):
             found.append(launch(Emulate(), given, times=2))
 

@@ -277,14 +277,17 @@ def _has_asm(source: Source) -> bool:
     """Whether the source, or a header of its own, may have an ``asm`` statement."""
     if inline_ptx.has_asm(_COMMENT.sub(" ", source.whole_text)):
         return True
-    return any(inline_ptx.has_asm(_COMMENT.sub(" ", text)) for _, text in _own_headers(source))
+    headers = (Path(path) for path, _ in _headers(source.whole_text, _folders(source)))
+    return any(_file_has_asm(path) for path in headers if _is_authors(str(path)))
 
 
-def _own_headers(source: Source) -> Iterator[tuple[str, str]]:
-    """Yield path and text of each header that the source reaches, but for CUDA's and ours."""
-    for path, _ in _headers(source.whole_text, _folders(source)):
-        if _is_authors(path):
-            yield path, Path(path).read_text(errors="replace")
+def _file_has_asm(path: Path) -> bool:
+    return _version_has_asm(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=512)
+def _version_has_asm(path: Path, modified_ns: int) -> bool:
+    return inline_ptx.has_asm(_COMMENT.sub(" ", path.read_text(errors="replace")))
 
 
 def _is_authors(file: str) -> bool:
