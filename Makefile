@@ -8,6 +8,8 @@ TORCH ?= torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Hugging Face's models (130 MB with what it needs), for the tests of their attention.
 TRANSFORMERS ?= transformers==5.23.0
+# CUTLASS and CuTe (6 MB of headers), for the tests of kernels that include them.
+CUTLASS ?= nvidia-cutlass==4.2.0.0
 JOBS ?= auto
 GPU_JOBS ?= 12
 
@@ -37,7 +39,7 @@ test: $(INSTALLED)
 
 # Tests of peers have the GPUs for themselves: a fault in memory of a peer ends the contexts of other
 # processes on both GPUs.
-PEERS := tests/gpu/test_peers.py
+PEERS := tests/gpu/test_peers.py tests/gpu/test_symmetric_memory.py
 
 # Where there is a Hopper GPU. With `TEST_PYTHON=python3` nothing is installed: that Python has
 # CuPy, torch, pytest, hypothesis, pytest-timeout and better pytest-xdist, without which tests run
@@ -48,7 +50,7 @@ test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	$(TEST_PYTHON) -c 'import xdist' && jobs='-n $(GPU_JOBS) --dist worksteal' || jobs=; \
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" TMAASYNC_REQUIRE_GPU=1 \
 		XLA_PYTHON_CLIENT_PREALLOCATE=false OPENBLAS_NUM_THREADS=1 \
-		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20 --ignore $(PEERS) && \
+		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20 $(addprefix --ignore ,$(PEERS)) && \
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" \
 		$(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS)
 
@@ -84,7 +86,9 @@ $(INSTALLED): pyproject.toml
 		$$install "$(TORCH)" || $$install "$(TORCH)" --extra-index-url $(TORCH_INDEX) \
 		|| echo "$(TORCH) is in no package index: tests of torch tensors will be skipped"; \
 		$$install "$(TRANSFORMERS)" \
-		|| echo "$(TRANSFORMERS) is in no package index: tests of its models will be skipped"
+		|| echo "$(TRANSFORMERS) is in no package index: tests of its models will be skipped"; \
+		$$install --no-deps "$(CUTLASS)" \
+		|| echo "$(CUTLASS) is in no package index: tests of its kernels will be skipped"
 	touch $@
 
 # The driver's major CUDA version, 12 or 13; nothing where there is no driver.

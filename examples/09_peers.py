@@ -23,8 +23,7 @@ ROWS, COLUMNS, TILE_ROWS = 50, 64, 16
 BLOCKS = -(-ROWS // TILE_ROWS)
 
 
-def main():
-    ranks = cupy.cuda.runtime.getDeviceCount() if GPU else 4
+def main(ranks):
     with contextlib.nullcontext() if GPU else emulate.devices(ranks) as world:
 
         def on(rank, values):
@@ -64,4 +63,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(ranks=cupy.cuda.runtime.getDeviceCount() if GPU else 4)

@@ -150,6 +150,10 @@ class TensorGuards:
         return type(tensor), flags, tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()
 
 
+def _unpack_dual(tensor: Tensor) -> Any:
+    return SimpleNamespace(primal=tensor, tangent=None)
+
+
 class Torch(ModuleType):
     """As much of torch as a launch asks: its guards, unless it has none, its stream, its memory.
 
@@ -170,6 +174,9 @@ class Torch(ModuleType):
             stream=lambda _: nullcontext(),
             ExternalStream=lambda handle, *, device: handle,
             default_stream=lambda device: 0,
+        )
+        self.autograd = SimpleNamespace(
+            forward_ad=SimpleNamespace(_current_level=-1, unpack_dual=_unpack_dual)
         )
         self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda _: self.stream)
         if has_guards:

@@ -206,6 +206,22 @@ def test_a_tensor_that_requires_grad_is_launched_outside_of_grad_mode_alone(
     assert len(launch.taken()) == 3
 
 
+@pytest.mark.parametrize("has_guards", [True, False])
+def test_where_tensors_may_have_tangents_nothing_is_launched(
+    monkeypatch: pytest.MonkeyPatch, has_guards: bool
+) -> None:
+    """Their view looks for one."""
+    torch = Torch(has_guards=has_guards)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    mode = torch.autograd.forward_ad
+    launch, arrays = Launch(), several(on_device)
+    cache = cache_with(arrays, launch)
+    for mode._current_level in (-1, 0, 1, -1):
+        done = cache.run(arrays, None, None)
+        assert (done is None) == (mode._current_level >= 0)
+    assert len(launch.taken()) == 2
+
+
 def test_an_object_with_the_identity_of_another_is_looked_at(torch: Torch) -> None:
     launch, arrays = Launch(), several(on_device)
     cache = cache_with(arrays, launch)

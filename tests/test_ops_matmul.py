@@ -44,6 +44,7 @@ def refused(error: type[Exception], said: str, **changes: Any) -> None:
         ({"bias": np.ones(6, np.float16)}, r"bias has shape \(6,\) .*, so bias must be \(24,\)"),
         ({"bias": np.ones((1, 24), np.float16)}, r"bias has shape \(1, 24\)"),
         ({"precision": "tf64"}, r"precision is 'tf64'; it can be \"tf32\", of float32 operands"),
+        ({"precision": "tf32"}, r"precision is 'tf32' and a holds float16; .* Leave it out"),
         ({"a": BYTES, "b": BYTES.T, "alpha": 2}, r"a holds int8, .* no epilogue\. Leave out alpha"),
         (
             {"a": A.astype(ml_dtypes.bfloat16)},

@@ -27,6 +27,7 @@ from tmaasync import (
     TMATensorTileArray,
     create_tma_tile,
     enable_peer_access,
+    trace,
 )
 
 SOURCE = Path(__file__).parent / "parity" / "peers.cu"
@@ -343,6 +344,18 @@ def test_a_debug_build_with_signals_does_not_wait_for_its_end(driver: Driver) ->
     assert driver.launched[-1][1] == 1
 
 
+def test_a_launch_with_signals_is_not_traced_on_a_gpu(driver: Driver) -> None:
+    driver._argument_sizes = (160, 4, 4, 8)
+    all_ranks = signals()
+    kernel = Kernel(SOURCE, "wait_for", types={"Tile": tile(0)}, debug=False)
+    args = (all_ranks[1], np.uint32(3), np.uint32(9), CupyArray(aligned((1,), np.int32), 1))
+
+    with trace.record(), pytest.raises(LaunchError, match="wait_for takes Signals, and its launch"):
+        kernel(1, 1, args)
+
+    assert not driver.launched
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -374,8 +387,27 @@ def test_indices_of_streams_are_checked(driver: Driver) -> None:
 
 
 def test_signals_in_host_memory_have_no_streams() -> None:
-    with pytest.raises(ArgumentError, match="no copy engines"):
+    with pytest.raises(ArgumentError, match="in host memory, which has no streams"):
         Signals([np.zeros(4, np.uint32)]).stream_wait(0, 1, 1)
+
+
+def test_a_stream_copies_between_devices(driver: Driver) -> None:
+    source, target = (CupyArray(aligned((8, 4), np.float32), device) for device in (0, 1))
+    source.array[...] = 7
+
+    signals().stream_copy(1, target, source, stream=12)
+
+    copied = ("cuMemcpyDtoDAsync", target.data.ptr, source.data.ptr, 128, 12)
+    assert copied in driver.done
+
+
+def test_what_no_copy_engine_copies_is_refused(driver: Driver) -> None:
+    source, target = (CupyArray(aligned((8, 4), np.float32), device) for device in (0, 1))
+    with pytest.raises(ArgumentError) as caught:
+        signals().stream_copy(0, CupyArray(target.array[:, ::2], 1), source)
+    assert [one.argument for one in caught.value.violations] == ["target", "target"]
+    with pytest.raises(ArgumentError, match="rank is 3; there are 3"):
+        signals().stream_copy(3, target, source)
 
 
 def test_a_pad_that_was_freed_is_noticed() -> None:

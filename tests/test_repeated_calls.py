@@ -293,6 +293,16 @@ def test_a_call_of_a_mix_of_libraries_needs_one_stream(
         kernel(2, 32, arguments)
 
 
+def test_where_tensors_may_have_tangents_all_is_checked(
+    machine: Machine, prepared: list[object]
+) -> None:
+    mode = machine.torch.autograd.forward_ad
+    kernel, arguments = machine.kernel(), machine.arguments()
+    for mode._current_level, checked in ((-1, 1), (-1, 1), (0, 1 + machine.library.is_torch)):
+        kernel(2, 32, arguments)
+        assert len(prepared) == checked
+
+
 def test_alternating_calls_are_all_remembered(machine: Machine, prepared: list[object]) -> None:
     kernel = machine.kernel()
     tiles = [

@@ -86,8 +86,8 @@ LACKING: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "float32": ((Q.float(),) * 3, {}, r"query.dtype is torch.float32"),
     "wider values": ((Q, Q, draw(2, 4, 12, 32)), {}, r"value.shape is \(2, 4, 12, 32\)"),
     "a head_dim of 288": ((draw(1, 1, 4, 288),) * 3, {}, r"key.shape\[-1\] is 288"),
-    "no queries": ((Q[:, :, :0], Q, Q), {}, "neither may be empty"),
-    "no keys": ((Q, Q[:, :, :0], Q[:, :, :0]), {}, "neither may be empty"),
+    "no queries": ((Q[:, :, :0], Q, Q), {}, "only the number of keys may be 0"),
+    "no heads": ((Q[:, :0], Q[:, :0], Q[:, :0]), {}, "only the number of keys may be 0"),
     "a broadcast batch": ((Q, Q[:1], Q[:1]), {}, r"key.shape is \(1, 4, 12, 16\)"),
     "five dimensions": ((Q[None], Q[None], Q[None]), {}, "both have 3 or 4 dimensions"),
     "broadcast heads": ((Q, Q[:, :1], Q[:, :1]), {}, "pass enable_gqa=True"),
@@ -109,6 +109,14 @@ def test_what_the_kernels_lack_is_refused_or_computed_by_torch(what: str) -> Non
 
     assert torch.equal(found, SDPA(*given, **options))
     assert found.requires_grad == (what == "a gradient")
+
+
+def test_without_keys_the_output_is_zero() -> None:
+    none = Q[:, :, :0]
+    for is_causal in (False, True):
+        found = operators.scaled_dot_product_attention(Q, none, none, is_causal=is_causal)
+        assert torch.equal(found, SDPA(Q, none, none, is_causal=is_causal))
+        assert not found.any()
 
 
 def test_sdpa_compiles_whole_with_and_without_a_fallback() -> None:
@@ -199,6 +207,14 @@ WRONG_CALLS: dict[str, tuple[dict[str, Any], str]] = {
         r"k_cache.shape\[1\] is 30; it must be a multiple of 8.* Allocate 32",
     ),
     "no window": ({"window_size": None}, "window_size is None; it must be the numbers"),
+    "a length for all, in a tensor": (
+        {"cache_seqlens": torch.tensor(3)},
+        r"cache_seqlens is of shape \(\); q has 2 sequences.* a tensor of shape \(2,\)",
+    ),
+    "new keys for one sequence": (
+        {"k": CACHE[:1, :1], "v": CACHE[:1, :1], "cache_seqlens": 3},
+        r"v is of shape \(1, 1, 2, 16\); q has 2 sequences.* such as \(2, 1, 2, 16\)",
+    ),
     "a gradient": (
         {"k": CACHE[:, :1].clone().requires_grad_(), "v": CACHE[:, :1], "cache_seqlens": 3},
         "k is a tensor that requires grad, in grad mode; there is no backward through a cache",

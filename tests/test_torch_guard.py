@@ -11,6 +11,8 @@ from tmaasync import ArgumentError, Kernel, create_tma_tile, ops, plan_copy
 
 torch: Any = pytest.importorskip("torch")
 
+from torch.autograd import forward_ad  # noqa: E402
+
 KERNEL = """
 extern "C" __global__ void twice(const float* x, float* out) {
     out[threadIdx.x] = 2 * x[threadIdx.x];
@@ -68,6 +70,19 @@ def test_an_input_that_requires_grad_is_refused_in_grad_mode(name: str, which: i
     with pytest.raises(ArgumentError, match=r"requires grad.*torch.no_grad\(\).*tmaasync.torch"):
         call(*arrays)
     assert all((array == kept).all() for array, kept in zip(arrays, given, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own code
+@pytest.mark.parametrize("name", CALLS)
+def test_a_tangent_is_refused_with_gradients_or_without(name: str) -> None:
+    call, given = CALLS[name]
+    for which in range(len(given)):
+        arrays = [array.detach().clone() for array in given]
+        with forward_ad.dual_level(), torch.set_grad_enabled(which % 2 == 0):
+            arrays[which] = forward_ad.make_dual(arrays[which], torch.ones_like(arrays[which]))
+            with pytest.raises(ArgumentError, match=r"with a tangent.*unpack_dual.*primal"):
+                call(*arrays)
+            call(*(forward_ad.unpack_dual(array).primal for array in arrays))
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -11,6 +11,7 @@ from tmaasync import ArgumentError, ops
 torch: Any = pytest.importorskip("torch")
 
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch_cases import CASES, as_tuple, draw, error, in_float64  # noqa: E402
 
@@ -254,7 +255,7 @@ def test_an_output_that_requires_grad_is_refused(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of torch's own code
 @pytest.mark.parametrize("name", NAMES)
-def test_a_transform_of_torch_func_is_refused(name: str) -> None:
+def test_a_transform_of_torch_func_and_a_tangent_are_refused(name: str) -> None:
     """Through the kernel alone, its gradients and tangents would be zeros."""
     case = CASES[name]
     first, *others = case.given(8)
@@ -270,6 +271,9 @@ def test_a_transform_of_torch_func_is_refused(name: str) -> None:
     ):
         with pytest.raises(ArgumentError, match=r"a transform of torch.func.*torch.autograd.grad"):
             transformed(first)
+    for needs_grad in (False, name in DIFFERENTIABLE):
+        with forward_ad.dual_level(), pytest.raises(ArgumentError, match="with a tangent"):
+            call(forward_ad.make_dual(first.clone().requires_grad_(needs_grad), first))
 
 
 def test_what_becomes_one_batch_has_the_shape_of_the_output() -> None:
@@ -281,6 +285,26 @@ def test_what_becomes_one_batch_has_the_shape_of_the_output() -> None:
         operators.matmul(a, b, c=other[0, 0, 0])
     with pytest.raises(ArgumentError, match=r"out has strides .* must be contiguous"):
         operators.matmul(a, b, out=other.transpose(0, 1))
+
+
+def test_zeros_are_added_up_in_batches_of_batches() -> None:
+    a, b = draw(2, 3, 8, 0).requires_grad_(), draw(3, 0, 24)
+
+    out = operators.matmul(a, b)
+    out.sum().backward()
+
+    assert out.shape == (2, 3, 8, 24)
+    assert not out.any()
+    assert a.grad.shape == a.shape
+
+
+def test_tensors_on_meta_go_with_no_others() -> None:
+    """The dispatcher takes the fake kernel, whose results would be uninitialised."""
+    q = draw(1, 8, 2, 16)
+    with pytest.raises(ArgumentError, match=r"matmul lie on cpu and meta; .* to one device"):
+        operators.matmul(q[0, 0].to("meta"), q[0, 0].T)
+    with pytest.raises(ArgumentError, match="attention lie on cpu and meta"):
+        operators.scaled_dot_product_attention(q, q.to("meta"), q)
 
 
 def test_vectors_and_batches_of_batches_have_a_remedy() -> None:

@@ -18,7 +18,10 @@ __all__ = [
     "any_requires_grad",
     "below_autograd",
     "current_stream",
+    "forward_mode",
+    "has_tangent",
     "plain_keysets",
+    "recorded",
     "refuse_tracing",
     "tensor_allocator",
     "tensor_guard",
@@ -110,9 +113,7 @@ def plain_keysets() -> frozenset[int]:
     return frozenset((back_end | autograd).raw_repr() for back_end, autograd in pairs)
 
 
-def below_autograd(
-    operator: Any, keyset: Any, given: Sequence[Any], options: dict[str, Any]
-) -> Any:
+def below_autograd(operator: Any, keyset: Any, *given: Any, **options: Any) -> Any:
     """Call what an operator has for the dispatch keys after autograd's.
 
     By the entry points that ``torch.library.register_autograd`` uses, from torch 2.4 on.
@@ -120,6 +121,38 @@ def below_autograd(
     library = sys.modules["torch"]._C
     with library._AutoDispatchBelowAutograd():
         return operator.redispatch(keyset & library._after_autograd_keyset, *given, **options)
+
+
+class _AnyLevel:
+    _current_level = 0
+
+
+def forward_mode() -> Any:
+    """Return an object whose ``_current_level`` is negative where no tensor has a tangent.
+
+    It is the module ``torch.autograd.forward_ad``; a look costs 0.02 us. Where torch lacks the
+    level, it is never negative, and `has_tangent` looks at the tensor.
+    """
+    module = sys.modules["torch"].autograd.forward_ad
+    return module if hasattr(module, "_current_level") else _AnyLevel
+
+
+def has_tangent(tensor: Any) -> bool:
+    """Whether torch would compute a tangent (a forward-mode derivative) of its functions."""
+    if forward_mode()._current_level < 0:
+        return False
+    unpacked = sys.modules["torch"].autograd.forward_ad.unpack_dual(tensor)
+    return unpacked.tangent is not None
+
+
+def recorded(function: Any) -> Callable[..., Any]:
+    """Return ``function.apply`` of an autograd Function, without its look for torch.func.
+
+    For callers that know of no transform; it saves 1.6 of 5.4 us.
+    """
+    base = sys.modules["torch"].autograd.Function
+    apply: Callable[..., Any] | None = getattr(super(base, function), "apply", None)
+    return apply or function.apply
 
 
 def any_requires_grad() -> Callable[..., bool]:

@@ -12,8 +12,8 @@ reached that epoch. Nothing is reset between rounds or launches, so that a fast 
 | ``signals.epoch_of(signal)`` | acquire |
 | ``signals.sync_ranks(first, epoch)`` | all accesses before happen before all after |
 
-On the host, `Signals.stream_write` and `Signals.stream_wait` order copies of copy engines. (PTX
-ISA, "Memory Consistency Model" and "Async proxy".)
+On the host, `Signals.stream_write` and `Signals.stream_wait` order the copies of copy engines,
+such as `Signals.stream_copy`. (PTX ISA, "Memory Consistency Model" and "Async proxy".)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tmaasync import _arrays, _driver, emulate
+from tmaasync import _arrays, _driver, _emulated_streams, emulate
 from tmaasync._arrays import ArrayView, current_address, is_contiguous, require_current
 from tmaasync._kinds import is_sequence, not_integers, shown
 from tmaasync._memory import PinnedMemory
@@ -208,9 +208,12 @@ class Signals:
             stream: As in `Kernel`; by default the current stream of the pad's framework.
 
         Raises:
-            ArgumentError: An index is out of range, or the pads are in host memory.
+            ArgumentError: An index is out of range, or the pads are in host memory of no device.
         """
         self._check(rank=rank, to=to, signal=signal, epoch=epoch)
+        if self._is_emulated():
+            _emulated_streams.post(self[rank], to, signal, epoch % _EPOCHS, stream)
+            return
         device, handle = self._stream(rank, stream)
         _driver.write_word(device, handle, self._word(to, signal), epoch % _EPOCHS)
 
@@ -219,7 +222,8 @@ class Signals:
 
         What is submitted to the stream from now on, such as a copy of a copy engine, comes after
         what the poster did before (``cuStreamWaitValue32``). `synchronize` ends a wait that takes
-        longer than the budget.
+        longer than the budget. The emulator needs no budget: a wait that nobody ends is an
+        `EmulatedDeadlock`.
 
         Args:
             rank: Whose signal and stream it is.
@@ -228,12 +232,45 @@ class Signals:
             stream: As in `Kernel`; by default the current stream of the pad's framework.
 
         Raises:
-            ArgumentError: An index is out of range, or the pads are in host memory.
+            ArgumentError: An index is out of range, or the pads are in host memory of no device.
         """
         self._check(rank=rank, signal=signal, epoch=epoch)
+        if self._is_emulated():
+            _emulated_streams.wait(self[rank], signal, epoch % _EPOCHS, stream)
+            return
         device, handle = self._stream(rank, stream)
         _driver.wait_for_word(device, handle, self._word(rank, signal), epoch % _EPOCHS)
         self._stream_waits.append(_StreamWait(rank, signal, epoch % _EPOCHS))
+
+    def stream_copy(
+        self, rank: int, target: object, source: object, *, stream: object = None
+    ) -> None:
+        """Have a stream of a rank copy an array by a copy engine (``cuMemcpyAsync``).
+
+        With `stream_wait` before it and `stream_write` after it, the copy is a step between
+        kernels of several ranks. On emulated devices NumPy would copy at once, and this copies when
+        it is the stream's turn.
+
+        Args:
+            rank: Whose stream it is.
+            target: A contiguous array on any device, as large as the source.
+            source: A contiguous array on any device.
+            stream: As in `Kernel`; by default the current stream of the pad's framework.
+
+        Raises:
+            ArgumentError: An array is not contiguous, the target is read-only or of another shape
+                or type, or the pads are in host memory of no device.
+        """
+        self._check(rank=rank)
+        to, of = _arrays.view(target, argument="target"), _arrays.view(source, argument="source")
+        ArgumentError.raise_for(_uncopied(to, of))
+        low, high = of.byte_bounds
+        if self._is_emulated():
+            device = self._world_device(rank)
+            _emulated_streams.copy(device, target, source, high - low, stream)
+            return
+        device, handle = self._stream(rank, stream)
+        _driver.bound_copy(device, to.address, of.address, high - low, handle)()
 
     def _end_stream_waits(self) -> None:
         """Wait until the streams go on; once the budget is spent, release those that do not."""
@@ -267,10 +304,20 @@ class Signals:
         device = self._pads[rank].device
         if device is None:
             raise ArgumentError(
-                "signals are in host memory, where the emulator runs kernels and has no copy "
-                "engines. Post and wait in a kernel, or pass pads on GPUs."
+                "signals are in host memory, which has no streams. Make the pads on the devices of "
+                "emulate.devices, inside its with, or pass pads on GPUs."
             )
         return device
+
+    def _is_emulated(self) -> bool:
+        """Whether the pads lie on devices of the world that is open."""
+        world = emulate.current_world()
+        return world is not None and world.device_of(self._pads[0].address) is not None
+
+    def _world_device(self, rank: int) -> int:
+        world = emulate.current_world()
+        device = None if world is None else world.device_of(self._pads[rank].address)
+        return self._device(rank) if device is None else device
 
     def _word(self, rank: int, signal: int) -> int:
         return self._pads[rank].address + signal * _WORD_BYTES
@@ -408,6 +455,19 @@ def _unequal(pads: Sequence[ArrayView]) -> Iterator[Violation]:
     addresses = [pad.address for pad in pads]
     if len(set(addresses)) < len(addresses):
         yield Violation("pads", "one array twice", "every rank has its own", "Pass one for each")
+
+
+def _uncopied(target: ArrayView, source: ArrayView) -> Iterator[Violation]:
+    for name, one in (("target", target), ("source", source)):
+        if not is_contiguous(one):
+            rule = "a copy engine copies contiguous arrays"
+            yield Violation(name, f"of strides {one.strides_bytes} bytes", rule, "Pass a whole one")
+    if (target.shape, target.element) != (source.shape, source.element):
+        given = f"{target.element} of shape {target.shape}"
+        rule = f"source is {source.element} of shape {source.shape}"
+        yield Violation("target", given, rule, "Pass arrays of one shape and type")
+    if target.read_only:
+        yield Violation("target", "a read-only array", "it is written", "Pass a writable array")
 
 
 def _hung(record: Any) -> HungSignal:

@@ -56,6 +56,7 @@ _TITLES = {
     "compared_kernels": "Kernels of the structured layer over the kernels before it",
     "structured_kernels": "Kernels of the tutorial over ops",
     "attention": "Attention",
+    "attention_backward": "Attention backward",
     "attention_float8": "FP8 attention",
     "attention_host": "Host cost of attention",
     "batched_matmul": "Batched GEMM",
@@ -65,15 +66,19 @@ _TITLES = {
     "fp8_matmul": "FP8 GEMM, per-tensor scales",
     "grouped_matmul": "Grouped GEMM (MoE)",
     "host": "Host cost of tiles, launches and operations",
+    "k_grouped_matmul": "K-grouped GEMM (weight gradient of MoE)",
     "matmul": "GEMM",
     "matmul_epilogue": "GEMM with an epilogue",
     "matmul_types": "GEMM in int8 and tf32",
     "peers": "TMA to and from a peer's memory",
     "ragged": "Ragged pack and unpack",
     "reads": "TMA reads by L2 promotion",
+    "reduce_add": "reduce_add",
+    "signals": "Signals between GPUs",
     "split_k": "GEMM, split-K shapes",
     "stream_k": "Stream-K GEMM of the cookbook over ops",
     "varlen_attention": "Varlen attention",
+    "varlen_attention_backward": "Varlen attention backward",
 }
 # Candidates by the names that readers know.
 _NAMES = {
@@ -142,6 +147,8 @@ OPERATIONS = (
         "decode",
         is_short=False,
     ),
+    Operation("Attention backward, bf16", "attention_backward", _ATTENTION, "(16|32) heads"),
+    Operation("Attention backward, bf16, GQA", "attention_backward", _ATTENTION, "64/8 heads"),
     Operation("GEMM, bf16, M = N = K", "matmul", _CUBLAS, r"^bfloat16 (\d+) x \1 x \1$"),
     Operation(
         "GEMM, bf16, LLM shapes, M 1 to 8192", "matmul", _CUBLAS, r"^bfloat16 (?!(\d+) x \1 x \1$)"
@@ -204,7 +211,7 @@ def _by_operation(recorded: list[Recorded], operations: Iterable[Operation]) -> 
     for operation in operations:
         groups = [_group_of(operation, found.get((gpu, operation.section))) for gpu in gpus]
         if any(groups):
-            cells = (group.text if group else "" for group in groups)
+            cells = (group.text if group else "not measured" for group in groups)
             lines.append(_line([operation.name, operation.peer, *cells]))
     if not lines:
         return

@@ -11,7 +11,7 @@ from tmaasync import CompileError, EmulatedRace, Kernel, emulate
 from tmaasync._compile import Source, refusal
 from tmaasync.emulate.dialect import in_words_of
 
-INCLUDE = Path(emulate.__file__).parent / "include"
+INCLUDE = Path(emulate.__file__).parent / "include" / "cccl"
 BODY = '\nextern "C" __global__ void f(int* x) { x[0] = 1; }\n'
 
 

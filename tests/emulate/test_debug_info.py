@@ -20,7 +20,13 @@ from emulate.test_mutations import one_gemm, tiled
 from tmaasync import Kernel, create_tma_tile
 from tmaasync._sources import include_dir, kernels_dir
 from tmaasync.emulate import EmulatedLaunch, toolchain
-from tmaasync.emulate.debug_info import DebugInfo, Frame, debug_info, source_frame
+from tmaasync.emulate.debug_info import (
+    DebugInfo,
+    Frame,
+    _calls_of_arm,
+    debug_info,
+    source_frame,
+)
 
 ELFFile = pytest.importorskip("elftools.elf.elffile").ELFFile
 
@@ -237,6 +243,37 @@ def test_inlined_calls_are_reported_with_the_lines_that_call(own: EmulatedLaunch
     assert ("open_both", "open(shared.last, count + 1);") in callers
     assert ("pass", "open_both(shared, count);") in callers
     assert any(name == "operator()" and "late = [&]" in line for name, line in callers)
+
+
+CALLED = """
+__device__ __noinline__ void once(int* x) { x[0] = 1; }
+__device__ __noinline__ void twice(int* x) { x[1] = 2; }
+extern "C" __global__ void call(int* x) {
+    once(x);
+    twice(x);
+    twice(x + 2);
+}
+"""
+
+
+def test_calls_that_are_not_inlined_are_found_in_the_code() -> None:
+    launch = Kernel(CALLED, "call").prepare(1, 1, (np.ones(4, np.int32),))
+    assert isinstance(launch, EmulatedLaunch)
+    found, path = information(launch), launch._program.path
+
+    def lines(function: str) -> list[int]:
+        last = instructions(path, function)[-1]
+        return sorted(found.frames(call)[0].line for call in found.callers(last))
+
+    assert lines("_Z4oncePi") == [5]
+    assert lines("_Z5twicePi") == [6, 7]
+
+
+def test_calls_of_arm_lead_forwards_and_backwards() -> None:
+    forwards, backwards, none = 0x94000002, 0x97FFFFFF, 0x14000002
+    code = b"".join(word.to_bytes(4, "little") for word in (forwards, backwards, none))
+
+    assert list(_calls_of_arm(code)) == [(3, 8), (7, 0)]
 
 
 def every_instruction(path: Path) -> Iterator[int]:

@@ -36,10 +36,7 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def renamed(text: str) -> str:
-    text = re.sub(r"\btmaasync\b", "translated", text)
-    # The name of the memory is the emulator's.
-    text = re.sub(r"extern __shared__ [^;]*tmaasync_dynamic_shared\[\];", "", text)
-    return text.replace("(tmaasync_dynamic_shared)", "(::tmaasync::tmaasync_dynamic_shared)")
+    return re.sub(r"\btmaasync\b", "translated", text)
 
 
 def test_the_headers_for_the_gpu_have_inline_ptx(headers: Path) -> None:

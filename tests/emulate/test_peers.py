@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tmaasync import (
     ArgumentError,
     EmulatedDeadlock,
     EmulatedFault,
+    EmulatedRace,
     Kernel,
     LaunchError,
     Signals,
@@ -118,6 +120,62 @@ def test_a_hang_names_both_sides() -> None:
             f"device {rank}, block (0, 0, 0), threads 0 at peers.cu:{line}: Signals::wait: "
             f"rank {rank} waits for epoch 2 of signal {4 + rank}, which has epoch 0"
         ) in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_streams_and_kernels_signal_each_other(seed: int) -> None:
+    values = np.random.default_rng(seed).standard_normal(1000).astype(np.float32)
+    with emulate.scheduled("random", seed=seed, races=True), emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        signals = signals_of(world)
+        source, far = world[0].array(values), world[1].array(np.zeros_like(values))
+        done = world[1].array(np.zeros(1, np.int32))
+        kernel("wait_for")(1, 1, (signals[1], np.uint32(3), np.uint32(8), done))
+        kernel("post_to")(1, 1, (signals[1], np.uint32(0), np.uint32(5), np.uint32(2)))
+        # Device 0 pushes once device 1 is ready; the kernel there began by waiting for the push.
+        signals.stream_copy(0, far[1:], source[:-1], stream="copies")
+        signals.stream_write(0, 1, 3, 8, stream="copies")
+        signals.stream_wait(0, 5, 2, stream="back")
+        back = world[0].array(np.zeros_like(values))
+        signals.stream_copy(0, back, far, stream="back")
+        assert not far.any()
+        signals.synchronize()
+
+    assert done[0] == 1
+    assert np.array_equal(far, [0, *values[:-1]])
+    assert np.array_equal(back, far)
+
+
+def test_a_copy_that_no_signal_orders_is_a_race() -> None:
+    with emulate.scheduled(races=True), emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        signals, data = signals_of(world), values(2)
+        arrays = [device.array(one) for device, one in zip(world, data, strict=True)]
+        tiles = TMATensorTileArray(list(map(tile_of, arrays)))
+        kernel("push")(BLOCKS, 1, (tile_of(arrays[0]), tiles, 1, False))
+        signals.stream_copy(1, world[1].array(np.zeros_like(data[1])), arrays[1])
+        with pytest.raises(EmulatedRace) as caught:
+            signals.synchronize()
+
+    assert re.search(r"device 1, .* at copy_engine\.cu:\d+: ordinary read", str(caught.value))
+    assert re.search(r"device 0, .* at peers\.cu:\d+: TMA store", str(caught.value))
+
+
+def test_a_stream_that_waits_in_vain_is_named_next_to_the_kernel() -> None:
+    with emulate.devices(3) as world:
+        enable_peer_access([0, 1, 2])
+        signals = signals_of(world)
+        done = world[0].array(np.zeros(1, np.int32))
+        kernel("wait_for")(1, 1, (signals[0], np.uint32(4), np.uint32(2), done))
+        signals.stream_wait(1, 9, 4)
+        signals.stream_write(1, 0, 4, 2)  # after the wait
+        signals.stream_write(2, 1, 9, 3)
+        with pytest.raises(EmulatedDeadlock) as caught:
+            signals.synchronize()
+
+    assert "rank 0 waits for epoch 2 of signal 4, which has epoch 0" in str(caught.value)
+    assert "rank 1 waits for epoch 4 of signal 9, which has epoch 3" in str(caught.value)
+    assert {wait.device for wait in caught.value.waits} == {0, 1}
 
 
 def test_memory_of_a_peer_needs_access() -> None:

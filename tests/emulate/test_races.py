@@ -240,6 +240,36 @@ def test_without_the_detector_the_kernel_runs() -> None:
         run("value = thread; __syncthreads(); out[thread] = value;")
 
 
+MEET = """
+extern "C" __global__ void meet(int* out) {
+    __shared__ unsigned long long barrier;
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(&barrier));
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 64;" :: "r"(at));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(at) : "memory");
+    out[threadIdx.x] = 1;
+}
+"""
+
+
+def test_a_relaxed_cluster_arrival_after_the_fence_hands_on_an_initialised_mbarrier() -> None:
+    # PTX ISA, fence.mbarrier_init: the example of a cluster's barriers.
+    out = np.zeros(64, np.int32)
+    with scheduled(races=True):
+        Kernel(MEET, "meet")(1, 64, (out,))
+        assert out.all()
+
+        late = MEET.replace(
+            'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");', ""
+        )
+        with pytest.raises(EmulatedRace, match=r"no barrier lies between mbarrier\.init and"):
+            Kernel(late, "meet")(1, 64, (out,))
+
+
 REPEATED_STORES = """
 __global__ void repeated(float* x, int which) {
     __shared__ float kept[2];

@@ -127,6 +127,106 @@ DEFECTS = {
         "@inside st.global.v2.f32",
         r"out\[250\]\[\d+\], \d+ bytes after the end of out",
     ),
+    "fewer bytes of V expected": Defect(
+        "attention_full",
+        "mbar_arrive_expect_tx(&shared.v_full[i], KV_BYTES);",
+        "mbar_arrive_expect_tx(&shared.v_full[i], KV_BYTES / 2);",
+        EmulatedDeadlock,
+        "mbar_wait(&shared.v_full[v_at.index]",
+        "8192 bytes more than expected arrived",
+    ),
+    "V not released": Defect(
+        "attention_full",
+        "if (is_releasing) mbar_arrive(&shared.v_empty[v_at.index]);",
+        "",
+        EmulatedDeadlock,
+        "mbar_wait(&shared.v_empty[i]",
+        "phase 0: 8 arrivals and 0 bytes are missing",
+    ),
+    "K released before it is read": Defect(
+        "attention_full",
+        """        warpgroup_wait<0>();
+        if (is_releasing) mbar_arrive(&shared.k_empty[k_at.index]);""",
+        """        if (is_releasing) mbar_arrive(&shared.k_empty[k_at.index]);
+        warpgroup_wait<0>();""",
+        EmulatedRace,
+        "wgmma_m64n128k16_ss(s, a",
+        "wgmma may still be reading the stage",
+    ),
+    "scores used in flight": Defect(
+        "attention_full",
+        "warpgroup_wait<1>();",
+        "warpgroup_wait<2>();",
+        EmulatedRace,
+        "wgmma_m64n128k16_ss(s, a",
+        "registers are used before wgmma has finished",
+    ),
+    "o rescaled in flight": Defect(
+        "attention_causal",
+        """            softmax.step(s, rescale, scale_log2);
+            warpgroup_wait<0>();""",
+        """            softmax.step(s, rescale, scale_log2);
+            warpgroup_wait<1>();""",
+        EmulatedRace,
+        "o[i] *= rescale",
+        "registers are used before wgmma has finished",
+    ),
+    "no wgmma.fence after the registers of P change": Defect(
+        "attention_full",
+        "const u64 b = smem_descriptor(v);\n    warpgroup_arrive();",
+        "const u64 b = smem_descriptor(v);",
+        EmulatedRace,
+        "wgmma_m64n64k16_rs(",
+        "registers that the thread may still be writing",
+    ),
+    "no proxy fence before O is stored": Defect(
+        "attention_full",
+        'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");',
+        "",
+        EmulatedRace,
+        "stmatrix.sync.aligned",
+        "was not made visible to TMA",
+    ),
+    "O reused while it is stored": Defect(
+        "attention_full",
+        'if (is_storing) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");',
+        "",
+        EmulatedRace,
+        "tma_store_3d(map_o",
+        "the store may still be reading its buffer",
+    ),
+    "the last store not waited for": Defect(
+        "attention_full",
+        'if (threadIdx.x % 128 == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");',
+        "",
+        EmulatedFault,
+        "tma_store_3d(map_o",
+        "wait_group",
+    ),
+    "Q overwritten": Defect(
+        "attention_full",
+        "mbar_wait(&shared.q_empty, q_phase ^ 1);",
+        "",
+        EmulatedRace,
+        "tma_load_3d(shared.q, map_q",
+        "wgmma",
+    ),
+    "more registers than the SM has": Defect(
+        "attention_full",
+        'setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(24)',
+        'setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(56)',
+        EmulatedFault,
+        "setmaxnreg.inc",
+        "Claim at most 224",
+    ),
+    "a row of lse beyond the end": Defect(
+        "attention_causal",
+        "at < problem.queries",
+        "at <= problem.queries",
+        EmulatedRace,
+        "st.global.f32",
+        r"lse\[[12]\]\[0\].*two threads write the same element",
+    ),
 }
 
 
@@ -137,7 +237,7 @@ def test_a_planted_defect_is_found_at_its_line(name: str) -> None:
     kernel = problem.kernel(defect.old, defect.new)
 
     with (
-        pytest.raises(defect.error, match=defect.words) as caught,
+        pytest.raises(defect.error, match=f"(?s){defect.words}") as caught,
         emulate.scheduled("random", seed=0, races=True),
     ):
         problem.error(kernel, np.copy, np.asarray)

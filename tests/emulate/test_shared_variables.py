@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tmaasync import EmulatedFault, Kernel, emulate
-from tmaasync.emulate.dynamic_shared import symbols_of_dynamic_arrays
 
 STATIC = """
 #include <cuda_bf16.h>
@@ -27,7 +26,7 @@ struct Half : Shape {
     using Shape::Shape;
     __device__ int area() const override { return side * side / 2; }
 };
-__shared__ short of_the_file[32];
+__shared__ half of_the_file[32];
 __device__ int reversed(int i) {
     static __shared__ int kept[32];
     kept[i] = i;
@@ -48,7 +47,7 @@ __global__ void fill(int* x, bool skips) {
     of_the_file[i] = i;
     __syncthreads();
     x[i] = __half2int_rn(__low2half(pairs[31 - i])) + __bfloat162int_rn(numbers[i]) +
-           points[1][31 - i].x + of_the_file[i] + reversed(i) + shape->area();
+           points[1][31 - i].x + __half2int_rn(of_the_file[i]) + reversed(i) + shape->area();
 }
 """
 
@@ -102,9 +101,3 @@ def test_arrays_of_dynamic_memory_in_namespaces_and_headers(tmp_path: Path) -> N
         x = np.zeros(32, np.int32)
         Kernel(DYNAMIC, name, include_dirs=[tmp_path])(1, 32, (x,), shared_mem=128)
         assert (x == value).all()
-
-
-def test_symbols_of_arrays() -> None:
-    text = 'const char* brace = "}"; namespace n { /* { */ extern __shared__ float4 x[]; } // {\n'
-    more = "extern double __shared__ y[]; extern __shared__ int z[][16 + 8];"
-    assert symbols_of_dynamic_arrays([text, more]) == ("_ZN1n1xE", "y", "z")

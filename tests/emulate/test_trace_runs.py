@@ -11,17 +11,30 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import EmulatedDeadlock, Kernel, Swizzle, create_tma_tile, emulate
+from tmaasync import (
+    ArgumentError,
+    EmulatedDeadlock,
+    Kernel,
+    Signals,
+    Swizzle,
+    TMATensorTileArray,
+    create_tma_tile,
+    emulate,
+    enable_peer_access,
+)
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import gemm_kernel
 from tmaasync.trace import (
     NOBODY,
     NOTHING,
+    Activity,
+    Collector,
     Event,
     StageState,
     Trace,
     find_lanes,
     find_pipelines,
+    load,
     plot,
     record,
 )
@@ -384,3 +397,82 @@ def test_pictures_and_files_come_out(launch: Any, tmp_path: Path) -> None:
     assert (tmp_path / "launch.png").read_bytes().startswith(b"\x89PNG")
     document = json.loads((tmp_path / "launch.json").read_text())
     assert {"B", "E", "M"} <= {record["ph"] for record in document["traceEvents"]}
+
+
+# --- several devices ---------------------------------------------------------------------------
+
+PEERS = Path(__file__).parents[1] / "parity" / "peers.cu"
+
+
+@pytest.fixture(scope="module")
+def ring() -> Collector:
+    """Two launches of a ring on each of three devices, in two queues."""
+    rows, ranks = 40, 3
+    with emulate.scheduled("random", seed=1), record() as kept, emulate.devices(ranks) as world:
+        enable_peer_access(range(ranks))
+        tiles = [
+            create_tma_tile(
+                device.array(np.full((rows, 32), 1 + device.ordinal, np.float32)), (16, 32)
+            )
+            for device in world
+        ]
+        signals = Signals([device.array(np.zeros(8, np.uint32)) for device in world])
+        shift = Kernel(PEERS, "shift", types={"Tile": tiles[0]})
+        for first in (1, 3):
+            for own in signals:
+                shift(3, 1, (own, TMATensorTileArray(tiles), np.uint32(first), 2))
+            signals.synchronize()
+    return kept
+
+
+def test_a_wait_for_a_signal_ends_after_its_post_on_another_device(ring: Collector) -> None:
+    assert [launch.device for launch in ring.launches] == [0, 1, 2, 0, 1, 2]
+    assert ring.launches[3].events["time"].min() > max(one.end for one in ring.launches[:3])
+    for together in (ring.launches[:3], ring.launches[3:]):
+        posts = {
+            event.sequence: (launch.device, event)
+            for launch in together
+            for event in launch.of(kind="signal_posted")
+        }
+        waits = [
+            (one.device or 0, event) for one in together for event in one.of(kind="signal_wait_end")
+        ]
+        assert len(posts) == len(waits) == 3 * 3 * 2 * 2  # devices, blocks, rounds, signals of each
+        assert {event.sequence for _, event in waits} == set(posts)
+        for device, event in waits:
+            poster, post = posts[event.sequence]
+            assert event.barrier is not None
+            arrived = event.barrier % 2 == 0  # posted by the rank before, else by the next one
+            assert poster == (device + (-1 if arrived else 1)) % 3
+            assert post.time < event.time
+            assert event.barrier_name == f"signal {event.barrier}"
+            assert post.block == event.block
+
+
+def test_a_timeline_has_a_group_of_lanes_for_each_device(ring: Collector, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    ring.save(tmp_path / "ring.json")
+    kept = load(tmp_path / "ring.json").launches
+
+    figure = plot([kept[2], kept[0], kept[1]], block=1)
+
+    warps, stages = figure.axes
+    names = [each.get_text() for axes in (warps, stages) for each in axes.texts]
+    for device in range(3):
+        assert f"device {device}: warp 0" in names
+        assert f"device {device}: full" in names
+    assert any("on each of 3 devices" in each.get_text() for each in figure.texts)
+    arrows = [one for one in warps.get_children() if type(one).__name__ == "ConnectionPatch"]
+    assert len(arrows) == 3 * 2 * 2  # from a post to every wait
+    (wait,) = [span for span in find_lanes(kept[0], block=1)[0].spans if span.name == "signal 2"][
+        :1
+    ]
+    assert wait.activity is Activity.WAITING_SIGNAL
+    processes = {
+        one["args"]["name"]
+        for one in json.loads((tmp_path / "ring.json").read_text())["traceEvents"]
+        if one["name"] == "process_name"
+    }
+    assert {f"device {device}: shift (1, 0, 0)" for device in range(3)} <= processes
+    with pytest.raises(ArgumentError, match="trace has 6 launches; a picture shows one, or one of"):
+        plot(ring)

@@ -161,3 +161,30 @@ def test_objects_of_every_scope(backend: Any, policy: Any) -> None:
 def test_a_relaxed_store_publishes_nothing() -> None:
     with scheduled(races=True), pytest.raises(EmulatedRace, match=r"a race on messages\[\d\]"):
         run(Emulate(), is_released=False)
+
+
+OWN_TRAITS = """
+#include <cuda/std/tuple>
+#include <cuda/std/type_traits>
+struct Two { int first, second; };
+struct Proxy {};
+template <> struct cuda::std::tuple_size<Two> : cuda::std::integral_constant<size_t, 2> {};
+template <> struct cuda::std::tuple_element<1, Two> { using type = short; };
+template <> struct cuda::std::is_reference<Proxy> : cuda::std::true_type {};
+
+extern "C" __global__ void k(int* out) {
+    using Three = cuda::std::tuple<int, float, char>;
+    out[0] = cuda::std::tuple_size_v<Two> * 10 + cuda::std::tuple_size<Three>::value;
+    out[1] = sizeof(cuda::std::tuple_element_t<1, Two>) * 10 +
+             sizeof(cuda::std::tuple_element_t<2, Three>);
+    out[2] = cuda::std::is_reference<Proxy>::value * 10 + cuda::std::is_reference<int&>::value;
+}
+"""
+
+
+def test_a_kernel_specialises_traits_of_cuda_std_for_its_own_types(backend: Any) -> None:
+    out = backend.array(np.zeros(3, np.int32))
+
+    Kernel(OWN_TRAITS, "k")(1, 1, (out,))
+
+    assert backend.host(out).tolist() == [23, 21, 11]

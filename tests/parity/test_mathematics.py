@@ -19,6 +19,8 @@ import pytest
 from parity.exact_numbers import BFLOAT16, HALF
 from parity.expressions import evaluated
 
+from tmaasync import Kernel
+
 COUNT = 64
 POINTS = np.linspace(-math.pi, math.pi, 128, endpoint=False)
 Numbers = Any
@@ -252,3 +254,25 @@ __device__ {kind}2 pair({kind} x) {{ {kind}2 made; made.x = of(0x3c00); made.y =
         # Rounded to the nearest, but for the hyperbolic tangent and rare cases of the chip.
         limit = 2 if "approx" in code else 1
         assert (np.abs(row.astype(int) - nearest) <= limit).all(), code
+
+
+MIN_AND_MAX = """
+namespace library {
+template <typename A, typename B> __device__ A min(A, B) { return 77; }
+}
+using namespace library;
+
+extern "C" __global__ void k(double* out, const float* x, int i, unsigned u, long long l) {
+    out[0] = min(x[0], x[1]), out[1] = min(x[1], x[0]), out[2] = max(x[1], x[0]);
+    out[3] = min(i, 5), out[4] = max(i, u), out[5] = min(l, 5ll), out[6] = max(x[1], 2.5);
+}
+"""
+
+
+def test_min_and_max_are_cudas_functions_and_return_the_number_next_to_a_nan(backend: Any) -> None:
+    out = backend.array(np.full(7, -1.0))
+    x = backend.array(np.array([np.nan, 2], np.float32))
+
+    Kernel(MIN_AND_MAX, "k")(1, 1, (out, x, np.int32(-3), np.uint32(7), np.int64(-9)))
+
+    assert backend.host(out).tolist() == [2, 2, 2, -3, 2.0**32 - 3, -9, 2.5]

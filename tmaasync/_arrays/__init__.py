@@ -21,7 +21,7 @@ from tmaasync._arrays.dispatch import (
     guard,
     view,
 )
-from tmaasync._arrays.frameworks import require_no_backward
+from tmaasync._arrays.frameworks import require_no_derivative, require_no_tangent
 from tmaasync._arrays.value import ArrayView
 
 __all__ = [
@@ -36,7 +36,8 @@ __all__ = [
     "is_contiguous",
     "may_overlap",
     "require_current",
-    "require_no_backward",
+    "require_no_derivative",
+    "require_no_tangent",
     "require_writable",
     "view",
     "where",

@@ -18,7 +18,7 @@ from tmaasync._arrays.frameworks import (
 )
 from tmaasync._arrays.protocols import view_cuda_array_interface, view_dlpack
 from tmaasync._arrays.value import ArrayView, choose_element, not_an_array
-from tmaasync._torch_internals import tensor_guard
+from tmaasync._torch_internals import forward_mode, tensor_guard
 
 __all__ = ["AddressReader", "Guard", "address_reader", "fingerprint", "guard", "view"]
 
@@ -92,6 +92,8 @@ def _torch_fingerprint(tensor: Any) -> Fingerprint | None:
         return None
     if tensor.requires_grad and requires_backward(tensor):  # 0.05 us; `view` refuses it
         return None
+    if forward_mode()._current_level >= 0:  # as much; `view` looks for a tangent
+        return None
     try:
         # Strides count elements here; the type of the dtype keeps these keys apart from CuPy's.
         layout = (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device())
@@ -107,6 +109,8 @@ class Guard(NamedTuple):
     """Compare arrays with the earlier ones in all that `fingerprint` has but the address."""
     address_of: Callable[[Any], int]
     """Return the address of an array that passed."""
+    forward_mode: Any
+    """Where its ``_current_level`` is not negative, an array that passed may have a tangent."""
 
 
 def guard(arrays: Sequence[object]) -> Guard | None:
@@ -117,7 +121,9 @@ def guard(arrays: Sequence[object]) -> Guard | None:
     if any(_FINGERPRINTS[type(array)] is not _torch_fingerprint for array in arrays):
         return None
     check = tensor_guard(arrays)
-    return None if check is None else Guard(check, sys.modules["torch"].Tensor.data_ptr)
+    if check is None:
+        return None
+    return Guard(check, sys.modules["torch"].Tensor.data_ptr, forward_mode())
 
 
 AddressReader = Callable[[Any], int | None]
@@ -156,7 +162,7 @@ def _cupy_reader(seen: ArrayView) -> AddressReader:
 
 def _torch_reader(seen: ArrayView) -> AddressReader:
     owner: Any = seen.owner
-    dtype, device = owner.dtype, seen.device
+    dtype, device, forward = owner.dtype, seen.device, forward_mode()
 
     def read(tensor: Any) -> int | None:
         if (
@@ -166,6 +172,7 @@ def _torch_reader(seen: ArrayView) -> AddressReader:
             and not tensor.is_neg()
             and not tensor.is_nested
             and not (tensor.requires_grad and requires_backward(tensor))
+            and forward._current_level < 0
         ):
             # 0, or a RuntimeError, for tensors without memory of their own.
             address: int = tensor.data_ptr()

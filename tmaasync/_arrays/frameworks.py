@@ -11,11 +11,13 @@ import numpy as np
 from tmaasync._arrays.dlpack import export
 from tmaasync._arrays.value import ArrayView, choose_element, not_an_array, require_memory
 from tmaasync._elements import BY_DTYPE
+from tmaasync._torch_internals import has_tangent
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
     "refuse_tracer",
-    "require_no_backward",
+    "require_no_derivative",
+    "require_no_tangent",
     "requires_backward",
     "view_cupy",
     "view_jax",
@@ -57,9 +59,9 @@ def view_cupy(array: Any, dtype: object, argument: str) -> ArrayView:
 
 
 def view_torch(tensor: Any, dtype: object, argument: str) -> ArrayView:
-    """View a torch tensor; in grad mode one that requires grad is refused."""
+    """View a torch tensor whose derivatives are not wanted."""
     _require_plain_torch(tensor, argument)
-    require_no_backward(tensor, argument)
+    require_no_derivative(tensor, argument)
     try:
         address = tensor.data_ptr()
     except RuntimeError as error:
@@ -104,8 +106,9 @@ def requires_backward(tensor: Any) -> bool:
     return bool(tensor.requires_grad) and bool(sys.modules["torch"].is_grad_enabled())
 
 
-def require_no_backward(tensor: Any, argument: str) -> None:
-    """Refuse a torch tensor whose gradient would be lost."""
+def require_no_derivative(tensor: Any, argument: str) -> None:
+    """Refuse a torch tensor whose gradient, or tangent, would be lost."""
+    require_no_tangent(tensor, argument)
     if not requires_backward(tensor):
         return
     remedy = (
@@ -118,6 +121,23 @@ def require_no_backward(tensor: Any, argument: str) -> None:
                 argument,
                 f"a tensor of shape {tuple(tensor.shape)} that requires grad, in grad mode",
                 "this call has no backward, so the gradient would be lost",
+                remedy,
+            )
+        ]
+    )
+
+
+def require_no_tangent(tensor: Any, argument: str) -> None:
+    """Refuse a torch tensor whose forward-mode derivative would be lost."""
+    if not has_tangent(tensor):
+        return
+    remedy = "Pass torch.autograd.forward_ad.unpack_dual(tensor).primal, or use torch's function"
+    raise ArgumentError.of(
+        [
+            Violation(
+                argument,
+                f"a tensor of shape {tuple(tensor.shape)} with a tangent of forward_ad",
+                "this call has no forward-mode derivative, so the tangent would be lost",
                 remedy,
             )
         ]

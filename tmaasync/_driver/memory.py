@@ -88,7 +88,7 @@ def download(device: int, address: int, size_bytes: int) -> bytes:
 def bound_copy(
     device: int, target: int, source: int, size_bytes: int, stream: int
 ) -> Callable[[], None]:
-    """Return a call that copies within a device by the driver, in stream order."""
+    """Return a call that copies by the driver, in the order of a stream of the device."""
     driver = bindings.driver()
     copy, handle = driver.cuMemcpyDtoDAsync, driver.CUstream(stream)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +41,8 @@ def trace(  # noqa: PLR0913 - what a user may ask for
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="Draw the timeline of one CTA, warps and pipeline stages: a .png or .svg file."
+            help="Draw the timeline of one CTA, or of one on each emulated device: warps and "
+            "pipeline stages, as a .png or .svg file."
         ),
     ] = None,
     save: Annotated[
@@ -81,7 +82,7 @@ def trace(  # noqa: PLR0913 - what a user may ask for
     if save is not None:
         _write("--save", save, lambda: kept.save(save, blocks=blocks))
     if picture is not None:
-        _write("--plot", picture.path, lambda: picture.draw(kept.launches[number]))
+        _write("--plot", picture.path, lambda: picture.draw(_together(kept.launches, number)))
     if as_json:
         print_json({"subject": subject, "launches": [*map(_facts, summaries.values())]})
     else:
@@ -154,8 +155,21 @@ class _Picture:
             raise ArgumentError(f"--plot is {str(path)!r}; {error}") from None
         return cls(path, drawn, None if times is None else (times[0], times[1]))
 
-    def draw(self, launch: Trace) -> None:
-        traces.plot(launch, self.path, block=self.block, between=self.between)
+    def draw(self, launches: Sequence[Trace]) -> None:
+        traces.plot(launches, self.path, block=self.block, between=self.between)
+
+
+def _together(launches: Sequence[Trace], number: int) -> list[Trace]:
+    """Return a launch, and of every other emulated device the one that is as early on it."""
+    chosen = launches[number]
+    if chosen.device is None or chosen.unit == "ns":
+        return [chosen]
+    earlier = [one.device for one in launches[:number]].count(chosen.device)
+    of_device: dict[int, list[Trace]] = {}
+    for one in launches:
+        if one.device is not None and len(one):
+            of_device.setdefault(one.device, []).append(one)
+    return [mine[earlier] for mine in of_device.values() if earlier < len(mine)]
 
 
 def _write(option: str, path: Path, write: Any) -> None:
@@ -212,7 +226,7 @@ def _show_launches(console: Console, launches: tuple[Trace, ...], number: int) -
     for index, launch in enumerate(launches[:_LAUNCHES_SHOWN]):
         shown.add_row(
             "*" if index == number else "",
-            launch.kernel_name,
+            _named(launch),
             "x".join(map(str, launch.grid)),
             str(index),
             f"{launch.end} {_UNITS[launch.unit]}",
@@ -221,6 +235,11 @@ def _show_launches(console: Console, launches: tuple[Trace, ...], number: int) -
     console.print(shown)
     if len(launches) > _LAUNCHES_SHOWN:
         console.print(f"... and {len(launches) - _LAUNCHES_SHOWN} more.")
+
+
+def _named(launch: Trace) -> str:
+    device = "" if launch.device is None else f"device {launch.device}: "
+    return device + launch.kernel_name
 
 
 def _rows(role: Role) -> list[tuple[str, ...]]:

@@ -25,11 +25,12 @@ from tmaasync._entries import check_entry, entry_names, function_name, template_
 from tmaasync._sources import include_dir
 from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.build_lock import made_once
-from tmaasync.emulate.dynamic_shared import symbols_of_dynamic_arrays
+from tmaasync.emulate.dynamic_shared import with_dynamic_shared
 from tmaasync.emulate.library_headers import check_library_headers
 from tmaasync.emulate.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.refusals import refusal
 from tmaasync.emulate.runtime_library import (
+    CCCL_DIR,
     INCLUDE_DIR,
     build_runtime,
     runtime_is_built,
@@ -107,16 +108,12 @@ def build(source: Source, name: str) -> EmulatedProgram:
 
 
 def _translation_unit(source: Source, name: str, *, has_asm: bool) -> str:
-    ours = str(include_dir())  # whose one array is the memory itself
-    headers = (text for path, text in _own_headers(source) if not path.startswith(ours))
-    symbols = symbols_of_dynamic_arrays((source.text, *headers))
-    aliases = "".join(f"TMAASYNC_EMULATE_DYNAMIC_SHARED({symbol})\n" for symbol in symbols)
     return (
         f"#include <tmaasync_emulate/{'inline_ptx' if has_asm else 'cuda'}.hpp>\n"
         f"{source.whole_text}\n"
         f'#line 1 "the entry of {source.name}"\n'
         f"TMAASYNC_EMULATE_ENTRY({name})\n"
-        f"{aliases}{_attributes(source.text, name)}"
+        f"{_attributes(source.text, name)}"
     )
 
 
@@ -179,7 +176,7 @@ def _launch_registers(source: Source, max_threads: int | None, min_blocks: int |
 
 
 def _folders(source: Source) -> tuple[Path, ...]:
-    return (INCLUDE_DIR, include_dir(), *source.include_dirs, *toolkit_folders())
+    return (INCLUDE_DIR, CCCL_DIR, include_dir(), *source.include_dirs, *toolkit_folders())
 
 
 def _options(source: Source) -> tuple[str, ...]:
@@ -202,21 +199,32 @@ def _compiled(
         building = pool.submit(build_runtime)
         compiled = _compiled_object(source, whole, flags, headers, has_asm=has_asm)
         runtime = building.result()
-        return toolchain.link([compiled], part=runtime.part, runtime=runtime.library)
+        return toolchain.link(
+            [with_dynamic_shared(compiled)], part=runtime.part, runtime=runtime.library
+        )
 
 
 def _compiled_object(
     source: Source, whole: str, flags: tuple[str, ...], headers: Headers, *, has_asm: bool
 ) -> bytes:
+    translations: list[inline_ptx.Translated] = []
+
+    def translate(text: str) -> str:
+        translations.append(_without_asm(source, text))
+        return translations[-1].text
+
     try:
         return toolchain.compile_object(
             (*flags, *_options(source)),
             whole,
             prefix=_prefix(source, flags, headers),
             other_files={Path(source.name).name: source.text},  # for the lines in messages
-            translate=functools.partial(_without_asm, source) if has_asm else None,
+            translate=translate if has_asm else None,
         )
     except toolchain.RefusedError as refused:
+        for one in translations:
+            if error := one.refusal_in(refused.log):
+                raise error from None
         log = refused.log.replace("kernel.cpp", source.name).replace(inline_ptx.ASM_SUFFIX, "")
         undefined = _UNDEFINED.findall(log)
         message = refusal(source, log, refused.compiler, undefined, _folders(source))
@@ -265,7 +273,17 @@ def _is_authors(file: str) -> bool:
     return not file.startswith(tuple(map(str, (INCLUDE_DIR, *toolkit_folders()))))
 
 
-def _without_asm(source: Source, text: str) -> str:
+# libcu++ for NVRTC declares the tuple protocol of std with parameter packs, and CUTLASS up to 4.6
+# repeats that. The host's library has declared it otherwise.
+_TUPLE_PROTOCOL = re.compile(
+    r"template\s*<\s*(?:size_t\s+\w+\s*,\s*)?class\s*\.\.\.\s*\w+\s*>\s*"
+    r"struct\s+tuple_(?:size|element)\s*;"
+)
+
+
+def _without_asm(source: Source, text: str) -> inline_ptx.Translated:
+    text = _TUPLE_PROTOCOL.sub(lambda found: "\n" * found[0].count("\n"), text)
+
     def is_translated(file: str, flags: str) -> bool:
         return (
             "3" not in flags.split()

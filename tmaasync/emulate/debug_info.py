@@ -78,6 +78,14 @@ class DebugInfo:
         """
         return self._asked(lambda: self._frames(address), ())
 
+    def callers(self, address: int) -> tuple[int, ...]:
+        """Return the calls of the function that the instruction belongs to, inlined ones apart.
+
+        Args:
+            address: As of `frames`, which take the results too.
+        """
+        return self._asked(lambda: tuple(self._calls.get(self._entry(address), ())), ())
+
     def shared_name(self, offset: int) -> str | None:
         """Return the name at this byte of the struct of `dynamic_shared`, as in ``full[2]``."""
         return self._asked(lambda: _place_name(self._layout, offset), None)
@@ -117,6 +125,26 @@ class DebugInfo:
             if unit.covers(address):
                 return unit.frames(address)
         return ()
+
+    def _entry(self, address: int) -> int:
+        return next((unit.entry(address) for unit in self._units if unit.covers(address)), 0)
+
+    @functools.cached_property
+    def _calls(self) -> dict[int, list[int]]:
+        """Of each function's first address the last bytes of the instructions that call it.
+
+        Found in the code: without -fvar-tracking compilers list no calls. Whatever else has the
+        same bytes does not lead to the start of a function.
+        """
+        from elftools.elf.elffile import ELFFile
+
+        file: Any = ELFFile(io.BytesIO(self._path.read_bytes()))
+        text = file.get_section_by_name(".text")
+        code, start = text.data(), text["sh_addr"]
+        found: dict[int, list[int]] = {}
+        for offset, target in _CALLS[file["e_machine"]](code):
+            found.setdefault(start + target, []).append(start + offset)
+        return found
 
     def _parameter_names(self, function: str) -> tuple[str, ...]:
         for unit in self._units:
@@ -217,6 +245,10 @@ class _Unit:
                 _number(scope, "DW_AT_call_line", 0),
             )
         return tuple(frames)
+
+    def entry(self, address: int) -> int:
+        """Return where the function begins that the address is in."""
+        return min(start for start, _ in _ranges(self._chain(address)[0]))
 
     def _chain(self, address: int) -> list[DIE]:
         """Return the function and the inlined calls that the address is in, outermost first."""
@@ -358,6 +390,25 @@ def _inner_scopes(scope: DIE) -> Iterator[tuple[_Ranges, DIE]]:
                 yield ranges, die
             else:
                 yield from _inner_scopes(die)
+
+
+def _calls_of_x86(code: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each ``call`` ends, and where it leads, both from the start of the code."""
+    for found in re.finditer(rb"\xe8(?=(.{4}))", code, re.DOTALL):
+        end = found.start() + 5
+        yield end - 1, end + int.from_bytes(found[1], "little", signed=True)
+
+
+def _calls_of_arm(code: bytes) -> Iterator[tuple[int, int]]:
+    """The same for ``bl``."""
+    for at in range(0, len(code) - 3, 4):
+        word = int.from_bytes(code[at : at + 4], "little")
+        if word >> 26 == 0b100101:
+            words = (word & (1 << 26) - 1 ^ 1 << 25) - (1 << 25)
+            yield at + 3, at + 4 * words
+
+
+_CALLS = {"EM_X86_64": _calls_of_x86, "EM_AARCH64": _calls_of_arm}
 
 
 # --- types -------------------------------------------------------------------------------------

@@ -1,46 +1,48 @@
-"""The ``extern __shared__`` arrays of a source, by the names that they have in machine code."""
+"""``extern __shared__`` arrays: every one is the CTA's dynamic shared memory."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterator
 
-__all__ = ["symbols_of_dynamic_arrays"]
+__all__ = ["with_dynamic_shared"]
 
-_HIDDEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
-_TOKEN = re.compile(
-    r"\bnamespace\b\s*(?P<namespace>[\w:\s]*)\{|(?P<open>\{)|(?P<close>\})"
-    r"|\bextern\b[^;{}()]*\b__shared__\b[^;{}\[\]]*?(?P<array>\w+)\s*\[\s*\](?:\s*\[[^][]*\])*\s*;"
-)
+_DYNAMIC_SHARED = b"_ZN16tmaasync_emulate14dynamic_memoryE"  # of tmaasync_emulate/cuda.hpp
+_SYMBOL_TABLE = 2
+_THREAD_LOCAL = 6
+_UNDEFINED = 0
+# Of a 64-bit ELF file (System V ABI, chapter 4): type, offset, size, link of a section; name, info,
+# visibility, section, value, size of a symbol.
+_SECTION = struct.Struct("<4xI16xQQI20x")
+_SYMBOL = struct.Struct("<IBBHQQ")
 
 
-def symbols_of_dynamic_arrays(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return each array's symbol: a declaration in a function belongs to the namespace around it.
+def with_dynamic_shared(compiled: bytes) -> bytes:
+    """Return an object whose undefined ``thread_local`` variables are the dynamic shared memory.
 
-    >>> symbols_of_dynamic_arrays(["namespace a { void f() { extern __shared__ int x[]; } }"])
-    ('_ZN1a1xE',)
+    The compiler leaves one undefined for each ``extern __shared__`` array, under the name that the
+    array has in its namespace.
     """
-    symbols = (symbol for text in texts for symbol in _symbols(_HIDDEN.sub(" ", text)))
-    return tuple(dict.fromkeys(symbols))
+    file = bytearray(compiled)
+    for symbols, names in _symbol_tables(compiled):
+        named = _DYNAMIC_SHARED + b"\0"
+        dynamic = next(
+            (found for _, found in symbols if compiled.startswith(named, names + found[0])), None
+        )
+        for at, (name, info, _, section, *_) in symbols:
+            if dynamic and section == _UNDEFINED and info & 15 == _THREAD_LOCAL:
+                _SYMBOL.pack_into(file, at, name, *dynamic[1:])
+    return bytes(file)
 
 
-def _symbols(text: str) -> Iterable[str]:
-    scopes: list[tuple[str, ...]] = []  # for each brace, the namespaces that it opens
-    for token in _TOKEN.finditer(text):
-        if token["array"]:
-            yield _mangled([*(name for names in scopes for name in names), token["array"]])
-        elif token["close"] and scopes:
-            scopes.pop()
-        elif not token["close"]:
-            scopes.append(() if token["open"] else _namespaces(token["namespace"]))
-
-
-def _namespaces(declared: str) -> tuple[str, ...]:
-    names = (name.split()[-1] for name in declared.split("::") if name.strip())
-    return tuple(names) or ("_GLOBAL__N_1",)
-
-
-def _mangled(path: list[str]) -> str:
-    if len(path) == 1:
-        return path[0]
-    return f"_ZN{''.join(f'{len(name)}{name}' for name in path)}E"
+def _symbol_tables(file: bytes) -> Iterator[tuple[list[tuple[int, tuple[int, ...]]], int]]:
+    """Yield each table's symbols with their positions, and the position of their names."""
+    (sections_at,) = struct.unpack_from("<Q", file, 0x28)
+    (count,) = struct.unpack_from("<H", file, 0x3C)
+    sections = [
+        _SECTION.unpack_from(file, sections_at + index * _SECTION.size) for index in range(count)
+    ]
+    for kind, start, size, names in sections:
+        if kind == _SYMBOL_TABLE:
+            places = range(start, start + size, _SYMBOL.size)
+            yield [(at, _SYMBOL.unpack_from(file, at)) for at in places], sections[names][1]

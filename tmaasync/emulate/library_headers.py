@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tmaasync._compile import Source
+from tmaasync.emulate.runtime_library import CCCL_DIR, INCLUDE_DIR
 from tmaasync.errors import CompileError
 
 __all__ = ["check_library_headers"]
 
-_SUPPORTED = Path(__file__).resolve().parent / "include"
 # Device code in CUDA's folders of headers, which is written for its compiler.
 _LIBRARIES = ("cooperative_groups", "cub", "cuda", "thrust")
 _LIBRARY_HEADERS = ("cuda_awbarrier.h", "cuda_pipeline.h", "curand_kernel.h", "mma.h")
@@ -30,7 +30,7 @@ def check_library_headers(source: Source) -> None:
     for directive in _DIRECTIVE.finditer(source.text):
         word, name = directive.groups()
         depth += {"if": 1, "endif": -1}.get(word, 0)
-        own = (_SUPPORTED, *source.include_dirs)
+        own = (INCLUDE_DIR, CCCL_DIR, *source.include_dirs)
         if word != "include" or depth or not _is_missing(name, own):
             continue
         line = source.text.count("\n", 0, directive.start()) + 1

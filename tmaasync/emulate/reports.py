@@ -153,7 +153,7 @@ def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
 
 
 _STATIC_ALIGNMENT = 1024  # as in runtime/machine.hpp
-_OWN_VARIABLES = ("first_variable", "tmaasync_dynamic_shared")  # of cuda.hpp
+_OWN_VARIABLES = ("first_variable", "dynamic_memory")  # of cuda.hpp
 
 
 class _Words:
@@ -176,8 +176,22 @@ class _Words:
         """Return the line in the kernel's source, as in ``gemm.cu:120``."""
         if not address:
             return None
+        return self._line_at(address) or self._line_of_calls(address)
+
+    def _line_at(self, address: int) -> str | None:
         frame = source_frame(self._info.frames(address), self.program.source.name)
         return None if frame is None else f"{frame.file}:{frame.line}"
+
+    def _line_of_calls(self, address: int) -> str | None:
+        """Return the one line that calls the function of a header that the address is in."""
+        seen, functions, lines = set[int](), {address}, set[str]()
+        while functions:
+            calls = {call for inside in functions for call in self._info.callers(inside)} - seen
+            seen |= calls
+            found = {call: self._line_at(call) for call in calls}
+            lines |= set(filter(None, found.values()))
+            functions = {call for call, line in found.items() if line is None}
+        return lines.pop() if len(lines) == 1 else None
 
     def name(self, offset: int) -> str | None:
         """Return the source's name of this offset of shared memory."""

@@ -10,9 +10,11 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
@@ -24,6 +26,7 @@ from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
+from tmaasync.trace.trace import Trace
 
 __all__ = [
     "SEARCHED_WORDS",
@@ -31,6 +34,7 @@ __all__ = [
     "EmulatedRun",
     "Extent",
     "Schedule",
+    "StreamQueue",
     "current_schedule",
     "is_scheduled",
     "scheduled",
@@ -161,8 +165,8 @@ class EmulatedLaunch:
     """A launch on host memory whose arguments are packed; the twin of `PreparedLaunch`."""
 
     __slots__ = (
-        "_arrays", "_buffer", "_collector_of", "_config", "_device", "_keep", "_lock", "_offsets",
-        "_pointers", "_program", "_ready", "last_run",
+        "_arrays", "_buffer", "_collector_of", "_config", "_keep", "_lock", "_offsets",
+        "_pointers", "_program", "_queue", "_ready", "last_run",
     )  # fmt: skip
 
     def __init__(
@@ -173,14 +177,14 @@ class EmulatedLaunch:
         keep: object,
         arrays: Sequence[Iterable[Extent]],
         collector_of: CollectorOf = current_collector,
-        device: int | None = None,
+        queue: StreamQueue | None = None,
     ) -> None:
         """Pack the arguments; nothing runs.
 
         ``arrays`` is where the arrays of each argument lie. ``collector_of`` returns, at each call,
-        the collector of its trace. ``device`` is the one of an emulated world.
+        the collector of its trace. Inside an emulated world it waits in a ``queue``.
         """
-        self._device = device
+        self._queue = queue
         self._collector_of = collector_of
         self._program = program
         self._config = config
@@ -204,7 +208,7 @@ class EmulatedLaunch:
             EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
             LaunchError: The launch is too large for this machine or for the schedule.
         """
-        if self._device is not None:
+        if self._queue is not None:
             _queue_of_world().add(self._queued())
             return
         schedule, collector = _SCHEDULE.get(), self._collector_of()
@@ -245,7 +249,7 @@ class EmulatedLaunch:
 
     def _queued(self) -> QueuedLaunch:
         """Return the launch as it is now: its arguments may change before it runs."""
-        assert self._device is not None  # noqa: S101 - asked for inside a world alone
+        assert self._queue is not None  # noqa: S101 - asked for inside a world alone
         schedule = _SCHEDULE.get()
         size = self._size(schedule)
         collector = self._collector_of()
@@ -260,12 +264,19 @@ class EmulatedLaunch:
         numbers.log = None if log is None else ctypes.pointer(log)
         facts = Facts(self._config, schedule.budget_seconds, size, list(map(list, self._arrays)))
 
-        def hand_over() -> None:
-            if collector is not None and log is not None:
-                self._hand_over(self._program, collector, log)
+        def hand_over(begin: int) -> int:
+            if collector is None or log is None:
+                return begin
+            return self._hand_over(self._program, collector, log, begin)
 
         return QueuedLaunch(
-            self._device, self._program, facts, numbers, pointers, hand_over, (buffer, self._keep)
+            self._queue,
+            self._program,
+            facts,
+            numbers,
+            pointers,
+            hand_over,
+            (buffer, self._keep),
         )
 
     def _extents(self, start: int | None = None) -> list[Extent]:
@@ -278,14 +289,31 @@ class EmulatedLaunch:
             found += extents or [Extent(start + first, 0, end - first, may_hold_pointers=True)]
         return found
 
-    def _hand_over(self, program: EmulatedProgram, collector: Collector, log: _EventLog) -> None:
-        """Give the events to the collector, whether the launch ended well or not."""
+    def _hand_over(
+        self, program: EmulatedProgram, collector: Collector, log: _EventLog, begin: int = 0
+    ) -> int:
+        """Give the events to the collector, whether the launch ended well or not.
+
+        Returns the time of the last event, where ``begin`` is the time at which the clocks began.
+        """
         config = self._config
         names = shared_names(program, config.shared_bytes)
-        events = _take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
+        raw = _take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
+        events = np.frombuffer(raw, EVENT_DTYPE).copy()
+        events["time"] += np.uint64(begin)
         roles = _take_bytes(log.roles, log.role_count * ROLE_DTYPE.itemsize)
-        launched = (program.name, config.grid, config.block, config.cluster)
-        collector.add(*launched, events, names, warp_roles(roles))
+        trace = Trace(
+            kernel_name=program.name,
+            grid=config.grid,
+            block=config.block,
+            cluster=config.cluster or (1, 1, 1),
+            events=events,
+            name_of=names,
+            roles=warp_roles(roles),
+            device=None if self._queue is None else self._queue.device,
+        )
+        collector.take(trace)
+        return trace.end
 
     def _size(self, schedule: Schedule) -> LaunchEstimate:
         """Estimate the launch; raise if it is too large."""
@@ -355,16 +383,23 @@ def _first_aligned(buffer: Any) -> int:
 # --- launches of several devices ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedLaunch:
-    """A launch that waits in the queue of its device."""
+class StreamQueue(NamedTuple):
+    """The launches of a stream of an emulated device, which run one after the other."""
 
     device: int
+    stream: Hashable = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedLaunch:
+    """A launch that waits in a queue."""
+
+    queue: StreamQueue
     program: EmulatedProgram
     facts: Facts
     numbers: Any
     pointers: Any
-    hand_over: Callable[[], None]
+    hand_over: Callable[[int], int]
     keep: object
 
 
@@ -390,15 +425,20 @@ def _queue_of_world() -> LaunchQueue:
     return world
 
 
-def run_together(launches: Sequence[QueuedLaunch]) -> None:
-    """Run the queues of several devices, interleaved, to their end."""
+def run_together(launches: Sequence[QueuedLaunch], begin: int = 0) -> int:
+    """Run the queues of several devices, interleaved, to their end.
+
+    Traces begin at the time ``begin``; returns the time after their last event.
+    """
+    queues: dict[StreamQueue, int] = {}
     given = (_DeviceLaunch * len(launches))(
         *(
             _DeviceLaunch(
                 ctypes.cast(one.program.library.tmaasync_emulate_call, ctypes.c_void_p),
                 ctypes.pointer(one.numbers),
                 ctypes.cast(one.pointers, ctypes.c_void_p),
-                one.device,
+                one.queue.device,
+                queues.setdefault(one.queue, len(queues)),
             )
             for one in launches
         )
@@ -406,12 +446,12 @@ def run_together(launches: Sequence[QueuedLaunch]) -> None:
     run = launches[0].program.runtime.tmaasync_emulate_launch_together
     run.restype = ctypes.c_void_p
     report = run(ctypes.c_uint32(len(launches)), given)
-    for one in launches:
-        one.hand_over()
+    end = max(one.hand_over(begin) for one in launches)
     if report:
         raise error_of_several(
-            [(one.program, one.facts, one.device) for one in launches], _take_text(report)
+            [(one.program, one.facts, one.queue.device) for one in launches], _take_text(report)
         )
+    return end + 1 if end > begin else begin
 
 
 # --- the library's numbers --------------------------------------------------------------------
@@ -473,6 +513,7 @@ class _DeviceLaunch(ctypes.Structure):
         ("numbers", ctypes.POINTER(_LaunchNumbers)),
         ("arguments", ctypes.c_void_p),
         ("device", ctypes.c_uint32),
+        ("queue", ctypes.c_uint32),
     )
 
 

@@ -14,6 +14,7 @@ from tmaasync.emulate.build_lock import made_once
 from tmaasync.errors import BackendError
 
 __all__ = [
+    "CCCL_DIR",
     "INCLUDE_DIR",
     "RUNTIME_SECONDS",
     "Runtime",
@@ -27,6 +28,8 @@ RUNTIME_SECONDS = "about 5 s"
 """g++ 12 on two cores of a Xeon of 2.1 GHz, while it compiles a first kernel too."""
 
 INCLUDE_DIR = Path(__file__).resolve().parent / "include"
+CCCL_DIR = INCLUDE_DIR / "cccl"
+"""libcu++, where the CUDA toolkit has it too: CUTLASS includes ``<cccl/cuda/std/tuple>``."""
 _RUNTIME_DIR = Path(__file__).resolve().parent / "runtime"
 _SOURCES = ("launch.cpp", "calls.cpp")
 _PART_SOURCE = "linked_into_kernels.cpp"
@@ -113,7 +116,7 @@ def _compiled_library(soname: str) -> bytes:
 
 
 def _compiled(source: str) -> bytes:
-    folders = (_RUNTIME_DIR, INCLUDE_DIR, *toolkit_folders())
+    folders = (_RUNTIME_DIR, INCLUDE_DIR, CCCL_DIR, *toolkit_folders())
     options = (*toolchain.flags(is_kernel=False), *(f"-I{folder}" for folder in folders))
     try:
         return toolchain.compile_object(options, (_RUNTIME_DIR / source).read_text())

@@ -98,7 +98,9 @@ def flags(*, is_kernel: bool) -> tuple[str, ...]:
         "-fstack-clash-protection",  # so that no frame steps over the page below its stack
     )
     if not is_kernel:
-        return (*common, "-fvisibility=hidden")
+        # g++ 12 takes 15.5 s of a core, with -O2 21 s, and kernels run 5 % faster (2026-11-23).
+        level = () if is_clang else ("-O1", "-finline-small-functions")
+        return (*common, *level, "-fvisibility=hidden")
     # The dialect in which the compiler asks for a thread_local's address by a call.
     dialect = "gnu" if platform.machine() in ("x86_64", "AMD64") else "trad"
     gcc = (
@@ -108,6 +110,7 @@ def flags(*, is_kernel: bool) -> tuple[str, ...]:
         "-fno-crossjumping",  # calls of two branches stay two, each with its line
         "-fno-tree-tail-merge",
         "-fno-var-tracking",  # reports name lines and members, not the values of variables
+        "-fdata-sections",  # which `link` sorts
     )
     kernel = (
         *("-x", "c++"),
@@ -242,6 +245,9 @@ def link(
             path.write_bytes(compiled)
         paths += filter(None, (part, runtime))
         options = ["-shared", "-Wl,-Bsymbolic", "-Wl,-rpath,$ORIGIN", "-pthread"]
+        # Static shared variables by alignment, so that an array ahead of an mbarrier begins where
+        # ptxas puts it: g++ writes them from the last to the first.
+        options.append("-Wl,--sort-section=alignment")
         if soname is not None:
             options.append(f"-Wl,-soname,{soname}")
         if runtime is not None and not _is_clang():

@@ -54,10 +54,10 @@ class EmulatedDevice:
 class World:
     """Several emulated devices, made by `devices`.
 
-    Launches go into the queue of their device. `synchronize`, or the end of the ``with``, runs
-    them.
-    The launches of one device run one after the other. All devices run together: the schedule's
-    seed interleaves their blocks.
+    Launches go into a queue of their device. `synchronize`, or the end of the ``with``, runs them.
+    The launches of one device run one after the other; with ``stream=`` they run one after the
+    other on each stream, which any value names. All devices and streams run together: the
+    schedule's seed interleaves their blocks.
     """
 
     def __init__(self, count: int) -> None:
@@ -65,6 +65,7 @@ class World:
         self._devices = tuple(map(EmulatedDevice, range(count)))
         self._queue: list[QueuedLaunch] = []
         self._pairs: set[tuple[int, int]] = set()
+        self._traced_to = 0  # where the clocks of the next traces begin
 
     def __repr__(self) -> str:
         return f"<World of {len(self)} devices>"
@@ -110,7 +111,7 @@ class World:
         """
         launches, self._queue = self._queue, []
         if launches:
-            run_together(launches)
+            self._traced_to = run_together(launches, self._traced_to)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from tmaasync._compile import Program, Source, compile_source
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._entries import check_entry, function_name
 from tmaasync._streams import stream_of
-from tmaasync.emulate import EmulatedLaunch
+from tmaasync.emulate import EmulatedLaunch, StreamQueue
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.arguments import View, extents_of, pack, placed
 from tmaasync.kernel.device import is_on_one_device
@@ -34,7 +34,7 @@ from tmaasync.kernel.modules import Module, load_module
 from tmaasync.kernel.repeated import RepeatedCall, repeated_call
 from tmaasync.kernel.signature import Signature, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
-from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
+from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer, PeersTracer
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, UnawaitedLaunch, WatchedLaunch
 from tmaasync.tile import KernelArgument
 from tmaasync.trace.collector import CollectorOf
@@ -166,10 +166,11 @@ class CudaBuild:
         if any(view.framework == "other" for view in arrays):
             with _driver.on_device(device):
                 wait_for_producers(arrays, handle, device)
-        parts = (loaded.function, config, packed, tuple(args), device, self._tracer)
+        waits = any(isinstance(one, KernelArgument) and one.waits_for_peers for one in args)
+        tracer = PeersTracer(recipe.name, recipe.collector_of) if waits else self._tracer
+        parts = (loaded.function, config, packed, tuple(args), device, tracer)
         if loaded.watch is None:
             return PreparedLaunch(*parts)
-        waits = any(isinstance(one, KernelArgument) and one.waits_for_peers for one in args)
         return (UnawaitedLaunch if waits else WatchedLaunch)(loaded.watch, *parts)
 
     def repeated(
@@ -212,7 +213,7 @@ class CudaBuild:
 
 
 class EmulatedBuild:
-    """A kernel on the emulator: there are no streams, and grids run one after the other."""
+    """A kernel on the emulator, where only `emulate.devices` has streams; grids run one by one."""
 
     def __init__(self, recipe: Recipe) -> None:
         """Compile nothing yet."""
@@ -226,9 +227,9 @@ class EmulatedBuild:
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
     ) -> EmulatedLaunch:
         """Check and pack a launch; ``seen`` is what `views` made of the arguments."""
-        del stream
         self._recipe.signature.check(seen)
         recipe, program, limits = self._recipe, self._program, emulate.LIMITS
+        device = request.emulated_device
         config = LaunchConfig(
             grid=extents("grid", request.grid),
             block=extents("block", request.block),
@@ -255,7 +256,7 @@ class EmulatedBuild:
             tuple(args),
             extents_of(seen),
             recipe.collector_of,
-            request.emulated_device,
+            None if device is None else StreamQueue(device, stream),
         )
 
 

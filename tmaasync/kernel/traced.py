@@ -19,7 +19,7 @@ from tmaasync.trace.chip import ChipLaunch, Layout, decode
 from tmaasync.trace.collector import CollectorOf
 from tmaasync.trace.events import NameOf, offset_name
 
-__all__ = ["TRACE_OPTIONS", "ChipTracer"]
+__all__ = ["TRACE_OPTIONS", "ChipTracer", "PeersTracer"]
 
 TRACE_OPTIONS = ("--define-macro=TMAASYNC_TRACE=1",)
 _SYMBOL = "tmaasync_trace"
@@ -76,6 +76,7 @@ class ChipTracer:
             cluster=config.cluster or (1, 1, 1),
             shared_bytes=config.shared_bytes,
             name_of=self._names(config.shared_bytes),
+            device=self._device,
         )
         collector.take(decode(raw, layout, launched, _driver.cycle_ns(self._device)))
 
@@ -108,6 +109,27 @@ class ChipTracer:
                 return offset_name
 
         return lambda offset: names()(offset)
+
+
+class PeersTracer:
+    """The tracer of launches that wait for other devices: a traced launch waits for its end."""
+
+    def __init__(self, name: str, collector_of: CollectorOf) -> None:
+        self._name = name
+        self.collector_of = collector_of
+
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
+        """Refuse a launch inside ``record``.
+
+        Raises:
+            LaunchError: A collector records here and now.
+        """
+        if self.collector_of() is not None:
+            raise LaunchError(
+                f"{self._name} takes Signals, and its launch is traced; on GPUs a traced launch "
+                "waits for its end, and this one for launches that come after it. Trace it inside "
+                "emulate.devices."
+            )
 
 
 def _check_room(

@@ -59,12 +59,13 @@ class _Guess(NamedTuple):
     option: object
     check: Callable[..., bool]
     address_of: Callable[[Any], int]
+    forward_mode: Any
     current_stream: Callable[[int], int]
     device: int
     entry: _Entry
 
 
-_NO_GUESS: Any = (object(), None, None, None, None, None)  # an option like no other
+_NO_GUESS: Any = (object(), None, None, None, None, None, None)  # an option like no other
 
 _CACHES: weakref.WeakSet[CallCache] = weakref.WeakSet()
 
@@ -133,8 +134,8 @@ class CallCache:
         """
         key: tuple[Any, ...]
         guess = self._guesses.get(id(arrays[1]), _NO_GUESS)
-        known, check, where, current_stream, device, entry = guess
-        is_like = known == option and check(*arrays)
+        known, check, where, forward, current_stream, device, entry = guess
+        is_like = known == option and check(*arrays) and forward._current_level < 0
         if is_like and (stream is None or not entry.has_workspace):
             new_arrays = entry.new_arrays
             if new_arrays is not None:

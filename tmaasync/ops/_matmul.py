@@ -115,7 +115,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         dtype: Of the output: bfloat16, float16 or float32; for integers int32. By default ``out``'s
             type, else ``a``'s; for float8 bfloat16.
         precision: ``"tf32"`` rounds float32 operands to the nearest tf32, which has 10 bits of
-            fraction. Without it float32 is refused.
+            fraction. Without it float32 is refused, and with it all other types are.
         a_dtype: Read ``a`` as this type of the same width, for frameworks without
             that type, such as float8 in a CuPy array of uint8.
         b_dtype: The same for ``b``.
@@ -171,8 +171,8 @@ def _multiply(  # noqa: PLR0913 - all that is given
     stream: object,
 ) -> Any:
     """Run a call that is not in the cache, and put it there."""
-    left = reading.of(_arrays.view(a, dtype=reading.a, argument="a"))
-    right = reading.of(_arrays.view(b, dtype=reading.b, argument="b"))
+    left = reading.of(_arrays.view(a, dtype=reading.a, argument="a"), "a")
+    right = reading.of(_arrays.view(b, dtype=reading.b, argument="b"), "b")
     if left.shape[1:] and left.shape[-1] == 0 and right.shape[-2:-1] == (0,):
         # There is nothing to add up, which zeros do too.
         a = _zeros(left, (*left.shape[:-1], 8), stream)

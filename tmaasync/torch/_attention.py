@@ -7,9 +7,15 @@ from typing import Any
 import torch
 
 from tmaasync import ops
-from tmaasync.torch._attention_backward import has_backward, register_autograd
+from tmaasync.torch._attention_backward import (
+    backward,
+    backward_varlen,
+    has_backward,
+    save,
+    save_varlen,
+)
 from tmaasync.torch._attention_options import MASK, mask_options, reachable
-from tmaasync.torch._registry import define
+from tmaasync.torch._registry import define, register_backward
 
 __all__ = ["attention", "varlen_attention"]
 
@@ -62,13 +68,13 @@ def attention(  # noqa: PLR0913 - the parameters of attention
         [batch, heads, positions].
     """
     operators = torch.ops.tmaasync
-    descales = (None, None, None) if scales is None else scales
     mask = _mask_arguments(causal, scale, window, softcap)
     if out is None and scales is None and _is_differentiated(q, k, v):
-        results = operators.attention_with_lse(q, k, v, **mask, deterministic=deterministic)
+        operator = operators.attention_with_lse.default
+        results = operator(q, k, v, **mask, **_order(deterministic))
         return results if return_lse else results[0]
     operator = operators.attention_with_lse if return_lse else operators.attention
-    return _called(operator, (q, k, v, *descales), mask, out, return_lse=return_lse)
+    return _called(operator, (q, k, v, *(scales or ())), mask, out, return_lse=return_lse)
 
 
 def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the sequences
@@ -123,8 +129,8 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table)
     mask = _mask_arguments(causal, scale, window, softcap)
     if out is None and page_table is None and _is_differentiated(q, k, v):
-        operator = operators.varlen_attention_with_lse
-        results = operator(q, k, v, *lengths[:-1], **mask, deterministic=deterministic)
+        operator = operators.varlen_attention_with_lse.default
+        results = operator(q, k, v, *lengths[:-1], **mask, **_order(deterministic))
         return results if return_lse else results[0]
     operator = operators.varlen_attention_with_lse if return_lse else operators.varlen_attention
     return _called(operator, (q, k, v, *lengths), mask, out, return_lse=return_lse)
@@ -134,17 +140,29 @@ def _is_differentiated(q: Any, k: Any, v: Any) -> bool:
     """Whether a gradient is wanted, and the kernels have it; else the operators refuse."""
     if not torch.is_grad_enabled():
         return False
-    return any(one.requires_grad for one in (q, k, v)) and has_backward(q)
+    return (q.requires_grad or k.requires_grad or v.requires_grad) and has_backward(q)
 
 
 def _mask_arguments(
     causal: bool | str, scale: float | None, window: _Window | None, softcap: float | None
 ) -> dict[str, Any]:
-    left, right = (None, None) if window is None else window
-    mask: dict[str, Any] = {"causal": bool(causal), "scale": scale, "softcap": softcap}
+    """Return the operator's arguments without its defaults: each one costs the dispatcher time."""
+    mask: dict[str, Any] = {}
+    if causal:
+        mask["causal"] = True
     if isinstance(causal, str):
         mask["causal_alignment"] = causal
-    return {**mask, "window_left": left, "window_right": right}
+    if scale is not None:
+        mask["scale"] = scale
+    if window is not None:
+        mask["window_left"], mask["window_right"] = window
+    if softcap is not None:
+        mask["softcap"] = softcap
+    return mask
+
+
+def _order(deterministic: bool) -> dict[str, bool]:
+    return {"deterministic": True} if deterministic else {}
 
 
 def _called(
@@ -305,4 +323,5 @@ define(
     other_returns="Tensor",
     is_differentiable=True,
 )
-register_autograd()
+register_backward("attention_with_lse", _run_attention_with_lse, save, backward)
+register_backward("varlen_attention_with_lse", _run_varlen_with_lse, save_varlen, backward_varlen)

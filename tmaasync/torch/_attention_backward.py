@@ -1,4 +1,4 @@
-"""``tmaasync::attention_backward`` and the varlen form, and the autograd of attention over them."""
+"""``tmaasync::attention_backward`` and the varlen form, and what autograd calls around them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tmaasync.ops._flash.backward import MAX_HEAD_DIM
 from tmaasync.torch._attention_options import MASK, mask_options, reachable
 from tmaasync.torch._registry import define, refuse_second_backward
 
-__all__ = ["has_backward", "register_autograd"]
+__all__ = ["backward", "backward_varlen", "has_backward", "save", "save_varlen"]
 
 _TYPES = (torch.bfloat16, torch.float16)
 _TORCHS = "torch.nn.functional.scaled_dot_product_attention"
@@ -65,26 +65,34 @@ define(
 # --- autograd -----------------------------------------------------------------------------------
 
 
-def _save(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+def save(ctx: Any, results: Any, q: Any, k: Any, v: Any, *scales: Any, **options: Any) -> None:
     """Keep what the backward reads, and refuse what has none."""
-    q, k, v, *others = inputs
-    out, lse = output
-    _check(q, others[:3])
+    _check(q, scales)
+    out, lse = results
     ctx.mark_non_differentiable(lse)
     ctx.save_for_backward(q, k, v, out, lse)
-    ctx.options = keyword_only_inputs
+    ctx.options = options
 
 
-def _save_varlen(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
-    q, k, v, cu_seqlens_q, *others = inputs
-    missing = [None] * (4 - len(others))
-    cu_seqlens_k, *lengths = others + missing
-    out, lse = output
-    _check(q, lengths[2:])
+def save_varlen(  # noqa: PLR0913 - the arguments of the operator
+    ctx: Any,
+    results: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    page_table: Any = None,
+    **options: Any,
+) -> None:
+    _check(q, [page_table])
+    out, lse = results
     ctx.mark_non_differentiable(lse)
     ctx.save_for_backward(q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k)
-    ctx.lengths = lengths[:2]
-    ctx.options = keyword_only_inputs
+    ctx.lengths = (max_seqlen_q, max_seqlen_k)
+    ctx.options = options
 
 
 def _check(q: Any, lacking: Sequence[Any]) -> None:
@@ -97,31 +105,23 @@ def _check(q: Any, lacking: Sequence[Any]) -> None:
         )
 
 
-def _backward(ctx: Any, grad: Any, grad_of_lse: Any) -> tuple[Any, ...]:
+def backward(ctx: Any, grad: Any, grad_of_lse: Any) -> tuple[Any, ...]:
     del grad_of_lse  # the log-sum-exp is not differentiable
     refuse_second_backward("attention_with_lse", _TORCHS)
-    found = torch.ops.tmaasync.attention_backward(grad, *ctx.saved_tensors, **_options(ctx))
-    return (*found, *[None] * (len(ctx.needs_input_grad) - 3))
+    operator = torch.ops.tmaasync.attention_backward.default
+    return (*operator(grad, *ctx.saved_tensors, **_options(ctx)), None, None, None)
 
 
-def _backward_varlen(ctx: Any, grad: Any, grad_of_lse: Any) -> tuple[Any, ...]:
+def backward_varlen(ctx: Any, grad: Any, grad_of_lse: Any) -> tuple[Any, ...]:
     del grad_of_lse
     refuse_second_backward("varlen_attention_with_lse", _TORCHS)
-    found = torch.ops.tmaasync.varlen_attention_backward(
-        grad, *ctx.saved_tensors, *ctx.lengths, **_options(ctx)
-    )
-    return (*found, *[None] * (len(ctx.needs_input_grad) - 3))
+    operator = torch.ops.tmaasync.varlen_attention_backward.default
+    found = operator(grad, *ctx.saved_tensors, *ctx.lengths, **_options(ctx))
+    return (*found, None, None, None, None, None)
 
 
 def _options(ctx: Any) -> dict[str, Any]:
-    deterministic = ctx.options["deterministic"] or torch.are_deterministic_algorithms_enabled()
-    return {**ctx.options, "deterministic": deterministic}
-
-
-def register_autograd() -> None:
-    """Register the backwards, once the operators of the forward are defined."""
-    for name, backward, save in (
-        ("attention_with_lse", _backward, _save),
-        ("varlen_attention_with_lse", _backward_varlen, _save_varlen),
-    ):
-        torch.library.register_autograd(f"tmaasync::{name}", backward, setup_context=save)
+    if torch.are_deterministic_algorithms_enabled():
+        return {**ctx.options, "deterministic": True}
+    options: dict[str, Any] = ctx.options
+    return options

@@ -183,6 +183,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
             *_lacking_flash(0.0, alibi_slopes),
             *_lacking_cache(given),
             *_contradictions(k_cache, k, v, cache_batch_idx, block_table),
+            *_misshapen(q, k_cache, cache_seqlens, k=k, v=v),
             *_lost_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v),
         ]
     )
@@ -219,7 +220,7 @@ def _mask(causal: bool, window_size: Any, softcap: float) -> dict[str, Any]:
             "window_size", shown(window_size), rule, "Pass (-1, -1) for no window"
         )
         raise ArgumentError.of([violation])
-    left, right = (None if side < 0 else side for side in window_size)
+    left, right = (None if side is None or side < 0 else side for side in window_size)
     window = None if left is right is None else (left, right)
     return {"causal": causal, "window": window, "softcap": softcap or None}
 
@@ -244,6 +245,23 @@ def _lacking_cache(given: dict[str, Any]) -> Iterator[Violation]:
         if value is not None:
             rule = "the kernels do not take it"
             yield Violation(name, f"of shape {tuple(value.shape)}", rule, remedies[name])
+
+
+def _misshapen(q: Any, k_cache: Any, cache_seqlens: Any, **new: Any) -> Iterator[Violation]:
+    """Compare shapes that would be broadcast."""
+    batch = q.shape[0]
+    if isinstance(cache_seqlens, torch.Tensor) and cache_seqlens.shape != (batch,):
+        rule = f"q has {batch} sequences, each with its number of keys"
+        remedy = f"Pass an int, or a tensor of shape {(batch,)}"
+        yield Violation("cache_seqlens", f"of shape {tuple(cache_seqlens.shape)}", rule, remedy)
+    for name, tensor in new.items():
+        if tensor is None:
+            continue
+        shape = (batch, *tensor.shape[1:2], *k_cache.shape[2:])
+        if tensor.shape != shape:
+            rule = f"q has {batch} sequences, and the cache {tuple(k_cache.shape[2:])} for each key"
+            remedy = f"Pass [batch, new, kv_heads, head_dim], such as {shape}"
+            yield Violation(name, f"of shape {tuple(tensor.shape)}", rule, remedy)
 
 
 def _contradictions(

@@ -110,7 +110,7 @@ define(
 
 def _save(ctx: Any, output: Any, a: Any, b: Any, offsets: Any, **options: Any) -> None:
     del output, options
-    needs_a, needs_b = ctx.needs_input_grad[:2]
+    needs_a, needs_b, _ = ctx.needs
     ctx.save_for_backward(a if needs_b else None, b if needs_a else None, offsets)
     ctx.shape, ctx.dtype = a.shape, a.dtype
 

@@ -133,9 +133,9 @@ def _run(  # noqa: PLR0913 - the arguments of the operator
 def _with_one_batch(a: Any, b: Any) -> tuple[Any, Any]:
     """Return operands of ops.matmul: matrices, or batches with one dimension."""
     if b.ndim == 2:
-        return a.reshape(-1, a.shape[-1]), b
+        return a.flatten(0, -2), b
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a, b = (one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b))
+    a, b = (one.expand(*batch, *one.shape[-2:]).flatten(0, -3) for one in (a, b))
     return a, b
 
 
@@ -229,12 +229,11 @@ def _save(  # noqa: PLR0913 - the arguments of the operator
     **options: Any,
 ) -> None:
     """Keep what the backward reads, and refuse what has none."""
-    needs = ctx.needs = (*ctx.needs_input_grad[:-2], *_NO_NEEDS)[: _SCALE_B + 1]
-    inputs = (a, b, c, bias, scale_a, scale_b)
-    _check_differentiable(inputs, needs)
-    ctx.options = _Options(**options)
+    needs = ctx.needs = (*ctx.needs, *_NO_NEEDS)[: _SCALE_B + 1]
+    _check_differentiable(needs, a=a, b=b)
+    ctx.options = _Options(**options) if options else _NO_OPTIONS
     activation = ctx.options.activation
-    recomputes = activation not in (None, "relu")
+    recomputes = activation is not None and activation != "relu"
     ctx.save_for_backward(
         a if needs[_B] or recomputes else None,
         b if needs[_A] or recomputes else None,
@@ -248,21 +247,22 @@ def _save(  # noqa: PLR0913 - the arguments of the operator
     ctx.bias_type = None if bias is None else bias.dtype
 
 
+_NO_OPTIONS = _Options()
 _NO_NEEDS = (False,) * (_SCALE_B + 1)
 
 
-def _check_differentiable(inputs: Any, needs: Any) -> None:
-    for name, index in (("a", _A), ("b", _B)):
-        if needs[index] and inputs[index].dtype not in _DIFFERENTIABLE:
+def _check_differentiable(needs: Any, **operands: Any) -> None:
+    for needs_operand, (name, operand) in zip(needs, operands.items(), strict=False):
+        if needs_operand and operand.dtype not in _DIFFERENTIABLE:
             raise ArgumentError(
-                f"{name} holds {inputs[index].dtype} and requires grad; matmul has a backward for "
+                f"{name} holds {operand.dtype} and requires grad; matmul has a backward for "
                 "bfloat16, float16 and float32 operands. Pass its .detach()."
             )
-    for name, index in (("scale_a", _SCALE_A), ("scale_b", _SCALE_B)):
-        if needs[index]:
-            raise ArgumentError(
-                f"{name} requires grad; matmul has no backward for scales. Pass its .detach()."
-            )
+    if needs[_SCALE_A] or needs[_SCALE_B]:
+        name = "scale_a" if needs[_SCALE_A] else "scale_b"
+        raise ArgumentError(
+            f"{name} requires grad; matmul has no backward for scales. Pass its .detach()."
+        )
 
 
 def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
@@ -277,7 +277,7 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         again = torch.ops.tmaasync.matmul(a, b, c, bias, scale_a, scale_b, **linear)
         grad = _DERIVATIVES[activation](grad, again)
     factors = _factors(options, scale_a, scale_b)
-    found = (
+    return (
         _times(grad, b.mT, ctx.a, factors) if needs[_A] else None,
         _times(a.mT, grad, ctx.b, factors) if needs[_B] else None,
         grad * options.beta if needs[_C] else None,
@@ -285,7 +285,6 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         None,
         None,
     )
-    return found[: len(ctx.needs_input_grad) - 2]
 
 
 def _factors(options: _Options, scale_a: Any, scale_b: Any) -> dict[str, Any]:

@@ -10,7 +10,13 @@ from typing import Any
 import torch
 
 from tmaasync import _arrays
-from tmaasync._torch_internals import any_requires_grad, below_autograd, plain_keysets
+from tmaasync._torch_internals import (
+    any_requires_grad,
+    below_autograd,
+    forward_mode,
+    plain_keysets,
+    recorded,
+)
 from tmaasync.errors import ArgumentError
 
 __all__ = ["define", "define_in_place", "refuse_second_backward", "register_backward"]
@@ -64,7 +70,7 @@ def define(
         return _without_first(results)
 
     def fake_into(*given: Any, out: Any, **options: Any) -> Any:
-        _arrays.require_no_backward(out, "out")
+        _arrays.require_no_derivative(out, "out")
         results = checked(*given, **options)
         made = results[0] if isinstance(results, tuple) else results
         torch._check(
@@ -106,7 +112,27 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
         _LIBRARY.impl(name, run, back_end)
     # Grad and jvp would unwrap tensors on their way to the kernel, and return zeros.
     _LIBRARY.impl(name, functools.partial(_refuse_transforms, name), _TRANSFORMS)
-    torch.library.register_fake(f"tmaasync::{name}", fake, lib=_LIBRARY)
+    torch.library.register_fake(f"tmaasync::{name}", _on_meta(name, fake), lib=_LIBRARY)
+
+
+def _on_meta(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the fake kernel, for calls whose tensors are all without memory, or all with one.
+
+    The dispatcher calls it where any is on meta: results that have memory would be uninitialised.
+    """
+
+    @functools.wraps(fake)
+    def checked(*given: Any, **options: Any) -> Any:
+        tensors = [one for one in (*given, *options.values()) if isinstance(one, torch.Tensor)]
+        devices = sorted({str(one.device) for one in tensors})
+        if "meta" in devices and len(devices) > 1:
+            raise ArgumentError(
+                f"the tensors of tmaasync::{name} lie on {' and '.join(devices)}; tensors on meta "
+                "have no memory. Move all of them to one device."
+            )
+        return fake(*given, **options)
+
+    return checked
 
 
 def _refuse_transforms(name: str, *given: Any, **options: Any) -> None:
@@ -126,7 +152,7 @@ def _refusing_gradients(fake: Callable[..., Any]) -> Callable[..., Any]:
         for argument, value in signature.bind(*given, **options).arguments.items():
             for one in value if isinstance(value, tuple) else (value,):
                 if isinstance(one, torch.Tensor):
-                    _arrays.require_no_backward(one, argument)
+                    _arrays.require_no_derivative(one, argument)
         return fake(*given, **options)
 
     return checked
@@ -152,10 +178,10 @@ def register_backward(
     Args:
         name: Of the operator.
         run: As `define` has it.
-        save: Takes autograd's context, the result, and the operator's arguments. It keeps what the
-            backward needs.
-        backward: Takes the context and the gradient of the result; returns a gradient, or None, for
-            each positional argument of the call.
+        save: Takes autograd's context, the results, and the arguments of the call. It keeps what
+            the backward needs. The context's ``needs`` has a bool for each positional argument.
+        backward: Takes the context and the gradients of the results; returns a gradient, or None,
+            for each positional argument of the operator, however many the call gave.
     """
     operator = getattr(torch.ops.tmaasync, name).default
     plain, requires_grad, is_grad_enabled = (
@@ -163,34 +189,39 @@ def register_backward(
         any_requires_grad(),
         torch.is_grad_enabled,
     )
+    forward = forward_mode()
 
     class Differentiable(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, *arguments: Any) -> Any:
-            *given, call, options = arguments
-            result = call(*given, **options)
-            save(ctx, result, *given, **options)
-            return result
+        def forward(ctx: Any, call: Callable[..., Any], options: Any, *given: Any) -> Any:
+            results = call(*given, **options)
+            ctx.needs = ctx.needs_input_grad[2:]
+            save(ctx, results, *given, **options)
+            return results
 
         @staticmethod
-        def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
-            return (*backward(ctx, grad), None, None)
+        def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+            return (None, None, *backward(ctx, *grads))
+
+    apply_plain = recorded(Differentiable)
 
     def run_or_record(keyset: Any, *given: Any, **options: Any) -> Any:
-        needs_backward = is_grad_enabled() and requires_grad(*given)
-        if keyset.raw_repr() in plain:
-            if not needs_backward:
-                return run(*given, **options)
-            return Differentiable.apply(*given, run, options)
-
-        def call(*given: Any, **options: Any) -> Any:
-            return below_autograd(operator, keyset, given, options)
-
-        if needs_backward:
-            return Differentiable.apply(*given, call, options)
-        return call(*given, **options)
+        call, apply = run, apply_plain
+        if keyset.raw_repr() not in plain:
+            call, apply = functools.partial(below_autograd, operator, keyset), Differentiable.apply
+        if not (is_grad_enabled() and requires_grad(*given)):
+            return call(*given, **options)
+        if forward._current_level >= 0:
+            _refuse_tangents(operator, given)
+        return apply(call, options, *given)
 
     _LIBRARY.impl(name, run_or_record, "Autograd", with_keyset=True)
+
+
+def _refuse_tangents(operator: Any, given: tuple[Any, ...]) -> None:
+    for argument, one in zip(operator._schema.arguments, given, strict=False):
+        if isinstance(one, torch.Tensor):
+            _arrays.require_no_tangent(one, argument.name)
 
 
 def refuse_second_backward(name: str, instead: str) -> None:

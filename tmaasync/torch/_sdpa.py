@@ -52,7 +52,8 @@ def scaled_dot_product_attention(  # noqa: PLR0913 - torch's parameters
             Without it, this is refused.
 
     Returns:
-        The output, with the shape of query.
+        The output, with the shape of query. Its memory is [batch, positions, heads, head_dim], as
+        of torch's flash attention on a GPU.
 
     Raises:
         ArgumentError: What the kernels lack; everything is listed.
@@ -108,8 +109,8 @@ def _lacking_shapes(query: Any, key: Any, value: Any, *, enable_gqa: bool) -> It
     if key.shape[-1] != query.shape[-1] or key.shape[-1] > MAX_HEAD_DIM:
         rule = f"query has {query.shape[-1]} columns; both have as many, up to {MAX_HEAD_DIM}"
         yield Violation("key.shape[-1]", key.shape[-1], rule, _FALL_BACK)
-    if 0 in query.shape or 0 in key.shape:
-        rule = f"query has shape {tuple(query.shape)}; neither may be empty"
+    if 0 in query.shape or 0 in (*key.shape[:-2], key.shape[-1]):
+        rule = f"query has shape {tuple(query.shape)}; only the number of keys may be 0"
         yield Violation("key.shape", shape, rule, _FALL_BACK)
     elif query.ndim == 4:
         yield from _lacking_heads(query.shape[1], key.shape[1], enable_gqa=enable_gqa)

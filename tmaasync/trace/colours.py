@@ -18,6 +18,7 @@ _COLOURS: dict[Activity | StageState, str] = {
     Activity.WAITING_EMPTY: _YELLOW,
     Activity.WAITING_BARRIER: _PURPLE,
     Activity.WAITING_STORES: "#f2b08a",
+    Activity.WAITING_SIGNAL: "#b7a3e0",
     Activity.COMPUTING: _GREEN,
     Activity.STORING: _VERMILION,
     StageState.FILLING: _ORANGE,

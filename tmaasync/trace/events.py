@@ -62,6 +62,8 @@ class EventKind(enum.IntEnum):
     CLUSTER_ARRIVE = 16
     CLUSTER_WAIT_END = 17
     THREAD_END = 18
+    SIGNAL_POSTED = 19
+    SIGNAL_WAIT_END = 20
 
     @classmethod
     def of(cls, kind: EventKind | str) -> EventKind:
@@ -84,6 +86,19 @@ class EventKind(enum.IntEnum):
 NAMED_KINDS = (EventKind.NAMED_ARRIVE, EventKind.NAMED_WAIT_END)
 """The kinds whose ``barrier`` is the number of a named barrier, not an offset."""
 
+SIGNAL_KINDS = (EventKind.SIGNAL_POSTED, EventKind.SIGNAL_WAIT_END)
+"""The kinds whose ``barrier`` is the number of a signal, ``phase`` its epoch, ``other`` its rank.
+
+``sequence`` is the post that a wait has seen.
+"""
+
+WAIT_ENDS = (
+    EventKind.WAIT_END,
+    EventKind.NAMED_WAIT_END,
+    EventKind.CLUSTER_WAIT_END,
+    EventKind.SIGNAL_WAIT_END,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -93,8 +108,9 @@ class Event:
     is where it happens, ``barrier_block`` the one whose shared memory holds the barrier; both run
     x, y, z. ``phase`` counts from 0; -1 is the phase that a fresh barrier counts as completed.
     ``sequence`` is the number of the copy or the wgmma in its cluster: a load and its landings
-    share one. ``shared_name`` and ``barrier_name`` are names in the source; ``role`` is what the
-    kernel calls the thread's warp with ``set_role``.
+    share one, and so do a post of a signal and the waits that saw it. Of a signal, ``barrier`` is
+    its number and ``phase`` the epoch. ``shared_name`` and ``barrier_name`` are names in the
+    source; ``role`` is what the kernel calls the thread's warp with ``set_role``.
     """
 
     time: int
@@ -159,7 +175,9 @@ def readable(
         shared_name=None if shared is None else name_of(shared),
         barrier=barrier,
         barrier_name=None if barrier is None else barrier_name(kind, barrier, name_of),
-        barrier_block=block_of(fields["cluster"], fields["other"]),
+        barrier_block=block_of(
+            fields["cluster"], fields["rank" if kind in SIGNAL_KINDS else "other"]
+        ),
         phase=None if barrier is None else -1 if phase == NOTHING else phase,
         bytes=fields["bytes"],
         sequence=_unless(fields["sequence"], NOTHING),
@@ -169,6 +187,8 @@ def readable(
 
 def barrier_name(kind: int, barrier: int, name_of: NameOf) -> str:
     """Return the name of the barrier of an event of this kind."""
+    if kind in SIGNAL_KINDS:
+        return f"signal {barrier}"
     return f"named barrier {barrier}" if kind in NAMED_KINDS else name_of(barrier)
 
 

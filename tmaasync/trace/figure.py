@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,14 +20,19 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import ConnectionPatch, Patch
 from matplotlib.textpath import text_to_path
 
+from tmaasync._hardware import WARP_THREADS
 from tmaasync.trace.colours import DARK, LIGHT, Theme
 from tmaasync.trace.events import EventKind
-from tmaasync.trace.lanes import Activity, find_lanes
+from tmaasync.trace.lanes import Activity, Lane, find_lanes
 from tmaasync.trace.pipelines import StageState, find_pipelines
 from tmaasync.trace.rows import Bar, Row, lane_rows, stage_rows
 from tmaasync.trace.trace import Trace
 
 __all__ = ["draw"]
+
+_Times = tuple[int, int]
+_Place = tuple[float, float]
+_Arrow = tuple[_Place, _Place]
 
 _CLOCKS = {
     "step": "time in steps of the emulator's scheduler",
@@ -50,6 +55,7 @@ _LINE_INCHES = 0.24  # A row of the legend, a line of the caption
 _ROW_INCHES = (0.24, 0.42)
 _USUAL_INCHES = 9.0
 _LANE_GAP = 0.35  # In rows, between lanes
+_GROUP_GAP = 0.9  # between devices
 _BAR_HEIGHT = 0.82
 _STAGE_ROWS = 1.4  # Height of a stage in rows
 _EDGED_PIXELS = 4
@@ -62,17 +68,20 @@ _HINTED = 1.07
 
 
 def draw(
-    trace: Trace,
+    launches: Sequence[Trace],
     block: tuple[int, int, int],
     path: Path | None,
     between: tuple[int, int] | None = None,
     dark: bool = False,
     width: float = 16.0,
 ) -> Figure:
-    """Return the figure of one block, or of a part of its time, written if there is a path."""
+    """Return the figure of one block, or of a part of its time, written if there is a path.
+
+    Of several launches, one of each device, the block of all.
+    """
     theme = DARK if dark else LIGHT
     with style.context("default"), mpl.rc_context({"svg.hashsalt": "tmaasync"}):
-        figure = _Picture.of(trace, block, between, theme, width).figure()
+        figure = _Picture.of(launches, block, between, theme, width).figure()
         if path is not None:
             # Neither the date nor the version: the same trace gives the same bytes.
             is_svg = path.suffix.lower() == ".svg"
@@ -81,9 +90,11 @@ def draw(
     return figure
 
 
-def _extent(cluster: Trace) -> tuple[int, int]:
-    """Return begin and end of a cluster. On the emulator each has a clock of its own."""
-    return 0 if cluster.unit == "step" else int(cluster.events["time"].min()), cluster.end
+def _extent(clusters: Sequence[Trace]) -> tuple[int, int]:
+    """Return begin and end of clusters. On the emulator each has a clock of its own."""
+    is_step = clusters[0].unit == "step" and len(clusters) == 1
+    begin = 0 if is_step else min(int(one.events["time"].min()) for one in clusters)
+    return begin, max(one.end for one in clusters)
 
 
 # --- text that fits ---------------------------------------------------------------------------
@@ -157,60 +168,101 @@ class _Panel:
     height: float
 
     @classmethod
-    def of(cls, rows: Iterable[Row], row_height: float) -> _Panel:
-        """Stack the rows, with a gap between lanes."""
-        rows = tuple(rows)
+    def of(cls, groups: Iterable[Iterable[Row]], row_height: float) -> _Panel:
+        """Stack the rows, with a gap between lanes, and a wider one between groups of lanes."""
+        rows: list[Row] = []
         middles: list[float] = []
         bottom = 0.0
-        for row, above in zip(rows, (None, *rows), strict=False):
-            gap = _LANE_GAP if above is not None and above.lane != row.lane else 0.0
-            middles.append(bottom + gap + row_height / 2)
-            bottom += gap + row_height
-        return cls(rows, tuple(middles), max(bottom, 1.0))
+        for group in groups:
+            gap = _GROUP_GAP if rows else 0.0
+            for row in group:
+                if gap == 0.0 and rows and rows[-1].lane != row.lane:
+                    gap = _LANE_GAP
+                middles.append(bottom + gap + row_height / 2)
+                bottom += gap + row_height
+                rows.append(row)
+                gap = 0.0
+        return cls(tuple(rows), tuple(middles), max(bottom, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What the picture shows of one launch."""
+
+    trace: Trace
+    lanes: tuple[Lane, ...]
+    rows_of_lanes: tuple[tuple[Row, ...], ...]
+    stages: tuple[tuple[int, Row], ...]  # each with its full barrier
+
+    @classmethod
+    def of(cls, trace: Trace, block: tuple[int, int, int], prefix: str, times: _Times) -> _Part:
+        pipelines = find_pipelines(trace, block=block)
+        # Lanes that load come last, next to the stages, so that arrows are short.
+        lanes = sorted(
+            find_lanes(trace, block=block, pipelines=pipelines), key=lambda lane: bool(lane.loads)
+        )
+
+        def named(row: Row) -> Row:
+            return replace(row, lane=prefix + row.lane)
+
+        return cls(
+            trace,
+            tuple(lanes),
+            tuple(tuple(map(named, lane_rows(lane, *times))) for lane in lanes),
+            tuple((barrier, named(row)) for barrier, row in stage_rows(pipelines, *times)),
+        )
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(itertools.chain.from_iterable(self.rows_of_lanes))
 
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """The picture of one block."""
+    """The picture of one block of each launch."""
 
-    trace: Trace
+    parts: tuple[_Part, ...]
     block: tuple[int, int, int]
     theme: Theme
     width: float  # In pixels
     warps: _Panel
     stages: _Panel
-    barriers: tuple[int, ...]  # The full barrier of each stage
     begin: int
     end: int
 
     @classmethod
     def of(
         cls,
-        trace: Trace,
+        launches: Sequence[Trace],
         block: tuple[int, int, int],
         between: tuple[int, int] | None,
         theme: Theme,
         width: float,
     ) -> _Picture:
-        begin, end = between or _extent(trace.of(cluster=trace.cluster_of(block)))
-        end = max(end, begin + 1)
-        pipelines = find_pipelines(trace, block=block)
-        # Lanes that load come last, next to the stages, so that arrows are short.
-        lanes = sorted(
-            find_lanes(trace, block=block, pipelines=pipelines), key=lambda lane: bool(lane.loads)
+        begin, end = between or _extent(
+            [trace.of(cluster=trace.cluster_of(block)) for trace in launches]
         )
-        stages = tuple(stage_rows(pipelines, begin, end))
+        end = max(end, begin + 1)
+        names = [f"device {one.device}: " if len(launches) > 1 else "" for one in launches]
+        parts = tuple(
+            _Part.of(trace, block, name, (begin, end))
+            for trace, name in zip(launches, names, strict=True)
+        )
         return cls(
-            trace=trace,
+            parts=parts,
             block=block,
             theme=theme,
             width=width * _DPI,
-            warps=_Panel.of((row for lane in lanes for row in lane_rows(lane, begin, end)), 1.0),
-            stages=_Panel.of((row for _, row in stages), _STAGE_ROWS),
-            barriers=tuple(barrier for barrier, _ in stages),
+            warps=_Panel.of((part.rows for part in parts), 1.0),
+            stages=_Panel.of(([row for _, row in part.stages] for part in parts), _STAGE_ROWS),
             begin=begin,
             end=end,
         )
+
+    @property
+    def trace(self) -> Trace:
+        """The first launch, of which the others have kernel and unit."""
+        return self.parts[0].trace
 
     def figure(self) -> Figure:
         """Draw both panels and the arrows between them."""
@@ -273,6 +325,8 @@ class _Picture:
     def _write_title(self, figure: Figure, caption: Sequence[str]) -> None:
         grid = " x ".join(map(str, self.trace.grid))
         title = f"{self.trace.kernel_name}: block {self.block} of {grid}"
+        if len(self.parts) > 1:
+            title += f" on each of {len(self.parts)} devices"
         room = self.width - 2 * _MARGIN_PIXELS
         left, height = _MARGIN_PIXELS / self.width, figure.get_figheight()
         figure.text(
@@ -372,11 +426,14 @@ class _Picture:
 
     # --- loads --------------------------------------------------------------------------------
 
-    def _issues(self) -> dict[int, tuple[int, float]]:
-        """Return where each load is issued: sequence to time and row."""
+    def _issues(self) -> dict[tuple[int, int], tuple[int, float]]:
+        """Return where each load is issued: launch and sequence to time and row."""
+        numbers = (number for number, part in enumerate(self.parts) for _ in part.rows)
         return {
-            sequence: (time, middle)
-            for row, middle in zip(self.warps.rows, self.warps.middles, strict=True)
+            (number, sequence): (time, middle)
+            for number, row, middle in zip(
+                numbers, self.warps.rows, self.warps.middles, strict=True
+            )
             for time, sequence in row.loads
         }
 
@@ -388,35 +445,64 @@ class _Picture:
             warps.plot(times, middles, "v", color=self.theme.ink, markersize=6, zorder=5)
 
     def _draw_arrows(self, warps: Axes, stages: Axes) -> None:
-        """Draw arrows from the issue of each load to its landing, unless there are too many."""
-        arrows = tuple(self._arrows())
-        for begin, end in arrows if len(arrows) <= _MOST_ARROWS else ():
-            arrow = ConnectionPatch(
-                xyA=begin,
-                xyB=end,
-                coordsA=warps.transData,
-                coordsB=stages.transData,
-                arrowstyle="-|>,head_length=0.35,head_width=0.16",
-                color=self.theme.ink,
-                alpha=0.5,
-                linewidth=0.8,
-                shrinkA=3,
-                shrinkB=0,
-                zorder=2.5,  # Over bars, under labels
-                clip_on=False,
-            )
-            arrow.set_in_layout(False)
-            stages.add_artist(arrow)
+        """Draw arrows from each load to its landing, and from each post of a signal to its wait.
 
-    def _arrows(self) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+        Too many of a kind are left out.
+        """
+        for arrows, ends, colour, zorder in (
+            (tuple(self._arrows()), stages, self.theme.ink, 2.5),  # Over bars, under labels
+            (tuple(self._signals()), warps, self.theme.ink, 6),
+        ):
+            for begin, end in arrows if len(arrows) <= _MOST_ARROWS else ():
+                arrow = ConnectionPatch(
+                    xyA=begin,
+                    xyB=end,
+                    coordsA=warps.transData,
+                    coordsB=ends.transData,
+                    arrowstyle="-|>,head_length=0.35,head_width=0.16",
+                    color=colour,
+                    alpha=0.5 if ends is stages else 1,
+                    linewidth=0.8 if ends is stages else 1.4,
+                    shrinkA=3 if ends is stages else 0,
+                    shrinkB=0,
+                    zorder=zorder,
+                    clip_on=False,
+                )
+                arrow.set_in_layout(False)
+                ends.add_artist(arrow)
+
+    def _arrows(self) -> Iterator[_Arrow]:
         issues = self._issues()
-        middles = dict(zip(self.barriers, self.stages.middles, strict=True))
+        middles = iter(self.stages.middles)
         top = _bar_height(self.stages) / 2
-        for landing in self.trace.of(block=self.block, kind=EventKind.LOAD_LANDED).events:
-            issue = issues.get(int(landing["sequence"]))
-            middle = middles.get(int(landing["barrier"]))
-            if issue is not None and middle is not None:
-                yield issue, (int(landing["time"]), middle - top)
+        for number, part in enumerate(self.parts):
+            middle_of = {barrier: next(middles) for barrier, _ in part.stages}
+            landings = part.trace.of(block=self.block, kind=EventKind.LOAD_LANDED).events
+            for landing in landings:
+                issue = issues.get((number, int(landing["sequence"])))
+                middle = middle_of.get(int(landing["barrier"]))
+                if issue is not None and middle is not None:
+                    yield issue, (int(landing["time"]), middle - top)
+
+    def _signals(self) -> Iterator[_Arrow]:
+        """Yield post and end of the wait of each signal between the blocks that are shown."""
+        posted = dict(self._places(EventKind.SIGNAL_POSTED))
+        for sequence, place in self._places(EventKind.SIGNAL_WAIT_END):
+            if sequence in posted:
+                yield posted[sequence], place
+
+    def _places(self, kind: EventKind) -> Iterator[tuple[int, tuple[int, float]]]:
+        """Yield the sequence, the time and the first row of the warp of each event."""
+        middles = iter(self.warps.middles)
+        for part in self.parts:
+            row_of: dict[int, float] = {}
+            for lane, rows in zip(part.lanes, part.rows_of_lanes, strict=True):
+                found = [next(middles) for _ in rows]
+                row_of |= dict.fromkeys(lane.warps, found[0]) if found else {}
+            for event in part.trace.of(block=self.block, kind=kind).events:
+                time, warp = int(event["time"]), int(event["thread"]) // WARP_THREADS
+                if warp in row_of and self.begin <= time <= self.end:
+                    yield int(event["sequence"]), (time, row_of[warp])
 
     # --- legends ------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync._kinds import check_flags
-from tmaasync.trace.events import NOBODY, NOTHING, EventKind, barrier_name
+from tmaasync.trace.events import NOBODY, NOTHING, WAIT_ENDS, EventKind, barrier_name
 from tmaasync.trace.launch import LaunchEvents, check_trace
 from tmaasync.trace.pipelines import Pipeline, find_pipelines
 
@@ -32,7 +32,7 @@ _Events = np.ndarray[Any, Any]
 class Activity(enum.Enum):
     """A warp's wait or work.
 
-    The first seven are waits. ``COMPUTING`` lasts from the issue of a wgmma to the end of the wait
+    The first eight are waits. ``COMPUTING`` lasts from the issue of a wgmma to the end of the wait
     for it, ``STORING`` from the issue of a store until TMA has read its buffer. Both may overlap
     waits and each other.
     """
@@ -42,6 +42,7 @@ class Activity(enum.Enum):
     WAITING_BARRIER = "waits on another mbarrier"
     WAITING_NAMED = "waits on a named barrier"
     WAITING_CLUSTER = "waits for the cluster"
+    WAITING_SIGNAL = "waits for a signal"
     WAITING_STORES = "waits for stores"
     WAITING = "waits"
     LOADING = "issues a load"
@@ -178,7 +179,6 @@ def _loads(events: _Events, warps: tuple[int, ...]) -> tuple[tuple[int, int], ..
 
 # --- what a warp does when --------------------------------------------------------------------
 
-_ENDS = (EventKind.WAIT_END, EventKind.NAMED_WAIT_END, EventKind.CLUSTER_WAIT_END)
 _BEGINS = (EventKind.WAIT_BEGIN,)
 
 
@@ -209,7 +209,7 @@ def _waits(events: _Events, end: int) -> Iterator[tuple[int, Any, int, int]]:
     if not len(mine):
         return
     same = np.append(mine["thread"][1:] == mine["thread"][:-1], False)  # as the next record's
-    ends = np.isin(mine["kind"], _ENDS)
+    ends = np.isin(mine["kind"], WAIT_ENDS)
     for last in np.flatnonzero(ends & np.append(False, same[:-1])):
         yield _wait(mine[last], mine[last - 1]["time"], mine[last]["time"])
     for open_ended in np.flatnonzero(np.isin(mine["kind"], _BEGINS) & ~same):
@@ -231,6 +231,8 @@ def _waited(record: Any, kinds: dict[int, Activity], work: dict[int, EventKind])
         return Activity.WAITING_NAMED
     if record["kind"] == EventKind.CLUSTER_WAIT_END:
         return Activity.WAITING_CLUSTER
+    if record["kind"] == EventKind.SIGNAL_WAIT_END:
+        return Activity.WAITING_SIGNAL
     if record["barrier"] != NOTHING:
         return kinds.get(int(record["barrier"]), Activity.WAITING_BARRIER)
     awaited = work.get(int(record["sequence"]))

@@ -43,6 +43,7 @@ class LaunchEvents:
     dropped: int = 0
     blocks_left_out: int = 0
     roles: WarpRoles = field(default_factory=dict)
+    device: int | None = None
     end: int = field(init=False)
     """The time of the last event."""
 

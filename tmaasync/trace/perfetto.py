@@ -76,7 +76,8 @@ class _Process:
 
     def records(self) -> Iterator[_Record]:
         """Yield all records but flows, which connect blocks."""
-        name = f"{self.trace.kernel_name} {self.block}"
+        device = "" if self.trace.device is None else f"device {self.trace.device}: "
+        name = f"{device}{self.trace.kernel_name} {self.block}"
         yield _metadata("process_name", self.pid, 0, name=name)
         yield _metadata("process_sort_index", self.pid, 0, sort_index=self.pid)
         pipelines = find_pipelines(self.trace, block=self.block)

@@ -24,7 +24,7 @@ _LEAST_INCHES, _MOST_INCHES = 8, 200
 
 
 def plot(
-    trace: Trace | Collector,
+    trace: Trace | Collector | Sequence[Trace],
     path: str | Path | None = None,
     *,
     block: int | Sequence[int] | None = None,
@@ -34,10 +34,13 @@ def plot(
 ) -> Figure:
     """Draw one block over time: its warps above, the stages of its pipelines below.
 
-    Each lane of warps has rows of its own for its waits, its wgmma, its stores and its loads.
+    Each lane of warps has rows of its own for its waits, its wgmma, its stores and its loads. Of
+    launches that ran together on several emulated devices, each device has a group of lanes, and
+    arrows lead from the posts of signals to their waits.
 
     Args:
-        trace: A launch, or what `record` kept of one launch.
+        trace: A launch, or what `record` kept of one launch; or launches inside one
+            `emulate.devices`, one of each device.
         path: Where to write the picture, as PNG or SVG by its suffix. The same trace always gives
             the same bytes.
         block: Which block, as x, y, z or its number; by default the first into which TMA loads.
@@ -62,18 +65,21 @@ def plot(
             f"between is {shown(between)}; it must be two times, of which the first is 0 or "
             "more and below the second. Pass (0, 1000)."
         )
-    launch = _one_launch(trace)
+    launches = _launches(trace)
+    launch = launches[0]
     index = _first_block(launch) if block is None else launch.block_index(block)
-    if not len(launch.of(block=index)):
-        raise ArgumentError(
-            f"block is {block}; the trace of {launch.kernel_name} has no events of it. "
-            f"It has events of {', '.join(map(str, launch.blocks[:8]))}."
-        )
+    place = launch.block_at_index(index)
+    for one in launches:
+        if not len(one.of(block=place)):
+            raise ArgumentError(
+                f"block is {place if block is None else block}; the trace of {one.kernel_name} has "
+                f"no events of it. It has events of {', '.join(map(str, one.blocks[:8]))}."
+            )
     # matplotlib is an optional extra: only a picture needs it.
     from tmaasync.trace import figure  # noqa: PLC0415
 
     target = None if path is None else Path(path)
-    return figure.draw(launch, launch.block_at_index(index), target, between, dark, width)
+    return figure.draw(launches, place, target, between, dark, width)
 
 
 def _are_two_times(between: object) -> bool:
@@ -102,19 +108,30 @@ def check_target(path: str | Path | None) -> None:
         )
 
 
-def _one_launch(trace: Trace | Collector) -> Trace:
-    check_trace(trace, Trace | Collector)
-    launches = (trace,) if isinstance(trace, Trace) else trace.launches
-    if len(launches) != 1:
+def _launches(trace: Trace | Collector | Sequence[Trace]) -> tuple[Trace, ...]:
+    """Return one launch, or one of each device."""
+    if isinstance(trace, list | tuple):
+        for one in trace:
+            check_trace(one, Trace)
+        launches = tuple(trace)
+    else:
+        check_trace(trace, Trace | Collector)
+        launches = trace.launches if isinstance(trace, Collector) else (trace,)
+    devices = [one.device for one in launches if one.unit == "step"]
+    if len(launches) > 1 and None not in devices and len(set(devices)) == len(launches):
+        launches = tuple(sorted(launches, key=lambda one: one.device or 0))
+    elif len(launches) != 1:
         raise ArgumentError(
-            f"trace has {len(launches)} launches; a picture shows one. "
+            f"trace has {len(launches)} launches; a picture shows one, or one of each emulated "
+            "device. "
             + ("Pass one of trace.launches." if launches else "Launch a kernel inside the with.")
         )
-    if not len(launches[0]):
-        raise ArgumentError(
-            f"trace of {launches[0].kernel_name} has no events. Pass one that has some."
-        )
-    return launches[0]
+    for one in launches:
+        if not len(one):
+            raise ArgumentError(
+                f"trace of {one.kernel_name} has no events. Pass one that has some."
+            )
+    return launches
 
 
 def _first_block(trace: Trace) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tmaasync.trace.events import EVENT_DTYPE, NAMED_KINDS, NOTHING, offset_name
+from tmaasync.trace.events import EVENT_DTYPE, NAMED_KINDS, NOTHING, SIGNAL_KINDS, offset_name
 from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.perfetto import trace_document
 from tmaasync.trace.roles import WarpRoles
@@ -21,7 +21,7 @@ __all__ = ["BROKEN", "arguments_of", "document_of"]
 BROKEN = (KeyError, TypeError, ValueError, binascii.Error, zlib.error)
 """Exceptions that `arguments_of` raises for other JSON."""
 
-_PLAIN = ("kernel_name", "unit", "dropped", "blocks_left_out")
+_PLAIN = ("kernel_name", "unit", "dropped", "blocks_left_out", "device")
 _EXTENTS = ("grid", "block", "cluster")
 
 
@@ -36,7 +36,7 @@ def document_of(launches: Sequence[LaunchEvents], blocks: int | None) -> str:
 def _facts_of(trace: LaunchEvents) -> dict[str, Any]:
     """Return a trace as JSON values; names only of offsets that occur."""
     events = trace.events
-    barriers = events["barrier"][~np.isin(events["kind"], NAMED_KINDS)]
+    barriers = events["barrier"][~np.isin(events["kind"], (*NAMED_KINDS, *SIGNAL_KINDS))]
     offsets = np.unique(np.concatenate([barriers, events["shared"]]))
     names = {str(one): trace.name_of(one) for one in offsets.tolist() if one != NOTHING}
     return {
@@ -58,6 +58,7 @@ def arguments_of(facts: Mapping[str, Any]) -> dict[str, Any]:
         "unit": _unit(facts["unit"]),
         "dropped": int(facts["dropped"]),
         "blocks_left_out": int(facts["blocks_left_out"]),
+        "device": _device(facts.get("device")),
         **{name: _extents(facts[name]) for name in _EXTENTS},
         "events": np.frombuffer(raw, EVENT_DTYPE),
         "roles": _loaded_roles(facts.get("roles", {})),
@@ -85,6 +86,10 @@ def _unit(unit: str) -> str:
     if unit not in ("step", "ns"):
         raise ValueError(unit)
     return unit
+
+
+def _device(device: Any) -> int | None:
+    return None if device is None else int(device)
 
 
 def _extents(sides: Any) -> tuple[int, int, int]:

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
-from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, barrier_name, offset_name
+from tmaasync.trace.events import (
+    NOBODY,
+    NOTHING,
+    WAIT_ENDS,
+    EventKind,
+    NameOf,
+    barrier_name,
+    offset_name,
+)
 from tmaasync.trace.lanes import Activity
 from tmaasync.trace.launch import LaunchEvents
 
@@ -22,7 +30,10 @@ _Array = np.ndarray[Any, Any]
 _ELEMENT = re.compile(r"(.*)\[\d+\]")
 _NUMBER = {activity: number for number, activity in enumerate(ACTIVITIES)}
 _LOADS = (EventKind.LOAD_ISSUED, EventKind.LOAD_LANDED)
-_ENDS = (EventKind.WAIT_END, EventKind.NAMED_WAIT_END, EventKind.CLUSTER_WAIT_END)
+_NUMBERED = {
+    Activity.WAITING_NAMED: EventKind.NAMED_WAIT_END,
+    Activity.WAITING_SIGNAL: EventKind.SIGNAL_WAIT_END,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +80,8 @@ def thing(activity: Activity, barrier: int, name_of: NameOf) -> str:
     """
     if activity is Activity.COMPUTING:
         return "wgmma"
-    if activity is Activity.WAITING_NAMED:
-        return barrier_name(EventKind.NAMED_WAIT_END, barrier, name_of)
+    if activity in _NUMBERED:
+        return barrier_name(_NUMBERED[activity], barrier, name_of)
     if barrier == NOTHING or (name := name_of(barrier)) == offset_name(barrier):
         return ""
     found = _ELEMENT.fullmatch(name)
@@ -112,7 +123,7 @@ def _waits(events: _Array, threads: _Array) -> Spans:
     order = np.lexsort((np.arange(len(threads)), threads["thread"], _blocks(threads)))
     mine = threads[order]
     same = (_blocks(mine)[1:] == _blocks(mine)[:-1]) & (mine["thread"][1:] == mine["thread"][:-1])
-    last = np.flatnonzero(np.isin(mine["kind"], _ENDS) & np.append(False, same))
+    last = np.flatnonzero(np.isin(mine["kind"], WAIT_ENDS) & np.append(False, same))
     is_open = (mine["kind"] == EventKind.WAIT_BEGIN) & np.append(~same, True)
     opened = np.flatnonzero(is_open[: len(mine)])
     waits = np.concatenate([mine[last], mine[opened]])
@@ -136,7 +147,9 @@ def _cluster_ends(events: _Array) -> _Array:
 def _activities(waits: _Array, events: _Array) -> _Array:
     """Classify each wait."""
     full = _homes(events[np.isin(events["kind"], _LOADS)])
-    of_loaders = np.isin(_thread_keys(waits), _loaders(events)) & (waits["barrier"] != NOTHING)
+    is_signal = waits["kind"] == EventKind.SIGNAL_WAIT_END
+    has_barrier = (waits["barrier"] != NOTHING) & ~is_signal
+    of_loaders = np.isin(_thread_keys(waits), _loaders(events)) & has_barrier
     homes = _homes(waits)
     is_full = np.isin(homes, full)
     is_empty = np.isin(homes, homes[of_loaders & ~is_full])
@@ -144,9 +157,10 @@ def _activities(waits: _Array, events: _Array) -> _Array:
     conditions = [
         (waits["kind"] == EventKind.NAMED_WAIT_END, Activity.WAITING_NAMED),
         (waits["kind"] == EventKind.CLUSTER_WAIT_END, Activity.WAITING_CLUSTER),
-        ((waits["barrier"] != NOTHING) & is_full, Activity.WAITING_FULL),
-        ((waits["barrier"] != NOTHING) & is_empty, Activity.WAITING_EMPTY),
-        (waits["barrier"] != NOTHING, Activity.WAITING_BARRIER),
+        (is_signal, Activity.WAITING_SIGNAL),
+        (has_barrier & is_full, Activity.WAITING_FULL),
+        (has_barrier & is_empty, Activity.WAITING_EMPTY),
+        (has_barrier, Activity.WAITING_BARRIER),
         (np.isin(awaited, _sequences(events, EventKind.MMA_ISSUED)), Activity.COMPUTING),
         (np.isin(awaited, _sequences(events, EventKind.STORE_ISSUED)), Activity.WAITING_STORES),
     ]

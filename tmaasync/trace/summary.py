@@ -203,7 +203,7 @@ def _whom(
     trace: LaunchEvents, activity: Activity, offsets: list[int], names: _Names
 ) -> tuple[str, ...]:
     """Return the roles that arrive on mbarriers."""
-    if activity in _MEETINGS or offsets == [NOTHING]:
+    if activity in (*_MEETINGS, Activity.WAITING_SIGNAL) or offsets == [NOTHING]:
         return ()
     events = trace.events
     arrive = (events["kind"] == EventKind.ARRIVE) & np.isin(events["barrier"], offsets)

@@ -22,11 +22,15 @@ class Trace(LaunchEvents):
     ``name_of`` gives an offset in shared memory its name. ``roles`` has what the kernel calls its
     warps with ``set_role``, by cluster, rank in the cluster, and warp; `role_of` looks one up.
 
+    ``device`` is the ordinal of the device; None for the emulator outside of `emulate.devices`.
+
     On the emulator ``unit`` is ``"step"``: times count the steps of the cluster's scheduler, and
-    clusters do not share a clock. On the GPU it is ``"ns"``, and all blocks share a clock, within
-    one tick of the global timer. Its records go to memory of bounded size: ``dropped`` counts the
-    records without room, all later than the last event of their cluster, and ``blocks_left_out``
-    the blocks at the end of the grid that were not recorded.
+    clusters do not share a clock. Inside `emulate.devices` waits set the clocks: the wait for a
+    signal ends after its post, and a launch begins after the one before it. On the GPU ``unit`` is
+    ``"ns"``, and all blocks share a clock, within one tick of the global timer. Its records go to
+    memory of bounded size: ``dropped`` counts the records without room, all later than the last
+    event of their cluster, and ``blocks_left_out`` the blocks at the end of the grid that were not
+    recorded.
     """
 
     def summary(self) -> Summary:

@@ -10,6 +10,7 @@ kernels do.
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,10 +52,20 @@ def timelines() -> None:
     trace.plot(kept, FOLDER / "timeline_dark.png", width=11, dark=True)
 
 
+def timelines_of_devices() -> None:
+    """Tutorial 9 on three devices."""
+    example = runpy.run_path(str(FOLDER.parents[1] / "examples" / "09_peers.py"))
+    with emulate.scheduled("random", seed=5), trace.record() as kept:
+        example["main"](3)
+    trace.plot(kept, FOLDER / "devices.png", width=11)
+    trace.plot(kept, FOLDER / "devices_dark.png", width=11, dark=True)
+
+
 def main() -> None:
     for name, text in rendered():
         (FOLDER / name).write_text(text)
     timelines()
+    timelines_of_devices()
 
 
 if __name__ == "__main__":

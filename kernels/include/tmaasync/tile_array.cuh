@@ -2,6 +2,7 @@
 
 #include <tmaasync/check.cuh>
 #include <tmaasync/operands/integers.cuh>
+#include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
 
 namespace tmaasync {
@@ -24,7 +25,11 @@ struct TMATensorTileArray {
     __device__ __forceinline__ Tile& at(u64 index) const {
         check_index("index", index, count);
         if (index >= count) instrument::trap_beyond("index", index, count);
-        return tiles[index];
+        // Not tiles[index]: a shift by 7 and an addition of 64 bits, of which ptxas 12.9 and 13.0
+        // may drop the upper 32 (docs/notes/ptxas.md).
+        char* const first = reinterpret_cast<char*>(tiles);
+        const u64 offset = ptx::mul_wide(static_cast<u32>(index), sizeof(Tile));
+        return *reinterpret_cast<Tile*>(first + offset);
     }
 };
 

@@ -4,6 +4,6 @@
 instructions, and `translate` writes the C++.
 """
 
-from tmaasync.emulate.inline_ptx.translate import ASM_SUFFIX, has_asm, translated
+from tmaasync.emulate.inline_ptx.translate import ASM_SUFFIX, Translated, has_asm, translated
 
-__all__ = ["ASM_SUFFIX", "has_asm", "translated"]
+__all__ = ["ASM_SUFFIX", "Translated", "has_asm", "translated"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from tmaasync.emulate.inline_ptx.modifiers import in_isa_order
 from tmaasync.emulate.inline_ptx.program import (
     Address,
     AsmReference,
@@ -29,7 +30,7 @@ from tmaasync.emulate.inline_ptx.statements import AsmStatement, statements
 from tmaasync.emulate.inline_ptx.table import SPECIAL_REGISTERS, rows_by_family
 from tmaasync.errors import CompileError
 
-__all__ = ["ASM_SUFFIX", "translated"]
+__all__ = ["ASM_SUFFIX", "Translated", "translated"]
 
 ASM_SUFFIX = " (asm)"
 """Debug information has this after the file's name in functions that stand for an instruction."""
@@ -66,18 +67,32 @@ _TEXTS = (
 _KNOWN_LETTERS = frozenset("rhlfdqniC")
 
 
+@dataclass(frozen=True)
+class Translated:
+    """C++ without ``asm`` statements, and why those that cannot run are calls that do not compile.
+
+    Libraries have many functions that a kernel does not use, some for other chips. The compiler
+    refuses the calls only where a function of the kernel has one.
+    """
+
+    text: str
+    refusals: Mapping[int, CompileError]
+
+    def refusal_in(self, log: str) -> CompileError | None:
+        """Return the error of the first statement that the compiler's log refuses."""
+        found = _REFUSED.search(log)
+        return None if found is None else self.refusals[int(found[1])]
+
+
 def translated(
     text: str, is_translated: Callable[[str, str], bool], kernels: Collection[str] = ()
-) -> str:
+) -> Translated:
     """Return preprocessed C++ whose ``asm`` statements call the emulator's functions.
 
     Args:
         text: It, with the preprocessor's line markers.
         is_translated: Whether statements of a file are wanted, by its name and flags.
         kernels: The names of ``__global__`` functions, whose lines reports name.
-
-    Raises:
-        CompileError: An instruction, a qualifier or an operand is unknown or malformed.
     """
     found = statements(text, is_translated, kernels)
     edits: dict[int, tuple[int, str]] = {}
@@ -87,11 +102,29 @@ def translated(
         edits[function.name_start] = (function.name_start, _INLINE)
         edits[function.start] = (function.start, begin)
         edits[function.end] = (function.end, end)
+    refusals: dict[int, CompileError] = {}
     for number, statement in enumerate(found.statements):
         is_wrapped = any(one.start <= statement.start < one.end for one in found.wrappers)
         file = f"{statement.file}{ASM_SUFFIX if is_wrapped else ''}"
-        edits[statement.start] = (statement.end, _Translation(statement, number, file).cpp())
-    return "".join(_edited(text, edits))
+        try:
+            cpp = _Translation(statement, number, file).cpp()
+        except CompileError as error:
+            refusals[number] = error
+            cpp = _refused(statement, number)
+        edits[statement.start] = (statement.end, cpp)
+    return Translated("".join(_edited(text, edits)), refusals)
+
+
+_REFUSED = re.compile(r"tmaasync_refused_(\d+)")
+
+
+def _refused(statement: AsmStatement, number: int) -> str:
+    """Return a call that the compiler refuses if it is to write code for it."""
+    name = f"tmaasync_refused_{number}"
+    return (
+        f'do {{ __attribute__((error("inline PTX"))) void {name}(); {name}(); }} while (0);'
+        f'\n# {statement.end_line} "{statement.file}"\n'
+    )
 
 
 def _edited(text: str, edits: dict[int, tuple[int, str]]) -> Iterator[str]:
@@ -208,8 +241,11 @@ class _Translation:
     def _plain_instruction(self, step: Instruction) -> str:
         rows = rows_by_family().get(family_of(step.opcode), ())
         misfit = ""
-        for row in rows:
-            found = row.matcher.fullmatch(step.opcode)
+        matches = [(row, row.matcher.fullmatch(step.opcode)) for row in rows]
+        if not any(found for _, found in matches):
+            ordered = in_isa_order(step.opcode)
+            matches = [(row, row.matcher.fullmatch(ordered)) for row in rows]
+        for row, found in matches:
             if found is None:
                 continue
             captures = {name: text or "" for name, text in found.groupdict().items()}

@@ -330,10 +330,15 @@ inline void report_init(Fiber& fiber, const Cta& home, const Mbarrier& barrier, 
     fiber.cluster->stop_if_race(fiber);
 }
 
-// A use by a thread: the init happened before it.
+// A use by a thread: the init happened before it, or its fence came before a relaxed arrival, as of
+// barrier.cluster.arrive.relaxed, that the thread has waited for.
 inline void check_init_is_seen(Fiber& fiber, const Cta& home, const Mbarrier& barrier) {
     const Detector& detector = *fiber.cluster->detector();
     if (detector.knows(fiber.number, barrier.initialiser, barrier.initialised)) return;
+    const bool is_fenced = barrier.is_init_fenced;
+    if (is_fenced && detector.knows_arrival(fiber.number, barrier.initialiser, barrier.fenced)) {
+        return;
+    }
     report_init(fiber, home, barrier, Operation::kBarrierUse);
 }
 
@@ -349,7 +354,9 @@ inline void check_init_is_fenced(Fiber& fiber, const Cta& home, const Mbarrier& 
 inline void fence_inits(Fiber& fiber) {
     for (Cta& cta : fiber.cluster->ctas()) {
         for (Mbarrier& barrier : cta.barriers) {
-            if (barrier.initialiser == fiber.number) barrier.is_init_fenced = true;
+            if (barrier.initialiser != fiber.number || barrier.is_init_fenced) continue;
+            barrier.is_init_fenced = true;
+            barrier.fenced = fiber.cluster->detector()->epoch_of(fiber.number);
         }
     }
 }

@@ -44,7 +44,7 @@ __attribute__((always_inline)) inline LaterEpochs later_epochs_body(
 __attribute__((always_inline)) inline void raise_epochs_body(
     Epoch* a, const Epoch* b, std::size_t count
 ) {
-    for (std::size_t i = 0; i < count; ++i) a[i] = std::max(a[i], b[i]);
+    for (std::size_t i = 0; i < count; ++i) a[i] = a[i] < b[i] ? b[i] : a[i];
 }
 
 #if defined(__x86_64__)

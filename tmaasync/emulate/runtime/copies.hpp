@@ -193,7 +193,10 @@ Copy copy_of(Fiber& fiber, const Box& box) {
     Copy copy{};
     copy.map = decode_for(fiber, box.map);
     if (static_cast<int>(copy.map.rank) != box.rank) {
-        fiber.cluster->fail(fiber, "the instruction and its tensor map have different ranks");
+        fiber.cluster->fail(
+            fiber, "the instruction is of " + std::to_string(box.rank) +
+                       " dimensions, and its tensor map has " + std::to_string(copy.map.rank)
+        );
     }
     std::copy_n(box.at, box.rank, copy.at.begin());
     const auto address = reinterpret_cast<uintptr_t>(box.map);

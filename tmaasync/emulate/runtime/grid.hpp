@@ -70,7 +70,7 @@ std::string report_of(
     const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others
 );
 
-// A launch of a grid of launches. It starts when another one, of the same device, has ended.
+// A launch of a grid of launches. It starts when another one, of the same stream, has ended.
 struct Lane {
     Lane(const Launch& launch, uint64_t most_resident, uint64_t window, const Lane* previous)
         : launch(launch),
@@ -87,6 +87,7 @@ struct Lane {
     StartOrder order;
     std::atomic<uint64_t> resident{0};
     std::atomic<uint64_t> ended{0};
+    uint64_t traced_to = 0;  // the end of its clusters in the trace
 };
 
 // Every core of the host takes the next cluster until none is left, or one failed. A core runs one
@@ -103,7 +104,7 @@ public:
     // For launches of several devices, which are added next.
     Grid() = default;
 
-    // Returns the lane of the launch, which starts when the previous one of its device has ended.
+    // Returns the lane of the launch, which starts when the previous one of its stream has ended.
     const Lane* add(const Launch& launch, uint64_t most_resident, const Lane* previous) {
         const uint64_t window = std::min(kWindow, most_resident);
         lanes_.push_back(std::make_unique<Lane>(launch, most_resident, window, previous));
@@ -296,12 +297,16 @@ private:
         for (const ClusterClocks* known : {&previous.before, &previous.after}) {
             history.before.join(*known);
         }
+        lane.launch.begins_after = lane.previous->traced_to;
     }
 
     void finish(Residents& residents, std::size_t number) {
         Cluster& cluster = *residents.running[number].cluster;
         Lane& lane = *residents.running[number].lane;
-        if (lane.launch.trace) lane.launch.trace->take(*cluster.recorder());
+        if (lane.launch.trace) {
+            lane.launch.trace->take(*cluster.recorder());
+            lane.traced_to = std::max(lane.traced_to, cluster.recorder()->time());
+        }
         if (cluster.has_failed()) return keep(cluster, 0, {});
         residents.ended[&lane].push_back(std::move(residents.running[number].cluster));
         residents.running.erase(residents.running.begin() + static_cast<std::ptrdiff_t>(number));

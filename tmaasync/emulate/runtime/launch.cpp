@@ -22,11 +22,9 @@ tmaasync_emulate_cluster_bytes(uint64_t ctas, uint64_t threads_per_cta) {
     return tmaasync_emulate::Cluster::most_bytes(ctas, threads_per_cta);
 }
 
-// What the static shared variables of a kernel's library take at least: the linker rounds the sum
-// up to the alignment of the dynamic memory.
+// What the static shared variables of a kernel's library take.
 extern "C" TMAASYNC_EMULATE_CALL uint32_t
 tmaasync_emulate_static_bytes(void (*kernel)(void* const*)) {
-    constexpr uint32_t kRounding = 2 * tmaasync_emulate::kLeadingBytes - 1;
     const auto library = tmaasync_emulate::library_of(reinterpret_cast<const void*>(kernel));
-    return library.static_bytes - std::min(library.static_bytes, kRounding);
+    return library.static_bytes - std::min(library.static_bytes, tmaasync_emulate::kLeadingBytes);
 }

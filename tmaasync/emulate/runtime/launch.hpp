@@ -459,8 +459,8 @@ struct Library {
     uint32_t static_bytes = 0;
 };
 
-// The thread_local variables are the array of dynamic shared memory, and static shared ones after
-// it (tmaasync_emulate/cuda.hpp): it begins at the first multiple of its alignment.
+// The thread_local variables are these bytes, static shared variables, and the array of dynamic
+// shared memory (tmaasync_emulate/cuda.hpp).
 constexpr uint32_t kLeadingBytes = 1024;
 
 inline uint32_t static_bytes_of(uint64_t thread_local_bytes) {
@@ -554,14 +554,16 @@ struct DeviceLaunch {
     const LaunchNumbers* numbers;
     void* const* arguments;
     uint32_t device;
+    uint32_t queue;  // of a stream of the device
 };
 
-// The launches of a device run one after the other, different devices together. Null if
+// The launches of a queue run one after the other, different queues together. Null if
 // all went well; else a report to be given back to free().
 inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
     GridRaces races{given[0].numbers->searched_words};
     std::vector<GridTrace> traces(count);
     std::vector<LaunchHistory> histories(count);
+    Posts posts;
     std::vector<Launch> launches;
     launches.reserve(count);
     uint32_t clusters = 0;
@@ -571,13 +573,14 @@ inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
         launch.number = i;
         launch.first_cluster = clusters;
         launch.history = &histories[i];
+        if (launch.trace) launch.posts = &posts;
         clusters += static_cast<uint32_t>(launch.clusters());
         launches.push_back(std::move(launch));
     }
     Grid grid;
     std::map<uint32_t, const Lane*> last;
     for (uint32_t i = 0; i < count; ++i) {
-        const Lane*& previous = last[given[i].device];
+        const Lane*& previous = last[given[i].queue];
         races.spans.push_back({launches[i].first_cluster, given[i].device, &launches[i]});
         previous = grid.add(launches[i], given[i].numbers->resident, previous);
     }

@@ -59,6 +59,8 @@ struct Launch {
     uint32_t number = 0;
     uint32_t first_cluster = 0;
     LaunchHistory* history = nullptr;
+    Posts* posts = nullptr;     // if it is traced: then events take time
+    uint64_t begins_after = 0;  // the end of the device's launch before, in its trace
 
     // What lies farther from a pointer is not taken for a part of its array.
     static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
@@ -194,6 +196,7 @@ struct Mbarrier {
     Epoch initialised = 0;
     uintptr_t init_site = 0;
     bool is_init_fenced = false;
+    Epoch fenced = 0;        // when fence.mbarrier_init came
     Agent agent = kNoAgent;  // of the loads that a phase counts
     View gathered;           // in this phase
     View completed;          // by the one before
@@ -285,6 +288,7 @@ struct IssuedMma : Mma {
     uintptr_t site;
     Epoch epoch;
     Issued issued;
+    Epoch issued_at = 0;  // where A is in registers: of the thread
 };
 
 // The registers of a thread's wgmmas: accumulators, or A, which may be read while they run.
@@ -327,6 +331,7 @@ struct Warpgroup {
     const void* held = nullptr;  // whose accumulators the buffers hold
     std::vector<Fiber*> waiters;
     Agent agent = kNoAgent;
+    Clock issued;                     // its finished wgmmas that had A in registers
     std::vector<uint32_t> sequences;  // of its wgmmas, for the trace
     uint32_t registers = 0;           // of each thread
     std::vector<RegisterChange> changes;
@@ -745,6 +750,7 @@ public:
         if (!recorder_) return;
         event.thread = static_cast<uint16_t>(fiber.index);
         event.address = launch_.address_in_library(fiber.site);
+        if (launch_.posts) recorder_->tick();
         record(*fiber.cta, event);
     }
 
@@ -863,7 +869,8 @@ private:
 
     void step(const Watchdog& watchdog) {
         if (watchdog.is_spent()) return time_out();
-        if (recorder_) recorder_->tick();
+        // Of launches that run together, polls take no time: how many there are means nothing.
+        if (recorder_ && (vain_ == 0 || !launch_.posts)) recorder_->tick();
         while (!flights_.empty() && choices_.lands()) land_one();
         if (ready_.empty() || spins_ > ready_.size() || is_patience_over()) {
             if (!flights_.empty()) {
@@ -942,6 +949,7 @@ private:
         cluster_completed_ = {};
         if (detector_) detector_->reset(static_cast<uint32_t>(index), launch_.history);
         if (recorder_) recorder_->reset(index - launch_.first_cluster);
+        if (recorder_ && launch_.begins_after) recorder_->come_after(launch_.begins_after);
         live_ = static_cast<uint32_t>(fibers_.size());
         for (uint32_t rank = 0; rank < ctas_.size(); ++rank) reset_cta(index, rank);
     }

@@ -110,7 +110,7 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
     const uint8_t* window = last.cta->window;
     for (; group.done < target; ++group.done) {
         check_agreement(last, threads);
-        const IssuedMma first = threads[0].mmas.front();
+        const IssuedMma& first = threads[0].mmas.front();
         if (group.sequences.size()) {
             const uint32_t sequence = group.sequences[group.done];
             last.cluster->record(
@@ -132,7 +132,11 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
         group.held = goes_on ? first.accumulators : nullptr;
         if (!goes_on) scatter_accumulators(threads, first, at);
         for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
-            threads[thread].mmas.pop_front();
+            auto& mmas_of_thread = threads[thread].mmas;
+            if (const Epoch issued_at = mmas_of_thread.front().issued_at) {
+                group.issued.raise(threads[thread].number, issued_at);
+            }
+            mmas_of_thread.pop_front();
         }
     }
 }
@@ -186,6 +190,7 @@ inline void issue_mma(Fiber& fiber, const Mma& mma) {
         if (fiber.warpgroup->agent == kNoAgent) fiber.warpgroup->agent = detector->new_agent();
         check_mma_fence(fiber, mma);
         if (fiber.lane == 0) issued.issued = detector->issue(fiber.number, fiber.site);
+        if (mma.a_in_registers) issued.issued_at = detector->mark(fiber.number);
     }
     record_mma(fiber);
     fiber.mmas.push_back(std::move(issued));
@@ -210,6 +215,14 @@ inline void record_mma_wait(Fiber& fiber, EventKind kind, uint64_t target) {
     fiber.cluster->record(fiber, {.kind = kind, .sequence = newest});
 }
 
+// A wgmma that takes A from the registers of four warps comes after the accesses that filled them:
+// a thread of one warp may release what all of them loaded, as CUTLASS's pipelines do.
+inline void learn_what_filled_registers(Fiber& fiber) {
+    if (Detector* detector = fiber.cluster->detector()) {
+        detector->learn(fiber.number, fiber.warpgroup->issued);
+    }
+}
+
 inline void wait_for_mmas(Fiber& fiber, std::size_t pending) {
     note_mma_call(fiber, MmaInstruction::kWait);
     finish_mmas(fiber, pending);
@@ -219,7 +232,7 @@ inline void wait_for_mmas(Fiber& fiber, std::size_t pending) {
         fiber.mma_groups.begin(), fiber.mma_groups.end() - static_cast<std::ptrdiff_t>(pending)
     );
     Warpgroup& group = *fiber.warpgroup;
-    if (target <= group.done) return;
+    if (target <= group.done) return learn_what_filled_registers(fiber);
     if (group.waiters.size() && group.target != target) {
         fiber.cluster->fail(fiber, "the warps of a warpgroup wait for different wgmma groups");
     }
@@ -234,6 +247,7 @@ inline void wait_for_mmas(Fiber& fiber, std::size_t pending) {
         fiber.cluster->note_progress();
         fiber.cluster->wake_all(group.waiters);
     }
+    learn_what_filled_registers(fiber);
     if (is_noted) record_mma_wait(fiber, EventKind::kWaitEnd, target);
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -153,10 +154,10 @@ struct Issued {
     uint32_t thread = 0;
     uintptr_t site = 0;
     uint32_t order = 0;
-    View after;
+    std::shared_ptr<const View> after;  // none without a detector
 
     Actor as(Agent agent, Epoch epoch, Operation operation) const {
-        return {agent, epoch, thread, site, order, operation, &after, true};
+        return {agent, epoch, thread, site, order, operation, after.get(), true};
     }
 };
 
@@ -231,9 +232,16 @@ public:
     }
 
     Issued issue(uint32_t thread, uintptr_t site) {
-        Issued issued{thread, site, ++grid_.order, view_of(thread)};
+        Issued issued{thread, site, ++grid_.order, std::make_shared<const View>(view_of(thread))};
         ++epochs_[thread];
         return issued;
+    }
+
+    // What the thread did so far, for others to `learn`.
+    Epoch mark(uint32_t thread) { return epochs_[thread]++; }
+    void learn(uint32_t thread, const Clock& done) {
+        views_[thread].seen.join(done);
+        views_[thread].issued_after.join(done);
     }
 
     // An arrival: what the thread did so far goes into `target`.
@@ -453,8 +461,9 @@ private:
     }
 
     static Issued reader_of(Issued issued, uintptr_t map) {
-        issued.after.published[static_cast<int>(Space::kGlobal)] =
-            issued.after.maps_acquired.of(map);
+        View view = *issued.after;
+        view.published[static_cast<int>(Space::kGlobal)] = view.maps_acquired.of(map);
+        issued.after = std::make_shared<const View>(std::move(view));
         return issued;
     }
 

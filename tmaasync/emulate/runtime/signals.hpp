@@ -31,6 +31,34 @@ inline uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
     return acquired(fiber, word);
 }
 
+inline void record_post(Fiber& fiber, uintptr_t word, uint32_t epoch) {
+    const Recorder* const recorder = fiber.cluster->recorder();
+    if (!recorder) return;
+    Posts* const posts = fiber.cluster->launch().posts;
+    // record() takes a step first.
+    const uint32_t sequence = posts ? posts->add(word, epoch, recorder->time() + 1) : kNothing;
+    fiber.cluster->record(fiber, {.kind = EventKind::kSignalPosted, .sequence = sequence});
+}
+
+// Of a wait that has ended.
+inline void record_signal(Fiber& fiber, const uint32_t* word, const AwaitedSignal& awaited) {
+    Recorder* const recorder = fiber.cluster->recorder();
+    if (!recorder) return;
+    const Posts* const posts = fiber.cluster->launch().posts;
+    const auto address = reinterpret_cast<uintptr_t>(word);
+    const auto* const post = posts ? posts->first_to_reach(address, awaited.epoch) : nullptr;
+    if (post) recorder->come_after(post->time);
+    fiber.cluster->record(
+        fiber, {
+                   .barrier = awaited.signal,
+                   .phase = awaited.epoch,
+                   .kind = EventKind::kSignalWaitEnd,
+                   .other = static_cast<uint16_t>(awaited.rank),
+                   .sequence = post ? post->sequence : kNothing,
+               }
+    );
+}
+
 // Changes a word, with release at system scope.
 template <typename Change>
 void release_word(Fiber& fiber, uint32_t* word, Change change) {
@@ -43,6 +71,7 @@ void release_word(Fiber& fiber, uint32_t* word, Change change) {
         word, &old, change(old), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST
     )) {}
     fiber.cluster->note_change();
+    record_post(fiber, address, change(old));
     if (fiber.cluster->choices().yields_to_atomics()) fiber.cluster->yield(fiber);
 }
 
@@ -51,10 +80,11 @@ inline bool is_reached(uint32_t seen, uint32_t epoch) {
 }
 
 inline void wait_for_epoch(Fiber& fiber, const uint32_t* word, const AwaitedSignal& awaited) {
+    fiber.cluster->record(fiber, {.kind = EventKind::kWaitBegin});
     let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(word), false);
     while (true) {
         const uint32_t seen = acquired(fiber, word);
-        if (is_reached(seen, awaited.epoch)) return;
+        if (is_reached(seen, awaited.epoch)) return record_signal(fiber, word, awaited);
         fiber.cluster->spin(
             fiber, {
                        .kind = Wait::Kind::kSignal,

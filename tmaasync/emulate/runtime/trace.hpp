@@ -1,6 +1,7 @@
 // What a launch did, event by event, for tmaasync.trace.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -36,6 +37,8 @@ enum class EventKind : uint16_t {
     kClusterArrive,
     kClusterWaitEnd,
     kThreadEnd,
+    kSignalPosted,
+    kSignalWaitEnd,
 };
 
 // EVENT_DTYPE of tmaasync/trace/events.py.
@@ -50,7 +53,7 @@ struct Event {
     uint16_t rank = kNobody;
     uint16_t thread = kNobody;  // kNobody: the hardware
     EventKind kind{};
-    uint16_t other = kNobody;  // kNobody: the same as rank
+    uint16_t other = kNobody;  // kNobody: the same as rank; of a signal the rank whose it is
     uint32_t sequence = kNothing;
 };
 static_assert(sizeof(Event) == 48);
@@ -74,6 +77,36 @@ struct AwaitedPhase {
     bool operator==(const AwaitedPhase&) const = default;
 };
 
+// The posts of signals, of launches that run together. Their clusters have a clock each. The wait
+// for a signal sets it to a time after the first post that reached the epoch (Lamport clocks).
+class Posts {
+public:
+    struct Post {
+        uint32_t epoch;
+        uint64_t time;
+        uint32_t sequence;
+    };
+
+    uint32_t add(uintptr_t word, uint32_t epoch, uint64_t time) {
+        of_word_[word].push_back({epoch, time, count_});
+        return count_++;
+    }
+
+    // Null if the host wrote the epoch.
+    const Post* first_to_reach(uintptr_t word, uint32_t epoch) const {
+        const auto found = of_word_.find(word);
+        if (found == of_word_.end()) return nullptr;
+        for (const Post& post : found->second) {
+            if (static_cast<int32_t>(post.epoch - epoch) >= 0) return &post;
+        }
+        return nullptr;
+    }
+
+private:
+    std::map<uintptr_t, std::vector<Post>> of_word_;
+    uint32_t count_ = 0;
+};
+
 // Of one cluster at a time.
 class Recorder {
 public:
@@ -87,6 +120,9 @@ public:
     }
 
     void tick() { ++time_; }
+    uint64_t time() const { return time_; }
+    // What is recorded next comes after this time.
+    void come_after(uint64_t time) { time_ = std::max(time_, time + 1); }
 
     void add(Event event) {
         event.time = time_;

@@ -79,10 +79,15 @@ class Reading(NamedTuple):
         b = None if b_dtype is None else element(b_dtype, argument="b_dtype")
         return cls(a, b, precision)
 
-    def of(self, view: ArrayView) -> ArrayView:
+    def of(self, view: ArrayView, argument: str) -> ArrayView:
         """Return the operand as it is multiplied: float32 as tf32."""
-        if self.precision is None or view.element.name != "float32":
+        if self.precision is None:
             return view
+        if view.element.name != "float32":
+            raise ArgumentError(
+                f"precision is {shown(self.precision)} and {argument} holds {view.element}; it is "
+                "how float32 operands are rounded, and others are not. Leave it out."
+            )
         return view._replace(element=element("tfloat32"))
 
 

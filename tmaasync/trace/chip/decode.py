@@ -29,6 +29,7 @@ class ChipLaunch:
     cluster: _Extents
     shared_bytes: int
     name_of: NameOf = offset_name
+    device: int | None = None
 
 
 def decode(raw: bytes, layout: Layout, launch: ChipLaunch, usual_cycle_ns: float) -> Trace:
@@ -44,6 +45,7 @@ def decode(raw: bytes, layout: Layout, launch: ChipLaunch, usual_cycle_ns: float
     notes, dropped = read(raw, layout, places, launch.shared_bytes, usual_cycle_ns)
     return Trace(
         kernel_name=launch.kernel_name,
+        device=launch.device,
         grid=launch.grid,
         block=launch.block,
         cluster=launch.cluster,

@@ -9,6 +9,13 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
     return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
+// PTX ISA: "mul.wide". Multiply two 32-bit numbers to one of 64 bits.
+__device__ __forceinline__ u64 mul_wide(u32 a, u32 b) {
+    u64 result;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(result) : "r"(a), "r"(b));
+    return result;
+}
+
 // The address that the same shared object has in another CTA of the cluster (shared::cluster).
 __device__ __forceinline__ u32 mapa(u32 shared, u32 cta_rank) {
     u32 remote;

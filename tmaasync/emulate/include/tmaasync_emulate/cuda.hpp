@@ -25,6 +25,13 @@
 #include <math.h>  // and not <cmath>: exp(x) of a float is a float without `std::` too, as in CUDA
 #include <tmaasync_emulate/intrinsics.hpp>
 
+// NVRTC has none of these macros of <math.h>, and CUTLASS has enumerators of these names.
+#undef FP_NAN
+#undef FP_INFINITE
+#undef FP_ZERO
+#undef FP_SUBNORMAL
+#undef FP_NORMAL
+
 // What NVRTC defines for sm_90a. The headers above, and CUDA's headers of number types, are read as
 // by a host's compiler.
 #define __CUDACC__ 1
@@ -65,13 +72,9 @@ constexpr std::size_t alignment() {
 
 // `__shared__` turns a variable, `extern` or not, into a thread_local one. The compiler calls
 // __tls_get_addr for its address, and the function below returns one in the CTA's memory: first the
-// memory that all `extern __shared__` arrays share, then static variables.
+// memory that all `extern __shared__` arrays share, then static variables. None is constructed, as
+// in CUDA: the flags of the constructors count as set (runtime/guards.hpp).
 #define __shared__ thread_local
-
-// The build writes one of these for every `extern __shared__` array of the source: all of them are
-// the same memory.
-#define TMAASYNC_EMULATE_DYNAMIC_SHARED(NAME) \
-    asm(".globl " #NAME "\n.set " #NAME ", _ZN8tmaasync23tmaasync_dynamic_sharedE\n");
 
 extern "C" {
 struct tmaasync_emulate_tls_index {
@@ -83,29 +86,21 @@ __attribute__((visibility("hidden"))) void* __tls_get_addr(tmaasync_emulate_tls_
 
 namespace tmaasync_emulate {
 
-// Initialised data come first, so that no other variable has the offset 0.
-__attribute__((used)) static thread_local std::size_t first_variable = 1;
+// Initialised data come first, so that no other variable has the offset 0. Static variables begin
+// after as many bytes as the chip keeps for itself, and the linker sorts them by alignment.
+alignas(1024) __attribute__((used)) static thread_local char first_variable[1024] = {1};
 
-}  // namespace tmaasync_emulate
-
-namespace tmaasync {
-
-// As large as it can be: the compiler believes the size. This thread_local memory is never
-// allocated.
-alignas(
-    1024
-) thread_local unsigned char tmaasync_dynamic_shared[::tmaasync_emulate::kMaxDynamicBytes];
-
-}  // namespace tmaasync
-
-namespace tmaasync_emulate {
+// What every `extern __shared__` array becomes (dynamic_shared.py). As large as it can be: the
+// compiler believes the size. This thread_local memory is never allocated, and its alignment puts
+// it after the static variables.
+alignas(1) thread_local unsigned char dynamic_memory[kMaxDynamicBytes];
 
 constexpr std::size_t kUnknown = ~std::size_t{0};
 static std::size_t dynamic_offset = kUnknown;
 
 // Asked once, when the library is loaded: where the array lies among the thread_local variables.
 __attribute__((constructor)) TMAASYNC_EMULATE_UNSEEN static void find_dynamic_offset() {
-    dynamic_offset = reinterpret_cast<std::size_t>(&tmaasync::tmaasync_dynamic_shared);
+    dynamic_offset = reinterpret_cast<std::size_t>(&dynamic_memory);
 }
 
 }  // namespace tmaasync_emulate

@@ -180,14 +180,41 @@ inline unsigned __dp2a_hi(ushort2 a, uchar4 b, unsigned sum) {
 
 // --- the smaller and the larger ------------------------------------------------------------------
 
-template <typename A, typename B>
-constexpr std::common_type_t<A, B> min(A a, B b) {
-    return b < a ? b : a;
-}
-template <typename A, typename B>
-constexpr std::common_type_t<A, B> max(A a, B b) {
-    return a < b ? b : a;
-}
+// CUDA's overloads and no templates: a call of other types is ambiguous for NVRTC too, and they are
+// chosen ahead of a header's own templates. Of a NaN and a number they return the number.
+#define TMAASYNC_EMULATE_MIN_MAX(A, B)                             \
+    constexpr std::common_type_t<A, B> min(const A a, const B b) { \
+        using Common = std::common_type_t<A, B>;                   \
+        return Common(b) < Common(a) ? Common(b) : Common(a);      \
+    }                                                              \
+    constexpr std::common_type_t<A, B> max(const A a, const B b) { \
+        using Common = std::common_type_t<A, B>;                   \
+        return Common(a) < Common(b) ? Common(b) : Common(a);      \
+    }
+#define TMAASYNC_EMULATE_MIN_MAX_OF_SIZE(SIGNED, UNSIGNED) \
+    TMAASYNC_EMULATE_MIN_MAX(SIGNED, SIGNED)               \
+    TMAASYNC_EMULATE_MIN_MAX(UNSIGNED, UNSIGNED)           \
+    TMAASYNC_EMULATE_MIN_MAX(SIGNED, UNSIGNED)             \
+    TMAASYNC_EMULATE_MIN_MAX(UNSIGNED, SIGNED)
+TMAASYNC_EMULATE_MIN_MAX_OF_SIZE(int, unsigned)
+TMAASYNC_EMULATE_MIN_MAX_OF_SIZE(long, unsigned long)
+TMAASYNC_EMULATE_MIN_MAX_OF_SIZE(long long, unsigned long long)
+#undef TMAASYNC_EMULATE_MIN_MAX_OF_SIZE
+#undef TMAASYNC_EMULATE_MIN_MAX
+
+#define TMAASYNC_EMULATE_MIN_MAX(A, B)                          \
+    inline std::common_type_t<A, B> min(const A a, const B b) { \
+        return std::fmin(a, b);                                 \
+    }                                                           \
+    inline std::common_type_t<A, B> max(const A a, const B b) { \
+        return std::fmax(a, b);                                 \
+    }
+TMAASYNC_EMULATE_MIN_MAX(float, float)
+TMAASYNC_EMULATE_MIN_MAX(double, double)
+TMAASYNC_EMULATE_MIN_MAX(float, double)
+TMAASYNC_EMULATE_MIN_MAX(double, float)
+#undef TMAASYNC_EMULATE_MIN_MAX
+
 inline unsigned umin(unsigned a, unsigned b) {
     return b < a ? b : a;
 }

@@ -109,11 +109,13 @@ ROWS = (
         "reduced_at_barrier(Vote::<vote>, a, 0, p)",
     ),
     Row(
-        "barrier.cluster.arrive<is_relaxed:.relaxed>?{.release}{.aligned}",
+        "barrier.cluster.arrive{.aligned}<is_relaxed:.relaxed>?{.release}{.aligned}",
         "",
         f"{_RUN}::cluster_barrier_arrive(!<is_relaxed>)",
     ),
-    Row("barrier.cluster.wait{.acquire}{.aligned}", "", f"{_RUN}::cluster_barrier_wait()"),
+    Row(
+        "barrier.cluster.wait{.aligned}{.acquire}{.aligned}", "", f"{_RUN}::cluster_barrier_wait()"
+    ),
     # --- control ---
     Row("griddepcontrol.wait", "", f"{_RUN}::wait_for_grids()"),
     Row("griddepcontrol.launch_dependents", "", "void()"),

@@ -8,6 +8,10 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
     return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
+__device__ __forceinline__ u64 mul_wide(u32 a, u32 b) {
+    return u64{a} * b;
+}
+
 __device__ __forceinline__ u32 mapa(u32 shared, u32 cta_rank) {
     using namespace tmaasync_emulate;
     if (cta_rank >= current_thread().ctas) fail_beyond_cluster(cta_rank);

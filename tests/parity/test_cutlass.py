@@ -1,0 +1,63 @@
+"""A kernel of CuTe's and CUTLASS's parts runs unchanged on either back end, and is searched."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import EmulatedRace, Kernel, create_tma_tile, emulate
+
+SOURCE = Path(__file__).with_name("cutlass") / "cutlass_gemm.cu"
+PACKAGE = importlib.util.find_spec("cutlass_library")
+pytestmark = pytest.mark.skipif(PACKAGE is None, reason="pip install --no-deps nvidia-cutlass")
+M, N, K = 250, 136, 328
+
+
+def kernel(old: str = "", new: str = "") -> Kernel:
+    assert PACKAGE is not None
+    assert PACKAGE.origin is not None
+    headers = Path(PACKAGE.origin).parent / "source" / "include"
+    text = SOURCE.read_text()
+    assert old in text
+    return Kernel(text.replace(old, new, 1), "cutlass_gemm", include_dirs=[headers])
+
+
+def error(gemm: Kernel, array: Callable[[Any], Any], host: Callable[[Any], Any]) -> float:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((rows, K), np.float32).astype(np.float16) for rows in (M, N))
+    tiles = [
+        create_tma_tile(array(values), (rows, 64), swizzle="128B")
+        for values, rows in ((a, 128), (b, 64))
+    ]
+    out = array(np.full((M, N), np.nan, np.float16))
+    stored = create_tma_tile(out, (128, 64), swizzle="128B")
+    gemm((-(-N // 128), -(-M // 128)), 384, (*tiles, stored, K))
+    expected = a.astype(np.float64) @ b.astype(np.float64).T
+    return float(np.abs(host(out).astype(np.float64) - expected).max() / np.abs(expected).max())
+
+
+def test_a_gemm_of_cutlass_equals_numpy(backend: Any) -> None:
+    assert error(kernel(), backend.array, backend.host) < 2**-10
+
+
+def test_no_schedule_of_it_raises() -> None:
+    gemm = kernel()
+    for seed in range(4):
+        with emulate.scheduled(("random", "adversarial")[seed % 2], seed=seed, races=True):
+            assert error(gemm, np.copy, np.asarray) < 2**-10
+
+
+def test_a_stage_released_before_its_wgmma_is_done_is_found() -> None:
+    line = 1 + SOURCE.read_text().split("cute::gemm(")[0].count("\n")
+    early = kernel("warpgroup_wait<0>();", "warpgroup_wait<1>();")
+
+    with (
+        pytest.raises(EmulatedRace, match=rf"kernel\.cu:{line}: wgmma"),
+        emulate.scheduled(races=True),
+    ):
+        error(early, np.copy, np.asarray)
