@@ -26,7 +26,7 @@ struct Half : Shape {
     using Shape::Shape;
     __device__ int area() const override { return side * side / 2; }
 };
-__shared__ short of_the_file[32];
+__shared__ half of_the_file[32];
 __device__ int reversed(int i) {
     static __shared__ int kept[32];
     kept[i] = i;
@@ -47,7 +47,7 @@ __global__ void fill(int* x, bool skips) {
     of_the_file[i] = i;
     __syncthreads();
     x[i] = __half2int_rn(__low2half(pairs[31 - i])) + __bfloat162int_rn(numbers[i]) +
-           points[1][31 - i].x + of_the_file[i] + reversed(i) + shape->area();
+           points[1][31 - i].x + __half2int_rn(of_the_file[i]) + reversed(i) + shape->area();
 }
 """
 

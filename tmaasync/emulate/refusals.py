@@ -20,8 +20,6 @@ _ASSERTION = re.compile(r"static assertion failed(?: due to requirement '.*')?: 
 _USED = re.compile(r"(?:required from|in instantiation of .* requested here|in expansion of macro)")
 # A function of ours that no kernel may call: g++ and clang++ show its reason.
 _BARRED = re.compile(r"(?:declared with attribute error|declared with 'error' attribute): (.*)$")
-# cuda.hpp declares variables in shared memory constinit.
-_CONSTRUCTED = re.compile(r"'constinit' variable '(\w+)' does not have a constant initializer")
 
 
 class _Missing(NamedTuple):
@@ -68,11 +66,6 @@ class _Error(NamedTuple):
     @property
     def rule(self) -> str | None:
         """The words of a ``static_assert``, or of a function that no kernel may call."""
-        if found := _CONSTRUCTED.search(self.text):
-            return (
-                f"{found[1]} lies in shared memory, where CUDA calls no constructor, and its type "
-                "has one. Declare that constructor = default, or constexpr"
-            )
         found = _ASSERTION.search(self.text) or _BARRED.search(self.text)
         return None if found is None else found[1]
 

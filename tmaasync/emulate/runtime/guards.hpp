@@ -46,8 +46,9 @@ inline Offsets guards_in(const std::vector<char>& image) {
             const uint64_t name_at = names.sh_offset + symbol.st_name;
             if (name_at >= image.size()) continue;
             const std::string_view name(&image[name_at]);
-            if (name == "_ZN8tmaasync23tmaasync_dynamic_sharedE") dynamic_memory = symbol.st_value;
-            if (name.starts_with("_ZGV")) guards.push_back(symbol.st_value);
+            if (name == "_ZN16tmaasync_emulate14dynamic_memoryE") dynamic_memory = symbol.st_value;
+            const bool is_guard = name.starts_with("_ZGV") || name == "__tls_guard";
+            if (is_guard) guards.push_back(symbol.st_value);
         }
     }
     Offsets offsets;

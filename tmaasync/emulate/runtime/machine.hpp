@@ -196,7 +196,7 @@ struct Mbarrier {
     Epoch initialised = 0;
     uintptr_t init_site = 0;
     bool is_init_fenced = false;
-    Epoch fenced = 0;  // when fence.mbarrier_init came
+    Epoch fenced = 0;        // when fence.mbarrier_init came
     Agent agent = kNoAgent;  // of the loads that a phase counts
     View gathered;           // in this phase
     View completed;          // by the one before

@@ -219,8 +219,8 @@ inline void record_mma_wait(Fiber& fiber, EventKind kind, uint64_t target) {
     fiber.cluster->record(fiber, {.kind = kind, .sequence = newest});
 }
 
-// A wgmma that takes A from the registers of four warps comes after the accesses that filled them: a
-// thread of one warp may release what all of them loaded, as CUTLASS's pipelines do.
+// A wgmma that takes A from the registers of four warps comes after the accesses that filled them:
+// a thread of one warp may release what all of them loaded, as CUTLASS's pipelines do.
 inline void learn_what_filled_registers(Fiber& fiber) {
     if (Detector* detector = fiber.cluster->detector()) {
         detector->learn(fiber.number, fiber.warpgroup->issued);

@@ -72,9 +72,9 @@ constexpr std::size_t alignment() {
 
 // `__shared__` turns a variable, `extern` or not, into a thread_local one. The compiler calls
 // __tls_get_addr for its address, and the function below returns one in the CTA's memory: first the
-// memory that all `extern __shared__` arrays share, then static variables. They are not
-// constructed: `constinit` keeps g++ from calling the empty constructors of an array of `__half`.
-#define __shared__ constinit thread_local
+// memory that all `extern __shared__` arrays share, then static variables. None is constructed, as
+// in CUDA: the flags of the constructors count as set (runtime/guards.hpp).
+#define __shared__ thread_local
 
 extern "C" {
 struct tmaasync_emulate_tls_index {

@@ -10,13 +10,17 @@ namespace cuda::std {
 template <class T>
 struct tuple_size;
 template <class T>
-    requires requires { ::std::tuple_size<T>::value; }
+requires requires {
+    ::std::tuple_size<T>::value;
+}
 struct tuple_size<T> : ::std::tuple_size<T> {};
 
 template <::std::size_t I, class T>
 struct tuple_element;
 template <::std::size_t I, class T>
-    requires requires { typename ::std::tuple_element<I, T>::type; }
+requires requires {
+    typename ::std::tuple_element<I, T>::type;
+}
 struct tuple_element<I, T> : ::std::tuple_element<I, T> {};
 
 template <class T>
