@@ -10,10 +10,22 @@ it attends to. Before it is timed, each gradient is compared with float64, up to
 else with the peer; an error above twice the peer's ends the run.
 
     --only TEXT       cases whose label contains the text, such as "8192" or "64, causal"
-    --variants A,B    times tile configs of ours in one race, by name; nothing is recorded
+    --variants "A; B" times variants of ours in one race, by name, or all; nothing is recorded
+    --decide          all variants in the few cases that decide between them
+    --once            runs the first case once, for a profiler
     --rounds N        rounds of a race
     --packed          packed sequences only
     --seconds S       length of a slice
+
+What the next run on a chip has to show, a command each, and how long it may take:
+
+* Which order of blocks and tiles is the fastest, against what docs/notes/attention.md predicts
+  (240 s): `bench_attention_backward.py --decide --rounds 5`
+* 1,000 deterministic calls with the same bits (60 s):
+  `pytest -m gpu tests/gpu/test_attention_backward.py -k same_bits`
+* What limits the kernel (60 s): `ncu --set full --kernel-name attention_backward --launch-count 1
+  python benchmarks/bench_attention_backward.py --once --only "2 x 8192, 16 heads of 128, causal"`
+* Rows of an H100 (300 s): `bench_attention_backward.py --rounds 4`, on an H100
 """
 
 from __future__ import annotations
@@ -21,7 +33,8 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,17 +53,37 @@ MOST_POSITIONS_IN_FLOAT64 = 4096
 TOLERANCE = 2.0  # of the peer's error
 LEAST_ERROR = 4e-3  # of bf16 gradients, where the peer's is less
 PEERS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash2": SDPBackend.FLASH_ATTENTION}
-VARIANTS = {
-    "128: 80 x 2": BackwardConfig(128, 80, 2),
-    "128: 64 x 2": BackwardConfig(128, 64, 2),
-    "128: 64 x 3": BackwardConfig(128, 64, 3),
-    "128: 64 x 2 ahead": BackwardConfig(128, 64, 2, issues_ahead=True),
-    "128: 64 x 3 ahead": BackwardConfig(128, 64, 3, issues_ahead=True),
-    "64: 128 x 2": BackwardConfig(64, 128, 2),
-    "64: 64 x 2": BackwardConfig(64, 64, 2),
-    "64: 64 x 3": BackwardConfig(64, 64, 3),
-    "64: 64 x 3 ahead": BackwardConfig(64, 64, 3, issues_ahead=True),
-}
+DECISIVE = (
+    "16 x 1024, 16 heads of 128, causal",
+    "2 x 8192, 16 heads of 128, full",
+    "2 x 8192, 16 heads of 128, causal",
+    "2 x 8192, 32 heads of 64, causal",
+    "2 x 4096, 64/8 heads of 128, causal",
+    "2 x 8192, 64/8 heads of 128, causal",
+)
+
+
+class Variant(NamedTuple):
+    config: BackwardConfig
+    deterministic: bool = False
+
+
+def variants() -> Iterator[tuple[str, Variant]]:
+    """The first block first with as many heads as L2 holds, and the last first, for each tile."""
+    for config in (BackwardConfig(128, 64, 2, issues_ahead=True), BackwardConfig(64, 128, 2)):
+        own = config.head_dim
+        yield f"{own}: first", Variant(config)
+        yield f"{own}: first, 8 heads", Variant(replace(config, heads_at_once=8))
+        for heads in (4, 8, 16):
+            last = replace(config, starts_last=True, heads_at_once=heads)
+            yield f"{own}: last, {heads} heads", Variant(last)
+            if heads > 4:
+                yield f"{own}: last, {heads} heads, deterministic", Variant(last, True)
+    yield "128: 64 x 2", Variant(BackwardConfig(128, 64, 2))
+    yield "64: 64 x 3 ahead", Variant(BackwardConfig(64, 64, 3, issues_ahead=True))
+
+
+VARIANTS = dict(variants())
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -92,12 +125,12 @@ class Problem:
 
         return run
 
-    def with_config(self, config: BackwardConfig) -> Callable[[], Gradients]:
+    def with_variant(self, variant: Variant) -> Callable[[], Gradients]:
         """Return the same with another tile config, captured: calls later have the usual one."""
         gradients = self.new_gradients()
-        run = self.ours(gradients)
+        run = self.ours(gradients, deterministic=variant.deterministic)
         graph = torch.cuda.CUDAGraph()
-        with tile_configs(lambda _: config):
+        with tile_configs(lambda _: variant.config):
             run()
             torch.cuda.synchronize()
             with torch.cuda.graph(graph):
@@ -223,29 +256,39 @@ def print_row(label: str, row: dict[str, Any], reference: str) -> None:
     print(f"{label:48s} {figures}  {speed:.3f} x {reference}, interleaved {own:.3f}", flush=True)
 
 
-def race_variants(case: Case, names: list[str], options: argparse.Namespace) -> None:
+def race_variants(case: Case, names: list[str], options: argparse.Namespace) -> dict[str, float]:
+    """Return the TFLOP/s of each variant that the case can have, and of the peers."""
     problem = Problem(case)
     theirs = peers(problem)
     of_peer = theirs["cudnn"]() if "cudnn" in theirs else None
     candidates = {}
     for name in names:
-        config = VARIANTS[name]
-        if config.head_dim != case.head_dim:
+        variant = VARIANTS[name]
+        if variant.config.head_dim != case.head_dim:
             continue
-        run = problem.with_config(config)
+        run = problem.with_variant(variant)
         check(problem, run(), of_peer)
         candidates[name] = run
     candidates |= theirs
     if not candidates:
-        return
+        return {}
     reference = next(iter(candidates))
     times = race(
         candidates, rounds=options.rounds, reference=reference, seconds_per_slice=options.seconds
     )["us"]
-    print(case.label)
-    for name, us in sorted(times.items(), key=lambda item: item[1]):
-        throughput = BACKWARD_FLOPS * case.flops / us / 1e6
-        print(f"  {name:20s} {us:9.1f} us {throughput:7.1f} TFLOP/s", flush=True)
+    print(case.label, "timed", flush=True)
+    return {name: BACKWARD_FLOPS * case.flops / us / 1e6 for name, us in times.items()}
+
+
+def print_table(found: dict[str, dict[str, float]]) -> None:
+    """Print TFLOP/s: a row a variant, a column a case."""
+    print("TFLOP/s of")
+    for number, label in enumerate(found):
+        print(f"  ({number}) {label}")
+    print(" " * 32 + "".join(f"{f'({number})':>8s}" for number in range(len(found))))
+    for name in dict.fromkeys(name for row in found.values() for name in row):
+        figures = (f"{row[name]:8.1f}" if name in row else " " * 8 for row in found.values())
+        print(f"{name:32s}" + "".join(figures), flush=True)
 
 
 # --- packed ---------------------------------------------------------------------------------------
@@ -305,22 +348,36 @@ def measure_batch(batch: Batch, options: argparse.Namespace) -> dict[str, Any]:
     return row
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="")
     parser.add_argument("--variants", default="")
+    parser.add_argument("--decide", action="store_true")
+    parser.add_argument("--once", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.1)
     parser.add_argument("--packed", action="store_true")
     options = parser.parse_args()
+    if options.decide:
+        options.variants = "all"
+    return options
+
+
+def main() -> None:
+    options = parsed()
     torch.manual_seed(0)
     chosen = [case for case in cases() if options.only in case.label]
+    if options.once:
+        Problem(chosen[0]).ours()()
+        torch.cuda.synchronize()
+        return
+    if options.decide:
+        chosen = [case for case in chosen if case.label in DECISIVE]
     if options.variants:
-        names = [*VARIANTS] if options.variants == "all" else options.variants.split(",")
-        for case in chosen:
-            race_variants(case, names, options)
+        names = [*VARIANTS] if options.variants == "all" else options.variants.split("; ")
+        print_table({case.label: race_variants(case, names, options) for case in chosen})
         return
     if not options.packed:
         rows = [measure(case, options) for case in chosen]

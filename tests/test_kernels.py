@@ -18,6 +18,7 @@ from tmaasync.ops._flash.backward import (
     BackwardConfig,
     BackwardVariant,
     backward_kernel,
+    choose_backward_config,
     maps_over,
     queries_kernel,
 )
@@ -495,22 +496,30 @@ def backward_types(config: BackwardConfig, variant: BackwardVariant) -> tuple[st
 
 
 @pytest.mark.parametrize(
-    ("config", "variant"),
+    ("head_dim", "variant", "shares_kv_heads"),
     [
-        (BackwardConfig(128, 80), BackwardVariant()),
-        (BackwardConfig(128, 64), replace(EVERY_MASK, is_deterministic=True)),
-        (BackwardConfig(64, 128), replace(EVERY_MASK, has_softcap=False)),
+        (128, BackwardVariant(), False),
+        (128, BackwardVariant(has_left=True, has_right=True), False),
+        (128, BackwardVariant(has_softcap=True), False),
+        (128, replace(EVERY_MASK, has_softcap=False), True),
+        (128, EVERY_MASK, False),
+        (128, replace(EVERY_MASK, is_deterministic=True), True),
+        (64, replace(EVERY_MASK, has_softcap=False), False),
+        (64, replace(EVERY_MASK, is_deterministic=True), True),
     ],
     ids=str,
 )
 def test_the_attention_backward_compiles_clean(
-    config: BackwardConfig, variant: BackwardVariant
+    head_dim: int, variant: BackwardVariant, shares_kv_heads: bool
 ) -> None:
+    config = choose_backward_config(head_dim, variant, shares_kv_heads=shares_kv_heads)
+
     assert_clean(backward_kernel(backward_types(config, variant), variant, config))
 
 
 def test_kernels_around_the_attention_backward_compile_clean() -> None:
-    config, types = BackwardConfig(128, 80), backward_types(BackwardConfig(128, 80), EVERY_MASK)
+    config = BackwardConfig(128, 64)
+    types = backward_types(config, EVERY_MASK)
     for part in ("rows", "dq"):
         source = f"attention_backward_{part}.cu"
         assert_clean(queries_kernel(source, types, EVERY_MASK, config))

@@ -6,9 +6,11 @@
 //
 //   QTile             BLOCK_M rows of queries or dO, all of the head dimension
 //   KTile             64 rows of keys, values, dK or dV
-//   BLOCK_M           queries of a block: 64 or 128, or with a head dimension of 128 less than 128
+//   BLOCK_M           queries of a block: 64 or 128
 //   HEAD_DIM          columns of the tiles: the head dimension, and zeros up to 64 or 128
 //   STAGES            stages of each pipeline, of queries and of dO
+//   ISSUES_AHEAD      whether S of a block is issued before dQ and dK of the block before it
+//   STARTS_LAST       whether a CTA visits the last block of queries first
 //   IS_PACKED         whether sequences lie one after the other (varlen)
 //   HAS_LEFT          whether positions do not see keys too far before them: a sliding window
 //   HAS_RIGHT         whether they do not see keys too far after them: a window, or a causal mask
@@ -52,15 +54,14 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention_backw
     Roles::run_with_helpers(
         shared,
         [&] {
-            Producer producer(sequences, q, k, v, dout, statistics, shared);
+            Producer producer(problem, q, k, v, dout, statistics, shared);
             load_tiles(producer, DynamicScheduler<KeyTiles>({sequences}, tile_counter));
         },
         [&](int number) {
             if (number >= kConsumers) return;
             wait_for_previous_grids();
-            const i32 tiles_per_head = QueryTiles{sequences}.per_head();
-            Reduction{shared, problem, dq, {turns}, tiles_per_head, number}.run();
+            Reduction{shared, problem, dq, dk, dv, {turns}, number}.run();
         },
-        [&](int index) { Consumer(shared, problem, dk, dv, index).run(); }, q, k, v, dout, dk, dv
+        [&](int index) { Consumer(shared, problem, index).run(); }, q, k, v, dout, dk, dv
     );
 }

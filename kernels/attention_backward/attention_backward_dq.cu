@@ -34,11 +34,7 @@ __device__ __forceinline__ void stage_part(
         for (int j = 0; j < 4; ++j) values[4 * i + j] = quad.values[j] * scale;
     }
     const u32 column = consumer * (HEAD_DIM / kConsumers);
-    if constexpr (kTransposesDq) {
-        u32 pairs[kDqColumns / 16][4];
-        accumulators_to_a<Element>(pairs, values);
-        store_a_transposed<Staged>(shared.dq, pairs, 0, column);
-    } else if constexpr (kSharesDqInRows) {
+    if constexpr (kSharesDqInRows) {
         store_accumulators<Staged, kDqColumns>(shared.dq, values, consumer * 64, 0);
     } else {
         store_accumulators<Staged, kDqColumns>(shared.dq, values, 0, column);

@@ -15,19 +15,11 @@ constexpr int kConsumers = 2;
 constexpr int kConsumerKeys = 64;  // of a tile of keys, which a consumer warpgroup works on
 constexpr int kTileKeys = kConsumers * kConsumerKeys;
 
-// dQ of a tile is computed as it is, or transposed where M of wgmma, 64, does not divide BLOCK_M.
-constexpr bool kTransposesDq = BLOCK_M % 64 != 0;
 // Consumers share dQ of a tile: rows of 64, or columns.
-constexpr bool kSharesDqInRows = !kTransposesDq && BLOCK_M == 64 * kConsumers;
-constexpr int kDqColumns = kTransposesDq     ? BLOCK_M
-                           : kSharesDqInRows ? HEAD_DIM
-                                             : HEAD_DIM / kConsumers;
+constexpr bool kSharesDqInRows = BLOCK_M == 64 * kConsumers;
+constexpr int kDqColumns = kSharesDqInRows ? HEAD_DIM : HEAD_DIM / kConsumers;
 
-static_assert(BLOCK_M % 16 == 0 && BLOCK_M <= 128, "K of wgmma is 16");
-static_assert(kTransposesDq || BLOCK_M == 64 || kSharesDqInRows, "64 rows, or a consumer each");
-static_assert(
-    !kTransposesDq || HEAD_DIM == 64 * kConsumers, "a consumer has 64 columns of dQ transposed"
-);
+static_assert(BLOCK_M == 64 || kSharesDqInRows, "64 rows, or 64 for each consumer");
 
 // Operands of 64 rows of keys or values, and of BLOCK_M rows of queries or of dO: with the rows
 // along M or N, or along K.

@@ -8,7 +8,6 @@
 #include <tmaasync/softmax.cuh>
 
 #include "pipeline.cuh"
-#include "rows.cuh"
 #include "scheduler.cuh"
 
 namespace tmaasync {
@@ -57,8 +56,6 @@ __device__ __forceinline__ void mask_probabilities(
 struct Consumer {
     SharedMemory& shared;
     const BackwardProblem& problem;
-    const KTile& dk;
-    const KTile& dv;
     int index;
     RingConsumer<KeysAndValues, Proxy::kGeneric> rows;
     RingConsumer<Queries, Proxy::kGeneric> queries;
@@ -66,16 +63,10 @@ struct Consumer {
     u32 ds_stage = 0;
 
     __device__ __forceinline__ Consumer(
-        SharedMemory& shared,
-        const BackwardProblem& problem,
-        const KTile& dk,
-        const KTile& dv,
-        int index
+        SharedMemory& shared, const BackwardProblem& problem, int index
     )
         : shared(shared),
           problem(problem),
-          dk(dk),
-          dv(dv),
           index(index),
           rows(shared.rows.consumer()),
           queries(shared.queries.consumer()),
@@ -94,25 +85,26 @@ private:
         for (int i = 0; i < HEAD_DIM / 2; ++i) own_dk[i] = own_dv[i] = 0;
         rows.step();
         rows.wait();
-        const int blocks = tile.blocks.count();
-        const int steps = blocks * problem.heads_per_kv_head;
+        const i32 heads = problem.heads_per_kv_head, steps = tile.blocks.count() * heads;
+        auto visit = Visit::first(tile);
         if constexpr (ISSUES_AHEAD) {
-            if (steps > 0) compute_ahead(tile, steps, own_dk, own_dv);
+            if (steps > 0) compute_ahead(tile, visit, steps, own_dk, own_dv);
         } else {
-            for (int step = 0, block = 0; step < steps; ++step) {
-                compute_block(tile, tile.blocks.first + block, step == 0, own_dk, own_dv);
-                if (++block == blocks) block = 0;
+            for (i32 step = 0; step < steps; ++step) {
+                compute_block(tile, visit.block, own_dk, own_dv);
+                visit.step(tile, heads);
             }
         }
-        const KeyTile own_tile = tile;
         rows.release(kKeys);
-        store(own_tile, steps > 0, own_dk, own_dv);
+        hand_over_gradients(own_dk, own_dv);
+        rows.release(kValues);
+        rows.step();
     }
 
     // --- blocks of queries, S of each issued before dQ and dK of the one before ---
 
     __device__ __forceinline__ void compute_ahead(
-        const KeyTile& tile, int steps, KeyGradients& own_dk, KeyGradients& own_dv
+        const KeyTile& tile, Visit visit, i32 steps, KeyGradients& own_dk, KeyGradients& own_dv
     ) {
         Scores scores;
         ScoresOperand p;
@@ -120,13 +112,12 @@ private:
         issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
         wgmma_wait_group<0>();
         wgmma_fence_operands(scores);
-        i32 block = tile.blocks.first;
-        find_probabilities(scores, p, tile, block);
-        for (int step = 0; step < steps - 1; ++step) {
-            if (++block == tile.blocks.end) block = tile.blocks.first;
-            finish_block<true>(tile, block, step == 0, scores, p, own_dk, own_dv);
+        find_probabilities(scores, p, tile, visit.block);
+        for (i32 step = 1; step < steps; ++step) {
+            visit.step(tile, problem.heads_per_kv_head);
+            finish_block<true>(tile, visit.block, scores, p, own_dk, own_dv);
         }
-        finish_block<false>(tile, block, steps == 1, scores, p, own_dk, own_dv);
+        finish_block<false>(tile, visit.block, scores, p, own_dk, own_dv);
     }
 
     // All of a block but its P, and P of the next, while the tensor cores compute dK.
@@ -134,7 +125,6 @@ private:
     __device__ __forceinline__ void finish_block(
         const KeyTile& tile,
         i32 next,
-        bool is_first,
         Scores& scores,
         ScoresOperand& p,
         KeyGradients& own_dk,
@@ -168,7 +158,7 @@ private:
         issue_product(own_dk, ds, shared.queries.stages[own]);
         wgmma_wait_group<kHasNext ? 2 : 1>();
         wgmma_fence_operands(dq);
-        hand_over_dq(dq, is_first);
+        hand_over_dq(dq);
         if constexpr (kHasNext) {
             wgmma_wait_group<1>();
             wgmma_fence_operands(scores);
@@ -184,7 +174,7 @@ private:
     // --- a block of queries ---
 
     __device__ __forceinline__ void compute_block(
-        const KeyTile& tile, i32 block, bool is_first, KeyGradients& own_dk, KeyGradients& own_dv
+        const KeyTile& tile, i32 block, KeyGradients& own_dk, KeyGradients& own_dv
     ) {
         Scores scores, dp;
         ScoresOperand p, ds;
@@ -214,7 +204,7 @@ private:
         gradients.step();
         wgmma_wait_group<1>();
         wgmma_fence_operands(dq);
-        hand_over_dq(dq, is_first);
+        hand_over_dq(dq);
         wgmma_wait_group<0>();
         wgmma_fence_operands(own_dk);
         wgmma_fence_operands(ds);
@@ -288,7 +278,7 @@ private:
         wgmma_commit_group();
     }
 
-    // The consumer's share of dQ = dS K, or of its transpose K^T dS^T.
+    // The consumer's share of dQ = dS K.
     __device__ __forceinline__ void issue_dq(QueryGradients& dq) const {
         using Depth = KeysOperand<Major::kMN>;
         const KeyRows& keys = shared.rows.stages[kKeys];
@@ -300,22 +290,17 @@ private:
             const u32 own = kSharesDqInRows ? 0 : index * (HEAD_DIM / kConsumers);
             const u64 k = Depth::descriptor(keys.consumers[part], own);
             const u64 ds = DsOperand::descriptor(panel, kSharesDqInRows ? index * 64 : 0);
-            if constexpr (kTransposesDq) {
-                wgmma_tile<Depth, DsOperand>(dq, k, ds, part > 0);
-            } else {
-                wgmma_tile<DsOperand, Depth>(dq, ds, k, part > 0);
-            }
+            wgmma_tile<DsOperand, Depth>(dq, ds, k, part > 0);
         }
         wgmma_commit_group();
     }
 
     // --- results ---
 
-    // Hands the consumer's share of dQ to the warp that adds it to memory. In a tile's first block
-    // the consumer itself has the memory.
-    __device__ __forceinline__ void hand_over_dq(const QueryGradients& dq, bool is_first) const {
-        const DqHandOver hand_over{index};
-        if (!is_first) hand_over.empty().sync();
+    // Hands the consumer's share of dQ to the warp that adds it to memory.
+    __device__ __forceinline__ void hand_over_dq(const QueryGradients& dq) const {
+        const HandOver hand_over{index};
+        hand_over.empty().sync();
         auto& quads = shared.dq[index].quads;
 #pragma unroll
         for (int i = 0; i < kDqQuads; ++i) {
@@ -327,31 +312,20 @@ private:
         hand_over.full().arrive();
     }
 
-    // Stores dK and dV: staged in the memory of the consumer's dQ, and of its values.
-    __device__ __forceinline__ void store(
-        const KeyTile& tile, bool has_steps, KeyGradients& own_dk, KeyGradients& own_dv
-    ) {
+    // Hands dK and dV to the same warp, which stores them: in the memory of the consumer's dQ, and
+    // of its values.
+    __device__ __forceinline__ void hand_over_gradients(
+        KeyGradients& own_dk, const KeyGradients& own_dv
+    ) const {
         using Staged = KeysOperand<Major::kK>;
-        auto& staged_dv = shared.rows.stages[kValues].consumers[index];
-        auto& staged_dk = reinterpret_cast<typename KTile::Shared&>(shared.dq[index]);
-        static_assert(sizeof(typename KTile::Shared) <= sizeof(DqPart), "dK fits in dQ's memory");
-        store_accumulators<Staged, HEAD_DIM>(staged_dv, own_dv);
+        const HandOver hand_over{index};
+        store_accumulators<Staged, HEAD_DIM>(staged_dv(shared, index), own_dv);
 #pragma unroll
         for (float& value : own_dk) value *= problem.scale;
-        if (has_steps) DqHandOver{index}.empty().sync();
-        store_accumulators<Staged, HEAD_DIM>(staged_dk, own_dk);
+        hand_over.empty().sync();
+        store_accumulators<Staged, HEAD_DIM>(staged_dk(shared, index), own_dk);
         fence_async_view_proxy();
-        sync_consumer(index);
-        if (thread_in_warpgroup() == 0) {
-            const i32 row = tile.position + index * kConsumerKeys;
-            store_rows(dv, staged_dv, tile.rows_of_keys(), row);
-            store_rows(dk, staged_dk, tile.rows_of_keys(), row);
-            commit_group();
-            wait_group_read<0>();
-        }
-        sync_consumer(index);
-        rows.release(kValues);
-        rows.step();
+        hand_over.full().arrive();
     }
 };
 

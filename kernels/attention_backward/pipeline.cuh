@@ -51,18 +51,23 @@ __device__ __forceinline__ void sync_ds() {
     NamedBarrier<128 * kConsumers>{1}.sync();
 }
 
-// The hand-over of a consumer's part of dQ to the warp that adds it to memory, and back.
-struct DqHandOver {
+// Where a consumer stages dK and dV: in the memory of its dQ, and of its values.
+__device__ __forceinline__ auto& staged_dk(SharedMemory& shared, int consumer) {
+    static_assert(sizeof(typename KTile::Shared) <= sizeof(DqPart), "dK fits in dQ's memory");
+    return reinterpret_cast<typename KTile::Shared&>(shared.dq[consumer]);
+}
+__device__ __forceinline__ auto& staged_dv(SharedMemory& shared, int consumer) {
+    return shared.rows.stages[kValues].consumers[consumer];
+}
+
+// The hand-over of results in a consumer's part of `dq` to the warp that sends them to memory, and
+// of that part back to the consumer.
+struct HandOver {
     int consumer;
 
     using Barrier = NamedBarrier<128 + 32>;
     __device__ __forceinline__ Barrier full() const { return {2u + consumer}; }
     __device__ __forceinline__ Barrier empty() const { return {2u + kConsumers + consumer}; }
 };
-
-// Among the threads of one consumer.
-__device__ __forceinline__ void sync_consumer(int consumer) {
-    NamedBarrier<128>{2u + 2 * kConsumers + consumer}.sync();
-}
 
 }  // namespace tmaasync

@@ -20,14 +20,13 @@ struct Producer {
     const KTile& v;
     const QTile& dout;
     const RowStatistics* statistics;
-    i32 tiles_per_head;
     SharedMemory& shared;
     RingProducer<KeysAndValues> keys_and_values;
     RingProducer<Queries> queries;
     RingProducer<Queries> gradients;
 
     __device__ __forceinline__ Producer(
-        const Sequences& sequences,
+        const BackwardProblem& problem,
         const QTile& q,
         const KTile& k,
         const KTile& v,
@@ -35,35 +34,33 @@ struct Producer {
         const RowStatistics* statistics,
         SharedMemory& shared
     )
-        : problem(sequences.problem),
+        : problem(problem),
           q(q),
           k(k),
           v(v),
           dout(dout),
           statistics(statistics),
-          tiles_per_head(QueryTiles{sequences}.per_head()),
           shared(shared),
           keys_and_values(shared.rows.producer()),
           queries(shared.queries.producer()),
           gradients(shared.gradients.producer()) {}
 
-    // Loads what a tile needs. The first block of queries comes first: its stages are free before
-    // the stages of keys and values, which the tile before needs to its end.
+    // Loads what a tile needs, if there is one. The first block of queries comes first: its stages
+    // are free before the stages of keys and values, which the tile before needs to its end.
     __device__ __forceinline__ void load(const KeyTile& next) {
         // Kept next to the values, where nobody else looks: the producer has few registers.
         KeyTile& tile = shared.rows.side[kValues].tile;
         tile = next;
-        const i32 first = tile.blocks.first;
-        const i32 steps = tile.blocks.count() * problem.heads_per_kv_head;
-        if (steps > 0) load_block(tile, 0, first);
+        if (!tile.exists()) return;
+        tile.find_blocks(problem);
+        const i32 heads = problem.heads_per_kv_head, steps = tile.blocks.count() * heads;
+        auto visit = Visit::first(tile);
+        if (steps > 0) load_block(tile, visit);
         load_keys(tile);
         load_values(tile);
-        for (i32 step = 1, head = 0, block = first; step < steps; ++step) {
-            if (++block == tile.blocks.end) {
-                block = first;
-                ++head;
-            }
-            load_block(tile, head, block);
+        for (i32 step = 1; step < steps; ++step) {
+            visit.step(tile, heads);
+            load_block(tile, visit);
         }
     }
 
@@ -94,13 +91,13 @@ private:
     }
 
     // Loads a block of queries and dO of one of the heads that share the keys.
-    __device__ __forceinline__ void load_block(const KeyTile& tile, i32 head, i32 block) {
+    __device__ __forceinline__ void load_block(const KeyTile& tile, const Visit& visit) {
         const HeadRows of{
-            tile.queries, tile.entry, tile.kv_head * problem.heads_per_kv_head + head
+            tile.queries, tile.entry, tile.kv_head * problem.heads_per_kv_head + visit.head
         };
-        const RowStatistics& own = statistics[tile.first_tile + head * tiles_per_head + block];
-        load_rows_and(q, own.lse, queries, shared.queries, of, block);
-        load_rows_and(dout, own.delta, gradients, shared.gradients, of, block);
+        const RowStatistics& own = statistics[visit.number(problem, tile)];
+        load_rows_and(q, own.lse, queries, shared.queries, of, visit.block);
+        load_rows_and(dout, own.delta, gradients, shared.gradients, of, visit.block);
     }
 
     // Loads rows of a block, and a number for each.
@@ -118,14 +115,12 @@ private:
     }
 };
 
-// Loads all tiles of a schedule; takes each while the one before is loaded.
+// Loads all tiles of a schedule. It takes a tile once the tile before is loaded, while the
+// consumers have blocks left. Taken earlier, a tile waits for this CTA while others are idle, and
+// so do all tiles whose turn to add dQ comes after it.
 template <typename Scheduler>
 __device__ void load_tiles(Producer& producer, Scheduler schedule) {
-    while (!schedule.done()) {
-        const KeyTile tile = schedule.tile();
-        schedule.step();
-        if (tile.exists()) producer.load(tile);
-    }
+    for (; !schedule.done(); schedule.step()) producer.load(schedule.tile());
     producer.end();
 }
 

@@ -49,9 +49,10 @@ __device__ __forceinline__ i32 first_tile(const i32* cu_seqlens, i32 entry) {
 template <int kRows>
 __device__ __forceinline__ i32 entry_of_tile(const i32* cu_seqlens, i32 batch, i32 tile) {
     i32 entry = 0;
-    for (i32 end = batch; end - entry > 1;) {
-        const i32 middle = (entry + end) / 2;
-        (first_tile<kRows>(cu_seqlens, middle) <= tile ? entry : end) = middle;
+    for (i32 left = batch; left > 1;) {
+        const i32 half = left / 2;
+        if (first_tile<kRows>(cu_seqlens, entry + half) <= tile) entry += half;
+        left -= half;
     }
     return entry;
 }
@@ -73,32 +74,27 @@ struct QueryTiles {
         __device__ __forceinline__ HeadRows rows() const { return {queries, entry, head}; }
     };
 
-    // Tiles of a head; of packed arrays, of all sequences together.
-    __device__ __forceinline__ i32 per_head() const {
-        const auto& problem = sequences.problem;
-        if constexpr (IS_PACKED) return problem.queries / BLOCK_M + problem.batch;
-        return count_tiles(problem.queries, BLOCK_M);
-    }
-
     // The number of the first tile of a head of an entry.
     __device__ __forceinline__ i32 first(i32 entry, i32 head) const {
+        const auto& problem = sequences.problem;
         if constexpr (IS_PACKED) {
-            return head * per_head() + first_tile<BLOCK_M>(sequences.cu_seqlens_q, entry);
+            return head * problem.query_tiles + first_tile<BLOCK_M>(sequences.cu_seqlens_q, entry);
         } else {
-            return (entry * sequences.problem.heads + head) * per_head();
+            return (entry * problem.heads + head) * problem.query_tiles;
         }
     }
 
     __device__ __forceinline__ Tile at(i32 number) const {
-        const i32 line = number / per_head(), tile = number % per_head();
+        const auto& problem = sequences.problem;
+        const i32 line = number / problem.query_tiles, tile = number % problem.query_tiles;
         if constexpr (IS_PACKED) {
             const i32* cu_seqlens = sequences.cu_seqlens_q;
-            const i32 entry = entry_of_tile<BLOCK_M>(cu_seqlens, sequences.problem.batch, tile);
+            const i32 entry = entry_of_tile<BLOCK_M>(cu_seqlens, problem.batch, tile);
             const i32 block = tile - first_tile<BLOCK_M>(cu_seqlens, entry);
             return {entry, line, block * BLOCK_M, sequences.queries(entry)};
         } else {
-            const i32 heads = sequences.problem.heads;
-            return {line / heads, line % heads, tile * BLOCK_M, sequences.queries(line / heads)};
+            const i32 entry = line / problem.heads;
+            return {entry, line % problem.heads, tile * BLOCK_M, sequences.queries(entry)};
         }
     }
 };

@@ -1,10 +1,11 @@
 #pragma once
 
-// The warps that add dQ to the workspace: each the part of one consumer, by bulk reductions
-// (cp.reduce.async.bulk), while the consumers work on the next block.
+// The warps that send the results of a consumer to memory while it works on: dQ of each block,
+// which bulk reductions (cp.reduce.async.bulk) add to the workspace, and dK and dV of the tile.
 #include <tmaasync/tma.cuh>
 
 #include "pipeline.cuh"
+#include "rows.cuh"
 #include "scheduler.cuh"
 
 namespace tmaasync {
@@ -19,9 +20,7 @@ struct Turns {
     __device__ __forceinline__ static u32 before(
         const BackwardProblem& problem, const KeyTile& tile, i32 block
     ) {
-        const KeyBlocks all = tile.seen_by(problem, block);
-        const i32 own = tile.position / kTileKeys;
-        return kStartsWithLastKeys ? all.end - 1 - own : own - all.first;
+        return tile.position / kTileKeys - tile.seen_by(problem, block).first;
     }
 
     // Called by one thread.
@@ -45,19 +44,28 @@ struct Reduction {
     SharedMemory& shared;
     const BackwardProblem& problem;
     DqTile* dq;
+    const KTile& dk;
+    const KTile& dv;
     Turns turns;
-    i32 tiles_per_head;
     int consumer;
 
     __device__ __forceinline__ void run() const {
+        const HandOver hand_over{consumer};
         auto rows = shared.rows.consumer();
         const Task& task = shared.rows.side[kKeys];
+        hand_over.empty().arrive();  // at first nothing is in the memory
         for (rows.wait(); !task.is_end; rows.wait()) {
             // Read where it lies: the producer's warps have few registers.
             add(task.tile);
+            const HeadRows of = task.tile.rows_of_keys();
+            const i32 row = task.tile.position + consumer * kConsumerKeys;
             rows.release(kKeys);
             rows.step();
             rows.wait();
+            hand_over.full().sync();
+            if (lane_index() == 0) store(of, row);
+            __syncwarp();
+            hand_over.empty().arrive();
             rows.release(kValues);
             rows.step();
         }
@@ -66,22 +74,25 @@ struct Reduction {
 private:
     // Adds dQ of all blocks of a tile.
     __device__ __forceinline__ void add(const KeyTile& tile) const {
-        const DqHandOver hand_over{consumer};
-        i32 first = tile.first_tile;
-        for (i32 head = 0; head < problem.heads_per_kv_head; ++head, first += tiles_per_head) {
-            for (i32 block = tile.blocks.first; block < tile.blocks.end; ++block) {
-                hand_over.full().sync();
-                if (lane_index() == 0) add_part(tile, block, first + block);
-                __syncwarp();
-                hand_over.empty().arrive();
-            }
+        const HandOver hand_over{consumer};
+        const i32 heads = problem.heads_per_kv_head;
+        auto visit = Visit::first(tile);
+        for (i32 left = tile.blocks.count() * heads; left > 0; --left) {
+            hand_over.full().sync();
+            if (lane_index() == 0) add_part(tile, visit);
+            __syncwarp();
+            hand_over.empty().arrive();
+            visit.step(tile, heads);
         }
     }
 
     // Returns when the part may be overwritten. By one thread, always the same.
-    __device__ __forceinline__ void add_part(const KeyTile& tile, i32 block, i32 number) const {
+    __device__ __forceinline__ void add_part(const KeyTile& tile, const Visit& visit) const {
+        const i32 number = visit.number(problem, tile);
         const i32 turn_of = number * kConsumers + consumer;
-        if constexpr (IS_DETERMINISTIC) turns.wait(turn_of, Turns::before(problem, tile, block));
+        if constexpr (IS_DETERMINISTIC) {
+            turns.wait(turn_of, Turns::before(problem, tile, visit.block));
+        }
         tma_reduce_1d<ReduceOp::kAdd, ElementType::kF32>(
             &dq[number].parts[consumer], &shared.dq[consumer], sizeof(DqPart)
         );
@@ -92,6 +103,14 @@ private:
         } else {
             wait_group_read<0>();
         }
+    }
+
+    // Stores dK and dV of the consumer's keys. Returns when their memory may be overwritten.
+    __device__ __forceinline__ void store(const HeadRows& of, i32 row) const {
+        store_rows(dv, staged_dv(shared, consumer), of, row);
+        store_rows(dk, staged_dk(shared, consumer), of, row);
+        commit_group();
+        wait_group_read<0>();
     }
 };
 

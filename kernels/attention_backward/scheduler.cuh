@@ -20,7 +20,7 @@ struct KeyTile {
     i32 kv_head;
     i32 position;      // the first of its keys
     i32 first_tile;    // the workspace number of the first tile of queries of its first head
-    KeyBlocks blocks;  // of queries
+    KeyBlocks blocks;  // of queries: find_blocks() sets them
 
     __device__ __forceinline__ bool exists() const {
         return kv_head >= 0 && position >= 0 && position < keys.length;
@@ -59,43 +59,71 @@ struct KeyTile {
     }
 };
 
-// Whether the last tile of keys comes first: in a deterministic schedule with a mask the tiles of
-// keys then reach a tile of queries in the order in which they add to its dQ.
-constexpr bool kStartsWithLastKeys = IS_DETERMINISTIC && HAS_RIGHT;
+// A block of queries of one query head. All warps of a CTA visit the blocks of a tile in one order.
+// With STARTS_LAST it goes from the last block to the first, in each block head by head: CTAs with
+// tiles of the same KV head are at the same block at about the same time, and share its rows in L2,
+// although a causal mask starts every tile at another block. Else it goes head by head, from the
+// first block on.
+struct Visit {
+    i32 block;
+    i32 head;  // among the query heads that share the tile's KV head
 
-// The tiles of keys, of `heads_at_once` heads together; without kStartsWithLastKeys those that the
-// most queries see under a causal mask come first (LPT). Some of packed sequences are empty.
+    __device__ __forceinline__ static Visit first(const KeyTile& tile) {
+        return {STARTS_LAST ? tile.blocks.end - 1 : tile.blocks.first, 0};
+    }
+
+    // The block's tile of the workspace.
+    __device__ __forceinline__ i32
+    number(const BackwardProblem& problem, const KeyTile& tile) const {
+        return tile.first_tile + head * problem.query_tiles + block;
+    }
+
+    __device__ __forceinline__ void step(const KeyTile& tile, i32 heads) {
+        if constexpr (STARTS_LAST) {
+            if (++head < heads) return;
+            head = 0;
+            --block;
+        } else {
+            if (++block < tile.blocks.end) return;
+            block = tile.blocks.first;
+            ++head;
+        }
+    }
+};
+
+// The tiles of keys, of `heads_at_once` heads together. Those that the most queries see under a
+// causal mask come first (LPT). Some of packed sequences are empty.
 struct KeyTiles {
     using Cluster = ClusterShape<>;
 
     const Sequences& sequences;
 
-    __device__ __forceinline__ i32 kv_heads() const {
-        return sequences.problem.heads / sequences.problem.heads_per_kv_head;
-    }
-
     __device__ __forceinline__ int count() const {
         const auto& problem = sequences.problem;
-        if constexpr (IS_PACKED) return kv_heads() * (problem.keys / kTileKeys + problem.batch);
-        return kv_heads() * problem.batch * count_tiles(problem.keys, kTileKeys);
+        const i32 per_head = IS_PACKED ? problem.keys / kTileKeys + problem.batch
+                                       : problem.batch * count_tiles(problem.keys, kTileKeys);
+        return problem.kv_heads * per_head;
     }
 
     __device__ __forceinline__ KeyTile at(int index) const {
         const auto& problem = sequences.problem;
         if constexpr (IS_PACKED) {
             const i32* cu_seqlens = sequences.cu_seqlens_k;
-            const i32 tile = index / kv_heads();
+            const i32 tile = index / problem.kv_heads;
             const i32 entry = entry_of_tile<kTileKeys>(cu_seqlens, problem.batch, tile);
             const i32 first = first_tile<kTileKeys>(cu_seqlens, entry);
-            const bool is_last = entry + 1 == problem.batch;
-            const i32 end = is_last ? problem.keys / kTileKeys + problem.batch
-                                    : first_tile<kTileKeys>(cu_seqlens, entry + 1);
-            const HeadTile found = head_tile(index - first * kv_heads(), end - first, kv_heads());
+            const bool has_next = entry + 1 < problem.batch;
+            const i32 end = has_next ? first_tile<kTileKeys>(cu_seqlens, entry + 1)
+                                     : problem.keys / kTileKeys + problem.batch;
+            const HeadTile found =
+                head_tile(index - first * problem.kv_heads, end - first, problem.kv_heads);
             return tile_at(entry, found.line, found.tile);
         } else {
             const i32 tiles = count_tiles(problem.keys, kTileKeys);
-            const HeadTile found = head_tile(index, tiles, kv_heads() * problem.batch);
-            return tile_at(found.line / kv_heads(), found.line % kv_heads(), found.tile);
+            const HeadTile found = head_tile(index, tiles, problem.kv_heads * problem.batch);
+            return tile_at(
+                found.line / problem.kv_heads, found.line % problem.kv_heads, found.tile
+            );
         }
     }
 
@@ -110,8 +138,7 @@ private:
         const i32 at_once = sequences.problem.heads_at_once;
         const i32 section = index / (tiles * at_once), within = index % (tiles * at_once);
         const i32 size = min(at_once, lines - section * at_once);
-        const i32 tile = within / size;
-        return {section * at_once + within % size, kStartsWithLastKeys ? tiles - 1 - tile : tile};
+        return {section * at_once + within % size, within / size};
     }
 
     __device__ __forceinline__ KeyTile tile_at(i32 entry, i32 kv_head, i32 number) const {
@@ -123,7 +150,6 @@ private:
         tile.position = number * kTileKeys;
         const i32 head = kv_head * sequences.problem.heads_per_kv_head;
         tile.first_tile = QueryTiles{sequences}.first(entry, head);
-        tile.find_blocks(sequences.problem);
         return tile;
     }
 };

@@ -21,11 +21,12 @@ torch = pytest.importorskip("torch")
 PROBLEMS = 160
 REPETITIONS = 1000
 CONFIGS = [
-    BackwardConfig(128, 80, 2),
     BackwardConfig(128, 64, 2),
     BackwardConfig(128, 64, 2, issues_ahead=True),
     BackwardConfig(128, 64, 3, issues_ahead=True),
+    BackwardConfig(128, 64, 2, issues_ahead=True, starts_last=True, heads_at_once=8),
     BackwardConfig(64, 128, 2),
+    BackwardConfig(64, 128, 2, starts_last=True, heads_at_once=8),
     BackwardConfig(64, 64, 2),
     BackwardConfig(64, 64, 3, issues_ahead=True),
 ]
@@ -104,8 +105,12 @@ def test_errors_are_at_most_twice_the_errors_of_torch(
 
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_deterministic_backward_has_the_same_bits_every_time(head_dim: int, causal: bool) -> None:
-    q, k, v, dout = (draw(1, 1500, 6, head_dim, seed=i) for i in range(4))
+@pytest.mark.parametrize("kv_heads", [6, 2])
+def test_a_deterministic_backward_has_the_same_bits_every_time(
+    head_dim: int, causal: bool, kv_heads: int
+) -> None:
+    q, dout = (draw(1, 1500, 6, head_dim, seed=i) for i in range(2))
+    k, v = (draw(1, 1500, kv_heads, head_dim, seed=i) for i in (2, 3))
     given = (dout, q, k, v, *saved(q, k, v, causal=causal))
     first = ops.attention_backward(*given, causal=causal, deterministic=True)
     differences = torch.zeros((), device="cuda", dtype=torch.int64)

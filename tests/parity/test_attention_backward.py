@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,22 +15,18 @@ from parity.test_attention import normal, of_sms, poisoned
 
 from tmaasync import ops
 from tmaasync.emulate import scheduled
+from tmaasync.emulate.run import Policy
 from tmaasync.ops._flash.backward import BackwardConfig
 from tmaasync.ops._operation import tile_configs
 
 SMALL = BackwardConfig(64, 64)
+LAST_FIRST = BackwardConfig(64, 64, starts_last=True, heads_at_once=2)
 
 
 @pytest.fixture
 def two_ctas(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device so small that a CTA works on several tiles of keys."""
     of_sms(monkeypatch, 2)
-
-
-@pytest.fixture
-def small_blocks() -> Iterator[None]:
-    with tile_configs(lambda _: SMALL):
-        yield
 
 
 def differentiated(given: list[Any], outputs: list[Any], **options: Any) -> tuple[Any, ...]:
@@ -238,28 +233,39 @@ def test_random_packed_sequences(backend: Any, number: int, deterministic: bool)
     check_packed(backend, problem, deterministic=deterministic)
 
 
-@pytest.mark.usefixtures("two_ctas", "small_blocks")
-def test_many_tiles_of_a_cta_under_many_schedules() -> None:
+@pytest.mark.usefixtures("two_ctas")
+@pytest.mark.parametrize(
+    ("config", "deterministic"), [(SMALL, False), (LAST_FIRST, True)], ids=["", "last block first"]
+)
+def test_many_tiles_of_a_cta_under_many_schedules(
+    config: BackwardConfig, deterministic: bool
+) -> None:
     """Tiles of keys that follow each other in a CTA, of two KV heads with two query heads each."""
     q, k, v = normal(1, 130, 4, 64), *(normal(1, 200, 2, 64, seed=i) for i in (1, 2))
 
     for seed in range(2):
-        with scheduled("adversarial", seed=seed, races=True):
-            check(Emulate(), q, k, v)
+        with tile_configs(lambda _: config), scheduled("adversarial", seed=seed, races=True):
+            check(Emulate(), q, k, v, deterministic=deterministic)
 
 
 # --- the same bits ----------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("two_ctas")
-def test_the_order_of_a_deterministic_dq_is_fixed() -> None:
+@pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
+def test_the_order_of_a_deterministic_dq_is_fixed(
+    monkeypatch: pytest.MonkeyPatch, mask: Mask
+) -> None:
+    """Whatever the number of CTAs that run at once, and their order."""
     problem = drawn(
-        3, queries=(200,), keys=(300,), heads=1, kv_heads=1, mask=Mask(True), softcap=None
+        3, queries=(200, 70), keys=(300, 140), heads=4, kv_heads=2, mask=mask, softcap=None
     )
+    schedules: list[tuple[int, Policy]] = [(1, "round_robin"), (3, "random"), (8, "adversarial")]
     found = []
-    for policy in ("round_robin", "adversarial"):
-        with scheduled(policy, seed=1):
+    for seed, (ctas, policy) in enumerate(schedules):
+        of_sms(monkeypatch, ctas)
+        with tile_configs(lambda config: config), scheduled(policy, seed=seed):
             found.append(check_packed(Emulate(), problem, deterministic=True))
 
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one.view(np.uint16), other.view(np.uint16))
+    for other in found[1:]:
+        for one, same in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one.view(np.uint16), same.view(np.uint16))

@@ -54,9 +54,16 @@ _OF_QUERIES = ("BLOCK_M", "HEAD_DIM", "IS_PACKED")
 _L2_BYTES = 24 << 20
 """Q, dO and dQ of the heads that are scheduled together: half of the L2 of an H100."""
 
+_HEADS_IN_LOCKSTEP = 8
+"""KV heads scheduled together where CTAs start with the last block.
+
+About 16 CTAs of a head are then at the same block at the same time. More heads share fewer loads;
+fewer leave long tiles to the end of a causal schedule.
+"""
+
 _INTEGERS = (
-    *("batch", "heads", "heads_per_kv_head", "queries", "keys", "left", "right"),
-    *("is_bottom_right", "heads_at_once"),
+    *("batch", "heads", "kv_heads", "heads_per_kv_head", "queries", "keys", "left", "right"),
+    *("is_bottom_right", "query_tiles", "heads_at_once"),
 )
 BACKWARD_PROBLEM = np.dtype(
     [
@@ -106,15 +113,21 @@ class BackwardConfig:
 
     Attributes:
         head_dim: Columns of the tiles, 64 or 128.
-        block_m: Queries of a block: 64 or 128, or 80 with 128 columns.
+        block_m: Queries of a block: 64, or 128 with 64 columns.
         stages: Stages of each pipeline, of queries and of dO.
         issues_ahead: Whether S of a block is issued before dQ and dK of the block before it.
+        starts_last: Whether a CTA goes from the last block of queries to the first, in each block
+            from query head to query head of its KV head; else head by head, from the first block.
+        heads_at_once: KV heads whose tiles of keys are scheduled together; None for as many as
+            have their queries in L2.
     """
 
     head_dim: int
     block_m: int
     stages: int = 2
     issues_ahead: bool = False
+    starts_last: bool = False
+    heads_at_once: int | None = None
 
     @property
     def constants(self) -> dict[str, bool | int]:
@@ -123,29 +136,49 @@ class BackwardConfig:
             "BLOCK_M": self.block_m,
             "STAGES": self.stages,
             "ISSUES_AHEAD": self.issues_ahead,
+            "STARTS_LAST": self.starts_last,
         }
 
 
-def choose_backward_config(head_dim: int, variant: BackwardVariant) -> BackwardConfig:
-    """Return the tile config of FlashAttention-3 on sm_90; softcap needs registers."""
+def choose_backward_config(
+    head_dim: int, variant: BackwardVariant, *, shares_kv_heads: bool
+) -> BackwardConfig:
+    """Return the tile config of a variant, with GQA where ``shares_kv_heads``.
+
+    The config of 128 columns was the fastest of bench_attention_backward.py's on an H200
+    (2026-11-23). Where the last block is first follows from docs/notes/attention.md.
+    """
+    starts_last = variant.is_deterministic or (shares_kv_heads and not variant.has_softcap)
+    order = (starts_last, _HEADS_IN_LOCKSTEP if starts_last else None)
     if head_dim <= 64:
-        return BackwardConfig(64, 64 if variant.has_softcap else 128)
-    is_plain = not (variant.has_left or variant.has_right or variant.has_softcap)
-    return BackwardConfig(128, 80 if is_plain else 64)
+        return BackwardConfig(64, 64 if variant.has_softcap else 128, 2, False, *order)
+    return BackwardConfig(128, 64, 2, True, *order)
 
 
-def backward_problem(sizes: Sizes, scores: Scores, longest: int) -> bytes:
+def backward_problem(
+    sizes: Sizes, scores: Scores, config: BackwardConfig, longest: int, *, is_packed: bool
+) -> bytes:
     """Return the kernels' ``BackwardProblem``; ``longest`` is queries of the longest sequence."""
     in_tanh, scale_log2 = scores.factors
     head_bytes = max(1, longest) * sizes.head_dim * sizes.heads_per_kv_head * (2 + 2 + 4)
     return record(
         BACKWARD_PROBLEM,
         **shared_fields(sizes, scores),
-        heads_at_once=max(1, _L2_BYTES // head_bytes),
+        kv_heads=sizes.heads // sizes.heads_per_kv_head,
+        query_tiles=tiles_of_a_head(sizes.queries, config.block_m, sizes, is_packed=is_packed),
+        heads_at_once=config.heads_at_once or max(1, _L2_BYTES // head_bytes),
         scale=scores.scale,
         scale_in_tanh=in_tanh,
         scale_log2=scale_log2,
     )
+
+
+def tiles_of_a_head(rows: int, tile_rows: int, sizes: Sizes, *, is_packed: bool) -> int:
+    """Return the tiles of a head's rows.
+
+    For packed arrays this is an upper bound: every sequence has whole tiles.
+    """
+    return rows // tile_rows + sizes.batch if is_packed else -(-rows // tile_rows)
 
 
 # --- the workspace ------------------------------------------------------------------------------
@@ -155,7 +188,7 @@ class Workspace(NamedTuple):
     """The one allocation of a call: dQ in fp32, statistics of its rows, and counters.
 
     Attributes:
-        tiles: Blocks of queries of all heads; of packed arrays, whole blocks for every sequence.
+        tiles: Blocks of queries of all heads.
     """
 
     tiles: int
@@ -163,10 +196,9 @@ class Workspace(NamedTuple):
 
     @classmethod
     def of(cls, sizes: Sizes, config: BackwardConfig, *, is_packed: bool) -> Workspace:
-        if is_packed:
-            per_head = sizes.queries // config.block_m + sizes.batch
-            return cls(sizes.heads * per_head, config)
-        return cls(sizes.batch * sizes.heads * -(-sizes.queries // config.block_m), config)
+        entries = 1 if is_packed else sizes.batch
+        per_head = tiles_of_a_head(sizes.queries, config.block_m, sizes, is_packed=is_packed)
+        return cls(entries * sizes.heads * per_head, config)
 
     @property
     def _dq_bytes(self) -> int:
@@ -195,10 +227,9 @@ class Workspace(NamedTuple):
 
 def count_key_tiles(sizes: Sizes, *, is_packed: bool) -> int:
     """Return an upper bound on the tiles of keys of all KV heads, at least 1."""
-    kv_heads = sizes.heads // sizes.heads_per_kv_head
-    if is_packed:
-        return kv_heads * (sizes.keys // _TILE_KEYS + sizes.batch)
-    return max(1, kv_heads * sizes.batch * -(-sizes.keys // _TILE_KEYS))
+    entries = 1 if is_packed else sizes.batch
+    per_head = tiles_of_a_head(sizes.keys, _TILE_KEYS, sizes, is_packed=is_packed)
+    return max(1, entries * sizes.heads // sizes.heads_per_kv_head * per_head)
 
 
 _Map = TMATensorTile | RaggedTensorMap

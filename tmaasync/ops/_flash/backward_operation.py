@@ -91,7 +91,10 @@ class BackwardOperation(Operation):
         self._variant = BackwardVariant.of(
             scores, is_packed=self._is_packed, is_deterministic=is_deterministic
         )
-        self._config: BackwardConfig = overridden(choose_backward_config(head_dim, self._variant))
+        chosen = choose_backward_config(
+            head_dim, self._variant, shares_kv_heads=self._sizes.heads_per_kv_head > 1
+        )
+        self._config: BackwardConfig = overridden(chosen)
         self._workspace = Workspace.of(self._sizes, self._config, is_packed=self._is_packed)
         self._below_bytes = [0] * len(layouts)
         self._broken_sequence = self.backend.host_flag()
@@ -166,7 +169,10 @@ class BackwardOperation(Operation):
             maps,
             self._variant,
             self._config,
-            backward_problem(self._sizes, self._scores, self._longest),
+            backward_problem(
+                *(self._sizes, self._scores, self._config, self._longest),
+                is_packed=self._is_packed,
+            ),
             tiles=(self._workspace.tiles, count_key_tiles(self._sizes, is_packed=self._is_packed)),
             sms=self.backend.limits.sms,
             # Pinned host memory is no array of the device.
