@@ -12,6 +12,7 @@ from tmaasync import ArgumentError
 
 torch: Any = pytest.importorskip("torch")
 
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch_cases import draw, error, multiply_groups  # noqa: E402
 
 import tmaasync.torch as operators  # noqa: E402
@@ -222,6 +223,53 @@ def test_a_second_derivative_is_refused_in_words() -> None:
     for out in (operators.matmul(a, b), operators.grouped_matmul(a, experts, torch.tensor([8]))):
         with pytest.raises(ArgumentError, match=r"create_graph=True.*differentiated again.*torch"):
             torch.autograd.grad(out.sum(), a, create_graph=True)
+
+
+RECORDED: dict[str, Callable[..., Any]] = {
+    "matmul": lambda x: operators.matmul(x[0, :, 0], x[0, :, 0].mT, activation="gelu"),
+    "attention": lambda x: operators.attention(x, x, x, causal=True),
+    "varlen_attention": lambda x: operators.varlen_attention(
+        x[0], x[0], x[0], torch.tensor([0, 3, 9], dtype=torch.int32)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own code
+@pytest.mark.parametrize("name", RECORDED)
+def test_autograd_has_what_it_has_for_torchs_own_functions(name: str) -> None:
+    """Hooks, checkpoints, saved-tensor hooks, and the error of tensors that changed."""
+    call, x = RECORDED[name], draw(1, 9, 2, 16).requires_grad_()
+    seen: list[Any] = []
+
+    def keep(tensor: Any) -> Any:
+        seen.append(tensor)
+        return tensor
+
+    def gradient(out: Any) -> Any:
+        (found,) = torch.autograd.grad(out.float().square().sum(), x)
+        return found
+
+    wanted = gradient(call(x))
+    for is_reentrant in (False, True):
+        out = checkpoint(lambda x: call(x).float().square().sum(), x, use_reentrant=is_reentrant)
+        x.grad = None
+        out.backward()
+        assert torch.equal(x.grad, wanted)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = call(x)
+    assert seen
+    out.register_hook(keep)
+    assert torch.equal(gradient(out), wanted)
+    assert seen[-1].shape == out.shape
+
+    kept = x.detach().clone().requires_grad_()
+    out = call(kept)
+    with torch.no_grad():
+        kept.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+    with pytest.raises(ArgumentError, match="cannot be differentiated again"):
+        torch.autograd.grad(call(x).sum(), x, create_graph=True)
 
 
 def test_what_has_no_gradient_is_refused() -> None:

@@ -93,7 +93,7 @@ def define(
 
 
 def register_autocast(name: str, operands: int) -> None:
-    """Have ``torch.autocast`` cast so many of an operator's first arguments, but not with ``.out``.
+    """Have ``torch.autocast`` cast an operator's first arguments, its operands; not with ``.out``.
 
     As for torch's own matmul and attention. Without autocast it costs nothing.
     """

@@ -87,9 +87,9 @@ def _lacking_options(attn_mask: Any, dropout_p: float, scale: float | None) -> I
 
 
 def _lacking_types(tensors: dict[str, Any]) -> Iterator[Violation]:
-    types = {computed_type(tensor) for tensor in tensors.values()}
-    for name, tensor in tensors.items():
-        if computed_type(tensor) not in _TYPES or len(types) > 1:
+    types = [computed_type(tensor) for tensor in tensors.values()]
+    for own, (name, tensor) in zip(types, tensors.items(), strict=True):
+        if own not in _TYPES or own != types[0]:
             rule = "the kernels multiply bfloat16 or float16, one type for all"
             yield Violation(f"{name}.dtype", tensor.dtype, rule, _FALL_BACK)
         if tensor.requires_grad and torch.is_grad_enabled() and not has_backward(tensor):

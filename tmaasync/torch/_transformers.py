@@ -229,9 +229,9 @@ def _gaps(seen: Any) -> Iterator[Violation]:
 
 
 def _lacking_types(**tensors: Any) -> Iterator[Violation]:
-    types = {computed_type(tensor) for tensor in tensors.values()}
-    for name, tensor in tensors.items():
-        if computed_type(tensor) not in _TYPES or len(types) > 1:
+    types = [computed_type(tensor) for tensor in tensors.values()]
+    for own, (name, tensor) in zip(types, tensors.items(), strict=True):
+        if own not in _TYPES or own != types[0]:
             rule = "the kernels multiply bfloat16 or float16, one type for all"
             remedy = "Load the model with dtype=torch.bfloat16"
             yield Violation(f"{name}.dtype", tensor.dtype, rule, remedy)
