@@ -48,7 +48,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "shape", "layout_a", "layout_b"), CASES)
-def test_gemms_of_small_numbers_are_exact(
+def test_matmuls_of_small_numbers_are_exact(
     kind: str, shape: tuple[int, int, int], layout_a: str, layout_b: str
 ) -> None:
     (m, n, k), (held, dtype, total, total_dtype) = shape, TYPES[kind]

@@ -1,5 +1,5 @@
 // Warp matrix functions: CUDA C++ Programming Guide, "Warp Matrix Functions". Which element a lane
-// holds is unspecified there; accumulators lie here as those of mma.sync do.
+// holds is unspecified there; an accumulator of 16x8 elements lies here as in mma.sync.
 #pragma once
 
 #include <cuda_bf16.h>
