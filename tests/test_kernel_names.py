@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,28 @@ def test_nvrtc_compiles_what_was_named() -> None:
     counted = Kernel(KERNELS, "counted").compile().entries["counted"]
     assert (counted.symbol, counted.shared_bytes) == ("_Z7countedPi", 64)
     assert Kernel(KERNELS, "plain").compile().entries["plain"].symbol == "plain"
+
+
+LIBRARY = """#pragma once
+#define LIBRARY_GLOBAL static __global__
+namespace library {
+template <int kThreads>
+LIBRARY_GLOBAL void __launch_bounds__(kThreads) fill(int* x) { x[threadIdx.x] = kThreads; }
+}  // namespace library
+"""
+
+
+def test_a_kernel_of_a_header_may_be_declared_by_a_macro(tmp_path: Path) -> None:
+    (tmp_path / "library.cuh").write_text(LIBRARY)
+    kernel = Kernel('#include "library.cuh"\n', "library::fill<24>", include_dirs=[tmp_path])
+    x = np.zeros(24, np.int32)
+
+    kernel(1, 24, (x,))
+
+    assert (x == 24).all()
+    with pytest.raises(LaunchError, match=r"library::fill<24> is declared with .*\(24\)"):
+        kernel(1, 32, (x,))
+    assert "library::fill<24>" in kernel.compile().entries
 
 
 @pytest.mark.parametrize(

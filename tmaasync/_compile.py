@@ -35,6 +35,7 @@ __all__ = [
     "compile_source",
     "digest",
     "file_digest",
+    "header_texts",
     "headers_near",
     "load_facts",
     "load_nvrtc",
@@ -450,6 +451,17 @@ def _cache_key(source: Source, arch: str, options: Iterable[str]) -> str | None:
 
 class ComputedIncludeError(Exception):
     """An include directive whose file only the preprocessor knows."""
+
+
+def header_texts(source: Source) -> Iterator[str]:
+    """Yield the headers that the source reaches in its own folders; all, for a macro's include."""
+    try:
+        paths: Iterable[Path] = reached(source.whole_text, source.include_dirs)
+    except ComputedIncludeError:
+        paths = (path for folder in source.include_dirs for path in sorted(folder.rglob("*.*")))
+    for path in paths:
+        if path.is_file():
+            yield path.read_text(errors="replace")
 
 
 def reached(text: str, folders: tuple[Path, ...]) -> list[Path]:

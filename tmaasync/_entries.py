@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 
 from tmaasync.errors import ArgumentError
 
-__all__ = ["check_entry", "entry_names", "expression_of", "function_name", "template_of"]
+__all__ = [
+    "check_entry",
+    "declaring_text",
+    "entry_names",
+    "expression_of",
+    "function_name",
+    "template_of",
+]
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _BOUNDS = re.compile(
@@ -14,6 +22,9 @@ _BOUNDS = re.compile(
 )
 _ENTRY = re.compile(r"__global__[^;(){}]*?(\w+)\s*\(")
 _TEMPLATE = re.compile(r"\btemplate\s*<")
+_GLOBAL_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+[^\n]*\b__global__\b", re.MULTILINE
+)
 
 
 def entry_names(text: str) -> tuple[str, ...]:
@@ -32,6 +43,25 @@ def function_name(name: str) -> str:
     'softmax'
     """
     return name.partition("<")[0].rpartition("::")[2].strip()
+
+
+def declaring_text(text: str, name: str, headers: Callable[[], Iterable[str]]) -> str:
+    """Return the text that declares a kernel: the source's, or that of one of its headers.
+
+    Macros that stand for ``__global__``, such as CUTLASS_GLOBAL, are spelled out.
+    """
+    function = function_name(name)
+    if function in entry_names(text):
+        return text
+    texts = (text, *headers())
+    macros = "|".join(dict.fromkeys(macro for one in texts for macro in _GLOBAL_MACRO.findall(one)))
+    for one in texts:
+        if function not in one:
+            continue
+        spelled = re.sub(rf"\b(?:{macros})\b", "__global__", one) if macros else one
+        if function in entry_names(spelled):
+            return spelled
+    return text
 
 
 def check_entry(text: str, source_name: str, name: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tmaasync import _compile
 from tmaasync._compile import Parameter, Source
-from tmaasync._entries import check_entry, entry_names, function_name, template_of
+from tmaasync._entries import check_entry, declaring_text, entry_names, function_name, template_of
 from tmaasync._sources import include_dir
 from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.build_lock import made_once
@@ -91,10 +91,11 @@ def build(source: Source, name: str) -> EmulatedProgram:
         CompileError: The compiler refused the source; the message shows its words.
         BackendError: There is no C++20 compiler, or CUDA's headers are missing.
     """
-    check_entry(source.text, source.name, name)
+    declaring = declaring_text(source.text, name, functools.partial(_compile.header_texts, source))
+    check_entry(declaring, source.name, name)
     check_library_headers(source)
     has_asm = _has_asm(source)
-    whole = _translation_unit(source, name, has_asm=has_asm)
+    whole = _translation_unit(source, name, declaring, has_asm=has_asm)
     headers = tuple(_headers(whole, _folders(source)))
     flags = toolchain.flags(is_kernel=True)
     key = _cache_key(whole, (*flags, *_options(source)), headers, has_asm=has_asm)
@@ -107,7 +108,7 @@ def build(source: Source, name: str) -> EmulatedProgram:
 # --- the source -------------------------------------------------------------------------------
 
 
-def _translation_unit(source: Source, name: str, *, has_asm: bool) -> str:
+def _translation_unit(source: Source, name: str, declaring: str, *, has_asm: bool) -> str:
     own = _own_integers(source.text)
     renamed = "".join(f"#define {name} tmaasync_own_{name}\n" for name in own)
     kept = "".join(f"#undef {name}\n" for name in own)
@@ -116,7 +117,7 @@ def _translation_unit(source: Source, name: str, *, has_asm: bool) -> str:
         f"{renamed}{source.whole_text}\n{kept}"
         f'#line 1 "the entry of {source.name}"\n'
         f"TMAASYNC_EMULATE_ENTRY({name})\n"
-        f"{_attributes(source.text, name)}"
+        f"{_attributes(declaring, name)}"
     )
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tmaasync import _driver, emulate
-from tmaasync._compile import Program, Source, compile_source
+from tmaasync._compile import Program, Source, compile_source, header_texts
 from tmaasync._driver import LaunchConfig, PreparedLaunch
-from tmaasync._entries import check_entry, function_name
+from tmaasync._entries import check_entry, declaring_text, function_name
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.emulate.run import StreamQueue
@@ -78,7 +78,9 @@ class Recipe:
         """Compile for a GPU, or take the result from the cache."""
         source = self.source
         if source.expression:  # of which NVRTC would print its own words
-            check_entry(source.text, source.name, self.name)
+            headers = functools.partial(header_texts, source)
+            declaring = declaring_text(source.text, self.name, headers)
+            check_entry(declaring, source.name, self.name)
         if is_traced:
             source = replace(source, options=(*source.options, *TRACE_OPTIONS))
         program = compile_source(source, arch)
