@@ -90,6 +90,7 @@ ATTENTION_BACKWARD = preamble(
         "HEAD_DIM": 64,
         "STAGES": 2,
         "ISSUES_AHEAD": True,
+        "STARTS_LAST": True,
         "IS_PACKED": True,
         "HAS_LEFT": True,
         "HAS_RIGHT": True,
