@@ -46,7 +46,7 @@ def function_name(name: str) -> str:
 
 
 def declaring_text(text: str, name: str, headers: Callable[[], Iterable[str]]) -> str:
-    """Return the text that declares a kernel: the source's, or that of one of its headers.
+    """Return the text that declares a kernel: the source, or one of its headers.
 
     Macros that stand for ``__global__``, such as CUTLASS_GLOBAL, are spelled out.
     """

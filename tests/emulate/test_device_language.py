@@ -200,9 +200,11 @@ def test_ldg_of_what_the_launch_has_written() -> None:
 
 
 REFUSED = {
+    "x[0] = __shfl_down(x[0], 1);": "does not have warp functions without _sync, and no GPU",
     "x[0] = tex2D<float>(0, 1, 2);": "uses tex2D: the CPU back end does not have textures.",
     "surf2Dwrite(1.0f, 0, 1, 2);": "uses surf2Dwrite: the CPU back end does not have surfaces.",
     "k<<<1, 1>>>(x);": "uses <<<: the CPU back end does not have kernels that launch kernels",
+    "wmma::experimental::bmma_sync(0);": "does not have matrix instructions of 1 and 4 bits. Use",
     "x[0] = __isConstant(x);": "the CPU back end cannot tell constant from global memory",
     "x[0] = helper(x[0]);": "calls helper, which is declared but not on the CPU.",
 }

@@ -1,6 +1,6 @@
 """A kernel of CuTe's and CUTLASS's parts runs unchanged on either back end, and is searched.
 
-The headers are those of the package nvidia-cutlass, or of the folder CUTLASS_INCLUDE.
+The headers come with the package nvidia-cutlass, or from the folder CUTLASS_INCLUDE.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def check_library_headers(source: Source) -> None:
         raise CompileError(
             f"{source.name}({line}) includes <{name}>, which the CPU back end lacks. It has "
             "<cuda/barrier>, <cuda/pipeline>, <cuda/ptx>, <cuda/atomic>, much of <cuda/std/...>, "
-            "and <cooperative_groups.h>. Write what the kernel needs as __device__ functions, or "
-            "pass arrays on a GPU."
+            "<cooperative_groups.h> and <mma.h>. Write what the kernel needs as __device__ "
+            "functions, or pass arrays on a GPU."
         )
 
 

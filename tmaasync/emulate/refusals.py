@@ -48,6 +48,11 @@ _MISSING = (
         "Launch them from Python",
     ),
     _Missing(
+        "warp functions without _sync, and no GPU since compute capability 7.0 has them",
+        re.compile(r"\b__(?:shfl(?:_up|_down|_xor)?|any|all|ballot)(?=\s*\()"),
+        "Call the function of the same name that ends in _sync, with the mask of its lanes",
+    ),
+    _Missing(
         "matrix instructions of 1 and 4 bits",
         re.compile(r"\bwmma::experimental\b|\bbmma_sync\b"),
         "Use signed char, or pass arrays on a GPU",
