@@ -181,7 +181,7 @@ namespace cuda {
 template <typename T, thread_scope kScope = thread_scope_system>
 class atomic : public detail::AtomicOperations<atomic<T, kScope>, T, kScope> {
 public:
-    atomic() = default;
+    constexpr atomic() : value_{} {}
     constexpr atomic(T value) : value_(value) {}
     atomic(const atomic&) = delete;
     atomic& operator=(const atomic&) = delete;
