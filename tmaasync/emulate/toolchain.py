@@ -134,6 +134,16 @@ def _marks_variables() -> bool:
     return _is_clang() or (version.isdecimal() and int(version) >= _FIRST_GCC_WITH_PATTERNS)
 
 
+# Passes of g++ -O1 that find next to nothing in the code of kernels, most of which is calls.
+# Without them attention compiles in 1.05 s instead of 1.30 s, and runs as fast.
+_POINTLESS_PASSES = (
+    *("combine-stack-adjustments", "compare-elim", "cprop-registers", "dse", "forward-propagate"),
+    *("if-conversion", "if-conversion2", "ipa-profile", "ipa-pure-const", "ipa-reference"),
+    *("move-loop-invariants", "reorder-blocks", "shrink-wrap", "tree-bit-ccp", "tree-ch"),
+    *("tree-dominator-opts", "tree-dse", "tree-pta", "tree-sink", "tree-slsr"),
+)
+
+
 def _sanitizer(is_clang: bool) -> tuple[str, ...]:
     """Options that turn accesses into calls.
 
@@ -142,7 +152,7 @@ def _sanitizer(is_clang: bool) -> tuple[str, ...]:
     settings = ("tsan-instrument-func-entry-exit=0", "tsan-distinguish-volatile=1")
     if is_clang:
         return ("-fsanitize=thread", *(f"-mllvm=-{setting}" for setting in settings))
-    fast = ("-O1", "-finline-small-functions")
+    fast = ("-O1", "-finline-small-functions", *(f"-fno-{name}" for name in _POINTLESS_PASSES))
     return (*fast, "-fsanitize=thread", *(f"--param={setting}" for setting in settings))
 
 
