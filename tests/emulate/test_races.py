@@ -17,6 +17,8 @@ PASS = """
 using namespace tmaasync;
 
 struct Big { int values[40]; };
+struct Two { int first, second; };
+__device__ __noinline__ Two two(int x) { return {x, x + 1}; }
 
 extern "C" __global__ void pass(int* out, int* flag) {
     __shared__ int value;
@@ -50,6 +52,8 @@ ORDERED = {
     "if (thread == 0) { while (*seen == 0) {} __threadfence(); out[1] = out[0]; }",
     "other bytes": "if (thread < 4) reinterpret_cast<char*>(&value)[thread] = 1; __syncthreads(); "
     "out[thread] = value;",
+    "a struct that a call returns": "auto* const both = reinterpret_cast<Two*>(from.values); "
+    "if (thread == 63) both[3] = two(7); __syncthreads(); out[thread] = both[3].second;",
     "a copied struct": "if (thread == 0) { for (int& v : from.values) v = 1; to = from; } "
     "__syncthreads(); out[thread] = to.values[thread % 40];",
 }
@@ -68,6 +72,13 @@ RACES = {
     "a barrier of another warp": (
         CLEAR + "if (thread == 5) value = 7; __syncwarp(); if (thread >= 32) out[thread] = value;",
         "value",
+    ),
+    "a struct that a call returns": (
+        (
+            "reinterpret_cast<Two*>(from.values)[0] = two(thread); __syncthreads(); "
+            "out[thread] = from.values[0];"
+        ),
+        "from.values",
     ),
     "two writers": ("value = thread; __syncthreads(); out[thread] = value;", "value"),
     "a shuffle is no fence": (
@@ -110,7 +121,7 @@ def test_what_is_not_ordered_is_a_race(name: str, policy: Any) -> None:
         run(body)
 
     assert place in str(caught.value)
-    assert "kernel.cu:12" in str(caught.value)
+    assert "kernel.cu:14" in str(caught.value)
 
 
 def test_blocks_are_ordered_by_nothing_but_atomics_and_fences() -> None:

@@ -239,7 +239,10 @@ class _Unit:
             return ()
         frames = []
         for scope in reversed(chain):
-            frames.append(Frame(_name(scope), *position))
+            # A copy constructor that the compiler wrote has the line of its struct; the operator()
+            # of a lambda counts as written by the compiler too.
+            if scope is chain[0] or _name(scope) == "operator()" or not _is_implicit(scope):
+                frames.append(Frame(_name(scope), *position))
             position = (
                 self._file_name(_number(scope, "DW_AT_call_file", -1)),
                 _number(scope, "DW_AT_call_line", 0),
@@ -544,6 +547,14 @@ def _name(die: DIE) -> str:
         return name.decode()
     origin = next((link for link in _NAMED_BY if link in die.attributes), None)
     return "" if origin is None else _name(die.get_DIE_from_attribute(origin))
+
+
+def _is_implicit(function: DIE) -> bool:
+    """Return whether the compiler declared it."""
+    if "DW_AT_artificial" in function.attributes:
+        return True
+    origin = next((link for link in _NAMED_BY if link in function.attributes), None)
+    return origin is not None and _is_implicit(function.get_DIE_from_attribute(origin))
 
 
 def _target(die: DIE, attribute: str) -> DIE:

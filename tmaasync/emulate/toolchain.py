@@ -109,6 +109,8 @@ def flags(*, is_kernel: bool) -> tuple[str, ...]:
         "-fno-extern-tls-init",
         "-fno-gnu-unique",
         f"-mtls-dialect={dialect}",
+        # Else a struct that a call returns goes to memory without a store that g++ instruments.
+        "-fno-elide-constructors",
         "-fno-crossjumping",  # calls of two branches stay two, each with its line
         "-fno-tree-tail-merge",
         "-fno-var-tracking",  # reports name lines and members, not the values of variables

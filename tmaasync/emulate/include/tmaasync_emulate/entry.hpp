@@ -43,13 +43,23 @@ constexpr ParameterFacts facts_of() {
     }
 }
 
-// The buffer of the arguments is none of the kernel's memory: reading it is not reported.
+// An argument on the thread's own stack. The buffer of the arguments is none of the kernel's
+// memory, and a copy constructor that the kernel's library has reports what it reads.
+template <typename T>
+struct Argument {
+    alignas(T) unsigned char bytes[sizeof(T)];
+
+    TMAASYNC_EMULATE_UNSEEN explicit Argument(const void* argument) {
+        __builtin_memcpy(bytes, argument, sizeof(T));
+    }
+    TMAASYNC_EMULATE_UNSEEN T& value() { return *reinterpret_cast<T*>(bytes); }
+};
+
 template <typename... Parameters>
 struct Entry {
     static constexpr uint32_t kCount = sizeof...(Parameters);
     static constexpr ParameterFacts kFacts[kCount + 1] = {facts_of<Parameters>()..., {}};
 
-    // The buffer of the arguments is none of the kernel's memory, so reading it is not reported.
     // The kernel itself must not become part of this function.
     template <void (*kKernel)(Parameters...), std::size_t... kIndex>
     TMAASYNC_EMULATE_UNSEEN static void call_with(
@@ -64,7 +74,7 @@ struct Entry {
 #else
         void (*volatile kernel)(Parameters...) = kKernel;
 #endif
-        kernel(*static_cast<std::remove_cv_t<Parameters>*>(arguments[kIndex])...);
+        kernel(Argument<std::remove_cv_t<Parameters>>(arguments[kIndex]).value()...);
     }
 
     template <void (*kKernel)(Parameters...)>
