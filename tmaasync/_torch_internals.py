@@ -123,6 +123,10 @@ def below_autograd(operator: Any, keyset: Any, *given: Any, **options: Any) -> A
         return operator.redispatch(keyset & library._after_autograd_keyset, *given, **options)
 
 
+class _NoLevel:
+    _current_level = -1
+
+
 class _AnyLevel:
     _current_level = 0
 
@@ -133,7 +137,9 @@ def forward_mode() -> Any:
     It is the module ``torch.autograd.forward_ad``; a look costs 0.02 us. Where torch lacks the
     level, it is never negative, and `has_tangent` looks at the tensor.
     """
-    module = sys.modules["torch"].autograd.forward_ad
+    module = sys.modules.get("torch.autograd.forward_ad")
+    if module is None:  # nobody has imported torch
+        return _NoLevel
     return module if hasattr(module, "_current_level") else _AnyLevel
 
 
