@@ -137,9 +137,10 @@ def forward_mode() -> Any:
     It is the module ``torch.autograd.forward_ad``; a look costs 0.02 us. Where torch lacks the
     level, it is never negative, and `has_tangent` looks at the tensor.
     """
-    module = sys.modules.get("torch.autograd.forward_ad")
-    if module is None:  # nobody has imported torch
+    torch = sys.modules.get("torch")
+    if torch is None:
         return _NoLevel
+    module = torch.autograd.forward_ad
     return module if hasattr(module, "_current_level") else _AnyLevel
 
 

@@ -129,22 +129,6 @@ def test_a_kernel_defines_its_own_integers_as_for_nvrtc() -> None:
     assert x.tolist() == [7 + (3 << 32), 60]
 
 
-CONSTRUCTED = """
-struct Counter { int x; __device__ Counter() { x = 1; } };
-extern "C" __global__ void constructed(int* x) {
-    __shared__ Counter counter;
-    x[0] = counter.x;
-}
-"""
-
-
-def test_shared_variables_are_not_constructed() -> None:
-    with pytest.raises(
-        CompileError, match=r"kernel\.cu:4: counter lies in shared memory, where CUDA"
-    ):
-        Kernel(CONSTRUCTED, "constructed")(1, 1, (np.zeros(1, np.int32),))
-
-
 ENDS = """
 extern "C" __global__ void ends(int* x, int which) {
     if (which == 0) __brkpt();

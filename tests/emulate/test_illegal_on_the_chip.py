@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tmaasync import (
-    ArgumentError,
     EmulatedFault,
     Kernel,
     LaunchError,
@@ -70,19 +69,6 @@ def test_a_kernel_has_the_cluster_that_it_declares(dims: str) -> None:
         ranks(3, 1, (zeros(),))
     with pytest.raises(LaunchError, match=r"cluster is \(4, 1, 1\); k is declared with __cluster"):
         ranks(4, 1, (zeros(),), cluster=4)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__global__ void k(int* x) {}\n",
-        'namespace n { __global__ void k(int* x) {} }\nextern "C" __global__ void f() {}\n',
-        "template <class T> __global__ void k(T* x) {}\n",
-    ],
-)
-def test_an_entry_without_c_linkage_is_refused(text: str) -> None:
-    with pytest.raises(ArgumentError, match=r'without extern "C", .* Write extern "C" __global__'):
-        Kernel(text, "k")(1, 1, (zeros(),))
 
 
 def test_an_entry_in_an_extern_c_block_is_found() -> None:

@@ -22,7 +22,6 @@ from tmaasync.emulate.run import (
     Extent,
     Schedule,
     current_schedule,
-    is_scheduled,
     scheduled,
 )
 from tmaasync.emulate.world import EmulatedDevice, World, current_world, devices
@@ -41,6 +40,5 @@ __all__ = [
     "current_schedule",
     "current_world",
     "devices",
-    "is_scheduled",
     "scheduled",
 ]

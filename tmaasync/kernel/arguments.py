@@ -142,7 +142,7 @@ def pack(
     if len(parameters) != len(args):
         raise LaunchError(
             f"args has {len(args)} items; {kernel} takes {len(parameters)}: "
-            f"{', '.join(map(_describe, parameters))}."
+            f"{', '.join(map(_describe, parameters)) or 'none'}. Pass a value for each."
         )
     packed = []
     for index, (parameter, arg, view) in enumerate(zip(parameters, args, seen, strict=True)):

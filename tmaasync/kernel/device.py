@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tmaasync import _driver, emulate
 from tmaasync._arrays import ArrayView
 from tmaasync._kinds import is_integer, shown
+from tmaasync.emulate.run import is_scheduled
 from tmaasync.errors import BackendError, LaunchError, Violation
 from tmaasync.kernel.arguments import Placed, View
 from tmaasync.tile import KernelArgument
@@ -75,7 +76,7 @@ def _members(seen: Sequence[View]) -> list[tuple[str, Placed]]:
 
 def _without_arrays() -> int | None:
     """Return the current device; None where the emulator was asked for, or where no device is."""
-    if emulate.is_scheduled():
+    if is_scheduled():
         return None
     try:
         current = _driver.current_device()
