@@ -42,6 +42,7 @@ __all__ = [
     "nvrtc_include_dirs",
     "nvrtc_version",
     "reached",
+    "reached_or_all",
     "refusal",
     "run_nvrtc",
     "store_with_facts",
@@ -454,14 +455,19 @@ class ComputedIncludeError(Exception):
 
 
 def header_texts(source: Source) -> Iterator[str]:
-    """Yield the headers that the source reaches in its own folders; all, for a macro's include."""
-    try:
-        paths: Iterable[Path] = reached(source.whole_text, source.include_dirs)
-    except ComputedIncludeError:
-        paths = (path for folder in source.include_dirs for path in sorted(folder.rglob("*.*")))
-    for path in paths:
+    """Yield the headers that the source reaches in its own folders."""
+    folders = source.include_dirs
+    for path in reached_or_all(source.whole_text, folders, folders):
         if path.is_file():
             yield path.read_text(errors="replace")
+
+
+def reached_or_all(text: str, folders: tuple[Path, ...], own_folders: Iterable[Path]) -> list[Path]:
+    """Return what `reached` does; for a macro's include, everything in the own folders."""
+    try:
+        return reached(text, folders)
+    except ComputedIncludeError:
+        return [path for folder in own_folders for path in sorted(folder.rglob("*.*"))]
 
 
 def reached(text: str, folders: tuple[Path, ...]) -> list[Path]:

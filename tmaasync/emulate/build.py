@@ -260,10 +260,7 @@ def _cache_key(whole: str, options: tuple[str, ...], headers: Headers, *, has_as
 
 def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]:
     """Return the headers that the text reaches; all of our folders for a macro's include."""
-    try:
-        reached = _compile.reached(whole, folders)
-    except _compile.ComputedIncludeError:
-        reached = [path for folder in folders[:-1] for path in sorted(folder.rglob("*.*"))]
+    reached = _compile.reached_or_all(whole, folders, folders[:-1])
     # Our headers of CUDA's names include CUDA's own, which the include path hides.
     hidden = (f"#include <{path.name}>\n" for path in reached if path.parent == INCLUDE_DIR)
     for path in (*reached, *_compile.reached("".join(hidden), toolkit_folders())):
