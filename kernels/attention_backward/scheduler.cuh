@@ -91,8 +91,8 @@ struct Visit {
     }
 };
 
-// The tiles of keys, of `heads_at_once` heads together. Those that the most queries see under a
-// causal mask come first (LPT). Some of packed sequences are empty.
+// The tiles of keys, of `heads_at_once` heads together. Under a causal mask the longest tiles come
+// first (LPT): more queries see them. Some tiles of packed sequences are empty.
 struct KeyTiles {
     using Cluster = ClusterShape<>;
 
