@@ -10,6 +10,7 @@ import torch
 from tmaasync import ops
 from tmaasync.errors import ArgumentError
 from tmaasync.torch._registry import define, register_autocast
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["conv2d"]
 
@@ -47,6 +48,8 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     Returns:
         The output.
     """
+    require_tensors(images=images, filters=filters)
+    require_tensors_or_none(bias=bias, out=out)
     operator = torch.ops.tmaasync.conv2d
     window = (list(_flat(stride)), list(_flat(padding)), list(_flat(dilation)))
     options = {"activation": activation, "dtype": dtype}

@@ -8,6 +8,7 @@ import torch
 
 from tmaasync import ops
 from tmaasync.torch._registry import define, define_in_place
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["copy", "ragged_load", "ragged_store", "reduce_add"]
 
@@ -24,6 +25,8 @@ def copy(source: Any, *, out: Any = None) -> Any:
     Returns:
         The destination.
     """
+    require_tensors(source=source)
+    require_tensors_or_none(out=out)
     if out is None:
         return torch.ops.tmaasync.copy.default(source)
     torch.ops.tmaasync.copy.out(source, out=out)
@@ -43,6 +46,7 @@ def reduce_add(target: Any, source: Any) -> Any:
     Returns:
         The target.
     """
+    require_tensors(target=target, source=source)
     torch.ops.tmaasync.reduce_add(target, source)
     return target
 
@@ -62,6 +66,8 @@ def ragged_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = No
     Returns:
         The output. Rows after the last sequence are zeros, or left alone in ``out``.
     """
+    require_tensors(padded=padded, cu_seqlens=cu_seqlens)
+    require_tensors_or_none(out=out)
     if out is None:
         return torch.ops.tmaasync.ragged_store.default(padded, cu_seqlens, total_rows)
     torch.ops.tmaasync.ragged_store.out(padded, cu_seqlens, total_rows, out=out)
@@ -83,6 +89,8 @@ def ragged_load(packed: Any, cu_seqlens: Any, max_length: int, *, out: Any = Non
     Returns:
         The output.
     """
+    require_tensors(packed=packed, cu_seqlens=cu_seqlens)
+    require_tensors_or_none(out=out)
     if out is None:
         return torch.ops.tmaasync.ragged_load.default(packed, cu_seqlens, max_length)
     torch.ops.tmaasync.ragged_load.out(packed, cu_seqlens, max_length, out=out)

@@ -13,6 +13,7 @@ from tmaasync.torch._registry import (
     register_autocast,
     register_backward,
 )
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["grouped_matmul", "k_grouped_matmul"]
 
@@ -35,6 +36,8 @@ def grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any 
     Returns:
         The output. Rows after the last group are uninitialised.
     """
+    require_tensors(a=a, b=b, offsets=offsets)
+    require_tensors_or_none(out=out)
     operator = torch.ops.tmaasync.grouped_matmul
     if out is None:
         return operator.default(a, b, offsets, dtype=dtype)
@@ -58,6 +61,8 @@ def k_grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: An
     Returns:
         The output.
     """
+    require_tensors(a=a, b=b, offsets=offsets)
+    require_tensors_or_none(out=out)
     operator = torch.ops.tmaasync.k_grouped_matmul
     if out is None:
         return operator.default(a, b, offsets, dtype=dtype)

@@ -15,6 +15,7 @@ from tmaasync.torch._registry import (
     register_autocast,
     register_backward,
 )
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["matmul"]
 
@@ -77,16 +78,23 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     >>> weight.grad[0]
     tensor([6., 6., 6., 6., 6., 6., 6., 6.], dtype=torch.float16)
     """
+    require_tensors(a=a, b=b)
     operator = torch.ops.tmaasync.matmul
     if alpha == 1 and (
         c is bias is activation is scale_a is scale_b is out is dtype is precision is None
     ):
         return operator.default(a, b)  # the dispatcher takes 0.25 us for each argument
-    options = {"alpha": alpha, "beta": beta, "activation": activation}
-    types = {"dtype": dtype, "precision": precision}
+    require_tensors_or_none(c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, out=out)
+    given = {"c": c, "bias": bias, "scale_a": scale_a, "scale_b": scale_b}
+    options = {"activation": activation, "dtype": dtype, "precision": precision}
+    named = {name: one for name, one in (given | options).items() if one is not None}
+    if alpha != 1:
+        named["alpha"] = alpha
+    if beta != 1:
+        named["beta"] = beta
     if out is None:
-        return operator.default(a, b, c, bias, scale_a, scale_b, **options, **types)
-    operator.out(a, b, c, bias, scale_a, scale_b, **options, **types, out=out)
+        return operator.default(a, b, **named)
+    operator.out(a, b, **named, out=out)
     return out
 
 

@@ -8,6 +8,7 @@ import torch
 
 from tmaasync import ops
 from tmaasync.torch._registry import define
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["scaled_matmul"]
 
@@ -31,6 +32,8 @@ def scaled_matmul(
     Returns:
         The output.
     """
+    require_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
+    require_tensors_or_none(out=out)
     operator = torch.ops.tmaasync.scaled_matmul
     if out is None:
         return operator.default(a, b, scale_a, scale_b, dtype=dtype)
