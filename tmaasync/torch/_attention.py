@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync.ops._flash.operands import FLOAT8, TYPES, Operands, check_types
 from tmaasync.torch._attention_backward import (
     backward,
     backward_varlen,
@@ -16,6 +17,7 @@ from tmaasync.torch._attention_backward import (
 )
 from tmaasync.torch._attention_options import MASK, mask_options, reachable
 from tmaasync.torch._registry import define, register_autocast, register_backward
+from tmaasync.torch._stand_ins import stand_in
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["attention", "varlen_attention"]
@@ -218,6 +220,7 @@ def _fake_attention(
 ) -> Any:
     del scale_q, scale_k, scale_v, options
     _check_rank(4, q=q, k=k, v=v)
+    _check_types((*TYPES, FLOAT8), q=q, k=k, v=v)
     return q.new_empty(q.shape, dtype=torch.bfloat16 if q.dtype == _FLOAT8 else q.dtype)
 
 
@@ -278,6 +281,7 @@ def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
     del cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, options
     _check_rank(3, q=q)
     _check_rank(3 if page_table is None else 4, k=k, v=v)
+    _check_types(TYPES, q=q, k=k, v=v)
     return q.new_empty(q.shape)
 
 
@@ -297,6 +301,11 @@ def _check_rank(rank: int, **tensors: Any) -> None:
                 f"{name} has shape {tuple(tensor.shape)}; it must have {rank} dimensions"
             ),
         )
+
+
+def _check_types(types: tuple[str, ...], **tensors: Any) -> None:
+    operands = (stand_in(name, tensor) for name, tensor in tensors.items())
+    check_types(Operands(*operands), types)
 
 
 _PADDED = (

@@ -9,12 +9,23 @@ import torch
 
 from tmaasync import ops
 from tmaasync.errors import ArgumentError
+from tmaasync.ops._allocation import output_element
+from tmaasync.ops._gemm.epilogue import (
+    EpilogueArguments,
+    activation_of,
+    epilogue_numbers,
+    layouts_of,
+)
+from tmaasync.ops._gemm.operands import Reading, check_operands, outputs_of
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._matmul import Matmul
 from tmaasync.torch._registry import (
     define,
     refuse_second_backward,
     register_autocast,
     register_backward,
 )
+from tmaasync.torch._stand_ins import stand_in
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["matmul"]
@@ -200,8 +211,25 @@ def _fake(  # noqa: PLR0913 - the arguments of the operator
     dtype: Any = None,
     precision: str | None = None,
 ) -> Any:
-    del c, bias, scale_a, scale_b, alpha, beta, activation, precision
-    return a.new_empty(_output_shape(a, b), dtype=_output_type(a, dtype))
+    shape, held = _output_shape(a, b), _output_type(a, dtype)
+    reading = Reading.given(None, None, precision)
+    left, right = (reading.of(stand_in(name, one), name) for name, one in (("a", a), ("b", b)))
+    check_operands(Layout.of(left), Layout.of(right))
+    output_element(held, outputs_of(left.element), f"a matmul of {left.element}")
+    ranks = {"c": (c, 2), "bias": (bias, 1), "scale_a": (scale_a, 0), "scale_b": (scale_b, 0)}
+    like = {
+        name: None if one is None else stand_in(name, one, rank)
+        for name, (one, rank) in ranks.items()
+    }
+    (factor, _), addend, *scales = epilogue_numbers(
+        alpha, beta, like["c"], like["scale_a"], like["scale_b"]
+    )
+    epilogue: EpilogueArguments[Any] = EpilogueArguments(
+        factor != 1, activation_of(activation), addend, like["bias"], *scales
+    )
+    out = Layout.of(stand_in("out", a, dtype=held))
+    Matmul(Layout.of(left), Layout.of(right), out, epilogue=layouts_of(epilogue.views()))
+    return a.new_empty(shape, dtype=held)
 
 
 define(
