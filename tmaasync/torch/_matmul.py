@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from tmaasync import ops
+from tmaasync._torch_internals import dispatch_modes
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._allocation import output_element
 from tmaasync.ops._gemm.epilogue import (
@@ -89,23 +91,19 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     >>> weight.grad[0]
     tensor([6., 6., 6., 6., 6., 6., 6., 6.], dtype=torch.float16)
     """
-    require_tensors(a=a, b=b)
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+        require_tensors(a=a, b=b)
     operator = torch.ops.tmaasync.matmul
     if alpha == 1 and (
         c is bias is activation is scale_a is scale_b is out is dtype is precision is None
     ):
         return operator.default(a, b)  # the dispatcher takes 0.25 us for each argument
     require_tensors_or_none(c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, out=out)
-    given = {"c": c, "bias": bias, "scale_a": scale_a, "scale_b": scale_b}
-    options = {"activation": activation, "dtype": dtype, "precision": precision}
-    named = {name: one for name, one in (given | options).items() if one is not None}
-    if alpha != 1:
-        named["alpha"] = alpha
-    if beta != 1:
-        named["beta"] = beta
+    options = {"alpha": alpha, "beta": beta, "activation": activation}
+    types = {"dtype": dtype, "precision": precision}
     if out is None:
-        return operator.default(a, b, **named)
-    operator.out(a, b, **named, out=out)
+        return operator.default(a, b, c, bias, scale_a, scale_b, **options, **types)
+    operator.out(a, b, c, bias, scale_a, scale_b, **options, **types, out=out)
     return out
 
 
@@ -318,9 +316,13 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         again = torch.ops.tmaasync.matmul(a, b, c, bias, scale_a, scale_b, **linear)
         grad = _DERIVATIVES[activation](grad, again)
     factors = _factors(options, scale_a, scale_b)
+    # Straight to the kernel, as the forward went, unless a mode sees the calls: two passes through
+    # the dispatcher less (benchmarks/bench_host.py, "tmaasync.torch.matmul and its backward").
+    is_plain = ctx.is_plain and type(grad) is torch.Tensor and _count_modes() == 0
+    multiply = _run if is_plain else torch.ops.tmaasync.matmul.default
     return (
-        _times(grad, b.mT, ctx.a, factors) if needs[_A] else None,
-        _times(a.mT, grad, ctx.b, factors) if needs[_B] else None,
+        _times(multiply, grad, b.mT, ctx.a, factors) if needs[_A] else None,
+        _times(multiply, a.mT, grad, ctx.b, factors) if needs[_B] else None,
         grad * options.beta if needs[_C] else None,
         grad.flatten(0, -2).sum(0, dtype=torch.float32).to(ctx.bias_type) if needs[_BIAS] else None,
         None,
@@ -339,6 +341,8 @@ def _factors(options: _Options, scale_a: Any, scale_b: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+_count_modes = dispatch_modes()
+
 _DERIVATIVES = {
     "gelu": lambda grad, x: torch.ops.aten.gelu_backward(grad, x, approximate="none"),
     "gelu_tanh": lambda grad, x: torch.ops.aten.gelu_backward(grad, x, approximate="tanh"),
@@ -346,13 +350,18 @@ _DERIVATIVES = {
 }
 
 
-def _times(left: Any, right: Any, like: tuple[Any, Any], factors: dict[str, Any]) -> Any:
+def _times(
+    multiply: Callable[..., Any],
+    left: Any,
+    right: Any,
+    like: tuple[Any, Any],
+    factors: dict[str, Any],
+) -> Any:
     """Return ``left @ right``, added up over the batches that were broadcast."""
     shape, dtype = like
     # 1 us each, of the types that gradients have as a rule.
     left = left if left.dtype == dtype else left.to(dtype)
     right = right if right.dtype == dtype else right.to(dtype)
-    multiply = torch.ops.tmaasync.matmul.default
     if left.ndim == right.ndim == 2:
         return multiply(left, right, **factors)
     if len(shape) == 2 and left.ndim == right.ndim and left.shape[:-2] == right.shape[:-2]:

@@ -210,7 +210,8 @@ def register_backward(
         name: Of the operator.
         run: As `define` has it.
         save: Takes autograd's context, the results, and the arguments of the call. It keeps what
-            the backward needs. The context's ``needs`` has a bool for each positional argument.
+            the backward needs. The context's ``needs`` has a bool for each positional argument;
+            its ``is_plain`` is whether the call went straight to ``run``.
         backward: Takes the context and the gradients of the results; returns a gradient, or None,
             for each positional argument of the operator, however many the call gave.
     """
@@ -226,7 +227,7 @@ def register_backward(
         @staticmethod
         def forward(ctx: Any, call: Callable[..., Any], options: Any, *given: Any) -> Any:
             results = call(*given, **options)
-            ctx.needs = ctx.needs_input_grad[2:]
+            ctx.needs, ctx.is_plain = ctx.needs_input_grad[2:], call is run
             save(ctx, results, *given, **options)
             return results
 
