@@ -1,10 +1,11 @@
-"""Training over two processes, with DistributedDataParallel, as with torch's functions."""
+"""Training over two processes, with DistributedDataParallel and FSDP, as with torch's functions."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 dist: Any = pytest.importorskip("torch.distributed")
+if not dist.is_available() or not dist.is_gloo_available():
+    pytest.skip("this torch has no gloo", allow_module_level=True)
+fully_shard: Any = pytest.importorskip("torch.distributed.fsdp").fully_shard
 
 import tmaasync.torch as operators  # noqa: E402
 
@@ -27,17 +31,14 @@ def train(rank: int, store: str) -> None:
         return operators.matmul(x, weight.T)
 
     attend = torch.nn.functional.scaled_dot_product_attention
-    wrap = torch.nn.parallel.DistributedDataParallel
-    ours = wrap(Block(multiply, operators.scaled_dot_product_attention))
-    theirs = wrap(Block(torch.nn.functional.linear, attend))
-    found, wanted = losses(ours, rank), losses(theirs, rank)
-    assert wanted[-1] < 0.9 * wanted[0], wanted
-    for one, other in zip(found, wanted, strict=True):
-        assert abs(one - other) < 0.02 * other, (found, wanted)
-    for one in ours.parameters():
-        of_rank_0 = one.detach().clone()
-        dist.broadcast(of_rank_0, 0)
-        assert torch.equal(one, of_rank_0)
+    mesh = dist.init_device_mesh("cpu", (RANKS,))
+    for wrap in (torch.nn.parallel.DistributedDataParallel, partial(fully_shard, mesh=mesh)):
+        ours = wrap(Block(multiply, operators.scaled_dot_product_attention))
+        theirs = wrap(Block(torch.nn.functional.linear, attend))
+        found, wanted = losses(ours, rank), losses(theirs, rank)
+        assert wanted[-1] < 0.9 * wanted[0], wanted
+        for one, other in zip(found, wanted, strict=True):
+            assert abs(one - other) < 0.02 * other, (found, wanted)
     dist.destroy_process_group()
 
 
@@ -68,14 +69,12 @@ def losses(block: Any, rank: int) -> list[float]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        found.append(float(loss))
+        found.append(float(loss.detach()))
     return found
 
 
 def test_two_processes_train_a_block_as_with_torchs_functions(tmp_path: Path) -> None:
     """Each process has its own rows; the gradients are averaged over both."""
-    if not dist.is_available() or not dist.is_gloo_available():
-        pytest.skip("this torch has no gloo")
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(
