@@ -18,6 +18,7 @@ __all__ = [
     "any_requires_grad",
     "below_autograd",
     "current_stream",
+    "dispatch_modes",
     "forward_mode",
     "has_tangent",
     "plain_keysets",
@@ -121,6 +122,17 @@ def below_autograd(operator: Any, keyset: Any, *given: Any, **options: Any) -> A
     library = sys.modules["torch"]._C
     with library._AutoDispatchBelowAutograd():
         return operator.redispatch(keyset & library._after_autograd_keyset, *given, **options)
+
+
+def dispatch_modes() -> Callable[[], int]:
+    """Return a function that counts the modes which see each call (``TorchDispatchMode``).
+
+    Where torch lacks it, there is always one.
+    """
+    count: Callable[[], int] | None = getattr(
+        sys.modules["torch"]._C, "_len_torch_dispatch_stack", None
+    )
+    return count or (lambda: 1)
 
 
 class _NoLevel:

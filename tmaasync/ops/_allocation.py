@@ -28,6 +28,7 @@ __all__ = [
     "empty_rows",
     "in_order",
     "int32_on_device",
+    "output_element",
     "reached_operand",
     "reached_output",
     "rows_allocator",
@@ -143,12 +144,7 @@ class Output(NamedTuple):
         """Look at the caller's array, or make one: of ``dtype``, which must be one of ``types``."""
         array = given
         if given is None:
-            held = element(dtype)
-            if held.name not in types:
-                raise ArrayTypeError(
-                    f"dtype is {held}; {what} can be {', '.join(types)}. Pass one."
-                )
-            array = empty_rows(like, shape, held)
+            array = empty_rows(like, shape, output_element(dtype, types, what))
         view = _arrays.view(array, argument="out")
         _arrays.require_writable(view, "out")
         return cls(array, view, like if given is None else None)
@@ -314,3 +310,11 @@ def reached_output(
             staged[...] = owner
         yield _arrays.view(staged)
         owner[...] = staged.reshape(out.shape)
+
+
+def output_element(dtype: object, types: Collection[str], what: str = "the output") -> Element:
+    """Return the element type of a new output, which must be one of ``types``."""
+    held = element(dtype)
+    if held.name not in types:
+        raise ArrayTypeError(f"dtype is {held}; {what} can be {', '.join(types)}. Pass one.")
+    return held

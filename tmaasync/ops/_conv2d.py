@@ -35,10 +35,10 @@ from tmaasync.ops._layouts import (
 )
 from tmaasync.ops._operation import Operation, overridden
 
-__all__ = ["Conv2d", "Views", "conv2d", "window_over"]
+__all__ = ["OUTPUTS", "Conv2d", "Views", "check_types", "conv2d", "window_over"]
 
 _OPERANDS = ("bfloat16", "float16")
-_OUTPUTS = ("bfloat16", "float16", "float32")
+OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()
 
 
@@ -118,8 +118,8 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
         views.filters.shape[0],
     )
     pixels = views.images
-    output = Output.of(out, pixels, shape, _OUTPUTS, pixels.element if dtype is None else dtype)
-    check_output(output.view, shape, pixels.device, _OUTPUTS, dtype, what="convolution")
+    output = Output.of(out, pixels, shape, OUTPUTS, pixels.element if dtype is None else dtype)
+    check_output(output.view, shape, pixels.device, OUTPUTS, dtype, what="convolution")
     refuse_overlap("out", output.view, views.named, may_share_rows=True)
     epilogue = Epilogue(
         BiasSide.NONE if bias is None else BiasSide.COLUMNS,
@@ -155,7 +155,7 @@ class Views(NamedTuple):
             None if bias is None else _arrays.view(bias, argument="bias"),
         )
         ArgumentError.raise_for(_rank_violations(views))
-        _check_types(views)
+        check_types(views)
         ArgumentError.raise_for(_shape_violations(views))
         return views
 
@@ -177,7 +177,7 @@ def _rank_violations(views: Views) -> Iterator[Violation]:
             yield Violation(f"{name}.shape", view.shape, f"it must be {shape}", remedy)
 
 
-def _check_types(views: Views) -> None:
+def check_types(views: Views) -> None:
     images, filters, bias = views
     for name, view in (("images", images), ("filters", filters)):
         check_type(name, view.element, _OPERANDS)

@@ -36,10 +36,10 @@ from tmaasync.ops._layouts import (
 from tmaasync.ops._operation import Operation, overridden
 from tmaasync.ops._sequence_lengths import is_int32_in_place
 
-__all__ = ["GroupedMatmul", "Offsets", "grouped_matmul"]
+__all__ = ["OUTPUTS", "GroupedMatmul", "Offsets", "check_operands", "grouped_matmul"]
 
 _OPERANDS = ("bfloat16", "float16")
-_OUTPUTS = ("bfloat16", "float16", "float32")
+OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()
 
 
@@ -91,11 +91,11 @@ def grouped_matmul(
     if done is not None:
         return done[3]
     rows, matrices = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
-    _check_operands(rows, matrices)
+    check_operands(rows, matrices)
     ends = Offsets.of(offsets, matrices.shape[0], rows.shape[0], rows.device)
     shape = (rows.shape[0], matrices.shape[2])
-    output = Output.of(out, rows, shape, _OUTPUTS, rows.element if dtype is None else dtype)
-    check_output(output.view, shape, rows.device, _OUTPUTS, dtype)
+    output = Output.of(out, rows, shape, OUTPUTS, rows.element if dtype is None else dtype)
+    check_output(output.view, shape, rows.device, OUTPUTS, dtype)
     refuse_overlap("out", output.view, {"a": rows, "b": matrices})
     if output.view.is_empty or matrices.is_empty:
         return output.array
@@ -110,7 +110,7 @@ def grouped_matmul(
 # --- checks of the arrays ---------------------------------------------------------------------
 
 
-def _check_operands(a: ArrayView, b: ArrayView) -> None:
+def check_operands(a: ArrayView, b: ArrayView) -> None:
     for name, view, axes in (("a", a, "[T, K]"), ("b", b, "[G, K, N]")):
         if view.ndim != axes.count(",") + 1:
             raise ArgumentError(

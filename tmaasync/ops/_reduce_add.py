@@ -26,7 +26,7 @@ from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_
 from tmaasync.ops._operation import LaunchSequence, Operation
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["reduce_add"]
+__all__ = ["check_layouts", "reduce_add"]
 
 _CALLS = CallCache()
 
@@ -90,7 +90,7 @@ class ReduceArguments(NamedTuple):
 
 class ReduceAdd(Operation):
     def __init__(self, source: Layout, target: Layout) -> None:
-        _check(source, target)
+        check_layouts(source, target)
         super().__init__(source.device)
         self._is_stack = len(source.shape) > len(target.shape)
         self._is_empty = 0 in source.shape
@@ -142,7 +142,7 @@ class ReduceAdd(Operation):
         return launch
 
 
-def _check(source: Layout, target: Layout) -> None:
+def check_layouts(source: Layout, target: Layout) -> None:
     if source.element is not target.element or target.element.name not in _READ_AS:
         raise ArrayTypeError(
             f"target holds {target.element} and source {source.element}; both must hold the same "

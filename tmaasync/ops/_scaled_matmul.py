@@ -32,10 +32,10 @@ from tmaasync.ops._layouts import (
 )
 from tmaasync.ops._operation import Operation, overridden
 
-__all__ = ["ScaledMatmul", "scaled_matmul"]
+__all__ = ["OUTPUTS", "Operands", "ScaledMatmul", "check_types", "scaled_matmul"]
 
 _OPERANDS = ("float8_e4m3fn", "float8_e5m2")
-_OUTPUTS = ("bfloat16", "float16", "float32")
+OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()
 
 
@@ -104,8 +104,8 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
         return done[4]
     operands = Operands.of(a, b, scale_a, scale_b, (a_dtype, b_dtype))
     left, shape = operands.a, (operands.a.shape[0], operands.b.shape[1])
-    output = Output.of(out, left, shape, _OUTPUTS, "bfloat16" if dtype is None else dtype)
-    check_output(output.view, shape, left.device, _OUTPUTS, dtype)
+    output = Output.of(out, left, shape, OUTPUTS, "bfloat16" if dtype is None else dtype)
+    check_output(output.view, shape, left.device, OUTPUTS, dtype)
     refuse_overlap("out", output.view, operands.named)
     operation = _CALLS.operation(
         ScaledMatmul,
@@ -143,7 +143,7 @@ class Operands(NamedTuple):
             _arrays.view(scale_b, argument="scale_b"),
         )
         ArgumentError.raise_for(_rank_violations(found))
-        _check_types(found)
+        check_types(found)
         _arrays.common_device(found.named)
         ArgumentError.raise_for(_shape_violations(found))
         return found._replace(scale_b=_first_rows(found.scale_b, found.k_blocks))
@@ -177,7 +177,7 @@ def _rank_violations(operands: Operands) -> Iterator[Violation]:
             yield Violation(f"{name}.shape", view.shape, rule, remedy)
 
 
-def _check_types(operands: Operands) -> None:
+def check_types(operands: Operands) -> None:
     for name in ("a", "b"):
         remedy = (
             f'Convert it with astype; of bytes that hold one, pass {name}_dtype="float8_e4m3fn"'

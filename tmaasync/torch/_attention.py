@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync.ops._flash.operands import FLOAT8, TYPES, Operands, check_types
 from tmaasync.torch._attention_backward import (
     backward,
     backward_varlen,
@@ -16,6 +17,8 @@ from tmaasync.torch._attention_backward import (
 )
 from tmaasync.torch._attention_options import MASK, mask_options, reachable
 from tmaasync.torch._registry import define, register_autocast, register_backward
+from tmaasync.torch._stand_ins import stand_in
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["attention", "varlen_attention"]
 
@@ -67,12 +70,17 @@ def attention(  # noqa: PLR0913 - the parameters of attention
         The output; with ``return_lse`` a pair of it and the log-sum-exp, float32
         [batch, heads, positions].
     """
+    require_tensors(q=q, k=k, v=v)
+    require_tensors_or_none(out=out)
     operators = torch.ops.tmaasync
     mask = _mask_arguments(causal, scale, window, softcap)
     if out is None and scales is None and _is_differentiated(q, k, v):
         operator = operators.attention_with_lse.default
         results = operator(q, k, v, **mask, **_order(deterministic))
         return results if return_lse else results[0]
+    if scales is not None:
+        names = ("scales[0]", "scales[1]", "scales[2]")
+        require_tensors_or_none(**dict(zip(names, scales, strict=False)))
     operator = operators.attention_with_lse if return_lse else operators.attention
     return _called(operator, (q, k, v, *(scales or ())), mask, out, return_lse=return_lse)
 
@@ -125,6 +133,8 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         The output; with ``return_lse`` a pair of it and the log-sum-exp, float32 [heads, rows].
         Rows of the output after the last sequence are uninitialised.
     """
+    require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q)
+    require_tensors_or_none(cu_seqlens_k=cu_seqlens_k, page_table=page_table, out=out)
     operators = torch.ops.tmaasync
     lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table)
     mask = _mask_arguments(causal, scale, window, softcap)
@@ -210,6 +220,7 @@ def _fake_attention(
 ) -> Any:
     del scale_q, scale_k, scale_v, options
     _check_rank(4, q=q, k=k, v=v)
+    _check_types((*TYPES, FLOAT8), q=q, k=k, v=v)
     return q.new_empty(q.shape, dtype=torch.bfloat16 if q.dtype == _FLOAT8 else q.dtype)
 
 
@@ -270,6 +281,7 @@ def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
     del cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, options
     _check_rank(3, q=q)
     _check_rank(3 if page_table is None else 4, k=k, v=v)
+    _check_types(TYPES, q=q, k=k, v=v)
     return q.new_empty(q.shape)
 
 
@@ -289,6 +301,11 @@ def _check_rank(rank: int, **tensors: Any) -> None:
                 f"{name} has shape {tuple(tensor.shape)}; it must have {rank} dimensions"
             ),
         )
+
+
+def _check_types(types: tuple[str, ...], **tensors: Any) -> None:
+    operands = (stand_in(name, tensor) for name, tensor in tensors.items())
+    check_types(Operands(*operands), types)
 
 
 _PADDED = (

@@ -10,9 +10,12 @@ import torch
 from tmaasync import ops
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._flash.backward import MAX_HEAD_DIM
+from tmaasync.ops._flash.gradients import check_types as check_gradient_types
+from tmaasync.ops._flash.operands import TYPES, Operands, check_types
 from tmaasync.torch._attention_options import MASK, mask_options, reachable
 from tmaasync.torch._autocast import computed_type
 from tmaasync.torch._registry import define, refuse_second_backward
+from tmaasync.torch._stand_ins import stand_in
 
 __all__ = ["backward", "backward_varlen", "has_backward", "save", "save_varlen"]
 
@@ -41,8 +44,12 @@ def _run_varlen(*given: Any, deterministic: bool = False, **options: Any) -> Any
     )
 
 
-def _fake(dout: Any, q: Any, k: Any, v: Any, *others: Any, **options: Any) -> Any:
-    del dout, others, options
+def _fake(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *_: Any, **options: Any) -> Any:
+    del options
+    given = {"q": q, "k": k, "v": v, "dout": dout, "out": out, "lse": lse}
+    views = {name: stand_in(name, one) for name, one in given.items()}
+    check_types(Operands(*(views[name] for name in "qkv")), TYPES)
+    check_gradient_types(views)
     return tuple(one.new_empty(one.shape) for one in (q, k, v))
 
 

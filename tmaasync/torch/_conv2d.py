@@ -9,7 +9,12 @@ import torch
 
 from tmaasync import ops
 from tmaasync.errors import ArgumentError
+from tmaasync.ops._allocation import output_element
+from tmaasync.ops._conv2d import OUTPUTS, Views, check_types
+from tmaasync.ops._gemm.epilogue import activation_of
 from tmaasync.torch._registry import define, register_autocast
+from tmaasync.torch._stand_ins import stand_in
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["conv2d"]
 
@@ -47,6 +52,8 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     Returns:
         The output.
     """
+    require_tensors(images=images, filters=filters)
+    require_tensors_or_none(bias=bias, out=out)
     operator = torch.ops.tmaasync.conv2d
     window = (list(_flat(stride)), list(_flat(padding)), list(_flat(dilation)))
     options = {"activation": activation, "dtype": dtype}
@@ -116,7 +123,10 @@ def _fake(  # noqa: PLR0913 - the arguments of the operator
     activation: str | None = None,
     dtype: Any = None,
 ) -> Any:
-    del bias, activation
+    activation_of(activation)
+    side = None if bias is None else stand_in("bias", bias, 1)
+    check_types(Views(stand_in("images", images, 4), stand_in("filters", filters, 4), side))
+    output_element(dtype or images.dtype, OUTPUTS)
     extents = [
         (size + before + after - step * (taps - 1) - 1) // pixels + 1
         for size, (before, after), step, taps, pixels in zip(

@@ -7,7 +7,11 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._reduce_add import check_layouts
 from tmaasync.torch._registry import define, define_in_place
+from tmaasync.torch._stand_ins import stand_in
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["copy", "ragged_load", "ragged_store", "reduce_add"]
 
@@ -24,6 +28,8 @@ def copy(source: Any, *, out: Any = None) -> Any:
     Returns:
         The destination.
     """
+    require_tensors(source=source)
+    require_tensors_or_none(out=out)
     if out is None:
         return torch.ops.tmaasync.copy.default(source)
     torch.ops.tmaasync.copy.out(source, out=out)
@@ -43,6 +49,7 @@ def reduce_add(target: Any, source: Any) -> Any:
     Returns:
         The target.
     """
+    require_tensors(target=target, source=source)
     torch.ops.tmaasync.reduce_add(target, source)
     return target
 
@@ -62,6 +69,8 @@ def ragged_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = No
     Returns:
         The output. Rows after the last sequence are zeros, or left alone in ``out``.
     """
+    require_tensors(padded=padded, cu_seqlens=cu_seqlens)
+    require_tensors_or_none(out=out)
     if out is None:
         return torch.ops.tmaasync.ragged_store.default(padded, cu_seqlens, total_rows)
     torch.ops.tmaasync.ragged_store.out(padded, cu_seqlens, total_rows, out=out)
@@ -83,6 +92,8 @@ def ragged_load(packed: Any, cu_seqlens: Any, max_length: int, *, out: Any = Non
     Returns:
         The output.
     """
+    require_tensors(packed=packed, cu_seqlens=cu_seqlens)
+    require_tensors_or_none(out=out)
     if out is None:
         return torch.ops.tmaasync.ragged_load.default(packed, cu_seqlens, max_length)
     torch.ops.tmaasync.ragged_load.out(packed, cu_seqlens, max_length, out=out)
@@ -97,6 +108,7 @@ def _run_copy(source: Any, *, out: Any = None) -> Any:
 
 
 def _fake_copy(source: Any) -> Any:
+    stand_in("source", source)
     return source.new_empty(source.shape)
 
 
@@ -108,6 +120,7 @@ def _run_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None
 
 def _fake_store(padded: Any, cu_seqlens: Any, total_rows: int) -> Any:
     del cu_seqlens
+    stand_in("padded", padded)
     return padded.new_empty(total_rows, *padded.shape[2:])
 
 
@@ -116,11 +129,17 @@ def _run_load(packed: Any, cu_seqlens: Any, max_length: int, *, out: Any = None)
 
 
 def _fake_load(packed: Any, cu_seqlens: Any, max_length: int) -> Any:
+    stand_in("packed", packed)
     return packed.new_empty(cu_seqlens.shape[0] - 1, max_length, *packed.shape[1:])
 
 
+def _fake_add(target: Any, source: Any) -> None:
+    views = (stand_in("source", source), stand_in("target", target))
+    check_layouts(*map(Layout.of, views))
+
+
 define("copy", "Tensor source", _run_copy, _fake_copy)
-define_in_place("reduce_add", "Tensor(a!) target, Tensor source", ops.reduce_add)
+define_in_place("reduce_add", "Tensor(a!) target, Tensor source", ops.reduce_add, _fake_add)
 define(
     "ragged_store",
     "Tensor padded, Tensor cu_seqlens, SymInt total_rows",

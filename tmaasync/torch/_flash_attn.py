@@ -11,6 +11,7 @@ from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch._any_head_dim import attend, attend_packed
 from tmaasync.torch._attention import varlen_attention
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
 
@@ -54,6 +55,7 @@ def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
         ArgumentError: An argument that the kernels do not have; every one is listed.
         ArrayTypeError: A type that the kernels do not have.
     """
+    require_tensors(q=q, k=k, v=v)
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
     mask = _mask(causal, window_size, softcap)
     options = {**mask, "return_lse": return_attn_probs, "deterministic": deterministic}
@@ -108,6 +110,8 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
         ArgumentError: An argument that the kernels do not have; every one is listed.
         ArrayTypeError: A type that the kernels do not have.
     """
+    require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    require_tensors_or_none(block_table=block_table)
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
     lengths = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
     options = {**_mask(causal, window_size, softcap), "return_lse": return_attn_probs}
@@ -177,6 +181,10 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
         ArrayTypeError: A type that the kernels do not have.
     """
     del rotary_interleaved, num_splits
+    require_tensors(q=q, k_cache=k_cache, v_cache=v_cache)
+    require_tensors_or_none(k=k, v=v, cache_batch_idx=cache_batch_idx, block_table=block_table)
+    if not (cache_seqlens is None or isinstance(cache_seqlens, int)):
+        require_tensors(cache_seqlens=cache_seqlens)
     given = {"rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "cache_leftpad": cache_leftpad}
     ArgumentError.raise_for(
         [
@@ -230,6 +238,7 @@ def _lacking_flash(dropout_p: float, alibi_slopes: Any) -> Iterator[Violation]:
         remedy = "Pass 0, or call flash_attn's own function"
         yield Violation("dropout_p", dropout_p, "the kernels have no dropout", remedy)
     if alibi_slopes is not None:
+        require_tensors(alibi_slopes=alibi_slopes)
         shape = f"of shape {tuple(alibi_slopes.shape)}"
         rule = "the kernels add no bias to the scores"
         yield Violation("alibi_slopes", shape, rule, "Call flash_attn's own function")
@@ -243,6 +252,7 @@ def _lacking_cache(given: dict[str, Any]) -> Iterator[Violation]:
     }
     for name, value in given.items():
         if value is not None:
+            require_tensors(**{name: value})
             rule = "the kernels do not take it"
             yield Violation(name, f"of shape {tuple(value.shape)}", rule, remedies[name])
 

@@ -7,12 +7,16 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync.ops import _grouped_matmul, _k_grouped_matmul
+from tmaasync.ops._allocation import output_element
 from tmaasync.torch._registry import (
     define,
     refuse_second_backward,
     register_autocast,
     register_backward,
 )
+from tmaasync.torch._stand_ins import stand_in
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["grouped_matmul", "k_grouped_matmul"]
 
@@ -35,6 +39,8 @@ def grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any 
     Returns:
         The output. Rows after the last group are uninitialised.
     """
+    require_tensors(a=a, b=b, offsets=offsets)
+    require_tensors_or_none(out=out)
     operator = torch.ops.tmaasync.grouped_matmul
     if out is None:
         return operator.default(a, b, offsets, dtype=dtype)
@@ -58,6 +64,8 @@ def k_grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: An
     Returns:
         The output.
     """
+    require_tensors(a=a, b=b, offsets=offsets)
+    require_tensors_or_none(out=out)
     operator = torch.ops.tmaasync.k_grouped_matmul
     if out is None:
         return operator.default(a, b, offsets, dtype=dtype)
@@ -79,6 +87,8 @@ def _fake(a: Any, b: Any, offsets: Any, *, dtype: Any = None) -> Any:
         a.ndim == 2 and b.ndim == 3,
         lambda: f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; pass [T, K] and [G, K, N]",
     )
+    _grouped_matmul.check_operands(stand_in("a", a), stand_in("b", b, 3))
+    output_element(dtype or a.dtype, _grouped_matmul.OUTPUTS)
     return a.new_empty((a.shape[0], b.shape[2]), dtype=dtype)
 
 
@@ -92,6 +102,8 @@ def _fake_k_grouped(a: Any, b: Any, offsets: Any, *, dtype: Any = None) -> Any:
         a.ndim == b.ndim == 2,
         lambda: f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; pass [M, T] and [T, N]",
     )
+    _k_grouped_matmul.check_operands(stand_in("a", a), stand_in("b", b))
+    output_element(dtype or a.dtype, _k_grouped_matmul.OUTPUTS)
     return a.new_empty((offsets.shape[0], a.shape[0], b.shape[1]), dtype=dtype)
 
 

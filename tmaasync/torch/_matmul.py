@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from tmaasync import ops
+from tmaasync._torch_internals import dispatch_modes
 from tmaasync.errors import ArgumentError
+from tmaasync.ops._allocation import output_element
+from tmaasync.ops._gemm.epilogue import (
+    EpilogueArguments,
+    activation_of,
+    epilogue_numbers,
+    layouts_of,
+)
+from tmaasync.ops._gemm.operands import Reading, check_operands, outputs_of
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._matmul import Matmul
 from tmaasync.torch._registry import (
     define,
     refuse_second_backward,
     register_autocast,
     register_backward,
 )
+from tmaasync.torch._stand_ins import stand_in
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["matmul"]
 
@@ -77,11 +91,14 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     >>> weight.grad[0]
     tensor([6., 6., 6., 6., 6., 6., 6., 6.], dtype=torch.float16)
     """
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+        require_tensors(a=a, b=b)
     operator = torch.ops.tmaasync.matmul
     if alpha == 1 and (
         c is bias is activation is scale_a is scale_b is out is dtype is precision is None
     ):
         return operator.default(a, b)  # the dispatcher takes 0.25 us for each argument
+    require_tensors_or_none(c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, out=out)
     options = {"alpha": alpha, "beta": beta, "activation": activation}
     types = {"dtype": dtype, "precision": precision}
     if out is None:
@@ -192,8 +209,25 @@ def _fake(  # noqa: PLR0913 - the arguments of the operator
     dtype: Any = None,
     precision: str | None = None,
 ) -> Any:
-    del c, bias, scale_a, scale_b, alpha, beta, activation, precision
-    return a.new_empty(_output_shape(a, b), dtype=_output_type(a, dtype))
+    shape, held = _output_shape(a, b), _output_type(a, dtype)
+    reading = Reading.given(None, None, precision)
+    left, right = (reading.of(stand_in(name, one), name) for name, one in (("a", a), ("b", b)))
+    check_operands(Layout.of(left), Layout.of(right))
+    output_element(held, outputs_of(left.element), f"a matmul of {left.element}")
+    ranks = {"c": (c, 2), "bias": (bias, 1), "scale_a": (scale_a, 0), "scale_b": (scale_b, 0)}
+    like = {
+        name: None if one is None else stand_in(name, one, rank)
+        for name, (one, rank) in ranks.items()
+    }
+    (factor, _), addend, *scales = epilogue_numbers(
+        alpha, beta, like["c"], like["scale_a"], like["scale_b"]
+    )
+    epilogue: EpilogueArguments[Any] = EpilogueArguments(
+        factor != 1, activation_of(activation), addend, like["bias"], *scales
+    )
+    out = Layout.of(stand_in("out", a, dtype=held))
+    Matmul(Layout.of(left), Layout.of(right), out, epilogue=layouts_of(epilogue.views()))
+    return a.new_empty(shape, dtype=held)
 
 
 define(
@@ -282,9 +316,13 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         again = torch.ops.tmaasync.matmul(a, b, c, bias, scale_a, scale_b, **linear)
         grad = _DERIVATIVES[activation](grad, again)
     factors = _factors(options, scale_a, scale_b)
+    # Straight to the kernel, as the forward went, unless a mode sees the calls: two passes through
+    # the dispatcher less (benchmarks/bench_host.py, "tmaasync.torch.matmul and its backward").
+    is_plain = ctx.is_plain and type(grad) is torch.Tensor and _count_modes() == 0
+    multiply = _run if is_plain else torch.ops.tmaasync.matmul.default
     return (
-        _times(grad, b.mT, ctx.a, factors) if needs[_A] else None,
-        _times(a.mT, grad, ctx.b, factors) if needs[_B] else None,
+        _times(multiply, grad, b.mT, ctx.a, factors) if needs[_A] else None,
+        _times(multiply, a.mT, grad, ctx.b, factors) if needs[_B] else None,
         grad * options.beta if needs[_C] else None,
         grad.flatten(0, -2).sum(0, dtype=torch.float32).to(ctx.bias_type) if needs[_BIAS] else None,
         None,
@@ -303,6 +341,8 @@ def _factors(options: _Options, scale_a: Any, scale_b: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+_count_modes = dispatch_modes()
+
 _DERIVATIVES = {
     "gelu": lambda grad, x: torch.ops.aten.gelu_backward(grad, x, approximate="none"),
     "gelu_tanh": lambda grad, x: torch.ops.aten.gelu_backward(grad, x, approximate="tanh"),
@@ -310,13 +350,18 @@ _DERIVATIVES = {
 }
 
 
-def _times(left: Any, right: Any, like: tuple[Any, Any], factors: dict[str, Any]) -> Any:
+def _times(
+    multiply: Callable[..., Any],
+    left: Any,
+    right: Any,
+    like: tuple[Any, Any],
+    factors: dict[str, Any],
+) -> Any:
     """Return ``left @ right``, added up over the batches that were broadcast."""
     shape, dtype = like
     # 1 us each, of the types that gradients have as a rule.
     left = left if left.dtype == dtype else left.to(dtype)
     right = right if right.dtype == dtype else right.to(dtype)
-    multiply = torch.ops.tmaasync.matmul.default
     if left.ndim == right.ndim == 2:
         return multiply(left, right, **factors)
     if len(shape) == 2 and left.ndim == right.ndim and left.shape[:-2] == right.shape[:-2]:

@@ -17,7 +17,7 @@ from tmaasync._torch_internals import (
     plain_keysets,
     recorded,
 )
-from tmaasync.errors import ArgumentError
+from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.torch._autocast import cast_operands
 
 __all__ = [
@@ -62,7 +62,7 @@ def define(
         other_returns: The schema of the results of ``.out``; None if there is no ``.out``.
         is_differentiable: Whether the caller registers a backward; ``.out`` has none.
     """
-    checked = _refusing_gradients(fake)
+    checked, parameters = _refusing_gradients(fake), inspect.signature(fake).parameters
     own_fake = fake if is_differentiable else checked
     _define(name, f"({arguments}) -> {returns}", run, own_fake)
     if not is_differentiable:
@@ -78,12 +78,18 @@ def define(
 
     def fake_into(*given: Any, out: Any, **options: Any) -> Any:
         _arrays.require_no_derivative(out, "out")
+        if "dtype" in parameters and options.get("dtype") is None:
+            options["dtype"] = out.dtype  # as the operation takes it
         results = checked(*given, **options)
         made = results[0] if isinstance(results, tuple) else results
         torch._check(
             made.shape == out.shape,
             lambda: f"out has shape {tuple(out.shape)}; the output has {tuple(made.shape)}",
         )
+        if made.dtype in (given[0].dtype, options.get("dtype")) and made.dtype != out.dtype:
+            raise ArrayTypeError(
+                f"out holds {out.dtype}; it must hold {made.dtype}. Convert it, or leave out out=."
+            )
         return _without_first(results)
 
     separator = ", " if "*" in arguments else ", *, "
@@ -110,7 +116,9 @@ def register_autocast(name: str, operands: int) -> None:
         _LIBRARY.impl(name, cast, f"Autocast{back_end}")
 
 
-def define_in_place(name: str, arguments: str, run: Callable[..., Any]) -> None:
+def define_in_place(
+    name: str, arguments: str, run: Callable[..., Any], fake: Callable[..., None]
+) -> None:
     """Define ``tmaasync::<name>``, which changes its first argument and returns nothing.
 
     Args:
@@ -118,14 +126,12 @@ def define_in_place(name: str, arguments: str, run: Callable[..., Any]) -> None:
         arguments: Their schema; the first one is annotated as changed.
         run: Takes the arguments. It calls an operation of tmaasync.ops, which refuses tensors that
             require grad, in grad mode.
+        fake: Takes the same arguments, and checks their types.
     """
 
     def run_into(target: Any, *given: Any, **options: Any) -> None:
         run(target, *given, **options)
         torch.autograd.graph.increment_version(target)
-
-    def fake(target: Any, *given: Any, **options: Any) -> None:
-        del target, given, options
 
     _define(name, f"({arguments}) -> ()", run_into, _refusing_gradients(fake))
     _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
@@ -204,7 +210,8 @@ def register_backward(
         name: Of the operator.
         run: As `define` has it.
         save: Takes autograd's context, the results, and the arguments of the call. It keeps what
-            the backward needs. The context's ``needs`` has a bool for each positional argument.
+            the backward needs. The context's ``needs`` has a bool for each positional argument;
+            its ``is_plain`` is whether the call went straight to ``run``.
         backward: Takes the context and the gradients of the results; returns a gradient, or None,
             for each positional argument of the operator, however many the call gave.
     """
@@ -220,7 +227,7 @@ def register_backward(
         @staticmethod
         def forward(ctx: Any, call: Callable[..., Any], options: Any, *given: Any) -> Any:
             results = call(*given, **options)
-            ctx.needs = ctx.needs_input_grad[2:]
+            ctx.needs, ctx.is_plain = ctx.needs_input_grad[2:], call is run
             save(ctx, results, *given, **options)
             return results
 

@@ -7,7 +7,11 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync.ops._allocation import output_element
+from tmaasync.ops._scaled_matmul import OUTPUTS, Operands, check_types
 from tmaasync.torch._registry import define
+from tmaasync.torch._stand_ins import stand_in
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["scaled_matmul"]
 
@@ -31,6 +35,8 @@ def scaled_matmul(
     Returns:
         The output.
     """
+    require_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
+    require_tensors_or_none(out=out)
     operator = torch.ops.tmaasync.scaled_matmul
     if out is None:
         return operator.default(a, b, scale_a, scale_b, dtype=dtype)
@@ -44,7 +50,9 @@ def _run(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: Any = None, out: 
 
 
 def _fake(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: Any = None) -> Any:
-    del scale_a, scale_b
+    given = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}
+    check_types(Operands(*(stand_in(name, one) for name, one in given.items())))
+    output_element(dtype or torch.bfloat16, OUTPUTS)
     return a.new_empty((a.shape[0], b.shape[1]), dtype=dtype or torch.bfloat16)
 
 

@@ -13,6 +13,7 @@ from tmaasync.ops._flash.operands import MAX_HEAD_DIM
 from tmaasync.torch._any_head_dim import attend
 from tmaasync.torch._attention_backward import has_backward
 from tmaasync.torch._autocast import computed_type
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -58,12 +59,15 @@ def scaled_dot_product_attention(  # noqa: PLR0913 - torch's parameters
 
     Raises:
         ArgumentError: What the kernels lack; everything is listed.
+        ArrayTypeError: An argument that is no tensor.
 
     >>> q = torch.ones(1, 2, 3, 16).half()
     >>> scaled_dot_product_attention(q, q, q, is_causal=True).shape
     torch.Size([1, 2, 3, 16])
     """
     tensors = {"query": query, "key": key, "value": value}
+    require_tensors(**tensors)
+    require_tensors_or_none(attn_mask=attn_mask)
     found = [
         *_lacking_options(attn_mask, dropout_p, scale),
         *_lacking_types(tensors),

@@ -18,17 +18,20 @@ from tmaasync.ops._allocation import Allocator, allocator, empty
 from tmaasync.ops._layouts import Layout, refuse_overlap
 
 __all__ = [
+    "FLOAT8",
     "MAX_HEAD_DIM",
+    "TYPES",
     "Operands",
     "Options",
     "Results",
     "Scores",
+    "check_types",
     "positive_violations",
     "reachable",
 ]
 
-_TYPES = ("bfloat16", "float16")
-_FLOAT8 = "float8_e4m3fn"
+TYPES = ("bfloat16", "float16")
+FLOAT8 = "float8_e4m3fn"
 _MAX_STRIDE_BYTES = 1 << 40
 MAX_HEAD_DIM = 256
 _HEADS, _HEAD_DIM = -2, -1
@@ -73,7 +76,7 @@ class Operands(NamedTuple):
             for (name, view), shape in zip(operands.named, shapes, strict=True)
             if view.ndim != shape.count(",") + 1
         )
-        _check_types(operands, (*_TYPES, _FLOAT8) if may_be_float8 else _TYPES)
+        check_types(operands, (*TYPES, FLOAT8) if may_be_float8 else TYPES)
         ArgumentError.raise_for(_shape_violations(operands))
         ArgumentError.raise_for(
             one for name, view in operands.named for one in reach_violations(name, view)
@@ -91,14 +94,14 @@ class Operands(NamedTuple):
     @property
     def output_types(self) -> tuple[str, ...]:
         """Element types that an output may have; the first is the default."""
-        return _TYPES if self.are_float8 else (self.q.element.name,)
+        return TYPES if self.are_float8 else (self.q.element.name,)
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
         return tuple(Layout.of(reachable(view)) for view in self)
 
 
-def _check_types(operands: Operands, types: Sequence[str]) -> None:
+def check_types(operands: Operands, types: Sequence[str]) -> None:
     for name, view in operands.named:
         if view.element.name not in types:
             listed = f"{', '.join(types[:-1])} and {types[-1]}"
