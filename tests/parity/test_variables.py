@@ -67,7 +67,8 @@ def test_a_kernel_reads_what_was_written(on_backend: Any) -> None:
     np.testing.assert_array_equal(kernel.variable("taps").read(np.float32), taps)
     table = kernel.variable("layers::table<float,32>")
     np.testing.assert_array_equal(table.read(np.float32), wanted)
-    assert (counter.read(np.int32), counter.size_bytes) == (132, 4)
+    assert counter.read(np.int32).tolist() == [132]
+    assert counter.size_bytes == 4
 
 
 def test_a_variable_begins_with_the_value_of_the_source(on_backend: Any) -> None:
@@ -113,7 +114,7 @@ def test_races_on_a_variable_are_found() -> None:
     out = np.zeros(1, np.int32)
     with (
         emulate.scheduled(races=True),
-        pytest.raises(EmulatedRace, match=r"kernel.cu:22: ordinary"),
+        pytest.raises(EmulatedRace, match=r"kernel.cu:20: ordinary"),
     ):
         count_wrongly()(1, 32, (out,))
     out = np.zeros(1, np.int32)
