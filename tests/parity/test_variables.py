@@ -114,7 +114,7 @@ def test_races_on_a_variable_are_found() -> None:
     out = np.zeros(1, np.int32)
     with (
         emulate.scheduled(races=True),
-        pytest.raises(EmulatedRace, match=r"kernel.cu:20: ordinary"),
+        pytest.raises(EmulatedRace, match=r"a race on byte 0 of counter"),
     ):
         count_wrongly()(1, 32, (out,))
     out = np.zeros(1, np.int32)

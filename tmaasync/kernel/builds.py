@@ -14,6 +14,7 @@ from tmaasync._compile import Program, Source, compile_source, header_texts
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._entries import check_entry, declaring_text, function_name
 from tmaasync._streams import stream_of
+from tmaasync._symbols import Symbol, symbol_named
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.emulate.run import StreamQueue
 from tmaasync.errors import ArgumentError
@@ -37,7 +38,7 @@ from tmaasync.kernel.repeated import RepeatedCall, repeated_call
 from tmaasync.kernel.signature import Signature, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer, PeersTracer
-from tmaasync.kernel.variables import Symbol, Variable, symbol_named
+from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, UnawaitedLaunch, WatchedLaunch
 from tmaasync.tile import KernelArgument
 from tmaasync.trace.collector import CollectorOf
