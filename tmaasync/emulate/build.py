@@ -78,6 +78,13 @@ class EmulatedProgram:
     library: Any = field(repr=False)
     runtime: Any = field(repr=False)
 
+    def address_of(self, offset: int) -> int:
+        """Return where an address of the library's file is in memory."""
+        loaded = ctypes.cast(self.library.tmaasync_emulate_call, ctypes.c_void_p).value
+        begin = self.runtime.tmaasync_emulate_library_address
+        begin.restype, begin.argtypes = ctypes.c_uint64, (ctypes.c_void_p,)
+        return int(begin(loaded)) + offset
+
 
 def build(source: Source, name: str) -> EmulatedProgram:
     """Compile one function of a source for this machine, or take it from the cache.

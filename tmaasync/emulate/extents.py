@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 __all__ = ["Extent", "GlobalNames"]
@@ -69,9 +70,13 @@ class GlobalNames:
     """Names of addresses in the arrays of one launch, by the kernel's parameters."""
 
     def __init__(
-        self, arrays: Sequence[Iterable[Extent]] | None, parameters: Sequence[str]
+        self,
+        arrays: Sequence[Iterable[Extent]] | None,
+        parameters: Sequence[str],
+        variables: Mapping[str, Extent] = MappingProxyType({}),
     ) -> None:
-        """Keep the arrays of each argument, and the names of the parameters as far as known."""
+        """Keep arrays of each argument, names of parameters as far as known, and variables."""
+        self._variables = variables
         self._arrays = [] if arrays is None else arrays
         self._parameters = parameters
 
@@ -118,3 +123,4 @@ class GlobalNames:
             parameter = known or f"args[{position}]"
             for extent in extents:
                 yield parameter, extent
+        yield from self._variables.items()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tmaasync._driver import LaunchConfig
 from tmaasync._entries import function_name
 from tmaasync._hardware import MAX_SHARED_BYTES
+from tmaasync._symbols import variables_of
 from tmaasync.emulate.arrivals import Arrivals
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info, source_frame
@@ -64,6 +65,15 @@ _STORES = ("TMA store", "TMA reduction")
 _PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
 # An address in shared memory or in the code, as runtime/words.hpp writes it into a reason.
 _ADDRESS = re.compile(r"\{(barrier|offset|bytes|line|stage|place) (\d+)\}")
+
+
+def _variables(program: EmulatedProgram) -> Mapping[str, Extent]:
+    """Return where the kernel's variables in constant and global memory lie."""
+    found = variables_of(program.path) if program.path.is_file() else {}
+    return {
+        name: Extent(program.address_of(one.address), 0, one.size_bytes)
+        for name, one in found.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +217,8 @@ class _Words:
     @functools.cached_property
     def globals(self) -> GlobalNames:
         """The names of addresses in global memory."""
-        return GlobalNames(
-            self._arrays, self._info.parameter_names(function_name(self.program.name))
-        )
+        names = self._info.parameter_names(function_name(self.program.name))
+        return GlobalNames(self._arrays, names, _variables(self.program))
 
     def with_names(self, reason: str) -> str:
         """Put the source's names of barriers, buffers and arrays where the reason has addresses."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from tmaasync._compile import Program, Source, compile_source, header_texts
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._entries import check_entry, declaring_text, function_name
 from tmaasync._streams import stream_of
+from tmaasync._symbols import Symbol, symbol_named
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.emulate.run import StreamQueue
 from tmaasync.errors import ArgumentError
@@ -36,6 +38,7 @@ from tmaasync.kernel.repeated import RepeatedCall, repeated_call
 from tmaasync.kernel.signature import Signature, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer, PeersTracer
+from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, UnawaitedLaunch, WatchedLaunch
 from tmaasync.tile import KernelArgument
 from tmaasync.trace.collector import CollectorOf
@@ -148,6 +151,7 @@ class CudaBuild:
         self._device = device
         self._load = load
         self._loaded: dict[bool, Loaded] = {}
+        self._written: dict[str, bytes] = {}  # into variables, by their symbols
         self._tracer = ChipTracer(
             recipe.source,
             recipe.name,
@@ -209,7 +213,56 @@ class CudaBuild:
         if loaded is None:
             loaded = self._load(self._recipe, self._device, is_traced)
             self._loaded[is_traced] = loaded
+            for symbol, data in self._written.items():
+                self._upload(loaded, symbol, data)
         return loaded
+
+    def variable(self, name: str) -> Variable:
+        """Return a variable of the module."""
+        with _driver.on_device(self._device):
+            module = self.load().module
+            found = symbol_named(module.path, name, self._recipe.source.name)
+            address = _address(module, found.symbol, name)
+        memory = _VariableOnDevice(self, found, address)
+        return Variable(name, found.size_bytes, memory)
+
+    def read_variable(self, address: int, size_bytes: int) -> bytes:
+        """Return what a variable holds after the device's work."""
+        _driver.synchronize_device(self._device)
+        return _driver.download(self._device, address, size_bytes)
+
+    def write_variable(self, symbol: str, data: bytes) -> None:
+        """Fill a variable after the device's work: the traced module has one too."""
+        _driver.synchronize_device(self._device)
+        self._written[symbol] = data
+        with _driver.on_device(self._device):
+            for loaded in self._loaded.values():
+                self._upload(loaded, symbol, data)
+
+    def _upload(self, loaded: Loaded, symbol: str, data: bytes) -> None:
+        _driver.upload(self._device, _address(loaded.module, symbol, symbol), data)
+
+
+class _VariableOnDevice(NamedTuple):
+    build: CudaBuild
+    symbol: Symbol
+    address: int
+
+    def read(self) -> bytes:
+        return self.build.read_variable(self.address, self.symbol.size_bytes)
+
+    def write(self, data: bytes) -> None:
+        self.build.write_variable(self.symbol.symbol, data)
+
+
+def _address(module: Module, symbol: str, name: str) -> int:
+    address = module.global_address(symbol)
+    if address is None:
+        raise ArgumentError(
+            f"name is {name!r}; the driver does not find this variable, which is static. Declare "
+            "it without static and outside of unnamed namespaces."
+        )
+    return address
 
 
 # --- on the CPU -------------------------------------------------------------------------------
@@ -225,6 +278,13 @@ class EmulatedBuild:
     @functools.cached_property
     def _program(self) -> emulate.EmulatedProgram:
         return emulate.build(self._recipe.source, self._recipe.name)
+
+    def variable(self, name: str) -> Variable:
+        """Return a variable of the library."""
+        program = self._program
+        found = symbol_named(program.path, name, self._recipe.source.name)
+        memory = _VariableOnHost(name, found, program.address_of(found.address))
+        return Variable(name, found.size_bytes, memory)
 
     def prepare(
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
@@ -261,6 +321,22 @@ class EmulatedBuild:
             recipe.collector_of,
             None if device is None else StreamQueue(device, stream),
         )
+
+
+class _VariableOnHost(NamedTuple):
+    name: str
+    symbol: Symbol
+    address: int
+
+    def read(self) -> bytes:
+        return ctypes.string_at(self.address, self.symbol.size_bytes)
+
+    def write(self, data: bytes) -> None:
+        if not self.symbol.is_writable:
+            raise ArgumentError(
+                f"{self.name} is const; the compiler uses its value. Declare it without const."
+            )
+        ctypes.memmove(self.address, data, len(data))
 
 
 # --- occupancy --------------------------------------------------------------------------------

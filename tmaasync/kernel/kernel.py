@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tmaasync._compile import Program
 from tmaasync._driver import PreparedLaunch
 from tmaasync._entries import expression_of
-from tmaasync._kinds import check_flags
+from tmaasync._kinds import check_flags, shown
 from tmaasync.emulate import EmulatedLaunch
+from tmaasync.errors import ArgumentError
 from tmaasync.kernel.arguments import views
 from tmaasync.kernel.builds import CudaBuild, EmulatedBuild, LaunchRequest, Recipe, build_on
 from tmaasync.kernel.device import placement_of
@@ -19,6 +20,7 @@ from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
 from tmaasync.kernel.repeated import RepeatedCall
 from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, check_names, is_debug, source_of
+from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import budget_of
 from tmaasync.trace import Collector, Trace, current_collector
 from tmaasync.trace.collector import CollectorOf
@@ -211,9 +213,7 @@ class Kernel:
             check_flags(pdl=pdl)
         seen = views(args)
         where, emulated = placement_of(seen, device)
-        build = self._builds.get(where)
-        if build is None:
-            build = self._builds[where] = build_on(where, self._recipe)
+        build = self._build_on(where)
         request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative, emulated)
         return build.prepare(request, args, seen, stream)
 
@@ -254,6 +254,35 @@ class Kernel:
         recipe = self._recipe
         arch = arch or recipe.arch or arch_for(recipe.source, (9, 0))
         return recipe.program(arch, is_traced=bool(self._trace))
+
+    def variable(self, name: str, *, device: int | Literal["cpu"] | None = None) -> Variable:
+        """Return a ``__constant__`` or ``__device__`` variable of the kernel, to fill or to read.
+
+        It does what ``cudaMemcpyToSymbol`` and ``cudaMemcpyFromSymbol`` do. A variable belongs to a
+        kernel on a device: fill it for each. A launch that leaves a trace on a GPU has variables of
+        its own; `write` fills them too.
+
+        Args:
+            name: The variable as C++ names it: ``"taps"``, ``"layers::table<float, 8>"``.
+            device: The ordinal of a GPU, or ``"cpu"``. By default, as for a launch without arrays,
+                the current device; inside `emulate.scheduled`, and on a machine without a GPU, the
+                CPU.
+
+        Raises:
+            ArgumentError: The kernel uses no variable of this name; the message lists those it has.
+            CompileError: The source does not compile.
+            BackendError: No driver, no device, or a device older than sm_90.
+        """
+        if not isinstance(name, str):
+            raise ArgumentError(f"name is {shown(name)}; it is a variable's name. Pass a string.")
+        where = None if device == "cpu" else placement_of((), device).device
+        return self._build_on(where).variable(name)
+
+    def _build_on(self, where: int | None) -> CudaBuild | EmulatedBuild:
+        build = self._builds.get(where)
+        if build is None:
+            build = self._builds[where] = build_on(where, self._recipe)
+        return build
 
     def _is_seen(self) -> bool:
         """Report the kernel to the current observer; return True if it launches nothing."""

@@ -39,7 +39,7 @@ Extents = int | Sequence[int]
 class Loaded:
     """A function on one device, and the launch configurations that were checked."""
 
-    __slots__ = ("_checked", "_module", "entry", "function", "watch")
+    __slots__ = ("_checked", "entry", "function", "module", "watch")
 
     def __init__(
         self, entry: Entry, function: int, module: Module, watch: HangWatch | None
@@ -47,7 +47,7 @@ class Loaded:
         self.entry = entry
         self.watch = watch
         self.function = _driver.function_handle(function)
-        self._module = module
+        self.module = module
         self._checked: set[LaunchConfig] = set()
 
     def global_address(self, name: str) -> int:
@@ -56,7 +56,7 @@ class Loaded:
         Raises:
             LaunchError: The source includes none of the headers that have it.
         """
-        address = self._module.global_address(name)
+        address = self.module.global_address(name)
         if address is None:
             raise LaunchError(
                 f"{self.entry.name} cannot be traced: its source includes no header of tmaasync, "

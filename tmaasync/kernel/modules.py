@@ -14,6 +14,8 @@ __all__ = ["Module", "load_module"]
 class Module(Protocol):
     """A module on one device, whose context is current when these are called."""
 
+    path: Path  # of the cubin
+
     def function(self, name: str) -> int:
         """Return the handle of a kernel."""
 
@@ -34,6 +36,7 @@ def load_module(path: Path, device: int) -> Module:
 
 class _CupyModule:
     def __init__(self, cupy: Any, path: Path, device: int) -> None:
+        self.path = path
         self._cupy = cupy
         self._module = cupy.RawModule(path=str(path))
         self._device = cupy.cuda.Device(device)
@@ -52,6 +55,7 @@ class _CupyModule:
 
 class _DriverModule:
     def __init__(self, path: Path, device: int) -> None:
+        self.path = path
         self._module = _driver.load_module(path, device)
 
     def function(self, name: str) -> int:

@@ -22,6 +22,12 @@ tmaasync_emulate_cluster_bytes(uint64_t ctas, uint64_t threads_per_cta) {
     return tmaasync_emulate::Cluster::most_bytes(ctas, threads_per_cta);
 }
 
+// Where the library of this function is loaded.
+extern "C" TMAASYNC_EMULATE_CALL uint64_t
+tmaasync_emulate_library_address(void (*kernel)(void* const*)) {
+    return tmaasync_emulate::library_of(reinterpret_cast<const void*>(kernel)).memory.start;
+}
+
 // What the static shared variables of a kernel's library take.
 extern "C" TMAASYNC_EMULATE_CALL uint32_t
 tmaasync_emulate_static_bytes(void (*kernel)(void* const*)) {

@@ -104,8 +104,11 @@ inline void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes
     if ((address ^ stack_pointer()) < kStackBytes) {
         return touch_stack(fiber, address, bytes, writes);
     }
-    if (is_own_memory(fiber, address)) return;
-    check_reaches(fiber, address, bytes, writes);
+    const bool is_own = is_own_memory(fiber, address);
+    // Of the library's data, only __device__ and __constant__ variables are accessed by kernels.
+    const bool is_variable = is_own && cluster.launch().library.holds(address, 1);
+    if (is_own && !(is_variable && cluster.detector())) return;
+    if (!is_own) check_reaches(fiber, address, bytes, writes);
     if (cluster.detector()) {
         const Operation operation = writes ? Operation::kWrite : Operation::kRead;
         return touch_global(fiber, operation, address, bytes, writes);

@@ -221,10 +221,23 @@ tiled_partition(const coalesced_group& parent, unsigned size) {
 
 template <typename Group>
 TMAASYNC_EMULATE_INLINE coalesced_group binary_partition(const Group& parent, bool predicate) {
+    // CUDA counts absent lanes among those without the predicate, and then reads their registers.
+    if (__ballot_sync(parent.mask(), true) != parent.mask()) {
+        tmaasync_emulate::fail(
+            "binary_partition: lanes of the parent have ended, or the block lacks their threads. "
+            "Launch whole warps, and let all lanes take part, or partition coalesced_threads()"
+        );
+    }
     const unsigned with = __ballot_sync(parent.mask(), predicate);
     if (with == 0 || with == parent.mask()) return coalesced_group(parent.mask());
     return coalesced_group(predicate ? with : parent.mask() & ~with, predicate, 2);
 }
+// Declared, so that a kernel that needs it is refused with its reason.
+template <unsigned kThreads>
+struct block_tile_memory {
+    static_assert(kThreads == 0, "block_tile_memory: tiles of several warps do not run on the CPU");
+};
+
 template <typename Group, typename Label>
 TMAASYNC_EMULATE_INLINE coalesced_group labeled_partition(const Group& parent, Label label) {
     static_assert(

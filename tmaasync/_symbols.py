@@ -1,0 +1,118 @@
+"""The variables of a compiled module: of a cubin, or of a library of the emulator."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tmaasync.errors import ArgumentError
+
+__all__ = ["Symbol", "symbol_named", "variables_of"]
+
+
+class Symbol(NamedTuple):
+    """A variable as the ELF file of a module has it.
+
+    The address counts from where the file, or the variable's section, is loaded.
+    """
+
+    symbol: str
+    address: int
+    size_bytes: int
+    is_writable: bool
+
+
+def symbol_named(path: Path, name: str, source: str) -> Symbol:
+    """Return the variable that CUDA C++ calls ``name``.
+
+    Raises:
+        ArgumentError: The module has none of this name, or several.
+    """
+    known = variables_of(path)
+    wanted = _plain(name)
+    found = [symbol for written, symbol in known.items() if _plain(written) == wanted]
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(known) or "none"
+    raise ArgumentError(
+        f"name is {name!r}; the kernel uses no __constant__ or __device__ variable of that name in "
+        f"{source}. It has: {listed}."
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def variables_of(path: Path) -> Mapping[str, Symbol]:
+    """Return the variables in a cubin or in a library of the emulator, by their C++ names."""
+    found = {_demangled(one.symbol): one for one in sorted(_objects(path.read_bytes()))}
+    return {name: one for name, one in found.items() if not _is_ours(name)}
+
+
+def _plain(name: str) -> str:
+    """Return a name without spaces, a leading ``::`` and unnamed namespaces."""
+    return "".join(_UNNAMED.sub("", name).split()).removeprefix("::")
+
+
+_UNNAMED = re.compile(r"\(anonymous namespace\)::|_INTERNAL_\w+::")  # g++'s and NVRTC's words
+
+
+_OURS = ("tmaasync", "std::", "cuda::", "__", "vtable ", "typeinfo ", "guard variable ", "VTT ")
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a variable belongs to a header or the compiler, or is a static local one."""
+    bare = _UNNAMED.sub("", name)
+    is_local = ")::" in bare or "." in bare or "$" in bare
+    return is_local or bare.startswith(_OURS) or bare.endswith("_shared_bytes")
+
+
+_HEADER = struct.Struct("<40xQ10xHHH")  # e_shoff, e_shentsize, e_shnum, e_shstrndx
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOL_TABLE, _OBJECT, _WRITABLE = 2, 1, 1
+_RESERVED_SECTIONS = 0xFF00
+
+
+def _objects(elf: bytes) -> Iterator[Symbol]:
+    """Yield the symbols of kind STT_OBJECT that have a size, of an ELF file of 64 bits."""
+    start, entry_bytes, count, _ = _HEADER.unpack_from(elf)
+    sections = [_SECTION.unpack_from(elf, start + i * entry_bytes) for i in range(count)]
+    for _, kind, _, _, offset, size, link, _, _, _ in sections:
+        if kind != _SYMBOL_TABLE:
+            continue
+        names = sections[link][4]
+        for at in range(offset, offset + size, _SYMBOL.size):
+            name, info, _, section, value, size_bytes = _SYMBOL.unpack_from(elf, at)
+            if info & 15 == _OBJECT and 0 < section < _RESERVED_SECTIONS and size_bytes:
+                end = elf.index(b"\0", names + name)
+                is_writable = bool(sections[section][2] & _WRITABLE)
+                yield Symbol(elf[names + name : end].decode(), value, size_bytes, is_writable)
+
+
+def _demangled(symbol: str) -> str:
+    """Return the C++ name of a symbol; the symbol itself where the C++ library is missing."""
+    demangle, free = _demangler()
+    if demangle is None or not symbol.startswith("_Z"):
+        return symbol
+    status = ctypes.c_int()
+    text = demangle(symbol.encode(), None, None, ctypes.byref(status))
+    if not text:
+        return symbol
+    try:
+        return ctypes.string_at(text).decode()
+    finally:
+        free(ctypes.c_void_p(text))
+
+
+@functools.cache
+def _demangler() -> tuple[Any, Any]:
+    try:
+        demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    except OSError:
+        return None, None
+    demangle.restype = ctypes.c_void_p
+    return demangle, ctypes.CDLL(None).free
