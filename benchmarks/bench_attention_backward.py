@@ -77,10 +77,11 @@ def variants() -> Iterator[tuple[str, Variant]]:
         for heads in (4, 8, 16):
             last = replace(config, starts_last=True, heads_at_once=heads)
             yield f"{own}: last, {heads} heads", Variant(last)
-            if heads > 4:
-                yield f"{own}: last, {heads} heads, deterministic", Variant(last, True)
+            yield f"{own}: last, {heads} heads, deterministic", Variant(last, True)
+            down = replace(config, tiles_descend=True, heads_at_once=heads)
+            yield f"{own}: down, {heads} heads, deterministic", Variant(down, True)
     yield "128: 64 x 2", Variant(BackwardConfig(128, 64, 2))
-    yield "64: 64 x 3 ahead", Variant(BackwardConfig(64, 64, 3, issues_ahead=True))
+    yield "64: 128 x 2 ahead", Variant(BackwardConfig(64, 128, 2, issues_ahead=True))
 
 
 VARIANTS = dict(variants())

@@ -118,6 +118,7 @@ class BackwardConfig:
         issues_ahead: Whether S of a block is issued before dQ and dK of the block before it.
         starts_last: Whether a CTA goes from the last block of queries to the first, in each block
             from query head to query head of its KV head; else head by head, from the first block.
+        tiles_descend: Whether CTAs take a head's tiles from its last keys to its first.
         heads_at_once: KV heads whose tiles of keys are scheduled together; None for as many as
             have their queries in L2.
     """
@@ -127,6 +128,7 @@ class BackwardConfig:
     stages: int = 2
     issues_ahead: bool = False
     starts_last: bool = False
+    tiles_descend: bool = False
     heads_at_once: int | None = None
 
     @property
@@ -137,6 +139,7 @@ class BackwardConfig:
             "STAGES": self.stages,
             "ISSUES_AHEAD": self.issues_ahead,
             "STARTS_LAST": self.starts_last,
+            "TILES_DESCEND": self.tiles_descend,
         }
 
 
@@ -149,7 +152,7 @@ def choose_backward_config(
     (2026-11-23). Where the last block is first follows from docs/notes/attention.md.
     """
     starts_last = variant.is_deterministic or (shares_kv_heads and not variant.has_softcap)
-    order = (starts_last, _HEADS_IN_LOCKSTEP if starts_last else None)
+    order = (starts_last, False, _HEADS_IN_LOCKSTEP if starts_last else None)
     if head_dim <= 64:
         return BackwardConfig(64, 64 if variant.has_softcap else 128, 2, False, *order)
     return BackwardConfig(128, 64, 2, True, *order)
