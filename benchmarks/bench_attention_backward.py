@@ -81,7 +81,6 @@ def variants() -> Iterator[tuple[str, Variant]]:
             down = replace(config, tiles_descend=True, heads_at_once=heads)
             yield f"{own}: down, {heads} heads, deterministic", Variant(down, True)
     yield "128: 64 x 2", Variant(BackwardConfig(128, 64, 2))
-    yield "64: 128 x 2 ahead", Variant(BackwardConfig(64, 128, 2, issues_ahead=True))
 
 
 VARIANTS = dict(variants())
