@@ -54,13 +54,6 @@ _OF_QUERIES = ("BLOCK_M", "HEAD_DIM", "IS_PACKED")
 _L2_BYTES = 24 << 20
 """Q, dO and dQ of the heads that are scheduled together: half of the L2 of an H100."""
 
-_HEADS_IN_LOCKSTEP = 8
-"""KV heads scheduled together where CTAs start with the last block.
-
-About 16 CTAs of a head are then at the same block at the same time. More heads share fewer loads;
-fewer leave long tiles to the end of a causal schedule.
-"""
-
 _INTEGERS = (
     *("batch", "heads", "kv_heads", "heads_per_kv_head", "queries", "keys", "left", "right"),
     *("is_bottom_right", "query_tiles", "heads_at_once"),
@@ -118,7 +111,6 @@ class BackwardConfig:
         issues_ahead: Whether S of a block is issued before dQ and dK of the block before it.
         starts_last: Whether a CTA goes from the last block of queries to the first, in each block
             from query head to query head of its KV head; else head by head, from the first block.
-        tiles_descend: Whether CTAs take a head's tiles from its last keys to its first.
         heads_at_once: KV heads whose tiles of keys are scheduled together; None for as many as
             have their queries in L2.
     """
@@ -128,7 +120,6 @@ class BackwardConfig:
     stages: int = 2
     issues_ahead: bool = False
     starts_last: bool = False
-    tiles_descend: bool = False
     heads_at_once: int | None = None
 
     @property
@@ -139,7 +130,6 @@ class BackwardConfig:
             "STAGES": self.stages,
             "ISSUES_AHEAD": self.issues_ahead,
             "STARTS_LAST": self.starts_last,
-            "TILES_DESCEND": self.tiles_descend,
         }
 
 
@@ -148,14 +138,17 @@ def choose_backward_config(
 ) -> BackwardConfig:
     """Return the tile config of a variant, with GQA where ``shares_kv_heads``.
 
-    The config of 128 columns was the fastest of bench_attention_backward.py's on an H200
-    (2026-11-23). Where the last block is first follows from docs/notes/attention.md.
+    The fastest of ``bench_attention_backward.py --decide`` on an H200 (2026-11-23); the table is
+    in docs/notes/attention.md. Softcap with 64 columns was not timed.
     """
-    starts_last = variant.is_deterministic or (shares_kv_heads and not variant.has_softcap)
-    order = (starts_last, False, _HEADS_IN_LOCKSTEP if starts_last else None)
+    deterministic = variant.is_deterministic
     if head_dim <= 64:
-        return BackwardConfig(64, 64 if variant.has_softcap else 128, 2, False, *order)
-    return BackwardConfig(128, 64, 2, True, *order)
+        starts_last = deterministic or not variant.has_softcap
+        heads = (16 if deterministic else 4) if starts_last else None
+        block_m = 64 if variant.has_softcap else 128
+        return BackwardConfig(64, block_m, 2, False, starts_last, heads)
+    heads = 8 if deterministic or shares_kv_heads else None
+    return BackwardConfig(128, 64, 2, True, deterministic, heads)
 
 
 def backward_problem(
