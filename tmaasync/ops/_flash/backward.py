@@ -139,11 +139,12 @@ def choose_backward_config(
     """Return the tile config of a variant, with GQA where ``shares_kv_heads``.
 
     The fastest of ``bench_attention_backward.py --decide`` on an H200 (2026-11-23); the table is
-    in docs/notes/attention.md. Softcap with 64 columns was not timed.
+    in docs/notes/attention.md. With 64 columns only a causal mask without softcap was timed.
     """
     deterministic = variant.is_deterministic
     if head_dim <= 64:
-        starts_last = deterministic or not variant.has_softcap
+        is_masked = variant.has_left or variant.has_right
+        starts_last = deterministic or (is_masked and not variant.has_softcap)
         heads = (16 if deterministic else 4) if starts_last else None
         block_m = 64 if variant.has_softcap else 128
         return BackwardConfig(64, block_m, 2, False, starts_last, heads)
