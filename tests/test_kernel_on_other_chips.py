@@ -89,12 +89,21 @@ def array(*shape: int, dtype: Any = np.float32) -> CupyArray:
 # --- the architecture -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("capability", [(9, 0), (10, 0), (10, 3), (12, 0), (12, 1)])
-def test_the_architecture_is_the_devices_own(capability: tuple[int, int]) -> None:
-    code = "/* no wgmma */  // at all"
+@pytest.mark.parametrize(
+    ("code", "archs"),
+    [
+        ("", ["sm_90", "sm_100", "sm_103", "sm_120", "sm_121"]),
+        ("t.edit_in_gmem();", ["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"]),
+        ("claim_registers<232>();", ["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"]),
+        ("t.async_multicast_load();", ["sm_90a", "sm_100a", "sm_103a", "sm_120", "sm_121"]),
+        ("/* no wgmma */  // nor multicast", ["sm_90", "sm_100", "sm_103", "sm_120", "sm_121"]),
+    ],
+)
+def test_the_architecture_is_the_devices_own(code: str, archs: list[str]) -> None:
     source = Kernel(f'\nextern "C" __global__ void k() {{ {code}\n }}\n', "k")._recipe.source
+    capabilities = [(9, 0), (10, 0), (10, 3), (12, 0), (12, 1)]
 
-    assert arch_for(source, capability) == f"sm_{capability[0]}{capability[1]}a"
+    assert [arch_for(source, capability) for capability in capabilities] == archs
 
 
 @pytest.mark.parametrize(
@@ -205,7 +214,7 @@ def test_a_kernel_runs_with_one_note_for_each_kind_of_gpu(
     assert len(notes) == 1
     assert notes[0].filename == __file__
     assert len(machine.driver.launched) == 3
-    assert machine.cupy.modules[0] == str(first.compile(f"sm_{major}{minor}a").path)
+    assert machine.cupy.modules[0] == str(first.compile(f"sm_{major}{minor}").path)
 
 
 def test_a_hopper_gets_no_note(machine: Machine) -> None:
@@ -404,7 +413,7 @@ def test_a_copy_takes_as_many_stages_as_the_chip_has_room_for(
     assert config.sharedMemBytes // stage_bytes == stages
     (module,) = machine.cupy.modules
     facts = json.loads(Path(module).with_suffix(".json").read_text())
-    assert facts["arch"] == f"sm_{capability[0]}{capability[1]}a"
+    assert facts["arch"] == f"sm_{capability[0]}{capability[1]}"
 
 
 @HIDES_THE_NOTE

@@ -36,10 +36,18 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 _ARCH = re.compile(r"sm_(\d+)(\d)([af]?)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CONSUMER_MAJOR = 12
-# ptxas 13.5 assembles it for sm_90a alone (tests/device/test_other_chips.py).
+# What ptxas 13.5 assembles for which target (tests/device/test_other_chips.py):
+# wgmma for sm_90a alone,
 _WGMMA = re.compile("wgmma")
-# Whoever includes this, or a header that does, means wgmma.
-_WGMMA_HEADER = "tmaasync/wgmma.cuh"
+# register reallocation and edits of tensor maps for sm_90a, sm_100a, sm_103a, sm_120a and the like.
+_ARCH_SPECIFIC = re.compile(
+    r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace|replace_tensormap"
+    r"|edit_in_(?:shared_mem|gmem)|tmaasync/roles\.cuh|cuda/ptx\b"
+)
+# Whoever includes these, or a header that does, means their instructions.
+_SPECIFIC_HEADERS = ("tmaasync/wgmma.cuh", "tmaasync/roles.cuh")
+# It assembles multicast everywhere, and advises sm_90a, sm_100a, sm_103a for speed, not sm_120a.
+_MULTICAST = re.compile("[Mm]ulticast")
 
 
 def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
@@ -234,15 +242,18 @@ def _constant(name: str, value: object) -> str:
 def arch_for(source: Source, capability: tuple[int, int], device: str = "this device") -> str:
     """Return the architecture to compile a source for, on a device of this compute capability.
 
-    It is the architecture-specific one (``sm_90a``, ``sm_100a``): machine code is made for the
-    device at hand, and headers such as CUTLASS's leave out what another target does not assemble.
+    The architecture-specific one (``sm_90a``, ``sm_100a``) where the source needs it.
 
     Raises:
         BackendError: The source needs wgmma, and the device has none.
     """
-    if capability != HOPPER and _WGMMA.search(_own_code(source)):
+    code = _own_code(source)
+    if capability != HOPPER and _WGMMA.search(code):
         raise without_wgmma(source.name, capability, device)
-    return f"sm_{capability[0]}{capability[1]}a"
+    is_specific = _ARCH_SPECIFIC.search(code) or (
+        _MULTICAST.search(code) and capability[0] != _CONSUMER_MAJOR
+    )
+    return f"sm_{capability[0]}{capability[1]}{'a' if is_specific else ''}"
 
 
 def check_runs(arch: str, capability: tuple[int, int], device: str) -> None:
@@ -279,8 +290,8 @@ def without_wgmma(user: str, capability: tuple[int, int], device: str) -> Backen
 def _own_code(source: Source) -> str:
     """Return the text, the preamble and the caller's headers, without comments.
 
-    Headers of the package are left out, since they mention instructions that nobody may call; for
-    the one that stands for wgmma, its name stands.
+    Headers of the package are left out, since they mention instructions that nobody may call; of
+    those that need an architecture of their own, the name stands for the text.
     """
     texts = [source.preamble, source.text]
     folders = (include_dir(), *source.include_dirs)
@@ -291,6 +302,5 @@ def _own_code(source: Source) -> str:
             for path in headers
             if not path.is_relative_to(include_dir())
         ]
-        if include_dir() / _WGMMA_HEADER in headers:
-            texts.append(_WGMMA_HEADER)
+        texts += [name for name in _SPECIFIC_HEADERS if include_dir() / name in headers]
     return _COMMENT.sub(" ", "\n".join(texts))
