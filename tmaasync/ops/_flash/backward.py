@@ -54,13 +54,6 @@ _OF_QUERIES = ("BLOCK_M", "HEAD_DIM", "IS_PACKED")
 _L2_BYTES = 24 << 20
 """Q, dO and dQ of the heads that are scheduled together: half of the L2 of an H100."""
 
-_HEADS_IN_LOCKSTEP = 8
-"""KV heads scheduled together where CTAs start with the last block.
-
-About 16 CTAs of a head are then at the same block at the same time. More heads share fewer loads;
-fewer leave long tiles to the end of a causal schedule.
-"""
-
 _INTEGERS = (
     *("batch", "heads", "kv_heads", "heads_per_kv_head", "queries", "keys", "left", "right"),
     *("is_bottom_right", "query_tiles", "heads_at_once"),
@@ -145,14 +138,18 @@ def choose_backward_config(
 ) -> BackwardConfig:
     """Return the tile config of a variant, with GQA where ``shares_kv_heads``.
 
-    The config of 128 columns was the fastest of bench_attention_backward.py's on an H200
-    (2026-11-23). Where the last block is first follows from docs/notes/attention.md.
+    The fastest of ``bench_attention_backward.py --decide`` on an H200 (2026-11-23); the table is
+    in docs/notes/attention.md. With 64 columns only a causal mask without softcap was timed.
     """
-    starts_last = variant.is_deterministic or (shares_kv_heads and not variant.has_softcap)
-    order = (starts_last, _HEADS_IN_LOCKSTEP if starts_last else None)
+    deterministic = variant.is_deterministic
     if head_dim <= 64:
-        return BackwardConfig(64, 64 if variant.has_softcap else 128, 2, False, *order)
-    return BackwardConfig(128, 64, 2, True, *order)
+        is_masked = variant.has_left or variant.has_right
+        starts_last = deterministic or (is_masked and not variant.has_softcap)
+        heads = (16 if deterministic else 4) if starts_last else None
+        block_m = 64 if variant.has_softcap else 128
+        return BackwardConfig(64, block_m, 2, False, starts_last, heads)
+    heads = 8 if deterministic or shares_kv_heads else None
+    return BackwardConfig(128, 64, 2, True, deterministic, heads)
 
 
 def backward_problem(
