@@ -29,6 +29,7 @@ from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._flash.config import Variant
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
 from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
+from tmaasync.ops._reduce_add import STACK_PIPELINE, stack_kernel
 
 HERE = Path(__file__).resolve().parent
 SOUND = "ring"  # a kernel of sound.cu
@@ -141,10 +142,12 @@ def ragged_with(entry: str) -> Kernel:
 
 
 TILE = shipped.tile_type("float16", (64, 64), (64, 64))
+STACK_TILE = shipped.tile_type("float16", (1, 32, 256), (1, 32, 256))
 SPLIT = FlashConfig(64, 2, 128, stream_k=True)
 SHIPPED: dict[str, Callable[[], Kernel]] = {
     "copy, tiled": lambda: copy_kernel(TILE, TILED_PIPELINE),
     "reduce_add": lambda: copy_kernel(TILE, TILED_PIPELINE, "reduce_add"),
+    "reduce_stack": lambda: stack_kernel(STACK_TILE, STACK_PIPELINE),
     "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_PIPELINE),
     "ragged_store": lambda: ragged_with("ragged_store"),
     "ragged_load": lambda: ragged_with("ragged_load"),

@@ -22,6 +22,7 @@ from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
 __all__ = [
+    "BARRIERS_BYTES",
     "BULK_PIPELINE",
     "TILED_PIPELINE",
     "Copy",
@@ -37,7 +38,7 @@ _CALLS = CallCache()
 
 
 # With the alignment of shared memory to 1024 bytes.
-_BARRIERS_BYTES = 1024
+BARRIERS_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class CopyPipeline:
 
     def within(self, shared_bytes: int) -> CopyPipeline:
         """Return the pipeline with as many stages as fit into this much shared memory."""
-        room = (shared_bytes - _BARRIERS_BYTES) // self.tile_bytes
+        room = (shared_bytes - BARRIERS_BYTES) // self.tile_bytes
         return self if self.stages <= room else replace(self, stages=room)
 
 

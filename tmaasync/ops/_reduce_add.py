@@ -1,10 +1,10 @@
-"""ops.reduce_add: copy.cu, with reductions in place of stores."""
+"""ops.reduce_add: copy.cu with reductions in place of stores; reduce_stack.cu for stacks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tmaasync import _arrays
@@ -13,9 +13,10 @@ from tmaasync._elements import element
 from tmaasync._hardware import MAX_BOX_SIDE, TMA_ALIGNMENT
 from tmaasync._tile.cut import covering_tile
 from tmaasync.errors import ArgumentError, ArrayTypeError
-from tmaasync.kernel import Launch
+from tmaasync.kernel import Kernel, Launch
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._copy import (
+    BARRIERS_BYTES,
     TILED_PIPELINE,
     check_rows,
     check_sectors,
@@ -23,7 +24,7 @@ from tmaasync.ops._copy import (
     tile_grid,
 )
 from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_dims
-from tmaasync.ops._operation import LaunchSequence, Operation
+from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = ["check_layouts", "reduce_add"]
@@ -46,13 +47,14 @@ def reduce_add(target: Any, source: Any, *, stream: object = None) -> Any:
     target at the same time. The order in which values are added to an element is not defined, so
     floating-point results may differ from run to run in their last bits.
 
+    A stack's arrays are first added up on the SMs, 16-bit floats in float32.
+
     Args:
         target: The array that is added to, of float16, bfloat16, float32, float64, or integers of
             32 or 64 bits, on a GPU, or in host memory for the emulator. Contiguous arrays, and rows
             of others, are a multiple of 16 bytes.
         source: An array of the same shape and type, on the same device; or a stack of arrays of
-            that shape, with one dimension more before the others, all of which are added. Each
-            element is added in the target's type, and rounded.
+            that shape, with one dimension more before the others, all of which are added.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -85,7 +87,24 @@ class ReduceArguments(NamedTuple):
     source: TMATensorTile
     target: TMATensorTile
     tile_grid: bytes
-    is_stack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StackPipeline:
+    """The kernel's pipeline, and how many blocks run on an SM."""
+
+    tile_bytes: int
+    stages: int
+    consumer_warps: int
+    blocks_per_sm: int
+
+    def within(self, shared_bytes: int) -> StackPipeline:
+        """Return the pipeline with as many stages as fit into this much shared memory."""
+        room = (shared_bytes - BARRIERS_BYTES) // self.tile_bytes - 1  # the sum has one
+        return self if self.stages <= room else replace(self, stages=room)
+
+
+STACK_PIPELINE = StackPipeline(tile_bytes=16384, stages=6, consumer_warps=4, blocks_per_sm=2)
 
 
 class ReduceAdd(Operation):
@@ -127,19 +146,38 @@ class ReduceAdd(Operation):
         self, source: ArrayView, target: ArrayView, count: int, step: int
     ) -> Launch:
         check_sectors(target)
-        tile_shape = covering_tile(source, TILED_PIPELINE.tile_bytes)
         if self._is_stack:
-            tile_shape = (1, *tile_shape)
             source, target = _stacked(source, count, step), _stacked(target, 1)
+            return self._prepare_stack(source, target)
+        pipeline = TILED_PIPELINE.within(self.backend.limits.shared_bytes)
+        tile_shape = covering_tile(source, pipeline.tile_bytes)
         read, write = (create_tma_tile(view, tile_shape) for view in (source, target))
         tiles = read.tiles_per_side
-        pipeline = TILED_PIPELINE.within(self.backend.limits.shared_bytes)
         kernel = copy_kernel(read.cuda_type, pipeline, "reduce_add")
         grid = -(-math.prod(tiles) // pipeline.tiles_per_block)
-        arguments = ReduceArguments(read, write, tile_grid(tiles), self._is_stack)
-        launch = kernel.prepare(grid, 32, arguments)
-        launch.release()
-        return launch
+        return _prepared(kernel, grid, 32, ReduceArguments(read, write, tile_grid(tiles)))
+
+    def _prepare_stack(self, source: ArrayView, target: ArrayView) -> Launch:
+        limits = self.backend.limits
+        pipeline = STACK_PIPELINE.within(limits.shared_bytes)
+        tile_shape = (1, *covering_tile(_first(source), pipeline.tile_bytes))
+        read, write = (create_tma_tile(view, tile_shape) for view in (source, target))
+        tiles = read.tiles_per_side
+        kernel = stack_kernel(read.cuda_type, pipeline)
+        grid = min(math.prod(tiles), limits.sms * pipeline.blocks_per_sm)
+        threads = 32 * (pipeline.consumer_warps + 1)
+        return _prepared(kernel, grid, threads, ReduceArguments(read, write, tile_grid(tiles)))
+
+
+def stack_kernel(cuda_type: str, pipeline: StackPipeline) -> Kernel:
+    constants = {"STAGES": pipeline.stages, "CONSUMER_WARPS": pipeline.consumer_warps}
+    return shipped_kernel("reduce_stack.cu", {"Tile": cuda_type}, constants)
+
+
+def _prepared(kernel: Kernel, grid: int, threads: int, arguments: ReduceArguments) -> Launch:
+    launch = kernel.prepare(grid, threads, arguments)
+    launch.release()
+    return launch
 
 
 def check_layouts(source: Layout, target: Layout) -> None:

@@ -1,0 +1,177 @@
+// Adds the arrays of a stack to one array. The CTA adds up the tiles of its arrays in registers and
+// adds each result to the target by one TMA reduction: L2 adds at half the bandwidth of DRAM reads.
+// A producer thread loads tiles through a ring; the consumer warps add them up. CTA i takes the
+// i-th of equal spans of all (tile of the target, array of the stack) pairs, arrays innermost, so
+// that few tiles keep all SMs busy as well as many.
+//
+//   Tile            a TMATensorTile whose outermost side counts arrays and is 1
+//   STAGES          pipeline stages
+//   CONSUMER_WARPS  warps that sum
+#include <tmaasync/tmaasync.cuh>
+
+using namespace tmaasync;
+
+using Element = Tile::Element;
+constexpr int kConsumers = 32 * CONSUMER_WARPS;
+
+struct Stage {
+    static constexpr int kBytes = Tile::kBytes;  // padding follows a short tile
+    Tile::Shared tile;
+};
+struct SharedMemory {
+    Ring<Stage, STAGES, ConsumerWarps<CONSUMER_WARPS>> ring;
+    Tile::Shared sum;
+};
+extern "C" __device__ const int reduce_stack_shared_bytes = sizeof(SharedMemory);
+
+// 16-bit floats are summed in float32 and rounded once.
+template <typename T>
+struct SumOf {
+    using type = T;
+};
+template <>
+struct SumOf<float16> {
+    using type = float;
+};
+template <>
+struct SumOf<bfloat16> {
+    using type = float;
+};
+using Sum = SumOf<Element>::type;
+
+struct alignas(16) Vector {
+    static constexpr int kElements = 16 / sizeof(Element);
+    Element elements[kElements];
+};
+constexpr int kVectors = Tile::kBytes / sizeof(Vector);
+static_assert(Tile::kBytes % sizeof(Vector) == 0, "rows of a tile are multiples of 16 bytes");
+constexpr int kVectorsPerThread = (kVectors + kConsumers - 1) / kConsumers;
+
+struct Accumulators {
+    Sum values[kVectorsPerThread][Vector::kElements];
+
+    template <typename Function>
+    __device__ __forceinline__ static void for_each_vector(const Function& function) {
+#pragma unroll
+        for (int i = 0; i < kVectorsPerThread; ++i) {
+            const int vector = i * kConsumers + threadIdx.x;
+            if (kVectors % kConsumers == 0 || vector < kVectors) function(i, vector);
+        }
+    }
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (auto& vector : values) {
+#pragma unroll
+            for (auto& value : vector) value = Sum(0);
+        }
+    }
+
+    __device__ __forceinline__ void add(const Tile::Shared& tile) {
+        const auto* vectors = reinterpret_cast<const Vector*>(tile.bytes);
+        for_each_vector([&](int i, int at) {
+            const Vector vector = vectors[at];
+#pragma unroll
+            for (int j = 0; j < Vector::kElements; ++j) values[i][j] += Sum(vector.elements[j]);
+        });
+    }
+
+    __device__ __forceinline__ void write(Tile::Shared& tile) const {
+        auto* vectors = reinterpret_cast<Vector*>(tile.bytes);
+        for_each_vector([&](int i, int at) {
+            Vector vector;
+#pragma unroll
+            for (int j = 0; j < Vector::kElements; ++j) vector.elements[j] = Element(values[i][j]);
+            vectors[at] = vector;
+        });
+    }
+};
+
+// Tiles along each dimension, innermost first; along the outermost of the tile's rank, arrays.
+struct TileGrid {
+    i32 tiles[5];
+};
+static_assert(sizeof(TileGrid) == 20);
+
+__device__ i32 count_arrays(const TileGrid& grid) {
+    return grid.tiles[Tile::kRank - 1];
+}
+
+__device__ i64 count_pairs(const TileGrid& grid) {
+    i64 count = 1;
+    for (int dim = 0; dim < Tile::kRank; ++dim) count *= grid.tiles[dim];
+    return count;
+}
+
+__device__ Coordinates<Tile::kRank> tile_start(const TileGrid& grid, i64 tile, i32 array) {
+    Coordinates<Tile::kRank> at;
+#pragma unroll
+    for (int dim = 0; dim < Tile::kRank - 1; ++dim) {
+        at.values[dim] =
+            static_cast<i32>(tile % grid.tiles[dim]) * Tile::tile_step(Tile::kRank - 1 - dim);
+        tile /= grid.tiles[dim];
+    }
+    at.values[Tile::kRank - 1] = array;
+    return at;
+}
+
+// Calls work(tile, first array, count) for each tile of the CTA's pairs.
+template <typename Work>
+__device__ void for_each_tile(const TileGrid& grid, const Work& work) {
+    const i64 pairs = count_pairs(grid), arrays = count_arrays(grid);
+    const i64 end = pairs * (blockIdx.x + 1) / gridDim.x;
+    for (i64 pair = pairs * blockIdx.x / gridDim.x; pair < end;) {
+        const i64 tile = pair / arrays, first = pair - tile * arrays;
+        const i64 count = min(arrays - first, end - pair);
+        work(tile, static_cast<i32>(first), static_cast<i32>(count));
+        pair += count;
+    }
+}
+
+__device__ void produce(SharedMemory& shared, const Tile& source, const TileGrid& grid) {
+    auto producer = shared.ring.producer();
+    for_each_tile(grid, [&](i64 tile, i32 first, i32 count) {
+        auto at = tile_start(grid, tile, first);
+        for (auto stage : producer.produce(count)) {
+            source.async_copy(stage->tile, stage.full(), at, CachePolicy::kEvictFirst);
+            ++at.values[Tile::kRank - 1];
+        }
+    });
+}
+
+__device__ void consume(SharedMemory& shared, const Tile& target, const TileGrid& grid) {
+    const NamedBarrier<kConsumers> consumers{1};
+    auto consumer = shared.ring.consumer();
+    for_each_tile(grid, [&](i64 tile, i32, i32 count) {
+        Accumulators accumulators;
+        accumulators.clear();
+        for (auto stage : consumer.consume(count)) accumulators.add(stage->tile);
+        if (threadIdx.x == 0) wait_group_read<0>();  // the tile before has left shared.sum
+        consumers.sync();
+        accumulators.write(shared.sum);
+        fence_async_view_proxy();
+        consumers.sync();
+        if (threadIdx.x == 0) {
+            target.async_reduce<ReduceOp::kAdd>(shared.sum, tile_start(grid, tile, 0));
+            commit_group();
+        }
+    });
+    if (threadIdx.x == 0) wait_group_read<0>();
+}
+
+extern "C" __global__ void __launch_bounds__(kConsumers + 32) reduce_stack(
+    const __grid_constant__ Tile source, const __grid_constant__ Tile target, const TileGrid grid
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x == 0) {
+        source.prefetch_descriptor();
+        target.prefetch_descriptor();
+        shared.ring.init();
+    }
+    __syncthreads();
+    if (warp_index() < CONSUMER_WARPS) {
+        consume(shared, target, grid);
+    } else if (elect()) {
+        produce(shared, source, grid);
+    }
+}
