@@ -76,9 +76,10 @@ def candidates(case: Case) -> Iterator[TileConfig]:
             yield config
 
 
-def compile_for(config: TileConfig) -> None:
+def compile_for(config: TileConfig, is_batched: bool = False) -> None:
     """Put the kernel of this tile config into the cache of compiled kernels."""
-    operand, out = (np.zeros((64, side), ml_dtypes.bfloat16) for side in (64, 64))
+    shape = (2, 64, 64) if is_batched else (64, 64)
+    operand, out = (np.zeros(shape, ml_dtypes.bfloat16) for _ in range(2))
     views = [_arrays.view(array) for array in (operand, operand, out)]
     tiles = gemm_tiles(views[0], views[1], views[2], config, False, True)
     gemm_kernel([tile.cuda_type for tile in tiles], False, True, config).compile()

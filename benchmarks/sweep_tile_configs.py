@@ -12,53 +12,128 @@ import itertools
 import math
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from bench_matmul import CACHE_BYTES, LAUNCHES, Case, Operands, check
+from bench_matmul import BYTES_PER_S, CACHE_BYTES, LAUNCHES, PEAK_FLOP_PER_S, SHORT_S, TOLERANCE
 from bench_split import chosen, compile_for
-from race import captured, record
+from race import captured, clocks_recorded, record, relative_error
 
+from tmaasync import ops
 from tmaasync._timing import calls_per_slice, device_microseconds
+from tmaasync.errors import TMAError
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import ranked_configs
+from tmaasync.ops._gemm.cost_model import choose_config, ranked_configs
 from tmaasync.ops._gemm.legal_tiles import Problem, paired_along_m, paired_along_n
 
-CUBES = (2048, 2304, 3072, 4096, 5120, 6144, 8192, 12288, 3000, 5000, 7000)
+CUBES = (2048, 3072, 4096, 5120, 6144, 8192, 12288, 16384, 5000)
 OTHERS = (
+    (128, 7168, 2048),
     (512, 4096, 4096),
+    (512, 4096, 14336),
     (512, 24576, 1536),
-    (1024, 14336, 4096),
     (2048, 4096, 4096),
     (2048, 7168, 2048),
     (2048, 7168, 16384),
+    (2048, 24576, 1536),
+    (4096, 7168, 2048),
     (4096, 14336, 4096),
     (8192, 4096, 4096),
-    (8192, 14336, 4096),
+    (8192, 4096, 14336),
+    (8192, 7168, 2048),
+    (8192, 7168, 16384),
     (8192, 24576, 1536),
 )
+BATCHED = ((1024, 1024, 1024, 16), (512, 512, 1024, 32), (2048, 2048, 2048, 8))
 LARGE = (
     TileConfig(2, 256, 1, 16),
     TileConfig(2, 192, 1, 16, 128),
     TileConfig(2, 192, 1, 16, 128, ping_pong=True),
 )
 H200 = Occupancy.estimated(132)
-BEST = 3
-SECONDS_PER_SLICE = 0.15
+BEST = 4
+TALL = 8192  # rows from which other L2 swizzles are raced
+SWIZZLES = (4, 8, 32)
+MOST_UNEVEN = 1.45  # work of the busiest SM over its even share
 NAMED = ("consumers", "rows", "block_n", "cluster", "group_m", "ping_pong", "side_by_side")
 
 
+class Case(NamedTuple):
+    """``batches`` times A[M, K] times the transpose of B[N, K]."""
+
+    m: int
+    n: int
+    k: int
+    batches: int = 1
+
+    @property
+    def label(self) -> str:
+        batch = f"{self.batches} x " if self.batches > 1 else ""
+        return f"bfloat16 {batch}{self.m} x {self.n} x {self.k}"
+
+    @property
+    def problem(self) -> Problem:
+        sides = (self.m, self.n, self.k, self.batches)
+        return Problem(*sides, "bfloat16", "bfloat16", "nt", False, self.k % 64 == 0)
+
+    @property
+    def traffic_bytes(self) -> int:
+        m, n, k, batches = self
+        return 2 * batches * (m * k + n * k + m * n)
+
+    @property
+    def copies(self) -> int:
+        """Operand sets that together do not fit into L2, of a matmul that is short."""
+        flop = 2 * math.prod(self)
+        seconds = max(flop / PEAK_FLOP_PER_S, self.traffic_bytes / BYTES_PER_S)
+        return math.ceil(CACHE_BYTES / self.traffic_bytes) if seconds < SHORT_S else 1
+
+
+class Operands(NamedTuple):
+    a: torch.Tensor
+    b: torch.Tensor
+    out: torch.Tensor
+
+    @classmethod
+    def random(cls, case: Case) -> Operands:
+        m, n, k, batches = case
+        batch = (batches,) if batches > 1 else ()
+        a, b = (torch.randn(*batch, side, k, device="cuda").bfloat16() for side in (m, n))
+        out = torch.empty(*batch, m, n, dtype=torch.bfloat16, device="cuda")
+        return cls(a, b.mT, out)
+
+    def multiply(self) -> None:
+        ops.matmul(self.a, self.b, out=self.out)
+
+    def multiply_by_torch(self) -> None:
+        torch.matmul(self.a, self.b, out=self.out)
+
+    def check(self) -> None:
+        """Compare random rows of the last matrix with float64."""
+        a, b, got = (one if one.dim() == 2 else one[-1] for one in self)
+        rows = torch.randint(a.shape[0], (16,), device="cuda")
+        error = relative_error(got[rows], a[rows].double() @ b.double())
+        if not error < TOLERANCE[got.dtype]:
+            raise SystemExit(f"{tuple(a.shape)} @ {tuple(b.shape)}: relative error {error:.2e}")
+
+
 def candidates(case: Case) -> list[TileConfig]:
-    """Return the cost model's best and the large ones, alone and, unless ping-pong, in pairs."""
-    types = (case.type_name, case.type_name, "nt")
-    problem = Problem(case.m, case.n, case.k, 1, *types, False, case.k % 64 == 0)
-    best = ranked_configs(problem, H200)[:BEST]
-    alone = [replace(one, cluster=1, group_m=16, side_by_side=False) for one in best]
-    forms = itertools.chain.from_iterable(map(_forms, (*alone, *LARGE)))
-    return list(dict.fromkeys((*best, *forms)))
+    """Return the cost model's choice first, then its best and the large tiles in all forms."""
+    chosen_config = choose_config(case.problem, H200)
+    best = ranked_configs(case.problem, H200)[:BEST]
+    alone = [
+        replace(one, cluster=1, group_m=16, side_by_side=False)
+        for one in dict.fromkeys((chosen_config, *best, *LARGE))
+    ]
+    forms = list(itertools.chain.from_iterable(map(_forms, alone)))
+    if case.m >= TALL:
+        pairs = [one for one in forms[:2] if one.cluster > 1] + [paired_along_m(LARGE[0])]
+        forms += [replace(one, group_m=size) for one in pairs for size in SWIZZLES]
+    return [one for one in dict.fromkeys((chosen_config, *forms)) if not _is_wasteful(one, case)]
 
 
 def _forms(alone: TileConfig) -> Iterator[TileConfig]:
@@ -67,30 +142,53 @@ def _forms(alone: TileConfig) -> Iterator[TileConfig]:
         yield paired_along_n(alone) if alone.block_m > alone.block_n else paired_along_m(alone)
 
 
-def measure(case: Case, configs: list[TileConfig], rounds: int) -> dict[str, Any]:
-    copies = math.ceil(CACHE_BYTES / case.traffic_bytes) if case.is_short else 1
-    sets = [Operands.random(case) for _ in range(copies)]
-    order = [sets[index % copies] for index in range(max(LAUNCHES, copies))]
+def _is_wasteful(config: TileConfig, case: Case) -> bool:
+    """Whether tiles reach far beyond the output, or the busiest SM has far more than its share."""
+    clusters = case.batches * config.clusters(case.m, case.n)
+    waves = -(-clusters // H200.max_active_clusters(config.cluster_size))
+    even = math.prod(case[:2]) * case.batches / H200.sms
+    return waves * config.block_m * config.block_n > MOST_UNEVEN * even
+
+
+def measure(
+    case: Case, configs: list[TileConfig], rounds: int, seconds_per_slice: float
+) -> dict[str, Any]:
+    sets = [Operands.random(case) for _ in range(case.copies)]
+    order = [sets[index % len(sets)] for index in range(max(LAUNCHES, len(sets)))]
+    if case.copies == 1:
+        order = sets
     runs: dict[TileConfig | None, Callable[[], Any]] = {
         None: captured([one.multiply_by_torch for one in order])
     }
     for config in configs:
         with chosen(config):
-            sets[0].ours.fill_(math.nan)
-            sets[0].multiply()
-            check(sets[0])
+            sets[0].out.fill_(math.nan)
+            try:
+                sets[0].multiply()
+            except TMAError as error:
+                print(f"  {config}: {error}", flush=True)
+                continue
+            sets[0].check()
             runs[config] = captured([one.multiply for one in order])
-    times = in_random_order(runs, rounds)
+    with clocks_recorded() as clocks:
+        times = in_random_order(runs, rounds, seconds_per_slice)
     us = {name: round(statistics.median(each) / len(order), 3) for name, each in times.items()}
     row = {
-        "case": f"{case.label}, {len(configs)} tile configs",
+        "case": f"{case.label}, {len(runs) - 1} tile configs",
         "m": case.m,
         "n": case.n,
         "k": case.k,
-        "dtype": case.type_name,
+        "batches": case.batches,
+        "dtype": "bfloat16",
     }
-    found = [{**_named(one), "us": us[one]} for one in configs]
-    return {**row, "rounds": rounds, "torch_us": us[None], "tile_configs": found}
+    found = [{**_named(one), "us": us[one]} for one in runs if one is not None]
+    return {
+        **row,
+        "rounds": rounds,
+        "torch_us": us[None],
+        "clocks": clocks.summary(),
+        "tile_configs": found,
+    }
 
 
 def _named(config: TileConfig) -> dict[str, Any]:
@@ -99,9 +197,9 @@ def _named(config: TileConfig) -> dict[str, Any]:
 
 
 def in_random_order(
-    runs: dict[TileConfig | None, Callable[[], Any]], rounds: int
+    runs: dict[TileConfig | None, Callable[[], Any]], rounds: int, seconds_per_slice: float
 ) -> dict[TileConfig | None, list[float]]:
-    calls = calls_per_slice(runs, SECONDS_PER_SLICE)
+    calls = calls_per_slice(runs, seconds_per_slice)
     times: dict[TileConfig | None, list[float]] = {name: [] for name in runs}
     drawn = random.Random(0)
     for _ in range(rounds):
@@ -110,26 +208,48 @@ def in_random_order(
     return times
 
 
+def show(row: dict[str, Any]) -> None:
+    """Print the choice of the cost model, and the three fastest, over torch's time."""
+    found, torch_us = row["tile_configs"], row["torch_us"]
+    print(f"{row['case']:48s} torch {torch_us:9.2f} us {row['clocks']}")
+    for one in (found[0], *sorted(found, key=lambda one: one["us"])[:3]):
+        kind = " ping-pong" if one["ping_pong"] else ""
+        side = "along N" if one["side_by_side"] else "along M"
+        form = f"{one['consumers']} x {one['rows']} rows, {one['block_n']} columns"
+        print(
+            f"  {torch_us / one['us']:.3f} x torch: {form}, {one['cluster']} {side}, "
+            f"groups of {one['group_m']}{kind}",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.15, help="of a slice")
+    parser.add_argument("--budget", type=float, default=3600, help="seconds for all matmuls")
+    parser.add_argument("--cases", nargs="*", help="MxNxK or MxNxKxBATCHES; by default all")
     options = parser.parse_args()
-    cases = [Case(side, side, side) for side in CUBES] + [Case(*sides) for sides in OTHERS]
+    start = time.monotonic()
+    cases = [Case(side, side, side) for side in CUBES]
+    cases += [Case(*sides) for sides in (*OTHERS, *BATCHED)]
+    if options.cases:
+        cases = [Case(*map(int, one.split("x"))) for one in options.cases]
     found = {case: candidates(case) for case in cases}
     # Before there is a context, which a process cannot inherit.
+    builds = {(one, case.batches > 1) for case, configs in found.items() for one in configs}
     with ProcessPoolExecutor() as pool:
-        list(pool.map(compile_for, set(itertools.chain(*found.values()))))
+        list(pool.map(compile_for, *zip(*builds, strict=True)))
+    print(f"compiled in {time.monotonic() - start:.1f} s", flush=True)
     torch.manual_seed(0)
     rows = []
     for case, configs in found.items():
-        rows.append(measure(case, configs, options.rounds))
-        path = record("tile_configs", rows)
-        best = min(rows[-1]["tile_configs"], key=lambda one: one["us"])
-        print(
-            f"{case.label:32s} {rows[-1]['torch_us'] / best['us']:.3f} x torch by {best}",
-            flush=True,
-        )
-    print(path)
+        if time.monotonic() - start > options.budget:
+            print(f"{case.label}: no time left", flush=True)
+            continue
+        rows.append(measure(case, configs, options.rounds, options.seconds))
+        record("tile_configs", rows)
+        show(rows[-1])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from result_files import Section, write_section
 
-from tmaasync.ops._gemm.coefficients import coefficients
+from tmaasync.ops._gemm.coefficients import (
+    CHIPS,
+    FITTED,
+    Coefficients,
+    coefficients,
+    file_of,
+    nearest_chip,
+)
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
 from tmaasync.ops._gemm.cost_model import choose_config
 from tmaasync.ops._gemm.legal_tiles import Problem
@@ -31,7 +38,9 @@ def test_the_constants_agree_with_the_fit() -> None:
 
 def problem_of(row: dict[str, Any]) -> Problem:
     types = ("bfloat16", "bfloat16", "nt")
-    return Problem(row["m"], row["n"], row["k"], 1, *types, False, row["k"] % 64 == 0)
+    return Problem(
+        row["m"], row["n"], row["k"], row.get("batches", 1), *types, False, row["k"] % 64 == 0
+    )
 
 
 def raced(row: dict[str, Any]) -> dict[TileConfig, float]:
@@ -68,3 +77,22 @@ def test_every_matmul_was_raced_in_two_tile_configs_or_more(tmp_path: Path) -> N
     assert all(len(row["tile_configs"]) > 1 for row in RECORDED)
     write_section(tmp_path / "gpu" / "matmul.jsonl", Section({}, []))
     assert list(SCRIPT["recorded"](tmp_path)) == []
+
+
+def test_a_chip_takes_its_own_numbers_and_the_rest_of_the_h200(tmp_path: Path) -> None:
+    path = tmp_path / "other.toml"
+    path.write_text("# measured there\n")
+    fit = SCRIPT["fitted"](RECORDED)._replace(loads_to_energy=21.0)
+
+    SCRIPT["write"](fit, path)
+
+    other = Coefficients.read(file_of(FITTED), path)
+    assert other.gemm.loads_to_energy == 21
+    assert other.gemm.exposed_depth == coefficients().gemm.exposed_depth
+    assert other.split_k == coefficients().split_k
+
+
+def test_the_memory_bandwidth_of_a_device_selects_its_chip() -> None:
+    assert set(map(nearest_chip, CHIPS.values())) == set(CHIPS)
+    assert nearest_chip(0) == FITTED
+    assert all(coefficients(chip) for chip in CHIPS)

@@ -1,7 +1,8 @@
 """Fits the cost model of matmuls under the power limit to the recorded times of tile configs.
 
 Reads section "tile_configs" of benchmarks/results, which benchmarks/sweep_tile_configs.py writes,
-and prints the numbers that tmaasync/ops/_gemm/h200.toml has; --write replaces them there.
+and prints the numbers that the chip's file in tmaasync/ops/_gemm has; --write replaces them there.
+A chip that has none of its own yet gets those entries of h200.toml with its values.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import datetime
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from tmaasync.ops._gemm.coefficients import COEFFICIENTS
+from tmaasync.ops._gemm.coefficients import CHIPS, FITTED, coefficients, file_of
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
 from tmaasync.ops._gemm.cost_model import busiest_sm_work, loads_per_multiply_add
 from tmaasync.ops._gemm.legal_tiles import has_large_consumers
@@ -49,7 +51,7 @@ def fitted(rows: list[Row]) -> Fit:
 def _fitted_with(rows: list[Row], exposed_store_depth: int) -> Fit:
     powers, times = [], []
     for row in rows:
-        if row["m"] * row["n"] * row["k"] < LEAST_WORK:
+        if row.get("batches", 1) * row["m"] * row["n"] * row["k"] < LEAST_WORK:
             continue
         lines = np.array(list(_lines(row, exposed_store_depth)))
         lines -= lines.mean(axis=0)
@@ -64,11 +66,12 @@ def _fitted_with(rows: list[Row], exposed_store_depth: int) -> Fit:
 
 def _lines(row: Row, exposed_store_depth: int) -> Iterator[list[float]]:
     """Yield, for each tile config, the logarithms of the cost model's factors and of its time."""
+    numbers = replace(coefficients().gemm, exposed_store_depth=exposed_store_depth)
     for entry in row["tile_configs"]:
         config = TileConfig(**{name: value for name, value in entry.items() if name != "us"})
-        clusters = config.clusters(row["m"], row["n"])
+        clusters = row.get("batches", 1) * config.clusters(row["m"], row["n"])
         waves = -(-clusters // H200.max_active_clusters(config.cluster_size))
-        work = busiest_sm_work(config, row["k"], waves, exposed_store_depth)
+        work = busiest_sm_work(numbers, config, row["k"], waves)
         is_other = float(has_large_consumers(config))
         yield [
             float(np.log(work)),
@@ -85,13 +88,26 @@ def recorded(results: Path = RESULTS) -> Iterator[tuple[str, list[Row]]]:
             yield gpu, section.rows
 
 
-def write(found: Fit, path: Path = COEFFICIENTS) -> None:
-    """Replace the values and dates of a fit in the cost model's file."""
+def chip_of(gpu: str) -> str:
+    """Return the chip of a GPU's folder of results."""
+    return next(chip for chip in CHIPS if chip in gpu)
+
+
+def write(found: Fit, path: Path) -> None:
+    """Replace the values and dates of a fit in a chip's file."""
     text = path.read_text()
     for name, value in found._asdict().items():
         if name != "error":
+            if f"[gemm.{name}]" not in text:
+                text += "\n" + entry_of(file_of(FITTED).read_text(), f"gemm.{name}")
             text = with_entry(text, f"gemm.{name}", repr(round(value, 3)))
     path.write_text(text)
+
+
+def entry_of(text: str, name: str) -> str:
+    """Return the lines of one entry of a file."""
+    start = text.index(f"[{name}]")
+    return text[start : text.index("\n\n", start)] + "\n"
 
 
 def with_entry(text: str, name: str, value: str) -> str:
@@ -115,7 +131,7 @@ def main() -> None:
         for name, value in found._asdict().items():
             print(f"  {name:20s} {value:.3f}")
         if gpu == options.write:
-            write(found)
+            write(found, file_of(chip_of(gpu)))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""The numbers of the cost models of GEMMs, read from h200.toml: unit, script and date of each."""
+"""The numbers of the cost models of GEMMs, chip by chip: unit, script and date of each.
+
+h200.toml has all; another chip's file has those that were measured there, and h200.toml the rest.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-__all__ = ["COEFFICIENTS", "Coefficients", "coefficients"]
+__all__ = ["CHIPS", "FITTED", "Coefficients", "coefficients", "file_of", "nearest_chip"]
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,14 @@ class Coefficients:
     multicast: MulticastCoefficients
 
     @classmethod
-    def read(cls, path: Path) -> Coefficients:
-        """Read a file; each section has the entries of its class and no others."""
+    def read(cls, path: Path, over: Path | None = None) -> Coefficients:
+        """Read a file; the entries of a second one replace its own.
+
+        Each section has the entries of its class and no others.
+        """
         sections = tomllib.loads(path.read_text())
+        for name, entries in {} if over is None else tomllib.loads(over.read_text()).items():
+            sections[name] |= entries
         return cls(
             **{
                 name: section(**{key: _value(entry) for key, entry in sections[name].items()})
@@ -103,10 +112,30 @@ def _value(entry: Mapping[str, Any]) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-COEFFICIENTS = Path(__file__).with_name("h200.toml")
-"""Numbers of an H200, the only chip that was fitted; others are taken to be like it."""
+FITTED = "h200"
+"""The chip that every number was measured on."""
+
+CHIPS = {"h200": 4.9e12, "h100": 3.35e12}
+"""Bytes a second of each chip's memory, by which a device is recognised."""
+
+
+def nearest_chip(memory_bytes_per_s: float) -> str:
+    """Return the chip whose memory is closest in bandwidth.
+
+    A driver that reports no memory clock gets `FITTED`.
+
+    >>> [nearest_chip(bandwidth) for bandwidth in (4.92e12, 3.35e12, 2.04e12)]
+    ['h200', 'h100', 'h100']
+    """
+    if memory_bytes_per_s <= 0:
+        return FITTED
+    return min(CHIPS, key=lambda chip: abs(math.log(CHIPS[chip] / memory_bytes_per_s)))
+
+
+def file_of(chip: str) -> Path:
+    return Path(__file__).with_name(f"{chip}.toml")
 
 
 @functools.cache
-def coefficients() -> Coefficients:
-    return Coefficients.read(COEFFICIENTS)
+def coefficients(chip: str = FITTED) -> Coefficients:
+    return Coefficients.read(file_of(FITTED), None if chip == FITTED else file_of(chip))

@@ -11,6 +11,7 @@ from tmaasync._elements import Element
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
 from tmaasync.kernel import Backend
 from tmaasync.modes import Swizzle
+from tmaasync.ops._gemm.coefficients import FITTED, nearest_chip
 from tmaasync.ops._layouts import Layout
 
 __all__ = [
@@ -63,24 +64,28 @@ class Occupancy:
     Attributes:
         sms: Its SMs.
         clusters_of: Returns the max active clusters of a cluster size, two or more.
+        chip: Whose numbers the cost models take: a name in `coefficients.CHIPS`.
     """
 
     sms: int
     clusters_of: Callable[[int], int]
+    chip: str = FITTED
 
     @classmethod
     def of(cls, backend: Backend) -> Occupancy:
-        return cls(backend.limits.sms, backend.max_active_clusters)
+        limits = backend.limits
+        chip = nearest_chip(limits.memory_bytes_per_s)
+        return cls(limits.sms, backend.max_active_clusters, chip)
 
     @classmethod
-    def estimated(cls, sms: int) -> Occupancy:
+    def estimated(cls, sms: int, chip: str = FITTED) -> Occupancy:
         """Return an estimate for a device that is absent, with GPCs like an H200's."""
 
         def max_active_clusters(size: int) -> int:
             full = emulate.LIMITS.sms // size
             return sms // size * emulate.max_active_clusters(size) // full
 
-        return cls(sms, max_active_clusters)
+        return cls(sms, max_active_clusters, chip)
 
     def max_active_clusters(self, size: int) -> int:
         return self.sms if size == 1 else self.clusters_of(size)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from tmaasync.ops._gemm.coefficients import coefficients
+from tmaasync.ops._gemm.coefficients import GemmCoefficients, SplitKCoefficients, coefficients
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
     SKINNY_LIMIT,
@@ -90,7 +90,7 @@ def choose_config(
         epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
         fits: Whether a tile config is allowed.
     """
-    numbers = coefficients().gemm
+    numbers = coefficients(occupancy.chip).gemm
     m, n, count = problem.m, problem.n, problem.batches
     found = ranked_configs(problem, occupancy, is_uneven=is_uneven, epilogue_depth=epilogue_depth)
     best = next(filter(fits, found))
@@ -118,14 +118,17 @@ def ranked_configs(
     `_power_limited_time`. Takes the arguments of `choose_config`.
     """
     m, n, k, count, on_lines = problem.m, problem.n, problem.k, problem.batches, problem.on_lines
+    numbers = coefficients(occupancy.chip).gemm
 
     def time(config: TileConfig) -> float:
         rows = m + config.block_m // 2 if is_uneven else m
         clusters = count * config.clusters(rows, n)
         waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
-        alone = _sm_time(config, k, waves, on_lines=on_lines, epilogue_depth=epilogue_depth)
+        alone = _sm_time(
+            numbers, config, k, waves, on_lines=on_lines, epilogue_depth=epilogue_depth
+        )
         even = count * m * n * k / occupancy.sms
-        return max(alone, _power_limited_time(config, k, waves, even, epilogue_depth))
+        return max(alone, _power_limited_time(numbers, config, k, waves, even, epilogue_depth))
 
     alone = list(all_tiles(problem))
     if on_lines or count > 1:
@@ -136,7 +139,13 @@ def ranked_configs(
 
 
 def _sm_time(
-    config: TileConfig, k: int, waves: int, *, on_lines: bool, epilogue_depth: int = 0
+    numbers: GemmCoefficients,
+    config: TileConfig,
+    k: int,
+    waves: int,
+    *,
+    on_lines: bool,
+    epilogue_depth: int = 0,
 ) -> float:
     """Return the time of a tile in each wave on one SM, in multiply-adds at its peak.
 
@@ -144,22 +153,25 @@ def _sm_time(
     loads and the last stores, which nothing overlaps, count as ``exposed_depth`` elements of K, a
     tile whose columns are stored in narrow boxes as ``store_depth`` more.
     """
-    numbers = coefficients().gemm
     area = config.block_m * config.block_n
     depth = waves * (k + numbers.store_depth[config.store_bytes]) + numbers.exposed_depth
     depth += _exposed_stores(config, waves) * epilogue_depth
-    return depth * area / _throughput(config, on_lines=on_lines)
+    return depth * area / _throughput(numbers, config, on_lines=on_lines)
 
 
 def _power_limited_time(
-    config: TileConfig, k: int, waves: int, even: float, epilogue_depth: int
+    numbers: GemmCoefficients,
+    config: TileConfig,
+    k: int,
+    waves: int,
+    even: float,
+    epilogue_depth: int,
 ) -> float:
     """Return the time where power is short; ``even`` are the multiply-adds of an SM on average.
 
     The more SMs work at a time, the lower is the clock that the power allows.
     """
-    numbers = coefficients().gemm
-    busiest = busiest_sm_work(config, k, waves, numbers.exposed_store_depth + epilogue_depth)
+    busiest = busiest_sm_work(numbers, config, k, waves, epilogue_depth)
     more = loads_per_multiply_add(config) - _LARGE_TILE
     energy = numbers.multiply_add_energy * (1 + numbers.loads_to_energy * more)
     if has_large_consumers(config):
@@ -168,10 +180,12 @@ def _power_limited_time(
     return energy * math.pow(busiest, exponent) * math.pow(even, 1 - exponent)
 
 
-def busiest_sm_work(config: TileConfig, k: int, waves: int, exposed_store_depth: float) -> float:
+def busiest_sm_work(
+    numbers: GemmCoefficients, config: TileConfig, k: int, waves: int, epilogue_depth: int = 0
+) -> float:
     """Return the busiest SM's multiply-adds, plus exposed stores in the same unit."""
-    store_depth = coefficients().gemm.store_depth[config.store_bytes]
-    depth = waves * k + _exposed_stores(config, waves) * (exposed_store_depth + store_depth)
+    exposed = numbers.exposed_store_depth + numbers.store_depth[config.store_bytes] + epilogue_depth
+    depth = waves * k + _exposed_stores(config, waves) * exposed
     return depth * config.block_m * config.block_n
 
 
@@ -184,13 +198,12 @@ def loads_per_multiply_add(config: TileConfig) -> float:
     return 1 / config.block_m + 1 / config.block_n
 
 
-def _throughput(config: TileConfig, *, on_lines: bool) -> float:
+def _throughput(numbers: GemmCoefficients, config: TileConfig, *, on_lines: bool) -> float:
     """Return the share of the tensor cores' peak: small tiles load more for their work.
 
     (consumers, columns) of 64 rows: (2, 256) 1.0, (2, 128) 0.96, (1, 256) 0.91, (1, 128) 0.85, (1,
     64) 0.7.
     """
-    numbers = coefficients().gemm
     if on_lines:
         loaded = loads_per_multiply_add(config)
     else:
@@ -239,7 +252,7 @@ def _faster_with_split_k(
     if best is None:
         return whole
     times = [_microseconds(problem, one, occupancy) for one in (whole, best)]
-    return best if times[0] > coefficients().split_k.min_gain * times[1] else whole
+    return best if times[0] > coefficients(occupancy.chip).split_k.min_gain * times[1] else whole
 
 
 def ranked_split_k(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
@@ -274,30 +287,29 @@ def _was_raced_split(tile: TileConfig) -> bool:
 
 def _microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) -> float:
     """Return the time of few tiles: a soft maximum of three bounds, and the reduction."""
-    numbers = coefficients().split_k
+    numbers = coefficients(occupancy.chip).split_k
     k_bytes = problem.k_blocks * BLOCK_K_BYTES
     clusters = problem.batches * config.clusters(problem.m, problem.n)
     loads = clusters * (config.block_m * config.cluster + config.block_n) * k_bytes
     l2 = loads / (numbers.l2_bytes if config.split_k == 1 else numbers.l2_bytes_split)
     memory = problem.batches * (problem.m + problem.n) * k_bytes / numbers.memory_bytes
     waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
-    alone = _cta_microseconds(problem, config, waves)
-    return math.sqrt(math.hypot(alone**2, l2**2, memory**2)) + _reduction(config)
+    alone = _cta_microseconds(problem, config, waves, occupancy.chip)
+    return math.sqrt(math.hypot(alone**2, l2**2, memory**2)) + _reduction(config, numbers)
 
 
-def _cta_microseconds(problem: Problem, config: TileConfig, waves: int) -> float:
+def _cta_microseconds(problem: Problem, config: TileConfig, waves: int, chip: str) -> float:
     """Return the time of a CTA that has the chip for itself."""
-    numbers = coefficients().split_k
+    known = coefficients(chip)
     k_blocks = -(-problem.k_blocks // config.split_k)
     if problem.m_major:
-        return waves * k_blocks / config.stages * numbers.pipeline_fill
-    time = _sm_time(config, k_blocks * _K_BLOCK_DEPTH, waves, on_lines=problem.on_lines)
-    return time / numbers.multiply_adds
+        return waves * k_blocks / config.stages * known.split_k.pipeline_fill
+    time = _sm_time(known.gemm, config, k_blocks * _K_BLOCK_DEPTH, waves, on_lines=problem.on_lines)
+    return time / known.split_k.multiply_adds
 
 
-def _reduction(config: TileConfig) -> float:
+def _reduction(config: TileConfig, numbers: SplitKCoefficients) -> float:
     """Return the time in which the CTAs of a cluster add up each other's accumulators."""
-    numbers = coefficients().split_k
     if config.split_k == 1:
         return 0.0
     syncs = numbers.cluster_syncs + numbers.cluster_syncs_per_cta * config.split_k
@@ -377,7 +389,7 @@ def _of_least_time(
         return waves * config.block_m * config.block_n / throughput[config]
 
     best = min(throughput, key=time)
-    waves_to_share = coefficients().multicast.waves_to_share
+    waves_to_share = coefficients(occupancy.chip).multicast.waves_to_share
     shares = best.clusters(m, n) > waves_to_share * occupancy.sms
     return replace(best, cluster=2) if shares else best
 
@@ -386,7 +398,7 @@ def choose_scaled_config(
     m: int, n: int, occupancy: Occupancy, *, column_scales: bool
 ) -> ScaledTileConfig:
     """Return the tile config of least time of a block-scaled GEMM."""
-    numbers = coefficients().scaled
+    numbers = coefficients(occupancy.chip).scaled
 
     def skinny_time(shape: tuple[int, int]) -> float:
         tiles = ScaledTileConfig(*shape).clusters(m, n)
@@ -411,7 +423,7 @@ def choose_conv2d_config(
     Tiles that reach beyond the last filter or pixel cost as much as whole ones, so 320, 640 or
     1280 filters take tiles of 160 columns.
     """
-    numbers = coefficients().conv2d
+    numbers = coefficients(occupancy.chip).conv2d
     throughput = {
         TileConfig(consumers, block_n, rows=rows): share
         for (consumers, rows, block_n), share in numbers.throughput.items()
