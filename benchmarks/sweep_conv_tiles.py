@@ -105,6 +105,7 @@ def main() -> None:
         (Case(128, 64, 256, 56, taps=1), Arrays, 64, configs((256, 128, 64), (1, 2))),
         (Case(128, 256, 64, 56, taps=1), Arrays, 64, configs((64,), (1, 2))),
         (Case(128, 64, 256, 56, taps=1), Matmul, 0, []),
+        (Case(128, 8, 64, 224, taps=7, stride=2), Arrays, 0, []),
     ]
     builds = list(dict.fromkeys((c, box) for _, _, box, cs in jobs for c in cs))
     begin = time.monotonic()
