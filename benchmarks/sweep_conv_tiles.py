@@ -26,7 +26,14 @@ from tmaasync.ops._gemm.epilogue import Epilogue
 from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 from tmaasync.ops._operation import tile_configs
 
-FORMS = ((2, 128, False), (2, 64, False), (3, 64, False), (1, 64, False), (2, 64, True), (2, 128, True))
+FORMS = (
+    (2, 128, False),
+    (2, 64, False),
+    (3, 64, False),
+    (1, 64, False),
+    (2, 64, True),
+    (2, 128, True),
+)
 
 
 def configs(widths: tuple[int, ...], clusters: tuple[int, ...] = (1, 2)) -> list[TileConfig]:
@@ -117,7 +124,9 @@ def main() -> None:
             for one, result in zip(mine, pool.map(compiled, mine), strict=True):
                 if isinstance(result, Exception):
                     bad[one] = result
-    print(f"{len(builds)} builds in {time.monotonic() - begin:.1f} s, {len(bad)} failed", flush=True)
+    print(
+        f"{len(builds)} builds in {time.monotonic() - begin:.1f} s, {len(bad)} failed", flush=True
+    )
     for one, error in list(bad.items())[:3]:
         print(one, str(error)[:300])
     for case, kind, box, found in jobs:
@@ -128,7 +137,9 @@ def main() -> None:
         images, filters = (
             array.double().permute(0, 3, 1, 2) for array in (arrays.images[-1:], arrays.filters)
         )
-        wanted = torch.nn.functional.conv2d(images, filters, None, **case.window).permute(0, 2, 3, 1)
+        wanted = torch.nn.functional.conv2d(images, filters, None, **case.window).permute(
+            0, 2, 3, 1
+        )
         if box:
             gemm_tiles.choose_channels_per_box = lambda _, box=box: box
         results = []
@@ -150,9 +161,13 @@ def main() -> None:
         results.sort(key=lambda one: one[0][0])
         print(f"{case.label} {kind.__name__} box {box}: cuDNN {results[0][0][1]:.1f} us")
         for (us, theirs), config in [*results[:7], *(r for r in results[7:] if r[1] is None)]:
-            text = "as chosen" if config is None else (
-                f"{config.consumers}x{config.rows} n{config.block_n} cluster {config.cluster}"
-                f"{' ping-pong' if config.ping_pong else ''} {config.stages} stages"
+            text = (
+                "as chosen"
+                if config is None
+                else (
+                    f"{config.consumers}x{config.rows} n{config.block_n} cluster {config.cluster}"
+                    f"{' ping-pong' if config.ping_pong else ''} {config.stages} stages"
+                )
             )
             print(f"   {us:8.1f} us  {theirs / us:.3f}  {text}", flush=True)
         del arrays
