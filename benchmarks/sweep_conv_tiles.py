@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from race import relative_error
 from tmaasync import _arrays, ops
 from tmaasync._tile.window import window_of
 from tmaasync._timing import device_microseconds
+from tmaasync.errors import TMAError
 from tmaasync.ops._call_cache import forget
 from tmaasync.ops._gemm import tiles as gemm_tiles
 from tmaasync.ops._gemm.config import TileConfig
@@ -75,7 +77,7 @@ class Matmul(Arrays):
         return self.out
 
 
-def compiled(job: tuple[TileConfig, int]) -> object:
+def compiled(job: tuple[TileConfig, int]) -> None:
     config, box = job
     images, filters = (
         _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
@@ -84,10 +86,8 @@ def compiled(job: tuple[TileConfig, int]) -> object:
     out = _arrays.view(np.zeros((16, 64), ml_dtypes.bfloat16))
     tiles = conv2d_tiles(images, filters, out, window_of(2, (3, 3), 1, 1, 1), config)
     types = [tile.cuda_type for tile in tiles]
-    try:
-        return conv2d_kernel(types, images.element.cuda_type, Epilogue(), config).compile()
-    except Exception as error:
-        return error
+    with suppress(TMAError):
+        conv2d_kernel(types, images.element.cuda_type, Epilogue(), config).compile()
 
 
 def check(arrays: Arrays, wanted: Any) -> None:
@@ -95,87 +95,86 @@ def check(arrays: Arrays, wanted: Any) -> None:
     got = arrays.ours()[-1:]
     error = relative_error(got, wanted)
     if not error < 4e-3 or bool(arrays.out.isnan().any()):
-        raise SystemExit(f"{arrays.case.label}: relative error {error:.2e}")
+        raise ValueError(f"{arrays.case.label}: relative error {error:.2e}")
+
+
+# Layer, how ops reach it, channels of a box (0: as chosen), tile configs.
+JOBS: tuple[tuple[Case, type[Arrays], int, list[TileConfig]], ...] = (
+    (Case(128, 8, 64, 224, taps=7, stride=2), Arrays, 0, []),
+    (Case(128, 8, 64, 224, taps=7, stride=2), Folded, 16, configs((64,))),
+    (Case(128, 32, 64, 112, stride=2), Folded, 64, configs((64,))),
+    (Case(64, 96, 96, 56), Arrays, 32, configs((96,))),
+    (Case(64, 96, 96, 56), Arrays, 64, configs((96,))),
+    (Case(128, 64, 64, 56), Arrays, 64, configs((64,), (1, 2, 4))),
+    (Case(128, 32, 64, 112, stride=2), Arrays, 32, configs((64,))),
+    (Case(128, 64, 256, 56, taps=1), Matmul, 0, []),
+    (Case(128, 64, 256, 56, taps=1), Arrays, 64, configs((256, 128, 64))),
+    (Case(128, 256, 64, 56, taps=1), Arrays, 64, configs((64,))),
+)
+AS_CHOSEN = gemm_tiles.choose_channels_per_box
+
+
+def set_box(box: int) -> None:
+    gemm_tiles.choose_channels_per_box = (lambda _: box) if box else AS_CHOSEN
+
+
+def compile_all() -> None:
+    """Compile on every core, into the cache; what fails is reported when it is timed."""
+    for box in (16, 32, 64):
+        set_box(box)
+        mine = dict.fromkeys((c, box) for _, _, of, found in JOBS if of == box for c in found)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(compiled, mine))
+
+
+def sweep(arrays: Arrays, found: list[TileConfig]) -> list[tuple[float, float, str]]:
+    case = arrays.case
+    nchw = (array.double().permute(0, 3, 1, 2) for array in (arrays.images[-1:], arrays.filters))
+    wanted = torch.nn.functional.conv2d(*nchw, None, **case.window).permute(0, 2, 3, 1)
+    arrays.theirs()
+    results = []
+    for config in [None, *found]:
+        forget()
+        chosen = nullcontext() if config is None else tile_configs(lambda _, one=config: one)
+        try:
+            with chosen:
+                check(arrays, wanted)
+                results.append((*timed(arrays), name_of(config)))
+        except (TMAError, ValueError) as error:
+            print("  failed", name_of(config), str(error)[:200], flush=True)
+    return sorted(results)
+
+
+def name_of(config: TileConfig | None) -> str:
+    if config is None:
+        return "as chosen"
+    form = f"{config.consumers}x{config.rows} n{config.block_n} cluster {config.cluster}"
+    return f"{form}{' ping-pong' * config.ping_pong}, {config.stages} stages"
 
 
 def main() -> None:
     until = time.monotonic() + float(sys.argv[1])
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
-    jobs = [
-        (Case(128, 8, 64, 224, taps=7, stride=2), Folded, 16, configs((64,))),
-        (Case(128, 32, 64, 112, stride=2), Folded, 64, configs((64,))),
-        (Case(64, 96, 96, 56), Arrays, 32, configs((96,))),
-        (Case(64, 96, 96, 56), Arrays, 64, configs((96,), (1, 2))),
-        (Case(128, 64, 64, 56), Arrays, 64, configs((64,), (1, 2, 4))),
-        (Case(128, 32, 64, 112, stride=2), Arrays, 32, configs((64,), (1, 2))),
-        (Case(128, 64, 256, 56, taps=1), Arrays, 64, configs((256, 128, 64), (1, 2))),
-        (Case(128, 256, 64, 56, taps=1), Arrays, 64, configs((64,), (1, 2))),
-        (Case(128, 64, 256, 56, taps=1), Matmul, 0, []),
-        (Case(128, 8, 64, 224, taps=7, stride=2), Arrays, 0, []),
-    ]
-    builds = list(dict.fromkeys((c, box) for _, _, box, cs in jobs for c in cs))
-    begin = time.monotonic()
-    bad = {}
-    for box in (16, 32, 64):
-        gemm_tiles.choose_channels_per_box = lambda _, box=box: box
-        mine = [one for one in builds if one[1] == box]
-        with ThreadPoolExecutor() as pool:
-            for one, result in zip(mine, pool.map(compiled, mine), strict=True):
-                if isinstance(result, Exception):
-                    bad[one] = result
-    print(
-        f"{len(builds)} builds in {time.monotonic() - begin:.1f} s, {len(bad)} failed", flush=True
-    )
-    for one, error in list(bad.items())[:3]:
-        print(one, str(error)[:300])
-    for case, kind, box, found in jobs:
+    compile_all()
+    for case, kind, box, found in JOBS:
         if time.monotonic() > until:
             print("out of time before", case.label)
-            break
-        arrays = kind(case)
-        images, filters = (
-            array.double().permute(0, 3, 1, 2) for array in (arrays.images[-1:], arrays.filters)
-        )
-        wanted = torch.nn.functional.conv2d(images, filters, None, **case.window).permute(
-            0, 2, 3, 1
-        )
-        if box:
-            gemm_tiles.choose_channels_per_box = lambda _, box=box: box
-        results = []
-        arrays.theirs()
-        for config in [None, *(c for c in found if (c, box) not in bad)]:
-            forget()
-            try:
-                if config is None:
-                    check(arrays, wanted)
-                    us = timed(arrays)
-                else:
-                    with tile_configs(lambda _, one=config: one):
-                        check(arrays, wanted)
-                        us = timed(arrays)
-            except Exception as error:
-                print("  failed", config, str(error)[:200], flush=True)
-                continue
-            results.append((us, config))
-        results.sort(key=lambda one: one[0][0])
-        print(f"{case.label} {kind.__name__} box {box}: cuDNN {results[0][0][1]:.1f} us")
-        for (us, theirs), config in [*results[:7], *(r for r in results[7:] if r[1] is None)]:
-            text = (
-                "as chosen"
-                if config is None
-                else (
-                    f"{config.consumers}x{config.rows} n{config.block_n} cluster {config.cluster}"
-                    f"{' ping-pong' if config.ping_pong else ''} {config.stages} stages"
-                )
-            )
-            print(f"   {us:8.1f} us  {theirs / us:.3f}  {text}", flush=True)
-        del arrays
+            return
+        set_box(box)
+        results = sweep(kind(case), found)
         torch.cuda.empty_cache()
+        print(f"{case.label} {kind.__name__}, box {box or 'as chosen'}")
+        for index, (us, theirs, name) in enumerate(results):
+            if index < 6 or name == "as chosen":
+                print(
+                    f"   {us:8.1f} us, cuDNN {theirs:8.1f} us, {theirs / us:.3f}  {name}",
+                    flush=True,
+                )
 
 
 def timed(arrays: Arrays) -> tuple[float, float]:
-    calls = max(10, int(15000 / 80) if arrays.case.c > 8 else 14)
+    calls = 190 if arrays.case.c > 8 else 14
     ours, theirs = [], []
     for _ in range(3):
         ours.append(device_microseconds(arrays.ours, calls))
