@@ -47,14 +47,10 @@ __device__ auto tile_start(const TileGrid& grid, i64 index) {
     }
 }
 
-// load(stage, index) issues the load of a tile; store(tile, index) its stores, once it has landed.
-template <typename Tile, typename Load, typename Store>
+// store(tile, index) issues the stores of a tile that was loaded.
+template <typename Tile, typename Store>
 __device__ void transfer(
-    const Tile& source,
-    const Tile& target,
-    const TileGrid& grid,
-    const Load& load,
-    const Store& store
+    const Tile& source, const Tile& target, const TileGrid& grid, const Store& store
 ) {
     if (!elect()) return;
     auto& shared = dynamic_shared<SharedMemory>();
@@ -66,41 +62,29 @@ __device__ void transfer(
     const i64 tiles_per_block = (tiles + gridDim.x - 1) / gridDim.x;
     const i64 first = blockIdx.x * tiles_per_block;
     shared.ring.transfers().run(
-        first, min(first + tiles_per_block, tiles), load, store,
-        [&](i64 index) { return source.bytes_at(tile_start<Tile>(grid, index)); }
+        first, min(first + tiles_per_block, tiles),
+        [&](const auto& stage, i64 index) {
+            source.async_copy(*stage, stage.full(), tile_start<Tile>(grid, index));
+        },
+        store, [&](i64 index) { return source.bytes_at(tile_start<Tile>(grid, index)); }
     );
 }
 
 extern "C" __global__ void __launch_bounds__(32) copy(
     const __grid_constant__ Tile source, const __grid_constant__ Tile target, const TileGrid grid
 ) {
-    transfer(
-        source, target, grid,
-        [&](const auto& stage, i64 index) {
-            source.async_copy(*stage, stage.full(), tile_start<Tile>(grid, index));
-        },
-        [&](const auto& tile, i64 index) {
-            target.async_store(tile, tile_start<Tile>(grid, index));
-        }
-    );
+    transfer(source, target, grid, [&](const auto& tile, i64 index) {
+        target.async_store(tile, tile_start<Tile>(grid, index));
+    });
 }
 
 // Bulk tiles name no element type: they are copied only.
 template <typename Tile>
-__device__ void add(const Tile& source, const Tile& target, const TileGrid& grid) {
+__device__ void add_tile(
+    const Tile& target, const typename Tile::Shared& tile, const TileGrid& grid, i64 index
+) {
     if constexpr (!Tile::kIsBulk) {
-        transfer(
-            source, target, grid,
-            [&](const auto& stage, i64 index) {
-                const auto at = tile_start<Tile>(grid, index);
-                // L2 adds: bring the target there while the source is loaded.
-                target.prefetch(at);
-                source.async_copy(*stage, stage.full(), at);
-            },
-            [&](const auto& tile, i64 index) {
-                target.template async_reduce<ReduceOp::kAdd>(tile, tile_start<Tile>(grid, index));
-            }
-        );
+        target.template async_reduce<ReduceOp::kAdd>(tile, tile_start<Tile>(grid, index));
     }
 }
 
@@ -108,5 +92,7 @@ __device__ void add(const Tile& source, const Tile& target, const TileGrid& grid
 extern "C" __global__ void __launch_bounds__(32) reduce_add(
     const __grid_constant__ Tile source, const __grid_constant__ Tile target, const TileGrid grid
 ) {
-    add(source, target, grid);
+    transfer(source, target, grid, [&](const auto& tile, i64 index) {
+        add_tile(target, tile, grid, index);
+    });
 }

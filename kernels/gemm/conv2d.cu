@@ -8,6 +8,9 @@
 //                   the filters and one tap
 //   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, C_IS_N_MAJOR
 //                   as in gemm.cu
+//   FOLDED          whether neighbouring pixels of a row of the images are one of more channels, as
+//                   many as a chunk has. The filters are then [K, R, 1, S * C], and
+//   FILTER_OFFSET   is where their first value comes in the first folded tap
 //   Bias, BIAS, ACTIVATION    the epilogue's operations: see epilogue_ops.cuh
 //
 // Grid, threads and edges as in gemm.cu. Where no chunk divides the channels, both tiles have zeros
@@ -33,7 +36,20 @@ static_assert(ATile::side(0) == kBlockM && ATile::kPixels == kBlockM, "a box has
 static_assert(BTile::side(0) == BLOCK_N && BTile::box_side(3) == kChunkChannels, "see above");
 static_assert(BTile::boxes(0) == CLUSTER, "a box has the filters that a CTA loads for all");
 
-// Loads this CTA's share of a chunk of the filters, at the column's channel and tap.
+// Where a chunk of the filters starts, at the column's channel and tap. Beyond a folded row of
+// taps, on either side, all is fill, as it is after the last tap.
+__device__ Coordinates<4> filters_at(const typename ATile::Column& column, int n) {
+    const i32 s = static_cast<i32>(column.tap[0]), r = static_cast<i32>(column.tap[1]);
+    if constexpr (FOLDED) {
+        constexpr i32 kOutside = 1 << 24;
+        const bool is_tap = column.channel() < kChunkChannels;
+        return {is_tap ? s * kChunkChannels - FILTER_OFFSET : kOutside, 0, r, n};
+    } else {
+        return {column.channel(), s, r, n};
+    }
+}
+
+// Loads this CTA's share of a chunk of the filters.
 __device__ void load_filters(
     typename BTile::Shared& shared,
     SharedMemBarrier& full,
@@ -43,10 +59,7 @@ __device__ void load_filters(
     int chunk
 ) {
     const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
-    const Coordinates<4> at{
-        column.channel(), static_cast<i32>(column.tap[0]), static_cast<i32>(column.tap[1]),
-        n + rank * BTile::box_side(0)
-    };
+    const auto at = filters_at(column, n + rank * BTile::box_side(0));
     const int box = chunk * CLUSTER + rank;
     if constexpr (CLUSTER == 1) {
         filters.async_copy_box(shared, full, at, box);

@@ -11,6 +11,7 @@ from parity.random_convolutions import Problem, dtype_of, problem
 
 from tmaasync import _arrays, ops
 from tmaasync._tile.window import window_of
+from tmaasync.ops._conv2d import FoldedConvolution
 from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
@@ -145,6 +146,31 @@ def test_chunks_of_every_width_come_through_multicast_too(backend: Any, channels
 
     assert_same(backend.host(out), wanted, channels)
     assert_nothing_outside(backend, whole, out)
+
+
+@pytest.mark.parametrize(
+    ("fold", "one"),
+    [
+        (2, Problem(1, (2, 9, 12, 8), (24, 7, 7), (2, 2), (1, 1), ((3, 3), (3, 3)))),
+        (4, Problem(2, (1, 7, 16, 8), (40, 2, 5), (1, 4), (2, 1), ((1, 0), (5, 2)))),
+    ],
+)
+def test_neighbouring_pixels_of_few_channels_are_folded(
+    backend: Any, fold: int, one: Problem
+) -> None:
+    images, filters, _ = (
+        None if array is None else backend.array(array) for array in one.operands()
+    )
+    views = _arrays.view(images), _arrays.view(filters)
+    window = window_of(2, one.filters[1:], **one.window)
+    folded = FoldedConvolution.of(*views, window)
+    assert folded is not None
+    assert folded.images.shape[3] == fold * 8
+    assert folded.window.outputs(folded.images.shape[1:3]) == one.outputs
+
+    got = ops.conv2d(images, filters, **one.window)
+
+    assert_same(backend.host(got), one.result(), one)
 
 
 SMALL = Problem(3, (2, 9, 10, 16), (24, 3, 3), (1, 2), (1, 1), ((1, 1), (0, 2)))

@@ -12,6 +12,7 @@ import pytest
 from tmaasync import ArgumentError, EmulatedRace, Kernel, emulate, trace
 
 SOURCE = """
+#include <tmaasync/tmaasync.cuh>
 __constant__ float taps[4] = {1, 0, 0, 0};
 static __constant__ int shift;
 __device__ int counter = 3;

@@ -41,6 +41,23 @@ class Window:
         starts = zip(self.lower_corner, outputs, self.strides, strict=True)
         return tuple(low + output * stride for low, output, stride in starts)
 
+    def folded(self, extent: int, fold: int) -> Window:
+        """Return the window over pixels of which ``fold`` along the last dimension are one.
+
+        It has the same outputs. The fold divides the extent and the stride of that dimension, and
+        there is no dilation; the first tap comes ``lower_corner % fold`` pixels into the first.
+        """
+        low, stride = self.lower_corner[-1] // fold, self.strides[-1] // fold
+        outputs = -(-(extent + self.upper_corner[-1] - self.lower_corner[-1]) // self.strides[-1])
+        taps = -(-(self.lower_corner[-1] % fold + self.taps[-1]) // fold)
+        return Window(
+            (*self.taps[:-1], taps),
+            (*self.strides[:-1], stride),
+            self.dilations,
+            (*self.lower_corner[:-1], low),
+            (*self.upper_corner[:-1], low + (outputs - 1) * stride + 1 - extent // fold),
+        )
+
 
 def window_of(
     spatial: int,

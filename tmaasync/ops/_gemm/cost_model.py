@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tmaasync._tile.window import Window
 from tmaasync.ops._gemm.coefficients import GemmCoefficients, SplitKCoefficients, coefficients
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
@@ -38,6 +39,7 @@ __all__ = [
     "choose_channels_per_box",
     "choose_config",
     "choose_conv2d_config",
+    "choose_fold",
     "choose_grouped_config",
     "choose_scaled_config",
     "choose_skinny_config",
@@ -439,8 +441,31 @@ def choose_channels_per_box(channels: int) -> int:
     [16, 16, 32, 32, 64, 64, 32, 32, 64]
     """
     cost = coefficients().conv2d.box_cost
+    return min(cost, key=lambda box: _time_of_tap(channels, box))
 
-    def time(box: int) -> float:
-        return -(-channels // box) * box * cost[box]
 
-    return min(cost, key=time)
+def _time_of_tap(channels: int, box: int) -> float:
+    return -(-channels // box) * box * coefficients().conv2d.box_cost[box]
+
+
+def choose_fold(images: Sequence[int], window: Window) -> int:
+    """Return how many neighbouring pixels of a row to load as one of more channels, or 1.
+
+    They fill a box, and divide the rows and the stride.
+
+    >>> from tmaasync._tile.window import window_of
+    >>> choose_fold((128, 224, 224, 8), window_of(2, (7, 7), 2, 1, 3))
+    2
+    >>> choose_fold((128, 224, 224, 8), window_of(2, (7, 7), 1, 1, 3))
+    1
+    """
+    wide, channels = images[2:]
+    if window.dilations[1] != 1:
+        return 1
+    time = {1: window.taps[1] * _time_of_tap(channels, choose_channels_per_box(channels))}
+    for box in coefficients().conv2d.box_cost:
+        fold = box // channels
+        is_whole = fold > 1 and fold * channels == box
+        if is_whole and wide % fold == 0 and window.strides[1] % fold == 0:
+            time[fold] = window.folded(wide, fold).taps[1] * _time_of_tap(box, box)
+    return min(time, key=lambda fold: time[fold])

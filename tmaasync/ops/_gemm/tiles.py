@@ -456,9 +456,17 @@ def conv2d_tiles(
 
 
 def conv2d_kernel(
-    types: Sequence[str], bias: str, epilogue: Epilogue, config: TileConfig
+    types: Sequence[str],
+    bias: str,
+    epilogue: Epilogue,
+    config: TileConfig,
+    filter_offset: int | None = None,
 ) -> Kernel:
-    """Return the kernel for the types of its tiles, a type of bias and an epilogue."""
+    """Return the kernel for the types of its tiles, a type of bias and an epilogue.
+
+    With a ``filter_offset`` the pixels are folded: see `FoldedConvolution`.
+    """
     named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
-    constants = {**config.constants, **epilogue.constants}
+    folding = {"FOLDED": filter_offset is not None, "FILTER_OFFSET": filter_offset or 0}
+    constants = {**config.constants, **epilogue.constants, **folding}
     return shipped_kernel("conv2d.cu", {**named, "Bias": bias}, constants)
