@@ -79,6 +79,8 @@ def variants() -> Iterator[tuple[str, Variant]]:
             last = replace(config, starts_last=True, heads_at_once=heads)
             yield f"{own}: last, {heads} heads", Variant(last)
             yield f"{own}: last, {heads} heads, deterministic", Variant(last, True)
+            down = replace(config, tiles_descend=True, heads_at_once=heads)
+            yield f"{own}: down, {heads} heads, deterministic", Variant(down, True)
 
 
 VARIANTS = dict(variants())

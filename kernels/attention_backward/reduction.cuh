@@ -20,7 +20,9 @@ struct Turns {
     __device__ __forceinline__ static u32 before(
         const BackwardProblem& problem, const KeyTile& tile, i32 block
     ) {
-        return tile.position / kTileKeys - tile.seen_by(problem, block).first;
+        const KeyBlocks seen = tile.seen_by(problem, block);
+        const i32 own = tile.position / kTileKeys;
+        return TILES_DESCEND ? seen.end - 1 - own : own - seen.first;
     }
 
     // Called by one thread.
@@ -78,31 +80,36 @@ private:
         const i32 heads = problem.heads_per_kv_head;
         auto visit = Visit::first(tile);
         for (i32 left = tile.blocks.count() * heads; left > 0; --left) {
+            const i32 number = visit.number(problem, tile), turn_of = number * kConsumers + consumer;
+            if constexpr (IS_DETERMINISTIC) {
+                if (lane_index() == 0) {
+                    turns.wait(turn_of, Turns::before(problem, tile, visit.block));
+                }
+                __syncwarp();
+            }
             hand_over.full().sync();
-            if (lane_index() == 0) add_part(tile, visit);
+            if (lane_index() == 0) add_part(number);
             __syncwarp();
             hand_over.empty().arrive();
+            if constexpr (IS_DETERMINISTIC) {
+                // After the hand-back: the consumer need not wait for the addition's completion.
+                if (lane_index() == 0) {
+                    wait_group<0>();
+                    turns.pass(turn_of);
+                }
+                __syncwarp();
+            }
             visit.step(tile, heads);
         }
     }
 
     // Returns when the part may be overwritten. By one thread, always the same.
-    __device__ __forceinline__ void add_part(const KeyTile& tile, const Visit& visit) const {
-        const i32 number = visit.number(problem, tile);
-        const i32 turn_of = number * kConsumers + consumer;
-        if constexpr (IS_DETERMINISTIC) {
-            turns.wait(turn_of, Turns::before(problem, tile, visit.block));
-        }
+    __device__ __forceinline__ void add_part(i32 number) const {
         tma_reduce_1d<ReduceOp::kAdd, ElementType::kF32>(
             &dq[number].parts[consumer], &shared.dq[consumer], sizeof(DqPart)
         );
         commit_group();
-        if constexpr (IS_DETERMINISTIC) {
-            wait_group<0>();
-            turns.pass(turn_of);
-        } else {
-            wait_group_read<0>();
-        }
+        wait_group_read<0>();
     }
 
     // Stores dK and dV of the consumer's keys. Returns when their memory may be overwritten.

@@ -138,7 +138,8 @@ private:
         const i32 at_once = sequences.problem.heads_at_once;
         const i32 section = index / (tiles * at_once), within = index % (tiles * at_once);
         const i32 size = min(at_once, lines - section * at_once);
-        return {section * at_once + within % size, within / size};
+        const i32 tile = within / size;
+        return {section * at_once + within % size, TILES_DESCEND ? tiles - 1 - tile : tile};
     }
 
     __device__ __forceinline__ KeyTile tile_at(i32 entry, i32 kv_head, i32 number) const {

@@ -111,6 +111,7 @@ class BackwardConfig:
         issues_ahead: Whether S of a block is issued before dQ and dK of the block before it.
         starts_last: Whether a CTA goes from the last block of queries to the first, in each block
             from query head to query head of its KV head; else head by head, from the first block.
+        tiles_descend: Whether CTAs take a head's tiles from its last keys to its first.
         heads_at_once: KV heads whose tiles of keys are scheduled together; None for as many as
             have their queries in L2.
     """
@@ -120,6 +121,7 @@ class BackwardConfig:
     stages: int = 2
     issues_ahead: bool = False
     starts_last: bool = False
+    tiles_descend: bool = False
     heads_at_once: int | None = None
 
     @property
@@ -130,6 +132,7 @@ class BackwardConfig:
             "STAGES": self.stages,
             "ISSUES_AHEAD": self.issues_ahead,
             "STARTS_LAST": self.starts_last,
+            "TILES_DESCEND": self.tiles_descend,
         }
 
 
@@ -141,15 +144,18 @@ def choose_backward_config(
     The fastest of ``bench_attention_backward.py --decide`` on an H200 (2026-11-23); the table is
     in docs/notes/attention.md. With 64 columns only a causal mask without softcap was timed.
     """
-    deterministic = variant.is_deterministic
+    block_m, issues_ahead = 64, head_dim > 64
+    if head_dim <= 64 and not variant.has_softcap:
+        block_m = 128
+    if variant.is_deterministic:
+        return BackwardConfig(
+            64 if head_dim <= 64 else 128, block_m, 2, issues_ahead, tiles_descend=True, heads_at_once=4
+        )
     if head_dim <= 64:
-        is_masked = variant.has_left or variant.has_right
-        starts_last = deterministic or (is_masked and not variant.has_softcap)
-        heads = (16 if deterministic else 4) if starts_last else None
-        block_m = 64 if variant.has_softcap else 128
-        return BackwardConfig(64, block_m, 2, False, starts_last, heads)
-    heads = 8 if deterministic or shares_kv_heads else None
-    return BackwardConfig(128, 64, 2, True, deterministic, heads)
+        starts_last = (variant.has_left or variant.has_right) and not variant.has_softcap
+        heads = 4 if starts_last else None
+        return BackwardConfig(64, block_m, 2, starts_last=starts_last, heads_at_once=heads)
+    return BackwardConfig(128, block_m, 2, issues_ahead, heads_at_once=8 if shares_kv_heads else None)
 
 
 def backward_problem(
