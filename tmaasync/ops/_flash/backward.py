@@ -149,13 +149,20 @@ def choose_backward_config(
         block_m = 128
     if variant.is_deterministic:
         return BackwardConfig(
-            64 if head_dim <= 64 else 128, block_m, 2, issues_ahead, tiles_descend=True, heads_at_once=4
+            64 if head_dim <= 64 else 128,
+            block_m,
+            2,
+            issues_ahead,
+            tiles_descend=True,
+            heads_at_once=4,
         )
     if head_dim <= 64:
         starts_last = (variant.has_left or variant.has_right) and not variant.has_softcap
         heads = 4 if starts_last else None
         return BackwardConfig(64, block_m, 2, starts_last=starts_last, heads_at_once=heads)
-    return BackwardConfig(128, block_m, 2, issues_ahead, heads_at_once=8 if shares_kv_heads else None)
+    return BackwardConfig(
+        128, block_m, 2, issues_ahead, heads_at_once=8 if shares_kv_heads else None
+    )
 
 
 def backward_problem(
