@@ -110,12 +110,12 @@ DEFECTS: dict[str, tuple[str, str]] = {
         f"{_LAST_OF_DQ}        {_FENCE}",
     ),
     "the memory of dQ is handed back while TMA reads it": (
-        "} else {\n            wait_group_read<0>();\n        }",
-        "}",
+        "commit_group();\n        wait_group_read<0>();\n    }\n\n    // Stores dK",
+        "commit_group();\n    }\n\n    // Stores dK",
     ),
     "the memory of dQ is not handed back": (
-        "__syncwarp();\n            hand_over.empty().arrive();\n            visit",
-        "__syncwarp();\n            visit",
+        "__syncwarp();\n            hand_over.empty().arrive();\n            if constexpr",
+        "__syncwarp();\n            if constexpr",
     ),
     "the warps that add dQ do not release the keys": (
         "rows.release(kKeys);\n            rows.step();",
@@ -150,8 +150,8 @@ DEFECTS: dict[str, tuple[str, str]] = {
         "if (lane_index() == 0) store(of, row);\n            hand_over.full().sync();",
     ),
     "memory is handed back while TMA stores dK and dV from it": (
-        "commit_group();\n        wait_group_read<0>();",
-        "commit_group();",
+        "of, row);\n        commit_group();\n        wait_group_read<0>();",
+        "of, row);\n        commit_group();",
     ),
 }
 # No defect by itself: queries of a block are loaded first, and their stage is released last, so

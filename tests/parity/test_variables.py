@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, EmulatedRace, Kernel, emulate, trace
+from tmaasync.kernel.variables import Variable
 
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
@@ -45,6 +46,11 @@ def on_backend(backend: Any) -> Any:
         yield backend
 
 
+def variable(kernel: Kernel, name: str, backend: Any) -> Variable:
+    # The suite's emulate.scheduled makes the CPU the default.
+    return kernel.variable(name, device="cpu" if backend.module is np else 0)
+
+
 @functools.cache
 def count_wrongly() -> Kernel:
     return Kernel(SOURCE, "count_wrongly")
@@ -54,10 +60,10 @@ def test_a_kernel_reads_what_was_written(on_backend: Any) -> None:
     kernel = Kernel(SOURCE, FILTER)
     x = np.random.default_rng(0).integers(-8, 8, 32).astype(np.float32)
     taps = np.array([1, -2, 3, 0.5], np.float32)
-    kernel.variable("taps").write(taps)
-    kernel.variable("shift").write(np.int32(7))
-    kernel.variable("layers::scale").write(np.float64(0.5))
-    counter = kernel.variable("counter")
+    variable(kernel, "taps", on_backend).write(taps)
+    variable(kernel, "shift", on_backend).write(np.int32(7))
+    variable(kernel, "layers::scale", on_backend).write(np.float64(0.5))
+    counter = variable(kernel, "counter", on_backend)
     counter.write(np.int32(100))
 
     out = on_backend.array(np.full(32, np.nan, np.float32))
@@ -65,8 +71,8 @@ def test_a_kernel_reads_what_was_written(on_backend: Any) -> None:
 
     wanted = np.convolve(x, taps[::-1])[3:] * 0.5 + 7
     np.testing.assert_array_equal(on_backend.host(out), wanted)
-    np.testing.assert_array_equal(kernel.variable("taps").read(np.float32), taps)
-    table = kernel.variable("layers::table<float,32>")
+    np.testing.assert_array_equal(variable(kernel, "taps", on_backend).read(np.float32), taps)
+    table = variable(kernel, "layers::table<float,32>", on_backend)
     np.testing.assert_array_equal(table.read(np.float32), wanted)
     assert counter.read(np.int32).tolist() == [132]
     assert counter.size_bytes == 4
@@ -75,20 +81,20 @@ def test_a_kernel_reads_what_was_written(on_backend: Any) -> None:
 def test_a_variable_begins_with_the_value_of_the_source(on_backend: Any) -> None:
     # Of its own text, since kernels of one source may share a module on a GPU.
     kernel = Kernel(SOURCE.replace("counter = 3", "counter = 5"), FILTER)
-    assert kernel.variable("counter").read(np.int32) == 5
-    assert kernel.variable("taps").read(np.float32).tolist() == [1, 0, 0, 0]
+    assert variable(kernel, "counter", on_backend).read(np.int32) == 5
+    assert variable(kernel, "taps", on_backend).read(np.float32).tolist() == [1, 0, 0, 0]
 
 
 def test_a_traced_launch_reads_what_was_written(on_backend: Any) -> None:
     kernel = Kernel(SOURCE, FILTER)
-    kernel.variable("taps").write(np.array([2, 0, 0, 0], np.float32))
-    kernel.variable("shift").write(np.int32(0))
-    kernel.variable("layers::scale").write(np.float64(1))
+    variable(kernel, "taps", on_backend).write(np.array([2, 0, 0, 0], np.float32))
+    variable(kernel, "shift", on_backend).write(np.int32(0))
+    variable(kernel, "layers::scale", on_backend).write(np.float64(1))
     x, out = (on_backend.array(np.ones(32, np.float32)) for _ in range(2))
     with trace.record():
         kernel(1, 32, (x, out, 32))
     assert (on_backend.host(out) == 2).all()
-    kernel.variable("shift").write(np.int32(1))
+    variable(kernel, "shift", on_backend).write(np.int32(1))
     with trace.record():
         kernel(1, 32, (x, out, 32))
     assert (on_backend.host(out) == 3).all()
@@ -97,14 +103,14 @@ def test_a_traced_launch_reads_what_was_written(on_backend: Any) -> None:
 def test_a_name_that_there_is_not_lists_those_there_are(on_backend: Any) -> None:
     kernel = Kernel(SOURCE, FILTER)
     with pytest.raises(ArgumentError, match=r"no __constant__ or __device__ variable") as raised:
-        kernel.variable("weights")
+        variable(kernel, "weights", on_backend)
     for name in ("taps", "shift", "counter", "layers::scale", "layers::table<float, 32>"):
         assert name in str(raised.value)
     assert "tmaasync" not in str(raised.value)
 
 
 def test_the_sizes_have_to_agree(on_backend: Any) -> None:
-    taps = Kernel(SOURCE, FILTER).variable("taps")
+    taps = variable(Kernel(SOURCE, FILTER), "taps", on_backend)
     with pytest.raises(ArgumentError, match=r"values has 32 bytes \(float64.*taps has 16 bytes"):
         taps.write(np.ones(4))
     with pytest.raises(ArgumentError, match="16 bytes, no multiple of it"):

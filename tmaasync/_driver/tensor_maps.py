@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tmaasync._driver import bindings
-from tmaasync._driver.devices import device_limits
+from tmaasync._driver.devices import device_limits, on_device
 from tmaasync._hardware import HOPPER
 from tmaasync.errors import BackendError
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
@@ -25,7 +25,8 @@ def encode(spec: TensorMapSpec | Im2colSpec, device: int = 0) -> bytes:
         DriverError: The driver refuses the spec.
         BackendError: There is no driver or no device, or its maps do not start with the address.
     """
-    map_ = _encode_tiled(spec) if isinstance(spec, TensorMapSpec) else _encode_im2col(spec)
+    with on_device(device):  # the driver wants a context; threads of torch's autograd have none
+        map_ = _encode_tiled(spec) if isinstance(spec, TensorMapSpec) else _encode_im2col(spec)
     words = [int(word) for word in map_.opaque]
     capability = device_limits(device).compute_capability
     if capability != HOPPER:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -144,25 +144,20 @@ def choose_backward_config(
     The fastest of ``bench_attention_backward.py --decide`` on an H200 (2026-11-23); the table is
     in docs/notes/attention.md. With 64 columns only a causal mask without softcap was timed.
     """
-    block_m, issues_ahead = 64, head_dim > 64
-    if head_dim <= 64 and not variant.has_softcap:
-        block_m = 128
-    if variant.is_deterministic:
-        return BackwardConfig(
-            64 if head_dim <= 64 else 128,
-            block_m,
-            2,
-            issues_ahead,
-            tiles_descend=True,
-            heads_at_once=4,
-        )
+    is_masked = variant.has_left or variant.has_right
     if head_dim <= 64:
-        starts_last = (variant.has_left or variant.has_right) and not variant.has_softcap
-        heads = 4 if starts_last else None
-        return BackwardConfig(64, block_m, 2, starts_last=starts_last, heads_at_once=heads)
-    return BackwardConfig(
-        128, block_m, 2, issues_ahead, heads_at_once=8 if shares_kv_heads else None
-    )
+        config = BackwardConfig(64, 64 if variant.has_softcap else 128, 2)
+        if variant.is_deterministic and not is_masked:
+            return replace(config, starts_last=True, heads_at_once=16)
+        if is_masked and not variant.has_softcap and not variant.is_deterministic:
+            return replace(config, starts_last=True, heads_at_once=4)
+    else:
+        config = BackwardConfig(128, 64, 2, issues_ahead=True)
+        if shares_kv_heads:
+            return replace(config, starts_last=variant.is_deterministic, heads_at_once=8)
+    if variant.is_deterministic:
+        return replace(config, tiles_descend=True, heads_at_once=4)
+    return config
 
 
 def backward_problem(
