@@ -25,7 +25,7 @@ def encode(spec: TensorMapSpec | Im2colSpec, device: int = 0) -> bytes:
         DriverError: The driver refuses the spec.
         BackendError: There is no driver or no device, or its maps do not start with the address.
     """
-    with on_device(device):  # the driver wants a context; threads of torch's autograd have none
+    with on_device(device):  # which threads of autograd may lack
         map_ = _encode_tiled(spec) if isinstance(spec, TensorMapSpec) else _encode_im2col(spec)
     words = [int(word) for word in map_.opaque]
     capability = device_limits(device).compute_capability
