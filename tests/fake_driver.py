@@ -111,7 +111,7 @@ class Driver:
     def cuDeviceGetName(self, size: int, device: int) -> tuple[Any, bytes]:  # noqa: N802
         return _SUCCESS, self._limits.name.encode().ljust(size, b"\0")
 
-    def cuDeviceGetAttribute(self, which: Any, device: int) -> tuple[Any, int]:  # noqa: N802
+    def cuDeviceGetAttribute(self, which: Any, device: int) -> tuple[Any, float]:  # noqa: N802
         major, minor = self._limits.compute_capability
         return _SUCCESS, {
             "CLOCK_RATE": self._clock_khz,

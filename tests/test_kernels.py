@@ -42,7 +42,7 @@ from tmaasync.ops._gemm.tiles import (
 from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 
 
-def tile_type(dtype: str, sides: tuple[int, int], box: tuple[int, int]) -> str:
+def tile_type(dtype: str, sides: tuple[int, ...], box: tuple[int, ...]) -> str:
     return (
         f"tmaasync::TMATensorTile<{element(dtype).cuda_type}, "
         f"tmaasync::Shape<{sides[0]}, {sides[1]}>, "
