@@ -45,8 +45,8 @@ from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 def tile_type(dtype: str, sides: tuple[int, ...], box: tuple[int, ...]) -> str:
     return (
         f"tmaasync::TMATensorTile<{element(dtype).cuda_type}, "
-        f"tmaasync::Shape<{sides[0]}, {sides[1]}>, "
-        f"tmaasync::Box<{box[0]}, {box[1]}>, tmaasync::Swizzle::k128B>"
+        f"tmaasync::Shape<{', '.join(map(str, sides))}>, "
+        f"tmaasync::Box<{', '.join(map(str, box))}>, tmaasync::Swizzle::k128B>"
     )
 
 
