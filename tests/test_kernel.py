@@ -132,11 +132,11 @@ def test_a_file_that_does_not_exist_lists_the_shipped_kernels() -> None:
         Kernel("missing.cu")
 
 
-def test_wgmma_is_compiled_for_sm_90a_and_plain_tma_for_sm_90() -> None:
+def test_every_kernel_is_compiled_for_sm_90a() -> None:
     wgmma = '#include <tmaasync/wgmma.cuh>\nextern "C" __global__ void k() {}\n'
 
     assert Kernel(wgmma, "k").compile().arch == "sm_90a"
-    assert Kernel(VALUE, "k", constants={"VALUE": 1}).compile().arch == "sm_90"
+    assert Kernel(VALUE, "k", constants={"VALUE": 1}).compile().arch == "sm_90a"
     assert Kernel(VALUE, "k", constants={"VALUE": 1}, arch="sm_100").compile().arch == "sm_100"
 
 
