@@ -9,6 +9,8 @@
 #include <tmaasync/store_ring.cuh>
 #include <tmaasync/tmaasync.cuh>
 
+#include "tile_grid.cuh"
+
 using namespace tmaasync;
 
 struct SharedMemory {
@@ -17,33 +19,13 @@ struct SharedMemory {
 extern "C" __device__ const int copy_shared_bytes = sizeof(SharedMemory);
 extern "C" __device__ const int reduce_add_shared_bytes = sizeof(SharedMemory);
 
-// Tiles of the array along each dimension, innermost first; 1 beyond the rank. A parameter that the
-// host packs.
-struct TileGrid {
-    i32 tiles[5];
-};
-static_assert(sizeof(TileGrid) == 20);
-
-__device__ i64 count_tiles(const TileGrid& grid) {
-    i64 count = 1;
-    for (int dim = 0; dim < 5; ++dim) count *= grid.tiles[dim];
-    return count;
-}
-
 // Neighbouring indices are neighbours in memory.
 template <typename Tile>
 __device__ auto tile_start(const TileGrid& grid, i64 index) {
     if constexpr (Tile::kIsBulk) {
         return index * Tile::kElements;
     } else {
-        Coordinates<Tile::kRank> at;
-#pragma unroll
-        for (int dim = 0; dim < Tile::kRank; ++dim) {
-            at.values[dim] =
-                static_cast<i32>(index % grid.tiles[dim]) * Tile::tile_step(Tile::kRank - 1 - dim);
-            index /= grid.tiles[dim];
-        }
-        return at;
+        return grid.start_of<Tile, Tile::kRank>(index);
     }
 }
 
@@ -58,7 +40,7 @@ __device__ void transfer(
     target.prefetch_descriptor();
     shared.ring.init();
 
-    const i64 tiles = count_tiles(grid);
+    const i64 tiles = grid.count();
     const i64 tiles_per_block = (tiles + gridDim.x - 1) / gridDim.x;
     const i64 first = blockIdx.x * tiles_per_block;
     shared.ring.transfers().run(

@@ -9,6 +9,8 @@
 //   CONSUMER_WARPS  warps that sum
 #include <tmaasync/tmaasync.cuh>
 
+#include "tile_grid.cuh"
+
 using namespace tmaasync;
 
 using Element = Tile::Element;
@@ -87,30 +89,9 @@ struct Accumulators {
     }
 };
 
-// Tiles along each dimension, innermost first; along the outermost of the tile's rank, arrays.
-struct TileGrid {
-    i32 tiles[5];
-};
-static_assert(sizeof(TileGrid) == 20);
-
-__device__ i32 count_arrays(const TileGrid& grid) {
-    return grid.tiles[Tile::kRank - 1];
-}
-
-__device__ i64 count_pairs(const TileGrid& grid) {
-    i64 count = 1;
-    for (int dim = 0; dim < Tile::kRank; ++dim) count *= grid.tiles[dim];
-    return count;
-}
-
+// The outermost dimension of the grid counts arrays.
 __device__ Coordinates<Tile::kRank> tile_start(const TileGrid& grid, i64 tile, i32 array) {
-    Coordinates<Tile::kRank> at;
-#pragma unroll
-    for (int dim = 0; dim < Tile::kRank - 1; ++dim) {
-        at.values[dim] =
-            static_cast<i32>(tile % grid.tiles[dim]) * Tile::tile_step(Tile::kRank - 1 - dim);
-        tile /= grid.tiles[dim];
-    }
+    auto at = grid.start_of<Tile, Tile::kRank - 1>(tile);
     at.values[Tile::kRank - 1] = array;
     return at;
 }
@@ -118,7 +99,7 @@ __device__ Coordinates<Tile::kRank> tile_start(const TileGrid& grid, i64 tile, i
 // Calls work(tile, first array, count) for each tile of the CTA's pairs.
 template <typename Work>
 __device__ void for_each_tile(const TileGrid& grid, const Work& work) {
-    const i64 pairs = count_pairs(grid), arrays = count_arrays(grid);
+    const i64 pairs = grid.count<Tile::kRank>(), arrays = grid.tiles[Tile::kRank - 1];
     const i64 end = pairs * (blockIdx.x + 1) / gridDim.x;
     for (i64 pair = pairs * blockIdx.x / gridDim.x; pair < end;) {
         const i64 tile = pair / arrays, first = pair - tile * arrays;

@@ -100,6 +100,7 @@ ATTENTION_BACKWARD = preamble(
     },
 )
 PREAMBLES = {
+    ".": "",
     "gemm": GEMM,
     "attention": ATTENTION,
     "attention_backward": ATTENTION_BACKWARD,
