@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import io
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ def symbol_named(path: Path, name: str, source: str) -> Symbol:
 @functools.lru_cache(maxsize=64)
 def variables_of(path: Path) -> Mapping[str, Symbol]:
     """Return the variables in a cubin or in a library of the emulator, by their C++ names."""
-    found = {_demangled(one.symbol): one for one in sorted(_objects(path.read_bytes()))}
+    found = {_demangled(one.symbol): one for one in sorted(_objects(path))}
     return {name: one for name, one in found.items() if not _is_ours(name)}
 
 
@@ -70,27 +70,19 @@ def _is_ours(name: str) -> bool:
     return is_local or bare.startswith(_OURS) or bare.endswith("_shared_bytes")
 
 
-_HEADER = struct.Struct("<40xQ10xHHH")  # e_shoff, e_shentsize, e_shnum, e_shstrndx
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_SYMBOL_TABLE, _OBJECT, _WRITABLE = 2, 1, 1
-_RESERVED_SECTIONS = 0xFF00
+def _objects(path: Path) -> Iterator[Symbol]:
+    """Yield the symbols of kind STT_OBJECT that have a size, of an ELF file."""
+    from elftools.elf.constants import SH_FLAGS
+    from elftools.elf.elffile import ELFFile
 
-
-def _objects(elf: bytes) -> Iterator[Symbol]:
-    """Yield the symbols of kind STT_OBJECT that have a size, of an ELF file of 64 bits."""
-    start, entry_bytes, count, _ = _HEADER.unpack_from(elf)
-    sections = [_SECTION.unpack_from(elf, start + i * entry_bytes) for i in range(count)]
-    for _, kind, _, _, offset, size, link, _, _, _ in sections:
-        if kind != _SYMBOL_TABLE:
-            continue
-        names = sections[link][4]
-        for at in range(offset, offset + size, _SYMBOL.size):
-            name, info, _, section, value, size_bytes = _SYMBOL.unpack_from(elf, at)
-            if info & 15 == _OBJECT and 0 < section < _RESERVED_SECTIONS and size_bytes:
-                end = elf.index(b"\0", names + name)
-                is_writable = bool(sections[section][2] & _WRITABLE)
-                yield Symbol(elf[names + name : end].decode(), value, size_bytes, is_writable)
+    file: Any = ELFFile(io.BytesIO(path.read_bytes()))
+    for table in file.iter_sections("SHT_SYMTAB"):
+        for one in table.iter_symbols():
+            is_object = one["st_info"]["type"] == "STT_OBJECT" and one["st_size"]
+            if is_object and isinstance(one["st_shndx"], int):  # SHN_UNDEF and the like are names
+                flags = file.get_section(one["st_shndx"])["sh_flags"]
+                is_writable = bool(flags & SH_FLAGS.SHF_WRITE)
+                yield Symbol(one.name, one["st_value"], one["st_size"], is_writable)
 
 
 def _demangled(symbol: str) -> str:
