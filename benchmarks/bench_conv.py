@@ -212,10 +212,10 @@ def compile_all(configs: Iterable[TileConfig]) -> None:
         list(pool.map(compiled, configs))
 
 
-def compiled(config: TileConfig) -> object:
+def compiled(config: TileConfig, channels: int = 64) -> object:
     images, filters = (
         _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
-        for shape in ((1, 4, 4, 64), (8, 3, 3, 64))
+        for shape in ((1, 4, 4, channels), (8, 3, 3, channels))
     )
     out = _arrays.view(np.zeros((16, 64), ml_dtypes.bfloat16))
     tiles = conv2d_tiles(images, filters, out, window_of(2, (3, 3), 1, 1, 1), config)

@@ -11,21 +11,16 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 import torch
-from bench_conv import Arrays, Case
+from bench_conv import Arrays, Case, compiled
 from race import relative_error
 
-from tmaasync import _arrays, ops
-from tmaasync._tile.window import window_of
+from tmaasync import ops
 from tmaasync._timing import device_microseconds
 from tmaasync.errors import TMAError
 from tmaasync.ops._call_cache import forget
 from tmaasync.ops._gemm import tiles as gemm_tiles
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._gemm.epilogue import Epilogue
-from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 from tmaasync.ops._operation import tile_configs
 
 FORMS = (
@@ -77,17 +72,9 @@ class Matmul(Arrays):
         return self.out
 
 
-def compiled(job: tuple[TileConfig, int]) -> None:
-    config, box = job
-    images, filters = (
-        _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
-        for shape in ((1, 4, 4, box), (8, 3, 3, box))
-    )
-    out = _arrays.view(np.zeros((16, 64), ml_dtypes.bfloat16))
-    tiles = conv2d_tiles(images, filters, out, window_of(2, (3, 3), 1, 1, 1), config)
-    types = [tile.cuda_type for tile in tiles]
+def compiled_or_none(job: tuple[TileConfig, int]) -> None:
     with suppress(TMAError):
-        conv2d_kernel(types, images.element.cuda_type, Epilogue(), config).compile()
+        compiled(*job)
 
 
 def check(arrays: Arrays, wanted: Any) -> None:
@@ -124,7 +111,7 @@ def compile_all() -> None:
         set_box(box)
         mine = dict.fromkeys((c, box) for _, _, of, found in JOBS if of == box for c in found)
         with ThreadPoolExecutor() as pool:
-            list(pool.map(compiled, mine))
+            list(pool.map(compiled_or_none, mine))
 
 
 def sweep(arrays: Arrays, found: list[TileConfig]) -> list[tuple[float, float, str]]:

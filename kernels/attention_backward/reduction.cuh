@@ -80,8 +80,8 @@ private:
         const i32 heads = problem.heads_per_kv_head;
         auto visit = Visit::first(tile);
         for (i32 left = tile.blocks.count() * heads; left > 0; --left) {
-            const i32 number = visit.number(problem, tile),
-                      turn_of = number * kConsumers + consumer;
+            const i32 number = visit.number(problem, tile);
+            const i32 turn_of = number * kConsumers + consumer;
             if constexpr (IS_DETERMINISTIC) {
                 if (lane_index() == 0) {
                     turns.wait(turn_of, Turns::before(problem, tile, visit.block));
