@@ -111,14 +111,14 @@ class Driver:
     def cuDeviceGetName(self, size: int, device: int) -> tuple[Any, bytes]:  # noqa: N802
         return _SUCCESS, self._limits.name.encode().ljust(size, b"\0")
 
-    def cuDeviceGetAttribute(self, which: Any, device: int) -> tuple[Any, float]:  # noqa: N802
+    def cuDeviceGetAttribute(self, which: Any, device: int) -> tuple[Any, int]:  # noqa: N802
         major, minor = self._limits.compute_capability
         return _SUCCESS, {
             "CLOCK_RATE": self._clock_khz,
             "COMPUTE_CAPABILITY_MAJOR": major,
             "COMPUTE_CAPABILITY_MINOR": minor,
             "MULTIPROCESSOR_COUNT": self._limits.sms,
-            "MEMORY_CLOCK_RATE": self._limits.memory_bytes_per_s * 8 / 6144 / 2e3,
+            "MEMORY_CLOCK_RATE": round(self._limits.memory_bytes_per_s * 8 / 6144 / 2e3),
             "GLOBAL_MEMORY_BUS_WIDTH": 6144,
             "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": self._limits.shared_bytes,
             "MAX_THREADS_PER_BLOCK": self._limits.threads_per_block,

@@ -36,8 +36,8 @@ class DeviceLimits:
     sms: int
     shared_bytes: int
     threads_per_block: int
-    memory_bytes_per_s: float = 4.9e12
-    """Bandwidth by memory clock and bus width; of an H200 where none is given."""
+    memory_bytes_per_s: float = 4.916736e12
+    """Bandwidth by memory clock and bus width; an H200's 3201 MHz and 6144 bits by default."""
 
     def __str__(self) -> str:
         major, minor = self.compute_capability
