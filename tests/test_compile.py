@@ -235,3 +235,13 @@ def test_without_nvrtc_the_error_says_how_to_install_it() -> None:
 
     with pytest.raises(BackendError, match=r"pip install 'tmaasync\[cuda13\]'.*not found"):
         load_nvrtc(lambda: SimpleNamespace(nvrtcVersion=absent))
+
+
+def test_an_nvrtc_that_does_not_compile_the_headers_is_refused() -> None:
+    def nvrtc(*version: int) -> SimpleNamespace:
+        return SimpleNamespace(nvrtcVersion=lambda: ("NVRTC_SUCCESS", *version))
+
+    with pytest.raises(BackendError, match=r"NVRTC is 12\.8; .* need 12\.9 .* pip install"):
+        load_nvrtc(lambda: nvrtc(12, 8))
+    for version in ((12, 9), (13, 0)):
+        assert load_nvrtc(lambda version=version: nvrtc(*version)).nvrtcVersion()[1:] == version

@@ -51,6 +51,8 @@ __all__ = [
 ]
 
 _FORMAT = 3
+# NVRTC 12.8 has no __builtin_FILE, by which debug builds and signals name a line.
+_OLDEST_NVRTC = (12, 9)
 _INCLUDE = re.compile(
     r'^[ \t]*#[ \t]*include(_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)"|(\S+))', re.MULTILINE
 )
@@ -239,16 +241,22 @@ def load_nvrtc(load: Callable[[], Any]) -> Any:
     """Load the bindings of NVRTC, and NVRTC with them.
 
     Raises:
-        BackendError: There is no NVRTC.
+        BackendError: There is no NVRTC, or it is too old.
     """
     try:
         nvrtc = load()
-        nvrtc.nvrtcVersion()
+        _, *version = nvrtc.nvrtcVersion()
     except Exception as error:  # the loader raises RuntimeError, ImportError or its own kind
         raise BackendError(
             "there is no NVRTC, which compiles the kernels. Install it with: "
             f"pip install 'tmaasync[cuda13]'. ({error})"
         ) from error
+    if tuple(version) < _OLDEST_NVRTC:
+        found, oldest = (".".join(map(str, one)) for one in (version, _OLDEST_NVRTC))
+        raise BackendError(
+            f"NVRTC is {found}; the headers of kernels need {oldest} or newer. Install it with: "
+            "pip install 'tmaasync[cuda12]' for a driver of CUDA 12, or 'tmaasync[cuda13]'"
+        )
     return nvrtc
 
 
