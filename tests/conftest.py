@@ -20,6 +20,7 @@ from tmaasync._driver import bindings
 
 _GPU_TESTS = Path(__file__).parent / "gpu"
 _COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR = 75, 76
+_LIVING = (0, 201)  # CUDA_SUCCESS; CUDA_ERROR_INVALID_CONTEXT where the thread has no context
 
 # Shared machines stall: a deadline per example would fail tests for the neighbour's load.
 settings.register_profile("dev", max_examples=25, deadline=None)
@@ -92,6 +93,18 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         item.user_properties.append((_POOLED, pooled))
         if pooled > device_memory.KEPT_BYTES:
             device_memory.free_pools()
+
+
+def pytest_runtest_logfinish() -> None:
+    """End a worker whose context a test has killed: all that it ran after would fail.
+
+    pytest-xdist then reports the test once more, as a crash, and starts another worker.
+    """
+    if os.environ.get("PYTEST_XDIST_WORKER") and _missing(needs_hopper=False) is None:
+        status = ctypes.CDLL("libcuda.so.1").cuCtxSynchronize()
+        if status not in _LIVING:
+            sys.stderr.write(f"a test has killed the CUDA context (error {status})\n")
+            os._exit(1)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
