@@ -9,7 +9,8 @@ from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 
 __all__ = ["ArrayView", "Framework", "choose_element", "not_an_array", "require_memory"]
 
-Framework = Literal["numpy", "cupy", "torch", "jax", "other"]
+Framework = Literal["numpy", "cupy", "torch", "jax", "other", "none"]
+"""Whose array a view is of; ``none``: nobody's, a stand-in without memory for checks of layouts."""
 
 
 # A NamedTuple, because a frozen dataclass of nine fields takes four times as long to make, and a

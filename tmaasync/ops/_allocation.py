@@ -34,6 +34,9 @@ __all__ = [
     "rows_allocator",
 ]
 
+_NEW = 1 << 60
+"""The address of stand-ins for new arrays, above those of the others."""
+
 Allocator = Callable[[], Any]
 """Makes an uninitialised array; holds none."""
 
@@ -42,11 +45,15 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
     """Return an uninitialised array of the framework and device of ``like``.
 
     Frameworks other than CuPy and torch get a CuPy array, which they take through DLPack; in host
-    memory, a NumPy array.
+    memory, a NumPy array. A stand-in gets a stand-in.
 
     Raises:
         BackendError: It has to be a CuPy array, and CuPy is not installed.
     """
+    if like.framework == "none":
+        steps = (math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+        strides = tuple(element.itemsize * step for step in steps)
+        return like._replace(address=_NEW, shape=shape, strides_bytes=strides, element=element)
     if like.framework == "torch":
         torch = sys.modules["torch"]
         device = "cpu" if like.device is None else f"cuda:{like.device}"
@@ -76,6 +83,8 @@ def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any
     *outer, columns = shape
     padded = padded_row_bytes(columns, element) // element.itemsize
     whole = empty(like, (*outer, padded), element)
+    if like.framework == "none":
+        return whole._replace(shape=shape)
     return whole if padded == columns else whole[..., :columns]
 
 

@@ -27,7 +27,7 @@ from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_
 from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["check_layouts", "reduce_add"]
+__all__ = ["check_layouts", "check_reach", "checked_target", "reduce_add"]
 
 _CALLS = CallCache()
 
@@ -72,15 +72,20 @@ def reduce_add(target: Any, source: Any, *, stream: object = None) -> Any:
     if _CALLS.run((source, target), None, stream) is not None:
         return target
     view = _arrays.view(source, argument="source")
-    target_view = _arrays.view(target, argument="target")
-    _arrays.require_writable(target_view, "target")
-    refuse_overlap("target", target_view, {"source": view}, remedy="Add a copy of the source")
+    target_view = checked_target(target, view)
     operation = _CALLS.operation(ReduceAdd, Layout.of(view), Layout.of(target_view))
     operation.run(view, target_view, stream)
     if operation.is_bindable:
         frameworks = (view.framework, target_view.framework)
         _CALLS.remember((source, target), None, operation, frameworks, view.device)
     return target
+
+
+def checked_target(target: Any, source: ArrayView) -> ArrayView:
+    view = _arrays.view(target, argument="target")
+    _arrays.require_writable(view, "target")
+    refuse_overlap("target", view, {"source": source}, remedy="Add a copy of the source")
+    return view
 
 
 class ReduceArguments(NamedTuple):
@@ -129,23 +134,17 @@ class ReduceAdd(Operation):
         return self._launch, addresses
 
     def _prepare(self, source: ArrayView, target: ArrayView) -> Launch:
-        check_rows({"source": source, "target": target})
-        kind = element(_READ_AS[target.element.name])
-        source, target = source._replace(element=kind), target._replace(element=kind)
+        parts = _parts_of(source, target)
         count, step = (source.shape[0], source.strides_bytes[0]) if self._is_stack else (1, 0)
-        if self._is_stack:
-            source = _first(source)
-        read, write = with_merged_dims(source, target)
         steps = [
-            (self._prepare_kernel(part.of(read), part.of(write), count, step), part.moved)
-            for part in _parts(read)
+            (self._prepare_kernel(read, write, count, step), part.moved)
+            for part, read, write in parts
         ]
         return LaunchSequence(*steps)
 
     def _prepare_kernel(
         self, source: ArrayView, target: ArrayView, count: int, step: int
     ) -> Launch:
-        check_sectors(target)
         if self._is_stack:
             source, target = _stacked(source, count, step), _stacked(target, 1)
             return self._prepare_stack(source, target)
@@ -167,6 +166,26 @@ class ReduceAdd(Operation):
         grid = min(math.prod(tiles), limits.sms * pipeline.blocks_per_sm)
         threads = 32 * (pipeline.consumer_warps + 1)
         return _prepared(kernel, grid, threads, ReduceArguments(read, write, tile_grid(tiles)))
+
+
+def check_reach(source: ArrayView, target: ArrayView) -> None:
+    """Check what `ReduceAdd` checks when it prepares a launch: that TMA reaches the arrays."""
+    if not source.is_empty:
+        _parts_of(source, target)
+
+
+def _parts_of(source: ArrayView, target: ArrayView) -> list[tuple[_Part, ArrayView, ArrayView]]:
+    """Return the parts of the target, with their layout in both arrays, of a stack in the first."""
+    check_rows({"source": source, "target": target})
+    kind = element(_READ_AS[target.element.name])
+    source, target = source._replace(element=kind), target._replace(element=kind)
+    if source.ndim > target.ndim:
+        source = _first(source)
+    read, write = with_merged_dims(source, target)
+    parts = [(part, part.of(read), part.of(write)) for part in _parts(read)]
+    for _, _, of_target in parts:
+        check_sectors(of_target)
+    return parts
 
 
 def stack_kernel(cuda_type: str, pipeline: StackPipeline) -> Kernel:

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from tmaasync import ops
-from tmaasync._torch_internals import dispatch_modes
+from tmaasync._arrays import ArrayView, is_contiguous
+from tmaasync._elements import element
+from tmaasync._torch_internals import dispatch_modes, is_batched
 from tmaasync.errors import ArgumentError
-from tmaasync.ops._allocation import output_element
+from tmaasync.ops._allocation import empty
 from tmaasync.ops._gemm.epilogue import (
     EpilogueArguments,
     activation_of,
     epilogue_numbers,
     layouts_of,
 )
-from tmaasync.ops._gemm.operands import Reading, check_operands, outputs_of
+from tmaasync.ops._gemm.operands import Reading
 from tmaasync.ops._layouts import Layout
-from tmaasync.ops._matmul import Matmul
+from tmaasync.ops._matmul import check_addresses, check_layouts, output_of
 from tmaasync.torch._registry import (
     define,
     refuse_second_backward,
     register_autocast,
     register_backward,
 )
-from tmaasync.torch._stand_ins import stand_in
+from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["matmul"]
@@ -128,7 +130,8 @@ def _run(  # noqa: PLR0913 - the arguments of the operator
     shape = None
     if a.ndim > 3 or b.ndim > 3:
         shape = _output_shape(a, b)
-        _check_like_output(shape, c, out)
+        is_dense = out is None or out.is_contiguous()
+        _check_like_output(shape, c, out, None if is_dense else out.stride())
         a, b = _with_one_batch(a, b)
         rows = math.prod(shape[:-2]) if a.ndim == 3 else a.shape[0]
         batch = (math.prod(shape[:-2]), *shape[-2:]) if a.ndim == 3 else (rows, shape[-1])
@@ -176,17 +179,20 @@ def _output_shape(a: Any, b: Any) -> tuple[Any, ...]:
     return (*batch, a.shape[-2], b.shape[-1])
 
 
-def _check_like_output(shape: tuple[int, ...], c: Any, out: Any) -> None:
-    """Check what becomes one batch, where another shape of as many elements would pass."""
+def _check_like_output(shape: tuple[int, ...], c: Any, out: Any, strides: Any) -> None:
+    """Check what becomes one batch, where another shape of as many elements would pass.
+
+    ``strides`` are those of ``out`` if it is not contiguous, else None.
+    """
     for name, tensor in (("c", c), ("out", out)):
         if tensor is not None and tuple(tensor.shape) != shape:
             raise ArgumentError(
                 f"{name} has shape {tuple(tensor.shape)}; the output has shape {tuple(shape)}. "
                 f"Pass {name} of that shape."
             )
-    if out is not None and not out.is_contiguous():
+    if strides is not None:
         raise ArgumentError(
-            f"out has strides {out.stride()}; with more than one batch dimension it must be "
+            f"out has strides {strides}; with more than one batch dimension it must be "
             "contiguous. Pass a contiguous tensor, or leave it out."
         )
 
@@ -208,26 +214,69 @@ def _fake(  # noqa: PLR0913 - the arguments of the operator
     activation: str | None = None,
     dtype: Any = None,
     precision: str | None = None,
+    out: Any = None,
 ) -> Any:
-    shape, held = _output_shape(a, b), _output_type(a, dtype)
-    reading = Reading.given(None, None, precision)
-    left, right = (reading.of(stand_in(name, one), name) for name, one in (("a", a), ("b", b)))
-    check_operands(Layout.of(left), Layout.of(right))
-    output_element(held, outputs_of(left.element), f"a matmul of {left.element}")
-    ranks = {"c": (c, 2), "bias": (bias, 1), "scale_a": (scale_a, 0), "scale_b": (scale_b, 0)}
-    like = {
-        name: None if one is None else stand_in(name, one, rank)
-        for name, (one, rank) in ranks.items()
-    }
-    (factor, _), addend, *scales = epilogue_numbers(
-        alpha, beta, like["c"], like["scale_a"], like["scale_b"]
+    views = stand_ins(a=a, b=b, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, out=out)
+    if views is not None:
+        if max(a.ndim, b.ndim) > 3:
+            views = _as_one_batch(**views)
+        options = {"activation": activation, "dtype": dtype, "precision": precision}
+        _check_views(**views, alpha=alpha, beta=beta, **options)
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return a.new_empty((*batch, a.shape[-2], b.shape[-1]), dtype=_output_type(a, dtype))
+
+
+def _as_one_batch(a: Any, b: Any, c: Any, out: Any, **others: Any) -> dict[str, Any]:
+    """Return the stand-ins as `_run` passes the tensors on."""
+    shape = _output_shape(a, b)
+    is_dense = out is None or is_contiguous(out)
+    strides = (
+        None if is_dense else tuple(step // out.element.itemsize for step in out.strides_bytes)
     )
+    _check_like_output(shape, c, out, strides)
+    batch = (math.prod(shape[:-2]), *shape[-2:])
+    if b.ndim == 2:
+        batch = (math.prod(shape[:-1]), shape[-1])
+        a = _reshaped(a, (batch[0], a.shape[-1]))
+    else:
+        a, b = (_reshaped(one, (batch[0], *one.shape[-2:])) for one in (a, b))
+    c, out = (None if one is None else _reshaped(one, batch) for one in (c, out))
+    return {"a": a, "b": b, "c": c, "out": out, **others}
+
+
+def _reshaped(view: ArrayView, shape: tuple[int, ...]) -> ArrayView:
+    dense: ArrayView = empty(view, shape, view.element)
+    return dense._replace(address=view.address)
+
+
+def _check_views(  # noqa: PLR0913 - the arguments of the operator
+    a: ArrayView,
+    b: ArrayView,
+    c: Any,
+    bias: Any,
+    scale_a: Any,
+    scale_b: Any,
+    out: Any,
+    *,
+    alpha: float,
+    beta: float,
+    activation: str | None,
+    dtype: Any,
+    precision: str | None,
+) -> None:
+    """Check what `tmaasync.ops.matmul` checks, in its order."""
+    (factor, _), c, scale_a, scale_b = epilogue_numbers(alpha, beta, c, scale_a, scale_b)
+    function = activation_of(activation)
     epilogue: EpilogueArguments[Any] = EpilogueArguments(
-        factor != 1, activation_of(activation), addend, like["bias"], *scales
+        factor != 1, function, c, bias, scale_a, scale_b
     )
-    out = Layout.of(stand_in("out", a, dtype=held))
-    Matmul(Layout.of(left), Layout.of(right), out, epilogue=layouts_of(epilogue.views()))
-    return a.new_empty(shape, dtype=held)
+    reading = Reading.given(None, None, precision)
+    a, b = reading.of(a, "a"), reading.of(b, "b")
+    views = epilogue.views()
+    output = output_of(out, a, b, dtype)
+    wanted = None if dtype is None else element(dtype)
+    check_layouts(Layout.of(a), Layout.of(b), output.layout, wanted, layouts_of(views))
+    check_addresses(output.view, a, b, views)
 
 
 define(
@@ -267,9 +316,8 @@ def _save(  # noqa: PLR0913 - the arguments of the operator
     scale_b: Any = None,
     **options: Any,
 ) -> None:
-    """Keep what the backward reads, and refuse what has none."""
+    """Keep what the backward reads."""
     needs = ctx.needs = (*ctx.needs, *_NO_NEEDS)[: _SCALE_B + 1]
-    _check_differentiable(needs, a=a, b=b)
     ctx.options = _Options(**options) if options else _NO_OPTIONS
     activation = ctx.options.activation
     recomputes = activation is not None and activation != "relu"
@@ -290,14 +338,16 @@ _NO_OPTIONS = _Options()
 _NO_NEEDS = (False,) * (_SCALE_B + 1)
 
 
-def _check_differentiable(needs: Any, **operands: Any) -> None:
-    for needs_operand, (name, operand) in zip(needs, operands.items(), strict=False):
+def _check(needs: Sequence[bool], a: Any, b: Any, *given: Any, **options: Any) -> None:
+    """Refuse operands and scales without a backward."""
+    del given, options
+    for needs_operand, name, operand in zip(needs, "ab", (a, b), strict=False):
         if needs_operand and operand.dtype not in _DIFFERENTIABLE:
             raise ArgumentError(
                 f"{name} holds {operand.dtype} and requires grad; matmul has a backward for "
                 "bfloat16, float16 and float32 operands. Pass its .detach()."
             )
-    if needs[_SCALE_A] or needs[_SCALE_B]:
+    if any(needs[_SCALE_A:]):
         name = "scale_a" if needs[_SCALE_A] else "scale_b"
         raise ArgumentError(
             f"{name} requires grad; matmul has no backward for scales. Pass its .detach()."
@@ -318,7 +368,8 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
     factors = _factors(options, scale_a, scale_b)
     # Straight to the kernel, as the forward went, unless a mode sees the calls: two passes through
     # the dispatcher less (benchmarks/bench_host.py, "tmaasync.torch.matmul and its backward").
-    is_plain = ctx.is_plain and type(grad) is torch.Tensor and _count_modes() == 0
+    is_plain = ctx.is_plain and type(grad) is torch.Tensor and not _is_batched(grad)
+    is_plain = is_plain and _count_modes() == 0
     multiply = _run if is_plain else torch.ops.tmaasync.matmul.default
     return (
         _times(multiply, grad, b.mT, ctx.a, factors) if needs[_A] else None,
@@ -341,7 +392,7 @@ def _factors(options: _Options, scale_a: Any, scale_b: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-_count_modes = dispatch_modes()
+_count_modes, _is_batched = dispatch_modes(), is_batched()
 
 _DERIVATIVES = {
     "gelu": lambda grad, x: torch.ops.aten.gelu_backward(grad, x, approximate="none"),
@@ -374,5 +425,5 @@ def _times(
     return whole.sum_to_size(shape).to(dtype)
 
 
-register_backward("matmul", _run, _save, _backward)
+register_backward("matmul", _run, _save, _backward, check=_check)
 register_autocast("matmul", operands=2)
