@@ -282,7 +282,8 @@ def call_of(case: Case, given: list[Any], *, is_out: bool) -> tuple[Any, Any, An
     with Calls() as calls, torch.no_grad():
         case.call(*given, **case.options, **out)
     (made,) = calls.made
-    return made
+    function, args, kwargs = made
+    return function, args, kwargs
 
 
 def in_float64(arguments: list[Any]) -> list[Any]:

@@ -22,9 +22,10 @@ from tmaasync._arrays.dispatch import (
     view,
 )
 from tmaasync._arrays.frameworks import require_no_derivative, require_no_tangent
-from tmaasync._arrays.value import ArrayView
+from tmaasync._arrays.value import STAND_IN, ArrayView
 
 __all__ = [
+    "STAND_IN",
     "AddressReader",
     "ArrayView",
     "Guard",

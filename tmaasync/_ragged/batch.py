@@ -151,7 +151,10 @@ def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
     if view.framework == "cupy":
         return np.asarray(values.get())
     if view.framework == "torch":
-        return np.asarray(values.cpu().numpy())
+        numbers = values.cpu()
+        if view.element.dtype.isbuiltin == 1:
+            return np.asarray(numbers.numpy())
+        return np.asarray(numbers.float().numpy().astype(view.element.dtype))  # bfloat16, say
     if view.framework == "jax" or view.device is None:
         return np.asarray(values)
     rule = "only CuPy, torch and JAX can copy an array to the host"

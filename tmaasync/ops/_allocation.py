@@ -50,7 +50,7 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
     Raises:
         BackendError: It has to be a CuPy array, and CuPy is not installed.
     """
-    if like.framework == "none":
+    if like.is_stand_in:
         steps = (math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
         strides = tuple(element.itemsize * step for step in steps)
         return like._replace(address=_NEW, shape=shape, strides_bytes=strides, element=element)
@@ -80,10 +80,12 @@ def _cupy() -> Any:
 
 def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
     """Return an `empty` array whose rows (the last dimension) are a multiple of 16 bytes apart."""
+    if 0 in shape:  # torch takes it for contiguous whatever its strides are
+        return empty(like, shape, element)
     *outer, columns = shape
     padded = padded_row_bytes(columns, element) // element.itemsize
     whole = empty(like, (*outer, padded), element)
-    if like.framework == "none":
+    if like.is_stand_in:
         return whole._replace(shape=shape)
     return whole if padded == columns else whole[..., :columns]
 

@@ -144,7 +144,7 @@ class Offsets(NamedTuple):
     def of(cls, values: Any, groups: int | None, total_rows: int, device: int | None) -> Offsets:
         """Check the caller's offsets against the numbers of groups, if that is known, and rows."""
         view = None if is_listed(values) else _arrays.view(values, argument="offsets")
-        if view is not None and (view.device is not None or view.framework == "none"):
+        if view is not None and (view.device is not None or view.is_stand_in):
             _check_layout(view.shape, view.element, groups)
             _check_device(view, device)
             return cls(values, True)

@@ -224,6 +224,8 @@ def checked_store(
     _check_rank("padded", view, 3)
     batch, max_length, *row = view.shape
     target = None if out is None else _arrays.view(out, argument="out")
+    if target is not None:
+        _check_rank("out", target, 2)
     limits = Limits(max_length, target.shape[0] if target is not None else None)
     cumulative = CumulativeLengths.of(
         lengths, cu_seqlens, view.device, limits, check=check, names=_NAMES_OF_STORE

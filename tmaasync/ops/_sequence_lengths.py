@@ -58,7 +58,7 @@ class CumulativeLengths(NamedTuple):
         argument = getattr(names, name)
         view = None if is_listed(values) else _arrays.view(values, argument=argument)
         is_on_device = view is not None and view.device is not None
-        if view is not None and view.framework == "none" and not is_on_device:
+        if view is not None and view.is_stand_in and not is_on_device:
             check_flat_integers(view.shape, view.element.dtype, argument)
             if not view.is_empty:  # its values are checked with those of an array
                 return cls(name, values, view.shape[0] - 1, False, 0, 0)

@@ -10,7 +10,6 @@ import torch
 from tmaasync import ops
 from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError
-from tmaasync.ops._allocation import empty
 from tmaasync.ops._flash.backward import MAX_HEAD_DIM
 from tmaasync.ops._flash.gradients import GRADIENTS, Gradients
 from tmaasync.ops._flash.operands import Operands, Scores
@@ -18,6 +17,7 @@ from tmaasync.torch._attention_options import (
     AXES,
     MASK,
     PACKED_AXES,
+    dense_copy,
     mask_options,
     reachable,
     reached,
@@ -106,7 +106,7 @@ def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
 def _checked(views: dict[str, ArrayView], axes: str, options: dict[str, Any]) -> Operands:
     """Check what the operations check of tensors and mask, in their order."""
     *tensors, lse = views.values()
-    given = (*map(reached, tensors), empty(lse, lse.shape, lse.element))
+    given = (*map(reached, tensors), dense_copy(lse))
     gradients = Gradients.of(given, (None,) * len(GRADIENTS), axes)
     Scores.of(gradients.views["q"].shape[-1], **mask_options(**options))
     return gradients.operands

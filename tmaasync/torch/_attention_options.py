@@ -11,7 +11,16 @@ from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.ops._allocation import empty
 from tmaasync.ops._flash.operands import reach_violations
 
-__all__ = ["AXES", "MASK", "PACKED_AXES", "PAGE_AXES", "mask_options", "reachable", "reached"]
+__all__ = [
+    "AXES",
+    "MASK",
+    "PACKED_AXES",
+    "PAGE_AXES",
+    "dense_copy",
+    "mask_options",
+    "reachable",
+    "reached",
+]
 
 AXES, PACKED_AXES = "[batch, positions, heads, head_dim]", "[rows, heads, head_dim]"
 PAGE_AXES = "[pages, page_size, heads, head_dim]"
@@ -40,6 +49,8 @@ def mask_options(
 
 def reachable(tensor: Any) -> Any:
     """Return the tensor, or a copy if TMA cannot read it: its stride or address is off 16 bytes."""
+    if not tensor.dim():
+        return tensor  # which the operation refuses
     step = TMA_ALIGNMENT // tensor.element_size()
     is_aligned = tensor.data_ptr() % TMA_ALIGNMENT == 0
     if is_aligned and tensor.shape[-1] % step == 0 and tensor.is_contiguous():
@@ -54,4 +65,9 @@ def reachable(tensor: Any) -> Any:
 def reached(view: ArrayView) -> ArrayView:
     """Return a stand-in of what `reachable` returns for the tensor."""
     is_reached = not view.ndim or not any(reach_violations("", view))
-    return view if is_reached else empty(view, view.shape, view.element)
+    return view if is_reached else dense_copy(view)
+
+
+def dense_copy(view: ArrayView) -> ArrayView:
+    copied: ArrayView = empty(view, view.shape, view.element)
+    return copied._replace(address=copied.address + view.address // TMA_ALIGNMENT * TMA_ALIGNMENT)

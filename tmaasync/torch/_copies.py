@@ -123,22 +123,24 @@ def _fake_copy(source: Any, *, out: Any = None) -> Any:
 
 
 def _run_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None) -> Any:
+    _check_total_rows(total_rows, out)
     if out is None:
-        _check_total_rows(total_rows)
         out = padded.new_zeros(total_rows, *padded.shape[2:])
     return ops.ragged_store(padded, out=out, cu_seqlens=cu_seqlens)
 
 
-def _check_total_rows(total_rows: int) -> None:
-    if total_rows < 0:
+def _check_total_rows(total_rows: int | None, out: Any) -> None:
+    if total_rows is not None and total_rows < 0:
         raise ArgumentError(
             f"total_rows is {total_rows}; it must be 0 or more. Pass the rows of the output."
         )
+    rows = known_size(out.shape[0]) if out is not None and out.dim() else total_rows
+    if total_rows is not None and rows not in (None, total_rows):
+        raise ArgumentError(f"total_rows is {total_rows}; out has {rows} rows. Pass as many.")
 
 
 def _fake_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None) -> Any:
-    if out is None:
-        _check_total_rows(total_rows)
+    _check_total_rows(known_size(total_rows), out)
     made = padded.new_empty(total_rows, *padded.shape[2:])
     views = stand_ins(padded=padded, cu_seqlens=cu_seqlens, out=made if out is None else out)
     if views is not None:

@@ -175,7 +175,13 @@ def _output_shape(a: Any, b: Any) -> tuple[Any, ...]:
             f"b has shape {tuple(b.shape)}; a has shape {tuple(a.shape)}, so b must have "
             f"{a.shape[-1]} rows. For matrices stored as [N, K] pass b.mT."
         )
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        raise ArgumentError(
+            f"b has shape {tuple(b.shape)}; a has shape {tuple(a.shape)}, and their batches cannot "
+            "be broadcast to one. Pass as many matrices, or dimensions of 1."
+        ) from None
     return (*batch, a.shape[-2], b.shape[-1])
 
 

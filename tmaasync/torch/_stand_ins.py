@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tmaasync._arrays import ArrayView
+from tmaasync._arrays import STAND_IN, ArrayView
 from tmaasync._elements import element
 from tmaasync._torch_internals import known_size
 from tmaasync.ops._flash.sequences import Lengths
@@ -52,8 +52,8 @@ def stand_ins(**tensors: Any) -> dict[str, Any] | None:
             kind,
             tensor.device.index if tensor.device.type == "cuda" else None,
             False,
-            "none",
-            None,
+            "torch",
+            STAND_IN,
         )
     return views
 
