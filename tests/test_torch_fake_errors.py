@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ torch: Any = pytest.importorskip("torch")
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch_cases import CASES, FORMS, call_of, draw  # noqa: E402
 from torch_wrong_calls import (  # noqa: E402
+    OF_VALUES,
     RESULT,
     outcome,
     outcome_without_memory,
@@ -21,9 +21,6 @@ from torch_wrong_calls import (  # noqa: E402
 
 import tmaasync.torch as operators  # noqa: E402
 from tmaasync import ArgumentError  # noqa: E402
-
-OF_VALUES = re.compile(r"(offsets|cu_seqlens\w*)\[")
-"""How errors begin that look at the values of lengths, which fake tensors do not have."""
 
 
 @pytest.mark.parametrize(("name", "is_out"), FORMS)

@@ -91,6 +91,9 @@ def wrong_calls(
 
 RESULT = "result"
 
+OF_VALUES = re.compile(r"(offsets|cu_seqlens\w*)\[")
+"""How errors begin that look at the values of lengths, which fake tensors do not have."""
+
 
 def outcome(called: Called) -> tuple[str, Any]:
     """Return the class and text of an error, or RESULT and the layouts of the results."""

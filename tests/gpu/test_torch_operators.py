@@ -27,6 +27,13 @@ from torch_cases import (  # noqa: E402
     outputs_like,
     registered,
 )
+from torch_wrong_calls import (  # noqa: E402
+    OF_VALUES,
+    outcome,
+    outcome_without_memory,
+    without_launches,
+    wrong_calls,
+)
 
 from tmaasync import ArgumentError  # noqa: E402
 
@@ -356,3 +363,16 @@ def test_flash_attn_with_kvcache_writes_and_reads_blocks_on_the_gpu() -> None:
         heads_first = (one.double().transpose(0, 1)[None] for one in (q[i], k, v))
         wanted = SDPA(*heads_first, attn_mask=seen, enable_gqa=True)[0].transpose(0, 1)
         assert error(out[i], wanted) < 2e-3
+
+
+@pytest.mark.parametrize(("name", "is_out"), FORMS)
+def test_a_fake_kernel_says_what_the_operator_says_of_a_changed_argument(
+    name: str, is_out: bool
+) -> None:
+    case = CASES[name]
+    with without_launches():
+        for what, called in wrong_calls(*call_of(case, case.given(9), is_out=is_out)):
+            real, fake = outcome(called), outcome_without_memory(called)
+            if real != fake:
+                # Lengths on the device are checked by the kernels, after the call.
+                assert OF_VALUES.match(str(real[1])), (what, real, fake)
