@@ -13,7 +13,7 @@ from tmaasync.ops._conv2d import Views, output_of, window_over
 from tmaasync.ops._gemm.epilogue import activation_of
 from tmaasync.torch._registry import define, register_autocast
 from tmaasync.torch._stand_ins import stand_ins
-from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
 __all__ = ["conv2d"]
 
@@ -55,7 +55,7 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     require_tensors_or_none(bias=bias, out=out)
     operator = torch.ops.tmaasync.conv2d
     window = (list(_flat(stride)), list(_flat(padding)), list(_flat(dilation)))
-    options = {"activation": activation, "dtype": dtype}
+    options = {"activation": activation, "dtype": torchs_type(dtype)}
     if out is None:
         return operator.default(images, filters, bias, *window, **options)
     operator.out(images, filters, bias, *window, **options, out=out)

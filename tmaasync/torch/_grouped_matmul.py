@@ -15,7 +15,7 @@ from tmaasync.torch._registry import (
     register_backward,
 )
 from tmaasync.torch._stand_ins import stand_ins
-from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
 __all__ = ["grouped_matmul", "k_grouped_matmul"]
 
@@ -40,6 +40,7 @@ def grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any 
     """
     require_tensors(a=a, b=b, offsets=offsets)
     require_tensors_or_none(out=out)
+    dtype = torchs_type(dtype)
     operator = torch.ops.tmaasync.grouped_matmul
     if out is None:
         return operator.default(a, b, offsets, dtype=dtype)
@@ -65,6 +66,7 @@ def k_grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: An
     """
     require_tensors(a=a, b=b, offsets=offsets)
     require_tensors_or_none(out=out)
+    dtype = torchs_type(dtype)
     operator = torch.ops.tmaasync.k_grouped_matmul
     if out is None:
         return operator.default(a, b, offsets, dtype=dtype)

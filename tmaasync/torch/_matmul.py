@@ -30,7 +30,7 @@ from tmaasync.torch._registry import (
     register_backward,
 )
 from tmaasync.torch._stand_ins import stand_ins
-from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
 __all__ = ["matmul"]
 
@@ -102,7 +102,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         return operator.default(a, b)  # the dispatcher takes 0.25 us for each argument
     require_tensors_or_none(c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, out=out)
     options = {"alpha": alpha, "beta": beta, "activation": activation}
-    types = {"dtype": dtype, "precision": precision}
+    types = {"dtype": torchs_type(dtype), "precision": precision}
     if out is None:
         return operator.default(a, b, c, bias, scale_a, scale_b, **options, **types)
     operator.out(a, b, c, bias, scale_a, scale_b, **options, **types, out=out)

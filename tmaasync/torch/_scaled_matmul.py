@@ -10,7 +10,7 @@ from tmaasync import ops
 from tmaasync.ops._scaled_matmul import Operands, output_of
 from tmaasync.torch._registry import define
 from tmaasync.torch._stand_ins import stand_ins
-from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
 __all__ = ["scaled_matmul"]
 
@@ -36,6 +36,7 @@ def scaled_matmul(
     """
     require_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     require_tensors_or_none(out=out)
+    dtype = torchs_type(dtype)
     operator = torch.ops.tmaasync.scaled_matmul
     if out is None:
         return operator.default(a, b, scale_a, scale_b, dtype=dtype)
