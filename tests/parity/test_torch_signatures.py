@@ -27,7 +27,9 @@ SDPA = torch.nn.functional.scaled_dot_product_attention
 
 
 @pytest.fixture(
-    autouse=True, params=["cpu", pytest.param("cuda", marks=pytest.mark.hopper)], name="device"
+    autouse=True,
+    params=["cpu", pytest.param("cuda", marks=[pytest.mark.hopper, pytest.mark.gpu])],
+    name="device",
 )
 def _device(request: pytest.FixtureRequest) -> Iterator[str]:
     torch.manual_seed(0)
