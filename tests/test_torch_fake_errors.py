@@ -9,6 +9,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch_cases import CASES, FORMS, call_of, draw  # noqa: E402
 from torch_wrong_calls import (  # noqa: E402
     OF_VALUES,
@@ -49,6 +50,24 @@ def test_what_fake_kernels_raise_is_our_own() -> None:
             for _, called in wrong_calls(*call_of(case, case.given(9), is_out=is_out)):
                 found.add(outcome_without_memory(called)[0])
     assert found == {"ArgumentError", "ArrayTypeError", "TensorMapError", RESULT}
+
+
+@pytest.mark.parametrize(("name", "is_out"), FORMS)
+def test_fake_tensors_of_a_gpu_need_none(name: str, is_out: bool) -> None:
+    case = CASES[name]
+    with without_launches():
+        function, args, kwargs = call_of(case, case.given(9), is_out=is_out)
+        wanted = outcome((function, args, kwargs))
+
+    with FakeTensorMode():
+
+        def on_a_gpu(one: Any) -> Any:
+            if not isinstance(one, torch.Tensor):
+                return one
+            return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="cuda")
+
+        named = {name: on_a_gpu(one) for name, one in kwargs.items()}
+        assert outcome((function, tuple(map(on_a_gpu, args)), named)) == wanted
 
 
 def test_tensors_on_meta_are_refused_as_those_with_memory() -> None:

@@ -19,6 +19,7 @@ from torch_cases import (  # noqa: E402
     WITHOUT_GRADIENT,
     as_tuple,
     call_of,
+    checks_of,
     draw,
     error,
     in_float64,
@@ -29,8 +30,6 @@ from torch_cases import (  # noqa: E402
 import tmaasync.torch as operators  # noqa: E402
 
 NAMES = sorted(CASES)
-# Torch compares float8 on the CPU by an operation that it lacks there.
-CHECKS = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +73,7 @@ def test_torch_finds_no_fault_in_the_operator(name: str, is_out: bool) -> None:
         given = [one.requires_grad_() if one.is_floating_point() else one for one in given]
     function, args, kwargs = call_of(case, given, is_out=is_out)
 
-    checks = CHECKS if name == "scaled_matmul" else ("test_schema", *CHECKS)
-    found = torch.library.opcheck(function, args, kwargs, test_utils=checks)
+    found = torch.library.opcheck(function, args, kwargs, test_utils=checks_of(name))
     assert set(found.values()) == {"SUCCESS"}
 
 

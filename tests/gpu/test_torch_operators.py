@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from torch_cases import (  # noqa: E402
     Calls,
     as_tuple,
     call_of,
+    checks_of,
     draw,
     error,
     in_float64,
@@ -92,7 +94,8 @@ def test_torch_finds_no_fault_in_the_operator(name: str, is_out: bool) -> None:
             one.requires_grad_(one.is_floating_point())
     function, args, kwargs = call_of(case, given, is_out=is_out)
 
-    assert set(torch.library.opcheck(function, args, kwargs).values()) == {"SUCCESS"}
+    found = torch.library.opcheck(function, args, kwargs, test_utils=checks_of(name))
+    assert set(found.values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize(("name", "is_out"), FORMS)
@@ -177,16 +180,22 @@ def test_an_operator_without_a_backward_refuses_what_requires_grad(name: str) ->
         case.call(*given, **case.options)
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
-def test_tensors_of_two_devices_are_refused(name: str) -> None:
+@pytest.mark.parametrize(("name", "is_out"), FORMS)
+def test_tensors_of_two_devices_are_refused(name: str, is_out: bool) -> None:
     case = CASES[name]
-    given = case.given(8)
-    for index in range(len(given)):
-        if given[index].dtype == torch.int32:
-            continue  # cumulative lengths may be in host memory
-        mixed = [one.cpu() if place == index else one for place, one in enumerate(given)]
-        with pytest.raises(ArgumentError, match=r"cuda:0|on the host|host memory"):
-            case.call(*mixed, **case.options)
+    function, args, kwargs = call_of(case, case.given(8), is_out=is_out)
+    names = [argument.name for argument in function._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    # Cumulative lengths may be in host memory.
+    moved = [
+        one for one in given if torch.is_tensor(given[one]) and given[one].dtype != torch.int32
+    ]
+    for one in moved if len(moved) > 1 else []:
+        called = (function, (), {**given, one: given[one].cpu()})
+        real = outcome(called)
+        assert real[0] == "ArgumentError", (one, real)
+        assert re.search("cuda:0|host memory", real[1]), (one, real)
+        assert outcome_without_memory(called) == real, one
 
 
 def test_sizes_that_change_do_not_compile_again() -> None:

@@ -34,8 +34,8 @@ __all__ = [
     "rows_allocator",
 ]
 
-_NEW = 1 << 60
-"""The address of stand-ins for new arrays, above those of the others."""
+_NEW = 1 << 46
+"""The address of stand-ins for new arrays, above all other addresses."""
 
 Allocator = Callable[[], Any]
 """Makes an uninitialised array; holds none."""

@@ -60,7 +60,7 @@ class CumulativeLengths(NamedTuple):
         is_on_device = view is not None and view.device is not None
         if view is not None and view.is_stand_in and not is_on_device:
             check_flat_integers(view.shape, view.element.dtype, argument)
-            if not view.is_empty:  # its values are checked with those of an array
+            if not view.is_empty:  # there are no values to check
                 return cls(name, values, view.shape[0] - 1, False, 0, 0)
             lengths, cu_seqlens = None, np.empty(0, np.int32)
         if view is not None and is_on_device:

@@ -188,7 +188,7 @@ def _output_shape(a: Any, b: Any) -> tuple[Any, ...]:
 def _check_like_output(shape: tuple[int, ...], c: Any, out: Any, strides: Any) -> None:
     """Check what becomes one batch, where another shape of as many elements would pass.
 
-    ``strides`` are those of ``out`` if it is not contiguous, else None.
+    ``strides`` are the strides of ``out`` if it is not contiguous, else None.
     """
     for name, tensor in (("c", c), ("out", out)):
         if tensor is not None and tuple(tensor.shape) != shape:

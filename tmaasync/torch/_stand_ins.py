@@ -12,7 +12,7 @@ from tmaasync.ops._flash.sequences import Lengths
 
 __all__ = ["stand_in_lengths", "stand_ins"]
 
-_STORAGE_BYTES = 1 << 44
+_STORAGE_BYTES = 1 << 40
 """More than any storage has, so that stand-ins of two storages do not overlap."""
 
 
