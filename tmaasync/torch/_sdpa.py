@@ -37,8 +37,8 @@ def scaled_dot_product_attention(  # noqa: PLR0913 - torch's parameters
     """Compute what ``torch.nn.functional.scaled_dot_product_attention`` computes.
 
     The layout and the alignment of the causal mask are torch's: [batch, heads, positions, head_dim]
-    and top left. Tensors that TMA cannot reach are copied. The backward takes
-    up to 128 columns of a head.
+    and top left. Tensors that TMA cannot reach are copied. Without queries the output is empty. The
+    backward takes up to 128 columns of a head.
 
     Args:
         query: [batch, heads, positions, head_dim] or [batch, positions, head_dim], bfloat16 or
