@@ -14,9 +14,10 @@ from tmaasync._arrays.checks import (
     where,
 )
 from tmaasync._arrays.dispatch import (
+    AddressCode,
     AddressReader,
     Guard,
-    address_reader,
+    address_code,
     fingerprint,
     guard,
     view,
@@ -26,10 +27,11 @@ from tmaasync._arrays.value import STAND_IN, ArrayView
 
 __all__ = [
     "STAND_IN",
+    "AddressCode",
     "AddressReader",
     "ArrayView",
     "Guard",
-    "address_reader",
+    "address_code",
     "common_device",
     "current_address",
     "fingerprint",
