@@ -95,17 +95,16 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     """
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         require_tensors(a=a, b=b)
-    operator = torch.ops.tmaasync.matmul
     if alpha == 1 and (
         c is bias is activation is scale_a is scale_b is out is dtype is precision is None
     ):
-        return operator.default(a, b)  # the dispatcher takes 0.25 us for each argument
+        return _PLAIN(a, b)
     require_tensors_or_none(c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, out=out)
     options = {"alpha": alpha, "beta": beta, "activation": activation}
     types = {"dtype": torchs_type(dtype), "precision": precision}
     if out is None:
-        return operator.default(a, b, c, bias, scale_a, scale_b, **options, **types)
-    operator.out(a, b, c, bias, scale_a, scale_b, **options, **types, out=out)
+        return _WITH_OPTIONS(a, b, c, bias, scale_a, scale_b, **options, **types)
+    torch.ops.tmaasync.matmul.out(a, b, c, bias, scale_a, scale_b, **options, **types, out=out)
     return out
 
 
@@ -285,15 +284,23 @@ def _check_views(  # noqa: PLR0913 - the arguments of the operator
     check_addresses(output.view, a, b, views)
 
 
-define(
-    "matmul",
-    "Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? scale_a=None, "
-    "Tensor? scale_b=None, *, float alpha=1.0, float beta=1.0, str? activation=None, "
-    "ScalarType? dtype=None, str? precision=None",
-    _run,
-    _fake,
-    is_differentiable=True,
+# Compiled code names every argument of an operator in each call, at 0.5 us each (of 57; an H200's
+# host, benchmarks/bench_host.py, 2026-11-23), so a matmul without options has a schema of its own.
+# It comes first, so that torch.ops.tmaasync.matmul(a, b) is this one.
+_OPERANDS = "Tensor a, Tensor b"
+_OPTIONS = (
+    "Tensor? c=None, Tensor? bias=None, Tensor? scale_a=None, Tensor? scale_b=None, "
+    "*, float alpha=1.0, float beta=1.0, str? activation=None, ScalarType? dtype=None, "
+    "str? precision=None"
 )
+
+define("matmul.plain", _OPERANDS, _run, _fake, other_returns=None, is_differentiable=True)
+define("matmul", f"{_OPERANDS}, {_OPTIONS}", _run, _fake, is_differentiable=True)
+_PLAIN, _WITH_OPTIONS = torch.ops.tmaasync.matmul.plain, torch.ops.tmaasync.matmul.default
+
+
+def _multiply(*operands: Any, **options: Any) -> Any:
+    return (_WITH_OPTIONS if options else _PLAIN)(*operands, **options)
 
 
 # --- backward -----------------------------------------------------------------------------------
@@ -323,7 +330,7 @@ def _save(  # noqa: PLR0913 - the arguments of the operator
     **options: Any,
 ) -> None:
     """Keep what the backward reads."""
-    needs = ctx.needs = (*ctx.needs, *_NO_NEEDS)[: _SCALE_B + 1]
+    needs = ctx.needs = (*ctx.needs, *_NO_NEEDS)
     ctx.options = _Options(**options) if options else _NO_OPTIONS
     activation = ctx.options.activation
     recomputes = activation is not None and activation != "relu"
@@ -346,7 +353,9 @@ _NO_NEEDS = (False,) * (_SCALE_B + 1)
 
 def _check(needs: Sequence[bool], a: Any, b: Any, *given: Any, **options: Any) -> None:
     """Refuse operands and scales without a backward."""
-    del given, options
+    del options
+    if a.dtype in _DIFFERENTIABLE and b.dtype in _DIFFERENTIABLE and len(given) < _SCALE_A - _B:
+        return  # no scales; what follows takes 0.5 us
     for needs_operand, name, operand in zip(needs, "ab", (a, b), strict=False):
         if needs_operand and operand.dtype not in _DIFFERENTIABLE:
             raise ArgumentError(
@@ -369,14 +378,14 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         grad = torch.where(output > 0, grad, 0)
     elif activation is not None:
         linear = options._replace(activation=None)._asdict()
-        again = torch.ops.tmaasync.matmul(a, b, c, bias, scale_a, scale_b, **linear)
+        again = _WITH_OPTIONS(a, b, c, bias, scale_a, scale_b, **linear)
         grad = _DERIVATIVES[activation](grad, again)
     factors = _factors(options, scale_a, scale_b)
     # Straight to the kernel, as the forward went, unless a mode sees the calls: two passes through
     # the dispatcher less (benchmarks/bench_host.py, "tmaasync.torch.matmul and its backward").
     is_plain = ctx.is_plain and type(grad) is torch.Tensor and not _is_batched(grad)
     is_plain = is_plain and _count_modes() == 0
-    multiply = _run if is_plain else torch.ops.tmaasync.matmul.default
+    multiply = _run if is_plain else _multiply
     return (
         _times(multiply, grad, b.mT, ctx.a, factors) if needs[_A] else None,
         _times(multiply, a.mT, grad, ctx.b, factors) if needs[_B] else None,
@@ -389,6 +398,8 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
 
 def _factors(options: _Options, scale_a: Any, scale_b: Any) -> dict[str, Any]:
     """Return the options of the forward that its backward shares, without defaults."""
+    if options is _NO_OPTIONS and scale_a is scale_b is None:
+        return {}
     given = {
         "alpha": None if options.alpha == 1 else options.alpha,
         "precision": options.precision,
@@ -431,5 +442,6 @@ def _times(
     return whole.sum_to_size(shape).to(dtype)
 
 
-register_backward("matmul", _run, _save, _backward, check=_check)
-register_autocast("matmul", operands=2)
+for _name in ("matmul.plain", "matmul"):
+    register_backward(_name, _run, _save, _backward, check=_check)
+    register_autocast(_name, operands=2)

@@ -53,7 +53,7 @@ def define(
     """Define ``tmaasync::<name>`` and, with an output of the caller's, ``tmaasync::<name>.out``.
 
     Args:
-        name: Of both operators.
+        name: Of both operators, or of an overload without an ``.out``, ``<name>.<overload>``.
         arguments: The schema of the arguments.
         run: Takes the arguments, and the caller's output as ``out``. It calls an operation of
             tmaasync.ops, which refuses tensors that require grad, in grad mode.
@@ -91,7 +91,7 @@ def register_autocast(name: str, operands: int) -> None:
 
     As for torch's own matmul and attention. Without autocast it costs nothing.
     """
-    operator = getattr(torch.ops.tmaasync, name).default
+    operator = _overload(name)
     for back_end in _BACK_ENDS:
         kind = back_end.lower()
 
@@ -102,6 +102,11 @@ def register_autocast(name: str, operands: int) -> None:
                 return operator(*given, **options)
 
         _LIBRARY.impl(name, cast, f"Autocast{back_end}")
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.tmaasync, packet), overload or "default")
 
 
 def define_in_place(
@@ -129,10 +134,11 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
     _LIBRARY.define(name + schema, tags=_TAGS)
     for back_end in _BACK_ENDS:
         _LIBRARY.impl(name, run, back_end)
+    packet, *_ = name.split(".")
     # Grad and jvp would unwrap tensors on their way to the kernel, and return zeros.
     for key in _TRANSFORMS:
-        _LIBRARY.impl(name, functools.partial(_refuse_transforms, name), key)
-    torch.library.register_fake(f"tmaasync::{name}", _on_meta(name, fake), lib=_LIBRARY)
+        _LIBRARY.impl(name, functools.partial(_refuse_transforms, packet), key)
+    torch.library.register_fake(f"tmaasync::{name}", _on_meta(packet, fake), lib=_LIBRARY)
 
 
 def _on_meta(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,7 +218,7 @@ def register_backward(  # noqa: C901 - one closure for each dispatch key
         first: The name and the ``run`` of an operator that returns the first of these results
             alone, of the same arguments. Where a gradient is wanted it becomes this one.
     """
-    operator = getattr(torch.ops.tmaasync, name).default
+    operator = _overload(name)
     plain, requires_grad, is_grad_enabled = (
         plain_keysets(),
         any_requires_grad(),
