@@ -163,7 +163,7 @@ class Kernel:
         Warns:
             UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
-        # With their types, as 1.0 is no extent, though it equals 1; one by one, as map takes longer.
+        # With their types, as 1.0 is no extent, though it equals 1. To map type takes 0.3 us more.
         extents: tuple[object, ...]
         extents = (grid, block, cluster, type(grid), type(block), type(cluster))
         options = (shared_mem, pdl, cooperative, device)

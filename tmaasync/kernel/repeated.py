@@ -71,8 +71,8 @@ def repeated_call(
     guarded = guard(tensors) if tensors else None
     if guarded is not None:
         names["guard"] = guarded.check
-    code = _compiled(tuple([code[:3] for code in codes]), has_guard=guarded is not None)
-    exec(code, names)  # noqa: S102 - a text of our own
+    texts = tuple([code[:3] for code in codes])
+    exec(_compiled(texts, has_guard=guarded is not None), names)  # noqa: S102 - our own text
     call: RepeatedCall = names["call"]
     return call
 
@@ -159,7 +159,7 @@ def _bytes_reader(arg: Any) -> Callable[[Any], int | None] | None:
     """Return a reader of the same bytes."""
     if not isinstance(arg, bytes | np.generic):
         return None
-    data = bytes(arg)
+    data = arg if isinstance(arg, bytes) else arg.tobytes()
     word = int.from_bytes(data[:8], "little")
 
     def read(value: Any) -> int | None:
