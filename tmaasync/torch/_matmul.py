@@ -284,9 +284,9 @@ def _check_views(  # noqa: PLR0913 - the arguments of the operator
     check_addresses(output.view, a, b, views)
 
 
-# Compiled code names every argument of an operator in each call, at 0.5 us each (of 57; an H200's
-# host, benchmarks/bench_host.py, 2026-11-23), so a matmul without options has a schema of its own.
-# It comes first, so that torch.ops.tmaasync.matmul(a, b) is this one.
+# Compiled code names every argument of an operator in each call, the defaults too: 2.5 us of 20.6
+# (without a GPU, 2026-11-23: docs/notes/host.md). So a matmul without options has a schema of its
+# own. It comes first, so that torch.ops.tmaasync.matmul(a, b) is this one.
 _OPERANDS = "Tensor a, Tensor b"
 _OPTIONS = (
     "Tensor? c=None, Tensor? bias=None, Tensor? scale_a=None, Tensor? scale_b=None, "
