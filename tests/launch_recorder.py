@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,9 @@ class RecordedLaunch:
         """Note the addresses of the first arguments."""
         del stream
         self._record.append({**self._asked, "addresses": [int(one) for one in addresses]})
+
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        return lambda: self.launch_at(addresses, stream)
 
     def __call__(self) -> None:
         self._record.append(dict(self._asked))

@@ -85,15 +85,17 @@ class Machine:
         return launch, config.gridDimX, config.blockDimX, config.sharedMemBytes, config.numAttrs
 
 
-@pytest.fixture(params=["cupy", "torch"])
+@pytest.fixture(params=["cupy", "torch", "torch without guards"])
 def machine(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     use_driver: Callable[[object], None],
 ) -> Iterator[Machine]:
     monkeypatch.setitem(sys.modules, "cupy", Cupy() if request.param == "cupy" else None)
-    monkeypatch.setitem(sys.modules, "torch", Torch())
-    yield Machine(Library(request.param), use_driver)
+    monkeypatch.setitem(
+        sys.modules, "torch", Torch(has_guards=request.param != "torch without guards")
+    )
+    yield Machine(Library(request.param.split()[0]), use_driver)
     gc.collect()  # memory is given back to the driver that it came from
 
 
@@ -150,6 +152,8 @@ def changed(machine: Machine) -> dict[str, tuple[int, Any]]:
     freed = Tensor(np.zeros(4, np.float32), device="cuda:0")
     freed.is_freed = True
     needing = Tensor(np.zeros(4, np.float32), device="cuda:0", requires_grad=True)
+    freed_alike = Tensor(np.zeros(SHAPE, np.float32), device="cuda:0")
+    freed_alike.is_freed = True
     return {
         "another tile of the same layout": (0, create_tma_tile(library.array(), (8, 32))),
         "a tile of another layout": (0, create_tma_tile(library.array((16, 64)), (8, 32))),
@@ -167,6 +171,7 @@ def changed(machine: Machine) -> dict[str, tuple[int, Any]]:
         "a negated tensor": (1, negated),
         "a nested tensor": (1, nested),
         "a tensor whose memory is gone": (1, freed),
+        "one of the same shape": (1, freed_alike),
         "a tensor that requires grad": (1, needing),
         "a pointer": (1, Pointer(library.over(whole[:, :8]))),
         "a strided tensor": (1, StridedTensor(library.array())),
@@ -426,7 +431,10 @@ def test_an_observer_sees_every_call_and_may_skip_it(machine: Machine) -> None:
 
 
 def test_a_repeated_call_costs_few_calls_of_python(machine: Machine) -> None:
-    """Each takes 0.05 us or more; a call that checks everything makes 85 of them and more."""
+    """Each takes 0.05 us or more; a call that checks everything makes 85 of them and more.
+
+    The eight are the call, two that look at the tile, the stream's, and four to pack and launch.
+    """
     kernel, arguments = machine.kernel(), machine.arguments()
     kernel(2, 32, arguments)
     package = str(Path(kernel_module.__file__).parents[1])
@@ -441,4 +449,4 @@ def test_a_repeated_call_costs_few_calls_of_python(machine: Machine) -> None:
         kernel(2, 32, arguments)
     finally:
         sys.setprofile(None)
-    assert len(called) <= 12, called
+    assert len(called) <= 8, called

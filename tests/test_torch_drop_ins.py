@@ -87,8 +87,7 @@ LACKING: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "float32": ((Q.float(),) * 3, {}, r"query.dtype is torch.float32"),
     "wider values": ((Q, Q, draw(2, 4, 12, 32)), {}, r"value.shape is \(2, 4, 12, 32\)"),
     "a head_dim of 288": ((draw(1, 1, 4, 288),) * 3, {}, r"key.shape\[-1\] is 288"),
-    "no queries": ((Q[:, :, :0], Q, Q), {}, "only the number of keys may be 0"),
-    "no heads": ((Q[:, :0], Q[:, :0], Q[:, :0]), {}, "only the number of keys may be 0"),
+    "no columns": ((Q[..., :0],) * 3, {}, "only the number of keys may be 0"),
     "a broadcast batch": ((Q, Q[:1], Q[:1]), {}, r"key.shape is \(1, 4, 12, 16\)"),
     "five dimensions": ((Q[None], Q[None], Q[None]), {}, "both have 3 or 4 dimensions"),
     "broadcast heads": ((Q, Q[:, :1], Q[:, :1]), {}, "pass enable_gqa=True"),
@@ -110,6 +109,37 @@ def test_what_the_kernels_lack_is_refused_or_computed_by_torch(what: str) -> Non
 
     assert torch.equal(found, SDPA(*given, **options))
     assert found.requires_grad == (what == "a gradient")
+
+
+WRONG_OPTIONS: dict[str, Any] = {
+    "is_causal is 'top_left'; it must be a bool": {"is_causal": "top_left"},
+    "is_causal is None; it must be a bool": {"is_causal": None},
+    "enable_gqa is 1; it must be a bool": {"enable_gqa": 1},
+    "scale is 'a'; it must be a finite number": {"scale": "a"},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_OPTIONS)
+def test_sdpa_names_an_option_of_another_kind(message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        operators.scaled_dot_product_attention(Q, Q, Q, **WRONG_OPTIONS[message])
+
+
+def test_without_queries_there_is_an_empty_output_and_gradients_of_zero() -> None:
+    for q in (Q[:0], Q[:, :0], Q[:, :, :0]):
+        kv = (Q if len(q) else Q[:0]) if q.shape[1] else Q[:, :0]
+        inputs = [one.detach().clone().requires_grad_() for one in (q, kv, kv)]
+        wanted = SDPA(*inputs)
+
+        found = operators.scaled_dot_product_attention(*inputs)
+        flash = operators.flash_attn_func(*(one.transpose(1, 2) for one in inputs))
+
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        assert flash.transpose(1, 2).shape == wanted.shape
+        found.sum().backward()
+        assert all(one.grad is not None and not one.grad.any() for one in inputs)
+    out, lse, _ = operators.flash_attn_func(Q[:, :0], Q, Q, return_attn_probs=True)
+    assert (out.shape, lse.shape) == ((2, 0, 12, 16), (2, 12, 0))
 
 
 def test_without_keys_the_output_is_zero() -> None:
@@ -216,6 +246,42 @@ WRONG_CALLS: dict[str, tuple[dict[str, Any], str]] = {
         {"k": CACHE[:1, :1], "v": CACHE[:1, :1], "cache_seqlens": 3},
         r"v is of shape \(1, 1, 2, 16\); q has 2 sequences.* such as \(2, 1, 2, 16\)",
     ),
+    "a cache of two": (
+        {"v_cache": CACHE[:, :16]},
+        r"v_cache.shape is \(2, 16, 2, 16\); k_cache has",
+    ),
+    "one sequence": ({"k_cache": CACHE[0]}, r"k_cache.shape is \(32, 2, 16\); it has four"),
+    "a cache for one": (
+        {"k_cache": CACHE[:1], "v_cache": CACHE[:1]},
+        r"k_cache.shape\[0\] is 1; q has 2 sequences",
+    ),
+    "another type": (
+        {"k_cache": CACHE.float(), "v_cache": CACHE.float()},
+        "k_cache.dtype is torch.float32; q holds torch.float16",
+    ),
+    "new keys of another type": (
+        {"k": CACHE[:, :1].float(), "v": CACHE[:, :1], "cache_seqlens": 3},
+        "k.dtype is torch.float32; the cache holds torch.float16",
+    ),
+    "half a key": ({"cache_seqlens": torch.ones(2)}, "cache_seqlens.dtype is torch.float32; keys"),
+    "fewer than no keys": ({"cache_seqlens": -1}, "cache_seqlens is -1; a sequence has 0 keys"),
+    "an entry too far": (
+        {"cache_batch_idx": torch.tensor([2, 0])},
+        "cache_batch_idx is from 0 to 2; the cache has entries 0 to 1",
+    ),
+    "entries that are no numbers": (
+        {"cache_batch_idx": torch.ones(2)},
+        "cache_batch_idx is of torch.float32 and shape",
+    ),
+    "a block too far": (
+        {"block_table": torch.tensor([[0], [2]]).int(), "cache_seqlens": 3},
+        r"block_table\[1, 0\] is 2; the cache has 2 blocks",
+    ),
+    "blocks for one": (
+        {"block_table": torch.zeros(1, 1).int()},
+        r"block_table.shape is \(1, 1\); q has 2 sequences",
+    ),
+    "a window of text": ({"window_size": ("1", 0)}, "window_size is .*; it must be the numbers"),
     "a gradient": (
         {"k": CACHE[:, :1].clone().requires_grad_(), "v": CACHE[:, :1], "cache_seqlens": 3},
         "k is a tensor that requires grad, in grad mode; there is no backward through a cache",

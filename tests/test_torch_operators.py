@@ -12,48 +12,30 @@ torch: Any = pytest.importorskip("torch")
 
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch_cases import CASES, as_tuple, draw, error, in_float64  # noqa: E402
+from torch_cases import (  # noqa: E402
+    CASES,
+    FORMS,
+    WITH_GRADIENT,
+    WITHOUT_GRADIENT,
+    as_tuple,
+    call_of,
+    checks_of,
+    draw,
+    error,
+    in_float64,
+    outputs_like,
+    registered,
+)
 
 import tmaasync.torch as operators  # noqa: E402
 
 NAMES = sorted(CASES)
-DIFFERENTIABLE = {
-    "matmul",
-    "matmul_epilogue",
-    "matmul_batch",
-    "grouped_matmul",
-    "attention_with_lse",
-}
-# Their functions call another operator where a gradient is wanted.
-SWITCHING = {"attention", "varlen_attention"}
-# Torch compares float8 on the CPU by an operation that it lacks there.
-CHECKS = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     torch.manual_seed(0)
     torch._dynamo.reset()
-
-
-def operator_of(name: str) -> Any:
-    return getattr(torch.ops.tmaasync, name.removesuffix("_epilogue").removesuffix("_batch"))
-
-
-class Calls(TorchDispatchMode):  # type: ignore[misc]
-    """Notes the calls of our operators, with their arguments."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[tuple[Any, Any, Any]] = []
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if function.namespace == "tmaasync":
-            self.made.append((function, args, kwargs or {}))
-        return function(*args, **(kwargs or {}))
 
 
 def agree(found: Any, wanted: Any) -> None:
@@ -76,27 +58,26 @@ def test_values_agree_with_float64(name: str) -> None:
     assert max(error(*pair) for pair in zip(found, wanted, strict=True)) < 2e-3
 
 
-@pytest.mark.parametrize("is_out", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+def test_every_registered_operator_has_a_case() -> None:
+    """So the tests over cases here, and in tests/gpu, leave no operator out."""
+    called = [call_of(CASES[name], CASES[name].given(9), is_out=is_out) for name, is_out in FORMS]
+
+    assert {function.name() for function, _, _ in called} == registered()
+
+
+@pytest.mark.parametrize(("name", "is_out"), FORMS)
 def test_torch_finds_no_fault_in_the_operator(name: str, is_out: bool) -> None:
     case = CASES[name]
     given = case.given(9)
-    out = {}
-    if is_out:
-        out = {"out": torch.zeros_like(as_tuple(case.call(*given, **case.options))[0])}
-    elif name in DIFFERENTIABLE:
+    if case.has_gradient and not is_out:
         given = [one.requires_grad_() if one.is_floating_point() else one for one in given]
-    with Calls() as calls, torch.no_grad():
-        case.call(*given, **case.options, **out)
-    ((function, args, kwargs),) = calls.made
+    function, args, kwargs = call_of(case, given, is_out=is_out)
 
-    assert function == getattr(operator_of(name), "out" if out else "default")
-    checks = CHECKS if name == "scaled_matmul" else ("test_schema", *CHECKS)
-    found = torch.library.opcheck(function, args, kwargs, test_utils=checks)
+    found = torch.library.opcheck(function, args, kwargs, test_utils=checks_of(name))
     assert set(found.values()) == {"SUCCESS"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name, is_out in FORMS if is_out])
 def test_an_output_of_the_callers_is_written_and_counted_as_changed(name: str) -> None:
     case = CASES[name]
     given = case.given(9)
@@ -120,8 +101,6 @@ def test_a_tensor_is_added_to_in_place() -> None:
 
     assert target._version > version
     assert error(target, wanted) < 2e-3
-    found = torch.library.opcheck(torch.ops.tmaasync.reduce_add.default, (target, source))
-    assert set(found.values()) == {"SUCCESS"}
     with pytest.raises(ArgumentError, match="requires grad"):
         operators.reduce_add(target, source.requires_grad_())
 
@@ -154,33 +133,75 @@ def test_a_meta_tensor_has_the_results_layout(name: str) -> None:
         assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_it_compiles_whole_and_once_for_all_sizes(name: str) -> None:
+@pytest.mark.parametrize(("name", "is_out"), FORMS)
+def test_it_compiles_whole_and_once_for_all_sizes(name: str, is_out: bool) -> None:
     case = CASES[name]
     counter = CompileCounterWithBackend("aot_eager")
 
-    def call(*given: Any) -> Any:
-        return tuple(one * 2 for one in as_tuple(case.call(*given, **case.options)))
+    def call(given: Any, out: Any) -> Any:
+        return tuple(one * 2 for one in as_tuple(case.call(*given, **case.options, **out)))
 
     compiled = torch.compile(call, backend=counter, fullgraph=True)
     for rows in (8, 11, 16, 24):  # the first size is taken for a constant, the second is not
         given = case.given(rows)
-        agree(compiled(*given), call(*given))
+        out = outputs_like(case, given, is_out=is_out)
+        agree(compiled(given, out), call(given, outputs_like(case, given, is_out=is_out)))
+        if is_out:
+            agree(out["out"] * 2, call(given, out)[0])
     assert counter.frame_count <= 2
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_it_is_exported(name: str) -> None:
+@pytest.mark.parametrize("name", WITH_GRADIENT)
+def test_compiled_code_has_its_gradients_for_all_sizes(name: str) -> None:
+    case = CASES[name]
+    counter = CompileCounterWithBackend("aot_eager")
+
+    def call(*given: Any) -> Any:
+        return as_tuple(case.call(*given, **case.options))[0].float().square().sum()
+
+    compiled = torch.compile(call, backend=counter, fullgraph=True)
+    for rows in (8, 11, 16):
+        given = case.given(rows)
+        needing = [one.requires_grad_() for one in given if one.dtype == torch.float16]
+        found = torch.autograd.grad(compiled(*given), needing)
+        agree(found, torch.autograd.grad(call(*given), needing))
+    assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize(("name", "is_out"), FORMS)
+def test_it_is_exported(name: str, is_out: bool) -> None:
     case = CASES[name]
 
     class Module(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, *given: Any) -> Any:
-            return case.call(*given, **case.options)
-
-    program = torch.export.export(Module(), tuple(case.given(8)))
+        def forward(self, given: Any, out: Any) -> Any:
+            return case.call(*given, **case.options, **out)
 
     given = case.given(8)
-    agree(program.module()(*given), case.call(*given, **case.options))
+    program = torch.export.export(Module(), (given, outputs_like(case, given, is_out=is_out)))
+
+    given = case.given(8)
+    out = outputs_like(case, given, is_out=is_out)
+    agree(program.module()(given, out), case.call(*given, **case.options))
+    if is_out:
+        agree(out["out"], as_tuple(case.call(*given, **case.options))[0])
+
+
+@pytest.mark.parametrize("name", ["matmul", "matmul_epilogue", "grouped_matmul", "copy"])
+def test_it_is_exported_for_any_number_of_rows(name: str) -> None:
+    case = CASES[name]
+
+    class Module(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, given: Any) -> Any:
+            return case.call(*given, **case.options)
+
+    given = case.given(8)
+    rows = torch.export.Dim("rows", min=2, max=4096)
+    shapes = [{0: rows} if one.shape[0] == 8 else {} for one in given]
+    program = torch.export.export(Module(), (given,), dynamic_shapes=(shapes,))
+
+    for count in (8, 11, 200):
+        given = case.given(count)
+        agree(program.module()(given), case.call(*given, **case.options))
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch's own code
@@ -224,7 +245,7 @@ def test_wrong_arguments_are_refused_on_fake_tensors_as_on_real_ones() -> None:
 # --- the guard ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - DIFFERENTIABLE - SWITCHING))
+@pytest.mark.parametrize("name", WITHOUT_GRADIENT)
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_an_operator_without_a_backward_refuses_what_requires_grad(
     name: str, is_compiled: bool
@@ -247,7 +268,7 @@ def test_an_operator_without_a_backward_refuses_what_requires_grad(
                 agree(made(*needing), call(*given))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name, is_out in FORMS if is_out])
 def test_an_output_that_requires_grad_is_refused(name: str) -> None:
     case = CASES[name]
     given = case.given(8)
@@ -275,7 +296,7 @@ def test_a_transform_of_torch_func_and_a_tangent_are_refused(name: str) -> None:
     ):
         with pytest.raises(ArgumentError, match=r"a transform of torch.func.*torch.autograd.grad"):
             transformed(first)
-    for needs_grad in (False, name in DIFFERENTIABLE):
+    for needs_grad in (False, case.has_gradient):
         with forward_ad.dual_level(), pytest.raises(ArgumentError, match="with a tangent"):
             call(forward_ad.make_dual(first.clone().requires_grad_(needs_grad), first))
 

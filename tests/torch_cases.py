@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tmaasync.torch as operators
 
@@ -19,16 +20,20 @@ class Case:
     """Arguments of an operator, and the reference in float64.
 
     Attributes:
-        call: The function of tmaasync.torch.
+        call: A function of tmaasync.torch, or an operator.
         given: Makes the positional arguments, for a number of rows.
         options: Further arguments.
         reference: Takes the arguments in float64.
+        has_out: Whether the call takes an output of the caller's as ``out``.
+        has_gradient: Whether inputs may require grad.
     """
 
     call: Callable[..., Any]
     given: Callable[[int], list[Any]]
     reference: Callable[..., Any]
     options: dict[str, Any] = field(default_factory=dict)
+    has_out: bool = True
+    has_gradient: bool = False
 
 
 def draw(*shape: int, dtype: Any = HALF) -> Any:
@@ -44,6 +49,42 @@ def attend(q: Any, k: Any, v: Any, is_causal: bool = False) -> Any:
 def attend_packed(q: Any, k: Any, v: Any, cu_seqlens: Any, **options: Any) -> Any:
     parts = itertools.pairwise(cu_seqlens.long().tolist())
     return torch.cat([attend(q[None, a:b], k[None, a:b], v[None, a:b])[0] for a, b in parts])
+
+
+def with_backward(attend: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Return a function that makes what a backward reads, of q, k, v and further arguments."""
+
+    def given(q: Any, k: Any, v: Any, *others: Any) -> list[Any]:
+        wide = in_float64([q, k, v, *others])
+        out, lse = attend(*wide)
+        return [draw(*q.shape), q, k, v, out.to(HALF), lse.float(), *others]
+
+    return given
+
+
+def gradients_of(attend: Callable[..., Any]) -> Callable[..., Any]:
+    def gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *others: Any) -> Any:
+        del out, lse
+        inputs = [one.detach().requires_grad_() for one in (q, k, v)]
+        with torch.enable_grad():
+            return torch.autograd.grad(attend(*inputs, *others)[0], inputs, dout)
+
+    return gradients
+
+
+def attend_with_lse(q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    return attend(q, k, v), log_sum_exp(q, k)
+
+
+def attend_packed_with_lse(q: Any, k: Any, v: Any, cu_seqlens: Any) -> tuple[Any, Any]:
+    parts = itertools.pairwise(cu_seqlens.long().tolist())
+    sums = [log_sum_exp(q[None, a:b], k[None, a:b])[0] for a, b in parts]
+    return attend_packed(q, k, v, cu_seqlens), torch.cat(sums, -1)
+
+
+def add(target: Any, source: Any) -> Any:
+    """Add in place to a copy of the target."""
+    return operators.reduce_add(target.clone(), source)
 
 
 def log_sum_exp(q: Any, k: Any) -> Any:
@@ -92,23 +133,29 @@ def unpad(padded: Any, cu_seqlens: Any, rows: int) -> Any:
 
 CASES: dict[str, Case] = {
     "matmul": Case(
-        operators.matmul, lambda rows: [draw(rows, 40), draw(40, 24)], lambda a, b: a @ b
+        operators.matmul,
+        lambda rows: [draw(rows, 40), draw(40, 24)],
+        lambda a, b: a @ b,
+        has_gradient=True,
     ),
     "matmul_epilogue": Case(
         lambda a, b, c, bias, **options: operators.matmul(a, b, c=c, bias=bias, **options),
         lambda rows: [draw(rows, 40), draw(40, 24), draw(rows, 24), draw(24)],
         lambda a, b, c, bias: torch.relu(0.5 * a @ b + 2 * c + bias),
         {"alpha": 0.5, "beta": 2.0, "activation": "relu"},
+        has_gradient=True,
     ),
     "matmul_batch": Case(
         operators.matmul,
         lambda rows: [draw(rows, 2, 8, 16), draw(2, 16, 13)],
         lambda a, b: a @ b,
+        has_gradient=True,
     ),
     "grouped_matmul": Case(
         operators.grouped_matmul,
         lambda rows: [draw(rows, 16), draw(3, 16, 12), cumulative(2, 2, rows)],
         multiply_groups,
+        has_gradient=True,
     ),
     "k_grouped_matmul": Case(
         operators.k_grouped_matmul,
@@ -141,17 +188,45 @@ CASES: dict[str, Case] = {
         lambda rows: [draw(rows, 10, 4, 16), draw(rows, 10, 2, 16), draw(rows, 10, 2, 16)],
         lambda q, k, v: attend(q, k, v, is_causal=True),
         {"causal": True},
+        has_gradient=True,
     ),
     "attention_with_lse": Case(
         operators.attention,
         lambda rows: [draw(rows, 10, 2, 16) for _ in range(3)],
-        lambda q, k, v: (attend(q, k, v), log_sum_exp(q, k)),
+        attend_with_lse,
         {"return_lse": True},
+        has_gradient=True,
+    ),
+    "attention_backward": Case(
+        torch.ops.tmaasync.attention_backward,
+        lambda rows: with_backward(attend_with_lse)(*(draw(rows, 10, 2, 16) for _ in range(3))),
+        gradients_of(attend_with_lse),
+        has_out=False,
     ),
     "varlen_attention": Case(
-        operators.varlen_attention, packed, attend_packed, {"max_seqlen_q": 32}
+        operators.varlen_attention, packed, attend_packed, {"max_seqlen_q": 32}, has_gradient=True
+    ),
+    "varlen_attention_with_lse": Case(
+        operators.varlen_attention,
+        packed,
+        attend_packed_with_lse,
+        {"max_seqlen_q": 32, "return_lse": True},
+        has_gradient=True,
+    ),
+    "varlen_attention_backward": Case(
+        torch.ops.tmaasync.varlen_attention_backward,
+        lambda rows: with_backward(attend_packed_with_lse)(*packed(rows)),
+        gradients_of(attend_packed_with_lse),
+        {"max_seqlen_q": 32},
+        has_out=False,
     ),
     "copy": Case(operators.copy, lambda rows: [draw(rows, 24)], lambda source: source),
+    "reduce_add": Case(
+        add,
+        lambda rows: [draw(rows, 24), draw(2, rows, 24)],
+        lambda target, source: target + source.sum(0),
+        has_out=False,
+    ),
     "ragged_load": Case(
         lambda rows, cu_seqlens, **out: operators.ragged_load(rows, cu_seqlens, 40, **out),
         lambda rows: [draw(rows, 2, 8), cumulative(0, 3, rows)],
@@ -163,6 +238,58 @@ CASES: dict[str, Case] = {
         lambda padded, cu_seqlens: unpad(padded, cu_seqlens, 40),
     ),
 }
+"""Rows of all sorts for each operator of `registered`."""
+
+WITH_GRADIENT = sorted(name for name, case in CASES.items() if case.has_gradient)
+WITHOUT_GRADIENT = sorted(set(CASES) - set(WITH_GRADIENT))
+FORMS = [
+    (name, is_out) for name, case in CASES.items() for is_out in (False, True)[: 1 + case.has_out]
+]
+"""Each case, with a new output and with one of the caller's."""
+
+
+def checks_of(name: str) -> tuple[str, ...]:
+    """Return the checks of opcheck that torch can do: it compares no float8."""
+    checks = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    return checks if name == "scaled_matmul" else ("test_schema", *checks)
+
+
+def registered() -> set[str]:
+    """Return the names of all operators in ``torch.ops.tmaasync``, with their overloads."""
+    names = torch._C._dispatch_get_all_op_names()
+    return {name for name in names if name.startswith("tmaasync::")}
+
+
+class Calls(TorchDispatchMode):  # type: ignore[misc]
+    """Notes the calls of our operators, with their arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[Any, Any, Any]] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function.namespace == "tmaasync":
+            self.made.append((function, args, kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def outputs_like(case: Case, given: list[Any], *, is_out: bool) -> dict[str, Any]:
+    """Return ``out`` for a call, of zeros, or nothing."""
+    if not is_out:
+        return {}
+    return {"out": torch.zeros_like(as_tuple(case.call(*given, **case.options))[0])}
+
+
+def call_of(case: Case, given: list[Any], *, is_out: bool) -> tuple[Any, Any, Any]:
+    """Return the operator that a case calls, with its arguments."""
+    out = outputs_like(case, given, is_out=is_out)
+    with Calls() as calls, torch.no_grad():
+        case.call(*given, **case.options, **out)
+    (made,) = calls.made
+    function, args, kwargs = made
+    return function, args, kwargs
 
 
 def in_float64(arguments: list[Any]) -> list[Any]:

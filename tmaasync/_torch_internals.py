@@ -21,6 +21,8 @@ __all__ = [
     "dispatch_modes",
     "forward_mode",
     "has_tangent",
+    "is_batched",
+    "known_size",
     "plain_keysets",
     "recorded",
     "refuse_tracing",
@@ -162,6 +164,29 @@ def has_tangent(tensor: Any) -> bool:
         return False
     unpacked = sys.modules["torch"].autograd.forward_ad.unpack_dual(tensor)
     return unpacked.tangent is not None
+
+
+def is_batched() -> Callable[[Any], bool]:
+    """Return a test whether a tensor is one of ``torch.autograd.grad(..., is_grads_batched=True)``.
+
+    Where torch lacks the test, none is.
+    """
+    library = sys.modules["torch"]._C
+    test: Callable[[Any], bool] | None = getattr(
+        getattr(library, "_functorch", None), "is_legacy_batchedtensor", None
+    )
+    return test or (lambda tensor: False)
+
+
+def known_size(size: Any) -> int | None:
+    """Return a size; of a symbol the number that it stands for while torch traces, with no guard.
+
+    None where there is no number, because it depends on data.
+    """
+    if isinstance(size, int):
+        return size
+    hint = getattr(size.node, "hint", None)
+    return hint if isinstance(hint, int) else None
 
 
 def recorded(function: Any) -> Callable[..., Any]:

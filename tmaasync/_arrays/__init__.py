@@ -14,21 +14,24 @@ from tmaasync._arrays.checks import (
     where,
 )
 from tmaasync._arrays.dispatch import (
+    AddressCode,
     AddressReader,
     Guard,
-    address_reader,
+    address_code,
     fingerprint,
     guard,
     view,
 )
 from tmaasync._arrays.frameworks import require_no_derivative, require_no_tangent
-from tmaasync._arrays.value import ArrayView
+from tmaasync._arrays.value import STAND_IN, ArrayView
 
 __all__ = [
+    "STAND_IN",
+    "AddressCode",
     "AddressReader",
     "ArrayView",
     "Guard",
-    "address_reader",
+    "address_code",
     "common_device",
     "current_address",
     "fingerprint",

@@ -29,9 +29,11 @@ def require_writable(view: ArrayView, argument: str) -> None:
     """Refuse an array that must not be written.
 
     Raises:
-        ArgumentError: The array is read only.
+        ArgumentError: The array is read only, or one place in memory has several of its elements.
     """
     if not view.read_only:
+        if 0 in view.strides_bytes:
+            _require_own_places(view, argument)
         return
     remedy = (
         "JAX arrays are immutable: write into a CuPy array and hand that to JAX through DLPack"
@@ -41,6 +43,18 @@ def require_writable(view: ArrayView, argument: str) -> None:
     raise ArgumentError.of(
         [Violation(argument, "read only", "the kernel would write into it", remedy)]
     )
+
+
+def _require_own_places(view: ArrayView, argument: str) -> None:
+    repeated = any(
+        size > 1 and stride == 0
+        for size, stride in zip(view.shape, view.strides_bytes, strict=True)
+    )
+    if repeated and not view.is_empty:
+        value = f"of shape {view.shape} with strides of {view.strides_bytes} bytes"
+        rule = "several of its elements are one place in memory"
+        remedy = "Pass an array that was not expanded, such as a copy"
+        raise ArgumentError.of([Violation(argument, value, rule, remedy)])
 
 
 def where(device: int | None) -> str:

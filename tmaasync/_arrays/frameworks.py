@@ -113,7 +113,7 @@ def require_no_derivative(tensor: Any, argument: str) -> None:
         return
     remedy = (
         "Call it inside torch.no_grad(), pass the tensor's .detach(), or call a differentiable "
-        "form: `import tmaasync.torch` and tmaasync.torch.matmul or tmaasync.torch.grouped_matmul"
+        "form: matmul, grouped_matmul, attention or varlen_attention of tmaasync.torch"
     )
     raise ArgumentError.of(
         [

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from tmaasync._elements import Element, element
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 
-__all__ = ["ArrayView", "Framework", "choose_element", "not_an_array", "require_memory"]
+__all__ = ["STAND_IN", "ArrayView", "Framework", "choose_element", "not_an_array", "require_memory"]
 
 Framework = Literal["numpy", "cupy", "torch", "jax", "other"]
+
+STAND_IN: Final = object()
+"""The owner of a view without an array, by which arguments are checked and nothing is launched."""
 
 
 # A NamedTuple, because a frozen dataclass of nine fields takes four times as long to make, and a
@@ -48,6 +51,10 @@ class ArrayView(NamedTuple):
     @property
     def is_empty(self) -> bool:
         return 0 in self.shape
+
+    @property
+    def is_stand_in(self) -> bool:
+        return self.owner is STAND_IN
 
     @property
     def byte_bounds(self) -> tuple[int, int]:

@@ -15,8 +15,10 @@ from tmaasync.errors import ArgumentError, Violation
 __all__ = [
     "MAX_ROWS",
     "BatchNames",
+    "check_flat_integers",
     "checked_cu_seqlens",
     "cumulative_lengths",
+    "is_listed",
     "on_host",
     "one_of",
 ]
@@ -118,28 +120,41 @@ def _host_integers(values: Any, argument: str) -> _Integers:
         ArrayTypeError: No array and no sequence.
     """
     array = on_host(values, argument)
-    found = []
-    if array.ndim != 1:
-        rule = "it holds one number per sequence, in one dimension"
-        found.append(Violation(f"{argument}.shape", array.shape, rule, "Pass a flat array"))
-    if array.dtype.kind not in "iu":
-        rule = "rows are counted in integers"
-        found.append(Violation(f"{argument}.dtype", array.dtype, rule, "Convert it to int32"))
-    ArgumentError.raise_for(found)
+    check_flat_integers(array.shape, array.dtype, argument)
     return array.astype(np.int64)
+
+
+def check_flat_integers(shape: tuple[int, ...], dtype: np.dtype[Any], argument: str) -> None:
+    """Refuse arrays that are not one-dimensional, or hold no integers."""
+    found = []
+    if len(shape) != 1:
+        rule = "it holds one number per sequence, in one dimension"
+        found.append(Violation(f"{argument}.shape", shape, rule, "Pass a flat array"))
+    if dtype.kind not in "iu":
+        rule = "rows are counted in integers"
+        found.append(Violation(f"{argument}.dtype", dtype, rule, "Convert it to int32"))
+    ArgumentError.raise_for(found)
+
+
+def is_listed(values: object) -> bool:
+    """True for a list or a tuple of numbers; a view of an array is a tuple too."""
+    return isinstance(values, list | tuple) and not isinstance(values, _arrays.ArrayView)
 
 
 def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
     """Lengths or sums as a NumPy array, which waits for a device; not checked."""
     if isinstance(values, np.ndarray):
         return values
-    if isinstance(values, list | tuple):
+    if is_listed(values):
         return np.asarray(values, dtype=None if values else np.int64)
     view = _arrays.view(values, argument=argument)
     if view.framework == "cupy":
         return np.asarray(values.get())
     if view.framework == "torch":
-        return np.asarray(values.cpu().numpy())
+        numbers = values.cpu()
+        if view.element.dtype.isbuiltin == 1:
+            return np.asarray(numbers.numpy())
+        return np.asarray(numbers.float().numpy().astype(view.element.dtype))  # bfloat16, say
     if view.framework == "jax" or view.device is None:
         return np.asarray(values)
     rule = "only CuPy, torch and JAX can copy an array to the host"

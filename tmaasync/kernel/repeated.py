@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from tmaasync._arrays import ArrayView, address_reader
+from tmaasync._arrays import AddressCode, ArrayView, address_code, guard
 from tmaasync._compile import Parameter
 from tmaasync._driver import PreparedLaunch
 from tmaasync._streams import current_stream_of, stream_of
@@ -16,55 +18,13 @@ from tmaasync.kernel.arguments import View
 
 __all__ = ["RepeatedCall", "repeated_call"]
 
-_Reader = Callable[[Any], int | None]
-"""Returns the first word of a packed argument; None for one unlike the earlier call's."""
+RepeatedCall = Callable[[Sequence[Any], object], bool]
+"""Launches with these arguments, on a stream or the current one (None).
 
-
-class RepeatedCall:
-    """The launch of an earlier call, for calls with arguments like its own.
-
-    Like it are arguments of the same classes that pass the same checks and pack to the same bytes
-    after the first eight. It holds no array. A call costs a quarter of one with all checks
-    (benchmarks/bench_host.py).
-    """
-
-    __slots__ = ("_current_stream", "_device", "_kinds", "_launch", "_readers")
-
-    def __init__(
-        self,
-        launch: PreparedLaunch,
-        kinds: list[type],
-        readers: Sequence[tuple[int, _Reader]],
-        current_stream: Callable[[int], int],
-        device: int,
-    ) -> None:
-        self._launch = launch
-        self._kinds = kinds
-        self._readers = readers
-        self._current_stream = current_stream
-        self._device = device
-
-    def launch(self, args: Sequence[Any], stream: object) -> bool:
-        """Launch; return False, and do nothing, if the arguments have to be checked anew."""
-        if args.__class__ is not tuple and args.__class__ is not list:
-            return False
-        if [*map(type, args)] != self._kinds:
-            return False
-        words = [*args]
-        try:
-            for index, read in self._readers:
-                word = words[index] = read(words[index])
-                if word is None:
-                    return False
-        except (RuntimeError, ValueError):
-            return False  # the full check reports it
-        device = self._device
-        handle = self._current_stream(device) if stream is None else stream_of((), device, stream)
-        try:
-            self._launch.launch_at(words, handle)
-        except (struct.error, OverflowError):  # a number that does not fit, before the launch
-            return False
-        return True
+Returns False, and does nothing, if the arguments have to be checked anew: it is for arguments of
+the same classes as an earlier call's, that pass the same checks and pack to the same bytes after
+the first eight. It holds no array.
+"""
 
 
 def repeated_call(
@@ -83,20 +43,96 @@ def repeated_call(
         seen: What `views` made of them.
         device: Where the arrays lie.
     """
-    formats, readers = [], []
-    for index, (parameter, arg, view) in enumerate(zip(parameters, args, seen, strict=True)):
+    formats: list[str] = []
+    codes: list[AddressCode] = []
+    for parameter, arg, view in zip(parameters, args, seen, strict=True):
         number = None if view is not None or parameter.is_struct else _format(parameter, arg)
         formats.append(number or "Q")
-        if number is None:
-            reader = _reader(arg, view)
-            if reader is None:
-                return None
-            readers.append((index, reader))
+        code = _NUMBER if number is not None else _address_code(arg, view)
+        if code is None:
+            return None
+        codes.append(code)
     frameworks = [view.framework for view in seen if view is not None]
     launch.release()
     launch.take_values(formats)
-    kinds = [*map(type, args)]
-    return RepeatedCall(launch, kinds, readers, current_stream_of(frameworks), device)
+    names: dict[str, Any] = {
+        f"a{index}_{name}": value
+        for index, (code, arg) in enumerate(zip(codes, args, strict=True))
+        for name, value in (*code.names.items(), ("class", type(arg)))
+    }
+    names |= {
+        "launch_at": launch.launch_at,
+        "current_stream": current_stream_of(frameworks),
+        "stream_of": stream_of,
+        "device": device,
+        "unfit": (struct.error, OverflowError),
+    }
+    tensors = [arg for code, arg in zip(codes, args, strict=True) if code.likeness]
+    guarded = guard(tensors) if tensors else None
+    if guarded is not None:
+        names["guard"] = guarded.check
+    texts = tuple([code[:3] for code in codes])
+    exec(_compiled(texts, has_guard=guarded is not None), names)  # noqa: S102 - our own text
+    call: RepeatedCall = names["call"]
+    return call
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(codes: tuple[tuple[str, str, str], ...], *, has_guard: bool) -> CodeType:
+    """Compile one function for arguments of these kinds.
+
+    A function for each of three arrays took 0.4 us more of 2.4 (without a GPU and the driver's
+    part, 2026-11-23: docs/notes/host.md), and three tensors without torch's guard 0.6.
+    """
+    arguments = [f"a{index}" for index in range(len(codes))]
+    conditions = [f"{argument}.__class__ is {argument}_class" for argument in arguments]
+    named = [
+        [text.format(argument) for text in code]
+        for argument, code in zip(arguments, codes, strict=True)
+    ]
+    likeness = " and ".join(like for like, *_ in named if like)
+    if has_guard:
+        tensors = [argument for argument, (like, *_) in zip(arguments, named, strict=True) if like]
+        likeness = f"(guard({', '.join(tensors)}) or {likeness})"
+    conditions += [likeness, *(condition for _, condition, _ in named)]
+    text = _CALL.format(
+        arguments=", ".join(arguments),
+        conditions=" and ".join(filter(None, conditions)) or "True",
+        words="".join(f"{address}, " for *_, address in named),
+    )
+    return compile(text, "<a call like an earlier one>", "exec")
+
+
+_CALL = """
+def call(args, stream):
+    if args.__class__ is not tuple and args.__class__ is not list:
+        return False
+    try:
+        [{arguments}] = args
+        if not ({conditions}):
+            return False
+        words = ({words})
+    except (RuntimeError, ValueError):
+        return False  # the full check reports it
+    handle = current_stream(device) if stream is None else stream_of((), device, stream)
+    try:
+        launch_at(words, handle)
+    except unfit:  # a number that does not fit, before the launch
+        return False
+    return True
+"""
+
+_NUMBER = AddressCode("", "", "{0}", {})
+
+
+def _address_code(arg: object, view: View) -> AddressCode | None:
+    if isinstance(view, ArrayView):
+        return address_code(view) if view.owner is arg else None
+    read = view._address_reader() if view is not None else _bytes_reader(arg)
+    return None if read is None else AddressCode("", _READ, "{0}_word", {"read": read})
+
+
+_READ = "({0}_word := {0}_read({0})) is not None"
 
 
 _FLOATS = {2: "e", 4: "f", 8: "d"}
@@ -119,17 +155,11 @@ def _format(parameter: Parameter, arg: Any) -> str | None:
     return formats.get(parameter.size_bytes)
 
 
-def _reader(arg: object, view: View) -> _Reader | None:
-    if isinstance(view, ArrayView):
-        return address_reader(view) if view.owner is arg else None
-    if view is not None:
-        return view._address_reader()
-    return _bytes_reader(arg) if isinstance(arg, bytes | np.generic) else None
-
-
-def _bytes_reader(arg: Any) -> _Reader:
+def _bytes_reader(arg: Any) -> Callable[[Any], int | None] | None:
     """Return a reader of the same bytes."""
-    data = bytes(arg)
+    if not isinstance(arg, bytes | np.generic):
+        return None
+    data = arg if isinstance(arg, bytes) else arg.tobytes()
     word = int.from_bytes(data[:8], "little")
 
     def read(value: Any) -> int | None:

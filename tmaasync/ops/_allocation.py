@@ -34,6 +34,9 @@ __all__ = [
     "rows_allocator",
 ]
 
+_NEW = 1 << 46
+"""The address of stand-ins for new arrays, above all other addresses."""
+
 Allocator = Callable[[], Any]
 """Makes an uninitialised array; holds none."""
 
@@ -42,11 +45,15 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
     """Return an uninitialised array of the framework and device of ``like``.
 
     Frameworks other than CuPy and torch get a CuPy array, which they take through DLPack; in host
-    memory, a NumPy array.
+    memory, a NumPy array. A stand-in gets a stand-in.
 
     Raises:
         BackendError: It has to be a CuPy array, and CuPy is not installed.
     """
+    if like.is_stand_in:
+        steps = (math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+        strides = tuple(element.itemsize * step for step in steps)
+        return like._replace(address=_NEW, shape=shape, strides_bytes=strides, element=element)
     if like.framework == "torch":
         torch = sys.modules["torch"]
         device = "cpu" if like.device is None else f"cuda:{like.device}"
@@ -73,9 +80,13 @@ def _cupy() -> Any:
 
 def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
     """Return an `empty` array whose rows (the last dimension) are a multiple of 16 bytes apart."""
+    if 0 in shape:  # torch takes it for contiguous whatever its strides are
+        return empty(like, shape, element)
     *outer, columns = shape
     padded = padded_row_bytes(columns, element) // element.itemsize
     whole = empty(like, (*outer, padded), element)
+    if like.is_stand_in:
+        return whole._replace(shape=shape)
     return whole if padded == columns else whole[..., :columns]
 
 

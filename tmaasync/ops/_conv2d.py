@@ -36,17 +36,16 @@ from tmaasync.ops._layouts import (
 from tmaasync.ops._operation import Operation, overridden
 
 __all__ = [
-    "OUTPUTS",
     "Conv2d",
     "FoldedConvolution",
     "Views",
-    "check_types",
     "conv2d",
+    "output_of",
     "window_over",
 ]
 
 _OPERANDS = ("bfloat16", "float16")
-OUTPUTS = ("bfloat16", "float16", "float32")
+_OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()
 
 
@@ -120,15 +119,7 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
         return done[-1]
     views = Views.of(images, filters, bias)
     window = window_over(views, stride, padding, dilation)
-    shape = (
-        views.images.shape[0],
-        *window.outputs(views.images.shape[1:3]),
-        views.filters.shape[0],
-    )
-    pixels = views.images
-    output = Output.of(out, pixels, shape, OUTPUTS, pixels.element if dtype is None else dtype)
-    check_output(output.view, shape, pixels.device, OUTPUTS, dtype, what="convolution")
-    refuse_overlap("out", output.view, views.named, may_share_rows=True)
+    output = output_of(out, views, window, dtype)
     epilogue = Epilogue(
         BiasSide.NONE if bias is None else BiasSide.COLUMNS,
         function,
@@ -163,7 +154,7 @@ class Views(NamedTuple):
             None if bias is None else _arrays.view(bias, argument="bias"),
         )
         ArgumentError.raise_for(_rank_violations(views))
-        check_types(views)
+        _check_types(views)
         ArgumentError.raise_for(_shape_violations(views))
         return views
 
@@ -171,6 +162,16 @@ class Views(NamedTuple):
     def named(self) -> dict[str, ArrayView]:
         views = {"images": self.images, "filters": self.filters}
         return views if self.bias is None else {**views, "bias": self.bias}
+
+
+def output_of(given: Any, views: Views, window: Window, dtype: object) -> Output:
+    """Check the caller's output, or make one."""
+    images, filters, _ = views
+    shape = (images.shape[0], *window.outputs(images.shape[1:3]), filters.shape[0])
+    output = Output.of(given, images, shape, _OUTPUTS, images.element if dtype is None else dtype)
+    check_output(output.view, shape, images.device, _OUTPUTS, dtype, what="convolution")
+    refuse_overlap("out", output.view, views.named, may_share_rows=True)
+    return output
 
 
 def _rank_violations(views: Views) -> Iterator[Violation]:
@@ -185,7 +186,7 @@ def _rank_violations(views: Views) -> Iterator[Violation]:
             yield Violation(f"{name}.shape", view.shape, f"it must be {shape}", remedy)
 
 
-def check_types(views: Views) -> None:
+def _check_types(views: Views) -> None:
     images, filters, bias = views
     for name, view in (("images", images), ("filters", filters)):
         check_type(name, view.element, _OPERANDS)

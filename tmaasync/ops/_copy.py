@@ -27,8 +27,11 @@ __all__ = [
     "TILED_PIPELINE",
     "Copy",
     "CopyPipeline",
+    "check_layouts",
+    "check_reach",
     "check_rows",
     "check_sectors",
+    "checked_target",
     "copy",
     "copy_kernel",
     "tile_grid",
@@ -86,10 +89,7 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
     view = _arrays.view(source, argument="source")
     if target is None:
         target = empty(view, view.shape, view.element)
-    target_view = _arrays.view(target, argument="target")
-    _arrays.require_writable(target_view, "target")
-    remedy = "Copy through a third array"
-    refuse_overlap("target", target_view, {"source": view}, remedy=remedy)
+    target_view = checked_target(target, view)
     operation = _CALLS.operation(Copy, Layout.of(view), Layout.of(target_view))
     operation.run(view, target_view, stream)
     if operation.is_bindable:
@@ -98,9 +98,16 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
     return target
 
 
+def checked_target(target: Any, source: ArrayView) -> ArrayView:
+    view = _arrays.view(target, argument="target")
+    _arrays.require_writable(view, "target")
+    refuse_overlap("target", view, {"source": source}, remedy="Copy through a third array")
+    return view
+
+
 # --- the operation ----------------------------------------------------------------------------
 
-_MUST_EQUAL = ("shape", "element", "device")
+_MUST_EQUAL = ("shape", "element")
 
 
 class CopyArguments(NamedTuple):
@@ -111,13 +118,7 @@ class CopyArguments(NamedTuple):
 
 class Copy(Operation):
     def __init__(self, source: Layout, target: Layout) -> None:
-        for what in _MUST_EQUAL:
-            expected, got = getattr(source, what), getattr(target, what)
-            if expected != got:
-                raise ArgumentError(
-                    f"target has {what} {got}; the source has {expected}. Pass a target like the "
-                    "source, or none to get one."
-                )
+        check_layouts(source, target)
         super().__init__(source.device)
         self._size_bytes = math.prod(source.shape) * source.element.itemsize
         self._is_contiguous = is_contiguous(source) and is_contiguous(target)
@@ -158,6 +159,31 @@ class Copy(Operation):
         launch = kernel.prepare(grid, 32, CopyArguments(read, write, tile_grid(tiles)))
         launch.release()
         return launch
+
+
+def check_layouts(source: Layout, target: Layout) -> None:
+    for what in _MUST_EQUAL:
+        expected, got = getattr(source, what), getattr(target, what)
+        if expected != got:
+            raise ArgumentError(
+                f"target has {what} {got}; the source has {expected}. Pass a target like the "
+                "source, or none to get one."
+            )
+    if source.device != target.device:
+        raise ArgumentError(
+            f"target lies {_arrays.where(target.device)}; the source lies "
+            f"{_arrays.where(source.device)}. Pass a target there, or none to get one."
+        )
+
+
+def check_reach(source: ArrayView, target: ArrayView) -> None:
+    """Check what `Copy` checks when it prepares a launch: that TMA reaches strided arrays."""
+    layouts = Layout.of(source), Layout.of(target)
+    if source.is_empty or all(one.is_packed for one in layouts):
+        return
+    if source.device is None or not all(map(is_contiguous, layouts)):
+        # As of the emulator: the driver encodes no maps of arrays that do not exist.
+        _tensor_tiles(source._replace(device=None), target._replace(device=None))
 
 
 @dataclass(frozen=True, slots=True)

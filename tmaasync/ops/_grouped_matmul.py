@@ -9,7 +9,7 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._ragged.batch import on_host
+from tmaasync._ragged.batch import is_listed, on_host
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, int32_on_device, reached_operand, reached_output
@@ -36,10 +36,10 @@ from tmaasync.ops._layouts import (
 from tmaasync.ops._operation import Operation, overridden
 from tmaasync.ops._sequence_lengths import is_int32_in_place
 
-__all__ = ["OUTPUTS", "GroupedMatmul", "Offsets", "check_operands", "grouped_matmul"]
+__all__ = ["GroupedMatmul", "Offsets", "checked", "grouped_matmul"]
 
 _OPERANDS = ("bfloat16", "float16")
-OUTPUTS = ("bfloat16", "float16", "float32")
+_OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()
 
 
@@ -90,13 +90,7 @@ def grouped_matmul(
     done = _CALLS.run(arrays, option, stream)
     if done is not None:
         return done[3]
-    rows, matrices = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
-    check_operands(rows, matrices)
-    ends = Offsets.of(offsets, matrices.shape[0], rows.shape[0], rows.device)
-    shape = (rows.shape[0], matrices.shape[2])
-    output = Output.of(out, rows, shape, OUTPUTS, rows.element if dtype is None else dtype)
-    check_output(output.view, shape, rows.device, OUTPUTS, dtype)
-    refuse_overlap("out", output.view, {"a": rows, "b": matrices})
+    rows, matrices, ends, output = checked(a, b, offsets, out, dtype)
     if output.view.is_empty or matrices.is_empty:
         return output.array
     operation = _CALLS.operation(GroupedMatmul, Layout.of(rows), Layout.of(matrices), output.layout)
@@ -110,7 +104,21 @@ def grouped_matmul(
 # --- checks of the arrays ---------------------------------------------------------------------
 
 
-def check_operands(a: ArrayView, b: ArrayView) -> None:
+def checked(
+    a: Any, b: Any, offsets: Any, out: Any, dtype: object
+) -> tuple[ArrayView, ArrayView, Offsets, Output]:
+    """Check the arguments; return views of a and b, the offsets, and the output."""
+    rows, matrices = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
+    _check_operands(rows, matrices)
+    ends = Offsets.of(offsets, matrices.shape[0], rows.shape[0], rows.device)
+    shape = (rows.shape[0], matrices.shape[2])
+    output = Output.of(out, rows, shape, _OUTPUTS, rows.element if dtype is None else dtype)
+    check_output(output.view, shape, rows.device, _OUTPUTS, dtype)
+    refuse_overlap("out", output.view, {"a": rows, "b": matrices})
+    return rows, matrices, ends, output
+
+
+def _check_operands(a: ArrayView, b: ArrayView) -> None:
     for name, view, axes in (("a", a, "[T, K]"), ("b", b, "[G, K, N]")):
         if view.ndim != axes.count(",") + 1:
             raise ArgumentError(
@@ -135,10 +143,8 @@ class Offsets(NamedTuple):
     @classmethod
     def of(cls, values: Any, groups: int | None, total_rows: int, device: int | None) -> Offsets:
         """Check the caller's offsets against the numbers of groups, if that is known, and rows."""
-        view = (
-            None if isinstance(values, list | tuple) else _arrays.view(values, argument="offsets")
-        )
-        if view is not None and view.device is not None:
+        view = None if is_listed(values) else _arrays.view(values, argument="offsets")
+        if view is not None and (view.device is not None or view.is_stand_in):
             _check_layout(view.shape, view.element, groups)
             _check_device(view, device)
             return cls(values, True)
@@ -149,7 +155,8 @@ class Offsets(NamedTuple):
 
     @property
     def groups(self) -> int:
-        return len(self.values)
+        values = self.values
+        return int(values.shape[0] if isinstance(values, ArrayView) else len(values))
 
     @property
     def is_in_place(self) -> bool:

@@ -33,10 +33,10 @@ from tmaasync.ops._layouts import (
 )
 from tmaasync.ops._operation import Operation, overridden
 
-__all__ = ["OUTPUTS", "KGroupedMatmul", "check_operands", "k_grouped_matmul"]
+__all__ = ["KGroupedMatmul", "checked", "k_grouped_matmul"]
 
 _OPERANDS = ("bfloat16", "float16")
-OUTPUTS = ("bfloat16", "float16", "float32")
+_OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()
 
 
@@ -86,13 +86,7 @@ def k_grouped_matmul(
     done = _CALLS.run(arrays, option, stream)
     if done is not None:
         return done[3]
-    left, right = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
-    check_operands(left, right)
-    ends = Offsets.of(offsets, None, right.shape[0], right.device)
-    shape = (ends.groups, left.shape[0], right.shape[1])
-    output = Output.of(out, left, shape, OUTPUTS, left.element if dtype is None else dtype)
-    check_output(output.view, shape, left.device, OUTPUTS, dtype)
-    refuse_overlap("out", output.view, {"a": left, "b": right})
+    left, right, ends, output = checked(a, b, offsets, out, dtype)
     if output.view.is_empty:
         return output.array
     operation = _CALLS.operation(KGroupedMatmul, Layout.of(left), Layout.of(right), output.layout)
@@ -103,7 +97,21 @@ def k_grouped_matmul(
     return output.array
 
 
-def check_operands(a: ArrayView, b: ArrayView) -> None:
+def checked(
+    a: Any, b: Any, offsets: Any, out: Any, dtype: object
+) -> tuple[ArrayView, ArrayView, Offsets, Output]:
+    """Check the arguments; return views of a and b, the offsets, and the output."""
+    left, right = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
+    _check_operands(left, right)
+    ends = Offsets.of(offsets, None, right.shape[0], right.device)
+    shape = (ends.groups, left.shape[0], right.shape[1])
+    output = Output.of(out, left, shape, _OUTPUTS, left.element if dtype is None else dtype)
+    check_output(output.view, shape, left.device, _OUTPUTS, dtype)
+    refuse_overlap("out", output.view, {"a": left, "b": right})
+    return left, right, ends, output
+
+
+def _check_operands(a: ArrayView, b: ArrayView) -> None:
     for name, view, axes in (("a", a, "[M, T]"), ("b", b, "[T, N]")):
         if view.ndim != 2:
             raise ArgumentError(f"{name} has shape {view.shape}; it must be {axes}. Reshape it.")

@@ -51,7 +51,7 @@ from tmaasync.ops._gemm.tuned import tuned_config
 from tmaasync.ops._layouts import Layout, Operand, check_output, refuse_overlap
 from tmaasync.ops._operation import Operation, overridden
 
-__all__ = ["Matmul", "matmul"]
+__all__ = ["Matmul", "check_addresses", "check_layouts", "matmul", "output_of"]
 
 _NO_FACTORS = (1.0, 0.0)
 _CALLS = CallCache()
@@ -180,7 +180,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
         reading = Reading(left.element, right.element)
         return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
     views = epilogue.views()
-    output = _output(out, left, right, dtype)
+    output = output_of(out, left, right, dtype)
     operation = _CALLS.operation(
         Matmul,
         Layout.of(left),
@@ -189,7 +189,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
         dtype=None if dtype is None else element(dtype),
         epilogue=layouts_of(views),
     )
-    _check_addresses(output.view, left, right, views)
+    check_addresses(output.view, left, right, views)
     operation.run(left, right, output.view, stream, views, factors)
     cache = _EPILOGUE_CALLS
     arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
@@ -211,13 +211,27 @@ def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
 # --- checks of the arrays ---------------------------------------------------------------------
 
 
-def _output(given: Any, a: ArrayView, b: ArrayView, dtype: object) -> Output:
+def output_of(given: Any, a: ArrayView, b: ArrayView, dtype: object) -> Output:
     left, right = Layout.of(a), Layout.of(b)
     check_operands(left, right)
     types = outputs_of(a.element)
     wanted = types[0] if dtype is None else dtype
     what = f"a matmul of {a.element}"
     return Output.of(given, a, output_shape(left, right), types, wanted, what=what)
+
+
+def check_layouts(
+    a: Layout,
+    b: Layout,
+    out: Layout,
+    dtype: Element | None,
+    epilogue: EpilogueArguments[Layout],
+) -> None:
+    """Check that operands, epilogue and output fit each other."""
+    check_operands(a, b)
+    check_output(out, output_shape(a, b), a.device, outputs_of(a.element), dtype)
+    if epilogue.form != NO_EPILOGUE.form:
+        _check_epilogue(epilogue, a, out)
 
 
 def _check_epilogue(epilogue: EpilogueArguments[Layout], a: Layout, out: Layout) -> None:
@@ -250,7 +264,7 @@ def _check_epilogue(epilogue: EpilogueArguments[Layout], a: Layout, out: Layout)
         )
 
 
-def _check_addresses(
+def check_addresses(
     out: ArrayView, a: ArrayView, b: ArrayView, epilogue: EpilogueArguments[ArrayView]
 ) -> None:
     """Check that one device has all, and that the output overlaps no input but the addend."""
@@ -280,10 +294,7 @@ class Matmul(Operation):
         epilogue: EpilogueArguments[Layout] = NO_EPILOGUE,
     ) -> None:
         """Check the layouts, and decide how the kernel reads and writes them."""
-        check_operands(a, b)
-        check_output(out, output_shape(a, b), a.device, outputs_of(a.element), dtype)
-        if epilogue.form != NO_EPILOGUE.form:
-            _check_epilogue(epilogue, a, out)
+        check_layouts(a, b, out, dtype, epilogue)
         super().__init__(out.device)
         a, b, out, epilogue = _with_fewer_dimensions(a, b, out, epilogue)
         self._arguments = epilogue

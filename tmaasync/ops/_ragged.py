@@ -32,6 +32,9 @@ from tmaasync.tile import TMATensorTile, create_tma_tile
 __all__ = [
     "RAGGED_PIPELINE",
     "RaggedCopy",
+    "check_reach",
+    "checked_load",
+    "checked_store",
     "ragged_kernel",
     "ragged_load",
     "ragged_store",
@@ -44,6 +47,9 @@ _CALLS = CallCache()
 # Where the caller sets the longest sequence, for messages.
 _NAMES_OF_STORE = BatchNames(max_length="padded.shape[1]")
 _NAMES_OF_LOAD = BatchNames(max_length="out.shape[1]")
+
+# What the packed and the padded array are called.
+_NAMES = {"ragged_store": ("out", "padded"), "ragged_load": ("packed", "out")}
 
 
 def ragged_store(
@@ -89,23 +95,7 @@ def ragged_store(
         option = ("ragged_store", None)
         if _was_made_again((out, padded), option, lengths, cu_seqlens, stream):
             return out
-    view = _arrays.view(padded, argument="padded")
-    _check_rank("padded", view, 3)
-    batch, max_length, *row = view.shape
-    target = None if out is None else _arrays.view(out, argument="out")
-    limits = Limits(max_length, target.shape[0] if target is not None else None)
-    cumulative = CumulativeLengths.of(
-        lengths, cu_seqlens, view.device, limits, check=check, names=_NAMES_OF_STORE
-    )
-    if cumulative.batch != batch:
-        raise ArgumentError(
-            f"{cumulative.name} describes {cumulative.batch} sequences; padded has {batch}. Pass "
-            "one per sequence."
-        )
-    if target is None:
-        out = empty(view, (cumulative.known("total", "out", "rows"), *row), view.element)
-        target = _arrays.view(out, argument="out")
-    _check_output(target, view, (target.shape[0], *row))
+    view, cumulative, out, target = checked_store(padded, lengths, cu_seqlens, out, check=check)
     if not target.is_empty and not view.is_empty:
         _run("ragged_store", target, view, cumulative, None, stream)
     return out
@@ -158,32 +148,14 @@ def ragged_load(
         option = ("ragged_load", max_length)
         if _was_made_again((packed, out), option, lengths, cu_seqlens, stream):
             return out
-    asked = max_length
-    view = _arrays.view(packed, argument="packed")
-    _check_rank("packed", view, 2)
-    rows, *row = view.shape
-    target = None if out is None else _arrays.view(out, argument="out")
-    if target is not None and max_length is None:
-        _check_rank("out", target, 3)
-        max_length = target.shape[1]
-    _check_max_length(max_length)
-    limits = Limits(max_length, rows)
-    names = BatchNames() if asked is not None else _NAMES_OF_LOAD
-    cumulative = CumulativeLengths.of(
-        lengths, cu_seqlens, view.device, limits, check=check, names=names
+    view, cumulative, out, target = checked_load(
+        packed, lengths, cu_seqlens, out, max_length, check=check
     )
-    if max_length is None:
-        max_length = cumulative.known("longest", "max_length", "the longest sequence")
-    shape = (cumulative.batch, max_length, *row)
-    if target is None:
-        out = empty(view, shape, view.element)
-        target = _arrays.view(out, argument="out")
-    _check_output(target, view, shape)
     if view.is_empty:
         owner: Any = target.owner
         owner[...] = 0
     elif not target.is_empty:
-        _run("ragged_load", view, target, cumulative, asked, stream)
+        _run("ragged_load", view, target, cumulative, max_length, stream)
     return out
 
 
@@ -244,6 +216,73 @@ _HOST_TYPES = (list, tuple, np.ndarray)
 # --- checks of the arrays ---------------------------------------------------------------------
 
 
+def checked_store(
+    padded: Any, lengths: Any, cu_seqlens: Any, out: Any, *, check: bool = False
+) -> tuple[ArrayView, CumulativeLengths, Any, ArrayView]:
+    """Return a view of the padded array, the lengths, and the output with a view of it."""
+    view = _arrays.view(padded, argument="padded")
+    _check_rank("padded", view, 3)
+    batch, max_length, *row = view.shape
+    target = None if out is None else _arrays.view(out, argument="out")
+    if target is not None:
+        _check_rank("out", target, 2)
+    limits = Limits(max_length, target.shape[0] if target is not None else None)
+    cumulative = CumulativeLengths.of(
+        lengths, cu_seqlens, view.device, limits, check=check, names=_NAMES_OF_STORE
+    )
+    if cumulative.batch != batch:
+        raise ArgumentError(
+            f"{cumulative.name} describes {cumulative.batch} sequences; padded has {batch}. Pass "
+            "one per sequence."
+        )
+    if target is None:
+        out = empty(view, (cumulative.known("total", "out", "rows"), *row), view.element)
+        target = _arrays.view(out, argument="out")
+    _check_output(target, view, (target.shape[0], *row))
+    return view, cumulative, out, target
+
+
+def checked_load(
+    packed: Any,
+    lengths: Any,
+    cu_seqlens: Any,
+    out: Any,
+    max_length: int | None,
+    *,
+    check: bool = False,
+) -> tuple[ArrayView, CumulativeLengths, Any, ArrayView]:
+    """Return a view of the packed array, the lengths, and the output with a view of it."""
+    view = _arrays.view(packed, argument="packed")
+    _check_rank("packed", view, 2)
+    rows, *row = view.shape
+    target = None if out is None else _arrays.view(out, argument="out")
+    names = BatchNames() if max_length is not None else _NAMES_OF_LOAD
+    if target is not None and max_length is None:
+        _check_rank("out", target, 3)
+        max_length = target.shape[1]
+    _check_max_length(max_length)
+    limits = Limits(max_length, rows)
+    cumulative = CumulativeLengths.of(
+        lengths, cu_seqlens, view.device, limits, check=check, names=names
+    )
+    if max_length is None:
+        max_length = cumulative.known("longest", "max_length", "the longest sequence")
+    shape = (cumulative.batch, max_length, *row)
+    if target is None:
+        out = empty(view, shape, view.element)
+        target = _arrays.view(out, argument="out")
+    _check_output(target, view, shape)
+    return view, cumulative, out, target
+
+
+def check_reach(entry: str, packed: ArrayView, padded: ArrayView) -> None:
+    """Check what `RaggedCopy` checks when it prepares a launch: that TMA reaches the rows."""
+    if not (packed.is_empty or padded.is_empty):
+        # As of the emulator: the driver encodes no maps of arrays that do not exist.
+        packed, padded = packed._replace(device=None), padded._replace(device=None)
+        ragged_tiles(packed, padded, RAGGED_PIPELINE, _NAMES[entry])
+
+
 def _check_rank(name: str, view: ArrayView, least: int) -> None:
     if view.ndim < least:
         leading = "(batch, max_length" if least == 3 else "(total_rows"
@@ -263,13 +302,17 @@ def _check_max_length(max_length: object) -> None:
 
 def _check_output(out: ArrayView, given: ArrayView, shape: tuple[int, ...]) -> None:
     _arrays.require_writable(out, "out")
-    expected = {"shape": shape, "element": given.element, "device": given.device}
-    for what, wanted in expected.items():
+    for what, wanted in {"shape": shape, "element": given.element}.items():
         if getattr(out, what) != wanted:
             raise ArgumentError(
                 f"out has {what} {getattr(out, what)}; it must be {wanted}. Pass an array with "
                 f"that {what}, or leave out= out."
             )
+    if out.device != given.device:
+        raise ArgumentError(
+            f"out lies {_arrays.where(out.device)}; the other array lies "
+            f"{_arrays.where(given.device)}. Pass an array there, or leave out= out."
+        )
     refuse_overlap("out", out, {"the other array": given})
 
 
@@ -376,9 +419,8 @@ class RaggedCopy(Operation):
         return array
 
     def _prepare(self, packed: ArrayView, padded: ArrayView, cu_seqlens: ArrayView) -> Launch:
-        names = ("out", "padded") if self._entry == "ragged_store" else ("packed", "out")
         pipeline = overridden(RAGGED_PIPELINE)
-        packed_map, padded_tile = ragged_tiles(packed, padded, pipeline, names)
+        packed_map, padded_tile = ragged_tiles(packed, padded, pipeline, _NAMES[self._entry])
         self._below_bytes = packed.address - packed_map.spec.address
         columns = padded_tile.tiles_per_side[2:]
         batch, max_length = padded.shape[:2]

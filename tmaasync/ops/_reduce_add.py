@@ -27,7 +27,7 @@ from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_
 from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["check_layouts", "reduce_add"]
+__all__ = ["check_layouts", "check_reach", "checked_target", "reduce_add"]
 
 _CALLS = CallCache()
 
@@ -72,15 +72,20 @@ def reduce_add(target: Any, source: Any, *, stream: object = None) -> Any:
     if _CALLS.run((source, target), None, stream) is not None:
         return target
     view = _arrays.view(source, argument="source")
-    target_view = _arrays.view(target, argument="target")
-    _arrays.require_writable(target_view, "target")
-    refuse_overlap("target", target_view, {"source": view}, remedy="Add a copy of the source")
+    target_view = checked_target(target, view)
     operation = _CALLS.operation(ReduceAdd, Layout.of(view), Layout.of(target_view))
     operation.run(view, target_view, stream)
     if operation.is_bindable:
         frameworks = (view.framework, target_view.framework)
         _CALLS.remember((source, target), None, operation, frameworks, view.device)
     return target
+
+
+def checked_target(target: Any, source: ArrayView) -> ArrayView:
+    view = _arrays.view(target, argument="target")
+    _arrays.require_writable(view, "target")
+    refuse_overlap("target", view, {"source": source}, remedy="Add a copy of the source")
+    return view
 
 
 class ReduceArguments(NamedTuple):
@@ -129,29 +134,13 @@ class ReduceAdd(Operation):
         return self._launch, addresses
 
     def _prepare(self, source: ArrayView, target: ArrayView) -> Launch:
-        check_rows({"source": source, "target": target})
-        kind = element(_READ_AS[target.element.name])
-        source, target = source._replace(element=kind), target._replace(element=kind)
-        count, step = (source.shape[0], source.strides_bytes[0]) if self._is_stack else (1, 0)
-        if self._is_stack:
-            source = _first(source)
-        read, write = with_merged_dims(source, target)
-        steps = [
-            (self._prepare_kernel(part.of(read), part.of(write), count, step), part.moved)
-            for part in _parts(read)
-        ]
-        return LaunchSequence(*steps)
+        prepare = self._prepare_stack if self._is_stack else self._prepare_kernel
+        parts = _parts_of(source, target)
+        return LaunchSequence(*((prepare(read, write), part.moved) for part, read, write in parts))
 
-    def _prepare_kernel(
-        self, source: ArrayView, target: ArrayView, count: int, step: int
-    ) -> Launch:
-        check_sectors(target)
-        if self._is_stack:
-            source, target = _stacked(source, count, step), _stacked(target, 1)
-            return self._prepare_stack(source, target)
+    def _prepare_kernel(self, source: ArrayView, target: ArrayView) -> Launch:
         pipeline = TILED_PIPELINE.within(self.backend.limits.shared_bytes)
-        tile_shape = covering_tile(source, pipeline.tile_bytes)
-        read, write = (create_tma_tile(view, tile_shape) for view in (source, target))
+        read, write = _tiles(source, target, pipeline.tile_bytes)
         tiles = read.tiles_per_side
         kernel = copy_kernel(read.cuda_type, pipeline, "reduce_add")
         grid = -(-math.prod(tiles) // pipeline.tiles_per_block)
@@ -160,13 +149,55 @@ class ReduceAdd(Operation):
     def _prepare_stack(self, source: ArrayView, target: ArrayView) -> Launch:
         limits = self.backend.limits
         pipeline = STACK_PIPELINE.within(limits.shared_bytes)
-        tile_shape = (1, *covering_tile(_first(source), pipeline.tile_bytes))
-        read, write = (create_tma_tile(view, tile_shape) for view in (source, target))
+        read, write = _stack_tiles(source, target, pipeline.tile_bytes)
         tiles = read.tiles_per_side
         kernel = stack_kernel(read.cuda_type, pipeline)
         grid = min(math.prod(tiles), limits.sms * pipeline.blocks_per_sm)
         threads = 32 * (pipeline.consumer_warps + 1)
         return _prepared(kernel, grid, threads, ReduceArguments(read, write, tile_grid(tiles)))
+
+
+def check_reach(source: ArrayView, target: ArrayView) -> None:
+    """Check what `ReduceAdd` checks when it prepares a launch: that TMA reaches the arrays."""
+    make, tile_bytes = _tiles, TILED_PIPELINE.tile_bytes
+    if source.ndim > target.ndim:
+        make, tile_bytes = _stack_tiles, STACK_PIPELINE.tile_bytes
+    if not source.is_empty:
+        # As of the emulator: the driver encodes no maps of arrays that do not exist.
+        for _, read, write in _parts_of(source._replace(device=None), target._replace(device=None)):
+            make(read, write, tile_bytes)
+
+
+def _tiles(
+    source: ArrayView, target: ArrayView, tile_bytes: int
+) -> tuple[TMATensorTile, TMATensorTile]:
+    tile_shape = covering_tile(source, tile_bytes)
+    return create_tma_tile(source, tile_shape), create_tma_tile(target, tile_shape)
+
+
+def _stack_tiles(
+    source: ArrayView, target: ArrayView, tile_bytes: int
+) -> tuple[TMATensorTile, TMATensorTile]:
+    tile_shape = (1, *covering_tile(_first(source), tile_bytes))
+    return create_tma_tile(source, tile_shape), create_tma_tile(target, tile_shape)
+
+
+def _parts_of(source: ArrayView, target: ArrayView) -> list[tuple[_Part, ArrayView, ArrayView]]:
+    """Return the parts that are added by a launch each, as views of both arrays.
+
+    If the source is a stack, the views are stacks too; the target's view holds one array.
+    """
+    check_rows({"source": source, "target": target})
+    kind = element(_READ_AS[target.element.name])
+    source, target = source._replace(element=kind), target._replace(element=kind)
+    is_stack, count, step = source.ndim > target.ndim, source.shape[0], source.strides_bytes[0]
+    read, write = with_merged_dims(_first(source) if is_stack else source, target)
+    parts = [(part, part.of(read), part.of(write)) for part in _parts(read)]
+    for _, _, of_target in parts:
+        check_sectors(of_target)
+    if not is_stack:
+        return parts
+    return [(part, _stacked(a, count, step), _stacked(b, 1)) for part, a, b in parts]
 
 
 def stack_kernel(cuda_type: str, pipeline: StackPipeline) -> Kernel:

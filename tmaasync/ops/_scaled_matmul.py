@@ -32,10 +32,10 @@ from tmaasync.ops._layouts import (
 )
 from tmaasync.ops._operation import Operation, overridden
 
-__all__ = ["OUTPUTS", "Operands", "ScaledMatmul", "check_types", "scaled_matmul"]
+__all__ = ["Operands", "ScaledMatmul", "output_of", "scaled_matmul"]
 
 _OPERANDS = ("float8_e4m3fn", "float8_e5m2")
-OUTPUTS = ("bfloat16", "float16", "float32")
+_OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()
 
 
@@ -103,10 +103,7 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     if done is not None:
         return done[4]
     operands = Operands.of(a, b, scale_a, scale_b, (a_dtype, b_dtype))
-    left, shape = operands.a, (operands.a.shape[0], operands.b.shape[1])
-    output = Output.of(out, left, shape, OUTPUTS, "bfloat16" if dtype is None else dtype)
-    check_output(output.view, shape, left.device, OUTPUTS, dtype)
-    refuse_overlap("out", output.view, operands.named)
+    output = output_of(out, operands, dtype)
     operation = _CALLS.operation(
         ScaledMatmul,
         *map(Layout.of, operands),
@@ -143,7 +140,7 @@ class Operands(NamedTuple):
             _arrays.view(scale_b, argument="scale_b"),
         )
         ArgumentError.raise_for(_rank_violations(found))
-        check_types(found)
+        _check_types(found)
         _arrays.common_device(found.named)
         ArgumentError.raise_for(_shape_violations(found))
         return found._replace(scale_b=_first_rows(found.scale_b, found.k_blocks))
@@ -163,10 +160,20 @@ class Operands(NamedTuple):
         return columns > 1 and self.scale_b.shape[1] == columns
 
 
+def output_of(given: Any, operands: Operands, dtype: object) -> Output:
+    """Check the caller's output, or make one."""
+    left, shape = operands.a, (operands.a.shape[0], operands.b.shape[1])
+    output = Output.of(given, left, shape, _OUTPUTS, "bfloat16" if dtype is None else dtype)
+    check_output(output.view, shape, left.device, _OUTPUTS, dtype)
+    refuse_overlap("out", output.view, operands.named)
+    return output
+
+
 def _first_rows(scales: ArrayView, rows: int) -> ArrayView:
     """Return the scales without torch's padding along K."""
     owner: Any = scales.owner
-    return scales if scales.shape[0] == rows else _arrays.view(owner[:rows])
+    is_whole = scales.shape[0] == rows or scales.is_stand_in
+    return scales if is_whole else _arrays.view(owner[:rows])
 
 
 def _rank_violations(operands: Operands) -> Iterator[Violation]:
@@ -177,7 +184,7 @@ def _rank_violations(operands: Operands) -> Iterator[Violation]:
             yield Violation(f"{name}.shape", view.shape, rule, remedy)
 
 
-def check_types(operands: Operands) -> None:
+def _check_types(operands: Operands) -> None:
     for name in ("a", "b"):
         remedy = (
             f'Convert it with astype; of bytes that hold one, pass {name}_dtype="float8_e4m3fn"'

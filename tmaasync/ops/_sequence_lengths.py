@@ -8,7 +8,14 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._ragged.batch import MAX_ROWS, BatchNames, checked_cu_seqlens, one_of
+from tmaasync._ragged.batch import (
+    MAX_ROWS,
+    BatchNames,
+    check_flat_integers,
+    checked_cu_seqlens,
+    is_listed,
+    one_of,
+)
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._allocation import int32_on_device
 
@@ -49,8 +56,13 @@ class CumulativeLengths(NamedTuple):
         """Check the arguments; values on a device, which need a wait, only with ``check``."""
         name, values = one_of(lengths, cu_seqlens)
         argument = getattr(names, name)
-        view = None if isinstance(values, list | tuple) else _arrays.view(values, argument=argument)
+        view = None if is_listed(values) else _arrays.view(values, argument=argument)
         is_on_device = view is not None and view.device is not None
+        if view is not None and view.is_stand_in and not is_on_device:
+            check_flat_integers(view.shape, view.element.dtype, argument)
+            if not view.is_empty:  # there are no values to check
+                return cls(name, values, view.shape[0] - 1, False, 0, 0)
+            lengths, cu_seqlens = None, np.empty(0, np.int32)
         if view is not None and is_on_device:
             _check_on_device(argument, view, device, is_cumulative=name == "cu_seqlens")
         if check or not is_on_device:

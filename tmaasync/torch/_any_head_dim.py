@@ -14,7 +14,12 @@ __all__ = ["attend", "attend_packed"]
 
 
 def attend(q: Any, k: Any, v: Any, *, scale: float | None, **options: Any) -> Any:
-    """Call `attention`; v may have fewer columns than q and k, and its columns are returned."""
+    """Call `attention`; v may have fewer columns than q and k, and its columns are returned.
+
+    Without queries the output is empty, and gradients are zeros.
+    """
+    if 0 in q.shape[:-1]:
+        return _empty(q, k, v, return_lse=options.get("return_lse", False))
     head_dim = q.shape[-1]
     results = attention(
         *_padded(q, k, v), scale=head_dim**-0.5 if scale is None else scale, **options
@@ -33,6 +38,15 @@ def attend_packed(
         **options,
     )
     return _columns(results, v.shape[-1])
+
+
+def _empty(q: Any, k: Any, v: Any, *, return_lse: bool) -> Any:
+    # The sums are added to no elements, and connect the tensors to autograd's graph.
+    out = q.new_zeros((*q.shape[:-1], v.shape[-1])) + (q.sum() + k.sum() + v.sum()).to(q.dtype)
+    if not return_lse:
+        return out
+    batch, positions, heads, _ = q.shape
+    return out, q.new_zeros((batch, heads, positions), dtype=torch.float32)
 
 
 def _padded(*tensors: Any) -> list[Any]:

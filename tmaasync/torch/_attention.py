@@ -7,23 +7,36 @@ from typing import Any
 import torch
 
 from tmaasync import ops
-from tmaasync.ops._flash.operands import FLOAT8, TYPES, Operands, check_types
+from tmaasync.errors import ArgumentError
+from tmaasync.ops._flash.float8 import given_scales, scales_of
+from tmaasync.ops._flash.operands import Operands, Results, Scores, window_violations
+from tmaasync.ops._flash.pages import PageTable
 from tmaasync.torch._attention_backward import (
     backward,
     backward_varlen,
-    has_backward,
+    check,
+    check_varlen,
     save,
     save_varlen,
 )
-from tmaasync.torch._attention_options import MASK, mask_options, reachable
+from tmaasync.torch._attention_options import (
+    AXES,
+    MASK,
+    PACKED_AXES,
+    PAGE_AXES,
+    mask_options,
+    reachable,
+    reached,
+)
 from tmaasync.torch._registry import define, register_autocast, register_backward
-from tmaasync.torch._stand_ins import stand_in
+from tmaasync.torch._stand_ins import stand_in_lengths, stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["attention", "varlen_attention"]
 
 _Window = tuple[int | None, int | None]
 _FLOAT8 = torch.float8_e4m3fn
+_SCALES = ("scales[0]", "scales[1]", "scales[2]")
 
 
 def attention(  # noqa: PLR0913 - the parameters of attention
@@ -74,15 +87,16 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     require_tensors_or_none(out=out)
     operators = torch.ops.tmaasync
     mask = _mask_arguments(causal, scale, window, softcap)
-    if out is None and scales is None and _is_differentiated(q, k, v):
-        operator = operators.attention_with_lse.default
-        results = operator(q, k, v, **mask, **_order(deterministic))
-        return results if return_lse else results[0]
+    given: tuple[Any, ...] = (q, k, v)
     if scales is not None:
-        names = ("scales[0]", "scales[1]", "scales[2]")
-        require_tensors_or_none(**dict(zip(names, scales, strict=False)))
+        given_scales(scales)  # as many as there are operands
+        require_tensors_or_none(**dict(zip(_SCALES, scales, strict=True)))
+        given = (q, k, v, *scales)
+    if deterministic and out is None:
+        results = operators.attention_with_lse.default(*given, **mask, deterministic=True)
+        return results if return_lse else results[0]
     operator = operators.attention_with_lse if return_lse else operators.attention
-    return _called(operator, (q, k, v, *(scales or ())), mask, out, return_lse=return_lse)
+    return _called(operator, given, mask, out, return_lse=return_lse)
 
 
 def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the sequences
@@ -138,19 +152,12 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     operators = torch.ops.tmaasync
     lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table)
     mask = _mask_arguments(causal, scale, window, softcap)
-    if out is None and page_table is None and _is_differentiated(q, k, v):
+    if deterministic and out is None:
         operator = operators.varlen_attention_with_lse.default
-        results = operator(q, k, v, *lengths[:-1], **mask, **_order(deterministic))
+        results = operator(q, k, v, *lengths, **mask, deterministic=True)
         return results if return_lse else results[0]
     operator = operators.varlen_attention_with_lse if return_lse else operators.varlen_attention
     return _called(operator, (q, k, v, *lengths), mask, out, return_lse=return_lse)
-
-
-def _is_differentiated(q: Any, k: Any, v: Any) -> bool:
-    """Whether a gradient is wanted, and the kernels have it; else the operators refuse."""
-    if not torch.is_grad_enabled():
-        return False
-    return (q.requires_grad or k.requires_grad or v.requires_grad) and has_backward(q)
 
 
 def _mask_arguments(
@@ -165,14 +172,11 @@ def _mask_arguments(
     if scale is not None:
         mask["scale"] = scale
     if window is not None:
+        ArgumentError.raise_for(window_violations(window))
         mask["window_left"], mask["window_right"] = window
     if softcap is not None:
         mask["softcap"] = softcap
     return mask
-
-
-def _order(deterministic: bool) -> dict[str, bool]:
-    return {"deterministic": True} if deterministic else {}
 
 
 def _called(
@@ -209,18 +213,29 @@ def _run_attention_with_lse(*given: Any, deterministic: bool = False, **options:
     return _run_attention(*given, **options, return_lse=True)
 
 
-def _fake_attention(
+def _fake_attention(  # noqa: PLR0913 - the arguments of the operator
     q: Any,
     k: Any,
     v: Any,
     scale_q: Any = None,
     scale_k: Any = None,
     scale_v: Any = None,
+    *,
+    out: Any = None,
+    deterministic: bool = False,
     **options: Any,
 ) -> Any:
-    del scale_q, scale_k, scale_v, options
-    _check_rank(4, q=q, k=k, v=v)
-    _check_types((*TYPES, FLOAT8), q=q, k=k, v=v)
+    del deterministic
+    views = stand_ins(q=q, k=k, v=v, out=out)
+    scales = stand_ins(**dict(zip(_SCALES, (scale_q, scale_k, scale_v), strict=True)))
+    if views is not None and scales is not None:
+        target = views.pop("out")
+        q_view, k_view, v_view = map(reached, views.values())
+        operands = Operands.of(q_view, k_view, v_view, AXES, may_be_float8=True)
+        if any(one is not None for one in scales.values()):
+            scales_of(*given_scales(tuple(scales.values())), operands)
+        Scores.of(operands.q.shape[-1], **mask_options(**options))
+        Results(operands, target, return_lse=False)
     return q.new_empty(q.shape, dtype=torch.bfloat16 if q.dtype == _FLOAT8 else q.dtype)
 
 
@@ -276,12 +291,28 @@ def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     page_table: Any = None,
+    *,
+    out: Any = None,
+    deterministic: bool = False,
     **options: Any,
 ) -> Any:
-    del cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, options
-    _check_rank(3, q=q)
-    _check_rank(3 if page_table is None else 4, k=k, v=v)
-    _check_types(TYPES, q=q, k=k, v=v)
+    del deterministic
+    views = stand_ins(q=q, k=k, v=v, out=out)
+    arrays = stand_ins(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, page_table=page_table)
+    if views is not None and arrays is not None:
+        target, pages = views.pop("out"), arrays.pop("page_table")
+        is_paged = pages is not None
+        key_axes = PAGE_AXES if is_paged else PACKED_AXES
+        q_view, k_view, v_view = (
+            one if is_paged and name != "q" else reached(one) for name, one in views.items()
+        )
+        operands = Operands.of(q_view, k_view, v_view, PACKED_AXES, key_axes)
+        Scores.of(operands.q.shape[-1], **mask_options(**options))
+        lengths = stand_in_lengths(**arrays, longest=(max_seqlen_q, max_seqlen_k))
+        _, batch = lengths.of(operands, keys_are_packed=not is_paged)
+        if is_paged:
+            PageTable.of(pages, operands, batch)
+        Results(operands, target, return_lse=False)
     return q.new_empty(q.shape)
 
 
@@ -291,21 +322,6 @@ def _fake_varlen_with_lse(
     out = _fake_varlen(q, k, v, cu_seqlens_q, *lengths, **options)
     rows, heads, _ = q.shape
     return out, q.new_empty((heads, rows), dtype=torch.float32)
-
-
-def _check_rank(rank: int, **tensors: Any) -> None:
-    for name, tensor in tensors.items():
-        torch._check(
-            tensor.ndim == rank,
-            lambda name=name, tensor=tensor: (
-                f"{name} has shape {tuple(tensor.shape)}; it must have {rank} dimensions"
-            ),
-        )
-
-
-def _check_types(types: tuple[str, ...], **tensors: Any) -> None:
-    operands = (stand_in(name, tensor) for name, tensor in tensors.items())
-    check_types(Operands(*operands), types)
 
 
 _PADDED = (
@@ -320,7 +336,7 @@ _PACKED = (
 
 _DETERMINISTIC = "bool deterministic=False"
 
-define("attention", _PADDED, _run_attention, _fake_attention)
+define("attention", _PADDED, _run_attention, _fake_attention, is_differentiable=True)
 define(
     "attention_with_lse",
     f"{_PADDED}, {_DETERMINISTIC}",
@@ -330,7 +346,7 @@ define(
     other_returns="Tensor",
     is_differentiable=True,
 )
-define("varlen_attention", _PACKED, _run_varlen, _fake_varlen)
+define("varlen_attention", _PACKED, _run_varlen, _fake_varlen, is_differentiable=True)
 define(
     "varlen_attention_with_lse",
     f"{_PACKED}, {_DETERMINISTIC}",
@@ -340,8 +356,22 @@ define(
     other_returns="Tensor",
     is_differentiable=True,
 )
-register_backward("attention_with_lse", _run_attention_with_lse, save, backward)
-register_backward("varlen_attention_with_lse", _run_varlen_with_lse, save_varlen, backward_varlen)
+register_backward(
+    "attention_with_lse",
+    _run_attention_with_lse,
+    save,
+    backward,
+    check=check,
+    first=("attention", _run_attention),
+)
+register_backward(
+    "varlen_attention_with_lse",
+    _run_varlen_with_lse,
+    save_varlen,
+    backward_varlen,
+    check=check_varlen,
+    first=("varlen_attention", _run_varlen),
+)
 for _name in ("attention", "varlen_attention"):
     register_autocast(_name, operands=3)
     register_autocast(f"{_name}_with_lse", operands=3)

@@ -8,16 +8,33 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._flash.backward import MAX_HEAD_DIM
-from tmaasync.ops._flash.gradients import check_types as check_gradient_types
-from tmaasync.ops._flash.operands import TYPES, Operands, check_types
-from tmaasync.torch._attention_options import MASK, mask_options, reachable
+from tmaasync.ops._flash.gradients import GRADIENTS, Gradients
+from tmaasync.ops._flash.operands import Operands, Scores
+from tmaasync.torch._attention_options import (
+    AXES,
+    MASK,
+    PACKED_AXES,
+    dense_copy,
+    mask_options,
+    reachable,
+    reached,
+)
 from tmaasync.torch._autocast import computed_type
 from tmaasync.torch._registry import define, refuse_second_backward
-from tmaasync.torch._stand_ins import stand_in
+from tmaasync.torch._stand_ins import stand_in_lengths, stand_ins
 
-__all__ = ["backward", "backward_varlen", "has_backward", "save", "save_varlen"]
+__all__ = [
+    "backward",
+    "backward_varlen",
+    "check",
+    "check_varlen",
+    "has_backward",
+    "save",
+    "save_varlen",
+]
 
 _TYPES = (torch.bfloat16, torch.float16)
 _TORCHS = "torch.nn.functional.scaled_dot_product_attention"
@@ -44,13 +61,55 @@ def _run_varlen(*given: Any, deterministic: bool = False, **options: Any) -> Any
     )
 
 
-def _fake(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *_: Any, **options: Any) -> Any:
-    del options
-    given = {"q": q, "k": k, "v": v, "dout": dout, "out": out, "lse": lse}
-    views = {name: stand_in(name, one) for name, one in given.items()}
-    check_types(Operands(*(views[name] for name in "qkv")), TYPES)
-    check_gradient_types(views)
+def _fake(
+    dout: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    *,
+    deterministic: bool = False,
+    **options: Any,
+) -> Any:
+    del deterministic
+    views = stand_ins(dout=dout, q=q, k=k, v=v, out=out, lse=lse)
+    if views is not None:
+        _checked(views, AXES, options)
     return tuple(one.new_empty(one.shape) for one in (q, k, v))
+
+
+def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
+    dout: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    *,
+    deterministic: bool = False,
+    **options: Any,
+) -> Any:
+    del deterministic
+    views = stand_ins(dout=dout, q=q, k=k, v=v, out=out, lse=lse)
+    arrays = stand_ins(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    if views is not None and arrays is not None:
+        operands = _checked(views, PACKED_AXES, options)
+        stand_in_lengths(**arrays, longest=(max_seqlen_q, max_seqlen_k)).of(operands)
+    return tuple(one.new_empty(one.shape) for one in (q, k, v))
+
+
+def _checked(views: dict[str, ArrayView], axes: str, options: dict[str, Any]) -> Operands:
+    """Check what the operations check of tensors and mask, in their order."""
+    *tensors, lse = views.values()
+    given = (*map(reached, tensors), dense_copy(lse))
+    gradients = Gradients.of(given, (None,) * len(GRADIENTS), axes)
+    Scores.of(gradients.views["q"].shape[-1], **mask_options(**options))
+    return gradients.operands
 
 
 _SAVED = "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse"
@@ -66,7 +125,7 @@ define(
     other_returns=None,
 )  # fmt: skip
 define(
-    "varlen_attention_backward", f"{_SAVED}, {_SEQUENCES}, {_OPTIONS}", _run_varlen, _fake,
+    "varlen_attention_backward", f"{_SAVED}, {_SEQUENCES}, {_OPTIONS}", _run_varlen, _fake_varlen,
     returns=_GRADIENTS, other_returns=None,
 )  # fmt: skip
 
@@ -74,8 +133,8 @@ define(
 
 
 def save(ctx: Any, results: Any, q: Any, k: Any, v: Any, *scales: Any, **options: Any) -> None:
-    """Keep what the backward reads, and refuse what has none."""
-    _check(q, scales)
+    """Keep what the backward reads."""
+    del scales
     out, lse = results
     ctx.mark_non_differentiable(lse)
     ctx.save_for_backward(q, k, v, out, lse)
@@ -95,7 +154,7 @@ def save_varlen(  # noqa: PLR0913 - the arguments of the operator
     page_table: Any = None,
     **options: Any,
 ) -> None:
-    _check(q, [page_table])
+    del page_table
     out, lse = results
     ctx.mark_non_differentiable(lse)
     ctx.save_for_backward(q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k)
@@ -103,7 +162,23 @@ def save_varlen(  # noqa: PLR0913 - the arguments of the operator
     ctx.options = options
 
 
-def _check(q: Any, lacking: Sequence[Any]) -> None:
+def check(needs: Sequence[bool], q: Any, k: Any, v: Any, *scales: Any, **options: Any) -> None:
+    """Refuse what has no backward."""
+    del needs, k, v, options
+    _require_backward(q, scales)
+
+
+def check_varlen(
+    needs: Sequence[bool], q: Any, k: Any, v: Any, *sequences: Any, **options: Any
+) -> None:
+    del needs, k, v, options
+    _require_backward(q, sequences[_PAGE_TABLE:])
+
+
+_PAGE_TABLE = 4  # after cumulative and greatest lengths
+
+
+def _require_backward(q: Any, lacking: Sequence[Any]) -> None:
     """Refuse a type, a head_dim or an argument, such as scales or pages, without a backward."""
     if not has_backward(q) or any(one is not None for one in lacking):
         raise ArgumentError(

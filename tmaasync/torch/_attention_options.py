@@ -6,9 +6,24 @@ from typing import Any
 
 import torch
 
+from tmaasync._arrays import ArrayView
 from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync.ops._allocation import empty
+from tmaasync.ops._flash.operands import reach_violations
 
-__all__ = ["MASK", "mask_options", "reachable"]
+__all__ = [
+    "AXES",
+    "MASK",
+    "PACKED_AXES",
+    "PAGE_AXES",
+    "dense_copy",
+    "mask_options",
+    "reachable",
+    "reached",
+]
+
+AXES, PACKED_AXES = "[batch, positions, heads, head_dim]", "[rows, heads, head_dim]"
+PAGE_AXES = "[pages, page_size, heads, head_dim]"
 
 MASK = (
     'bool causal=False, str causal_alignment="bottom_right", float? scale=None, '
@@ -34,6 +49,8 @@ def mask_options(
 
 def reachable(tensor: Any) -> Any:
     """Return the tensor, or a copy if TMA cannot read it: its stride or address is off 16 bytes."""
+    if not tensor.dim():
+        return tensor  # which the operation refuses
     step = TMA_ALIGNMENT // tensor.element_size()
     is_aligned = tensor.data_ptr() % TMA_ALIGNMENT == 0
     if is_aligned and tensor.shape[-1] % step == 0 and tensor.is_contiguous():
@@ -43,3 +60,14 @@ def reachable(tensor: Any) -> Any:
     for size, stride in zip(tensor.shape, outer, strict=False):
         is_reachable = is_reachable and (size == 1 or (stride > 0 and stride % step == 0))
     return tensor if is_reachable else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def reached(view: ArrayView) -> ArrayView:
+    """Return a stand-in of what `reachable` returns for the tensor."""
+    is_reached = not view.ndim or not any(reach_violations("", view))
+    return view if is_reached else dense_copy(view)
+
+
+def dense_copy(view: ArrayView) -> ArrayView:
+    copied: ArrayView = empty(view, view.shape, view.element)
+    return copied._replace(address=copied.address + view.address // TMA_ALIGNMENT * TMA_ALIGNMENT)

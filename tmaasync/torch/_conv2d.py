@@ -9,12 +9,11 @@ import torch
 
 from tmaasync import ops
 from tmaasync.errors import ArgumentError
-from tmaasync.ops._allocation import output_element
-from tmaasync.ops._conv2d import OUTPUTS, Views, check_types
+from tmaasync.ops._conv2d import Views, output_of, window_over
 from tmaasync.ops._gemm.epilogue import activation_of
 from tmaasync.torch._registry import define, register_autocast
-from tmaasync.torch._stand_ins import stand_in
-from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
+from tmaasync.torch._stand_ins import stand_ins
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
 __all__ = ["conv2d"]
 
@@ -56,7 +55,7 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     require_tensors_or_none(bias=bias, out=out)
     operator = torch.ops.tmaasync.conv2d
     window = (list(_flat(stride)), list(_flat(padding)), list(_flat(dilation)))
-    options = {"activation": activation, "dtype": dtype}
+    options = {"activation": activation, "dtype": torchs_type(dtype)}
     if out is None:
         return operator.default(images, filters, bias, *window, **options)
     operator.out(images, filters, bias, *window, **options, out=out)
@@ -122,19 +121,25 @@ def _fake(  # noqa: PLR0913 - the arguments of the operator
     *,
     activation: str | None = None,
     dtype: Any = None,
+    out: Any = None,
 ) -> Any:
+    (top, bottom), (left, right) = _sides(padding)
+    steps, gaps = _pair("stride", stride), _pair("dilation", dilation)
+    views = stand_ins(images=images, filters=filters, bias=bias, out=out)
     activation_of(activation)
-    side = None if bias is None else stand_in("bias", bias, 1)
-    check_types(Views(stand_in("images", images, 4), stand_in("filters", filters, 4), side))
-    output_element(dtype or images.dtype, OUTPUTS)
+    if views is not None:
+        target = views.pop("out")
+        operands = Views.of(**views)
+        window = window_over(operands, steps, ((top, bottom), (left, right)), gaps)
+        output_of(target, operands, window, dtype)
     extents = [
         (size + before + after - step * (taps - 1) - 1) // pixels + 1
         for size, (before, after), step, taps, pixels in zip(
             images.shape[1:3],
-            _sides(padding),
-            _pair("dilation", dilation),
+            ((top, bottom), (left, right)),
+            gaps,
             filters.shape[1:3],
-            _pair("stride", stride),
+            steps,
             strict=True,
         )
     ]

@@ -7,10 +7,13 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync._torch_internals import known_size
+from tmaasync.errors import ArgumentError
+from tmaasync.ops import _copy, _ragged, _reduce_add
+from tmaasync.ops._allocation import empty
 from tmaasync.ops._layouts import Layout
-from tmaasync.ops._reduce_add import check_layouts
 from tmaasync.torch._registry import define, define_in_place
-from tmaasync.torch._stand_ins import stand_in
+from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["copy", "ragged_load", "ragged_store", "reduce_add"]
@@ -107,35 +110,63 @@ def _run_copy(source: Any, *, out: Any = None) -> Any:
     return ops.copy(source, out)
 
 
-def _fake_copy(source: Any) -> Any:
-    stand_in("source", source)
+def _fake_copy(source: Any, *, out: Any = None) -> Any:
+    views = stand_ins(source=source, target=out)
+    if views is not None:
+        view, target = views["source"], views["target"]
+        if target is None:
+            target = empty(view, view.shape, view.element)
+        target = _copy.checked_target(target, view)
+        _copy.check_layouts(Layout.of(view), Layout.of(target))
+        _copy.check_reach(view, target)
     return source.new_empty(source.shape)
 
 
 def _run_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None) -> Any:
+    _check_total_rows(total_rows, out)
     if out is None:
         out = padded.new_zeros(total_rows, *padded.shape[2:])
     return ops.ragged_store(padded, out=out, cu_seqlens=cu_seqlens)
 
 
-def _fake_store(padded: Any, cu_seqlens: Any, total_rows: int) -> Any:
-    del cu_seqlens
-    stand_in("padded", padded)
-    return padded.new_empty(total_rows, *padded.shape[2:])
+def _check_total_rows(total_rows: int | None, out: Any) -> None:
+    if total_rows is not None and total_rows < 0:
+        raise ArgumentError(
+            f"total_rows is {total_rows}; it must be 0 or more. Pass the rows of the output."
+        )
+    rows = known_size(out.shape[0]) if out is not None and out.dim() else total_rows
+    if total_rows is not None and rows not in (None, total_rows):
+        raise ArgumentError(f"total_rows is {total_rows}; out has {rows} rows. Pass as many.")
+
+
+def _fake_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None) -> Any:
+    _check_total_rows(known_size(total_rows), out)
+    made = padded.new_empty(total_rows, *padded.shape[2:])
+    views = stand_ins(padded=padded, cu_seqlens=cu_seqlens, out=made if out is None else out)
+    if views is not None:
+        view, _, _, target = _ragged.checked_store(lengths=None, **views)
+        _ragged.check_reach("ragged_store", target, view)
+    return made
 
 
 def _run_load(packed: Any, cu_seqlens: Any, max_length: int, *, out: Any = None) -> Any:
     return ops.ragged_load(packed, out=out, cu_seqlens=cu_seqlens, max_length=max_length)
 
 
-def _fake_load(packed: Any, cu_seqlens: Any, max_length: int) -> Any:
-    stand_in("packed", packed)
+def _fake_load(packed: Any, cu_seqlens: Any, max_length: int, *, out: Any = None) -> Any:
+    views, length = stand_ins(packed=packed, cu_seqlens=cu_seqlens, out=out), known_size(max_length)
+    if views is not None and length is not None:
+        view, _, _, target = _ragged.checked_load(lengths=None, max_length=length, **views)
+        _ragged.check_reach("ragged_load", view, target)
     return packed.new_empty(cu_seqlens.shape[0] - 1, max_length, *packed.shape[1:])
 
 
 def _fake_add(target: Any, source: Any) -> None:
-    views = (stand_in("source", source), stand_in("target", target))
-    check_layouts(*map(Layout.of, views))
+    views = stand_ins(source=source, target=target)
+    if views is not None:
+        view, target = views["source"], _reduce_add.checked_target(views["target"], views["source"])
+        _reduce_add.check_layouts(Layout.of(view), Layout.of(target))
+        _reduce_add.check_reach(view, target)
 
 
 define("copy", "Tensor source", _run_copy, _fake_copy)

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
-from tmaasync._kinds import shown
+from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch._any_head_dim import attend, attend_packed
 from tmaasync.torch._attention import varlen_attention
+from tmaasync.torch._autocast import computed_type
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
 
 _ROW_STEP = 8
+_INTEGERS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
 
 
 def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
@@ -69,8 +73,8 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
     v: Any,
     cu_seqlens_q: Any,
     cu_seqlens_k: Any,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
+    max_seqlen_q: int | None,
+    max_seqlen_k: int | None,
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
@@ -90,7 +94,7 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
         v: As k.
         cu_seqlens_q: Cumulative lengths of the sequences in q, int32.
         cu_seqlens_k: The same for k.
-        max_seqlen_q: Rows of the longest sequence in q.
+        max_seqlen_q: Rows of the longest sequence in q; None if ``cu_seqlens_q`` is in host memory.
         max_seqlen_k: The same for k.
         dropout_p: As in `flash_attn_func`.
         softmax_scale: As in `flash_attn_func`.
@@ -113,7 +117,8 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
     require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     require_tensors_or_none(block_table=block_table)
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
-    lengths = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
+    longest = (None if one is None else int(one) for one in (max_seqlen_q, max_seqlen_k))
+    lengths = (cu_seqlens_q, cu_seqlens_k, *longest)
     options = {**_mask(causal, window_size, softcap), "return_lse": return_attn_probs}
     options["deterministic"] = deterministic
     if block_table is None:
@@ -181,18 +186,23 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
         ArrayTypeError: A type that the kernels do not have.
     """
     del rotary_interleaved, num_splits
-    require_tensors(q=q, k_cache=k_cache, v_cache=v_cache)
+    caches = {"k_cache": k_cache, "v_cache": v_cache}
+    require_tensors(q=q, **caches)
     require_tensors_or_none(k=k, v=v, cache_batch_idx=cache_batch_idx, block_table=block_table)
-    if not (cache_seqlens is None or isinstance(cache_seqlens, int)):
+    is_length = isinstance(cache_seqlens, int | np.integer) and not isinstance(cache_seqlens, bool)
+    if not (cache_seqlens is None or is_length):
         require_tensors(cache_seqlens=cache_seqlens)
+    ArgumentError.raise_for(_of_other_ranks(q=q, **caches, k=k, v=v))
     given = {"rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "cache_leftpad": cache_leftpad}
     ArgumentError.raise_for(
         [
             *_lacking_flash(0.0, alibi_slopes),
             *_lacking_cache(given),
             *_contradictions(k_cache, k, v, cache_batch_idx, block_table),
+            *_unlike(q, k_cache, v_cache),
             *_misshapen(q, k_cache, cache_seqlens, k=k, v=v),
-            *_lost_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v),
+            *_not_numbers_of_pages(q, k_cache, cache_batch_idx, block_table),
+            *_lost_gradients(q=q, **caches, k=k, v=v),
         ]
     )
     mask = _mask(causal, window_size, softcap)
@@ -201,6 +211,9 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     capacity = table.shape[1] * k_cache.shape[1]
     ArgumentError.raise_for(_overflow(cache_seqlens, capacity, 0 if k is None else k.shape[1]))
     lengths = _lengths(q, cache_seqlens, capacity)
+    if block_table is not None and _is_readable(block_table) and _is_readable(lengths):
+        totals = lengths if k is None else lengths + k.shape[1]
+        ArgumentError.raise_for(_wrong_blocks(block_table, totals, k_cache))
     if k is not None:
         _append(k_cache, k, table, lengths)
         _append(v_cache, v, table, lengths)
@@ -222,7 +235,8 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
 
 
 def _mask(causal: bool, window_size: Any, softcap: float) -> dict[str, Any]:
-    if not isinstance(window_size, tuple | list) or len(window_size) != 2:
+    is_pair = isinstance(window_size, tuple | list) and len(window_size) == 2
+    if not is_pair or not all(side is None or is_integer(side) for side in window_size):
         rule = "it must be the numbers of keys (before, after) a query's own, -1 for no limit"
         violation = Violation(
             "window_size", shown(window_size), rule, "Pass (-1, -1) for no window"
@@ -257,13 +271,44 @@ def _lacking_cache(given: dict[str, Any]) -> Iterator[Violation]:
             yield Violation(name, f"of shape {tuple(value.shape)}", rule, remedies[name])
 
 
+def _of_other_ranks(**tensors: Any) -> Iterator[Violation]:
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.dim() != 4:
+            rule = "it has four dimensions: [batch or blocks, positions, heads, head_dim]"
+            yield Violation(f"{name}.shape", tuple(tensor.shape), rule, "Reshape it")
+
+
+def _unlike(q: Any, k_cache: Any, v_cache: Any) -> Iterator[Violation]:
+    """Compare queries and caches, as the operation would after new keys are written."""
+    if v_cache.shape != k_cache.shape:
+        rule = f"k_cache has shape {tuple(k_cache.shape)}"
+        remedy = "Pass caches of one shape"
+        yield Violation("v_cache.shape", tuple(v_cache.shape), rule, remedy)
+    if k_cache.shape[-1] != q.shape[-1]:
+        rule = f"q has heads of {q.shape[-1]}"
+        yield Violation("k_cache.shape[-1]", k_cache.shape[-1], rule, "Pass keys of that head_dim")
+    own = computed_type(q)
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if computed_type(cache) != own:
+            rule = f"q holds {q.dtype}, and the tensor cores take one type"
+            yield Violation(f"{name}.dtype", cache.dtype, rule, "Convert one of them")
+    step = TMA_ALIGNMENT // own.itemsize
+    if q.shape[-1] % step:
+        rule = f"a head has a multiple of {step} columns"
+        yield Violation("q.shape[-1]", q.shape[-1], rule, "Pad q and the caches with zeros")
+
+
 def _misshapen(q: Any, k_cache: Any, cache_seqlens: Any, **new: Any) -> Iterator[Violation]:
-    """Compare shapes that would be broadcast."""
+    """Compare shapes that would be broadcast, and types that would be converted."""
     batch = q.shape[0]
-    if isinstance(cache_seqlens, torch.Tensor) and cache_seqlens.shape != (batch,):
-        rule = f"q has {batch} sequences, each with its number of keys"
-        remedy = f"Pass an int, or a tensor of shape {(batch,)}"
-        yield Violation("cache_seqlens", f"of shape {tuple(cache_seqlens.shape)}", rule, remedy)
+    if isinstance(cache_seqlens, torch.Tensor):
+        if cache_seqlens.shape != (batch,):
+            rule = f"q has {batch} sequences, each with its number of keys"
+            remedy = f"Pass an int, or a tensor of shape {(batch,)}"
+            yield Violation("cache_seqlens", f"of shape {tuple(cache_seqlens.shape)}", rule, remedy)
+        if cache_seqlens.dtype not in _INTEGERS:
+            rule = "keys are counted in integers"
+            yield Violation("cache_seqlens.dtype", cache_seqlens.dtype, rule, "Convert it to int32")
     for name, tensor in new.items():
         if tensor is None:
             continue
@@ -272,6 +317,55 @@ def _misshapen(q: Any, k_cache: Any, cache_seqlens: Any, **new: Any) -> Iterator
             rule = f"q has {batch} sequences, and the cache {tuple(k_cache.shape[2:])} for each key"
             remedy = f"Pass [batch, new, kv_heads, head_dim], such as {shape}"
             yield Violation(name, f"of shape {tuple(tensor.shape)}", rule, remedy)
+        if tensor.dtype != k_cache.dtype:
+            rule = f"the cache holds {k_cache.dtype}"
+            yield Violation(f"{name}.dtype", tensor.dtype, rule, "Convert it")
+
+
+def _not_numbers_of_pages(
+    q: Any, k_cache: Any, cache_batch_idx: Any, block_table: Any
+) -> Iterator[Violation]:
+    """Check which entries of the cache the sequences have; numbers on a GPU are not waited for."""
+    batch, count = q.shape[0], k_cache.shape[0]
+    if block_table is not None:
+        if block_table.dim() != 2 or block_table.shape[0] != batch:
+            rule = f"q has {batch} sequences, each with a row of blocks"
+            remedy = f"Pass [{batch}, blocks_per_sequence]"
+            yield Violation("block_table.shape", tuple(block_table.shape), rule, remedy)
+        if block_table.dtype != torch.int32:
+            rule = "blocks are numbered in int32"
+            yield Violation("block_table.dtype", block_table.dtype, rule, "Convert it")
+    elif cache_batch_idx is None and count < batch:
+        rule = f"q has {batch} sequences, each with an entry of the cache"
+        yield Violation("k_cache.shape[0]", count, rule, "Pass a larger cache, or cache_batch_idx")
+    elif cache_batch_idx is not None:
+        yield from _wrong_entries(cache_batch_idx, batch, count)
+
+
+def _wrong_entries(cache_batch_idx: Any, batch: int, count: int) -> Iterator[Violation]:
+    if cache_batch_idx.shape != (batch,) or cache_batch_idx.dtype not in _INTEGERS:
+        rule = f"q has {batch} sequences, each with the number of its entry of the cache"
+        value = f"of {cache_batch_idx.dtype} and shape {tuple(cache_batch_idx.shape)}"
+        yield Violation("cache_batch_idx", value, rule, f"Pass int32 of shape {(batch,)}")
+    elif _is_readable(cache_batch_idx) and batch:
+        least, most = int(cache_batch_idx.min()), int(cache_batch_idx.max())
+        if least < 0 or most >= count:
+            rule = f"the cache has entries 0 to {count - 1}"
+            yield Violation("cache_batch_idx", f"from {least} to {most}", rule, "Pass these")
+
+
+def _wrong_blocks(block_table: Any, totals: Any, k_cache: Any) -> Iterator[Violation]:
+    count, rows = k_cache.shape[:2]
+    used = torch.arange(block_table.shape[1]) < -(-totals // rows)[:, None]
+    for sequence, column in (used & ((block_table < 0) | (block_table >= count))).nonzero()[:1]:
+        name = f"block_table[{int(sequence)}, {int(column)}]"
+        rule = f"the cache has {count} blocks, numbered from 0"
+        yield Violation(name, int(block_table[sequence, column]), rule, "Pass one of them")
+
+
+def _is_readable(tensor: Any) -> bool:
+    """Whether the host knows the values, so that it need not wait for a GPU."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _contradictions(
@@ -303,11 +397,14 @@ def _lost_gradients(**tensors: Any) -> Iterator[Violation]:
 
 def _overflow(cache_seqlens: Any, capacity: int, new: int) -> Iterator[Violation]:
     """Check the lengths that the host knows: it does not wait for a GPU."""
-    longest = capacity if cache_seqlens is None else cache_seqlens
+    least = longest = capacity if cache_seqlens is None else cache_seqlens
     if isinstance(longest, torch.Tensor):
-        if torch.compiler.is_compiling() or longest.device.type != "cpu":
+        if not (_is_readable(longest) and longest.numel()):
             return
-        longest = int(longest.max())
+        least, longest = int(longest.min()), int(longest.max())
+    if least < 0:
+        rule = "a sequence has 0 keys or more"
+        yield Violation("cache_seqlens", least, rule, "Pass the number of keys in the cache")
     if longest + new > capacity:
         rule = f"with {new} new keys it must be at most {capacity}, the rows of a sequence's cache"
         remedy = "Pass the number of keys before the new ones, or a larger cache"

@@ -8,15 +8,14 @@ import torch
 
 from tmaasync import ops
 from tmaasync.ops import _grouped_matmul, _k_grouped_matmul
-from tmaasync.ops._allocation import output_element
 from tmaasync.torch._registry import (
     define,
     refuse_second_backward,
     register_autocast,
     register_backward,
 )
-from tmaasync.torch._stand_ins import stand_in
-from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
+from tmaasync.torch._stand_ins import stand_ins
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
 __all__ = ["grouped_matmul", "k_grouped_matmul"]
 
@@ -41,6 +40,7 @@ def grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any 
     """
     require_tensors(a=a, b=b, offsets=offsets)
     require_tensors_or_none(out=out)
+    dtype = torchs_type(dtype)
     operator = torch.ops.tmaasync.grouped_matmul
     if out is None:
         return operator.default(a, b, offsets, dtype=dtype)
@@ -66,6 +66,7 @@ def k_grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: An
     """
     require_tensors(a=a, b=b, offsets=offsets)
     require_tensors_or_none(out=out)
+    dtype = torchs_type(dtype)
     operator = torch.ops.tmaasync.k_grouped_matmul
     if out is None:
         return operator.default(a, b, offsets, dtype=dtype)
@@ -81,14 +82,10 @@ def _run(a: Any, b: Any, offsets: Any, *, dtype: Any = None, out: Any = None) ->
     return result if out is not None else result.contiguous()
 
 
-def _fake(a: Any, b: Any, offsets: Any, *, dtype: Any = None) -> Any:
-    del offsets
-    torch._check(
-        a.ndim == 2 and b.ndim == 3,
-        lambda: f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; pass [T, K] and [G, K, N]",
-    )
-    _grouped_matmul.check_operands(stand_in("a", a), stand_in("b", b, 3))
-    output_element(dtype or a.dtype, _grouped_matmul.OUTPUTS)
+def _fake(a: Any, b: Any, offsets: Any, *, dtype: Any = None, out: Any = None) -> Any:
+    views = stand_ins(a=a, b=b, offsets=offsets, out=out)
+    if views is not None:
+        _grouped_matmul.checked(**views, dtype=dtype)
     return a.new_empty((a.shape[0], b.shape[2]), dtype=dtype)
 
 
@@ -97,13 +94,10 @@ def _run_k_grouped(a: Any, b: Any, offsets: Any, *, dtype: Any = None, out: Any 
     return result if out is not None else result.contiguous()
 
 
-def _fake_k_grouped(a: Any, b: Any, offsets: Any, *, dtype: Any = None) -> Any:
-    torch._check(
-        a.ndim == b.ndim == 2,
-        lambda: f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; pass [M, T] and [T, N]",
-    )
-    _k_grouped_matmul.check_operands(stand_in("a", a), stand_in("b", b))
-    output_element(dtype or a.dtype, _k_grouped_matmul.OUTPUTS)
+def _fake_k_grouped(a: Any, b: Any, offsets: Any, *, dtype: Any = None, out: Any = None) -> Any:
+    views = stand_ins(a=a, b=b, offsets=offsets, out=out)
+    if views is not None:
+        _k_grouped_matmul.checked(**views, dtype=dtype)
     return a.new_empty((offsets.shape[0], a.shape[0], b.shape[1]), dtype=dtype)
 
 

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from tmaasync import ops
-from tmaasync._torch_internals import dispatch_modes
+from tmaasync._arrays import ArrayView, is_contiguous
+from tmaasync._elements import element
+from tmaasync._torch_internals import dispatch_modes, is_batched
 from tmaasync.errors import ArgumentError
-from tmaasync.ops._allocation import output_element
+from tmaasync.ops._allocation import empty
 from tmaasync.ops._gemm.epilogue import (
     EpilogueArguments,
     activation_of,
     epilogue_numbers,
     layouts_of,
 )
-from tmaasync.ops._gemm.operands import Reading, check_operands, outputs_of
+from tmaasync.ops._gemm.operands import Reading
 from tmaasync.ops._layouts import Layout
-from tmaasync.ops._matmul import Matmul
+from tmaasync.ops._matmul import check_addresses, check_layouts, output_of
 from tmaasync.torch._registry import (
     define,
     refuse_second_backward,
     register_autocast,
     register_backward,
 )
-from tmaasync.torch._stand_ins import stand_in
-from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
+from tmaasync.torch._stand_ins import stand_ins
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
 __all__ = ["matmul"]
 
@@ -93,17 +95,16 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     """
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         require_tensors(a=a, b=b)
-    operator = torch.ops.tmaasync.matmul
     if alpha == 1 and (
         c is bias is activation is scale_a is scale_b is out is dtype is precision is None
     ):
-        return operator.default(a, b)  # the dispatcher takes 0.25 us for each argument
+        return _PLAIN(a, b)
     require_tensors_or_none(c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, out=out)
     options = {"alpha": alpha, "beta": beta, "activation": activation}
-    types = {"dtype": dtype, "precision": precision}
+    types = {"dtype": torchs_type(dtype), "precision": precision}
     if out is None:
-        return operator.default(a, b, c, bias, scale_a, scale_b, **options, **types)
-    operator.out(a, b, c, bias, scale_a, scale_b, **options, **types, out=out)
+        return _WITH_OPTIONS(a, b, c, bias, scale_a, scale_b, **options, **types)
+    torch.ops.tmaasync.matmul.out(a, b, c, bias, scale_a, scale_b, **options, **types, out=out)
     return out
 
 
@@ -128,7 +129,8 @@ def _run(  # noqa: PLR0913 - the arguments of the operator
     shape = None
     if a.ndim > 3 or b.ndim > 3:
         shape = _output_shape(a, b)
-        _check_like_output(shape, c, out)
+        is_dense = out is None or out.is_contiguous()
+        _check_like_output(shape, c, out, None if is_dense else out.stride())
         a, b = _with_one_batch(a, b)
         rows = math.prod(shape[:-2]) if a.ndim == 3 else a.shape[0]
         batch = (math.prod(shape[:-2]), *shape[-2:]) if a.ndim == 3 else (rows, shape[-1])
@@ -172,21 +174,30 @@ def _output_shape(a: Any, b: Any) -> tuple[Any, ...]:
             f"b has shape {tuple(b.shape)}; a has shape {tuple(a.shape)}, so b must have "
             f"{a.shape[-1]} rows. For matrices stored as [N, K] pass b.mT."
         )
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        raise ArgumentError(
+            f"b has shape {tuple(b.shape)}; a has shape {tuple(a.shape)}, and their batches cannot "
+            "be broadcast to one. Pass as many matrices, or dimensions of 1."
+        ) from None
     return (*batch, a.shape[-2], b.shape[-1])
 
 
-def _check_like_output(shape: tuple[int, ...], c: Any, out: Any) -> None:
-    """Check what becomes one batch, where another shape of as many elements would pass."""
+def _check_like_output(shape: tuple[int, ...], c: Any, out: Any, strides: Any) -> None:
+    """Check what becomes one batch, where another shape of as many elements would pass.
+
+    ``strides`` are the strides of ``out`` if it is not contiguous, else None.
+    """
     for name, tensor in (("c", c), ("out", out)):
         if tensor is not None and tuple(tensor.shape) != shape:
             raise ArgumentError(
                 f"{name} has shape {tuple(tensor.shape)}; the output has shape {tuple(shape)}. "
                 f"Pass {name} of that shape."
             )
-    if out is not None and not out.is_contiguous():
+    if strides is not None:
         raise ArgumentError(
-            f"out has strides {out.stride()}; with more than one batch dimension it must be "
+            f"out has strides {strides}; with more than one batch dimension it must be "
             "contiguous. Pass a contiguous tensor, or leave it out."
         )
 
@@ -208,37 +219,88 @@ def _fake(  # noqa: PLR0913 - the arguments of the operator
     activation: str | None = None,
     dtype: Any = None,
     precision: str | None = None,
+    out: Any = None,
 ) -> Any:
-    shape, held = _output_shape(a, b), _output_type(a, dtype)
-    reading = Reading.given(None, None, precision)
-    left, right = (reading.of(stand_in(name, one), name) for name, one in (("a", a), ("b", b)))
-    check_operands(Layout.of(left), Layout.of(right))
-    output_element(held, outputs_of(left.element), f"a matmul of {left.element}")
-    ranks = {"c": (c, 2), "bias": (bias, 1), "scale_a": (scale_a, 0), "scale_b": (scale_b, 0)}
-    like = {
-        name: None if one is None else stand_in(name, one, rank)
-        for name, (one, rank) in ranks.items()
-    }
-    (factor, _), addend, *scales = epilogue_numbers(
-        alpha, beta, like["c"], like["scale_a"], like["scale_b"]
+    views = stand_ins(a=a, b=b, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, out=out)
+    if views is not None:
+        if max(a.ndim, b.ndim) > 3:
+            views = _as_one_batch(**views)
+        options = {"activation": activation, "dtype": dtype, "precision": precision}
+        _check_views(**views, alpha=alpha, beta=beta, **options)
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return a.new_empty((*batch, a.shape[-2], b.shape[-1]), dtype=_output_type(a, dtype))
+
+
+def _as_one_batch(a: Any, b: Any, c: Any, out: Any, **others: Any) -> dict[str, Any]:
+    """Return the stand-ins as `_run` passes the tensors on."""
+    shape = _output_shape(a, b)
+    is_dense = out is None or is_contiguous(out)
+    strides = (
+        None if is_dense else tuple(step // out.element.itemsize for step in out.strides_bytes)
     )
+    _check_like_output(shape, c, out, strides)
+    batch = (math.prod(shape[:-2]), *shape[-2:])
+    if b.ndim == 2:
+        batch = (math.prod(shape[:-1]), shape[-1])
+        a = _reshaped(a, (batch[0], a.shape[-1]))
+    else:
+        a, b = (_reshaped(one, (batch[0], *one.shape[-2:])) for one in (a, b))
+    c, out = (None if one is None else _reshaped(one, batch) for one in (c, out))
+    return {"a": a, "b": b, "c": c, "out": out, **others}
+
+
+def _reshaped(view: ArrayView, shape: tuple[int, ...]) -> ArrayView:
+    dense: ArrayView = empty(view, shape, view.element)
+    return dense._replace(address=view.address)
+
+
+def _check_views(  # noqa: PLR0913 - the arguments of the operator
+    a: ArrayView,
+    b: ArrayView,
+    c: Any,
+    bias: Any,
+    scale_a: Any,
+    scale_b: Any,
+    out: Any,
+    *,
+    alpha: float,
+    beta: float,
+    activation: str | None,
+    dtype: Any,
+    precision: str | None,
+) -> None:
+    """Check what `tmaasync.ops.matmul` checks, in its order."""
+    (factor, _), c, scale_a, scale_b = epilogue_numbers(alpha, beta, c, scale_a, scale_b)
+    function = activation_of(activation)
     epilogue: EpilogueArguments[Any] = EpilogueArguments(
-        factor != 1, activation_of(activation), addend, like["bias"], *scales
+        factor != 1, function, c, bias, scale_a, scale_b
     )
-    out = Layout.of(stand_in("out", a, dtype=held))
-    Matmul(Layout.of(left), Layout.of(right), out, epilogue=layouts_of(epilogue.views()))
-    return a.new_empty(shape, dtype=held)
+    reading = Reading.given(None, None, precision)
+    a, b = reading.of(a, "a"), reading.of(b, "b")
+    views = epilogue.views()
+    output = output_of(out, a, b, dtype)
+    wanted = None if dtype is None else element(dtype)
+    check_layouts(Layout.of(a), Layout.of(b), output.layout, wanted, layouts_of(views))
+    check_addresses(output.view, a, b, views)
 
 
-define(
-    "matmul",
-    "Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? scale_a=None, "
-    "Tensor? scale_b=None, *, float alpha=1.0, float beta=1.0, str? activation=None, "
-    "ScalarType? dtype=None, str? precision=None",
-    _run,
-    _fake,
-    is_differentiable=True,
+# Compiled code names every argument of an operator in each call, the defaults too: 2.5 us of 20.6
+# (without a GPU, 2026-11-23: docs/notes/host.md). So a matmul without options has a schema of its
+# own. It comes first, so that torch.ops.tmaasync.matmul(a, b) is this one.
+_OPERANDS = "Tensor a, Tensor b"
+_OPTIONS = (
+    "Tensor? c=None, Tensor? bias=None, Tensor? scale_a=None, Tensor? scale_b=None, "
+    "*, float alpha=1.0, float beta=1.0, str? activation=None, ScalarType? dtype=None, "
+    "str? precision=None"
 )
+
+define("matmul.plain", _OPERANDS, _run, _fake, other_returns=None, is_differentiable=True)
+define("matmul", f"{_OPERANDS}, {_OPTIONS}", _run, _fake, is_differentiable=True)
+_PLAIN, _WITH_OPTIONS = torch.ops.tmaasync.matmul.plain, torch.ops.tmaasync.matmul.default
+
+
+def _multiply(*operands: Any, **options: Any) -> Any:
+    return (_WITH_OPTIONS if options else _PLAIN)(*operands, **options)
 
 
 # --- backward -----------------------------------------------------------------------------------
@@ -267,9 +329,8 @@ def _save(  # noqa: PLR0913 - the arguments of the operator
     scale_b: Any = None,
     **options: Any,
 ) -> None:
-    """Keep what the backward reads, and refuse what has none."""
-    needs = ctx.needs = (*ctx.needs, *_NO_NEEDS)[: _SCALE_B + 1]
-    _check_differentiable(needs, a=a, b=b)
+    """Keep what the backward reads."""
+    needs = ctx.needs = (*ctx.needs, *_NO_NEEDS)
     ctx.options = _Options(**options) if options else _NO_OPTIONS
     activation = ctx.options.activation
     recomputes = activation is not None and activation != "relu"
@@ -290,14 +351,18 @@ _NO_OPTIONS = _Options()
 _NO_NEEDS = (False,) * (_SCALE_B + 1)
 
 
-def _check_differentiable(needs: Any, **operands: Any) -> None:
-    for needs_operand, (name, operand) in zip(needs, operands.items(), strict=False):
+def _check(needs: Sequence[bool], a: Any, b: Any, *given: Any, **options: Any) -> None:
+    """Refuse operands and scales without a backward."""
+    del options
+    if a.dtype in _DIFFERENTIABLE and b.dtype in _DIFFERENTIABLE and len(given) < _SCALE_A - _B:
+        return  # no scales; what follows takes 0.5 us
+    for needs_operand, name, operand in zip(needs, "ab", (a, b), strict=False):
         if needs_operand and operand.dtype not in _DIFFERENTIABLE:
             raise ArgumentError(
                 f"{name} holds {operand.dtype} and requires grad; matmul has a backward for "
                 "bfloat16, float16 and float32 operands. Pass its .detach()."
             )
-    if needs[_SCALE_A] or needs[_SCALE_B]:
+    if any(needs[_SCALE_A:]):
         name = "scale_a" if needs[_SCALE_A] else "scale_b"
         raise ArgumentError(
             f"{name} requires grad; matmul has no backward for scales. Pass its .detach()."
@@ -313,13 +378,14 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         grad = torch.where(output > 0, grad, 0)
     elif activation is not None:
         linear = options._replace(activation=None)._asdict()
-        again = torch.ops.tmaasync.matmul(a, b, c, bias, scale_a, scale_b, **linear)
+        again = _WITH_OPTIONS(a, b, c, bias, scale_a, scale_b, **linear)
         grad = _DERIVATIVES[activation](grad, again)
     factors = _factors(options, scale_a, scale_b)
     # Straight to the kernel, as the forward went, unless a mode sees the calls: two passes through
     # the dispatcher less (benchmarks/bench_host.py, "tmaasync.torch.matmul and its backward").
-    is_plain = ctx.is_plain and type(grad) is torch.Tensor and _count_modes() == 0
-    multiply = _run if is_plain else torch.ops.tmaasync.matmul.default
+    is_plain = ctx.is_plain and type(grad) is torch.Tensor and not _is_batched(grad)
+    is_plain = is_plain and _count_modes() == 0
+    multiply = _run if is_plain else _multiply
     return (
         _times(multiply, grad, b.mT, ctx.a, factors) if needs[_A] else None,
         _times(multiply, a.mT, grad, ctx.b, factors) if needs[_B] else None,
@@ -332,6 +398,8 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
 
 def _factors(options: _Options, scale_a: Any, scale_b: Any) -> dict[str, Any]:
     """Return the options of the forward that its backward shares, without defaults."""
+    if options is _NO_OPTIONS and scale_a is scale_b is None:
+        return {}
     given = {
         "alpha": None if options.alpha == 1 else options.alpha,
         "precision": options.precision,
@@ -341,7 +409,7 @@ def _factors(options: _Options, scale_a: Any, scale_b: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-_count_modes = dispatch_modes()
+_count_modes, _is_batched = dispatch_modes(), is_batched()
 
 _DERIVATIVES = {
     "gelu": lambda grad, x: torch.ops.aten.gelu_backward(grad, x, approximate="none"),
@@ -374,5 +442,6 @@ def _times(
     return whole.sum_to_size(shape).to(dtype)
 
 
-register_backward("matmul", _run, _save, _backward)
-register_autocast("matmul", operands=2)
+for _name in ("matmul.plain", "matmul"):
+    register_backward(_name, _run, _save, _backward, check=_check)
+    register_autocast(_name, operands=2)

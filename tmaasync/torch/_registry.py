@@ -17,7 +17,7 @@ from tmaasync._torch_internals import (
     plain_keysets,
     recorded,
 )
-from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.errors import ArgumentError
 from tmaasync.torch._autocast import cast_operands
 
 __all__ = [
@@ -30,8 +30,9 @@ __all__ = [
 
 _LIBRARY = torch.library.Library("tmaasync", "DEF")
 _BACK_ENDS = ("CPU", "CUDA")
-_TRANSFORMS = "FuncTorchDynamicLayerFrontMode"
-"""The dispatch key of calls inside transforms of torch.func; others never see it."""
+_TRANSFORMS = ("FuncTorchDynamicLayerFrontMode", "Batched")
+"""Dispatch keys of calls inside transforms of torch.func, and of the tensors that torch.autograd
+calls a backward with for is_grads_batched=True; others never see them."""
 # Compiled code passes tensors with the strides that they have in eager mode: TMA asks for some.
 _TAGS = (
     torch.Tag.pt2_compliant_tag,
@@ -52,17 +53,17 @@ def define(
     """Define ``tmaasync::<name>`` and, with an output of the caller's, ``tmaasync::<name>.out``.
 
     Args:
-        name: Of both operators.
+        name: Of both operators, or of an overload without an ``.out``, ``<name>.<overload>``.
         arguments: The schema of the arguments.
         run: Takes the arguments, and the caller's output as ``out``. It calls an operation of
             tmaasync.ops, which refuses tensors that require grad, in grad mode.
-        fake: Takes the same arguments, and returns tensors without memory that are like the results
-            of ``run``.
+        fake: Takes the same arguments, the caller's output as ``out`` too. It checks them as
+            ``run`` does, and returns tensors without memory that are like new results.
         returns: The schema of the results, the output first.
         other_returns: The schema of the results of ``.out``; None if there is no ``.out``.
         is_differentiable: Whether the caller registers a backward; ``.out`` has none.
     """
-    checked, parameters = _refusing_gradients(fake), inspect.signature(fake).parameters
+    checked = _refusing_gradients(fake)
     own_fake = fake if is_differentiable else checked
     _define(name, f"({arguments}) -> {returns}", run, own_fake)
     if not is_differentiable:
@@ -77,20 +78,7 @@ def define(
         return _without_first(results)
 
     def fake_into(*given: Any, out: Any, **options: Any) -> Any:
-        _arrays.require_no_derivative(out, "out")
-        if "dtype" in parameters and options.get("dtype") is None:
-            options["dtype"] = out.dtype  # as the operation takes it
-        results = checked(*given, **options)
-        made = results[0] if isinstance(results, tuple) else results
-        torch._check(
-            made.shape == out.shape,
-            lambda: f"out has shape {tuple(out.shape)}; the output has {tuple(made.shape)}",
-        )
-        if made.dtype in (given[0].dtype, options.get("dtype")) and made.dtype != out.dtype:
-            raise ArrayTypeError(
-                f"out holds {out.dtype}; it must hold {made.dtype}. Convert it, or leave out out=."
-            )
-        return _without_first(results)
+        return _without_first(checked(*given, **options, out=out))
 
     separator = ", " if "*" in arguments else ", *, "
     schema = f"({arguments}{separator}Tensor(a!) out) -> ({other_returns})"
@@ -103,7 +91,7 @@ def register_autocast(name: str, operands: int) -> None:
 
     As for torch's own matmul and attention. Without autocast it costs nothing.
     """
-    operator = getattr(torch.ops.tmaasync, name).default
+    operator = _overload(name)
     for back_end in _BACK_ENDS:
         kind = back_end.lower()
 
@@ -116,6 +104,11 @@ def register_autocast(name: str, operands: int) -> None:
         _LIBRARY.impl(name, cast, f"Autocast{back_end}")
 
 
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.tmaasync, packet), overload or "default")
+
+
 def define_in_place(
     name: str, arguments: str, run: Callable[..., Any], fake: Callable[..., None]
 ) -> None:
@@ -126,7 +119,7 @@ def define_in_place(
         arguments: Their schema; the first one is annotated as changed.
         run: Takes the arguments. It calls an operation of tmaasync.ops, which refuses tensors that
             require grad, in grad mode.
-        fake: Takes the same arguments, and checks their types.
+        fake: Takes the same arguments, and checks them.
     """
 
     def run_into(target: Any, *given: Any, **options: Any) -> None:
@@ -141,9 +134,11 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
     _LIBRARY.define(name + schema, tags=_TAGS)
     for back_end in _BACK_ENDS:
         _LIBRARY.impl(name, run, back_end)
+    packet, *_ = name.split(".")
     # Grad and jvp would unwrap tensors on their way to the kernel, and return zeros.
-    _LIBRARY.impl(name, functools.partial(_refuse_transforms, name), _TRANSFORMS)
-    torch.library.register_fake(f"tmaasync::{name}", _on_meta(name, fake), lib=_LIBRARY)
+    for key in _TRANSFORMS:
+        _LIBRARY.impl(name, functools.partial(_refuse_transforms, packet), key)
+    torch.library.register_fake(f"tmaasync::{name}", _on_meta(packet, fake), lib=_LIBRARY)
 
 
 def _on_meta(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,8 +164,9 @@ def _on_meta(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
 def _refuse_transforms(name: str, *given: Any, **options: Any) -> None:
     del given, options
     raise ArgumentError(
-        f"tmaasync::{name} is called inside a transform of torch.func, for which it has no rule. "
-        "For gradients call tensor.backward() or torch.autograd.grad; instead of vmap pass a batch."
+        f"tmaasync::{name} is called inside a transform of torch.func, or for several gradients at "
+        "once (is_grads_batched=True), for which it has no rule. For gradients call "
+        "tensor.backward() or torch.autograd.grad, one at a time; instead of vmap pass a batch."
     )
 
 
@@ -195,11 +191,14 @@ def _without_first(results: Any) -> Any:
     return results[1] if len(results) == 2 else results[1:]
 
 
-def register_backward(
+def register_backward(  # noqa: C901 - one closure for each dispatch key
     name: str,
     run: Callable[..., Any],
     save: Callable[..., None],
     backward: Callable[..., tuple[Any, ...]],
+    *,
+    check: Callable[..., None] | None = None,
+    first: tuple[str, Callable[..., Any]] | None = None,
 ) -> None:
     """Give an operator its backward.
 
@@ -214,8 +213,12 @@ def register_backward(
             its ``is_plain`` is whether the call went straight to ``run``.
         backward: Takes the context and the gradients of the results; returns a gradient, or None,
             for each positional argument of the operator, however many the call gave.
+        check: Takes the context's ``needs`` and the arguments of the call, and refuses what has no
+            backward, before anything is launched.
+        first: The name and the ``run`` of an operator that returns the first of these results
+            alone, of the same arguments. Where a gradient is wanted it becomes this one.
     """
-    operator = getattr(torch.ops.tmaasync, name).default
+    operator = _overload(name)
     plain, requires_grad, is_grad_enabled = (
         plain_keysets(),
         any_requires_grad(),
@@ -226,8 +229,10 @@ def register_backward(
     class Differentiable(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, call: Callable[..., Any], options: Any, *given: Any) -> Any:
-            results = call(*given, **options)
             ctx.needs, ctx.is_plain = ctx.needs_input_grad[2:], call is run
+            if check is not None:
+                check(ctx.needs, *given, **options)
+            results = call(*given, **options)
             save(ctx, results, *given, **options)
             return results
 
@@ -248,6 +253,19 @@ def register_backward(
         return apply(call, options, *given)
 
     _LIBRARY.impl(name, run_or_record, "Autograd", with_keyset=True)
+    if first is None:
+        return
+    other, run_other = getattr(torch.ops.tmaasync, first[0]).default, first[1]
+
+    def run_or_record_first(keyset: Any, *given: Any, **options: Any) -> Any:
+        if is_grad_enabled() and requires_grad(*given):
+            return run_or_record(keyset, *given, **options)[0]
+        call = run_other
+        if keyset.raw_repr() not in plain:
+            call = functools.partial(below_autograd, other, keyset)
+        return call(*given, **options)
+
+    _LIBRARY.impl(first[0], run_or_record_first, "Autograd", with_keyset=True)
 
 
 def _refuse_tangents(operator: Any, given: tuple[Any, ...]) -> None:

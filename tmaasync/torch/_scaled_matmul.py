@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from tmaasync import ops
-from tmaasync.ops._allocation import output_element
-from tmaasync.ops._scaled_matmul import OUTPUTS, Operands, check_types
+from tmaasync.ops._scaled_matmul import Operands, output_of
 from tmaasync.torch._registry import define
-from tmaasync.torch._stand_ins import stand_in
-from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
+from tmaasync.torch._stand_ins import stand_ins
+from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
 __all__ = ["scaled_matmul"]
 
@@ -37,6 +36,7 @@ def scaled_matmul(
     """
     require_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     require_tensors_or_none(out=out)
+    dtype = torchs_type(dtype)
     operator = torch.ops.tmaasync.scaled_matmul
     if out is None:
         return operator.default(a, b, scale_a, scale_b, dtype=dtype)
@@ -49,10 +49,11 @@ def _run(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: Any = None, out: 
     return result if out is not None else result.contiguous()
 
 
-def _fake(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: Any = None) -> Any:
-    given = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}
-    check_types(Operands(*(stand_in(name, one) for name, one in given.items())))
-    output_element(dtype or torch.bfloat16, OUTPUTS)
+def _fake(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: Any = None, out: Any = None) -> Any:
+    views = stand_ins(a=a, b=b, scale_a=scale_a, scale_b=scale_b, out=out)
+    if views is not None:
+        target = views.pop("out")
+        output_of(target, Operands.of(**views, dtypes=(None, None)), dtype)
     return a.new_empty((a.shape[0], b.shape[1]), dtype=dtype or torch.bfloat16)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from tmaasync._kinds import check_flags
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.ops._flash.operands import MAX_HEAD_DIM
+from tmaasync.ops._flash.operands import MAX_HEAD_DIM, positive_violations
 from tmaasync.torch._any_head_dim import attend
 from tmaasync.torch._attention_backward import has_backward
 from tmaasync.torch._autocast import computed_type
@@ -37,8 +37,8 @@ def scaled_dot_product_attention(  # noqa: PLR0913 - torch's parameters
     """Compute what ``torch.nn.functional.scaled_dot_product_attention`` computes.
 
     The layout and the alignment of the causal mask are torch's: [batch, heads, positions, head_dim]
-    and top left. Tensors that TMA cannot reach are copied. The backward takes
-    up to 128 columns of a head.
+    and top left. Tensors that TMA cannot reach are copied. Without queries the output is empty. The
+    backward takes up to 128 columns of a head.
 
     Args:
         query: [batch, heads, positions, head_dim] or [batch, positions, head_dim], bfloat16 or
@@ -68,6 +68,8 @@ def scaled_dot_product_attention(  # noqa: PLR0913 - torch's parameters
     tensors = {"query": query, "key": key, "value": value}
     require_tensors(**tensors)
     require_tensors_or_none(attn_mask=attn_mask)
+    check_flags(is_causal=is_causal, enable_gqa=enable_gqa, fallback=fallback)
+    scale = float(scale) if isinstance(scale, torch.Tensor) else scale
     found = [
         *_lacking_options(attn_mask, dropout_p, scale),
         *_lacking_types(tensors),
@@ -86,8 +88,7 @@ def _lacking_options(attn_mask: Any, dropout_p: float, scale: float | None) -> I
         yield Violation("attn_mask", f"of shape {tuple(attn_mask.shape)}", _NO_MASK, _FALL_BACK)
     if dropout_p:
         yield Violation("dropout_p", dropout_p, "the kernels have no dropout", _FALL_BACK)
-    if scale is not None and not 0 < scale < math.inf:
-        yield Violation("scale", scale, "it must be a finite number above 0", _FALL_BACK)
+    yield from positive_violations("scale", scale, _FALL_BACK)
 
 
 def _lacking_types(tensors: dict[str, Any]) -> Iterator[Violation]:
@@ -114,7 +115,9 @@ def _lacking_shapes(query: Any, key: Any, value: Any, *, enable_gqa: bool) -> It
     if key.shape[-1] != query.shape[-1] or key.shape[-1] > MAX_HEAD_DIM:
         rule = f"query has {query.shape[-1]} columns; both have as many, up to {MAX_HEAD_DIM}"
         yield Violation("key.shape[-1]", key.shape[-1], rule, _FALL_BACK)
-    if 0 in query.shape or 0 in (*key.shape[:-2], key.shape[-1]):
+    if 0 in query.shape[:-1]:
+        return  # nothing to compute
+    if 0 in (*key.shape[:-2], key.shape[-1]):
         rule = f"query has shape {tuple(query.shape)}; only the number of keys may be 0"
         yield Violation("key.shape", shape, rule, _FALL_BACK)
     elif query.ndim == 4:

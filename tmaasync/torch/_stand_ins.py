@@ -1,28 +1,64 @@
-"""Small arrays without memory, so that fake kernels check element types by the real kernels' code.
-
-The shapes of fake tensors may be symbols, which torch would make constants if they were compared.
-"""
+"""Views of tensors without memory, so that fake kernels check arguments by the operations' code."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tmaasync._arrays import ArrayView
+from tmaasync._arrays import STAND_IN, ArrayView
 from tmaasync._elements import element
+from tmaasync._torch_internals import known_size
+from tmaasync.ops._flash.sequences import Lengths
 
-__all__ = ["SIDE", "stand_in"]
+__all__ = ["stand_in_lengths", "stand_ins"]
 
-SIDE = 16
-_ADDRESS = 1 << 20
+_STORAGE_BYTES = 1 << 40
+"""More than any storage has, so that stand-ins of two storages do not overlap."""
 
 
-def stand_in(name: str, tensor: Any, rank: int = 2, *, dtype: Any = None) -> ArrayView:
-    """Return a contiguous array with SIDE elements a side, of a tensor's type or another one.
+def stand_ins(**tensors: Any) -> dict[str, Any] | None:
+    """Return views of the tensors by their names; None for an argument that is None.
+
+    A symbol stands for the size that torch traces with, and gets no guard: where compiled code is
+    called with other sizes later, the operation checks those. Tensors on meta count as in host
+    memory. Addresses are made up, the same for all views of a storage.
+
+    Returns:
+        None if a size depends on data: only the operation can check it.
 
     Raises:
         ArrayTypeError: TMA cannot move the elements; the message has the argument's name.
     """
-    kind = element(dtype or tensor.dtype, argument=f"{name}.dtype")
-    shape = (SIDE,) * rank
-    strides = tuple(kind.itemsize * SIDE**power for power in reversed(range(rank)))
-    return ArrayView(_ADDRESS, shape, strides, kind, None, False, "torch", None)
+    views: dict[str, Any] = {}
+    storages: dict[int, int] = {}
+    for name, tensor in tensors.items():
+        if tensor is None:
+            views[name] = None
+            continue
+        kind = element(tensor.dtype, argument=f"{name}.dtype")
+        rank = tensor.ndim
+        numbers = [
+            known
+            for size in (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+            if (known := known_size(size)) is not None
+        ]
+        if len(numbers) <= 2 * rank:
+            return None
+        storage = storages.setdefault(tensor.untyped_storage()._cdata, len(storages) + 1)
+        views[name] = ArrayView(
+            storage * _STORAGE_BYTES + numbers[-1] * kind.itemsize,
+            tuple(numbers[:rank]),
+            tuple(step * kind.itemsize for step in numbers[rank:-1]),
+            kind,
+            tensor.device.index if tensor.device.type == "cuda" else None,
+            False,
+            "torch",
+            STAND_IN,
+        )
+    return views
+
+
+def stand_in_lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, longest: Sequence[Any]) -> Lengths:
+    """Return the sequences of packed attention; a greatest length that depends on data is 0."""
+    max_q, max_k = (None if size is None else known_size(size) or 0 for size in longest)
+    return Lengths(cu_seqlens_q, cu_seqlens_k, max_q, max_k, check=False)

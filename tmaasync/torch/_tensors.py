@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from tmaasync._elements import element
 from tmaasync.errors import ArrayTypeError, Violation
 
-__all__ = ["require_tensors", "require_tensors_or_none"]
+__all__ = ["require_tensors", "require_tensors_or_none", "torchs_type"]
 
 
 def require_tensors(**given: object) -> None:
     """Refuse lists, NumPy and CuPy arrays, numbers and None, all of them in one error."""
     for value in given.values():
-        if not isinstance(value, torch.Tensor):
+        if not _is_tensor(value):
             raise _not_tensors(given)
 
 
 def require_tensors_or_none(**given: object) -> None:
     """Refuse the same, but None, for arguments that may be left out."""
     require_tensors(**{name: value for name, value in given.items() if value is not None})
+
+
+def torchs_type(dtype: object) -> Any:
+    """Return torch's name of an element type: of NumPy's, or of text such as ``"bfloat16"``."""
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    return getattr(torch, element(dtype).name)
+
+
+def _is_tensor(value: object) -> bool:
+    """True for a tensor, and what stands for one, as in ``torch.fx.symbolic_trace``."""
+    return isinstance(value, torch.Tensor | torch.fx.Proxy)
 
 
 def _not_tensors(given: dict[str, object]) -> ArrayTypeError:
@@ -31,5 +46,5 @@ def _not_tensors(given: dict[str, object]) -> ArrayTypeError:
             "Pass a tensor" if value is None else f"Pass torch.as_tensor({name})",
         )
         for name, value in given.items()
-        if not isinstance(value, torch.Tensor)
+        if not _is_tensor(value)
     )

@@ -17,7 +17,7 @@ from tmaasync.ops._flash.backward import MAX_HEAD_DIM, Maps
 from tmaasync.ops._flash.operands import Operands, reach_violations, reachable
 from tmaasync.ops._layouts import Layout, refuse_overlap
 
-__all__ = ["GRADIENTS", "INPUTS", "Gradients", "check_types"]
+__all__ = ["GRADIENTS", "INPUTS", "Gradients"]
 
 INPUTS = ("dout", "q", "k", "v", "out", "lse")
 """The arrays that a call reads, in its order."""
@@ -58,7 +58,7 @@ class Gradients(NamedTuple):
         for name, array in given.items():
             views[name] = _arrays.view(array, argument=name)
             _arrays.require_writable(views[name], name)
-        check_types(views)
+        _check_types(views)
         _arrays.common_device(views)
         ArgumentError.raise_for(_violations(views))
         made = {
@@ -98,7 +98,7 @@ def _head_dim_violations(head_dim: int) -> Iterator[Violation]:
         yield Violation("q.shape[-1]", head_dim, rule, remedy)
 
 
-def check_types(views: Mapping[str, ArrayView]) -> None:
+def _check_types(views: Mapping[str, ArrayView]) -> None:
     wanted = views["q"].element
     for name, view in views.items():
         if name == "lse":

@@ -25,9 +25,9 @@ __all__ = [
     "Options",
     "Results",
     "Scores",
-    "check_types",
     "positive_violations",
     "reachable",
+    "window_violations",
 ]
 
 TYPES = ("bfloat16", "float16")
@@ -76,7 +76,7 @@ class Operands(NamedTuple):
             for (name, view), shape in zip(operands.named, shapes, strict=True)
             if view.ndim != shape.count(",") + 1
         )
-        check_types(operands, (*TYPES, FLOAT8) if may_be_float8 else TYPES)
+        _check_types(operands, (*TYPES, FLOAT8) if may_be_float8 else TYPES)
         ArgumentError.raise_for(_shape_violations(operands))
         ArgumentError.raise_for(
             one for name, view in operands.named for one in reach_violations(name, view)
@@ -101,7 +101,7 @@ class Operands(NamedTuple):
         return tuple(Layout.of(reachable(view)) for view in self)
 
 
-def check_types(operands: Operands, types: Sequence[str]) -> None:
+def _check_types(operands: Operands, types: Sequence[str]) -> None:
     for name, view in operands.named:
         if view.element.name not in types:
             listed = f"{', '.join(types[:-1])} and {types[-1]}"
@@ -270,7 +270,7 @@ class Scores(NamedTuple):
         found = [
             *_causal_violations(causal),
             *positive_violations("scale", scale, _LEAVE_OUT),
-            *_window_violations(window),
+            *window_violations(window),
             *positive_violations("softcap", softcap, _LEAVE_OUT),
         ]
         ArgumentError.raise_for(found)
@@ -313,7 +313,7 @@ def positive_violations(name: str, value: object, remedy: str) -> Iterator[Viola
         yield Violation(name, shown(value), rule, remedy)
 
 
-def _window_violations(window: object) -> Iterator[Violation]:
+def window_violations(window: object) -> Iterator[Violation]:
     if window is None:
         return
     is_pair = isinstance(window, tuple | list) and len(window) == 2

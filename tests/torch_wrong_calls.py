@@ -1,0 +1,130 @@
+"""Calls of torch operators with one argument changed, and what torch makes of them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from launch_recorder import recording
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tmaasync.ops._call_cache import forget
+
+TYPES = (
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.int32, torch.int64),
+    *(torch.bool, torch.complex64),
+)
+
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "alpha": (2.0, float("nan")),
+    "beta": (float("inf"),),
+    "activation": ("relu", "tanh"),
+    "precision": ("tf32", "fp8"),
+    "dtype": TYPES,
+    "stride": ([0], [1, 2, 3], [9], [3]),
+    "padding": ([-1], [1, 2, 3], [200], [1, 0, 0, 1]),
+    "dilation": ([0], [1, 2, 3], [40]),
+    "causal_alignment": ("left", "top_left"),
+    "scale": (0.0, -1.0, float("nan"), 0.5),
+    "softcap": (-1.0, 20.0),
+    "window_left": (-2, 3),
+    "window_right": (-7, 0),
+    "max_seqlen_q": (-1, None, 40),
+    "max_seqlen_k": (-1, 40),
+    "total_rows": (-3, 0, 44),
+    "max_length": (-3, 0, 60),
+}
+
+Called = tuple[Any, tuple[Any, ...], dict[str, Any]]
+"""An operator and its arguments."""
+
+
+def changed(tensor: Any) -> Iterator[tuple[str, Any]]:
+    """Yield tensors of other shapes, strides, types and addresses."""
+    for dim in range(tensor.ndim):
+        size = tensor.shape[dim]
+        for length in {0, size - 1} - {-1}:
+            yield f"{length} of dimension {dim}", tensor.narrow(dim, 0, length)
+        doubled = torch.cat([tensor.float()] * 2, dim).to(tensor.dtype)
+        yield f"dimension {dim} doubled", doubled
+        yield (
+            f"every second of dimension {dim}",
+            tensor[(slice(None),) * dim + (slice(None, None, 2),)],
+        )
+        yield f"dimension {dim} repeated", tensor.narrow(dim, 0, 1).expand(tensor.shape)
+    if tensor.ndim:
+        yield "one dimension less", tensor[0]
+    yield "one dimension more", tensor[None]
+    yield "a scalar", tensor.flatten()[0]
+    if tensor.ndim > 1:
+        yield "transposed", tensor.mT
+        yield "in another order", tensor.mT.contiguous().mT
+        yield "three dimensions more", tensor[None, None, None]
+    memory = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
+    yield "off 16 bytes", memory[1:].view(tensor.shape)
+    for dtype in TYPES:
+        if dtype is not tensor.dtype:
+            yield f"of {dtype}", tensor.float().to(dtype)
+
+
+def wrong_calls(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[str, Called]]:
+    """Yield calls with one tensor or option changed, most of which are wrong."""
+    arguments = [argument.name for argument in function._schema.arguments]
+    given = {**dict(zip(arguments, args, strict=False)), **kwargs}
+    for name, one in given.items():
+        if isinstance(one, torch.Tensor):
+            for what, tensor in changed(one):
+                yield f"{name}: {what}", (function, (), {**given, name: tensor})
+            if "out" in given and name != "out" and one.shape == given["out"].shape:
+                yield f"out: {name}", (function, (), {**given, "out": one})
+    for name in OPTIONS.keys() & set(arguments):
+        for value in OPTIONS[name]:
+            yield f"{name}={value}", (function, (), {**given, name: value})
+
+
+RESULT = "result"
+
+OF_VALUES = re.compile(r"(offsets|cu_seqlens\w*)\[")
+"""How errors begin that look at the values of lengths, which fake tensors do not have."""
+
+
+def outcome(called: Called) -> tuple[str, Any]:
+    """Return the class and text of an error, or RESULT and the layouts of the results."""
+    function, args, kwargs = called
+    try:
+        with torch.no_grad():
+            results = function(*args, **kwargs)
+    except Exception as error:
+        return type(error).__name__, re.sub(r"0x[0-9a-f]+", "0x...", str(error))
+    results = results if isinstance(results, tuple) else (results,)
+    given = [one for one in results if one is not None]
+    return RESULT, [(tuple(one.shape), one.stride(), one.dtype) for one in given]
+
+
+def outcome_without_memory(called: Called) -> tuple[str, Any]:
+    """Return the same of fake tensors."""
+    function, args, kwargs = called
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    with FakeTensorMode() as mode:
+
+        def fake(one: Any) -> Any:
+            return mode.from_tensor(one) if isinstance(one, torch.Tensor) else one
+
+        named = {name: fake(one) for name, one in kwargs.items()}
+        return outcome((function, tuple(map(fake, args)), named))
+
+
+@contextmanager
+def without_launches() -> Iterator[None]:
+    """Have operations check their arguments and make their outputs, but compile and run nothing."""
+    forget()
+    with recording():
+        yield
+    forget()
