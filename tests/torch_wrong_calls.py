@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from launch_recorder import recording
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch_cases import cumulative, draw
 
 from tmaasync.ops._call_cache import forget
 
@@ -42,6 +43,82 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 
 Called = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operator and its arguments."""
+
+
+E4M3, _OPS = torch.float8_e4m3fn, torch.ops.tmaasync
+
+
+def _pages() -> list[Any]:
+    lengths = (cumulative(0, 3, 9), cumulative(0, 20, 40), 6, 32, torch.zeros(2, 2).int())
+    return [draw(9, 4, 16), draw(6, 16, 2, 16), draw(6, 16, 2, 16), *lengths]
+
+
+def _heads() -> list[Any]:
+    return [draw(2, 8, heads, 16, dtype=E4M3) for heads in (2, 1, 1)]
+
+
+SPECIAL: dict[str, Callable[[], Called]] = {
+    "attention of float8": lambda: (
+        _OPS.attention.default,
+        (*_heads(), torch.ones(1), torch.ones(2, 1), torch.ones(())),
+        {},
+    ),
+    "attention of float8 with out=": lambda: (
+        _OPS.attention.out, (*_heads(), torch.ones(1)), {"out": draw(2, 8, 2, 16)}
+    ),
+    "a paged KV cache": lambda: (_OPS.varlen_attention.default, (*_pages(),), {"causal": True}),
+    "a paged KV cache with out=": lambda: (
+        _OPS.varlen_attention_with_lse.out, (*_pages(),), {"out": draw(9, 4, 16)}
+    ),
+    "a backward with other numbers of keys": lambda: (
+        _OPS.varlen_attention_backward.default,
+        (
+            *(draw(rows, 2, 16) for rows in (9, 9, 12, 12, 9)),
+            *(torch.ones(2, 9), cumulative(0, 3, 9), cumulative(0, 4, 12), 6, 8),
+        ),
+        {},
+    ),
+    "matmul of float8 with scales": lambda: (
+        _OPS.matmul.default,
+        (
+            *(draw(8, 16, dtype=E4M3), draw(16, 24, dtype=E4M3)),
+            *(draw(8, 24, dtype=torch.bfloat16), torch.ones(24), torch.ones(1), torch.ones(())),
+        ),
+        {"alpha": 2.0},
+    ),
+    "matmul of tf32": lambda: (
+        _OPS.matmul.default, (torch.ones(8, 16), torch.ones(16, 24)), {"precision": "tf32"}
+    ),
+    "matmul of batches of batches": lambda: (
+        _OPS.matmul.out,
+        (draw(2, 3, 8, 16), draw(3, 16, 24), draw(2, 3, 8, 24), draw(24)),
+        {"out": draw(2, 3, 8, 24)},
+    ),
+    "matmul of many rows": lambda: (
+        _OPS.matmul.default, (draw(2, 3, 8, 16), draw(16, 24), draw(2, 3, 8, 24)), {}
+    ),
+    "conv2d with padding on each side": lambda: (
+        _OPS.conv2d.out,
+        (draw(2, 5, 6, 8), draw(16, 3, 3, 8), torch.ones(16), [1, 2], [1, 0, 2, 1], [1]),
+        {"out": torch.ones(2, 4, 4, 16)},
+    ),
+    "scaled_matmul with scales for columns": lambda: (
+        _OPS.scaled_matmul.out,
+        (
+            *(draw(8, 256, dtype=E4M3), draw(16, 256, dtype=E4M3).T),
+            *(torch.ones(8, 2), torch.ones(2, 16)),
+        ),
+        {"out": draw(8, 16)},
+    ),
+    "ragged_store of strided rows": lambda: (
+        _OPS.ragged_store.default, (draw(2, 9, 4, 16)[:, :, ::2], cumulative(0, 3, 5), 40), {}
+    ),
+    "a copy of strided rows": lambda: (_OPS.copy.default, (draw(8, 4, 16)[:, ::2],), {}),
+    "an addition to strided rows": lambda: (
+        _OPS.reduce_add.default, (draw(8, 4, 16)[:, ::2], draw(8, 2, 16)), {}
+    ),
+}  # fmt: skip
+"""Calls with arguments that the cases of `torch_cases` lack."""
 
 
 def changed(tensor: Any) -> Iterator[tuple[str, Any]]:

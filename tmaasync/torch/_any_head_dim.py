@@ -42,7 +42,9 @@ def attend_packed(
 
 def _empty(q: Any, k: Any, v: Any, *, return_lse: bool) -> Any:
     # The sums are added to no elements, and connect the tensors to autograd's graph.
-    out = q.new_zeros((*q.shape[:-1], v.shape[-1])) + (q.sum() + k.sum() + v.sum()).to(q.dtype)
+    dtype = computed_type(q)
+    out = q.new_zeros((*q.shape[:-1], v.shape[-1]), dtype=dtype)
+    out = out + (q.sum() + k.sum() + v.sum()).to(dtype)
     if not return_lse:
         return out
     batch, positions, heads, _ = q.shape
