@@ -1,7 +1,8 @@
 """ops.conv2d against cuDNN (torch's conv2d on channels_last tensors, cudnn.benchmark on).
 
 Writes section "conv2d" of the results. Inputs are normally distributed: on zeros the chip
-would clock higher. With --sweep it writes nothing and prints what every tile config reaches.
+would clock higher. With --sweep it writes nothing, and prints what other tile configs, boxes and
+folds reach.
 """
 
 from __future__ import annotations
@@ -9,28 +10,35 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import cupy
 import ml_dtypes
 import numpy as np
 import torch
-from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
+from race import (
+    captured,
+    geometric_mean,
+    race,
+    record,
+    relative_error,
+    speed_text,
+    tera_per_second,
+)
 
 from tmaasync import _arrays, ops
-from tmaasync._tile.window import window_of
+from tmaasync._tile.window import Window, window_of
 from tmaasync.kernel import backend_of
+from tmaasync.ops import _conv2d
 from tmaasync.ops._call_cache import forget
-from tmaasync.ops._gemm import tiles as gemm_tiles
-from tmaasync.ops._gemm.coefficients import coefficients
-from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import choose_conv2d_config
+from tmaasync.ops._conv2d import FoldedConvolution
+from tmaasync.ops._gemm.config import Occupancy
+from tmaasync.ops._gemm.cost_model import Conv2dForm, ranked_conv2d_forms
 from tmaasync.ops._gemm.epilogue import Epilogue
 from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
-from tmaasync.ops._operation import tile_configs
 
 TOLERANCE = 4e-3  # of one rounding to bfloat16, relative to the Frobenius norm, with room
 
@@ -154,99 +162,102 @@ def report(row: dict[str, Any]) -> str:
 
 # --- the sweep --------------------------------------------------------------------------------
 
-
-def sweep(rounds: int) -> None:
-    """Race every tile config of every shape; then the best with other group_m and stages."""
-    candidates = [
-        TileConfig(consumers, n, cluster, rows=rows)
-        for (consumers, rows, n), cluster in itertools.product(
-            coefficients().conv2d.throughput, (1, 2, 4)
-        )
-    ]
-    compile_all(candidates)
-    for case in TARGETS:
-        arrays = Arrays(case)
-        found = swept(arrays, candidates, rounds)
-        others = [
-            changed
-            for _, config, _ in found[:2]
-            for changed in (
-                *(replace(config, group_m=group_m) for group_m in (1, 2, 4, 16, 32)),
-                replace(config, max_stages=config.stages - 1),
-            )
-        ]
-        compile_all(others)
-        found = sorted(found[:6] + swept(arrays, others, rounds), key=lambda one: -one[0])
-        occupancy = Occupancy.of(backend_of(cupy.cuda.Device().id))
-        chosen = choose_conv2d_config(case.n * case.outputs**2, case.k, occupancy)
-        print(f"{case.label}: ops.conv2d takes {chosen}")
-        for _, config, line in found[:12]:
-            print(f"  {line}  {config}", flush=True)
+BEST = 12  # forms of a layer that are raced, and the best of each box and fold
 
 
-def sweep_chunks(rounds: int) -> None:
-    """Time every width of chunks, for few channels and for channels with a remainder."""
-    for channels in (8, 16, 24, 32, 40, 48, 64, 72, 80, 96, 112, 160):
-        arrays = Arrays(Case(64, channels, 128, 56))
-        for chunk in (16, 32, 64):
-            gemm_tiles.choose_channels_per_box = lambda _, chunk=chunk: chunk
-            forget()
-            print(f"{channels:4d} in {chunk}: {report(measure(arrays, rounds, 0.02))}", flush=True)
-
-
-def swept(
-    arrays: Arrays, configs: Iterable[TileConfig], rounds: int
-) -> list[tuple[float, TileConfig, str]]:
-    """Return what each tile config reaches, the fastest first."""
-    results = []
-    for config in configs:
-        with tile_configs(lambda _, one=config: one):
-            row = measure(arrays, rounds, seconds_per_slice=0.02)
-        results.append((row["speed_over_torch"]["tmaasync"]["median"], config, report(row)))
-    return sorted(results, key=lambda one: -one[0])
-
-
-def compile_all(configs: Iterable[TileConfig]) -> None:
-    """Compile on every core, into the cache."""
+def sweep(cases: Iterable[Case], rounds: int) -> None:
+    """Race the forms that the cost model has for the best, with each other and with cuDNN."""
+    forms = {case: candidates(case) for case in cases}
     with ThreadPoolExecutor() as pool:
-        list(pool.map(compiled, configs))
+        for case, found in forms.items():
+            list(pool.map(compiled, itertools.repeat(case), found))
+    for case, found in forms.items():
+        arrays = Arrays(case)
+        runs = {name_of(form): captured_as(arrays, form) for form in found}
+        row = race({**runs, "torch": arrays.theirs}, rounds=rounds, reference="torch")
+        print(f"{case.label}: cuDNN {row['us']['torch']:.1f} us; the choice is {next(iter(runs))}")
+        speeds = {name: row["speed_over_torch"][name]["median"] for name in runs}
+        for name in sorted(speeds, key=lambda name: -speeds[name]):
+            print(f"  {speeds[name]:.3f} x cuDNN, {row['us'][name]:.1f} us: {name}", flush=True)
+        torch.cuda.empty_cache()
 
 
-def compiled(config: TileConfig, channels: int = 64) -> object:
-    images, filters = (
-        _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
-        for shape in ((1, 4, 4, channels), (8, 3, 3, channels))
+def candidates(case: Case) -> list[Conv2dForm]:
+    """Return the best forms, and the best of each box and fold; the choice first."""
+    ranked = ranked_conv2d_forms(
+        (case.n, case.side, case.side, case.c), case.k, window_over(case), device_occupancy()
     )
-    out = _arrays.view(np.zeros((16, 64), ml_dtypes.bfloat16))
-    tiles = conv2d_tiles(images, filters, out, window_of(2, (3, 3), 1, 1, 1), config)
+    best_of = {(form.fold, form.channels_per_box): form for form in reversed(ranked)}
+    return list(dict.fromkeys((*ranked[:BEST], *best_of.values())))
+
+
+def window_over(case: Case) -> Window:
+    taps = (case.taps, case.taps)
+    return window_of(2, taps, case.stride, case.dilation, case.padding)
+
+
+def device_occupancy() -> Occupancy:
+    return Occupancy.of(backend_of(cupy.cuda.Device().id))
+
+
+def name_of(form: Conv2dForm) -> str:
+    config = form.config
+    kind = "ping-pong" if config.ping_pong else "cooperative"
+    tile = f"{config.consumers} x {config.rows} rows, {config.block_n} columns, {kind}"
+    return f"{tile}, boxes of {form.channels_per_box} channels, {form.fold} pixels as one"
+
+
+def captured_as(arrays: Arrays, form: Conv2dForm) -> Callable[[], None]:
+    """Capture the convolution in a form, checked, in a CUDA graph."""
+    choose = _conv2d.choose_conv2d_form
+    _conv2d.choose_conv2d_form = lambda *_, **__: form
+    forget()
+    try:
+        arrays.check()
+        return captured([arrays.ours])
+    finally:
+        _conv2d.choose_conv2d_form = choose
+        forget()
+
+
+def compiled(case: Case, form: Conv2dForm) -> object:
+    """Put a form's kernel, without an epilogue, into the cache of compiled kernels."""
+    images, filters, out = (
+        _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
+        for shape in (
+            (1, case.side, case.side, case.c),
+            (case.k, case.taps, case.taps, case.c),
+            (case.outputs**2, case.k),
+        )
+    )
+    window, offset = window_over(case), None
+    if form.fold > 1:
+        images, filters, window, offset = FoldedConvolution.of(images, filters, window, form.fold)
+    tiles = conv2d_tiles(images, filters, out, window, form.config, form.channels_per_box)
     types = [tile.cuda_type for tile in tiles]
-    return conv2d_kernel(types, images.element.cuda_type, Epilogue(), config).compile()
+    return conv2d_kernel(types, "bf16", Epilogue(), form.config, offset).compile()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--short", action="store_true", help="the target shapes only")
-    parser.add_argument("--sweep", action="store_true")
-    parser.add_argument(
-        "--chunks", action="store_true", help="few channels, in chunks of any width"
-    )
+    parser.add_argument("--only", default="", help="layers whose label has this text")
+    parser.add_argument("--sweep", action="store_true", help="race tile configs, boxes and folds")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
+    cases = [case for case in (*TARGETS, *OTHERS) if options.only in case.label]
     if options.sweep:
-        sweep(min(options.rounds, 3))
-        return
-    if options.chunks:
-        sweep_chunks(min(options.rounds, 3))
+        sweep(cases, min(options.rounds, 3))
         return
     rows = []
-    for case in TARGETS if options.short else (*TARGETS, *OTHERS):
+    for case in cases:
         rows.append(measure(Arrays(case), options.rounds))
         print(f"{case.label:56s} {report(rows[-1])}", flush=True)
     print(f"geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
-    print(f"of the target shapes {geometric_mean(rows[: len(TARGETS)], 'torch'):.3f} x torch")
-    print(record("conv2d", rows))
+    if not options.only:
+        print(f"of the target shapes {geometric_mean(rows[: len(TARGETS)], 'torch'):.3f} x torch")
+    print(record("conv2d", rows, is_part=bool(options.only)))
 
 
 if __name__ == "__main__":

@@ -140,11 +140,10 @@ def check(operands: Operands) -> None:
         raise SystemExit(f"{tuple(a.shape)} @ {tuple(b.shape)}: relative error {error:.2e}")
 
 
-def cases(*, short: bool) -> Iterator[Case]:
+def cases() -> Iterator[Case]:
     yield from (Case(side, side, side) for side in CUBES)
-    if not short:
-        yield from (Case(m, n, k) for n, k in WEIGHTS for m in ROWS if not m == n == k)
-        yield from (Case(side, side, side, torch.float16) for side in FLOAT16_CUBES)
+    yield from (Case(m, n, k) for n, k in WEIGHTS for m in ROWS if not m == n == k)
+    yield from (Case(side, side, side, torch.float16) for side in FLOAT16_CUBES)
 
 
 def mean(rows: list[dict[str, Any]]) -> str:
@@ -157,11 +156,14 @@ def mean(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--short", action="store_true", help="cubes in bfloat16 only")
+    parser.add_argument("--only", nargs="*", help="MxNxK in bfloat16; by default all")
     options = parser.parse_args()
     torch.manual_seed(0)
     rows = []
-    for case in cases(short=options.short):
+    wanted = None if options.only is None else [one.replace("x", " x ") for one in options.only]
+    for case in cases():
+        if wanted is not None and case.label.removeprefix("bfloat16 ") not in wanted:
+            continue
         rows.append(measure(case, options.rounds))
         print(
             f"{rows[-1]['case']:32s} {rows[-1]['us']['tmaasync']:9.1f} us  "
@@ -177,7 +179,7 @@ def main() -> None:
     print("bf16 weights", mean([row for row, cube, _ in pairs if not cube]))
     print("  M <= 64   ", mean([row for row, cube, _ in pairs if not cube and row["m"] <= 64]))
     print("fp16 cubes  ", mean([row for row, _, half in pairs if half]))
-    print(record("matmul", rows))
+    print(record("matmul", rows, is_part=wanted is not None))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import cupy
-from result_files import RESULTS, Row, Section, name_in_paths, write_section
+from result_files import RESULTS, Row, Section, name_in_paths, read_section, write_section
 
 from tmaasync._timing import (
     Timings,
@@ -175,11 +175,14 @@ def host_race(
     }
 
 
-def record(section: str, rows: list[Row]) -> Path:
-    """Write a section of this GPU's results, with date and versions."""
+def record(section: str, rows: list[Row], *, is_part: bool = False) -> Path:
+    """Write a section of this GPU's results, with date and versions; a part of it row by row."""
     measured = circumstances()
     path = RESULTS / name_in_paths(measured["gpu"]) / f"{section}.jsonl"
-    return write_section(path, Section(measured, rows))
+    whole = Section(measured, rows)
+    if is_part and path.exists():
+        whole = read_section(path).with_part(whole)
+    return write_section(path, whole)
 
 
 def circumstances() -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Recorded results: a folder per GPU, a file per section, a row per line.
 
 The first line of ``results/<gpu>/<section>.jsonl`` is the header: ``{"measured": {...}}`` with the
-date, the driver and the versions. Every other line is a row. Keys are sorted and numbers keep every
+date, the driver and the versions. Every other line is a row; one that was measured at another time
+has a "measured" of its own: what differs from the header. Keys are sorted and numbers keep every
 digit, so that a new measurement changes the lines of its own rows only.
 """
 
@@ -22,6 +23,13 @@ class Section(NamedTuple):
 
     measured: dict[str, Any]
     rows: list[Row]
+
+    def with_part(self, part: Section) -> Section:
+        """Return the section with another's rows in place of its own of the same "case"."""
+        own = {name: at for name, at in part.measured.items() if at != self.measured.get(name)}
+        fresh = {row["case"]: {**row, "measured": own} for row in part.rows}
+        rows = [fresh.pop(row["case"], row) for row in self.rows]
+        return Section(self.measured, [*rows, *fresh.values()])
 
 
 def name_in_paths(gpu: str) -> str:

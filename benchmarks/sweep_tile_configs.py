@@ -1,7 +1,11 @@
 """Tile configs of ops.matmul timed side by side: what tools/fit_cost_model.py fits the model to.
 
-Writes section "tile_configs" of the results, anew after every matmul. Slices are sustained, in an
-order drawn anew for every round: what runs after something lighter or heavier does so by chance.
+Writes section "tile_configs" of this GPU's results; about five minutes. Slices are sustained, in an
+order drawn anew for every round: what runs after something lighter or heavier does so by chance. In
+slices of 0.03 s the power limit counts less: small tiles and ping-pong look 2 to 4 % better.
+On another chip this measures, fits its numbers, and shows how the model then chooses:
+
+    python benchmarks/sweep_tile_configs.py && python tools/fit_cost_model.py --write
 """
 
 from __future__ import annotations
@@ -19,45 +23,43 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from bench_matmul import BYTES_PER_S, CACHE_BYTES, LAUNCHES, PEAK_FLOP_PER_S, SHORT_S, TOLERANCE
+from bench_matmul import (
+    BYTES_PER_S,
+    CACHE_BYTES,
+    LAUNCHES,
+    PEAK_FLOP_PER_S,
+    SHORT_S,
+    TOLERANCE,
+    WEIGHTS,
+)
 from bench_split import chosen, compile_for
 from race import captured, clocks_recorded, record, relative_error
 
 from tmaasync import ops
 from tmaasync._timing import calls_per_slice, device_microseconds
 from tmaasync.errors import TMAError
+from tmaasync.kernel import backend_of
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import choose_config, ranked_configs
-from tmaasync.ops._gemm.legal_tiles import Problem, paired_along_m, paired_along_n
-
-CUBES = (2048, 3072, 4096, 5120, 6144, 8192, 12288, 16384, 5000)
-OTHERS = (
-    (128, 7168, 2048),
-    (512, 4096, 4096),
-    (512, 4096, 14336),
-    (512, 24576, 1536),
-    (2048, 4096, 4096),
-    (2048, 7168, 2048),
-    (2048, 7168, 16384),
-    (2048, 24576, 1536),
-    (4096, 7168, 2048),
-    (4096, 14336, 4096),
-    (8192, 4096, 4096),
-    (8192, 4096, 14336),
-    (8192, 7168, 2048),
-    (8192, 7168, 16384),
-    (8192, 24576, 1536),
+from tmaasync.ops._gemm.cost_model import ranked_configs
+from tmaasync.ops._gemm.legal_tiles import (
+    Problem,
+    can_multicast_b,
+    gains_side_by_side,
+    paired_along_m,
+    paired_along_n,
 )
+
+CUBES = (1536, 2048, 3072, 4096, 5120, 6144, 8192, 12288, 3000, 5000, 7000)
+ROWS = (128, 512, 2048, 8192)
 BATCHED = ((1024, 1024, 1024, 16), (512, 512, 1024, 32), (2048, 2048, 2048, 8))
 LARGE = (
     TileConfig(2, 256, 1, 16),
     TileConfig(2, 192, 1, 16, 128),
     TileConfig(2, 192, 1, 16, 128, ping_pong=True),
 )
-H200 = Occupancy.estimated(132)
-BEST = 4
-TALL = 8192  # rows from which other L2 swizzles are raced
-SWIZZLES = (4, 8, 32)
+SMS = 132  # of an H100 and of an H200
+BEST = 5
+IN_PAIRS = 2  # of the best
 MOST_UNEVEN = 1.45  # work of the busiest SM over its even share
 NAMED = ("consumers", "rows", "block_n", "cluster", "group_m", "ping_pong", "side_by_side")
 
@@ -121,32 +123,37 @@ class Operands(NamedTuple):
             raise SystemExit(f"{tuple(a.shape)} @ {tuple(b.shape)}: relative error {error:.2e}")
 
 
-def candidates(case: Case) -> list[TileConfig]:
-    """Return the cost model's choice first, then its best and the large tiles in all forms."""
-    chosen_config = choose_config(case.problem, H200)
-    best = ranked_configs(case.problem, H200)[:BEST]
-    alone = [
-        replace(one, cluster=1, group_m=16, side_by_side=False)
-        for one in dict.fromkeys((chosen_config, *best, *LARGE))
-    ]
-    forms = list(itertools.chain.from_iterable(map(_forms, alone)))
-    if case.m >= TALL:
-        pairs = [one for one in forms[:2] if one.cluster > 1] + [paired_along_m(LARGE[0])]
-        forms += [replace(one, group_m=size) for one in pairs for size in SWIZZLES]
-    return [one for one in dict.fromkeys((chosen_config, *forms)) if not _is_wasteful(one, case)]
+def candidates(case: Case, occupancy: Occupancy) -> list[TileConfig]:
+    """Return the cost model's best tiles and the large ones; the best ones in pairs, too."""
+    ranked = ranked_configs(case.problem, occupancy)
+    tiles = (alone(one) for one in (*ranked, *LARGE) if not _is_wasteful(one, case, occupancy))
+    best = list(dict.fromkeys(tiles))[:BEST]
+    large = [one for one in LARGE if not _is_wasteful(one, case, occupancy)]
+    pairs = itertools.chain.from_iterable(_pairs(one, case.problem) for one in best[:IN_PAIRS])
+    return list(dict.fromkeys((ranked[0], *best, *large, *pairs)))
 
 
-def _forms(alone: TileConfig) -> Iterator[TileConfig]:
-    yield alone
-    if not alone.ping_pong:
-        yield paired_along_n(alone) if alone.block_m > alone.block_n else paired_along_m(alone)
+def chip_of_device() -> str:
+    """Return the chip of the first device; creates a context."""
+    return Occupancy.of(backend_of(0)).chip
 
 
-def _is_wasteful(config: TileConfig, case: Case) -> bool:
+def alone(config: TileConfig) -> TileConfig:
+    return replace(config, cluster=1, group_m=16, side_by_side=False)
+
+
+def _pairs(tile: TileConfig, problem: Problem) -> Iterator[TileConfig]:
+    if can_multicast_b(tile, problem):
+        yield paired_along_m(tile)
+    if gains_side_by_side(tile, problem):
+        yield paired_along_n(tile)
+
+
+def _is_wasteful(config: TileConfig, case: Case, occupancy: Occupancy) -> bool:
     """Whether tiles reach far beyond the output, or the busiest SM has far more than its share."""
     clusters = case.batches * config.clusters(case.m, case.n)
-    waves = -(-clusters // H200.max_active_clusters(config.cluster_size))
-    even = math.prod(case[:2]) * case.batches / H200.sms
+    waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
+    even = math.prod(case[:2]) * case.batches / occupancy.sms
     return waves * config.block_m * config.block_n > MOST_UNEVEN * even
 
 
@@ -174,7 +181,7 @@ def measure(
         times = in_random_order(runs, rounds, seconds_per_slice)
     us = {name: round(statistics.median(each) / len(order), 3) for name, each in times.items()}
     row = {
-        "case": f"{case.label}, {len(runs) - 1} tile configs",
+        "case": case.label,
         "m": case.m,
         "n": case.n,
         "k": case.k,
@@ -225,31 +232,29 @@ def show(row: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.15, help="of a slice")
-    parser.add_argument("--budget", type=float, default=3600, help="seconds for all matmuls")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=0.1, help="of a slice")
     parser.add_argument("--cases", nargs="*", help="MxNxK or MxNxKxBATCHES; by default all")
     options = parser.parse_args()
     start = time.monotonic()
     cases = [Case(side, side, side) for side in CUBES]
-    cases += [Case(*sides) for sides in (*OTHERS, *BATCHED)]
+    cases += [Case(m, n, k) for n, k in WEIGHTS for m in ROWS]
+    cases += [Case(*sides) for sides in BATCHED]
     if options.cases:
         cases = [Case(*map(int, one.split("x"))) for one in options.cases]
-    found = {case: candidates(case) for case in cases}
-    # Before there is a context, which a process cannot inherit.
-    builds = {(one, case.batches > 1) for case, configs in found.items() for one in configs}
+    # This process has no context before it has all its workers: they could not inherit it.
     with ProcessPoolExecutor() as pool:
+        occupancy = Occupancy.estimated(SMS, pool.submit(chip_of_device).result())
+        found = {case: candidates(case, occupancy) for case in cases}
+        builds = {(one, case.batches > 1) for case, configs in found.items() for one in configs}
         list(pool.map(compile_for, *zip(*builds, strict=True)))
     print(f"compiled in {time.monotonic() - start:.1f} s", flush=True)
     torch.manual_seed(0)
     rows = []
     for case, configs in found.items():
-        if time.monotonic() - start > options.budget:
-            print(f"{case.label}: no time left", flush=True)
-            continue
         rows.append(measure(case, configs, options.rounds, options.seconds))
-        record("tile_configs", rows)
         show(rows[-1])
+    print(record("tile_configs", rows, is_part=bool(options.cases)))
 
 
 if __name__ == "__main__":

@@ -271,7 +271,8 @@ def conv2d_with(config: TileConfig, output: str, epilogue: Epilogue, channels: i
     out = np.zeros((16, 64), np.dtype(getattr(ml_dtypes, output, output)))
     views = [_arrays.view(array, dtype=kind) for array in (images, filters)]
     window = window_of(2, (3, 3), 1, 1, 1)
-    tiles = conv2d_tiles(views[0], views[1], _arrays.view(out), window, config)
+    box = next(box for box in (16, 32, 64) if box >= min(64, channels))
+    tiles = conv2d_tiles(views[0], views[1], _arrays.view(out), window, config, box)
     return conv2d_kernel([tile.cuda_type for tile in tiles], "float", epilogue, config)
 
 
@@ -288,6 +289,8 @@ GELU, SILU = (Epilogue(COLUMNS, one) for one in (Activation.GELU, Activation.SIL
         (TileConfig(2, 192), "bfloat16", PLAIN, 8),
         (TileConfig(3, 128), "float32", BIASED, 32),
         (TileConfig(1, 256, 2), "bfloat16", BIASED, 64),
+        (TileConfig(2, 160, rows=128, ping_pong=True), "bfloat16", GELU, 64),
+        (TileConfig(2, 64, rows=128, ping_pong=True), "float32", SILU, 32),
         (TileConfig(2, 160, rows=128), "float32", SILU, 64),
         (TileConfig(2, 192, 2), "bfloat16", SILU, 64),
         (TileConfig(2, 256, 2), "bfloat16", GELU, 64),

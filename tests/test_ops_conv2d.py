@@ -10,10 +10,11 @@ import pytest
 from stubs import LaunchStub
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
+from tmaasync._tile.window import window_of
 from tmaasync.ops._conv2d import Conv2d, Views, window_over
 from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import Occupancy
-from tmaasync.ops._gemm.cost_model import choose_conv2d_config
+from tmaasync.ops._gemm.cost_model import Conv2dForm, choose_conv2d_form
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue
 from tmaasync.ops._layouts import Layout
 
@@ -166,51 +167,92 @@ def test_an_output_over_an_operand_is_refused() -> None:
     )
 
 
+def form_of(
+    images: tuple[int, ...], filters: tuple[int, int, int], stride: int = 1, **options: Any
+) -> Conv2dForm:
+    """Return the choice for filters [K, R, S] with padding of half their size."""
+    k, *taps = filters
+    window = window_of(2, tuple(taps), stride, 1, taps[0] // 2)
+    occupancy = Occupancy.estimated(options.pop("sms", 132))
+    return choose_conv2d_form(images, k, window, occupancy, **options)
+
+
 @pytest.mark.parametrize("sms", [114, 132])
 @pytest.mark.parametrize(
-    ("m", "k", "least"),
+    ("images", "k", "stride", "least"),
     [
-        (128 * 28 * 28, 128, 0.9),
-        (128 * 14 * 14, 256, 0.85),
-        (32 * 64 * 64, 320, 0.9),
-        (32 * 32 * 32, 640, 0.85),
-        (32 * 16 * 16, 1280, 0.8),
-        (32 * 28 * 28, 512, 0.85),
+        ((128, 28, 28, 128), 128, 1, 0.9),
+        ((128, 14, 14, 256), 256, 1, 0.85),
+        ((32, 64, 64, 320), 320, 1, 0.9),
+        ((32, 32, 32, 640), 640, 1, 0.85),
+        ((32, 16, 16, 1280), 1280, 1, 0.8),
+        ((32, 56, 56, 256), 512, 2, 0.85),
     ],
 )
-def test_tiles_keep_the_sms_busy(m: int, k: int, least: float, sms: int) -> None:
+def test_tiles_keep_the_sms_busy(
+    images: tuple[int, ...], k: int, stride: int, least: float, sms: int
+) -> None:
     """The share of the tiles of all waves that is output, not beyond it or idle."""
-    config = choose_conv2d_config(m, k, Occupancy.estimated(sms))
+    config = form_of(images, (k, 3, 3), stride, sms=sms).config
+    m = images[0] * (images[1] // stride) ** 2
 
-    blocks = config.clusters(m, k) * config.cluster
-    waves = -(-blocks // sms)
+    waves = -(-config.clusters(m, k) // sms)
     used = m * k / (waves * sms * config.block_m * config.block_n)
 
     assert used >= least
 
 
-@pytest.mark.parametrize("shape", coefficients().conv2d.throughput, ids=str)
-def test_every_tile_config_is_one_that_the_kernel_can_have(shape: tuple[int, int, int]) -> None:
-    consumers, rows, block_n = shape
+@pytest.mark.parametrize("tile", coefficients().conv2d.tiles, ids=str)
+def test_every_tile_config_is_one_that_the_kernel_can_have(
+    tile: tuple[int, int, int, bool],
+) -> None:
+    consumers, rows, block_n, ping_pong = tile
 
     assert consumers * rows <= 256  # one box
+    assert consumers == 2 or not ping_pong
     assert rows * block_n // 64 // 2 <= 160  # registers of a thread for its accumulators
     assert block_n % 32 == 0  # whole chunks of 64 bytes
 
 
 def test_tiles_that_spill_with_an_activation_are_not_taken() -> None:
-    sizes = [(32 * 64 * 64, 320), (128 * 28 * 28, 128), (128 * 14 * 14, 256), (128 * 56 * 56, 192)]
-    for activation, (m, k) in itertools.product(("silu", "gelu"), sizes):
-        config = choose_conv2d_config(m, k, Occupancy.estimated(132), activation)
+    sizes = [(64, 320, 32), (28, 128, 128), (14, 256, 128), (56, 192, 128)]
+    for activation, (side, c, n) in itertools.product(("silu", "gelu"), sizes):
+        config = form_of((n, side, side, c), (c, 3, 3), activation=activation).config
 
-        form = (activation, config.consumers, config.rows, config.block_n)
-        assert form not in coefficients().conv2d.spilling
+        tile = (activation, config.consumers, config.rows, config.block_n)
+        assert tile not in coefficients().conv2d.spilling
 
 
 def test_a_single_pixel_takes_the_smallest_tile() -> None:
-    config = choose_conv2d_config(1, 8, Occupancy.estimated(132))
+    config = form_of((1, 1, 1, 8), (8, 1, 1)).config
 
     assert (config.block_m, config.block_n, config.cluster) == (64, 64, 1)
+
+
+@pytest.mark.parametrize(
+    ("channels", "box"),
+    [(8, 16), (16, 16), (24, 32), (32, 32), (40, 64), (64, 64), (96, 32), (320, 64)],
+)
+def test_boxes_have_few_zeros_after_the_last_channel(channels: int, box: int) -> None:
+    assert form_of((64, 56, 56, channels), (96, 3, 3)).channels_per_box == box
+
+
+@pytest.mark.parametrize(
+    ("images", "taps", "stride", "fold"),
+    [
+        ((128, 224, 224, 8), 7, 2, 2),
+        ((128, 224, 224, 8), 7, 1, 1),
+        ((128, 112, 112, 32), 3, 2, 2),
+        ((128, 112, 112, 64), 3, 2, 1),  # they would not fit into a box
+        ((128, 113, 113, 32), 3, 2, 1),  # odd rows
+        ((128, 112, 112, 32), 1, 2, 1),  # every other pixel is not needed
+    ],
+)
+def test_pixels_fold_where_stride_and_channels_allow(
+    images: tuple[int, ...], taps: int, stride: int, fold: int
+) -> None:
+    assert form_of(images, (64, taps, taps), stride).fold == fold
+    assert form_of(images, (64, taps, taps), stride, can_fold=False).fold == 1
 
 
 def test_an_output_over_what_is_read_finds_no_launch() -> None:

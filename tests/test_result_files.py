@@ -93,3 +93,17 @@ def test_no_two_rows_of_a_section_have_one_name(path: Path) -> None:
     )
 
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_part_replaces_the_rows_of_its_own_cases() -> None:
+    old = Section({"date": "1", "driver": "a"}, [{"case": "x", "us": 1}, {"case": "y", "us": 2}])
+    part = Section({"date": "2", "driver": "a"}, [{"case": "y", "us": 3}, {"case": "z", "us": 4}])
+
+    both = old.with_part(part)
+
+    assert both.measured == old.measured
+    assert both.rows == [
+        {"case": "x", "us": 1},
+        {"case": "y", "us": 3, "measured": {"date": "2"}},
+        {"case": "z", "us": 4, "measured": {"date": "2"}},
+    ]

@@ -8,7 +8,6 @@ A chip that has none of its own yet gets those entries of h200.toml with its val
 from __future__ import annotations
 
 import argparse
-import datetime
 import re
 import sys
 from collections.abc import Iterator
@@ -25,9 +24,9 @@ from tmaasync.ops._gemm.legal_tiles import has_large_consumers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from result_files import RESULTS, Row, sections
+from result_files import RESULTS, Row, Section, sections
 
-H200 = Occupancy.estimated(132)
+SMS = 132  # of an H100 and of an H200
 LEAST_WORK = 4e9  # multiply-adds of a matmul that is under the power limit
 STORES = range(0, 300, 10)
 
@@ -70,7 +69,7 @@ def _lines(row: Row, exposed_store_depth: int) -> Iterator[list[float]]:
     for entry in row["tile_configs"]:
         config = TileConfig(**{name: value for name, value in entry.items() if name != "us"})
         clusters = row.get("batches", 1) * config.clusters(row["m"], row["n"])
-        waves = -(-clusters // H200.max_active_clusters(config.cluster_size))
+        waves = -(-clusters // Occupancy.estimated(SMS).max_active_clusters(config.cluster_size))
         work = busiest_sm_work(numbers, config, row["k"], waves)
         is_other = float(has_large_consumers(config))
         yield [
@@ -81,11 +80,11 @@ def _lines(row: Row, exposed_store_depth: int) -> Iterator[list[float]]:
         ]
 
 
-def recorded(results: Path = RESULTS) -> Iterator[tuple[str, list[Row]]]:
-    """Yield every GPU's folder and its rows."""
-    for gpu, name, section in sections(results):
-        if name == "tile_configs":
-            yield gpu, section.rows
+def recorded(results: Path = RESULTS) -> dict[str, Section]:
+    """Return the section of every chip that has one."""
+    return {
+        chip_of(gpu): section for gpu, name, section in sections(results) if name == "tile_configs"
+    }
 
 
 def chip_of(gpu: str) -> str:
@@ -93,14 +92,14 @@ def chip_of(gpu: str) -> str:
     return next(chip for chip in CHIPS if chip in gpu)
 
 
-def write(found: Fit, path: Path) -> None:
+def write(found: Fit, path: Path, date: str) -> None:
     """Replace the values and dates of a fit in a chip's file."""
     text = path.read_text()
     for name, value in found._asdict().items():
         if name != "error":
             if f"[gemm.{name}]" not in text:
                 text += "\n" + entry_of(file_of(FITTED).read_text(), f"gemm.{name}")
-            text = with_entry(text, f"gemm.{name}", repr(round(value, 3)))
+            text = with_entry(text, f"gemm.{name}", repr(round(value, 3)), date)
     path.write_text(text)
 
 
@@ -110,12 +109,12 @@ def entry_of(text: str, name: str) -> str:
     return text[start : text.index("\n\n", start)] + "\n"
 
 
-def with_entry(text: str, name: str, value: str) -> str:
-    """Return the file with another value, of today, in one entry."""
+def with_entry(text: str, name: str, value: str, date: str) -> str:
+    """Return the file with another value and date in one entry."""
     entry = re.compile(
         rf"(\[{re.escape(name)}\]\n.*?value = )[^\n]*(.*?\ndate = )[^\n]*", re.DOTALL
     )
-    changed, count = entry.subn(rf"\g<1>{value}\g<2>{datetime.date.today()}", text, count=1)
+    changed, count = entry.subn(rf"\g<1>{value}\g<2>{date}", text, count=1)
     if count != 1:
         raise SystemExit(f"{name}: there is no entry of this name")
     return changed
@@ -123,15 +122,15 @@ def with_entry(text: str, name: str, value: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", metavar="GPU", help="replace the values by this GPU's")
+    parser.add_argument("--write", action="store_true", help="replace the values of every chip")
     options = parser.parse_args()
-    for gpu, rows in recorded():
-        print(gpu)
-        found = fitted(rows)
+    for chip, section in recorded().items():
+        print(chip)
+        found = fitted(section.rows)
         for name, value in found._asdict().items():
             print(f"  {name:20s} {value:.3f}")
-        if gpu == options.write:
-            write(found, file_of(chip_of(gpu)))
+        if options.write:
+            write(found, file_of(chip), section.measured["date"][:10])
 
 
 if __name__ == "__main__":

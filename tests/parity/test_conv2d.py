@@ -11,9 +11,12 @@ from parity.random_convolutions import Problem, dtype_of, problem
 
 from tmaasync import _arrays, ops
 from tmaasync._tile.window import window_of
+from tmaasync.ops import _conv2d
+from tmaasync.ops._call_cache import forget
 from tmaasync.ops._conv2d import FoldedConvolution
 from tmaasync.ops._gemm.coefficients import coefficients
-from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import Conv2dForm, choose_conv2d_form, ranked_conv2d_forms
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
 from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 
@@ -78,10 +81,11 @@ CONFIGS = [
     TileConfig(2, 64, 2),
     TileConfig(3, 96),
     TileConfig(2, 256, 2),
+    TileConfig(2, 64, rows=128, ping_pong=True),
 ]
 CHOSEN = [
-    TileConfig(consumers, n, cluster, rows=rows)
-    for consumers, rows, n in coefficients().conv2d.throughput
+    TileConfig(consumers, n, cluster, rows=rows, ping_pong=ping_pong)
+    for consumers, rows, n, ping_pong in coefficients().conv2d.tiles
     for cluster in (1, 2)
 ]
 
@@ -117,7 +121,9 @@ def launch(
     pixels = _arrays.view(out)
     m = int(np.prod(pixels.shape[:3]))
     rows = pixels._replace(shape=(m, k), strides_bytes=pixels.strides_bytes[2:])
-    tiles = conv2d_tiles(_arrays.view(images), _arrays.view(filters), rows, window, config)
+    views = _arrays.view(images), _arrays.view(filters)
+    box = next(box for box in (16, 32, 64) if box >= min(64, one.images[3]))
+    tiles = conv2d_tiles(*views, rows, window, config, box)
     kernel = conv2d_kernel(
         [tile.cuda_type for tile in tiles],
         "float",
@@ -163,13 +169,38 @@ def test_neighbouring_pixels_of_few_channels_are_folded(
     )
     views = _arrays.view(images), _arrays.view(filters)
     window = window_of(2, one.filters[1:], **one.window)
-    folded = FoldedConvolution.of(*views, window)
-    assert folded is not None
+    occupancy = Occupancy.estimated(132)
+    form = choose_conv2d_form(one.images, one.filters[0], window, occupancy)
+    assert (form.fold, form.channels_per_box) == (fold, fold * 8)
+    folded = FoldedConvolution.of(*views, window, fold)
     assert folded.images.shape[3] == fold * 8
     assert folded.window.outputs(folded.images.shape[1:3]) == one.outputs
 
     got = ops.conv2d(images, filters, **one.window)
 
+    assert_same(backend.host(got), one.result(), one)
+
+
+@pytest.mark.parametrize("box", [16, 32, 64])
+def test_every_box_and_fold_gives_the_same(
+    backend: Any, box: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The box of folded pixels has all their channels, whatever boxes other convolutions take."""
+    one = Problem(4, (1, 9, 16, 8), (24, 5, 5), (2, 2), (1, 1), ((2, 2), (2, 2)))
+    images, filters, _ = (
+        None if array is None else backend.array(array) for array in one.operands()
+    )
+
+    def with_this_box(*arguments: Any, **options: Any) -> Conv2dForm:
+        ranked = ranked_conv2d_forms(*arguments, **options)
+        return next(form for form in ranked if form.channels_per_box == box)
+
+    monkeypatch.setattr(_conv2d, "choose_conv2d_form", with_this_box)
+    forget()
+
+    got = ops.conv2d(images, filters, **one.window)
+
+    forget()
     assert_same(backend.host(got), one.result(), one)
 
 

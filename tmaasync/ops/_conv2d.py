@@ -16,7 +16,7 @@ from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, contiguous_copy, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import Occupancy
-from tmaasync.ops._gemm.cost_model import choose_conv2d_config, choose_fold
+from tmaasync.ops._gemm.cost_model import choose_conv2d_form
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
 from tmaasync.ops._gemm.tiles import (
     Conv2dArguments,
@@ -39,6 +39,7 @@ __all__ = [
     "Conv2d",
     "FoldedConvolution",
     "Views",
+    "can_fold",
     "conv2d",
     "output_of",
     "window_over",
@@ -305,13 +306,12 @@ class FoldedConvolution(NamedTuple):
     filter_offset: int
 
     @classmethod
-    def of(cls, images: ArrayView, filters: ArrayView, window: Window) -> FoldedConvolution | None:
-        """Return the convolution with its pixels folded, or None where that is no faster."""
+    def of(
+        cls, images: ArrayView, filters: ArrayView, window: Window, fold: int
+    ) -> FoldedConvolution:
+        """Return the convolution with ``fold`` pixels as one, of arrays that `can_fold`."""
         channels = images.shape[3]
-        fold = choose_fold(images.shape, window)
         pixel_bytes = channels * images.element.itemsize
-        if fold == 1 or not images.strides_bytes[2] == filters.strides_bytes[2] == pixel_bytes:
-            return None
         k, r, s, _ = filters.shape
         *outer, _, step = images.strides_bytes
         rows, row_step = filters.strides_bytes[:2]
@@ -326,6 +326,12 @@ class FoldedConvolution(NamedTuple):
             window.folded(images.shape[2], fold),
             window.lower_corner[1] % fold * channels,
         )
+
+
+def can_fold(images: ArrayView, filters: ArrayView) -> bool:
+    """Whether neighbouring pixels, and neighbouring taps, lie side by side in memory."""
+    pixel_bytes = images.shape[3] * images.element.itemsize
+    return images.strides_bytes[2] == filters.strides_bytes[2] == pixel_bytes
 
 
 # --- the operation ----------------------------------------------------------------------------
@@ -374,19 +380,27 @@ class Conv2d(Operation):
         return self._launch, pointers
 
     def _prepare(self, views: Views, out: ArrayView) -> Launch:
+        images, filters, bias = views
         m, k = out.shape
         occupancy = Occupancy.of(self.backend)
-        activation = self._epilogue.activation.name.lower()
-        config = overridden(choose_conv2d_config(m, k, occupancy, activation))
-        folded = FoldedConvolution.of(views.images, views.filters, self._window)
-        if folded is None:
-            tiles = conv2d_tiles(views.images, views.filters, out, self._window, config)
-        else:
-            tiles = conv2d_tiles(folded.images, folded.filters, out, folded.window, config)
-        bias = views.bias
-        bias_type = (views.images if bias is None else bias).element.cuda_type
+        form = choose_conv2d_form(
+            images.shape,
+            k,
+            self._window,
+            occupancy,
+            can_fold=can_fold(images, filters),
+            epilogue_depth=self._epilogue.depth,
+            activation=self._epilogue.activation.name.lower(),
+        )
+        config = overridden(form.config)
+        window, offset = self._window, None
+        if form.fold > 1:
+            images, filters, window, offset = FoldedConvolution.of(
+                images, filters, window, form.fold
+            )
+        tiles = conv2d_tiles(images, filters, out, window, config, form.channels_per_box)
+        bias_type = (images if bias is None else bias).element.cuda_type
         types = [tile.cuda_type for tile in tiles]
-        offset = None if folded is None else folded.filter_offset
         kernel = conv2d_kernel(types, bias_type, self._epilogue, config, offset)
         arguments = Conv2dArguments(
             *tiles, bias=0 if bias is None else bias, m=m, n=k, k=tiles.patches.matrix_shape[1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -26,8 +26,7 @@ class GemmCoefficients:
     multiply_add_energy: float
     loads_to_energy: float
     exposed_store_depth: int
-    waves_to_share_b: int
-    waves_to_share_a: int
+    waves_to_share: int
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,12 @@ class ScaledCoefficients:
 
 @dataclass(frozen=True)
 class Conv2dCoefficients:
-    throughput: Mapping[tuple[int, int, int], float]
+    multiply_adds: float
+    exposed_store_depth: int
+    tiles: Sequence[tuple[int, int, int, bool]]
     spilling: Mapping[tuple[str, int, int, int], bool]
-    box_cost: Mapping[int, float]
+    box_time: float
+    row_time: Mapping[int, float]
 
 
 @dataclass(frozen=True)

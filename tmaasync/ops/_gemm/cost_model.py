@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tmaasync._tile.window import Window
 from tmaasync.ops._gemm.coefficients import GemmCoefficients, SplitKCoefficients, coefficients
@@ -34,18 +34,18 @@ from tmaasync.ops._gemm.legal_tiles import (
 )
 
 __all__ = [
+    "Conv2dForm",
     "busiest_sm_work",
     "candidates",
-    "choose_channels_per_box",
     "choose_config",
-    "choose_conv2d_config",
-    "choose_fold",
+    "choose_conv2d_form",
     "choose_grouped_config",
     "choose_scaled_config",
     "choose_skinny_config",
     "default_config",
     "loads_per_multiply_add",
     "ranked_configs",
+    "ranked_conv2d_forms",
     "ranked_split_k",
 ]
 
@@ -81,8 +81,9 @@ def choose_config(
 ) -> TileConfig:
     """Return the tile config of least time without split-K: the first of `ranked_configs`.
 
-    In many waves pairs of CTAs multicast what they share, unless they are ping-pong; in few, they
-    would only wait for each other. Where rows are not ``on_lines``, pairs always do.
+    In many waves pairs of tall tiles lie along N and multicast A, unless an odd number of them in a
+    row would cost a wave; in few, they would only wait for each other. Where rows are not
+    ``on_lines``, pairs always multicast; of a batch in many waves.
 
     Args:
         problem: The GEMM, or the batch of them.
@@ -92,22 +93,23 @@ def choose_config(
         epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
         fits: Whether a tile config is allowed.
     """
-    numbers = coefficients(occupancy.chip).gemm
     m, n, count = problem.m, problem.n, problem.batches
     found = ranked_configs(problem, occupancy, is_uneven=is_uneven, epilogue_depth=epilogue_depth)
     best = next(filter(fits, found))
-    is_alone = best.ping_pong or (count > 1 and -(-m // best.block_m) < _MIN_TILES_TO_SHARE)
-    if best.cluster > 1 or is_alone:
-        return best
     waves = count * best.clusters(m, n) / occupancy.sms
-    if waves > numbers.waves_to_share_a and gains_side_by_side(best, problem):
+    has_few_rows = count > 1 and -(-m // best.block_m) < _MIN_TILES_TO_SHARE
+    is_alone = best.ping_pong or has_few_rows
+    is_short = waves <= coefficients(occupancy.chip).gemm.waves_to_share
+    if best.cluster > 1 or is_alone or is_short:
+        return best
+    if gains_side_by_side(best, problem):
         pair = paired_along_n(best)
         active = occupancy.max_active_clusters(pair.cluster_size)
         if fits(pair) and count * pair.clusters(m, n) <= math.ceil(waves) * active:
             return pair
-    shares = waves > numbers.waves_to_share_b and can_multicast_b(best, problem)
     pair = paired_along_m(best)
-    return pair if shares and fits(pair) else best
+    gains = not problem.on_lines and can_multicast_b(best, problem)
+    return pair if gains and fits(pair) else best
 
 
 def ranked_configs(
@@ -115,9 +117,7 @@ def ranked_configs(
 ) -> list[TileConfig]:
     """Return all tile configs by their time, the shortest first; in pairs where not ``on_lines``.
 
-    The time is the longer of two. At the full clock it is the time of the busiest SM, `_sm_time`.
-    Under the power limit the energy of all multiply-adds counts most, and the busiest SM less:
-    `_power_limited_time`. Takes the arguments of `choose_config`.
+    Takes the arguments of `choose_config`.
     """
     m, n, k, count, on_lines = problem.m, problem.n, problem.k, problem.batches, problem.on_lines
     numbers = coefficients(occupancy.chip).gemm
@@ -126,11 +126,10 @@ def ranked_configs(
         rows = m + config.block_m // 2 if is_uneven else m
         clusters = count * config.clusters(rows, n)
         waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
-        alone = _sm_time(
-            numbers, config, k, waves, on_lines=on_lines, epilogue_depth=epilogue_depth
-        )
         even = count * m * n * k / occupancy.sms
-        return max(alone, _power_limited_time(numbers, config, k, waves, even, epilogue_depth))
+        return _tensor_time(
+            numbers, config, k, waves, even, on_lines=on_lines, epilogue_depth=epilogue_depth
+        )
 
     alone = list(all_tiles(problem))
     if on_lines or count > 1:
@@ -138,6 +137,25 @@ def ranked_configs(
     along_n = [paired_along_n(one) for one in alone if gains_side_by_side(one, problem)]
     along_m = [paired_along_m(one) for one in alone if can_multicast_b(one, problem)]
     return sorted(along_n + along_m, key=time)
+
+
+def _tensor_time(
+    numbers: GemmCoefficients,
+    config: TileConfig,
+    k: int,
+    waves: int,
+    even: float,
+    *,
+    on_lines: bool,
+    epilogue_depth: int,
+) -> float:
+    """Return the time of the tensor cores, in multiply-adds at the peak: the longer of two.
+
+    At the full clock it is the time of the busiest SM, `_sm_time`. Under the power limit the energy
+    of all multiply-adds counts most, and the busiest SM less: `_power_limited_time`.
+    """
+    alone = _sm_time(numbers, config, k, waves, on_lines=on_lines, epilogue_depth=epilogue_depth)
+    return max(alone, _power_limited_time(numbers, config, k, waves, even, epilogue_depth))
 
 
 def _sm_time(
@@ -373,7 +391,7 @@ def _was_raced_grouped(config: TileConfig) -> bool:
     return is_usual and config.consumers <= _MAX_GROUPED_CONSUMERS
 
 
-# --- scaled_gemm.cu and conv2d.cu: waves of tiles, by throughput ---------------------------
+# --- scaled_gemm.cu: waves of tiles, by throughput ---------------------------------------------
 
 _Config = TypeVar("_Config", bound=TileConfig)
 
@@ -417,55 +435,128 @@ def choose_scaled_config(
     return _of_least_time(throughput, m, n, occupancy)
 
 
-def choose_conv2d_config(
-    m: int, k: int, occupancy: Occupancy, activation: str = "none"
-) -> TileConfig:
-    """Return the tile config of least time for ``m`` output pixels and ``k`` filters.
+# --- conv2d.cu: the tensor cores as in gemm.cu, and the boxes of patches ------------------------
 
-    Tiles that reach beyond the last filter or pixel cost as much as whole ones, so 320, 640 or
-    1280 filters take tiles of 160 columns.
+
+class Conv2dForm(NamedTuple):
+    """How a convolution runs.
+
+    Attributes:
+        fold: Neighbouring pixels of a row that are loaded as one of more channels, or 1.
+        channels_per_box: Channels of a box of patches: all of a folded pixel's.
+        config: Its tile config.
     """
-    numbers = coefficients(occupancy.chip).conv2d
-    throughput = {
-        TileConfig(consumers, block_n, rows=rows): share
-        for (consumers, rows, block_n), share in numbers.throughput.items()
-        if (activation, consumers, rows, block_n) not in numbers.spilling
-    }
-    return _of_least_time(throughput, m, k, occupancy)
+
+    fold: int
+    channels_per_box: int
+    config: TileConfig
 
 
-def choose_channels_per_box(channels: int) -> int:
-    """Return the channels of a box of patches: few zeros after the last, or few loads.
+def choose_conv2d_form(
+    images: Sequence[int],
+    filters: int,
+    window: Window,
+    occupancy: Occupancy,
+    *,
+    can_fold: bool = True,
+    epilogue_depth: int = 0,
+    activation: str = "none",
+) -> Conv2dForm:
+    """Return the form of least time: the first of `ranked_conv2d_forms`, which has the arguments.
 
-    >>> [choose_channels_per_box(channels) for channels in (8, 16, 24, 32, 40, 64, 72, 96, 320)]
-    [16, 16, 32, 32, 64, 64, 32, 32, 64]
-    """
-    cost = coefficients().conv2d.box_cost
-    return min(cost, key=lambda box: _time_of_tap(channels, box))
-
-
-def _time_of_tap(channels: int, box: int) -> float:
-    return -(-channels // box) * box * coefficients().conv2d.box_cost[box]
-
-
-def choose_fold(images: Sequence[int], window: Window) -> int:
-    """Return how many neighbouring pixels of a row to load as one of more channels, or 1.
-
-    They fill a box, and divide the rows and the stride.
+    Beyond a few waves, narrow boxes of filters are multicast to pairs of CTAs.
 
     >>> from tmaasync._tile.window import window_of
-    >>> choose_fold((128, 224, 224, 8), window_of(2, (7, 7), 2, 1, 3))
-    2
-    >>> choose_fold((128, 224, 224, 8), window_of(2, (7, 7), 1, 1, 3))
-    1
+    >>> h200 = Occupancy.estimated(132)
+    >>> for channels, stride in ((8, 1), (8, 2), (32, 1), (32, 2), (64, 1), (96, 1)):
+    ...     window = window_of(2, (3, 3), stride, 1, 1)
+    ...     form = choose_conv2d_form((64, 56, 56, channels), 96, window, h200)
+    ...     print(channels, stride, form.fold, form.channels_per_box)
+    8 1 1 16
+    8 2 2 16
+    32 1 1 32
+    32 2 2 64
+    64 1 1 64
+    96 1 1 32
     """
-    wide, channels = images[2:]
-    if window.dilations[1] != 1:
-        return 1
-    time = {1: window.taps[1] * _time_of_tap(channels, choose_channels_per_box(channels))}
-    for box in coefficients().conv2d.box_cost:
-        fold = box // channels
-        is_whole = fold > 1 and fold * channels == box
-        if is_whole and wide % fold == 0 and window.strides[1] % fold == 0:
-            time[fold] = window.folded(wide, fold).taps[1] * _time_of_tap(box, box)
-    return min(time, key=lambda fold: time[fold])
+    fold, box, config = ranked_conv2d_forms(
+        images,
+        filters,
+        window,
+        occupancy,
+        can_fold=can_fold,
+        epilogue_depth=epilogue_depth,
+        activation=activation,
+    )[0]
+    numbers = coefficients(occupancy.chip)
+    clusters = config.clusters(_pixels(images, window), filters)
+    if box < _K_BLOCK_DEPTH and clusters > numbers.multicast.waves_to_share * occupancy.sms:
+        config = replace(config, cluster=2)
+    return Conv2dForm(fold, box, config)
+
+
+def _pixels(images: Sequence[int], window: Window) -> int:
+    """Return the output pixels of all images."""
+    return images[0] * math.prod(window.outputs(images[1:3]))
+
+
+def ranked_conv2d_forms(
+    images: Sequence[int],
+    filters: int,
+    window: Window,
+    occupancy: Occupancy,
+    *,
+    can_fold: bool = True,
+    epilogue_depth: int = 0,
+    activation: str = "none",
+) -> list[Conv2dForm]:
+    """Return all forms by their time, the shortest first.
+
+    Args:
+        images: Their shape, [N, H, W, C].
+        filters: Their number.
+        window: Over the images.
+        occupancy: SMs and max active clusters of the device.
+        can_fold: Whether neighbouring pixels lie side by side in memory.
+        epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
+        activation: Leaves out tiles that spill registers with it.
+    """
+    chip = coefficients(occupancy.chip)
+    numbers = chip.conv2d
+    pixels = _pixels(images, window)
+    epilogue_depth += numbers.exposed_store_depth
+
+    def time(form: Conv2dForm) -> float:
+        fold, box, config = form
+        taps = window.folded(images[2], fold).taps if fold > 1 else window.taps
+        boxes = math.prod(taps) * -(-images[3] * fold // box)
+        depth = -(-boxes * box // _K_BLOCK_DEPTH) * _K_BLOCK_DEPTH
+        waves = -(-config.clusters(pixels, filters) // occupancy.sms)
+        even = pixels * filters * depth / occupancy.sms
+        busy = _tensor_time(
+            chip.gemm, config, depth, waves, even, on_lines=True, epilogue_depth=epilogue_depth
+        )
+        box_time = numbers.box_time + config.block_m * numbers.row_time[box]
+        times = busy / numbers.multiply_adds, waves * depth // box * box_time
+        return math.hypot(*(time * time for time in times))
+
+    configs = [
+        TileConfig(consumers, columns, rows=rows, ping_pong=ping_pong)
+        for consumers, rows, columns, ping_pong in numbers.tiles
+        if (activation, consumers, rows, columns) not in numbers.spilling
+    ]
+    pieces = [(1, box) for box in numbers.row_time]
+    if can_fold:
+        pieces += [(fold, fold * images[3]) for fold in _folds(images, window)]
+    forms = (Conv2dForm(*piece, config) for piece in pieces for config in configs)
+    return sorted((form for form in forms if form.channels_per_box in numbers.row_time), key=time)
+
+
+def _folds(images: Sequence[int], window: Window) -> Iterator[int]:
+    """Yield how many pixels may be one: divisors of the row and of the stride.
+
+    The taps must reach all of them, or some would be loaded in vain.
+    """
+    taps, stride = window.taps[1], window.strides[1]
+    if window.dilations[1] == 1 and taps >= stride:
+        yield from (fold for fold in range(2, stride + 1) if stride % fold == images[2] % fold == 0)

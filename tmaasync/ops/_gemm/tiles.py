@@ -22,7 +22,6 @@ from tmaasync.ops._gemm.config import (
     TileConfig,
     output_box,
 )
-from tmaasync.ops._gemm.cost_model import choose_channels_per_box
 from tmaasync.ops._gemm.epilogue import Epilogue
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
@@ -429,11 +428,15 @@ class Conv2dArguments(NamedTuple):
 
 
 def conv2d_tiles(
-    images: ArrayView, filters: ArrayView, out: ArrayView, window: Window, config: TileConfig
+    images: ArrayView,
+    filters: ArrayView,
+    out: ArrayView,
+    window: Window,
+    config: TileConfig,
+    channels_per_box: int,
 ) -> Conv2dTiles:
     """Return the tiles over arrays that TMA can reach; ``out`` is [pixels, K]."""
-    channels = choose_channels_per_box(images.shape[3])
-    swizzle = _BOX_SWIZZLES[channels]
+    swizzle = _BOX_SWIZZLES[channels_per_box]
     patches = create_tma_tile_im2col(
         images,
         (config.block_m, _BLOCK_K),
@@ -443,14 +446,14 @@ def conv2d_tiles(
         lower_corner=window.lower_corner,
         upper_corner=window.upper_corner,
         swizzle=swizzle,
-        box_shape=(config.block_m, channels),
+        box_shape=(config.block_m, channels_per_box),
     )
     taps = create_tma_tile(
         filters,
         (config.block_n, 1, 1, _BLOCK_K),
         swizzle=swizzle,
         # One box for each CTA of a cluster, which multicasts it.
-        box_shape=(config.block_n // config.cluster, 1, 1, channels),
+        box_shape=(config.block_n // config.cluster, 1, 1, channels_per_box),
     )
     return Conv2dTiles(patches, taps, output_tile(out, config))
 
