@@ -27,6 +27,7 @@ from tmaasync.ops._gemm.epilogue import Epilogue
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import (
+    Pointer,
     TMATensorTile,
     TMATensorTileIm2col,
     create_tma_tile,
@@ -54,6 +55,7 @@ __all__ = [
     "k_grouped_tiles",
     "kernel_digest",
     "output_tile",
+    "prepared_combine",
     "prepared_persistent",
     "scaled_gemm_constants",
     "scaled_gemm_kernel",
@@ -112,8 +114,9 @@ def prepared_persistent(
     """Return the launch of a persistent kernel: as many clusters as run at once, at most."""
     size = config.cluster_size
     active = occupancy.max_active_clusters(size)
-    # With split-K nothing can be loaded for another tile while partial sums are in the stages.
-    resident = clusters if config.split_k > 1 else min(clusters, active)
+    # In a cluster that splits K nothing can be loaded for another tile while partial sums are in the
+    # stages.
+    resident = clusters if config.cluster_splits > 1 else min(clusters, active)
     launch = kernel.prepare(
         resident * size,
         config.threads,
@@ -209,6 +212,38 @@ def gemm_constants(a_transposed: bool, b_transposed: bool, config: TileConfig) -
         "A_IS_K_MAJOR": not a_transposed,
         "B_IS_K_MAJOR": b_transposed,
     }
+
+
+class CombineArguments(NamedTuple):
+    """The parameters of split_k_combine.cu."""
+
+    partials: ArrayView
+    c: Pointer
+    m: int
+    n: int
+    splits: int
+    pitch: int
+
+
+_COMBINE_THREADS = 128
+_QUAD = 4  # columns of a thread
+
+
+def prepared_combine(partials: ArrayView, c: ArrayView) -> Launch:
+    """Return the launch that adds up partial outputs: see `Partials`.
+
+    Rows of ``c`` are a multiple of 16 bytes apart.
+    """
+    m, n = c.shape
+    splits, _, columns = partials.shape
+    types = {"Partial": partials.element.cuda_type, "Output": c.element.cuda_type}
+    kernel = shipped_kernel("split_k_combine.cu", types, {"THREADS": _COMBINE_THREADS})
+    pitch = c.strides_bytes[0] // c.element.itemsize
+    arguments = CombineArguments(partials, Pointer(c), m, n, splits, pitch)
+    quads = m * columns // _QUAD
+    launch = kernel.prepare(-(-quads // _COMBINE_THREADS), _COMBINE_THREADS, arguments, pdl=True)
+    launch.release()
+    return launch
 
 
 @functools.cache

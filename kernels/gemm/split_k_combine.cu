@@ -1,0 +1,82 @@
+// The combine kernel of split-K over the grid (cuBLAS's splitKreduce_kernel): adds up the partial
+// outputs of gemm.cu in the order of K, so that every run gives the same bits, and rounds the sums
+// once.
+//
+//   Partial   float or int: an accumulator
+//   Output    element of C
+//   THREADS   of a CTA
+//
+// `partials` is [splits, m, n], its rows as far apart as n rounded up to quads of four columns;
+// rows of C are `pitch` elements apart, a multiple of 16 bytes. Grid: one dimension, a thread for
+// every quad.
+#include <tmaasync/fragment.cuh>
+#include <tmaasync/scheduler.cuh>
+#include <tmaasync/tmaasync.cuh>
+
+using namespace tmaasync;
+
+constexpr int kColumns = 4;
+
+struct alignas(16) Quad {
+    Partial values[kColumns];
+};
+
+struct alignas(kColumns * sizeof(Output)) OutputQuad {
+    Output values[kColumns];
+};
+
+template <typename T>
+__device__ __forceinline__ T rounded(Partial value) {
+    if constexpr (kSameType<T, bfloat16>) {
+        return __float2bfloat16_rn(value);
+    } else if constexpr (kSameType<T, float16>) {
+        return __float2half_rn(value);
+    } else {
+        static_assert(kSameType<T, Partial>, "32-bit accumulators are stored as they are");
+        return value;
+    }
+}
+
+// Loads in flight of a thread.
+constexpr int kLoads = 8;
+
+__device__ __forceinline__ Quad sum_of(const Quad* partials, i64 step, int splits) {
+    Quad sum = {};
+    for (int first = 0; first < splits; first += kLoads) {
+        Quad loaded[kLoads];
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) {
+            loaded[i] = first + i < splits ? partials[(first + i) * step] : Quad{};
+        }
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) {
+#pragma unroll
+            for (int column = 0; column < kColumns; ++column) {
+                sum.values[column] += loaded[i].values[column];
+            }
+        }
+    }
+    return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) split_k_combine(
+    const Partial* partials, Output* c, int m, int n, int splits, i64 pitch
+) {
+    launch_dependent_grids();
+    const int quads_per_row = count_tiles(n, kColumns);
+    const int quads = m * quads_per_row;
+    const int quad = static_cast<int>(blockIdx.x) * THREADS + static_cast<int>(threadIdx.x);
+    wait_for_previous_grids();
+    if (quad >= quads) return;
+    const Quad sum = sum_of(reinterpret_cast<const Quad*>(partials) + quad, quads, splits);
+    const int row = quad / quads_per_row, column = quad % quads_per_row * kColumns;
+    Output* target = c + row * pitch + column;
+    OutputQuad result;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) result.values[i] = rounded<Output>(sum.values[i]);
+    if (column + kColumns <= n) {
+        *reinterpret_cast<OutputQuad*>(target) = result;
+    } else {
+        for (int i = 0; column + i < n; ++i) target[i] = result.values[i];
+    }
+}
