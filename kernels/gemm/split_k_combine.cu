@@ -37,25 +37,28 @@ __device__ __forceinline__ T rounded(Partial value) {
     }
 }
 
-// Loads in flight of a thread.
-constexpr int kLoads = 8;
+__device__ __forceinline__ void add(Quad& sum, const Quad& more) {
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) sum.values[i] += more.values[i];
+}
+
+// Adds kCount splits, all of whose loads are in flight at a time.
+template <int kCount>
+__device__ __forceinline__ void add_splits(Quad& sum, const Quad* first, i64 step) {
+    Quad loaded[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) loaded[i] = first[i * step];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) add(sum, loaded[i]);
+}
 
 __device__ __forceinline__ Quad sum_of(const Quad* partials, i64 step, int splits) {
     Quad sum = {};
-    for (int first = 0; first < splits; first += kLoads) {
-        Quad loaded[kLoads];
-#pragma unroll
-        for (int i = 0; i < kLoads; ++i) {
-            loaded[i] = first + i < splits ? partials[(first + i) * step] : Quad{};
-        }
-#pragma unroll
-        for (int i = 0; i < kLoads; ++i) {
-#pragma unroll
-            for (int column = 0; column < kColumns; ++column) {
-                sum.values[column] += loaded[i].values[column];
-            }
-        }
-    }
+    int split = 0;
+    for (; split + 8 <= splits; split += 8) add_splits<8>(sum, partials + split * step, step);
+    if (splits & 4) add_splits<4>(sum, partials + split * step, step), split += 4;
+    if (splits & 2) add_splits<2>(sum, partials + split * step, step), split += 2;
+    if (splits & 1) add_splits<1>(sum, partials + split * step, step);
     return sum;
 }
 
@@ -77,6 +80,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_k_combine(
     if (column + kColumns <= n) {
         *reinterpret_cast<OutputQuad*>(target) = result;
     } else {
-        for (int i = 0; column + i < n; ++i) target[i] = result.values[i];
+#pragma unroll
+        for (int i = 0; i < kColumns; ++i) {
+            if (column + i < n) target[i] = result.values[i];
+        }
     }
 }
