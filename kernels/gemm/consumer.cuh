@@ -43,7 +43,7 @@ __device__ void multiply_k_ranges(
     TileEpilogue epilogue(shared.epilogue[consumer], consumer, row);
     for (; !schedule.done(); schedule.step()) {
         const auto tile = schedule.tile();
-        Accumulators accumulators;
+        typename Loop::Accumulators accumulators;
         Loop::multiply(stages, accumulators, k_range(schedule, tile, k_blocks).count, row);
         epilogue.store(accumulators, partials, tile);
     }
