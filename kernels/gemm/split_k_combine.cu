@@ -4,11 +4,10 @@
 //
 //   Partial   float or int: an accumulator
 //   Output    element of C
-//   THREADS   of a CTA
 //
 // `partials` is [splits, m, n], its rows as far apart as n rounded up to quads of four columns;
-// rows of C are `pitch` elements apart, a multiple of 16 bytes. Grid: one dimension, a thread for
-// every quad.
+// rows of C are `pitch` elements apart, a multiple of 16 bytes. Any number of
+// CTAs, of at most 1024 threads, covers C.
 #include <tmaasync/fragment.cuh>
 #include <tmaasync/scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
@@ -37,6 +36,21 @@ __device__ __forceinline__ T rounded(Partial value) {
     }
 }
 
+// Rounds four columns of a row from `column` on, and stores those that the row has.
+__device__ __forceinline__ void store(Output* row, int column, int n, const Quad& sum) {
+    OutputQuad result;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) result.values[i] = rounded<Output>(sum.values[i]);
+    if (column + kColumns <= n) {
+        *reinterpret_cast<OutputQuad*>(row + column) = result;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+        if (column + i < n) row[column + i] = result.values[i];
+    }
+}
+
 __device__ __forceinline__ void add(Quad& sum, const Quad& more) {
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) sum.values[i] += more.values[i];
@@ -62,27 +76,17 @@ __device__ __forceinline__ Quad sum_of(const Quad* partials, i64 step, int split
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) split_k_combine(
+extern "C" __global__ void __launch_bounds__(1024, 1) split_k_combine(
     const Partial* partials, Output* c, int m, int n, int splits, i64 pitch
 ) {
     launch_dependent_grids();
     const int quads_per_row = count_tiles(n, kColumns);
     const int quads = m * quads_per_row;
-    const int quad = static_cast<int>(blockIdx.x) * THREADS + static_cast<int>(threadIdx.x);
+    const int threads = static_cast<int>(gridDim.x * blockDim.x);
+    int quad = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     wait_for_previous_grids();
-    if (quad >= quads) return;
-    const Quad sum = sum_of(reinterpret_cast<const Quad*>(partials) + quad, quads, splits);
-    const int row = quad / quads_per_row, column = quad % quads_per_row * kColumns;
-    Output* target = c + row * pitch + column;
-    OutputQuad result;
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) result.values[i] = rounded<Output>(sum.values[i]);
-    if (column + kColumns <= n) {
-        *reinterpret_cast<OutputQuad*>(target) = result;
-    } else {
-#pragma unroll
-        for (int i = 0; i < kColumns; ++i) {
-            if (column + i < n) target[i] = result.values[i];
-        }
+    for (; quad < quads; quad += threads) {
+        const Quad sum = sum_of(reinterpret_cast<const Quad*>(partials) + quad, quads, splits);
+        store(c + quad / quads_per_row * pitch, quad % quads_per_row * kColumns, n, sum);
     }
 }

@@ -40,6 +40,7 @@ from tmaasync.ops._gemm.operands import (
     outputs_of,
     takes_any_layout,
 )
+from tmaasync.ops._gemm.partials import Partials, SplitAddresses
 from tmaasync.ops._gemm.tiles import (
     GemmArguments,
     GemmEpilogueArguments,
@@ -50,7 +51,6 @@ from tmaasync.ops._gemm.tiles import (
     prepared_combine,
     prepared_persistent,
 )
-from tmaasync.ops._gemm.partials import Partials, SplitAddresses
 from tmaasync.ops._gemm.tuned import tuned_config
 from tmaasync.ops._layouts import Layout, Operand, check_output, refuse_overlap
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
@@ -476,7 +476,7 @@ class Matmul(Operation):
         launch = prepared_persistent(kernel, arguments, config, clusters, occupancy)
         if not config.over_grid:
             return launch
-        combine = prepared_combine(stored, self._out.rows.over(out))
+        combine = prepared_combine(stored, self._out.rows.over(out), occupancy.sms)
         return LaunchSequence(
             (launch, SplitAddresses.of_gemm), (combine, SplitAddresses.of_combine)
         )

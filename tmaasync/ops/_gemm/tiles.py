@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import digest, file_digest, reached
+from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync._tile.window import Window
 from tmaasync.kernel import Kernel, Launch
@@ -225,23 +226,36 @@ class CombineArguments(NamedTuple):
     pitch: int
 
 
-_COMBINE_THREADS = 128
 _QUAD = 4  # columns of a thread
+_WARP = 32
+_MAX_THREADS = 1024
 
 
-def prepared_combine(partials: ArrayView, c: ArrayView) -> Launch:
+def prepared_combine(partials: ArrayView, c: ArrayView, sms: int) -> Launch:
     """Return the launch that adds up partial outputs: see `Partials`.
 
-    Rows of ``c`` are a multiple of 16 bytes apart.
+    Rows of ``c`` are a multiple of 16 bytes apart. An SM has one CTA: its CTAs start before the
+    GEMM has ended, and would all go to the first SMs with room (PDL).
     """
     m, n = c.shape
     splits, _, columns = partials.shape
-    types = {"Partial": partials.element.cuda_type, "Output": c.element.cuda_type}
-    kernel = shipped_kernel("split_k_combine.cu", types, {"THREADS": _COMBINE_THREADS})
+    kernel = shipped_kernel(
+        "split_k_combine.cu",
+        {"Partial": partials.element.cuda_type, "Output": c.element.cuda_type},
+        {},
+    )
     pitch = c.strides_bytes[0] // c.element.itemsize
     arguments = CombineArguments(partials, Pointer(c), m, n, splits, pitch)
     quads = m * columns // _QUAD
-    launch = kernel.prepare(-(-quads // _COMBINE_THREADS), _COMBINE_THREADS, arguments, pdl=True)
+    rounds = -(-quads // (sms * _MAX_THREADS))
+    threads = -(-quads // (sms * rounds * _WARP)) * _WARP
+    launch = kernel.prepare(
+        min(sms, -(-quads // threads)),
+        threads,
+        arguments,
+        shared_mem=MAX_SHARED_BYTES,
+        pdl=True,
+    )
     launch.release()
     return launch
 
