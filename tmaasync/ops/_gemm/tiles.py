@@ -115,8 +115,7 @@ def prepared_persistent(
     """Return the launch of a persistent kernel: as many clusters as run at once, at most."""
     size = config.cluster_size
     active = occupancy.max_active_clusters(size)
-    # In a cluster that splits K nothing can be loaded for another tile while partial sums are in the
-    # stages.
+    # A cluster that splits K loads nothing for another tile while partial sums are in the stages.
     resident = clusters if config.cluster_splits > 1 else min(clusters, active)
     launch = kernel.prepare(
         resident * size,
