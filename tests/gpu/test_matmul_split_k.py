@@ -34,6 +34,9 @@ def normal(shape: tuple[int, int], seed: int) -> Any:
         (TileConfig(1, 64, split_k=8), (300, 200, 16400)),
         (TileConfig(1, 64, split_k=5, m_major=True), (64, 1000, 16384)),
         (TileConfig(2, 32, split_k=8, m_major=True), (24, 1000, 8200)),
+        (TileConfig(1, 128, group_m=4, split_k=15, over_grid=True), (250, 270, 16400)),
+        (TileConfig(2, 192, split_k=5, over_grid=True), (700, 800, 16400)),
+        (TileConfig(2, 64, 2, split_k=3, side_by_side=True, over_grid=True), (500, 520, 8200)),
     ],
     ids=str,
 )

@@ -45,6 +45,16 @@ class SplitKCoefficients:
 
 
 @dataclass(frozen=True)
+class GridCoefficients:
+    k_block: Mapping[tuple[int, int], float]
+    fill: float
+    l2_bytes: float
+    memory_bytes: float
+    combine: float
+    combined_bytes: float
+
+
+@dataclass(frozen=True)
 class EpilogueCoefficients:
     bias_depth: int
     addend_depth: int
@@ -82,6 +92,7 @@ class Coefficients:
 
     gemm: GemmCoefficients
     split_k: SplitKCoefficients
+    grid: GridCoefficients
     epilogue: EpilogueCoefficients
     scaled: ScaledCoefficients
     conv2d: Conv2dCoefficients
