@@ -52,7 +52,15 @@ SHAPES = (
     (1, 4096, 4096),
     (32, 7168, 2048),
 )
-FORMS = ((2, 64, 256), (2, 64, 192), (2, 64, 128), (1, 64, 256), (1, 64, 128), (1, 64, 64), (2, 128, 128))
+FORMS = (
+    (2, 64, 256),
+    (2, 64, 192),
+    (2, 64, 128),
+    (1, 64, 256),
+    (1, 64, 128),
+    (1, 64, 64),
+    (2, 128, 128),
+)
 # CTAs of a cluster: how many share loads, and over how many K is split.
 CLUSTERS = (*((1, split) for split in range(1, 9)), (2, 1), (2, 2), (2, 3), (2, 4))
 GROUPS = (2, 4, 16)  # rows of tiles before the next column, for tiles over the grid
@@ -75,7 +83,6 @@ def candidates(case: Case) -> Iterator[TileConfig]:
         ctas = config.clusters(m, n) * config.cluster_size
         if is_legal and config.holds_partials and MIN_CTAS <= ctas <= MAX_CTAS:
             yield config
-
 
     if n <= SKINNY_LIMIT:
         return

@@ -68,7 +68,9 @@ SPLITS = [
         id="pairs along N, grid",
     ),
     pytest.param(
-        TileConfig(1, 64, 2, split_k=15, over_grid=True), "nt", (100, 33, 968), id="pairs, grid of 15"
+        TileConfig(1, 64, 2, split_k=15, over_grid=True),
+        *("nt", (100, 33, 968)),
+        id="pairs, grid of 15",
     ),
 ]
 

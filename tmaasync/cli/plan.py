@@ -116,6 +116,7 @@ def _facts(operation: Matmul, kind: Element, occupancy: Occupancy) -> dict[str, 
     active = occupancy.max_active_clusters(size)
     waves = -(-clusters // active)
     area = config.block_m * config.block_n
+    stored_bytes = _PARTIAL_BYTES if config.over_grid else output.itemsize
     return {
         "output": output.name,
         "staged_operands": operation.staged_operands,
@@ -136,7 +137,7 @@ def _facts(operation: Matmul, kind: Element, occupancy: Occupancy) -> dict[str, 
         "group_m": config.group_m,
         "stages": config.stages,
         "stage_bytes": config.stage_bytes,
-        "shared_bytes": config.shared_bytes(_PARTIAL_BYTES if config.over_grid else output.itemsize),
+        "shared_bytes": config.shared_bytes(stored_bytes),
         "ctas": clusters * size,
         "ctas_at_once": min(clusters, active) * size,
         "sms": occupancy.sms,

@@ -276,6 +276,7 @@ _ADDEND = 2  # among the arrays of a call, if there is one: a, b, the epilogue's
 
 class Matmul(Operation):
     needs_wgmma = "ops.matmul"
+    _partials: Partials | None = None  # of split-K over the grid
 
     def __init__(
         self,
@@ -330,7 +331,6 @@ class Matmul(Operation):
             m_major=orientation.m_major,
             on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
         )
-        self._partials: Partials | None = None
 
     @property
     def staged_operands(self) -> tuple[str, ...]:
