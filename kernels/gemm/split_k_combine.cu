@@ -8,7 +8,6 @@
 // `partials` is [splits, m, n], its rows as far apart as n rounded up to quads of four columns;
 // rows of C are `pitch` elements apart, a multiple of 16 bytes. Any number of
 // CTAs, of at most 1024 threads, covers C.
-#include <tmaasync/fragment.cuh>
 #include <tmaasync/scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
 

@@ -52,6 +52,7 @@ class GridCoefficients:
     memory_bytes: float
     combine: float
     combined_bytes: float
+    min_gain: float
 
 
 @dataclass(frozen=True)

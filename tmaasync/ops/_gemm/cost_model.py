@@ -252,11 +252,11 @@ def _faster_with_split_k(
     problem: Problem, whole: TileConfig, occupancy: Occupancy, fits: Fits
 ) -> TileConfig:
     """Return the best tile config for few tiles where that is faster than this one, else this."""
-    min_gain = coefficients(occupancy.chip).split_k.min_gain
+    known = coefficients(occupancy.chip)
     chosen, time = whole, _microseconds(problem, whole, occupancy)
-    for ranked, microseconds in (
-        (ranked_split_k, _microseconds),
-        (ranked_over_grid, _grid_microseconds),
+    for ranked, microseconds, min_gain in (
+        (ranked_split_k, _microseconds, known.split_k.min_gain),
+        (ranked_over_grid, _grid_microseconds, known.grid.min_gain),
     ):
         best = next(filter(fits, ranked(problem, occupancy)), None)
         if best is not None and time > min_gain * microseconds(problem, best, occupancy):
@@ -330,7 +330,7 @@ def _reduction(config: TileConfig, numbers: SplitKCoefficients) -> float:
 
 # What was raced: one wave of CTAs that nearly fills the chip, and a K of this length.
 _MIN_GRID_CTAS = 96
-_MIN_UNSPLIT_K_BLOCKS = 32
+_MIN_UNSPLIT_K_BLOCKS = 64
 _NARROW_GROUP_TILES = 4  # 1024 x 1024 x 8192 takes 25.0 us with 4, 29.9 us with 16
 
 

@@ -36,6 +36,7 @@ from tmaasync.tile import (
 )
 
 __all__ = [
+    "CombineArguments",
     "Conv2dArguments",
     "GemmArguments",
     "GemmEpilogueArguments",
@@ -45,6 +46,7 @@ __all__ = [
     "KGroupedArguments",
     "ScaledArguments",
     "ScaledMatrices",
+    "combine_kernel",
     "conv2d_kernel",
     "conv2d_tiles",
     "gemm_constants",
@@ -230,6 +232,10 @@ _WARP = 32
 _MAX_THREADS = 1024
 
 
+def combine_kernel(partial: str, output: str) -> Kernel:
+    return shipped_kernel("split_k_combine.cu", {"Partial": partial, "Output": output}, {})
+
+
 def prepared_combine(partials: ArrayView, c: ArrayView, sms: int) -> Launch:
     """Return the launch that adds up partial outputs: see `Partials`.
 
@@ -238,11 +244,7 @@ def prepared_combine(partials: ArrayView, c: ArrayView, sms: int) -> Launch:
     """
     m, n = c.shape
     splits, _, columns = partials.shape
-    kernel = shipped_kernel(
-        "split_k_combine.cu",
-        {"Partial": partials.element.cuda_type, "Output": c.element.cuda_type},
-        {},
-    )
+    kernel = combine_kernel(partials.element.cuda_type, c.element.cuda_type)
     pitch = c.strides_bytes[0] // c.element.itemsize
     arguments = CombineArguments(partials, Pointer(c), m, n, splits, pitch)
     quads = m * columns // _QUAD
