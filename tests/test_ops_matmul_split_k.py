@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, Activation, EpilogueArgumen
 from tmaasync.ops._gemm.legal_tiles import SPLITS, Problem, is_legal
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import Matmul
+from tmaasync.ops._operation import tile_configs
 
 H200 = Occupancy.estimated(132)
 
@@ -148,3 +151,23 @@ def test_thread_blocks_store_shares_of_the_columns_where_these_are_wide_enough(
     config: TileConfig, columns: int
 ) -> None:
     assert config.stored_columns == columns
+
+
+@pytest.mark.parametrize("is_column_major", [False, True])
+def test_both_launches_over_the_grid_take_the_workspace(is_column_major: bool) -> None:
+    operands = [_arrays.view(np.zeros(shape, np.float16)) for shape in ((72, 136), (136, 80))]
+    out = _arrays.view(np.zeros((80, 72) if is_column_major else (72, 80), np.float16))
+    stored = Layout.of(out).transposed if is_column_major else Layout.of(out)
+    operation = Matmul(*map(Layout.of, operands), stored)
+    config = TileConfig(1, 64, split_k=2, over_grid=True)
+    with tile_configs(lambda _: config):
+        operation.run(*operands, stored.over(out), None)
+    a, b, c, workspace = (index << 20 for index in range(1, 5))
+    bound = operation.bind([a, b, c, workspace])
+
+    assert bound is not None
+    addresses: Any = bound[1]
+    operands_at = (b, a) if is_column_major else (a, b)
+    assert addresses.of_gemm() == (*operands_at, workspace)
+    assert addresses.of_combine() == (workspace, c)
+    assert operation.bind([a, b, a, workspace]) is None
