@@ -1,13 +1,12 @@
 // The combine kernel of split-K over the grid (cuBLAS's splitKreduce_kernel): adds up the partial
-// outputs of gemm.cu in the order of K, so that every run gives the same bits, and rounds the sums
-// once.
+// outputs of gemm.cu in the order of K, so that every run gives the same bits, and rounds once.
 //
 //   Partial   float or int: an accumulator
 //   Output    element of C
 //
 // `partials` is [splits, m, n], its rows as far apart as n rounded up to quads of four columns;
-// rows of C are `pitch` elements apart, a multiple of 16 bytes. Any number of
-// CTAs, of at most 1024 threads, covers C.
+// rows of C are `pitch` elements apart, a multiple of 16 bytes. Any number of CTAs, of at most 1024
+// threads, covers C.
 #include <tmaasync/scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
 
