@@ -155,13 +155,13 @@ def test_thread_blocks_store_shares_of_the_columns_where_these_are_wide_enough(
 
 @pytest.mark.parametrize("is_column_major", [False, True])
 def test_both_launches_over_the_grid_take_the_workspace(is_column_major: bool) -> None:
-    operands = [_arrays.view(np.zeros(shape, np.float16)) for shape in ((72, 136), (136, 80))]
+    left, right = (_arrays.view(np.zeros(shape, np.float16)) for shape in ((72, 136), (136, 80)))
     out = _arrays.view(np.zeros((80, 72) if is_column_major else (72, 80), np.float16))
     stored = Layout.of(out).transposed if is_column_major else Layout.of(out)
-    operation = Matmul(*map(Layout.of, operands), stored)
+    operation = Matmul(Layout.of(left), Layout.of(right), stored)
     config = TileConfig(1, 64, split_k=2, over_grid=True)
     with tile_configs(lambda _: config):
-        operation.run(*operands, stored.over(out), None)
+        operation.run(left, right, stored.over(out), None)
     a, b, c, workspace = (index << 20 for index in range(1, 5))
     bound = operation.bind([a, b, c, workspace])
 
