@@ -52,9 +52,18 @@ SHAPES = (
     (1, 4096, 4096),
     (32, 7168, 2048),
 )
-FORMS = ((2, 64, 256), (2, 64, 128), (1, 64, 256), (1, 64, 128), (1, 64, 64), (2, 128, 128))
+FORMS = (
+    (2, 64, 256),
+    (2, 64, 192),
+    (2, 64, 128),
+    (1, 64, 256),
+    (1, 64, 128),
+    (1, 64, 64),
+    (2, 128, 128),
+)
 # CTAs of a cluster: how many share loads, and over how many K is split.
 CLUSTERS = (*((1, split) for split in range(1, 9)), (2, 1), (2, 2), (2, 3), (2, 4))
+GROUPS = (2, 4, 16)  # rows of tiles before the next column, for tiles over the grid
 # How many CTAs a grid must have to be worth a race.
 MIN_CTAS, MAX_CTAS = 48, 136
 
@@ -75,11 +84,22 @@ def candidates(case: Case) -> Iterator[TileConfig]:
         if is_legal and config.holds_partials and MIN_CTAS <= ctas <= MAX_CTAS:
             yield config
 
+    if n <= SKINNY_LIMIT:
+        return
+    for tile, group_m in itertools.product(tiles, GROUPS):
+        ctas = tile.clusters(m, n)
+        most = MAX_CTAS // ctas
+        for split_k in sorted({max(most - 1, 1), most} - {0}):
+            if ctas * split_k >= MIN_CTAS:
+                yield replace(tile, group_m=group_m, split_k=split_k, over_grid=split_k > 1)
+
 
 def compile_for(config: TileConfig, is_batched: bool = False) -> None:
     """Put the kernel of this tile config into the cache of compiled kernels."""
     shape = (2, 64, 64) if is_batched else (64, 64)
     operand, out = (np.zeros(shape, ml_dtypes.bfloat16) for _ in range(2))
+    if config.over_grid:
+        out = np.zeros((2, *shape), np.float32)
     views = [_arrays.view(array) for array in (operand, operand, out)]
     tiles = gemm_tiles(views[0], views[1], views[2], config, False, True)
     gemm_kernel([tile.cuda_type for tile in tiles], False, True, config).compile()
@@ -136,7 +156,8 @@ def name_of(config: TileConfig | None) -> str:
     if config is None:
         return "the cost model's"
     form = f"{config.consumers} x {config.rows} rows, {config.block_n} columns"
-    return f"{form}, pairs {config.cluster}, split {config.split_k}"
+    split = f"split {config.split_k}{' over the grid' if config.over_grid else ''}"
+    return f"{form}, pairs {config.cluster}, {split}, group {config.group_m}"
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from tmaasync.ops._flash.cost_model import tile_shapes
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
 from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops._gemm.tiles import (
+    combine_kernel,
     conv2d_kernel,
     conv2d_tiles,
     gemm_kernel,
@@ -141,6 +142,34 @@ def test_batched_gemm_compiles_clean(config: TileConfig, output: str, layout: st
     tiles = gemm_tiles(operand, operand, _arrays.view(out), config, *transposed)
 
     assert_clean(gemm_kernel([tile.cuda_type for tile in tiles], *transposed, config))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TileConfig(1, 128, split_k=4, over_grid=True),
+        TileConfig(2, 192, split_k=5, over_grid=True),
+        TileConfig(2, 192, 2, rows=128, split_k=2, side_by_side=True, over_grid=True),
+    ],
+    ids=str,
+)
+def test_split_k_over_the_grid_compiles_clean(config: TileConfig) -> None:
+    a, b = (_arrays.view(np.zeros((64, 64), np.float16)) for _ in range(2))
+    partials = _arrays.view(np.zeros((2, 64, 64), np.float32))
+    types = [tile.cuda_type for tile in gemm_tiles(a, b, partials, config, False, True)]
+
+    assert_clean(gemm_kernel(types, False, True, config))
+
+
+@pytest.mark.parametrize(
+    ("partial", "output"), [("float", "__nv_bfloat16"), ("float", "float"), ("int", "int")]
+)
+def test_the_combine_kernel_of_split_k_compiles_clean(partial: str, output: str) -> None:
+    program = combine_kernel(partial, output).compile()
+    entry = program.entries["split_k_combine"]
+
+    assert program.warnings == ()
+    assert entry.spill_bytes == entry.stack_bytes == 0
 
 
 def grouped_with(config: TileConfig, output: str, b_transposed: bool) -> Kernel:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tmaasync import _arrays
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import default_config, ranked_split_k
+from tmaasync.ops._gemm.cost_model import default_config, ranked_over_grid, ranked_split_k
 from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, Activation, EpilogueArguments
-from tmaasync.ops._gemm.legal_tiles import SPLITS, Problem
+from tmaasync.ops._gemm.legal_tiles import SPLITS, Problem, is_legal
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import Matmul
+from tmaasync.ops._operation import tile_configs
 
 H200 = Occupancy.estimated(132)
 
@@ -68,20 +71,68 @@ def test_no_part_is_without_work_or_sends_more_than_the_ring_holds() -> None:
         assert sent <= part.stages * part.stage_bytes
 
 
-def split_of(epilogue: EpilogueArguments[Layout]) -> int:
+def config_of(epilogue: EpilogueArguments[Layout]) -> TileConfig:
     shapes = (256, 8192), (8192, 256), (256, 256)
     layouts = [Layout.of(_arrays.view(np.zeros(shape, np.float16))) for shape in shapes]
-    return Matmul(*layouts, epilogue=epilogue).config_on(None, H200).split_k
+    return Matmul(*layouts, epilogue=epilogue).config_on(None, H200)
 
 
-def test_an_addend_which_needs_the_ring_keeps_k_in_one_piece() -> None:
+def test_k_is_split_over_a_cluster_for_an_epilogue_and_not_at_all_for_an_addend() -> None:
     relu = NO_EPILOGUE._replace(activation=Activation.RELU)
     c = Layout.of(_arrays.view(np.zeros((256, 256), np.float16)))
 
-    splits = [split_of(one) for one in (NO_EPILOGUE, relu, NO_EPILOGUE._replace(c=c))]
+    plain, activated, added = map(config_of, (NO_EPILOGUE, relu, NO_EPILOGUE._replace(c=c)))
 
-    assert splits[0] == splits[1] > 1
-    assert splits[2] == 1
+    assert plain.over_grid  # the combine kernel has no epilogue
+    assert plain.split_k > 1
+    assert activated.split_k > 1
+    assert not activated.over_grid
+    assert added.split_k == 1  # it needs the stages, which hold the partial accumulators
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile", "split_k"),
+    [
+        (256, 256, 65536, (64, 128), 16),
+        (512, 512, 16384, (64, 128), 4),
+        (1024, 1024, 8192, (64, 128), 1),
+        (768, 768, 16384, (128, 192), 5),
+        (512, 512, 4096, (64, 64), 2),
+    ],
+)
+def test_few_blocks_take_the_tile_config_that_was_the_fastest_in_the_sweep(
+    m: int, n: int, k: int, tile: tuple[int, int], split_k: int
+) -> None:
+    chosen = default_config(problem_of(m, n, k), H200)
+
+    assert (chosen.block_m, chosen.block_n) == tile
+    assert chosen.split_k == split_k
+    assert chosen.over_grid == (split_k > 1)
+
+
+def test_k_is_split_over_the_grid_into_one_wave_that_nearly_fills_the_chip() -> None:
+    problem = problem_of(300, 260, 4096)
+
+    over_grid = [one for one in ranked_over_grid(problem, H200) if one.over_grid]
+
+    assert over_grid
+    for one in over_grid:
+        assert 96 <= one.clusters(300, 260) * one.split_k <= 132
+        assert one.split_k * 256 <= problem.k
+        assert is_legal(one, problem)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        problem_of(256, 256, 65536, batches=2),
+        problem_of(256, 64, 65536),  # swap AB
+        problem_of(256, 256, 65536)._replace(on_lines=False),
+    ],
+    ids=str,
+)
+def test_what_was_not_raced_is_not_split_over_the_grid(problem: Problem) -> None:
+    assert not ranked_over_grid(problem, H200)
 
 
 @pytest.mark.parametrize(
@@ -100,3 +151,23 @@ def test_thread_blocks_store_shares_of_the_columns_where_these_are_wide_enough(
     config: TileConfig, columns: int
 ) -> None:
     assert config.stored_columns == columns
+
+
+@pytest.mark.parametrize("is_column_major", [False, True])
+def test_both_launches_over_the_grid_take_the_workspace(is_column_major: bool) -> None:
+    left, right = (_arrays.view(np.zeros(shape, np.float16)) for shape in ((72, 136), (136, 80)))
+    out = _arrays.view(np.zeros((80, 72) if is_column_major else (72, 80), np.float16))
+    stored = Layout.of(out).transposed if is_column_major else Layout.of(out)
+    operation = Matmul(Layout.of(left), Layout.of(right), stored)
+    config = TileConfig(1, 64, split_k=2, over_grid=True)
+    with tile_configs(lambda _: config):
+        operation.run(left, right, stored.over(out), None)
+    a, b, c, workspace = (index << 20 for index in range(1, 5))
+    bound = operation.bind([a, b, c, workspace])
+
+    assert bound is not None
+    addresses: Any = bound[1]
+    operands_at = (b, a) if is_column_major else (a, b)
+    assert addresses.of_gemm() == (*operands_at, workspace)
+    assert addresses.of_combine() == (workspace, c)
+    assert operation.bind([a, b, a, workspace]) is None

@@ -112,7 +112,8 @@ FEW_BLOCKS = WIDE._replace(m=256, n=512, k=8192)
 def test_where_blocks_are_few_parts_of_k_are_tried_too(problem: Problem) -> None:
     split = [one for one in candidates(problem, H200) if one.split_k > 1]
 
-    assert {one.split_k for one in split} <= set(range(2, 9))
+    assert {one.split_k for one in split if not one.over_grid} <= set(range(2, 9))
+    assert any(one.over_grid for one in split) is not problem.m_major
     assert len({one.split_k for one in split}) > 1
     for one in split:
         assert one.split_k * one.clusters(problem.m, problem.n) <= 132
@@ -151,6 +152,12 @@ def test_the_cost_models_choice_is_legal(problem: Problem) -> None:
         (TileConfig(1, 128, 2, side_by_side=True), WIDE._replace(layout="tt")),  # one box of rows
         (TileConfig(2, 64, 2, split_k=2, side_by_side=True), WIDE),
         (TileConfig(2, 128, rows=128, split_k=2, ping_pong=True), WIDE),
+        (TileConfig(2, 128, rows=128, split_k=2, ping_pong=True, over_grid=True), WIDE),
+        (TileConfig(2, 128, split_k=1, over_grid=True), WIDE),
+        (TileConfig(2, 128, split_k=133, over_grid=True), WIDE._replace(k=65536)),
+        (TileConfig(2, 128, split_k=3, over_grid=True), WIDE._replace(k=128)),  # two blocks
+        (TileConfig(2, 128, split_k=2, over_grid=True), WIDE._replace(batches=2)),
+        (TileConfig(2, 64, split_k=2, m_major=True, over_grid=True), FEW),
     ],
 )
 def test_other_tile_configs_are_not(config: TileConfig, problem: Problem) -> None:
@@ -449,6 +456,7 @@ def test_json_reports_the_same(folder: Path) -> None:
             "split_k": 1,
             "ping_pong": False,
             "side_by_side": False,
+            "over_grid": False,
         },
     }
     shown = json.loads(run("--show", "--json").stdout)

@@ -16,7 +16,13 @@ namespace tmaasync {
 // --- CTA tile, cluster and roles -----------------------------------------------------------------
 
 static_assert(!PING_PONG || CONSUMERS == 2, "a ping-pong kernel has two consumers");
-static_assert(SPLIT_K == 1 || !PING_PONG, "consumers share a tile whose K is split");
+static_assert(
+    !PING_PONG || (SPLIT_K == 1 && !STORES_PARTIALS), "consumers share a tile whose K is split"
+);
+static_assert(SPLIT_K == 1 || !STORES_PARTIALS, "K is split over a cluster or over the grid");
+static_assert(
+    !STORES_PARTIALS || CTile::kRank == 3, "the partial outputs of the splits are a batch"
+);
 
 // In a ping-pong kernel every consumer has tiles of its own, in a cooperative one all share each.
 constexpr int kConsumersPerTile = PING_PONG ? 1 : CONSUMERS;
@@ -29,6 +35,12 @@ using Roles =
 using TileScheduler = StaticScheduler<OutputTiles<kBlockM, BLOCK_N, Cluster, GROUP_M>>;
 
 static_assert(Cluster::kCtas <= 8, "a portable cluster has at most eight CTAs");
+
+// The blocks along K that this CTA multiplies for a tile.
+__device__ KRange k_range(const TileScheduler& schedule, const OutputTile& tile, int k_blocks) {
+    if constexpr (STORES_PARTIALS) return KRange(k_blocks, tile.batch, schedule.tiles.batches);
+    return KRange::of<Cluster>(k_blocks);
+}
 
 // The first row of a consumer in its CTA's tile.
 __device__ int consumer_row(int consumer) {

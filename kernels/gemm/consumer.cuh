@@ -29,7 +29,29 @@ __device__ void multiply_tiles(
     epilogue.drain();
 }
 
-// The consumers of a kernel that supports split-K. With it the grid has a cluster for every tile.
+// Multiply and store the range of K of every partial output.
+template <typename Loop>
+__device__ void multiply_k_ranges(
+    SharedMemory& shared,
+    OperandConsumer& stages,
+    const CTile& partials,
+    TileScheduler schedule,
+    int k_blocks,
+    int consumer
+) {
+    const int row = consumer_row(consumer);
+    TileEpilogue epilogue(shared.epilogue[consumer], consumer, row);
+    for (; !schedule.done(); schedule.step()) {
+        const auto tile = schedule.tile();
+        typename Loop::Accumulators accumulators;
+        Loop::multiply(stages, accumulators, k_range(schedule, tile, k_blocks).count, row);
+        epilogue.store(accumulators, partials, tile);
+    }
+    epilogue.drain();
+}
+
+// The consumers of a kernel that supports split-K. Where a cluster splits K, the grid has a cluster
+// for every tile.
 template <typename Loop, typename Schedule, typename... Visitors>
 __device__ void multiply_tiles_or_split_k(
     SharedMemory& shared,
@@ -40,7 +62,9 @@ __device__ void multiply_tiles_or_split_k(
     int consumer,
     const Visitors&... visitors
 ) {
-    if constexpr (SPLIT_K == 1) {
+    if constexpr (STORES_PARTIALS) {
+        multiply_k_ranges<Loop>(shared, stages, c, schedule, k_blocks, consumer);
+    } else if constexpr (SPLIT_K == 1) {
         multiply_tiles<Loop>(shared, stages, c, schedule, k_blocks, consumer, visitors...);
     } else {
         const int row = consumer_row(consumer), rank = Cluster::split_rank();

@@ -15,6 +15,9 @@
 //   SIDE_BY_SIDE    tiles of A along N
 //   SPLIT_K         CTAs of a cluster that each multiply a range of K (<tmaasync/split_k.cuh>). A
 //                   cluster has CLUSTER times as many
+//   STORES_PARTIALS whether K is split over the grid: `batches` is the number of splits, none of
+//                   them empty, and matrix s of C receives the partial output of the s-th.
+//                   split_k_combine.cu adds them up
 //   PING_PONG       whether each of two consumers has tiles of its own, and the epilogue of one
 //                   overlaps the main loop of the other; else the kernel is cooperative: consumers
 //                   share every tile

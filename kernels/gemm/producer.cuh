@@ -45,9 +45,9 @@ __device__ void load_tiles(
     int k_blocks,
     LoadMore load_more
 ) {
-    const auto blocks = KRange::of<Cluster>(k_blocks);
     auto producer = shared.ring.producer();
     for (const auto tile : schedule) {
+        const auto blocks = k_range(schedule, tile, k_blocks);
         for (const auto stage : producer.produce(blocks.count)) {
             const int k = (blocks.first + stage.iteration()) * kBlockK;
             load_operand<Cluster::kN>(stage, stage->a, a, a_at(tile, k));

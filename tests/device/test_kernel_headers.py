@@ -47,6 +47,7 @@ GEMM = preamble(
         "CLUSTER": 1,
         "GROUP_M": 16,
         "SPLIT_K": 1,
+        "STORES_PARTIALS": False,
         "PING_PONG": False,
         "SIDE_BY_SIDE": False,
         "A_IS_K_MAJOR": True,

@@ -32,6 +32,7 @@ from tmaasync.kernel.source import arch_for
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
 from tmaasync.ops._flash import tiles as flash
 from tmaasync.ops._flash.config import TileConfig, Variant
+from tmaasync.ops._gemm.tiles import combine_kernel
 from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 
 CAPABILITIES = [(9, 0), (10, 0), (10, 3), (12, 0)]
@@ -126,6 +127,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     ),
     "ragged_store": lambda: ragged_with("ragged_store"),
     "ragged_load": lambda: ragged_with("ragged_load"),
+    "split_k_combine": lambda: combine_kernel("float", "__half"),
     "attention_work": lambda: flash.work_list_kernel(shipped.EVERYTHING, TileConfig(128, 2, 128)),
     "tiles": lambda: test_tiles.kernel_for(tile_type()),
     "map edits": lambda: test_tile_edits.kernel_for(tile_type((8, 32))),

@@ -34,6 +34,9 @@ def normal(shape: tuple[int, int], seed: int) -> Any:
         (TileConfig(1, 64, split_k=8), (300, 200, 16400)),
         (TileConfig(1, 64, split_k=5, m_major=True), (64, 1000, 16384)),
         (TileConfig(2, 32, split_k=8, m_major=True), (24, 1000, 8200)),
+        (TileConfig(1, 128, group_m=4, split_k=15, over_grid=True), (250, 270, 16400)),
+        (TileConfig(2, 192, split_k=5, over_grid=True), (700, 800, 16400)),
+        (TileConfig(2, 64, 2, split_k=3, side_by_side=True, over_grid=True), (500, 520, 8200)),
     ],
     ids=str,
 )
@@ -87,3 +90,25 @@ def test_other_types_are_split_too(kind: str, rows: int) -> None:
 
     assert is_split(m, n, k, kind)
     assert np.array_equal(cupy.asnumpy(c), a.astype(np.float64) @ b.astype(np.float64).T)
+
+
+@pytest.mark.parametrize("gives_out", [False, True])
+@pytest.mark.parametrize("options", [{}, {"precision": "tf32"}], ids=["float16", "tf32"])
+def test_calls_over_the_grid_again_return_the_output(
+    gives_out: bool, options: dict[str, Any]
+) -> None:
+    kind = np.float32 if options else np.float16
+    config = TileConfig(1, 64, split_k=3, over_grid=True)
+    rng = np.random.default_rng(4)
+    a, b = (rng.integers(-2, 3, shape).astype(kind) for shape in ((200, 1024), (264, 1024)))
+    wanted = a.astype(np.float64) @ b.astype(np.float64).T
+    left, right = cupy.asarray(a), cupy.asarray(b).T
+    out = cupy.empty((200, 264), kind) if gives_out else None
+
+    with tile_configs(lambda _: config):
+        for _ in range(4):
+            result = ops.matmul(left, right, out=out, **options)
+
+            assert (result is out) == gives_out
+            assert np.array_equal(cupy.asnumpy(result), wanted)
+            result.fill(0)

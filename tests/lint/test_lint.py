@@ -28,6 +28,7 @@ from tmaasync.ops._flash import tiles as flash
 from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._flash.config import Variant
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
+from tmaasync.ops._gemm.tiles import combine_kernel
 from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 from tmaasync.ops._reduce_add import STACK_PIPELINE, stack_kernel
 
@@ -158,6 +159,7 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
     "gemm, K split": lambda: shipped.gemm_with(
         TileConfig(1, 64, split_k=4), "bfloat16", "bfloat16", False, True
     ),
+    "split_k_combine": lambda: combine_kernel("float", "__nv_bfloat16"),
     "grouped": lambda: shipped.grouped_with(TileConfig(2, 128, 1), "bfloat16", True),
     "k_grouped": lambda: shipped.k_grouped_with(TileConfig(2, 128), "bfloat16"),
     "conv2d": lambda: shipped.conv2d_with(TileConfig(2, 128, 2), "bfloat16", shipped.BIASED),

@@ -1,4 +1,4 @@
-"""GEMMs whose K is split over the CTAs of a cluster, on either back end."""
+"""GEMMs whose K is split over the CTAs of a cluster, or over the grid, on either back end."""
 
 from __future__ import annotations
 
@@ -59,6 +59,19 @@ def exact(a: Any, b: Any) -> Any:
 SPLITS = [
     pytest.param(TileConfig(1, 128, 2, split_k=4), "tn", (140, 70, 328), id="pairs of 4"),
     pytest.param(TileConfig(1, 16, split_k=8, m_major=True), "nt", (11, 100, 136), id="few rows"),
+    # Over the grid: six blocks for five CTAs; pairs of either kind; more splits than are loaded at
+    # once, and columns that are no multiple of four.
+    pytest.param(TileConfig(1, 48, split_k=5, over_grid=True), "nt", (65, 50, 328), id="grid"),
+    pytest.param(
+        TileConfig(2, 64, 2, split_k=2, side_by_side=True, over_grid=True),
+        *("tn", (140, 70, 328)),
+        id="pairs along N, grid",
+    ),
+    pytest.param(
+        TileConfig(1, 64, 2, split_k=15, over_grid=True),
+        *("nt", (100, 33, 968)),
+        id="pairs, grid of 15",
+    ),
 ]
 
 
@@ -90,3 +103,42 @@ def test_a_batch_is_split_before_its_epilogue(backend: Any, config: TileConfig, 
 
     wanted = np.maximum(0.5 * exact(a, b) + bias, 0).astype(ml_dtypes.bfloat16)
     assert np.array_equal(result, wanted.astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    ("output", "columns"), [("bfloat16", 91), ("float16", 30), ("float32", 29)], ids=str
+)
+def test_partial_outputs_are_rounded_once_and_stored_inside_the_output(
+    backend: Any, output: str, columns: int
+) -> None:
+    config = TileConfig(1, 32, split_k=4, over_grid=True)
+    a, b = small_integers((70, 264), 6), small_integers((264, columns), 7)
+
+    with emulate.scheduled("random", seed=3, races=True):
+        result = multiply(backend, a, b, config, output=output)
+
+    wanted = exact(a, b).astype(np.dtype(getattr(ml_dtypes, output, output)))
+    assert np.array_equal(result, wanted.astype(np.float64))
+
+
+def test_integers_are_added_up_as_integers(backend: Any) -> None:
+    config = TileConfig(1, 32, split_k=3, over_grid=True)
+    rng = np.random.default_rng(8)
+    a, b = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((70, 400), (48, 400)))
+
+    with tile_configs(lambda _: config):
+        result = ops.matmul(backend.array(a), backend.array(b).T)
+
+    wanted = a.astype(np.int32) @ b.astype(np.int32).T
+    assert np.array_equal(backend.host(result), wanted)
+
+
+def test_a_column_major_output_is_split_over_the_grid_too(backend: Any) -> None:
+    config = TileConfig(1, 64, split_k=3, over_grid=True)
+    a, b = small_integers((72, 200), 9), small_integers((200, 80), 10)
+    out = backend.array(np.full((80, 72), np.nan, np.float32))
+
+    with tile_configs(lambda _: config):
+        ops.matmul(backend.array(a), backend.array(b), out=out.T)
+
+    assert np.array_equal(backend.host(out).T, exact(a, b))

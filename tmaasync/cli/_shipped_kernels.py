@@ -46,6 +46,10 @@ def _matmul(m: int, n: int, k: int, dtype: Any = _BF16, layout: str = "nt") -> N
     ops.matmul(a, b)
 
 
+def _matmul_over_grid() -> None:
+    _matmul(256, 256, 16384)
+
+
 def _stored(rows: int, columns: int, letter: str, dtype: Any) -> Any:
     if letter == "n":
         return np.empty((rows, columns), dtype)
@@ -141,9 +145,11 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _matmul(5120, 5120, 5120, layout="nn"),
             lambda: _matmul(16, 4096, 4096),
             lambda: _matmul(64, 256, 16384),
+            _matmul_over_grid,
             lambda: _matmul(4096, 4096, 4096, _FP8),
             lambda: _matmul(4096, 4096, 4096, np.int8),
         ),
+        "split_k_combine.cu": (_matmul_over_grid,),
         "gemm_epilogue.cu": (
             lambda: _matmul_with_epilogue(4096),
             lambda: _matmul_with_epilogue(16),

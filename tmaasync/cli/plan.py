@@ -31,6 +31,7 @@ _OPERANDS = {
 }
 """Types that ops.matmul multiplies, with their short names."""
 _MAX_SIDE = INT32_LIMIT - 1
+_PARTIAL_BYTES = 4  # of an accumulator
 _MOST_THREADS = 2048  # that an SM holds at once
 
 
@@ -110,10 +111,12 @@ def _facts(operation: Matmul, kind: Element, occupancy: Occupancy) -> dict[str, 
     problem, config = operation.problem, operation.config_on(None, occupancy)
     output = element(problem.output)
     clusters = problem.batches * config.clusters(problem.m, problem.n)
+    clusters *= config.split_k // config.cluster_splits
     size = config.cluster_size
     active = occupancy.max_active_clusters(size)
     waves = -(-clusters // active)
     area = config.block_m * config.block_n
+    stored_bytes = _PARTIAL_BYTES if config.over_grid else output.itemsize
     return {
         "output": output.name,
         "staged_operands": operation.staged_operands,
@@ -129,11 +132,12 @@ def _facts(operation: Matmul, kind: Element, occupancy: Occupancy) -> dict[str, 
         "cluster": config.cluster,
         "side_by_side": config.side_by_side,
         "split_k": config.split_k,
+        "over_grid": config.over_grid,
         "ping_pong": config.ping_pong,
         "group_m": config.group_m,
         "stages": config.stages,
         "stage_bytes": config.stage_bytes,
-        "shared_bytes": config.shared_bytes(output.itemsize),
+        "shared_bytes": config.shared_bytes(stored_bytes),
         "ctas": clusters * size,
         "ctas_at_once": min(clusters, active) * size,
         "sms": occupancy.sms,
@@ -160,6 +164,8 @@ def _lines(facts: dict[str, Any]) -> dict[str, str]:
         "occupancy": f"{facts['occupancy']:.0%} of the threads that an SM holds",
         "useful work": f"{facts['useful']:.1%}; the rest is tile edges and wave quantisation",
     }
+    if facts["over_grid"]:
+        lines["split-K"] = f"{facts['split_k']} over the grid, added up by a combine kernel"
     if staged:
         lines["staging copies"] = f"{staged} into rows of whole 16 bytes"
     return lines
@@ -171,7 +177,7 @@ def _warpgroups(facts: dict[str, Any]) -> str:
 
 
 def _cluster(facts: dict[str, Any]) -> str:
-    if facts["split_k"] > 1:
+    if facts["split_k"] > 1 and not facts["over_grid"]:
         return f"split-K {facts['split_k']} in a cluster, reduced in distributed shared memory"
     if facts["side_by_side"]:
         return "2 CTAs along N, A multicast"

@@ -188,6 +188,7 @@ def _config_name(config: TileConfig) -> str:
     side = " side by side" if config.side_by_side else ""
     pairs = f", pairs{side}" if config.cluster == 2 else ""
     split = f", split-K {config.split_k}" if config.split_k > 1 else ""
+    split += " over the grid" if config.over_grid else ""
     form = ", ping-pong" if config.ping_pong else ""
     size = f"{config.block_m}x{config.block_n}"
     return f"{size}{pairs}{split}{form}, groups of {config.group_m}"

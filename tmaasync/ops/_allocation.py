@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,7 +110,7 @@ def _unowned(view: ArrayView) -> ArrayView:
     return view._replace(owner=None, lease=None)
 
 
-def allocator_of_all(allocators: Iterator[Allocator]) -> Callable[[], tuple[Any, ...]] | None:
+def allocator_of_all(allocators: Iterable[Allocator]) -> Callable[[], tuple[Any, ...]] | None:
     """Return one allocator that calls each of these; None if there are none."""
     each = tuple(allocators)
     if len(each) == 1:
@@ -165,12 +165,9 @@ class Output(NamedTuple):
         return Layout.of(self.view)._replace(owns_padding=self.like is not None)
 
     @property
-    def new_arrays(self) -> Callable[[], tuple[Any, ...]] | None:
-        """Return the allocator of a new output; None for the caller's."""
-        if self.like is None:
-            return None
-        make = rows_allocator(self.like, self.view)
-        return lambda: (make(),)
+    def allocators(self) -> tuple[Allocator, ...]:
+        """The allocator of a new output; none for the caller's."""
+        return () if self.like is None else (rows_allocator(self.like, self.view),)
 
 
 # --- in the order of a stream -----------------------------------------------------------------

@@ -11,7 +11,9 @@ from tmaasync._elements import Element, element
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel import Launch, backend_of
 from tmaasync.ops._allocation import (
+    Allocator,
     Output,
+    address_of,
     contiguous_copy,
     empty_rows,
     in_order,
@@ -38,6 +40,7 @@ from tmaasync.ops._gemm.operands import (
     outputs_of,
     takes_any_layout,
 )
+from tmaasync.ops._gemm.partials import Partials, SplitAddresses
 from tmaasync.ops._gemm.tiles import (
     GemmArguments,
     GemmEpilogueArguments,
@@ -45,11 +48,12 @@ from tmaasync.ops._gemm.tiles import (
     gemm_kernel,
     gemm_tiles,
     output_tile,
+    prepared_combine,
     prepared_persistent,
 )
 from tmaasync.ops._gemm.tuned import tuned_config
 from tmaasync.ops._layouts import Layout, Operand, check_output, refuse_overlap
-from tmaasync.ops._operation import Operation, overridden
+from tmaasync.ops._operation import LaunchSequence, Operation, overridden
 
 __all__ = ["Matmul", "check_addresses", "check_layouts", "matmul", "output_of"]
 
@@ -143,7 +147,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         done = _EPILOGUE_CALLS.run(arrays, option, stream, factors)
         if done is None:
             return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
-        return done[-1]
+        return done[2 + len(epilogue.arrays)]
     arrays = (a, b) if out is None else (a, b, out)
     done = _CALLS.run(arrays, (dtype, out is None), stream)
     if done is None:
@@ -195,7 +199,10 @@ def _multiply(  # noqa: PLR0913 - all that is given
     arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
     if epilogue is NO_EPILOGUE and reading is AS_THEY_ARE:
         cache, option = _CALLS, (dtype, out is None)
-    operation.remember_in(cache, arrays, option, (left, right, *views.arrays), output)
+    operands = (left, right, *views.arrays)
+    operation.remember_in(
+        cache, arrays, option, operands, output, workspace=operation.workspace(left)
+    )
     return output.array
 
 
@@ -283,6 +290,7 @@ _ADDEND = 2  # among the arrays of a call, if there is one: a, b, the epilogue's
 
 class Matmul(Operation):
     needs_wgmma = "ops.matmul"
+    _partials: Partials | None = None  # of split-K over the grid
 
     def __init__(
         self,
@@ -342,12 +350,17 @@ class Matmul(Operation):
         return tuple(name for name, operand in (("a", a), ("b", b)) if operand.is_staged)
 
     def bind(self, addresses: Sequence[int], *factors: float) -> Binding | None:
-        """See `Operation`; addresses: a, b, the epilogue's arrays, out."""
+        """See `Operation`; addresses: a, b, the epilogue's arrays, out, the workspace if any."""
+        workspace = 0
+        if self._partials is not None:
+            *addresses, workspace = addresses
         if self._launch is None or self.overlaps(addresses):
             return None
         a, b, *given, out = addresses
         if self._orientation.swap_ab:
             a, b = b, a
+        if self._partials is not None:
+            return self._launch, SplitAddresses(a, b, workspace, out)
         return self._launch, self._pointers(a, b, out, given, factors or _NO_FACTORS)
 
     def overlaps(self, addresses: Sequence[int]) -> bool:
@@ -385,9 +398,21 @@ class Matmul(Operation):
         epilogue = epilogue._replace(c=c, bias=bias)
         with reached_output(self._out, out, handle) as target:
             launch = self.prepared(lambda: self._prepare(a, b, target, epilogue))
-            given = [view.address for view in epilogue.arrays]
-            pointers = self._pointers(a.address, b.address, target.address, given, factors)
-            launch.launch_at(pointers, handle)
+            allocate = self.workspace(a)
+            if allocate is None:
+                given = [view.address for view in epilogue.arrays]
+                pointers = self._pointers(a.address, b.address, target.address, given, factors)
+                launch.launch_at(pointers, handle)
+                return
+            with self.backend.current(), in_order(a.framework, out.device, handle):
+                # Given back at once: in the order of the stream it is in use until both end.
+                memory = allocate()
+                at = SplitAddresses(a.address, b.address, address_of(memory), target.address)
+                launch.launch_at(at, handle)
+
+    def workspace(self, like: ArrayView) -> Allocator | None:
+        """Return an allocator of the workspace that a launch takes, after a ``run``."""
+        return None if self._partials is None else self._partials.allocator(like)
 
     def _pointers(
         self, a: int, b: int, out: int, given: Sequence[int], factors: tuple[float, ...]
@@ -425,14 +450,18 @@ class Matmul(Operation):
         occupancy = Occupancy.of(backend)
         config = self.config_on(None if backend.device is None else backend.limits.name, occupancy)
         transposed = (self._a.transposed, self._b.transposed)
+        stored = self._out.rows.over(out)
+        if config.over_grid:
+            self._partials = Partials.of(config.split_k, stored)
+            stored = _arrays.view(self._partials.allocator(a)())
         tiles = gemm_tiles(
-            *(self._a.rows.over(a), self._b.rows.over(b), self._out.rows.over(out)),
-            *(config, *transposed),
+            *(self._a.rows.over(a), self._b.rows.over(b), stored), *(config, *transposed)
         )
         types = [tile.cuda_type for tile in tiles]
         arguments: GemmArguments | GemmEpilogueArguments
         if self._epilogue is None:
             kernel = gemm_kernel(types, *transposed, config)
+            batches = config.split_k if config.over_grid else batches
             arguments = GemmArguments(*tiles, m=m, n=n, k=k, batches=batches)
         else:
             bias = epilogue.bias
@@ -455,7 +484,13 @@ class Matmul(Operation):
                 batches=batches,
             )
         clusters = batches * config.clusters(m, n)
-        return prepared_persistent(kernel, arguments, config, clusters, occupancy)
+        launch = prepared_persistent(kernel, arguments, config, clusters, occupancy)
+        if not config.over_grid:
+            return launch
+        combine = prepared_combine(stored, self._out.rows.over(out), occupancy.sms)
+        return LaunchSequence(
+            (launch, SplitAddresses.of_gemm), (combine, SplitAddresses.of_combine)
+        )
 
 
 def _with_fewer_dimensions(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of, wait_for_producers
-from tmaasync.ops._allocation import Output
+from tmaasync.ops._allocation import Allocator, Output, allocator_of_all
 from tmaasync.ops._call_cache import Binding, CallCache, forget
 
 __all__ = ["LaunchSequence", "Operation", "overridden", "shipped_kernel", "tile_configs"]
@@ -77,12 +77,21 @@ class Operation:
         option: object,
         operands: Iterable[ArrayView],
         output: Output,
+        *,
+        workspace: Allocator | None = None,
     ) -> None:
         """Cache the call, if it needs no staging copies."""
         if self.is_bindable:
-            frameworks = [view.framework for view in (*operands, output.view)]
-            device, new_arrays = output.view.device, output.new_arrays
-            cache.remember(arrays, option, self, frameworks, device, new_arrays=new_arrays)
+            allocators = (*output.allocators, *(() if workspace is None else (workspace,)))
+            cache.remember(
+                arrays,
+                option,
+                self,
+                [view.framework for view in (*operands, output.view)],
+                output.view.device,
+                new_arrays=allocator_of_all(allocators),
+                has_workspace=workspace is not None,
+            )
 
 
 # --- several launches -------------------------------------------------------------------------

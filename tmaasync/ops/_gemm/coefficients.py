@@ -44,6 +44,17 @@ class SplitKCoefficients:
 
 
 @dataclass(frozen=True)
+class GridCoefficients:
+    k_block: Mapping[tuple[int, int], float]
+    fill: float
+    l2_bytes: float
+    memory_bytes: float
+    combine: float
+    combined_bytes: float
+    min_gain: float
+
+
+@dataclass(frozen=True)
 class EpilogueCoefficients:
     bias_depth: int
     addend_depth: int
@@ -84,6 +95,7 @@ class Coefficients:
 
     gemm: GemmCoefficients
     split_k: SplitKCoefficients
+    grid: GridCoefficients
     epilogue: EpilogueCoefficients
     scaled: ScaledCoefficients
     conv2d: Conv2dCoefficients

@@ -134,6 +134,8 @@ class TileConfig:
         max_stages: Upper bound on the stages of the pipeline.
         split_k: CTAs of the cluster that multiply a part of K of the same tile each, and reduce
             through distributed shared memory; a cluster has ``cluster`` tiles.
+        over_grid: Whether the parts of K are multiplied by CTAs of the whole grid, not of a
+            cluster, and a combine kernel adds up their partial outputs, which are in a workspace.
         ping_pong: Whether each of two consumers has tiles of its own, of ``rows`` rows, and one
             multiplies while the other stores (CUTLASS's
             KernelTmaWarpSpecializedPingpong); else they are cooperative.
@@ -150,6 +152,7 @@ class TileConfig:
     split_k: int = 1
     ping_pong: bool = False
     side_by_side: bool = False
+    over_grid: bool = False
 
     @property
     def block_m(self) -> int:
@@ -171,7 +174,12 @@ class TileConfig:
 
     @property
     def cluster_size(self) -> int:
-        return self.cluster * self.split_k
+        return self.cluster * self.cluster_splits
+
+    @property
+    def cluster_splits(self) -> int:
+        """CTAs of a cluster that multiply a part of K each."""
+        return 1 if self.over_grid else self.split_k
 
     @property
     def stored_columns(self) -> int:
@@ -180,7 +188,7 @@ class TileConfig:
         The kernel has the same rule, `count_output_slices`.
         """
         least = _MIN_SHARE_COLUMNS if self.m_major else _MIN_STORE_BYTES // 2
-        shares = self.split_k
+        shares = self.cluster_splits
         while self.block_n % (shares * least) != 0:
             shares -= 1
         return self.block_n // shares
@@ -209,7 +217,8 @@ class TileConfig:
     @property
     def partials_bytes(self) -> int:
         """Bytes of accumulators that a CTA of split-K gets from the others."""
-        return (self.split_k - 1) * self.block_m * self.stored_columns * _ACCUMULATOR_BYTES
+        peers = self.cluster_splits - 1
+        return peers * self.block_m * self.stored_columns * _ACCUMULATOR_BYTES
 
     @property
     def holds_partials(self) -> bool:
@@ -254,7 +263,8 @@ class TileConfig:
             "STAGES": self.stages,
             "CLUSTER": self.cluster,
             "GROUP_M": self.group_m,
-            "SPLIT_K": self.split_k,
+            "SPLIT_K": self.cluster_splits,
+            "STORES_PARTIALS": self.over_grid,
             "PING_PONG": self.ping_pong,
             "SIDE_BY_SIDE": self.side_by_side,
             "C_IS_N_MAJOR": not self.m_major,

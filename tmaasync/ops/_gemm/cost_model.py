@@ -46,6 +46,7 @@ __all__ = [
     "loads_per_multiply_add",
     "ranked_configs",
     "ranked_conv2d_forms",
+    "ranked_over_grid",
     "ranked_split_k",
 ]
 
@@ -262,17 +263,23 @@ _SPLIT_WIDTHS = (64, 128, 256)
 _MAX_SPLIT_CONSUMERS = 2
 _MIN_K_BLOCKS = 4  # of a split
 _K_BLOCK_DEPTH = 64  # 16-bit elements
+_PARTIAL_BYTES = 4  # of an accumulator
 
 
 def _faster_with_split_k(
     problem: Problem, whole: TileConfig, occupancy: Occupancy, fits: Fits
 ) -> TileConfig:
-    """Return the best tile config with split-K where that is faster than this one, else this."""
-    best = next(filter(fits, ranked_split_k(problem, occupancy)), None)
-    if best is None:
-        return whole
-    times = [_microseconds(problem, one, occupancy) for one in (whole, best)]
-    return best if times[0] > coefficients(occupancy.chip).split_k.min_gain * times[1] else whole
+    """Return the best tile config for few tiles where that is faster than this one, else this."""
+    known = coefficients(occupancy.chip)
+    chosen, time = whole, _microseconds(problem, whole, occupancy)
+    for ranked, microseconds, min_gain in (
+        (ranked_split_k, _microseconds, known.split_k.min_gain),
+        (ranked_over_grid, _grid_microseconds, known.grid.min_gain),
+    ):
+        best = next(filter(fits, ranked(problem, occupancy)), None)
+        if best is not None and time > min_gain * microseconds(problem, best, occupancy):
+            chosen, time = best, microseconds(problem, best, occupancy)
+    return chosen
 
 
 def ranked_split_k(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
@@ -337,6 +344,53 @@ def _reduction(config: TileConfig, numbers: SplitKCoefficients) -> float:
     return syncs + config.partials_bytes / numbers.received_bytes + uneven
 
 
+# --- split-K over the grid ----------------------------------------------------------------------
+
+# What was raced: one wave of CTAs that nearly fills the chip, and a K of this length.
+_MIN_GRID_CTAS = 96
+_MIN_UNSPLIT_K_BLOCKS = 64
+_NARROW_GROUP_TILES = 4  # 1024 x 1024 x 8192 takes 25.0 us with 4, 29.9 us with 16
+
+
+def ranked_over_grid(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
+    """Return tile configs of one wave, K split over the grid or not, by their time."""
+    found = _grid_configs(problem, occupancy)
+    return sorted(found, key=lambda one: _grid_microseconds(problem, one, occupancy))
+
+
+def _grid_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
+    if problem.m_major or problem.batches > 1 or not problem.on_lines:
+        return
+    raced = coefficients(occupancy.chip).grid.k_block
+    for whole in all_tiles(problem):
+        if (whole.consumers, whole.block_n) not in raced or not is_usual(whole):
+            continue
+        tile = replace(whole, group_m=_NARROW_GROUP_TILES) if whole.consumers == 1 else whole
+        ctas = tile.clusters(problem.m, problem.n)
+        most = min(occupancy.sms // ctas, problem.k_blocks // _MIN_K_BLOCKS)
+        if most == 1 and ctas >= _MIN_GRID_CTAS and problem.k_blocks >= _MIN_UNSPLIT_K_BLOCKS:
+            yield tile
+        for split_k in range(max(2, most - 1), most + 1):
+            if ctas * split_k >= _MIN_GRID_CTAS:
+                yield replace(tile, split_k=split_k, over_grid=True)
+
+
+def _grid_microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) -> float:
+    """Return the time of one wave: a soft maximum of three bounds, and the combine kernel."""
+    numbers = coefficients(occupancy.chip).grid
+    k_blocks = -(-problem.k_blocks // config.split_k)
+    alone = k_blocks * numbers.k_block[config.consumers, config.block_n]
+    k_bytes = problem.k_blocks * BLOCK_K_BYTES
+    tiles = config.clusters(problem.m, problem.n)
+    l2 = tiles * (config.block_m + config.block_n) * k_bytes / numbers.l2_bytes
+    memory = (problem.m + problem.n) * k_bytes / numbers.memory_bytes
+    time = numbers.fill + math.sqrt(math.hypot(alone**2, l2**2, memory**2))
+    if not config.over_grid:
+        return time
+    partials = config.split_k * problem.m * problem.n * _PARTIAL_BYTES
+    return time + numbers.combine + partials / numbers.combined_bytes
+
+
 # --- candidates of tuning ----------------------------------------------------------------------
 
 _GROUPS = (4, 8, 16)
@@ -347,7 +401,11 @@ _BEST_SPLIT_K = 6
 def candidates(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
     """Return the best tiles, alone and in pairs, in groups of several sizes, and with split-K."""
     whole = skinny_tiles(problem) if problem.m_major else _whole_candidates(problem, occupancy)
-    found = (*whole, *ranked_split_k(problem, occupancy)[:_BEST_SPLIT_K])
+    found = (
+        *whole,
+        *ranked_split_k(problem, occupancy)[:_BEST_SPLIT_K],
+        *ranked_over_grid(problem, occupancy)[:_BEST_SPLIT_K],
+    )
     return list(dict.fromkeys(config for config in found if is_legal(config, problem)))
 
 

@@ -100,8 +100,10 @@ class Epilogue:
 
         The widths are those that compile without spills, whatever else is asked for, and not those
         known to be slow. With split-K a CTA has few accumulators by then, but its stages hold the
-        partial ones of others.
+        partial ones of others; the combine kernel has no epilogue.
         """
+        if config.over_grid:
+            return False
         if config.split_k > 1:
             return not self.has_addend
         if config.m_major:

@@ -12,6 +12,7 @@ from tmaasync.ops._gemm.config import BLOCK_K_BYTES, TileConfig
 __all__ = [
     "CLUSTERS",
     "CONSUMER_LAYOUTS",
+    "MAX_GRID_SPLITS",
     "SKINNY_WIDTHS",
     "SPLITS",
     "Fits",
@@ -171,6 +172,9 @@ def skinny_tiles(problem: Problem) -> list[TileConfig]:
 SPLITS = (2, 3, 4, 6, 8)
 """Into how many parts K may be split, one for each CTA of a cluster."""
 
+MAX_GRID_SPLITS = 132
+"""Over the grid K is split into at most as many parts as an H200 has SMs."""
+
 CLUSTERS = (1, 2)
 _MAX_GROUP = 64
 
@@ -181,7 +185,7 @@ def is_legal(config: TileConfig, problem: Problem) -> bool:
         return False
     if not 1 <= config.group_m <= _MAX_GROUP:
         return False
-    if not _has_legal_split_k(config):
+    if not _has_legal_split_k(config, problem):
         return False
     if problem.m_major:
         return config in [
@@ -200,11 +204,15 @@ def _can_multicast(config: TileConfig, problem: Problem) -> bool:
     """Whether a cluster's CTAs can each load a part of the shared tile."""
     if config.side_by_side:
         shares = can_multicast_a(config, problem)
-        return shares and config.cluster > 1 and config.split_k == 1
+        return shares and config.cluster > 1 and config.cluster_splits == 1
     return can_multicast_b(config, problem)
 
 
-def _has_legal_split_k(config: TileConfig) -> bool:
+def _has_legal_split_k(config: TileConfig, problem: Problem) -> bool:
+    if config.over_grid:
+        is_in_range = 2 <= config.split_k <= min(MAX_GRID_SPLITS, problem.k_blocks)
+        is_matrix = problem.batches == 1 and not problem.m_major
+        return is_in_range and is_matrix and not config.ping_pong
     if config.split_k == 1:
         return True
     is_cluster = config.split_k in SPLITS and config.cluster_size <= SPLITS[-1]

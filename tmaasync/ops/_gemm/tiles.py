@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import digest, file_digest, reached
+from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync._tile.window import Window
 from tmaasync.kernel import Kernel, Launch
@@ -26,6 +27,7 @@ from tmaasync.ops._gemm.epilogue import Epilogue
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import (
+    Pointer,
     TMATensorTile,
     TMATensorTileIm2col,
     create_tma_tile,
@@ -33,6 +35,7 @@ from tmaasync.tile import (
 )
 
 __all__ = [
+    "CombineArguments",
     "Conv2dArguments",
     "GemmArguments",
     "GemmEpilogueArguments",
@@ -42,6 +45,7 @@ __all__ = [
     "KGroupedArguments",
     "ScaledArguments",
     "ScaledMatrices",
+    "combine_kernel",
     "conv2d_kernel",
     "conv2d_tiles",
     "gemm_constants",
@@ -53,6 +57,7 @@ __all__ = [
     "k_grouped_tiles",
     "kernel_digest",
     "output_tile",
+    "prepared_combine",
     "prepared_persistent",
     "scaled_gemm_constants",
     "scaled_gemm_kernel",
@@ -111,8 +116,8 @@ def prepared_persistent(
     """Return the launch of a persistent kernel: as many clusters as run at once, at most."""
     size = config.cluster_size
     active = occupancy.max_active_clusters(size)
-    # With split-K nothing can be loaded for another tile while partial sums are in the stages.
-    resident = clusters if config.split_k > 1 else min(clusters, active)
+    # A cluster that splits K loads nothing for another tile while partial sums are in the stages.
+    resident = clusters if config.cluster_splits > 1 else min(clusters, active)
     launch = kernel.prepare(
         resident * size,
         config.threads,
@@ -208,6 +213,51 @@ def gemm_constants(a_transposed: bool, b_transposed: bool, config: TileConfig) -
         "A_IS_K_MAJOR": not a_transposed,
         "B_IS_K_MAJOR": b_transposed,
     }
+
+
+class CombineArguments(NamedTuple):
+    """The parameters of split_k_combine.cu."""
+
+    partials: ArrayView
+    c: Pointer
+    m: int
+    n: int
+    splits: int
+    pitch: int
+
+
+_QUAD = 4  # columns of a thread
+_WARP = 32
+_MAX_THREADS = 1024
+
+
+def combine_kernel(partial: str, output: str) -> Kernel:
+    return shipped_kernel("split_k_combine.cu", {"Partial": partial, "Output": output}, {})
+
+
+def prepared_combine(partials: ArrayView, c: ArrayView, sms: int) -> Launch:
+    """Return the launch that adds up partial outputs: see `Partials`.
+
+    Rows of ``c`` are a multiple of 16 bytes apart. An SM has one CTA: its CTAs start before the
+    GEMM has ended, and would all go to the first SMs with room (PDL).
+    """
+    m, n = c.shape
+    splits, _, columns = partials.shape
+    kernel = combine_kernel(partials.element.cuda_type, c.element.cuda_type)
+    pitch = c.strides_bytes[0] // c.element.itemsize
+    arguments = CombineArguments(partials, Pointer(c), m, n, splits, pitch)
+    quads = m * columns // _QUAD
+    rounds = -(-quads // (sms * _MAX_THREADS))
+    threads = -(-quads // (sms * rounds * _WARP)) * _WARP
+    launch = kernel.prepare(
+        min(sms, -(-quads // threads)),
+        threads,
+        arguments,
+        shared_mem=MAX_SHARED_BYTES,
+        pdl=True,
+    )
+    launch.release()
+    return launch
 
 
 @functools.cache

@@ -151,6 +151,7 @@ CHOSEN = (
     "split_k",
     "ping_pong",
     "side_by_side",
+    "over_grid",
 )
 _TYPES = {name: type(getattr(TileConfig(1, 8), name)) for name in CHOSEN}
 
