@@ -96,11 +96,6 @@ class BackwardVariant:
         return self.has_left or self.has_right
 
     @property
-    def is_causal(self) -> bool:
-        """Whether positions see all keys up to one of their own."""
-        return self.has_right and not self.has_left
-
-    @property
     def constants(self) -> dict[str, bool | int]:
         return {
             "IS_PACKED": self.is_packed,
@@ -158,8 +153,7 @@ def choose_backward_config(
     """Return the tile config of a variant, with GQA where ``shares_kv_heads``.
 
     ``heads_on_sms`` is how many heads have as many tiles of keys as there are SMs. What was fastest
-    on an H200 (2026-11-23) is in docs/notes/attention.md. Windows, and softcap with 64 columns,
-    were not timed.
+    on an H200 (2026-11-23) is in docs/notes/attention.md. Windows and softcap were not timed.
     """
     if head_dim <= 64:
         return _narrow_config(variant, heads_on_sms)
@@ -170,7 +164,7 @@ def choose_backward_config(
         return replace(config, tiles_descend=True, heads_at_once=heads)
     if variant.is_deterministic:
         return replace(config, starts_last=True, heads_at_once=_within(2, twice, 8))
-    if variant.is_causal and not variant.has_softcap:
+    if variant.is_masked:
         return replace(config, starts_last=True, heads_at_once=_within(2, twice, 16))
     return replace(config, heads_at_once=8 if shares_kv_heads else min(heads_in_l2, 16))
 
