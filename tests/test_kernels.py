@@ -531,6 +531,7 @@ def backward_types(config: BackwardConfig, variant: BackwardVariant) -> tuple[st
     ("head_dim", "variant", "shares_kv_heads"),
     [
         (128, BackwardVariant(), False),
+        (128, BackwardVariant(has_right=True), True),
         (128, BackwardVariant(has_left=True, has_right=True), False),
         (128, BackwardVariant(has_softcap=True), False),
         (128, replace(EVERY_MASK, has_softcap=False), True),
@@ -544,7 +545,9 @@ def backward_types(config: BackwardConfig, variant: BackwardVariant) -> tuple[st
 def test_the_attention_backward_compiles_clean(
     head_dim: int, variant: BackwardVariant, shares_kv_heads: bool
 ) -> None:
-    config = choose_backward_config(head_dim, variant, shares_kv_heads=shares_kv_heads)
+    config = choose_backward_config(
+        head_dim, variant, shares_kv_heads=shares_kv_heads, heads_in_l2=3, heads_on_sms=2
+    )
 
     assert_clean(backward_kernel(backward_types(config, variant), variant, config))
 

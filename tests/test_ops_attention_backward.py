@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, ArrayTypeError, ops
+from tmaasync.ops._flash.backward import BackwardVariant, choose_backward_config, heads_on_sms
 
 Q = np.ones((2, 6, 4, 64), np.float16)
 K = np.ones((2, 9, 2, 64), np.float16)
@@ -103,3 +104,32 @@ def test_sequences_that_leave_their_arrays() -> None:
         ops.varlen_attention_backward(q, q, k, k, q, lse, [0, 6], [0, 10])
     with pytest.raises(ArgumentError, match="cu_seqlens_q describes 1"):
         ops.varlen_attention_backward(q, q, k, k, q, lse, [0, 6], [0, 4, 9])
+
+
+@pytest.mark.parametrize(
+    ("variant", "keys", "starts_last", "heads"),
+    [
+        (BackwardVariant(), 8192, False, 3),
+        (BackwardVariant(), 1024, False, 16),
+        (BackwardVariant(has_right=True), 1024, True, 16),
+        (BackwardVariant(has_right=True), 8192, True, 4),
+        (BackwardVariant(has_right=True), 16384, True, 2),
+        (BackwardVariant(is_deterministic=True), 1024, False, 16),
+        (BackwardVariant(is_deterministic=True, has_right=True), 1024, False, 4),
+        (BackwardVariant(is_deterministic=True, has_right=True), 16384, False, 2),
+    ],
+)
+def test_longer_heads_are_worked_on_fewer_at_a_time(
+    variant: BackwardVariant, keys: int, starts_last: bool, heads: int
+) -> None:
+    """The orders that were fastest on an H200, of 16 heads of 128 columns."""
+    config = choose_backward_config(
+        128,
+        variant,
+        shares_kv_heads=False,
+        heads_in_l2=24 * 1024 // keys,
+        heads_on_sms=heads_on_sms(keys, 132),
+    )
+
+    assert (config.starts_last, config.heads_at_once) == (starts_last, heads)
+    assert config.tiles_descend == variant.is_deterministic

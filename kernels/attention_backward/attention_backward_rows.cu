@@ -112,9 +112,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_rows(
         load_rows(dout, shared.dout, shared.full, tile.rows(), tile.position);
     }
     const int row = threadIdx.x;
-    if (row < BLOCK_M) statistics[number].lse.values[row] = row_lse(problem, tile, lse, row);
+    const int at = RowValues::index(row);
+    if (row < BLOCK_M) statistics[number].lse.values[at] = row_lse(problem, tile, lse, row);
     if (row < kConsumers) turns[number * kConsumers + row] = 0;
     clear(dq[number]);
     shared.full.wait(0);
-    if (row < BLOCK_M) statistics[number].delta.values[row] = row_delta(shared, row);
+    if (row < BLOCK_M) statistics[number].delta.values[at] = row_delta(shared, row);
 }

@@ -47,9 +47,19 @@ static_assert(
     sizeof(DqPart) * kConsumers == sizeof(float) * BLOCK_M * HEAD_DIM, "a share of a tile each"
 );
 
-// Of every row of a tile: its log-sum-exp, as a power of 2, or its sum of dO * O.
+// Of every row of a tile: its log-sum-exp, as a power of 2, or its sum of dO * O. Rows are columns
+// of the transposed scores. With quads, the four of each sixteen rows that a thread holds lie
+// together, so that it reads them at once. That is 2 to 3 % faster with 128 columns and 2 to 4 %
+// slower with 64 (bench_attention_backward.py on an H200, 2026-11-23).
 struct alignas(16) RowValues {
+    static constexpr bool kInQuads = HEAD_DIM == 128;
     float values[BLOCK_M];
+
+    // Where the value of a row lies.
+    __device__ __forceinline__ static int index(int row) {
+        if (!kInQuads) return row;
+        return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2;
+    }
 };
 struct RowStatistics {
     RowValues lse;

@@ -20,13 +20,28 @@ using QueryGradients = float[kDqColumns / 2];
 // Calls use(i, values of columns i and i + 1) for every pair of a thread's accumulators.
 template <typename Use>
 __device__ __forceinline__ void for_column_pairs(const RowValues& values, const Use& use) {
-    const int first = accumulator_column(thread_in_warpgroup(), 0);
+    if constexpr (RowValues::kInQuads) {
+        u32 lane = lane_index();
+        wgmma_fence_operands(lane);  // found anew: a register for it would spill another
+        const auto* quads = reinterpret_cast<const float4*>(values.values) + lane % 4;
 #pragma unroll
-    for (int i = 0; i < BLOCK_M / 2; i += 4) {
-        const float* pair = values.values + first + accumulator_column(0, i);
-        const float2 of_pair = *reinterpret_cast<const float2*>(pair);
-        use(i, of_pair);
-        use(i + 2, of_pair);
+        for (int i = 0; i < BLOCK_M / 2; i += 8) {
+            const float4 quad = quads[i / 2];
+            const float2 first = {quad.x, quad.y}, second = {quad.z, quad.w};
+            use(i, first);
+            use(i + 2, first);
+            use(i + 4, second);
+            use(i + 6, second);
+        }
+    } else {
+        const int first = accumulator_column(thread_in_warpgroup(), 0);
+#pragma unroll
+        for (int i = 0; i < BLOCK_M / 2; i += 4) {
+            const float* pair = values.values + first + accumulator_column(0, i);
+            const float2 of_pair = *reinterpret_cast<const float2*>(pair);
+            use(i, of_pair);
+            use(i + 2, of_pair);
+        }
     }
 }
 

@@ -34,6 +34,8 @@ __all__ = [
     "backward_steps",
     "choose_backward_config",
     "count_key_tiles",
+    "heads_in_l2",
+    "heads_on_sms",
     "maps_over",
     "queries_kernel",
 ]
@@ -90,6 +92,10 @@ class BackwardVariant:
         )
 
     @property
+    def is_masked(self) -> bool:
+        return self.has_left or self.has_right
+
+    @property
     def constants(self) -> dict[str, bool | int]:
         return {
             "IS_PACKED": self.is_packed,
@@ -137,27 +143,57 @@ class BackwardConfig:
 
 
 def choose_backward_config(
-    head_dim: int, variant: BackwardVariant, *, shares_kv_heads: bool
+    head_dim: int,
+    variant: BackwardVariant,
+    *,
+    shares_kv_heads: bool,
+    heads_in_l2: int,
+    heads_on_sms: float,
 ) -> BackwardConfig:
     """Return the tile config of a variant, with GQA where ``shares_kv_heads``.
 
-    The fastest of ``bench_attention_backward.py --decide`` on an H200 (2026-11-23); the table is
-    in docs/notes/attention.md. With 64 columns only a causal mask without softcap was timed.
+    ``heads_on_sms`` is how many heads have as many tiles of keys as there are SMs. What was fastest
+    on an H200 (2026-11-23) is in docs/notes/attention.md. Windows and softcap were not timed.
     """
-    is_masked = variant.has_left or variant.has_right
     if head_dim <= 64:
-        config = BackwardConfig(64, 64 if variant.has_softcap else 128, 2)
-        if variant.is_deterministic and not is_masked:
-            return replace(config, starts_last=True, heads_at_once=16)
-        if is_masked and not variant.has_softcap and not variant.is_deterministic:
-            return replace(config, starts_last=True, heads_at_once=4)
-    else:
-        config = BackwardConfig(128, 64, 2, issues_ahead=True)
-        if shares_kv_heads:
-            return replace(config, starts_last=variant.is_deterministic, heads_at_once=8)
+        return _narrow_config(variant, heads_on_sms)
+    config = BackwardConfig(128, 64, 2, issues_ahead=True)
+    twice = 2 * heads_on_sms
+    if variant.is_deterministic and not shares_kv_heads:
+        heads = _within(4, heads_on_sms, 16) if not variant.is_masked else _within(2, twice, 4)
+        return replace(config, tiles_descend=True, heads_at_once=heads)
     if variant.is_deterministic:
+        return replace(config, starts_last=True, heads_at_once=_within(2, twice, 8))
+    if variant.is_masked:
+        return replace(config, starts_last=True, heads_at_once=_within(2, twice, 16))
+    return replace(config, heads_at_once=8 if shares_kv_heads else min(heads_in_l2, 16))
+
+
+def _narrow_config(variant: BackwardVariant, heads_on_sms: float) -> BackwardConfig:
+    config = BackwardConfig(64, 64 if variant.has_softcap else 128, 2)
+    if variant.is_deterministic and variant.is_masked:
         return replace(config, tiles_descend=True, heads_at_once=4)
-    return config
+    if variant.is_deterministic:
+        return replace(config, starts_last=True, heads_at_once=16)
+    if variant.has_softcap:
+        return config
+    heads = 4 if variant.is_masked else _within(4, heads_on_sms, 16)
+    return replace(config, starts_last=True, heads_at_once=heads)
+
+
+def _within(least: int, heads: float, most: int) -> int:
+    return min(max(int(heads), least), most)
+
+
+def heads_in_l2(sizes: Sizes, longest: int) -> int:
+    """Return how many KV heads have Q, dO and dQ in L2; ``longest`` is queries of a sequence."""
+    head_bytes = max(1, longest) * sizes.head_dim * sizes.heads_per_kv_head * (2 + 2 + 4)
+    return max(1, _L2_BYTES // head_bytes)
+
+
+def heads_on_sms(longest: int, sms: int) -> float:
+    """Return how many heads of as many keys have a tile of keys for every SM."""
+    return sms / max(1, -(-longest // _TILE_KEYS))
 
 
 def backward_problem(
@@ -165,13 +201,12 @@ def backward_problem(
 ) -> bytes:
     """Return the kernels' ``BackwardProblem``; ``longest`` is queries of the longest sequence."""
     in_tanh, scale_log2 = scores.factors
-    head_bytes = max(1, longest) * sizes.head_dim * sizes.heads_per_kv_head * (2 + 2 + 4)
     return record(
         BACKWARD_PROBLEM,
         **shared_fields(sizes, scores),
         kv_heads=sizes.heads // sizes.heads_per_kv_head,
         query_tiles=tiles_of_a_head(sizes.queries, config.block_m, sizes, is_packed=is_packed),
-        heads_at_once=config.heads_at_once or max(1, _L2_BYTES // head_bytes),
+        heads_at_once=config.heads_at_once or heads_in_l2(sizes, longest),
         scale=scores.scale,
         scale_in_tanh=in_tanh,
         scale_log2=scale_log2,

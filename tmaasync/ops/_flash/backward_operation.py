@@ -24,6 +24,8 @@ from tmaasync.ops._flash.backward import (
     backward_steps,
     choose_backward_config,
     count_key_tiles,
+    heads_in_l2,
+    heads_on_sms,
     maps_over,
 )
 from tmaasync.ops._flash.config import Batch, Sizes
@@ -92,7 +94,13 @@ class BackwardOperation(Operation):
             scores, is_packed=self._is_packed, is_deterministic=is_deterministic
         )
         chosen = choose_backward_config(
-            head_dim, self._variant, shares_kv_heads=self._sizes.heads_per_kv_head > 1
+            head_dim,
+            self._variant,
+            shares_kv_heads=self._sizes.heads_per_kv_head > 1,
+            heads_in_l2=heads_in_l2(self._sizes, self._longest),
+            heads_on_sms=heads_on_sms(
+                k.shape[-3] if batch is None else batch.max_keys, self.backend.limits.sms
+            ),
         )
         self._config: BackwardConfig = overridden(chosen)
         self._workspace = Workspace.of(self._sizes, self._config, is_packed=self._is_packed)
