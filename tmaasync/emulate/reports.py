@@ -178,7 +178,7 @@ class _Words:
     ) -> None:
         self.program = program
         self.device = device  # of an emulated world
-        self._info = debug_info(program.path)
+        self._info = debug_info(program.path, program.source.text)
         self._arrays = arrays
         self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
 

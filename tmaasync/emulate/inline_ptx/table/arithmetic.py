@@ -147,6 +147,18 @@ ROWS = (
         "d = u32, a : <t>",
         "highest_bit<<is_shift>>(a)",
     ),
+    *(
+        row
+        for mode, clamps in (("clamp", "true"), ("wrap", "false"))
+        for row in (
+            Row(f"bmsk.{mode}.b32", "d = b32, a : b32, b : u32", f"masked_bits<{clamps}>(a, b)"),
+            Row(
+                f"szext.{mode}.<t:u32|s32>",
+                "d = <t>, a : <t>, b : u32",
+                f"extended_from<{clamps}>(a, b)",
+            ),
+        )
+    ),
     Row("brev.b32", "d = b32, a : b32", "::__brev(a)"),
     Row("brev.b64", "d = b64, a : b64", "::__brevll(a)"),
     Row("clz.<t:b32|b64>", "d = u32, a : <t>", "std::countl_zero(a)"),
