@@ -206,7 +206,13 @@ void* fill(const void* site, void* to, int value, std::size_t bytes) {
 // --- memory of the kernel's own ------------------------------------------------------------------
 
 void* allocate(std::size_t bytes) {
-    return KernelHeap::allocate(bytes);
+    void* const memory = KernelHeap::allocate(bytes);
+    if (memory && is_on_fiber()) {
+        if (Detector* detector = TMAASYNC_EMULATE_CALLER().cluster->detector()) {
+            detector->forget_global(reinterpret_cast<uintptr_t>(memory), bytes);
+        }
+    }
+    return memory;
 }
 
 void release(const void* site, void* memory) {
