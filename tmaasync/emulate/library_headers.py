@@ -14,7 +14,9 @@ __all__ = ["check_library_headers"]
 
 # Device code in CUDA's folders of headers, which is written for its compiler.
 _LIBRARIES = ("cooperative_groups", "cub", "cuda", "thrust")
-_LIBRARY_HEADERS = re.compile(r"(?:cu(?:blas|dnn|fft|rand|solver|sparse|tensor)|nccl|nvshmem)\w*\.h")
+_LIBRARY_HEADERS = re.compile(
+    r"(?:cu(?:blas|dnn|fft|rand|solver|sparse|tensor)|nccl|nvshmem)\w*\.h"
+)
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(if|endif|include)\w*[ \t]*<?([^>\n]*)", re.MULTILINE)
 
 

@@ -41,7 +41,8 @@ void watch_access(Fiber& fiber, const void* pointer, AccessKind kind) {
     LoopWatch& watch = fiber.cluster->watch();
     if (kind != AccessKind::kRead) return watch.end();
     if (!watch.repeats_read(state_at_read(pointer))) return;
-    fiber.cluster->spin(fiber, {.instruction = "a read, again and again"});
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    fiber.cluster->spin(fiber, {.instruction = "a read, again and again", .polled = address});
 }
 
 // Keeps a name that is too long without its end.

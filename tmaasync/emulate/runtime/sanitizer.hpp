@@ -193,7 +193,7 @@ inline void touch_atomically(
 inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bool writes) {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     if ((address ^ stack_pointer()) < kStackBytes) return;
-    if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read"});
+    if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read", .polled = address});
     let_other_clusters_run(fiber, address, writes);
     touch_atomically(fiber, address, bytes, writes, Scope::kSystem);
 }

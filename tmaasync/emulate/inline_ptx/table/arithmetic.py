@@ -261,6 +261,19 @@ ROWS = (
         "d = <t1>, a : <t>, b : <t>, c : pred",
         "truth<<t1>>(joined(BoolOp::<bool>, holds<Compare::<cmp>, <is_ftz>>(a, b), c))",
     ),
+    *(
+        Row(
+            f"set.<cmp:{_COMPARISON}><is_ftz:.ftz>?.{result}.<t:{pair}>",
+            "&d : b32, a : <t>, b : <t>",
+            "{ const auto left = a; const auto right = b; "
+            "d = (first_holds<Compare::<cmp>, <is_ftz>>(left, right) ? TRUTH : 0) | "
+            "(second_holds<Compare::<cmp>, <is_ftz>>(left, right) ? TRUTH << 16 : 0); }".replace(
+                "TRUTH", truth
+            ),
+        )
+        for pair, one in (("f16x2", "0x3c00u"), ("bf16x2", "0x3f80u"))
+        for result, truth in ((pair, one), ("(u32|s32)", "0xffffu"))
+    ),
     Row("selp.<t:$ANY>", "d = <t>, a : <t>, b : <t>, c : pred", "(c ? a : b)"),
     Row("slct.<t:$ANY>.s32", "d = <t>, a : <t>, b : <t>, c : s32", "(c >= 0 ? a : b)"),
     Row("slct{.ftz}.<t:$ANY>.f32", "d = <t>, a : <t>, b : <t>, c : f32", "(c >= 0 ? a : b)"),
