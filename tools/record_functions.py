@@ -25,7 +25,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 from parity import function_digests  # noqa: E402
 from parity.backends import Cuda  # noqa: E402
 
-
 _KERNELS = 14
 
 

@@ -174,7 +174,7 @@ def _drawn(*shape: int) -> Any:
 
 
 def _small(*shape: int) -> Any:
-    """Whole numbers, whose sums of products are exact in every order."""
+    """Whole numbers: a GEMM of them is exact in every order of additions."""
     return np.random.default_rng(sum(shape)).integers(-3, 4, shape).astype(np.float64)
 
 

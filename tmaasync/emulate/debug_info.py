@@ -92,7 +92,7 @@ class DebugInfo:
     def shared_name(self, offset: int) -> str | None:
         """Return the name at this byte of dynamic shared memory's struct, as in ``full[2]``.
 
-        The struct is that of `dynamic_shared`, or else the only one that the source casts an
+        The struct is the type of `dynamic_shared`, or else the only one that the source casts an
         ``extern __shared__`` array to. None where there is neither.
         """
         return self._asked(lambda: _place_name(self._layout, offset), None)
@@ -371,7 +371,7 @@ class _Unit:
                     )
 
     def structs_of(self, variables: frozenset[str]) -> Iterator[DIE]:
-        """Yield the structs with arrays or structs inside that such variables point or refer to."""
+        """Yield the structs with arrays or structs inside that these variables point or refer to."""
         if not variables:
             return
         for die in self._unit.iter_DIEs():

@@ -15,6 +15,7 @@ _ARRAY = re.compile(r"\bextern\b[^;{}()]*?\b__shared__\b[^;{}]*?\b(\w+)\s*\[\s*\
 _FROM_CAST = (
     r"\b(\w+)\s*[=({]\s*\*?\s*\(?\s*"
     r"(?:(?:reinterpret|static)_cast\s*<[^;()]*[*&]\s*>\s*\(|\([^;()]*\*\s*\))\s*"
+    r"(?:static_cast\s*<\s*void\s*\*\s*>\s*\(\s*)?"
     r"(?:&\s*(?:%s)\s*\[\s*0\s*\]|&?\s*(?:%s)\b(?!\s*[\[+]))"
 )
 

@@ -126,8 +126,8 @@ extern "C" __global__ void __launch_bounds__(128) mma_attention(
             }
             new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffff, new_max, 1));
             new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffff, new_max, 2));
-            const float lift = new_max == MINUS_INFINITY ? 0.f : new_max * p.scale_log2;
-            const float rescale = exp2_approx(row_max[half] * p.scale_log2 - lift);
+            const float max_log2 = new_max == MINUS_INFINITY ? 0.f : new_max * p.scale_log2;
+            const float rescale = exp2_approx(row_max[half] * p.scale_log2 - max_log2);
             row_max[half] = new_max;
             row_sum[half] *= rescale;
 #pragma unroll
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(128) mma_attention(
 #pragma unroll
             for (int i = 0; i < KEYS / 4; ++i) {
                 float& score = s[i / 2][half * 2 + i % 2];
-                score = exp2_approx(fmaf(score, p.scale_log2, -lift));
+                score = exp2_approx(fmaf(score, p.scale_log2, -max_log2));
                 row_sum[half] += score;
             }
         }

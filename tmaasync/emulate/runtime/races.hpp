@@ -427,7 +427,7 @@ public:
         return found;
     }
 
-    // Memory that is allocated anew: what was done to it before happened before.
+    // Of memory that is allocated anew: all accesses before happened before.
     void forget_global(uintptr_t address, uint64_t bytes) { grid_.shadow.clear(address, bytes); }
 
     bool is_all_written(uint32_t rank, uint32_t offset, uint32_t bytes) {

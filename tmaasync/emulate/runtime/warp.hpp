@@ -356,8 +356,8 @@ inline bool may_be_joined(Fiber& fiber) {
     for (uint32_t lane = 0; lane < 32; ++lane) {
         if (!(others >> lane & 1)) continue;
         const Fiber& other = lane_of_warp(fiber, lane);
-        const bool is_behind = other.active_site <= fiber.active_site;
-        if (other.wait.kind == Wait::Kind::kNone && is_behind) return true;
+        const bool is_later_here = other.active_site <= fiber.active_site;
+        if (other.wait.kind == Wait::Kind::kNone && is_later_here) return true;
     }
     return false;
 }

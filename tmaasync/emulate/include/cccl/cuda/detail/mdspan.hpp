@@ -101,15 +101,15 @@ public:
 
     constexpr const Extents& extents() const { return sides_; }
     constexpr index_type stride(::std::size_t dimension) const {
-        index_type product = 1;
+        index_type total = 1;
         if (kIsRight) {
             for (::std::size_t i = dimension + 1; i < Extents::rank(); ++i) {
-                product *= sides_.extent(i);
+                total *= sides_.extent(i);
             }
         } else {
-            for (::std::size_t i = 0; i < dimension; ++i) product *= sides_.extent(i);
+            for (::std::size_t i = 0; i < dimension; ++i) total *= sides_.extent(i);
         }
-        return product;
+        return total;
     }
     template <typename... At>
     constexpr index_type operator()(At... at) const {
@@ -119,9 +119,9 @@ public:
         );
     }
     constexpr index_type required_span_size() const {
-        index_type product = 1;
-        for (::std::size_t i = 0; i < Extents::rank(); ++i) product *= sides_.extent(i);
-        return product;
+        index_type total = 1;
+        for (::std::size_t i = 0; i < Extents::rank(); ++i) total *= sides_.extent(i);
+        return total;
     }
     static constexpr bool is_exhaustive() { return true; }
 
@@ -246,9 +246,9 @@ public:
     constexpr const Extents& extents() const { return mapping_.extents(); }
     constexpr index_type stride(rank_type i) const { return mapping_.stride(i); }
     constexpr size_type size() const {
-        size_type product = 1;
-        for (rank_type i = 0; i < rank(); ++i) product *= static_cast<size_type>(extent(i));
-        return product;
+        size_type total = 1;
+        for (rank_type i = 0; i < rank(); ++i) total *= static_cast<size_type>(extent(i));
+        return total;
     }
     constexpr bool empty() const { return size() == 0; }
     constexpr T* data_handle() const { return data_; }
