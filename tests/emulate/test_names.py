@@ -415,7 +415,7 @@ ONE_STRUCT = (
     "float* f = reinterpret_cast<float*>(raw); auto& s = *reinterpret_cast<Smem*>(raw); f[1] = 0;",
 )
 SEVERAL_STRUCTS = (
-    "auto& s = *reinterpret_cast<Smem*>(raw); auto* o = reinterpret_cast<Other*>(raw); o->b[0] = 0;",
+    "auto& s = *reinterpret_cast<Smem*>(raw); auto* o = (Other*)raw; o->b[0] = 0;",
     "auto& s = *reinterpret_cast<Smem*>(raw + 128);",
 )
 

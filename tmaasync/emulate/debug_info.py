@@ -371,7 +371,7 @@ class _Unit:
                     )
 
     def structs_of(self, variables: frozenset[str]) -> Iterator[DIE]:
-        """Yield the structs with arrays or structs inside that these variables point or refer to."""
+        """Yield the structs, with arrays or structs inside, that these variables refer to."""
         if not variables:
             return
         for die in self._unit.iter_DIEs():

@@ -45,7 +45,6 @@ def check_library_headers(source: Source) -> None:
 
 
 def _is_missing(name: str, own: Sequence[Path]) -> bool:
-    is_library = name.partition("/")[0] in _LIBRARIES and "/" in name
-    return (is_library or _LIBRARY_HEADERS.fullmatch(name)) and not any(
-        (folder / name).is_file() for folder in own
-    )
+    folder_name, slash, _ = name.partition("/")
+    is_library = bool(slash and folder_name in _LIBRARIES) or _LIBRARY_HEADERS.fullmatch(name)
+    return bool(is_library) and not any((folder / name).is_file() for folder in own)
