@@ -36,6 +36,8 @@ class _LaunchedError(Exception):
 
 @pytest.mark.parametrize("path", WITH_KERNELS, ids=lambda path: path.stem)
 def test_a_page_compiles_for_the_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "import cutlass_library" in path.read_text():
+        pytest.skip("CUTLASS 4.2 does not compile with libcu++ of CUDA 13")
     compiled: list[Kernel] = []
 
     def compile_instead(kernel: Kernel, *_: object, **__: object) -> NoReturn:

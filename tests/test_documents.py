@@ -129,7 +129,7 @@ def test_the_python_of_a_document_runs(
 ) -> None:
     names: dict[str, Any] = {"__name__": "document"}
     found = blocks(path, "python")
-    for library in ("torch", "transformers"):
+    for library in ("torch", "transformers", "cutlass_library"):
         needs = re.compile(rf"^(import|from) {library}\b", re.MULTILINE)
         if any(needs.search(block.text) and not block.needs_gpu for block in found):
             pytest.importorskip(library)

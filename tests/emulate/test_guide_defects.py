@@ -1,4 +1,4 @@
-"""Defects planted in samples of libcu++ and cooperative groups are reported, with their lines."""
+"""Defects planted in kernels in the style of guides and public code: reported, with their lines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from emulate.guide_defects import DEFECTS, Defect, planted, text_of
 from parity.guide_samples import SAMPLES
+from parity.test_guide_samples import check
 
 from tmaasync.emulate import scheduled
 from tmaasync.errors import TMAError
@@ -39,4 +40,4 @@ def test_the_text_with_no_defect_chosen_is_sound(sample: str) -> None:
     with scheduled(races=True):
         planted(sample)(launch.grid, launch.block, (*launch.arguments, -1), **launch.options)
 
-    np.testing.assert_array_equal(launch.result, launch.expected)
+    check(launch, launch.result)

@@ -379,3 +379,54 @@ extern "C" __global__ void k(int*) {{ tmaasync::set_role("{LONG}c"); }}
 """
     with pytest.raises(CompileError, match="the name of a role has at most 27 characters"):
         Kernel(source, "k").prepare(1, 1, (np.zeros(1, np.int32),))
+
+
+CAST = """
+using u32 = unsigned int;
+using u64 = unsigned long long;
+struct Smem { alignas(128) float a[2][32]; u64 full[2], empty[2]; int tile; };
+struct Other { float b[8]; };
+
+template <class Storage>
+__device__ void wait(Storage& storage) {
+    const u32 at = static_cast<u32>(__cvta_generic_to_shared(&storage.full[1]));
+    asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0;"
+                 "@!p bra W; }" :: "r"(at) : "memory");
+}
+
+extern "C" __global__ void cast(float* out) {
+    extern __shared__ __align__(128) unsigned char raw[];
+    DECLARED
+    if (threadIdx.x == 0) {
+        const u32 at = static_cast<u32>(__cvta_generic_to_shared(&s.full[1]));
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 3;" :: "r"(at) : "memory");
+    }
+    __syncthreads();
+    out[threadIdx.x] = 1;
+    wait(s);
+}
+"""
+ONE_STRUCT = (
+    "Smem& s = *reinterpret_cast<Smem*>(raw);",
+    "auto& s = *reinterpret_cast<Smem*>(&raw[0]);",
+    "auto& s = reinterpret_cast<Smem&>(raw);",
+    "Smem* p = (Smem*)raw; Smem& s = *p;",
+    "Smem* p = static_cast<Smem*>(static_cast<void*>(raw)); Smem& s = *p;",
+    "float* f = reinterpret_cast<float*>(raw); auto& s = *reinterpret_cast<Smem*>(raw); f[1] = 0;",
+)
+SEVERAL_STRUCTS = (
+    "auto& s = *reinterpret_cast<Smem*>(raw); auto* o = (Other*)raw; o->b[0] = 0;",
+    "auto& s = *reinterpret_cast<Smem*>(raw + 128);",
+)
+
+
+@pytest.mark.parametrize("declared", [*ONE_STRUCT, *SEVERAL_STRUCTS])
+def test_barriers_of_the_only_struct_that_dynamic_shared_memory_is_cast_to(declared: str) -> None:
+    kernel = Kernel(CAST.replace("DECLARED", declared), "cast")
+    has_name = declared in ONE_STRUCT
+
+    with pytest.raises(EmulatedDeadlock) as caught:
+        kernel(1, 32, (np.zeros(32, np.float32),), shared_mem=512)
+
+    assert ("full[1], phase 0: 3 arrivals" in str(caught.value)) is has_name
+    assert ("the mbarrier at shared offset" in str(caught.value)) is not has_name

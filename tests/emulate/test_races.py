@@ -305,3 +305,42 @@ def test_lanes_that_store_one_value_by_one_instruction_do_not_race(
     expected = pytest.raises(EmulatedRace) if is_race else contextlib.nullcontext()
     with scheduled(races=True), expected:
         Kernel(REPEATED_STORES, "repeated")(1, 64, (np.ones(65, np.float32), which))
+
+
+def test_a_volatile_read_is_no_write() -> None:
+    source = """
+    extern "C" __global__ void total(const int* in, int* out) {
+        __shared__ int s;
+        if (threadIdx.x == 0) s = 1;
+        __syncthreads();
+        const bool asks = threadIdx.x == 5;
+        const int value = asks ? *const_cast<volatile int*>(&s) : s;
+        out[threadIdx.x] = value + (asks ? *(const volatile int*)in : __ldg(in));
+    }
+    """
+    out = np.zeros(32, np.int32)
+
+    with scheduled(races=True):
+        Kernel(source, "total")(1, 32, (np.ones(1, np.int32), out))
+
+    assert (out == 2).all()
+
+
+def test_memory_that_is_allocated_anew_has_no_past() -> None:
+    source = """
+    struct Shape { int side; __device__ virtual int area() const { return side * side; } };
+    extern "C" __global__ void areas(int* out) {
+        for (int i = 0; i < 3; ++i) {
+            Shape* const shape = new Shape;
+            shape->side = threadIdx.x + i;
+            out[threadIdx.x] = shape->area();
+            delete shape;
+        }
+    }
+    """
+    out = np.zeros(32, np.int32)
+
+    with scheduled(races=True):
+        Kernel(source, "areas")(1, 32, (out,))
+
+    assert (out == (np.arange(32) + 2) ** 2).all()

@@ -1,4 +1,6 @@
-"""Kernels in the style of the CUDA Programming Guide, which include none of our headers.
+"""Kernels in the style of the CUDA Programming Guide and of public GEMMs, attention and scans.
+
+None includes one of our headers.
 
 They are correct; `tests/emulate/guide_defects.py` plants what goes wrong.
 """
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tmaasync import Kernel, create_tma_tile
@@ -28,6 +31,7 @@ class Launch:
     result: Any
     expected: Any
     options: dict[str, Any] = field(default_factory=dict)
+    tolerance: float = 0  # of the largest value; else every bit is right
 
 
 def bulk_copy(array: Callable[[Any], Any]) -> Launch:
@@ -77,9 +81,91 @@ def ring(array: Callable[[Any], Any]) -> Launch:
     return Launch(1, 64, (tile, out, 5), out, 2 * host)
 
 
+def scan(array: Callable[[Any], Any]) -> Launch:
+    host = np.abs(_drawn(5003)).astype(np.uint32)
+    tiles = -(-5003 // (4 * 128))
+    out = array(np.full(5003, 7, np.uint32))
+    arguments = (
+        array(host), out, array(np.zeros(tiles, np.uint64)), array(np.zeros(1, np.uint32)), 5003
+    )  # fmt: skip
+    return Launch(tiles, 128, arguments, out, np.cumsum(host) - host)
+
+
+def ampere_gemm(array: Callable[[Any], Any]) -> Launch:
+    m, n, k = 100, 72, 136
+    a, b = _small(m, k), _small(n, k)
+    out = array(np.full((m, n), np.nan, np.float16))
+    arguments = (array(a.astype(np.float16)), array(b.astype(np.float16)), out, m, n, k)
+    return Launch((2, 2), 128, arguments, out, a @ b.T, {"shared_mem": 3 * 128 * 64 * 2})
+
+
+def dynamic_gemm(array: Callable[[Any], Any]) -> Launch:
+    m, n, k = 768, 128, 160
+    a, b = _small(k, m), _small(n, k)
+    out = array(np.full((m, n), np.nan, ml_dtypes.bfloat16))
+    tiles = (
+        create_tma_tile(array(a.astype(ml_dtypes.bfloat16)), (32, 64), swizzle="128B"),
+        create_tma_tile(array(b.astype(ml_dtypes.bfloat16)), (32, 32), swizzle="64B"),
+        create_tma_tile(out, (64, 64)),
+    )
+    arguments = (m, n, k, *tiles, array(np.zeros(1, np.int32)))
+    options = {"shared_mem": 54 * 1024, "cluster": 2}
+    return Launch(4, 384, arguments, out, (a.T @ b.T).astype(ml_dtypes.bfloat16), options)
+
+
+def float8_gemm(array: Callable[[Any], Any]) -> Launch:
+    m, n, k = 100, 32, 384
+    a, b = _small(m, k), _small(n, k)
+    exponents = np.random.default_rng(3).integers(-3, 3, (m + n // 16, k // 128))
+    scales_a, scales_b = np.split(np.exp2(exponents).astype(np.float32), [m])
+    out = array(np.full((m, n), np.nan, ml_dtypes.bfloat16))
+    bytes_of = [array(x.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)) for x in (a, b)]
+    tiles = [
+        create_tma_tile(x, (rows, 128), swizzle="128B")
+        for x, rows in zip(bytes_of, (64, 16), strict=True)
+    ]
+    expected = (
+        np.repeat(scales_a, 128, 1) * a @ (np.repeat(np.repeat(scales_b, 16, 0), 128, 1) * b).T
+    )
+    arguments = (out, array(scales_a), array(scales_b), m, *tiles)
+    options = {"shared_mem": 3 * 80 * 128 + 16 + 6 * 8}
+    return Launch(3, 256, arguments, out, expected.astype(ml_dtypes.bfloat16), options)
+
+
+def mma_attention(array: Callable[[Any], Any]) -> Launch:
+    heads, queries, keys = 2, 72, 100
+    rng = np.random.default_rng(5)
+    hosts = [
+        rng.standard_normal((heads, rows, 64), np.float32).astype(np.float16)
+        for rows in (queries, keys, keys)
+    ]
+    q, k, v = (x.astype(np.float64) for x in hosts)
+    s = q @ k.transpose(0, 2, 1) / 8
+    s[:, np.arange(keys) > np.arange(queries)[:, None] + keys - queries] = -np.inf
+    p = np.exp(s - s.max(2, keepdims=True))
+    o, lse = array(np.full(q.shape, np.nan, np.float16)), array(np.zeros((heads, queries), "f4"))
+    params = np.zeros((), np.dtype([("sizes", np.int32, 3), ("scale_log2", np.float32)]))
+    params["sizes"], params["scale_log2"] = (queries, keys, 1), np.log2(np.e) / 8
+    arguments = (*map(array, hosts), o, lse, params[()])
+    expected = p @ v / p.sum(2, keepdims=True)
+    return Launch((2, heads), 128, arguments, o, expected, tolerance=2**-10)
+
+
 SAMPLES: dict[str, Callable[[Callable[[Any], Any]], Launch]] = {
     sample.__name__: sample
-    for sample in (bulk_copy, tensor_copy, stages, histogram, reduction, ring)
+    for sample in (
+        bulk_copy,
+        tensor_copy,
+        stages,
+        histogram,
+        reduction,
+        ring,
+        scan,
+        ampere_gemm,
+        dynamic_gemm,
+        float8_gemm,
+        mma_attention,
+    )
 }
 
 
@@ -87,6 +173,19 @@ def _drawn(*shape: int) -> Any:
     return np.random.default_rng(len(shape)).integers(-9, 99, shape, np.int32)
 
 
+def _small(*shape: int) -> Any:
+    """Whole numbers: a GEMM of them is exact in every order of additions."""
+    return np.random.default_rng(sum(shape)).integers(-3, 4, shape).astype(np.float64)
+
+
+# Of templates the instance.
+INSTANCES = {
+    "scan": "scan<4>",
+    "ampere_gemm": "ampere_gemm<ampere::Config<64, 64, 64, 3>>",
+    "float8_gemm": "float8_gemm<32, 384, 64, 16, 128, 3>",
+}
+
+
 @functools.cache
 def kernel(name: str) -> Kernel:
-    return Kernel(FOLDER / f"{name}.cu", name)
+    return Kernel(FOLDER / f"{name}.cu", INSTANCES.get(name, name))

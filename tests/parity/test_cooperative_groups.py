@@ -255,3 +255,98 @@ def test_a_tile_does_not_wait_for_the_rest_of_its_block() -> None:
 
     with scheduled(races=True), pytest.raises(EmulatedRace, match=r"kernel\.cu:9: ordinary read"):
         Kernel(source, "swap")(1, 64, (np.zeros(64, np.int32),))
+
+
+COALESCED = """
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
+#include <cuda/atomic>
+namespace cg = cooperative_groups;
+
+// One addition to the counter for all lanes that come here.
+__device__ int next_place(int* counter) {
+    const auto active = cg::coalesced_threads();
+    int first = 0;
+    if (active.thread_rank() == 0) first = atomicAdd(counter, active.size());
+    return active.shfl(first, 0) + active.thread_rank();
+}
+
+extern "C" __global__ void coalesced(const int* in, int* out, int* kept, int* counters, int size) {
+    const int i = threadIdx.x, value = in[i];
+    int row = 0;
+    const auto put = [&](int result) { out[64 * row++ + i] = result; };
+    if (value % 3 == 0) kept[next_place(&counters[0])] = value;
+    if (value > 0) {
+        const auto active = cg::coalesced_threads();
+        put(active.size());
+        put(active.thread_rank());
+        put(active.meta_group_rank() + 10 * active.meta_group_size());
+        put(active.shfl(value, 1));
+        put(active.shfl_down(value, 2));
+        put(active.shfl_up(value, 1));
+        put(active.ballot(value > 20));
+        put(active.any(value > 20) + 2 * active.all(value > 20));
+        put(active.match_any(value & 3));
+        put(cg::reduce(active, value, cg::plus<int>()));
+        put(cg::reduce(active, value, cg::greater<int>()));
+        put(cg::inclusive_scan(active, value));
+        put(cg::exclusive_scan(active, value));
+        const auto odd = cg::binary_partition(active, value & 1);
+        put(odd.thread_rank() + 100 * odd.size() + 10000 * odd.shfl(value, 0));
+        active.sync();
+    }
+    const auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+    const cuda::atomic_ref<int, cuda::thread_scope_device> at(counters[1 + i / 32]);
+    out[64 * 14 + i] = cg::exclusive_scan_update(warp, at, value);
+    out[64 * 15 + i] = cg::inclusive_scan_update(warp, at, value, cg::plus<int>());
+}
+"""
+
+
+def test_coalesced_threads_and_scans_that_update(backend: Any) -> None:
+    values = np.random.default_rng(8).integers(-50, 50, 64).astype(np.int32)
+    out = backend.array(np.full((16, 64), -999, np.int32))
+    kept = backend.array(np.full(64, -999, np.int32))
+    counters = backend.array(np.array([0, 1000, 2000], np.int32))
+
+    with scheduled(races=True):
+        Kernel(COALESCED, "coalesced")(1, 64, (backend.array(values), out, kept, counters, 64))
+
+    multiples = sorted(values[values % 3 == 0].tolist())
+    assert sorted(backend.host(kept)[: len(multiples)].tolist()) == multiples
+    sums = values.reshape(2, 32).sum(1)
+    assert backend.host(counters).tolist() == [
+        len(multiples),
+        1000 + 2 * sums[0],
+        2000 + 2 * sums[1],
+    ]
+    expected = np.full((16, 64), -999)
+    for warp in range(2):
+        lanes = np.arange(32 * warp, 32 * warp + 32)
+        active = lanes[values[lanes] > 0]
+        own = values[active].astype(int)
+        ranks, count = np.arange(len(own)), len(own)
+        bits = 1 << ranks
+        down = own[np.minimum(ranks + 2, count - 1)]
+        down[ranks + 2 >= count] = own[ranks + 2 >= count]
+        same = ((own[:, None] & 3) == (own & 3)) @ bits
+        odd = own & 1
+        of_kind = np.array([np.flatnonzero(odd == kind) for kind in odd], object)
+        rows = [
+            count, ranks, 10, own[1], down, own[np.maximum(ranks - 1, 0)], (own > 20) @ bits,
+            (own > 20).any() + 2 * (own > 20).all(), same, own.sum(), own.max(), np.cumsum(own),
+            np.cumsum(own) - own,
+            [
+                list(kind).index(i) + 100 * len(kind) + 10000 * own[kind[0]]
+                for i, kind in enumerate(of_kind)
+            ],
+        ]  # fmt: skip
+        for row, each in enumerate(rows):
+            expected[row, active] = each
+        start, every = 1000 * (warp + 1), values[lanes]
+        expected[14, lanes] = start + np.cumsum(every) - every
+        expected[15, lanes] = start + sums[warp] + np.cumsum(every)
+    got = backend.host(out)
+    for row in range(16):
+        np.testing.assert_array_equal(got[row], expected[row], err_msg=str(row))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
+import pytest
 
-from tmaasync import Kernel, create_tma_tile
+from tmaasync import Kernel, TMAError, create_tma_tile
 from tmaasync.emulate import scheduled
 
 EXCHANGE = """
@@ -248,3 +250,162 @@ def test_pipelines_and_a_completion_function(backend: Any) -> None:
     np.testing.assert_array_equal(result[224:], host[0] - 2 * host[0, ::-1])
     np.testing.assert_array_equal(result[160:224], host.ravel()[:256:4] + host[0, 3])
     assert backend.host(phases).tolist() == [3, 3]
+
+
+SENT = """
+#include <cooperative_groups.h>
+#include <cuda/ptx>
+namespace cg = cooperative_groups;
+namespace ptx = cuda::ptx;
+
+// Each block stores to the other and adds to what that has counted, which waits for the bytes.
+extern "C" __global__ void sent(int* out) {
+    __shared__ alignas(16) unsigned words[8];
+    __shared__ unsigned long long long_word, count;
+    __shared__ uint64_t arrived;
+    const auto cluster = cg::this_cluster();
+    const unsigned rank = ptx::get_sreg_cluster_ctarank(), other = rank ^ 1;
+
+    if (threadIdx.x == 0) {
+        words[4] = 100 + rank;
+        words[5] = 7;
+        count = 1ull << 33;
+        ptx::mbarrier_init(&arrived, 1);
+        ptx::fence_mbarrier_init(ptx::sem_release, ptx::scope_cluster);
+        ptx::mbarrier_arrive_expect_tx(
+            ptx::sem_release, ptx::scope_cta, ptx::space_shared, &arrived,
+            4 * 4 + 8 + 2 * 4 + 8 + 4
+        );
+    }
+    cluster.sync();
+    if (threadIdx.x == 0) {
+        unsigned* const to = cluster.map_shared_rank(words, other);
+        uint64_t* const barrier = cluster.map_shared_rank(&arrived, other);
+        const unsigned four[4] = {rank, rank + 1, rank + 2, rank + 3};
+        ptx::st_async(to, four, barrier);
+        ptx::st_async(cluster.map_shared_rank(&long_word, other), 5ull << 40, barrier);
+        ptx::red_async(ptx::op_add, to + 4, 20u, barrier);
+        ptx::red_async(ptx::op_max, to + 5, 9u + rank, barrier);
+        ptx::red_async(ptx::op_add, cluster.map_shared_rank(&count, other), 3ull, barrier);
+        ptx::st_async(to + 6, 55 + rank, barrier);
+    }
+    while (!ptx::mbarrier_try_wait_parity(ptx::sem_acquire, ptx::scope_cluster, &arrived, 0)) {}
+    if (threadIdx.x < 7) out[rank * 16 + threadIdx.x] = words[threadIdx.x];
+    if (threadIdx.x == 7) out[rank * 16 + 7] = long_word >> 40;
+    if (threadIdx.x == 8) out[rank * 16 + 8] = count - (1ull << 33);
+    cluster.sync();
+}
+"""
+NO_WAIT = (
+    "while (!ptx::mbarrier_try_wait_parity(ptx::sem_acquire, ptx::scope_cluster, &arrived, 0)) {}"
+)
+
+
+def test_st_async_and_red_async_reach_the_other_block(backend: Any) -> None:
+    out = backend.array(np.zeros((2, 16), np.int32))
+
+    with scheduled(races=True):
+        Kernel(SENT, "sent")(2, 32, (out,), cluster=2)
+
+    expected = np.array(
+        [[*range(other, other + 4), 121 - other, 9 + other, 55 + other, 5, 3] for other in (1, 0)]
+    )
+    np.testing.assert_array_equal(backend.host(out)[:, :9], expected)
+
+
+def test_what_st_async_stores_is_there_after_a_wait_only() -> None:
+    assert NO_WAIT in SENT
+    with scheduled(races=True), pytest.raises(TMAError, match=r"a race on words\[4\]"):
+        Kernel(SENT.replace(NO_WAIT, ""), "sent")(2, 32, (np.zeros(32, np.int32),), cluster=2)
+
+
+BITS = """
+#include <cuda/ptx>
+namespace ptx = cuda::ptx;
+
+extern "C" __global__ void bits(
+    const unsigned* in, unsigned* out, const uint4* wide, uint4* copied
+) {
+    const unsigned lane = ptx::get_sreg_laneid(), a = in[lane], b = in[lane ^ 1];
+    int row = 0;
+    const auto put = [&](unsigned word) { out[32 * row++ + lane] = word; };
+    put(ptx::bfind(a));
+    put(ptx::bfind(int64_t(a) - 0x80000000));
+    put(ptx::bfind_shiftamt(uint64_t(a)));
+    put(ptx::bmsk_clamp(lane, b & 63));
+    put(ptx::bmsk_wrap(lane + 40, b));
+    put(ptx::shl(a, lane));
+    put(ptx::shr(int(a), lane + 16));
+    put(ptx::shr(short(a), 3u));
+    put(ptx::shr(a, 33u));
+    put(ptx::prmt(a, b, lane * 0x1357));
+    put(ptx::prmt_f4e(a, b, lane));
+    put(ptx::prmt_b4e(a, b, lane));
+    put(ptx::prmt_rc8(a, b, lane));
+    put(ptx::prmt_ecl(a, b, lane));
+    put(ptx::prmt_ecr(a, b, lane));
+    put(ptx::prmt_rc16(a, b, lane));
+    bool is_inside;
+    put(ptx::shfl_sync_down(a, is_inside, 3u, 31u, 0xffffffff) + is_inside);
+    put(ptx::shfl_sync_bfly(a, 5u, 31u, 0xffffffff));
+    put(__float_as_uint(ptx::shfl_sync_idx(__uint_as_float(a & 0x3fffffff), 3u, 0x181fu, ~0u)));
+    put(ptx::ld_nc_L1_no_allocate_L2_128B(ptx::space_global, in + lane));
+    copied[lane] = ptx::ld_L1_evict_last(ptx::space_global, wide + lane);
+    ptx::st_L1_no_allocate(ptx::space_global, out + 32 * row++ + lane, a);
+    put(ptx::get_sreg_nwarpid() + ptx::get_sreg_lanemask_lt());
+    put(ptx::get_sreg_smid() < ptx::get_sreg_nsmid());
+    if (lane == 5) ptx::exit();
+    put(lane);
+}
+"""
+
+
+def picked(both: int, digits: list[int]) -> int:
+    return sum((both >> 8 * digit & 255) << 8 * i for i, digit in enumerate(digits))
+
+
+def test_bits_shuffles_and_loads_with_hints(backend: Any) -> None:
+    rng = np.random.default_rng(12)
+    a = rng.integers(0, 2**32, 32, np.uint32)
+    a[:4] = 0, 2**32 - 1, 2**31, 1
+    wide = rng.integers(0, 2**32, (32, 4), np.uint32)
+    out = backend.array(np.zeros((24, 32), np.uint32))
+    copied = backend.array(np.zeros_like(wide))
+    arguments = (backend.array(a), out, backend.array(wide), copied)
+
+    Kernel(BITS, "bits")(1, 32, arguments)
+
+    rows = []
+    for lane, word in enumerate(a.tolist()):
+        b = int(a[lane ^ 1])
+        shifted = word - 2**31
+        both = b << 32 | word
+        pick = functools.partial(picked, both)
+        first, selector = lane & 3, lane * 0x1357
+        digits = [selector >> 4 * i & 15 for i in range(4)]
+        signs = [
+            (both >> 8 * (d & 7) & 255) if d < 8 else 255 * (both >> 8 * (d & 7) + 7 & 1)
+            for d in digits
+        ]
+        short = (word & 0xFFFF ^ 0x8000) - 0x8000
+        whole = (word ^ 2**31) - 2**31
+        rows.append([
+            word.bit_length() - 1,
+            (shifted if shifted >= 0 else ~shifted).bit_length() - 1,
+            64 - word.bit_length() if word else -1,
+            (1 << min(lane + min(b & 63, 32), 32)) - (1 << lane) if b & 63 else 0,
+            (1 << min((lane + 40) % 32 + b % 32, 32)) - (1 << (lane + 40) % 32),
+            word << lane, whole >> min(lane + 16, 31), short >> 3, 0,
+            sum(byte << 8 * i for i, byte in enumerate(signs)),
+            pick([first + i & 7 for i in range(4)]), pick([first - i & 7 for i in range(4)]),
+            pick([first] * 4), pick([max(i, first) for i in range(4)]),
+            pick([min(i, first) for i in range(4)]),
+            pick([first % 2 * 2 + i % 2 for i in range(4)]),
+            int(a[lane + 3]) + 1 if lane < 29 else word,
+            int(a[lane ^ 5]), int(a[lane // 8 * 8 + 3]) & 0x3FFFFFFF,
+            word, word, 1 + (1 << lane) - 1, 1, 0 if lane == 5 else lane,
+        ])  # fmt: skip
+    expected = (np.array(rows, object) & 0xFFFFFFFF).astype(np.uint32).T
+    for row, (got, wanted) in enumerate(zip(backend.host(out), expected, strict=True)):
+        np.testing.assert_array_equal(got, wanted, err_msg=str(row))
+    np.testing.assert_array_equal(backend.host(copied), wide)

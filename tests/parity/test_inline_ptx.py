@@ -40,6 +40,10 @@ def numbers(form: Format, *first: int) -> Any:
     return np.array([*first, *(form.bits(float(x)) for x in drawn)], np.uint32)
 
 
+def extended(word: int, bits: int) -> int:
+    return signed(word, bits) if bits else 0
+
+
 def pairs(form: Format, *first: int) -> Any:
     return numbers(form, *first) | numbers(form) << 16
 
@@ -61,6 +65,7 @@ INPUTS = {
     "w": pairs(BF16),
 }
 A, B, C, S, X, Y, Z = (INPUTS[name] for name in "abcsxyz")
+P, Q, U, V = (INPUTS[name] for name in "pquv")
 LONG = A.astype(np.uint64) << np.uint64(32) | B.astype(np.uint64)
 
 
@@ -247,6 +252,13 @@ INTEGERS: dict[str, Any] = {
         lambda a, b, c: sum(signed(a >> 16 * i, 16) * (b >> 16 + 8 * i & 255) for i in (0, 1)) + c,
         *(A, B, C),
     ),
+    "bmsk.clamp.b32 %0, {s}, {b};": each(
+        lambda s, b: ((1 << min(b, 32)) - 1 << s) if s < 32 else 0, S, B
+    ),
+    "bmsk.wrap.b32 %0, {s}, {a};": each(lambda s, a: (1 << (a & 31)) - 1 << (s & 31), S, A),
+    "szext.clamp.s32 %0, {a}, {s};": each(lambda a, s: extended(a, min(s, 32)), A, S),
+    "szext.wrap.s32 %0, {a}, {s};": each(lambda a, s: extended(a, s & 31), A, S),
+    "szext.wrap.u32 %0, {a}, {s};": each(lambda a, s: a & (1 << (s & 31)) - 1, A, S),
     "fns.b32 %0, {a}, 9, 3;": each(lambda a: nth_set(a, 9, 3), A),
     "fns.b32 %0, {a}, 20, -4;": each(lambda a: nth_set(a, 20, -4), A),
     "max.s16x2 %0, {a}, {b};": by_halves(
@@ -282,6 +294,15 @@ INTEGERS: dict[str, Any] = {
 }
 
 FLOATS: dict[str, Any] = {
+    "set.gt.u32.f16x2 %0, {p}, {q};": by_halves(
+        lambda p, q: 0xFFFF if F16.value(p) > F16.value(q) else 0, P, Q
+    ),
+    "set.lt.f16x2.f16x2 %0, {p}, {q};": by_halves(
+        lambda p, q: 0x3C00 if F16.value(p) < F16.value(q) else 0, P, Q
+    ),
+    "set.neu.bf16x2.bf16x2 %0, {u}, {v};": by_halves(
+        lambda u, v: 0x3F80 if BF16.value(u) != BF16.value(v) else 0, U, V
+    ),
     "add.f32 %0, {x}, {y};": of_floats(operator.add, X, Y),
     "add.rz.f32 %0, {x}, {y};": of_floats(operator.add, X, Y, mode="rz"),
     "sub.rp.f32 %0, {z}, {y};": of_floats(operator.sub, Z, Y, mode="rp"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from parity.backends import Emulate
 
-from tmaasync import EmulatedRace, Kernel
+from tmaasync import EmulatedRace, Kernel, TMAError
 from tmaasync.emulate import scheduled
 
 SOURCE = """
@@ -188,3 +188,109 @@ def test_a_kernel_specialises_traits_of_cuda_std_for_its_own_types(backend: Any)
     Kernel(OWN_TRAITS, "k")(1, 1, (out,))
 
     assert backend.host(out).tolist() == [23, 21, 11]
+
+
+PRIMITIVES = """
+#include <cuda_awbarrier_primitives.h>
+#include <cuda_pipeline.h>
+#include <nv/target>
+namespace nv_pipelines = nvcuda::experimental;
+
+extern "C" __global__ void primitives(const int* in, int* out, int waits) {
+    __shared__ alignas(16) int copied[128], other[64];
+    __shared__ __mbarrier_t here, landed;
+    const int i = threadIdx.x;
+    if (i == 0) {
+        __mbarrier_init(&here, 64);
+        __mbarrier_init(&landed, 64);
+    }
+    __syncthreads();
+
+    if (i < 32) __pipeline_memcpy_async(&copied[4 * i], &in[4 * i], 16, i == 31 ? 8 : 0);
+    __pipeline_commit();
+    __pipeline_memcpy_async(&other[i], &in[i], 4);
+    __pipeline_arrive_on(&landed);
+    const __mbarrier_token_t counted = __mbarrier_arrive(&landed);
+    const __mbarrier_token_t token = __mbarrier_arrive(&here);
+    while (!__mbarrier_try_wait(&here, token, 1000)) {}
+    while (waits && !__mbarrier_test_wait(&landed, counted)) {}
+    out[i] = copied[127 - i] + other[63 - i];
+    __syncthreads();
+
+    nv_pipelines::pipeline pipeline;
+    nv_pipelines::memcpy_async(other[i], in[64 + i], pipeline);
+    pipeline.commit_and_wait();
+    out[64 + i] = other[i];
+    NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (out[128 + i] = 90;), (out[128 + i] = 0;))
+    NV_DISPATCH_TARGET(
+        NV_PROVIDES_SM_100, (out[128 + i] = 100;), NV_IS_DEVICE, (out[128 + i] += 1000;),
+        NV_ANY_TARGET, (out[128 + i] = 1;)
+    )
+    NV_IF_TARGET(NV_IS_HOST, (out[128 + i] = -1;))
+}
+"""
+
+
+def test_the_primitives_of_pipelines_and_barriers(backend: Any) -> None:
+    given = np.random.default_rng(4).integers(-99, 99, 128).astype(np.int32)
+    out = backend.array(np.zeros(192, np.int32))
+
+    with scheduled(races=True):
+        Kernel(PRIMITIVES, "primitives")(1, 64, (backend.array(given), out, 1))
+
+    copied = given.copy()
+    copied[-2:] = 0
+    np.testing.assert_array_equal(backend.host(out)[:64], copied[:63:-1] + given[63::-1])
+    np.testing.assert_array_equal(backend.host(out)[64:128], given[64:])
+    assert (backend.host(out)[128:] == 1090).all()
+
+
+def test_a_pipeline_that_is_not_waited_for() -> None:
+    with scheduled(races=True), pytest.raises(TMAError, match=r"kernel\.cu:25"):
+        Kernel(PRIMITIVES, "primitives")(
+            1, 64, (np.ones(128, np.int32), np.zeros(192, np.int32), 0)
+        )
+
+
+VIEWS = """
+#include <cuda/std/array>
+#include <cuda/std/mdspan>
+namespace cs = cuda::std;
+
+template <class Matrix>
+__device__ int trace(Matrix matrix) {
+    int sum = 0;
+    for (int i = 0; i < matrix.extent(0); ++i) sum += matrix(i, i);
+    return sum;
+}
+
+extern "C" __global__ void views(const int* in, int* out, int rows, int columns) {
+    using Fixed = cs::extents<int, 4, 6>;
+    using Mixed = cs::extents<int, cs::dynamic_extent, 6>;
+    static_assert(Mixed::rank() == 2 && Mixed::rank_dynamic() == 1);
+    static_assert(Mixed::static_extent(1) == 6);
+    const int i = threadIdx.x / columns, j = threadIdx.x % columns;
+
+    const cs::mdspan<const int, Fixed> right(in);
+    const cs::mdspan<const int, Mixed, cs::layout_left> left(in, Mixed(rows));
+    const cs::mdspan<int, cs::dextents<int, 3>> target(out, 4, rows, columns);
+    target(0, i, j) = right(i, j);
+    target(1, i, j) = left(i, j) + 1000 * left.stride(1) + 100000 * left.extent(0);
+    using Strided = cs::layout_stride::mapping<cs::dextents<int, 2>>;
+    const Strided transposed(cs::dextents<int, 2>(rows, columns), cs::array<int, 2>{1, rows});
+    const cs::mdspan<const int, cs::dextents<int, 2>, cs::layout_stride> strided(in, transposed);
+    target(2, i, j) = strided(i, j) + int(strided.size()) + strided.stride(1);
+    target(3, i, j) = trace(cs::mdspan(in, 4, 6)) + target[cs::array<int, 3>{0, i, j}];
+}
+"""
+
+
+def test_mdspan(backend: Any) -> None:
+    given = np.random.default_rng(6).integers(-99, 99, (4, 6)).astype(np.int32)
+    out = backend.array(np.zeros((4, 4, 6), np.int32))
+
+    Kernel(VIEWS, "views")(1, 24, (backend.array(given), out, 4, 6))
+
+    columns_first = given.reshape(6, 4).T
+    expected = [given, columns_first + 404000, columns_first + 28, given.trace() + given]
+    np.testing.assert_array_equal(backend.host(out), expected)

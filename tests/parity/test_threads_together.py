@@ -313,3 +313,27 @@ def test_sums_in_global_memory_flush_subnormal_floats(backend: Any, first: float
     got = backend.host(tiny)
     assert got[0] == (0 if first < 2.0**-126 else np.float32(first))
     assert abs(got[1] / np.float32(1.1e-40) - 1) < 1e-3
+
+
+DISTANCES = """
+extern "C" __global__ void distances(const int* in, int* out) {
+    const int value = in[threadIdx.x];
+    out[threadIdx.x] = __shfl_down_sync(0xffffffff, value, 35);
+    out[32 + threadIdx.x] = __shfl_up_sync(0xffffffff, value, 1000002u);
+    out[64 + threadIdx.x] = __shfl_xor_sync(0xffffffff, value, -1);
+    out[96 + threadIdx.x] = __shfl_sync(0xffffffff, value, 71);
+}
+"""
+
+
+def test_shuffles_take_the_lowest_bits_of_a_distance(backend: Any) -> None:
+    values = np.random.default_rng(3).integers(0, 2**20, 32).astype(np.int32)
+    out = backend.array(np.zeros((4, 32), np.int32))
+
+    Kernel(DISTANCES, "distances")(1, 32, (backend.array(values), out))
+
+    lane = np.arange(32)
+    down = values[np.where(lane + 3 < 32, lane + 3, lane)]
+    up = values[np.where(lane >= 1000002 % 32, lane - 1000002 % 32, lane)]
+    expected = [down, up, values[::-1], np.full(32, values[7])]
+    np.testing.assert_array_equal(backend.host(out), expected)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tmaasync._sources import include_dir, kernels_dir
+from tmaasync.emulate.dynamic_shared import variables_of_casts
 from tmaasync.emulate.inline_ptx import ASM_SUFFIX
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _INNER_SCOPES = (
 )
 _SAME_TYPE = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
 _OBJECTS = ("DW_TAG_structure_type", "DW_TAG_class_type", "DW_TAG_union_type")
+_POINTERS = ("DW_TAG_pointer_type", "DW_TAG_reference_type")
 _PARAMETER = "DW_TAG_formal_parameter"
 _BARRIERS = ("SharedMemBarrier", "barrier")
 _ATOMIC = "atomic<"
@@ -63,9 +65,10 @@ class DebugInfo:
     Without pyelftools, or of a file that is missing, damaged or stripped, nothing is known.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Remember the library; nothing is read."""
+    def __init__(self, path: Path, source_text: str = "") -> None:
+        """Remember the library and the text that it was compiled from; nothing is read."""
         self._path = path
+        self._source_text = source_text
         # Reports of several launches may come at once, and pyelftools seeks in one stream.
         self._lock = threading.Lock()
 
@@ -87,11 +90,15 @@ class DebugInfo:
         return self._asked(lambda: tuple(self._calls.get(self._entry(address), ())), ())
 
     def shared_name(self, offset: int) -> str | None:
-        """Return the name at this byte of the struct of `dynamic_shared`, as in ``full[2]``."""
+        """Return the name at this byte of dynamic shared memory's struct, as in ``full[2]``.
+
+        The struct is the type of `dynamic_shared`, or else the only one that the source casts an
+        ``extern __shared__`` array to. None where there is neither.
+        """
         return self._asked(lambda: _place_name(self._layout, offset), None)
 
     def has_shared_member(self, name: str) -> bool:
-        """Return whether the struct of `dynamic_shared` has a member of this name."""
+        """Return whether dynamic shared memory's struct has a member of this name."""
         return self._asked(lambda: _has_member(self._layout, name), False)
 
     def static_shared_name(self, offset: int) -> str | None:
@@ -156,7 +163,14 @@ class DebugInfo:
     @functools.cached_property
     def _layout(self) -> DIE | None:
         every = (tuple(unit.shared_layouts()) for unit in self._units)
-        return max(next(filter(None, every), ()), key=_size_bytes, default=None)
+        own = max(next(filter(None, every), ()), key=_size_bytes, default=None)
+        return own or self._layout_of_casts()
+
+    def _layout_of_casts(self) -> DIE | None:
+        """Return the struct that a variable for dynamic shared memory has; None if several do."""
+        variables = variables_of_casts(self._source_text)
+        found = [kind for unit in self._units for kind in unit.structs_of(variables)]
+        return found[0] if len({(_name(kind), _size_bytes(kind)) for kind in found}) == 1 else None
 
     @functools.cached_property
     def _static_variables(self) -> tuple[tuple[int, DIE], ...]:
@@ -171,9 +185,9 @@ class DebugInfo:
 
 
 @functools.lru_cache
-def debug_info(path: Path) -> DebugInfo:
-    """Return the debug information of this library, the same object each time."""
-    return DebugInfo(path)
+def debug_info(path: Path, source_text: str = "") -> DebugInfo:
+    """Return the debug information of a library and its source, the same object each time."""
+    return DebugInfo(path, source_text)
 
 
 def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
@@ -356,6 +370,18 @@ class _Unit:
                         if parameter.tag == "DW_TAG_template_type_param"
                     )
 
+    def structs_of(self, variables: frozenset[str]) -> Iterator[DIE]:
+        """Yield the structs, with arrays or structs inside, that these variables refer to."""
+        if not variables:
+            return
+        for die in self._unit.iter_DIEs():
+            if die.tag == "DW_TAG_variable" and _name(die) in variables:
+                pointer = _bare(_target(die, "DW_AT_type"))
+                if pointer.tag in _POINTERS and "DW_AT_type" in pointer.attributes:
+                    kind = _bare(_target(pointer, "DW_AT_type"))
+                    if kind.tag in _OBJECTS and any(map(_is_compound, _members(kind))):
+                        yield kind
+
     def thread_locals(self) -> Iterator[tuple[int, DIE]]:
         """Variables that each thread has its own of, and where they lie in the segment of these."""
         for die in self._unit.iter_DIEs():
@@ -505,6 +531,10 @@ def _members(kind: DIE) -> Iterator[tuple[DIE, int]]:
         is_part = member.tag in ("DW_TAG_member", "DW_TAG_inheritance")
         if is_part and "DW_AT_external" not in member.attributes:
             yield member, start + _number(member, "DW_AT_data_bit_offset", 0) // 8
+
+
+def _is_compound(member: tuple[DIE, int]) -> bool:
+    return _bare(_target(member[0], "DW_AT_type")).tag in ("DW_TAG_array_type", *_OBJECTS)
 
 
 def _counts(array: DIE) -> list[int]:

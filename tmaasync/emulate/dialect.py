@@ -45,9 +45,12 @@ _NAMES = re.compile(
     + r")(?!\w)"
 )
 
+_COUNTED = re.compile(r"\bcp_async_wait<(\d+)>\(\)")
+
 
 def in_words_of(source: Source, sentence: str) -> str:
     """Return a sentence of a report, with instructions in place of functions that are ours."""
     if _OURS.search(source.text):
         return sentence
-    return _NAMES.sub(lambda found: _INSTRUCTIONS[found[0]], sentence)
+    named = _COUNTED.sub(r"cp.async.wait_group \1", sentence)
+    return _NAMES.sub(lambda found: _INSTRUCTIONS[found[0]], named)

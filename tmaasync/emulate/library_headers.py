@@ -14,7 +14,9 @@ __all__ = ["check_library_headers"]
 
 # Device code in CUDA's folders of headers, which is written for its compiler.
 _LIBRARIES = ("cooperative_groups", "cub", "cuda", "thrust")
-_LIBRARY_HEADERS = ("cuda_awbarrier.h", "cuda_pipeline.h", "curand_kernel.h", "mma.h")
+_LIBRARY_HEADERS = re.compile(
+    r"(?:cu(?:blas|dnn|fft|rand|solver|sparse|tensor)|nccl|nvshmem)\w*\.h"
+)
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(if|endif|include)\w*[ \t]*<?([^>\n]*)", re.MULTILINE)
 
 
@@ -43,7 +45,6 @@ def check_library_headers(source: Source) -> None:
 
 
 def _is_missing(name: str, own: Sequence[Path]) -> bool:
-    is_library = name.partition("/")[0] in _LIBRARIES and "/" in name
-    return (is_library or name in _LIBRARY_HEADERS) and not any(
-        (folder / name).is_file() for folder in own
-    )
+    folder_name, slash, _ = name.partition("/")
+    is_library = bool(slash and folder_name in _LIBRARIES) or _LIBRARY_HEADERS.fullmatch(name)
+    return bool(is_library) and not any((folder / name).is_file() for folder in own)

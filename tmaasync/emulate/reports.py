@@ -178,7 +178,7 @@ class _Words:
     ) -> None:
         self.program = program
         self.device = device  # of an emulated world
-        self._info = debug_info(program.path)
+        self._info = debug_info(program.path, program.source.text)
         self._arrays = arrays
         self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
 
@@ -279,7 +279,7 @@ def _waiting(words: _Words, arrivals: Arrivals | None, record: dict[str, Any]) -
     return WaitingThreads(
         block=tuple(record["block"]),
         threads=tuple(record["threads"]),
-        instruction=record["instruction"],
+        instruction=record["instruction"] + _of_polled(words, record.get("polled")),
         source=words.line(record["address"]),
         barrier_name=name,
         barrier_offset=offset,
@@ -298,6 +298,12 @@ def _waiting(words: _Words, arrivals: Arrivals | None, record: dict[str, Any]) -
         signal=AwaitedSignal(**record["signal"]) if "signal" in record else None,
         device=words.device,
     )
+
+
+def _of_polled(words: _Words, polled: dict[str, Any] | None) -> str:
+    """Name what a thread reads again and again, if it has a name."""
+    name = polled and _place_name(words, polled["memory"], polled["start"])
+    return f" of {name}" if name else ""
 
 
 # --- races ------------------------------------------------------------------------------------

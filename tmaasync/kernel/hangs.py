@@ -253,7 +253,7 @@ def barrier_names(source: Source, kernel: str) -> BarrierName:
 
     @functools.cache
     def info() -> DebugInfo:
-        return debug_info(emulate.build(source, kernel).path)
+        return debug_info(emulate.build(source, kernel).path, source.text)
 
     def name(offset: int) -> str | None:
         try:

@@ -2,12 +2,18 @@
 
 // CUDA's header of the same name, as a host's compiler reads it, and then the functions that it
 // declares for the device only.
+#include <nv/target>
+
+#pragma push_macro("TMAASYNC_EMULATE_TARGET")
 #pragma push_macro("__CUDACC__")
 #pragma push_macro("__CUDACC_RTC__")
 #undef __CUDACC__
 #undef __CUDACC_RTC__
+#undef TMAASYNC_EMULATE_TARGET
+#define TMAASYNC_EMULATE_TARGET TMAASYNC_HOST
 #include_next <cuda_fp16.h>
 #pragma pop_macro("__CUDACC_RTC__")
 #pragma pop_macro("__CUDACC__")
+#pragma pop_macro("TMAASYNC_EMULATE_TARGET")
 
 #include <tmaasync_emulate/half.hpp>

@@ -41,7 +41,8 @@ void watch_access(Fiber& fiber, const void* pointer, AccessKind kind) {
     LoopWatch& watch = fiber.cluster->watch();
     if (kind != AccessKind::kRead) return watch.end();
     if (!watch.repeats_read(state_at_read(pointer))) return;
-    fiber.cluster->spin(fiber, {.instruction = "a read, again and again"});
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    fiber.cluster->spin(fiber, {.instruction = "a read, again and again", .polled = address});
 }
 
 // Keeps a name that is too long without its end.
@@ -206,7 +207,13 @@ void* fill(const void* site, void* to, int value, std::size_t bytes) {
 // --- memory of the kernel's own ------------------------------------------------------------------
 
 void* allocate(std::size_t bytes) {
-    return KernelHeap::allocate(bytes);
+    void* const memory = KernelHeap::allocate(bytes);
+    if (memory && is_on_fiber()) {
+        if (Detector* detector = TMAASYNC_EMULATE_CALLER().cluster->detector()) {
+            detector->forget_global(reinterpret_cast<uintptr_t>(memory), bytes);
+        }
+    }
+    return memory;
 }
 
 void release(const void* site, void* memory) {

@@ -281,14 +281,14 @@ private:
     void waits_of(const Cluster& cluster, const char* separator) {
         using Key = std::tuple<
             const Cta*, Wait::Kind, const char*, const Cta*, uint32_t, uint32_t, uint32_t,
-            std::string>;
+            uintptr_t, std::string>;
         std::map<Key, std::vector<const Fiber*>> entries;
         std::vector<Key> order;
         for (const Fiber& fiber : cluster.fibers()) {
             if (fiber.is_done) continue;
             const Wait& wait = fiber.wait;
-            const Key key{fiber.cta,   wait.kind,   wait.instruction, wait.cta,
-                          wait.number, wait.parity, wait.epoch,       fiber.warp->role};
+            const Key key{fiber.cta,   wait.kind,  wait.instruction, wait.cta,        wait.number,
+                          wait.parity, wait.epoch, wait.polled,      fiber.warp->role};
             if (entries[key].empty()) order.push_back(key);
             entries[key].push_back(&fiber);
         }
@@ -310,10 +310,18 @@ private:
         for (std::size_t i = 0; i < fibers.size(); ++i) out_ << (i ? ", " : "") << fibers[i]->index;
         out_ << "], \"role\": ";
         role(*fibers[0]->warp);
+        if (wait.polled) polled(*fibers[0]->cluster, wait.polled);
         if (wait.kind == Wait::Kind::kMbarrier) mbarrier(wait);
         if (wait.kind == Wait::Kind::kNamedBarrier) named(wait);
         if (wait.kind == Wait::Kind::kSignal) signal(wait);
         out_ << "}";
+    }
+
+    void polled(const Cluster& cluster, uintptr_t address) {
+        const uintptr_t offset = address - cluster.windows();
+        const bool is_shared = offset < cluster.windows_bytes();
+        out_ << ", \"polled\": {\"memory\": \"" << (is_shared ? "shared" : "global")
+             << "\", \"start\": " << (is_shared ? offset % kWindowBytes : address) << "}";
     }
 
     void race(const Race& race) {

@@ -360,6 +360,7 @@ struct Wait {
     uint32_t rank = 0;
     uint32_t epoch = 0;
     uint32_t seen = 0;
+    uintptr_t polled = 0;  // the address that a thread reads again and again
 };
 
 // How often a thread executed an instruction of wgmma, and from where last.

@@ -427,6 +427,9 @@ public:
         return found;
     }
 
+    // Of memory that is allocated anew: all accesses before happened before.
+    void forget_global(uintptr_t address, uint64_t bytes) { grid_.shadow.clear(address, bytes); }
+
     bool is_all_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
         bool all = true;
         for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {

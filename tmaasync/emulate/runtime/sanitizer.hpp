@@ -171,19 +171,19 @@ inline void touch_atomically(
     if (!cluster.detector()) {
         return touch_aligned(fiber, reinterpret_cast<const void*>(address), bytes, writes);
     }
-    check_aligned(fiber, address, bytes, true);
+    check_aligned(fiber, address, bytes, writes);
     const uintptr_t offset = address - cluster.windows();
     if (offset < cluster.windows_bytes()) {
         const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
         const auto place = static_cast<uint32_t>(offset % kWindowBytes);
         if (shared_part(cluster.launch(), place, bytes).end == 0) {
-            fail_beyond_shared(fiber, place, bytes, true);
+            fail_beyond_shared(fiber, place, bytes, writes);
         }
         check_no_barrier(fiber, rank, place, bytes);
-        touch_shared(fiber, operation, rank, place, bytes, true);
+        touch_shared(fiber, operation, rank, place, bytes, writes);
     } else {
-        if (!is_own_memory(fiber, address)) check_reaches(fiber, address, bytes, true);
-        touch_global(fiber, operation, address, bytes, true, scope == Scope::kSystem);
+        if (!is_own_memory(fiber, address)) check_reaches(fiber, address, bytes, writes);
+        touch_global(fiber, operation, address, bytes, writes, scope == Scope::kSystem);
     }
     cluster.detector()->atomic(fiber.number, address, writes, scope);
 }
@@ -193,7 +193,7 @@ inline void touch_atomically(
 inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bool writes) {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     if ((address ^ stack_pointer()) < kStackBytes) return;
-    if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read"});
+    if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read", .polled = address});
     let_other_clusters_run(fiber, address, writes);
     touch_atomically(fiber, address, bytes, writes, Scope::kSystem);
 }

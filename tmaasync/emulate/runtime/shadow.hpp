@@ -216,6 +216,18 @@ public:
         return (*last_page_)[index % kPage];
     }
 
+    void clear(uintptr_t address, uint64_t bytes) {
+        const uintptr_t first = address / kCellBytes, end = (address + bytes - 1) / kCellBytes + 1;
+        for (uintptr_t number = first / kPage; number * kPage < end; ++number) {
+            const auto page = pages_.find(number);
+            if (page == pages_.end()) continue;
+            for (uintptr_t i = std::max(first, number * kPage);
+                 i < std::min(end, (number + 1) * kPage); ++i) {
+                (*page->second)[i % kPage].clear();
+            }
+        }
+    }
+
     // The addresses of cells in which something was written.
     template <typename Act>
     void for_each_written(Act act) const {

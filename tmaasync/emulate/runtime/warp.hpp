@@ -349,12 +349,15 @@ inline uint32_t lanes_at_active_site(Fiber& fiber) {
     return lanes;
 }
 
-// Whether another lane of the warp can run and is not there yet.
+// Whether another lane of the warp can run and is not there yet. One that waits in a later call of
+// __activemask() does not: it waits for this lane, as lanes do after a branch.
 inline bool may_be_joined(Fiber& fiber) {
     const uint32_t others = fiber.warp->live_lanes & ~lanes_at_active_site(fiber);
     for (uint32_t lane = 0; lane < 32; ++lane) {
         if (!(others >> lane & 1)) continue;
-        if (lane_of_warp(fiber, lane).wait.kind == Wait::Kind::kNone) return true;
+        const Fiber& other = lane_of_warp(fiber, lane);
+        const bool is_later_here = other.active_site <= fiber.active_site;
+        if (other.wait.kind == Wait::Kind::kNone && is_later_here) return true;
     }
     return false;
 }

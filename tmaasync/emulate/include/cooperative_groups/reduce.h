@@ -4,7 +4,7 @@
 #include <cooperative_groups.h>
 
 #include <cooperative_groups/detail/operators.hpp>
-#include <cuda/detail/atomic.hpp>
+#include <cooperative_groups/detail/update.hpp>
 #include <type_traits>
 
 namespace cooperative_groups {
@@ -28,14 +28,6 @@ reduced(const thread_block_tile<kSize, Parent>& tile, T value, Operation operati
         value = operation(value, tile.shfl_xor(value, lanes));
     }
     return value;
-}
-
-template <typename Target, typename T, typename Operation>
-TMAASYNC_EMULATE_INLINE void update(Target& target, T value, Operation operation) {
-    auto old = target.load(cuda::memory_order_relaxed);
-    while (!target.compare_exchange_weak(
-        old, operation(old, value), cuda::memory_order_relaxed, cuda::memory_order_relaxed
-    )) {}
 }
 
 }  // namespace detail

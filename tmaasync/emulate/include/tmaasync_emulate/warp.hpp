@@ -59,10 +59,11 @@ TMAASYNC_EMULATE_INLINE T __shfl_sync(unsigned mask, T value, int source, int wi
     );
 }
 
+// shfl.sync takes the lowest five bits of a distance.
 template <typename T>
 TMAASYNC_EMULATE_INLINE T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
     const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
-    const int source = lane - static_cast<int>(delta);
+    const int source = lane - static_cast<int>(delta & 31);
     const bool is_inside = source >= lane / width * width;
     return tmaasync_emulate::shuffle_value(
         mask, value, static_cast<unsigned>(source), is_inside, tmaasync_emulate::ShuffleKind::kUp
@@ -72,7 +73,7 @@ TMAASYNC_EMULATE_INLINE T __shfl_up_sync(unsigned mask, T value, unsigned delta,
 template <typename T>
 TMAASYNC_EMULATE_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
     const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
-    const int source = lane + static_cast<int>(delta);
+    const int source = lane + static_cast<int>(delta & 31);
     const bool is_inside = source < lane / width * width + width;
     return tmaasync_emulate::shuffle_value(
         mask, value, static_cast<unsigned>(source), is_inside, tmaasync_emulate::ShuffleKind::kDown
@@ -82,7 +83,7 @@ TMAASYNC_EMULATE_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delt
 template <typename T>
 TMAASYNC_EMULATE_INLINE T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
     const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
-    const int source = lane ^ lanes;
+    const int source = lane ^ (lanes & 31);
     const bool is_inside = source < lane / width * width + width;
     return tmaasync_emulate::shuffle_value(
         mask, value, static_cast<unsigned>(source), is_inside, tmaasync_emulate::ShuffleKind::kXor

@@ -147,6 +147,18 @@ ROWS = (
         "d = u32, a : <t>",
         "highest_bit<<is_shift>>(a)",
     ),
+    *(
+        row
+        for mode, clamps in (("clamp", "true"), ("wrap", "false"))
+        for row in (
+            Row(f"bmsk.{mode}.b32", "d = b32, a : b32, b : u32", f"masked_bits<{clamps}>(a, b)"),
+            Row(
+                f"szext.{mode}.<t:u32|s32>",
+                "d = <t>, a : <t>, b : u32",
+                f"extended_from<{clamps}>(a, b)",
+            ),
+        )
+    ),
     Row("brev.b32", "d = b32, a : b32", "::__brev(a)"),
     Row("brev.b64", "d = b64, a : b64", "::__brevll(a)"),
     Row("clz.<t:b32|b64>", "d = u32, a : <t>", "std::countl_zero(a)"),
@@ -248,6 +260,19 @@ ROWS = (
         f"set.<cmp:{_COMPARISON}>.<bool:and|or|xor><is_ftz:.ftz>?.<t1:u32|s32|f32>.<t:{_COMPARED}>",
         "d = <t1>, a : <t>, b : <t>, c : pred",
         "truth<<t1>>(joined(BoolOp::<bool>, holds<Compare::<cmp>, <is_ftz>>(a, b), c))",
+    ),
+    *(
+        Row(
+            f"set.<cmp:{_COMPARISON}><is_ftz:.ftz>?.{result}.<t:{pair}>",
+            "&d : b32, a : <t>, b : <t>",
+            "{ const auto left = a; const auto right = b; "
+            "d = (first_holds<Compare::<cmp>, <is_ftz>>(left, right) ? TRUTH : 0) | "
+            "(second_holds<Compare::<cmp>, <is_ftz>>(left, right) ? TRUTH << 16 : 0); }".replace(
+                "TRUTH", truth
+            ),
+        )
+        for pair, one in (("f16x2", "0x3c00u"), ("bf16x2", "0x3f80u"))
+        for result, truth in ((pair, one), ("(u32|s32)", "0xffffu"))
     ),
     Row("selp.<t:$ANY>", "d = <t>, a : <t>, b : <t>, c : pred", "(c ? a : b)"),
     Row("slct.<t:$ANY>.s32", "d = <t>, a : <t>, b : <t>, c : s32", "(c >= 0 ? a : b)"),

@@ -1,10 +1,8 @@
 // Lanes of a warp that act together, by their mask.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
+#include <cuda/detail/standard_names.hpp>
 #include <tmaasync_emulate/calls.hpp>
-#include <type_traits>
 
 namespace cooperative_groups::detail {
 

@@ -534,6 +534,23 @@ inline std::uint32_t any_of_three(
     return word;
 }
 
+// bmsk: ones from a bit on.
+template <bool kClamps>
+std::uint32_t masked_bits(std::uint32_t first, std::uint32_t width) {
+    if (kClamps && first >= 32) return 0;
+    const std::uint32_t end = (first & 31) + (width & 31);
+    const std::uint32_t above = end >= 32 || (kClamps && width >= 32) ? 0 : ~0u << end;
+    return ~0u << (first & 31) & ~above;
+}
+// szext: the lowest bits, extended by zeros or by their sign.
+template <bool kClamps, typename T>
+T extended_from(T value, std::uint32_t width) {
+    if (kClamps && width >= 32) return value;
+    const std::uint32_t above = ~0u << (width & 31);
+    const bool is_negative = std::is_signed_v<T> && above != ~0u && value >> ((width & 31) - 1) & 1;
+    return static_cast<T>((static_cast<std::uint32_t>(value) & ~above) | (is_negative ? above : 0));
+}
+
 enum class PermuteMode { kNone, kF4e, kB4e, kRc8, kEcl, kEcr, kRc16 };
 
 // prmt: the fourth bit of a digit asks for the byte's sign.

@@ -1,7 +1,7 @@
 // Lanes, barriers and special registers of inline PTX.
 #pragma once
 
-#include <chrono>
+#include <ctime>
 #include <tmaasync_emulate/cuda.hpp>
 #include <tmaasync_emulate/inline_ptx/registers.hpp>
 
@@ -44,10 +44,10 @@ TMAASYNC_EMULATE_INLINE uint3 clusters_of_grid() {
 constexpr std::uint32_t kMultiprocessors = 132;
 
 inline std::uint64_t nanoseconds() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()
-    );
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 // --- lanes ---------------------------------------------------------------------------------------

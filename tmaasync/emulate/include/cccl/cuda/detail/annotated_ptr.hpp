@@ -1,7 +1,7 @@
 // Hints for caches, which the emulator has none of: pointers without them.
 #pragma once
 
-#include <cstddef>
+#include <cuda/detail/standard_names.hpp>
 #include <tmaasync_emulate/calls.hpp>
 
 namespace cuda {

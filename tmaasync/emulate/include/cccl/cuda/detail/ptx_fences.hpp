@@ -34,6 +34,12 @@ TMAASYNC_EMULATE_INLINE void fence_mbarrier_init(sem_release_t, scope_cluster_t)
     detail::tma::fence_mbarrier_init();
 }
 
+template <dot_sem kSem, dot_space kSpace>
+TMAASYNC_EMULATE_INLINE void fence_sync_restrict(sem_t<kSem>, space_t<kSpace>, scope_cluster_t) {
+    static_assert(kSpace == (kSem == dot_sem::acquire ? dot_space::cluster : dot_space::shared));
+    detail::fence_of(dot_scope::cluster);
+}
+
 TMAASYNC_EMULATE_INLINE void fence_proxy_alias() {}
 TMAASYNC_EMULATE_INLINE void fence_proxy_async() {
     detail::tma::fence_proxy_async_shared();

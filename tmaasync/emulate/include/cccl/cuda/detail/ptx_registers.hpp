@@ -1,10 +1,9 @@
 // Special registers, and what ends a thread or the kernel.
 #pragma once
 
-#include <cstdint>
 #include <cuda/detail/ptx_tags.hpp>
 #include <tmaasync/ptx/setmaxnreg.cuh>
-#include <tmaasync_emulate/calls.hpp>
+#include <tmaasync_emulate/inline_ptx/threads.hpp>
 
 namespace cuda::ptx {
 
@@ -31,22 +30,23 @@ TMAASYNC_EMULATE_SREG(lanemask_lt, (1u << own.lane) - 1)
 TMAASYNC_EMULATE_SREG(lanemask_le, (2u << own.lane) - 1)
 TMAASYNC_EMULATE_SREG(lanemask_gt, ~((2u << own.lane) - 1))
 TMAASYNC_EMULATE_SREG(lanemask_ge, ~((1u << own.lane) - 1))
+TMAASYNC_EMULATE_SREG(warpid, tmaasync_emulate::inline_ptx::thread_in_block() / 32)
+TMAASYNC_EMULATE_SREG(nwarpid, tmaasync_emulate::inline_ptx::warps_in_block())
 TMAASYNC_EMULATE_SREG(
-    warpid, (own.thread.x + own.block_dim.x * (own.thread.y + own.block_dim.y * own.thread.z)) / 32
+    smid,
+    tmaasync_emulate::inline_ptx::block_in_grid() % tmaasync_emulate::inline_ptx::kMultiprocessors
 )
-TMAASYNC_EMULATE_SREG(nwarpid, (own.block_dim.x * own.block_dim.y * own.block_dim.z + 31) / 32)
+TMAASYNC_EMULATE_SREG(nsmid, tmaasync_emulate::inline_ptx::kMultiprocessors)
 TMAASYNC_EMULATE_SREG(cluster_ctarank, own.rank)
 TMAASYNC_EMULATE_SREG(cluster_nctarank, own.ctas)
 TMAASYNC_EMULATE_SREGS(cluster_nctaid, own.cluster_dim)
-TMAASYNC_EMULATE_SREG(cluster_ctaid_x, own.block.x % own.cluster_dim.x)
-TMAASYNC_EMULATE_SREG(cluster_ctaid_y, own.block.y % own.cluster_dim.y)
-TMAASYNC_EMULATE_SREG(cluster_ctaid_z, own.block.z % own.cluster_dim.z)
-TMAASYNC_EMULATE_SREG(clusterid_x, own.block.x / own.cluster_dim.x)
-TMAASYNC_EMULATE_SREG(clusterid_y, own.block.y / own.cluster_dim.y)
-TMAASYNC_EMULATE_SREG(clusterid_z, own.block.z / own.cluster_dim.z)
-TMAASYNC_EMULATE_SREG(nclusterid_x, own.grid_dim.x / own.cluster_dim.x)
-TMAASYNC_EMULATE_SREG(nclusterid_y, own.grid_dim.y / own.cluster_dim.y)
-TMAASYNC_EMULATE_SREG(nclusterid_z, own.grid_dim.z / own.cluster_dim.z)
+TMAASYNC_EMULATE_SREGS(cluster_ctaid, tmaasync_emulate::inline_ptx::block_in_cluster())
+TMAASYNC_EMULATE_SREGS(clusterid, tmaasync_emulate::inline_ptx::cluster_in_grid())
+TMAASYNC_EMULATE_SREGS(nclusterid, tmaasync_emulate::inline_ptx::clusters_of_grid())
+TMAASYNC_EMULATE_SREG(is_explicit_cluster, own.ctas > 1)
+TMAASYNC_EMULATE_SREG(dynamic_smem_size, tmaasync_emulate::launch_shape().dynamic_shared_bytes)
+TMAASYNC_EMULATE_SREG(total_smem_size, tmaasync_emulate::launch_shape().shared_bytes)
+TMAASYNC_EMULATE_SREG(aggr_smem_size, tmaasync_emulate::launch_shape().shared_bytes)
 #undef TMAASYNC_EMULATE_SREGS
 #undef TMAASYNC_EMULATE_SREG
 
@@ -55,6 +55,21 @@ TMAASYNC_EMULATE_INLINE uint64_t get_sreg_clock64() {
 }
 TMAASYNC_EMULATE_INLINE uint32_t get_sreg_clock() {
     return static_cast<uint32_t>(clock64());
+}
+TMAASYNC_EMULATE_INLINE uint32_t get_sreg_clock_hi() {
+    return static_cast<uint32_t>(get_sreg_clock64() >> 32);
+}
+TMAASYNC_EMULATE_INLINE uint64_t get_sreg_globaltimer() {
+    return tmaasync_emulate::inline_ptx::nanoseconds();
+}
+TMAASYNC_EMULATE_INLINE uint32_t get_sreg_globaltimer_lo() {
+    return static_cast<uint32_t>(get_sreg_globaltimer());
+}
+TMAASYNC_EMULATE_INLINE uint32_t get_sreg_globaltimer_hi() {
+    return static_cast<uint32_t>(get_sreg_globaltimer() >> 32);
+}
+TMAASYNC_EMULATE_INLINE uint64_t get_sreg_gridid() {
+    return 1;
 }
 
 TMAASYNC_EMULATE_INLINE bool elect_sync(uint32_t) {
@@ -70,6 +85,9 @@ TMAASYNC_EMULATE_INLINE void setmaxnreg_dec(n32_t<kRegisters> = {}) {
 }
 TMAASYNC_EMULATE_INLINE void trap() {
     __trap();
+}
+TMAASYNC_EMULATE_INLINE void exit() {
+    tmaasync_emulate::end_thread();
 }
 
 }  // namespace cuda::ptx

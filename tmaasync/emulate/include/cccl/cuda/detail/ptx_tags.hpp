@@ -1,7 +1,7 @@
 // The tag arguments of cuda::ptx, which choose an instruction's qualifiers.
 #pragma once
 
-#include <type_traits>
+#include <cuda/detail/standard_names.hpp>
 
 namespace cuda::ptx {
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cuda/detail/standard_names.hpp>
 #include <tmaasync_emulate/calls.hpp>
 
 namespace cuda {

@@ -1,0 +1,34 @@
+// Copies of the CUDA C++ Programming Guide's primitives interface: cp.async of each thread.
+#pragma once
+
+#include <cuda_awbarrier_primitives.h>
+
+// Of the source the last `zfill` bytes are not read: the target's become zeros.
+TMAASYNC_EMULATE_INLINE void __pipeline_memcpy_async(
+    void* __restrict__ shared,
+    const void* __restrict__ global,
+    ::std::size_t bytes_and_alignment,
+    ::std::size_t zfill = 0
+) {
+    if ((bytes_and_alignment != 4 && bytes_and_alignment != 8 && bytes_and_alignment != 16) ||
+        zfill > bytes_and_alignment) {
+        tmaasync_emulate::fail(
+            "__pipeline_memcpy_async copies 4, 8 or 16 bytes, of which it fills no more with zeros"
+        );
+    }
+    tmaasync_emulate::thread_copy(
+        cuda::detail::shared_address(shared), global,
+        static_cast<::std::uint32_t>(bytes_and_alignment),
+        static_cast<::std::uint32_t>(bytes_and_alignment - zfill)
+    );
+}
+TMAASYNC_EMULATE_INLINE void __pipeline_commit() {
+    tmaasync_emulate::thread_copies_commit();
+}
+// More than 8 groups are not told apart, as on the chip.
+TMAASYNC_EMULATE_INLINE void __pipeline_wait_prior(::std::size_t pending) {
+    tmaasync_emulate::thread_copies_wait(static_cast<::std::uint32_t>(pending < 8 ? pending : 8));
+}
+TMAASYNC_EMULATE_INLINE void __pipeline_arrive_on(__mbarrier_t* barrier) {
+    cuda::ptx::cp_async_mbarrier_arrive(barrier);
+}
