@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
@@ -244,4 +245,4 @@ def test_an_nvrtc_that_does_not_compile_the_headers_is_refused() -> None:
     with pytest.raises(BackendError, match=r"NVRTC is 12\.8; .* need 12\.9 .* pip install"):
         load_nvrtc(lambda: nvrtc(12, 8))
     for version in ((12, 9), (13, 0)):
-        assert load_nvrtc(lambda version=version: nvrtc(*version)).nvrtcVersion()[1:] == version
+        assert load_nvrtc(partial(nvrtc, *version)).nvrtcVersion()[1:] == version
