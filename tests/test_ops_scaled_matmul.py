@@ -38,11 +38,11 @@ def test_few_rows_fill_one_round_where_they_can(m: int, n: int, shape: tuple[int
     assert (one.block_m, one.block_n, one.cluster) == (*shape, 1)
 
 
-def test_many_rows_get_the_widest_block_in_pairs() -> None:
+def test_many_rows_get_the_widest_block_and_a_buffer_for_each_chunk() -> None:
     one = choose_scaled_config(4096, 7168, H200, column_scales=False)
 
-    assert (one.block_m, one.block_n, one.cluster) == (128, 256, 2)
-    assert one.stages == 4
+    assert (one.block_m, one.block_n, one.cluster, one.group_m) == (128, 256, 1, 16)
+    assert (one.stages, one.epilogue_buffers, one.store_bytes) == (3, 4, 128)
 
 
 def test_an_output_over_an_operand_finds_no_launch() -> None:

@@ -85,10 +85,10 @@ template <typename Side>
 using OperandRing =
     Ring<Stage, STAGES, ConsumerWarps<4 * kConsumersPerTile>, Cluster::Sharing, Side>;
 
-template <typename Side>
+template <typename Side, typename OutputEpilogue = TileEpilogue>
 struct SharedStorage {
     OperandRing<Side> ring;
-    TileEpilogue::Shared epilogue[CONSUMERS];
+    typename OutputEpilogue::Shared epilogue[CONSUMERS];
 
     __device__ void init() { ring.init(); }
 };

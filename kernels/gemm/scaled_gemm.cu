@@ -10,6 +10,7 @@
 //   B_SCALE_COLUMNS    columns that a scale of B serves: 1 or 128
 //   B_SCALES_ARE_K_MAJOR    whether the scales of B lie transposed; of 128 columns only
 //   CTile, CONSUMERS, BLOCK_N, STAGES, CLUSTER, GROUP_M    as in gemm.cu; ROWS is 64
+//   EPILOGUE_BUFFERS    in which a consumer stages chunks of its output
 //
 // Grid, threads and edges as in gemm.cu. Beyond the arrays elements and scales are zero.
 #include <tmaasync/tmaasync.cuh>
@@ -25,7 +26,12 @@ struct StageScales {
     typename BScaleTile::Shared b;
 };
 
-using ScaledSharedMemory = SharedStorage<StageScales>;
+// All chunks of a tile at once, where there is a buffer for each; else by halves of the buffers.
+constexpr int kChunks = BLOCK_N / OutputChunk<CTile, kOutputMajor>::kColumns;
+constexpr int kChunksAtOnce = kChunks <= EPILOGUE_BUFFERS ? kChunks : EPILOGUE_BUFFERS / 2;
+using ScaledEpilogue = Epilogue<CTile, BLOCK_N, kOutputMajor, EPILOGUE_BUFFERS, kChunksAtOnce>;
+
+using ScaledSharedMemory = SharedStorage<StageScales, ScaledEpilogue>;
 
 constexpr int kScaleBlock = 128;
 constexpr bool kScalesEveryColumn = B_SCALE_COLUMNS == 1;
@@ -34,6 +40,7 @@ constexpr int kScalesPerLoad = 4;  // 16 bytes, the least that TMA loads
 using ScaledLoop =
     ScaledMainLoop<WgmmaOperand<ATile, Major::kK>, WgmmaOperand<BTile, Major::kK>, BLOCK_N>;
 
+static_assert(STAGES >= 2, "the next stage is waited for before a stage is released");
 static_assert(ROWS == 64, "a consumer has the rows of one instruction");
 static_assert(kBlockK == kScaleBlock, "a stage has the depth that a scale serves");
 static_assert(kScaleBlock % ScaledLoop::kMmaColumns == 0, "the columns of an MMA share a scale");
@@ -113,7 +120,7 @@ __device__ void multiply_scaled_tiles(
     int consumer
 ) {
     auto stages = shared.ring.consumer<Proxy::kMixed>();
-    TileEpilogue epilogue(shared.epilogue[consumer], consumer, consumer_row(consumer));
+    ScaledEpilogue epilogue(shared.epilogue[consumer], consumer, consumer_row(consumer));
     for (const auto tile : schedule) {
         ScaledLoop::Accumulators accumulators;
         ScaledLoop::multiply(

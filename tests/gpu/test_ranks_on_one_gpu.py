@@ -1,4 +1,4 @@
-"""Rings and barriers of up to eight ranks on one GPU: each rank has a stream of its own.
+"""Tiles passed round and barriers of up to eight ranks on one GPU: each rank has its own stream.
 
 A GPU runs the kernels of all ranks at once, so that their signals are those of several GPUs; only
 the links are missing. `test_peers` has a GPU for each rank.

@@ -300,8 +300,14 @@ __device__ __forceinline__ void issue_at(
 
 // The epilogue of one consumer warpgroup for tiles of kColumns columns: all four warps call it. It
 // has named barrier 1 + consumer. Chunks alternate between kBuffers staging buffers, across tiles
-// too, so that the store of one overlaps the conversion of the next.
-template <typename CTile, int kColumns, OutputMajor kMajor = OutputMajor::kN, int kBuffers = 2>
+// too, so that the store of one overlaps the conversion of the next. kAtOnce chunks are converted
+// between two barriers: with a buffer for every chunk, a tile waits for the tile before it alone.
+template <
+    typename CTile,
+    int kColumns,
+    OutputMajor kMajor = OutputMajor::kN,
+    int kBuffers = 2,
+    int kAtOnce = 1>
 class Epilogue {
 public:
     using Chunk = OutputChunk<CTile, kMajor>;
@@ -309,6 +315,10 @@ public:
     static constexpr int kChunks = kColumns / kChunkColumns;
     static_assert(kColumns % kChunkColumns == 0, "a tile has whole chunks of columns");
     static_assert(kBuffers >= 1, "a chunk is staged in shared memory");
+    static_assert(
+        kAtOnce >= 1 && kBuffers % kAtOnce == 0 && kChunks % kAtOnce == 0,
+        "the chunks at once divide the buffers, and the chunks of a tile"
+    );
 
     // The staging buffers: a member of the CTA's shared memory for each consumer.
     struct Shared {
@@ -453,21 +463,28 @@ private:
     ) {
         using Accumulators = Register[kChunkColumns / 2];
         const bool is_leader = leads();
+        const auto staged = [&](int i) -> typename CTile::Shared& {
+            return shared_.chunks[kAtOnce == kBuffers ? i : (chunks_ + i) % kBuffers];
+        };
 #pragma unroll
-        for (int index = 0; index < kChunks; ++index, ++chunks_) {
-            auto& staged = shared_.chunks[chunks_ % kBuffers];
-            auto* first = accumulators + index * kChunkColumns / 2;
-            auto& chunk = *reinterpret_cast<Accumulators*>(first);
-            const int column = index * kChunkColumns;
-            // The store that read this buffer before has finished reading.
-            if (is_leader) wait_group_read<kBuffers - 1>();
+        for (int first = 0; first < kChunks; first += kAtOnce, chunks_ += kAtOnce) {
+            // The stores that read these buffers before have finished reading.
+            if (is_leader) wait_group_read<kBuffers / kAtOnce - 1>();
             barrier_.sync();
-            (visit_chunk<kRowBlocks>(visitors, chunk, moved(tile, row, column)), ...);
-            Chunk::write(staged, chunk);
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                const int column = (first + i) * kChunkColumns;
+                auto& chunk = *reinterpret_cast<Accumulators*>(accumulators + column / 2);
+                (visit_chunk<kRowBlocks>(visitors, chunk, moved(tile, row, column)), ...);
+                Chunk::write(staged(i), chunk);
+            }
             fence_async_view_proxy();
             barrier_.sync();
             if (is_leader) {
-                send(staged, row, column);
+#pragma unroll
+                for (int i = 0; i < kAtOnce; ++i) {
+                    send(staged(i), row, (first + i) * kChunkColumns);
+                }
                 commit_group();
             }
         }

@@ -140,8 +140,8 @@ struct RowScales {
 // The main loop of 64 rows of operands with a scale for every stage of K, 128 elements of FP8. The
 // tensor cores accumulate a stage; CUDA cores scale these partial sums and promote them into fp32
 // accumulators (DeepSeek-V3's fine-grained FP8, DeepGEMM). Scales lie next to the stages, in the
-// ring's side: the consumer is of Proxy::kMixed, or kGeneric. `scales` has two functions, called
-// once the stage has landed:
+// ring's side: the consumer is of Proxy::kMixed, or kGeneric. The ring has at least two stages.
+// `scales` has two functions, called once the stage has landed:
 //
 //   RowScales rows(side)                     for the rows of this warpgroup
 //   float columns(side, column, block)       one scale for kMmaColumns columns from `column` on, or
@@ -153,31 +153,49 @@ struct ScaledMainLoop {
     static constexpr int kMmaColumns = kColumns < 128 ? kColumns : 128;
     static_assert(kColumns % kMmaColumns == 0, "a tile has at most 128 columns, or a multiple");
 
+    // A wide tile waits for the next stage while the last MMA of a stage works, so that after the
+    // promotion the next one is issued at once. A narrow tile, which memory bounds, first releases.
+    static constexpr bool kWaitsEarly = kColumns > kMmaColumns;
+
     using Accumulators = float[1][kColumns / 2];
 
-    // Multiply the next k_blocks stages, A's from this row on.
+    // Multiply the next k_blocks stages, at least one, A's from this row on.
     template <typename Consumer, typename Scales>
     __device__ __forceinline__ static void multiply(
         Consumer& consumer, Accumulators& accumulators, int k_blocks, int row, const Scales& scales
     ) {
         check_range("row", row, 0, OperandA::kExtent - 64);
         for (float& accumulator : accumulators[0]) accumulator = 0;
-        for (int block = 0; block < k_blocks; ++block, consumer.step()) {
-            auto& stage = consumer.peek();
-            auto& side = consumer.peek_side();
-            const u64 a = OperandA::descriptor(stage.a, row);
-            consumer.wait();
+        const auto describe = [&] {
+            const auto& stage = consumer.peek();
+            return Descriptors{
+                OperandA::descriptor(stage.a, row), OperandB::descriptor(stage.b, 0)
+            };
+        };
+        Descriptors next = describe();
+        consumer.wait();
+        for (int block = 0; block < k_blocks; ++block) {
+            const Descriptors stage = next;
+            const auto& side = consumer.peek_side();
+            const u32 index = consumer.index();
+            const auto wait_for_next = [&] {
+                consumer.step();
+                next = consumer.index() == 0 ? describe() : next.moved(sizeof(consumer.peek()));
+                if (block + 1 < k_blocks) consumer.wait();
+            };
 #pragma unroll
             for (int column = 0; column < kColumns; column += kMmaColumns) {
                 const bool is_last = column + kMmaColumns == kColumns;
                 const auto release = [&] {
-                    if (is_last) consumer.release(consumer.index());
+                    if (is_last) consumer.release(index);
                 };
                 Partial partial;
-                issue(partial, a, OperandB::descriptor(stage.b, column));
+                const u64 b = increase_descriptor_offset(stage.b, column * OperandB::kSpan);
+                issue(partial, stage.a, b);
                 // Read the scales while the tensor cores work.
                 const RowScales rows = scales.rows(side);
                 const auto columns = scales.columns(side, column, block);
+                if (kWaitsEarly && is_last) wait_for_next();
                 wgmma_wait_group<0>();
                 wgmma_fence_operands(partial);
                 // Release the stage early: it is loaded again during the promotion.
@@ -186,11 +204,23 @@ struct ScaledMainLoop {
                 promote(accumulators[0] + column / 2, partial, rows, columns);
                 if constexpr (!kIsInRegisters) release();
             }
+            if (!kWaitsEarly) wait_for_next();
         }
     }
 
 private:
     using Partial = float[kMmaColumns / 2];
+
+    // The descriptors of a stage. The next stage's are added to while MMAs run: computed anew, they
+    // would delay the next MMAs.
+    struct Descriptors {
+        u64 a;
+        u64 b;
+
+        __device__ __forceinline__ Descriptors moved(u32 bytes) const {
+            return {increase_descriptor_offset(a, bytes), increase_descriptor_offset(b, bytes)};
+        }
+    };
 
     __device__ __forceinline__ static void issue(Partial& partial, u64 a, u64 b) {
         wgmma_fence_operands(partial);

@@ -20,6 +20,7 @@ __all__ = [
     "SCALES_PER_LOAD",
     "SCALE_BLOCK",
     "SKINNY_LIMIT",
+    "WIDE_SCALED",
     "Occupancy",
     "Orientation",
     "ScaledTileConfig",
@@ -43,10 +44,11 @@ SCALE_BLOCK = 128
 SCALES_PER_LOAD = 4
 """16 bytes, the least that TMA loads."""
 
+WIDE_SCALED = 256
+"""Columns of the widest tile of a block-scaled GEMM, which stages its whole output at once."""
+
 _WGMMA_ROWS = 64  # of one instruction and of one store
 _BARRIER_BYTES = 1024
-_EPILOGUE_BUFFERS = 2
-_MIN_STAGES = 4  # for which a narrower store is taken
 _LARGEST_OUTPUT_BYTES = 4
 _ACCUMULATOR_BYTES = 4
 _MIN_SHARE_COLUMNS = 8  # that a CTA of split-K stores, where M is contiguous
@@ -207,7 +209,7 @@ class TileConfig:
         if self.m_major:
             return max(_SWIZZLES)
         widths = [width for width in _SWIZZLES if self.stored_columns % (width // 2) == 0]
-        keeps_stages = (width for width in widths if self._stages(width) >= _MIN_STAGES)
+        keeps_stages = (width for width in widths if self._stages(width) >= self.min_stages)
         return next(keeps_stages, widths[0])
 
     @property
@@ -232,7 +234,17 @@ class TileConfig:
     def _epilogue_bytes(self, itemsize: int, store_bytes: int) -> int:
         """Bytes of the buffers from which the output is stored."""
         row_bytes = self.stored_columns * itemsize if self.m_major else store_bytes
-        return self.consumers * _EPILOGUE_BUFFERS * _WGMMA_ROWS * row_bytes
+        return self.consumers * self.epilogue_buffers * _WGMMA_ROWS * row_bytes
+
+    @property
+    def epilogue_buffers(self) -> int:
+        """Buffers in which a consumer stages the chunks of its output."""
+        return 2
+
+    @property
+    def min_stages(self) -> int:
+        """Stages for which a narrower store is taken."""
+        return 4
 
     @property
     def barriers_bytes(self) -> int:
@@ -292,6 +304,20 @@ class ScaledTileConfig(TileConfig):
     """
 
     column_scales: bool = False
+
+    @property
+    def epilogue_buffers(self) -> int:
+        """With a buffer for each chunk of 16-bit elements three stages are left, not four."""
+        return 4 if self.block_n == WIDE_SCALED else 2
+
+    @property
+    def min_stages(self) -> int:
+        return 3
+
+    @property
+    def constants(self) -> dict[str, int]:
+        constants = super().constants
+        return {**constants, "EPILOGUE_BUFFERS": self.epilogue_buffers}
 
     @property
     def b_scales(self) -> int:
