@@ -348,7 +348,7 @@ extern "C" __global__ void bits(
     bool is_inside;
     put(ptx::shfl_sync_down(a, is_inside, 3u, 31u, 0xffffffff) + is_inside);
     put(ptx::shfl_sync_bfly(a, 5u, 31u, 0xffffffff));
-    put(__float_as_uint(ptx::shfl_sync_idx(__uint_as_float(a & 0x3fffffff), 3u, 0x181fu, ~0u)));
+    put(ptx::shfl_sync_idx(int(a), 3u, 0x181fu, ~0u));
     put(ptx::ld_nc_L1_no_allocate_L2_128B(ptx::space_global, in + lane));
     copied[lane] = ptx::ld_L1_evict_last(ptx::space_global, wide + lane);
     ptx::st_L1_no_allocate(ptx::space_global, out + 32 * row++ + lane, a);
@@ -402,7 +402,7 @@ def test_bits_shuffles_and_loads_with_hints(backend: Any) -> None:
             pick([min(i, first) for i in range(4)]),
             pick([first % 2 * 2 + i % 2 for i in range(4)]),
             int(a[lane + 3]) + 1 if lane < 29 else word,
-            int(a[lane ^ 5]), int(a[lane // 8 * 8 + 3]) & 0x3FFFFFFF,
+            int(a[lane ^ 5]), int(a[lane // 8 * 8 + 3]),
             word, word, 1 + (1 << lane) - 1, 1, 0 if lane == 5 else lane,
         ])  # fmt: skip
     expected = (np.array(rows, object) & 0xFFFFFFFF).astype(np.uint32).T

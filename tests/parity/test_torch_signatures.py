@@ -52,7 +52,7 @@ def gradients(call: Callable[..., Any], *tensors: Any) -> Any:
     given = [one.detach().clone().requires_grad_() for one in tensors]
     out = call(*given)
     torch.manual_seed(1)
-    return torch.autograd.grad(out, given, torch.randn(out.shape).to(out.dtype))
+    return torch.autograd.grad(out, given, torch.randn(out.shape, device=out.device).to(out.dtype))
 
 
 def positions_first(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -76,6 +76,11 @@ TMAASYNC_EMULATE_PERMUTE(prmt_rc16, kRc16)
         T data, bool& is_inside, uint32_t by, uint32_t clamp_and_segments, uint32_t lanes       \
     ) {                                                                                         \
         static_assert(sizeof(T) == 4, "shfl.sync takes words of 32 bits");                      \
+        static_assert(                                                                          \
+            ::std::is_integral_v<T>,                                                            \
+            "libcu++ 13.0 returns the bits of a float as a number: pass __float_as_uint(x), "   \
+            "and take __uint_as_float of the result"                                            \
+        );                                                                                      \
         return __builtin_bit_cast(                                                              \
             T, detail::bits::shuffled<::tmaasync_emulate::ShuffleKind::KIND>(                   \
                    __builtin_bit_cast(uint32_t, data), by, clamp_and_segments, lanes, is_inside \
