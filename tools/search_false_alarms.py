@@ -2,8 +2,9 @@
 
     python tools/search_false_alarms.py [--seeds 200] [--cases matmul 05_multicast]
 
-Each launch is repeated on the same arrays with every seed, alternately under the policies
-``random`` and ``adversarial``, and all of it is searched for races. A launch that already raises in
+Each launch is repeated on the same arrays and variables with every seed, alternately under the
+policies ``random`` and ``adversarial``, and all of it is searched for races. Launches of several
+devices are repeated together. A launch that already raises in
 its first run is a defect that the page shows, and is not repeated. Prints one line per case, and
 each report; exits with 1 if there is one. `make false-alarms` runs it: about an hour on two cores.
 """
@@ -18,7 +19,7 @@ import io
 import runpy
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ import ml_dtypes
 import numpy as np
 
 from tmaasync import emulate, ops
+from tmaasync._symbols import variables_of
 from tmaasync.emulate import run
+from tmaasync.emulate.world import World
 from tmaasync.errors import TMAError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -150,26 +153,56 @@ class Replays:
     launches: int = 0
     runs: int = 0
     reports: list[str] = field(default_factory=list)
+    queued: list[emulate.EmulatedLaunch] = field(default_factory=list)  # of several devices
 
     def run(self, launch: emulate.EmulatedLaunch, once: Callable[[Any], None]) -> None:
-        written, memory = run._WRITTEN.get(), _memory(launch)
-        once(launch)
+        if launch._queue is not None:
+            self.queued.append(launch)
+            return once(launch)
+        self._repeat(_memory([launch]), 1, lambda: once(launch))
+        return None
+
+    def run_world(
+        self, world: World, once: Callable[[Any], None], synchronize: Callable[[Any], None]
+    ) -> None:
+        """Run what is in the queues; then put the same launches into them again, for every seed."""
+        launches, self.queued = self.queued, []
+        if not launches:
+            return synchronize(world)
+        first = True
+
+        def all_together() -> None:
+            nonlocal first
+            for launch in () if first else launches:
+                once(launch)
+            first = False
+            synchronize(world)
+
+        memory = _memory(launches)
+        for device in world:
+            memory += [(array.ctypes.data, array.tobytes()) for array in device._arrays]
+        self._repeat(memory, len(launches), all_together)
+        return None
+
+    def _repeat(self, memory: Memory, launches: int, act: Callable[[], None]) -> None:
+        written = run._WRITTEN.get()
+        act()
         kept = run._WRITTEN.get()
-        result = _memory(launch)
-        self.launches += 1
+        result = [(start, ctypes.string_at(start, len(held))) for start, held in memory]
+        self.launches += launches
         for seed in self.seeds:
             _restore(memory)
             run._WRITTEN.set(written)
-            self._one(launch, once, seed)
+            self._one(act, seed)
         _restore(result)
         run._WRITTEN.set(kept)
 
-    def _one(self, launch: emulate.EmulatedLaunch, once: Callable[[Any], None], seed: int) -> None:
+    def _one(self, act: Callable[[], None], seed: int) -> None:
         policy: run.Policy = "random" if seed % 2 else "adversarial"
         self.runs += 1
         try:
             with emulate.scheduled(policy, seed=seed, races=True):
-                once(launch)
+                act()
         except TMAError as error:
             self.reports.append(f"{policy} {seed}: {type(error).__name__}: {error}")
 
@@ -177,23 +210,24 @@ class Replays:
 Memory = list[tuple[int, bytes]]
 
 
-def _memory(launch: emulate.EmulatedLaunch) -> Memory | None:
-    """Return the launch's arrays and what they hold; None if not all are known.
+def _memory(launches: Sequence[emulate.EmulatedLaunch]) -> Memory:
+    """Return what the arrays and the variables of launches hold, as far as they are known.
 
-    An operation may then be repeated on the arrays as it left them.
+    An operation may be repeated on other arrays as it left them.
     """
-    if launch._arrays is None:
-        return None
-    extents = {
-        (extent.address + extent.first, extent.end - extent.first)
-        for extents in launch._arrays
-        for extent in extents
-    }
-    return [(start, ctypes.string_at(start, size)) for start, size in extents]
+    spans = set()
+    for launch in launches:
+        for extents in launch._arrays or ():
+            spans |= {(one.address + one.first, one.end - one.first) for one in extents}
+        program = launch._program
+        for variable in variables_of(program.path).values():
+            if variable.is_writable:
+                spans.add((program.address_of(variable.address), variable.size_bytes))
+    return [(start, ctypes.string_at(start, size)) for start, size in spans]
 
 
-def _restore(memory: Memory | None) -> None:
-    for start, held in memory or ():
+def _restore(memory: Memory) -> None:
+    for start, held in memory:
         with contextlib.suppress(ValueError):
             ctypes.memmove(start, held, len(held))
 
@@ -201,16 +235,21 @@ def _restore(memory: Memory | None) -> None:
 @contextlib.contextmanager
 def repeated(replays: Replays) -> Iterator[None]:
     """Repeat every launch inside of the ``with``."""
-    once = emulate.EmulatedLaunch.__call__
+    once, synchronize = emulate.EmulatedLaunch.__call__, World.synchronize
 
     def call(launch: emulate.EmulatedLaunch) -> None:
         replays.run(launch, once)
 
+    def call_all(world: World) -> None:
+        replays.run_world(world, once, synchronize)
+
     emulate.EmulatedLaunch.__call__ = call  # type: ignore[assignment, method-assign]
+    World.synchronize = call_all  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
         emulate.EmulatedLaunch.__call__ = once  # type: ignore[method-assign]
+        World.synchronize = synchronize  # type: ignore[method-assign]
 
 
 # --- the command ----------------------------------------------------------------------------------

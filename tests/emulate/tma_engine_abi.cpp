@@ -51,7 +51,7 @@ int64_t guarded(Act act) {
     try {
         return act();
     } catch (const Fault& fault) {
-        last_reason = fault.reason;
+        last_reason = fault.reason.text();
         return -1;
     }
 }

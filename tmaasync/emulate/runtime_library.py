@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ INCLUDE_DIR = Path(__file__).resolve().parent / "include"
 CCCL_DIR = INCLUDE_DIR / "cccl"
 """libcu++, where the CUDA toolkit has it too: CUTLASS includes ``<cccl/cuda/std/tuple>``."""
 _RUNTIME_DIR = Path(__file__).resolve().parent / "runtime"
-_SOURCES = ("launch.cpp", "calls.cpp")
+_SOURCES = ("calls.cpp", "launch.cpp", "mma_multiply.cpp")  # the longest first
 _PART_SOURCE = "linked_into_kernels.cpp"
 _FORMAT = 3
 
@@ -112,7 +113,7 @@ def _runtime() -> Runtime:
 
 
 def _compiled_library(soname: str) -> bytes:
-    with ThreadPoolExecutor(len(_SOURCES)) as pool:
+    with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
         return toolchain.link([*pool.map(_compiled, _SOURCES)], soname=soname)
 
 

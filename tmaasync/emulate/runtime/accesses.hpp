@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 
 #include "machine.hpp"
 
@@ -51,9 +50,9 @@ inline void check_no_barrier(Fiber& fiber, uint32_t rank, uint32_t offset, uint3
         const int32_t index = cta.barrier_at[word];
         if (index < 0 || !cta.barriers[static_cast<std::size_t>(index)].is_valid) continue;
         fiber.cluster->fail(
-            fiber, "a write of " + std::to_string(bytes) + " bytes at shared offset " +
-                       std::to_string(offset) + " overwrites " +
-                       barrier_at(static_cast<uint32_t>(word) * 8) + of_cta(fiber, cta) +
+            fiber, "a write of " + decimal(bytes) + " bytes at shared offset " + decimal(offset) +
+                       " overwrites " + barrier_at(static_cast<uint32_t>(word) * 8) +
+                       of_cta(fiber, cta) +
                        ", which is in use. Check the index, or call invalidate() first"
         );
     }
@@ -112,7 +111,7 @@ inline InFlight find_in_flight(Cluster& cluster, const Cta& cta, uint32_t offset
 }
 
 // In its first phase a barrier lets a wait for parity 1 go on at once.
-inline std::string wrong_wait(const Cta& cta, uint32_t offset) {
+inline Words wrong_wait(const Cta& cta, uint32_t offset) {
     for (const Mbarrier& barrier : cta.barriers) {
         if (barrier.offset != offset || !barrier.passed_at_first.fiber) continue;
         return ". The wait of " + name_of(barrier.passed_at_first) +
@@ -124,8 +123,8 @@ inline std::string wrong_wait(const Cta& cta, uint32_t offset) {
 
 // What ends a TMA load, or a copy from another CTA, that a thread of `reader`'s CTA reads too
 // early.
-inline std::string remedy_for_flight(const Fiber& reader, const Flight& flight) {
-    const std::string phase = "its phase of " + barrier_at(flight.barrier);
+inline Words remedy_for_flight(const Fiber& reader, const Flight& flight) {
+    const Words phase = "its phase of " + barrier_at(flight.barrier);
     if (flight.target == reader.cta) {
         return "wait for " + phase + " first" + wrong_wait(*flight.target, flight.barrier);
     }
@@ -140,33 +139,33 @@ inline int groups_after(const Fiber& issuer, const ThreadCopy& copy) {
     return own == groups.end() ? -1 : static_cast<int>(groups.end() - own) - 1;
 }
 
-inline std::string remedy_for_thread_copy(const Fiber& issuer, const ThreadCopy& copy) {
+inline Words remedy_for_thread_copy(const Fiber& issuer, const ThreadCopy& copy) {
     for (const Flight& flight : issuer.cluster->flights()) {
         const bool is_arrival = flight.kind == Flight::Kind::kArrival;
         if (!is_arrival || flight.issuer != &issuer || flight.epoch < copy.epoch) continue;
         return "wait for the phase of " + barrier_at(flight.barrier) + " that it arrives on";
     }
     const int after = groups_after(issuer, copy);
-    const std::string wait = "cp_async_wait<" + std::to_string(std::max(after, 0)) + ">()";
+    const Words wait = "cp_async_wait<" + decimal(std::max(after, 0)) + ">()";
     return (after < 0 ? "that thread calls cp_async_commit() and " + wait
                       : "that thread waits with " + wait) +
            ", and then all threads meet: __syncthreads()";
 }
 
-inline std::string capitalised(std::string words) {
-    words[0] = static_cast<char>(words[0] - 'a' + 'A');
-    return words;
+inline Words capitalised(const Words& words) {
+    const char* text = words.text();
+    return Words() << static_cast<char>(text[0] - 'a' + 'A') << text + 1;
 }
 
 // What is missing where a thread, wgmma or TMA reads bytes that nothing has written.
-inline std::string remedy_for_unwritten(
+inline Words remedy_for_unwritten(
     const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes, const char* otherwise
 ) {
     const InFlight found = find_in_flight(*reader.cluster, cta, offset, bytes);
     if (!found) return otherwise + on_full_barrier_of(offset);
     const Fiber& issuer = *found.issuer;
     const auto to = [](const auto& copy) {
-        return ", " + std::to_string(copy.bytes) + " bytes to " + place_at(copy.shared) + ": ";
+        return ", " + decimal(copy.bytes) + " bytes to " + place_at(copy.shared) + ": ";
     };
     if (found.flight) {
         return capitalised(name_of(*found.flight)) + " to these bytes is in flight, issued by " +
@@ -203,7 +202,7 @@ inline void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint3
     if (is_written()) return;
     const Cta& cta = fiber.cluster->ctas()[rank];
     fiber.cluster->fail(
-        fiber, "a read of " + std::to_string(bytes) + " bytes at " + shared_at(offset) +
+        fiber, "a read of " + decimal(bytes) + " bytes at " + shared_at(offset) +
                    of_cta(fiber, cta) + ", which nothing has written. " +
                    remedy_for_unwritten(
                        fiber, cta, offset, bytes,
@@ -469,14 +468,14 @@ inline std::vector<Access> unfinished_accesses(const Fiber& fiber) {
 inline void check_peers_are_done(Fiber& fiber) {
     const uint32_t threads = fiber.cluster->launch().threads();
     for (const Access& remote : unfinished_accesses(fiber)) {
-        const std::string peer = remote.operation == Operation::kTmaPush
-                                     ? "TMA had copied its shared memory to another CTA"
-                                     : "CTA " + std::to_string(remote.thread / threads) +
-                                           " had reached into its shared memory";
+        const Words peer =
+            remote.operation == Operation::kTmaPush
+                ? "TMA had copied its shared memory to another CTA"
+                : "CTA " + decimal(remote.thread / threads) + " had reached into its shared memory";
         const Fiber& who = fiber.cluster->fibers()[remote.thread];
         fiber.cluster->report_fault(
             who,
-            "CTA " + std::to_string(fiber.cta->rank) +
+            "CTA " + decimal(fiber.cta->rank) +
                 " of the cluster has ended, and nothing kept it from doing so before " + peer +
                 ". Let no CTA leave before its peers are done: cluster_sync() at the end of the "
                 "kernel",

@@ -1,5 +1,6 @@
 // The runtime as kernels see it (tmaasync_emulate/calls.hpp). Compiled once, and never with the
 // instrumentation that a kernel may have.
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <tmaasync_emulate/calls.hpp>
@@ -10,6 +11,7 @@
 #include "sanitizer.hpp"
 #include "signals.hpp"
 #include "tensor_map_edit.hpp"
+#include "thread_end.hpp"
 #include "warp.hpp"
 
 // The thread that calls, and from where: first in every function here.
@@ -47,12 +49,12 @@ void watch_access(Fiber& fiber, const void* pointer, AccessKind kind) {
 
 // Keeps a name that is too long without its end.
 void name_role(Fiber& fiber, const char* name, uint32_t number) {
-    std::string role = name;
-    if (!role.empty() && number != UINT32_MAX) role += " " + std::to_string(number);
+    char role[kRoleBytes]{};
+    const bool is_numbered = *name && number != UINT32_MAX;
+    std::snprintf(role, kRoleBytes, is_numbered ? "%s %u" : "%s", name, number);
     Warp& warp = *fiber.warp;
-    if (role == warp.role) return;
-    std::memset(warp.role, 0, kRoleBytes);
-    std::memcpy(warp.role, role.data(), std::min(role.size(), kRoleBytes - 1));
+    if (std::strcmp(role, warp.role) == 0) return;
+    std::memcpy(warp.role, role, kRoleBytes);
     fiber.cluster->record_role(fiber);
 }
 

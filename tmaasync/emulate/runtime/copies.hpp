@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include "thread_copies.hpp"
 #include "unwritten.hpp"
 
@@ -21,7 +20,7 @@ void or_fail(Fiber& fiber, Act act) {
 }
 
 // "a TMA load to tiles[1]: ", so that what the engine finds wrong names the tile.
-inline std::string described(const Flight& flight) {
+inline Words described(const Flight& flight) {
     return name_of(flight) + " to " + place_at(flight.shared) + ": ";
 }
 
@@ -92,12 +91,12 @@ inline void record_landing(
 }
 
 // Empty if the bytes that the copy wrote hold no mbarrier in use.
-inline std::string overwritten_by(const Flight& flight) {
+inline Words overwritten_by(const Flight& flight) {
     for (const Mbarrier& barrier : flight.target->barriers) {
         const bool is_hit = overlaps(barrier.offset, 8, flight.shared, flight.bytes);
         if (!barrier.is_valid || !is_hit) continue;
         if (*barrier_word(*flight.target, barrier.offset) == barrier.word) continue;
-        return name_of(flight) + " of " + std::to_string(flight.bytes) + " bytes to " +
+        return name_of(flight) + " of " + decimal(flight.bytes) + " bytes to " +
                place_at(flight.shared) + " overwrites " + barrier_name(barrier) +
                ", which is in use. Give the tile as many bytes as its box has";
     }
@@ -106,8 +105,8 @@ inline std::string overwritten_by(const Flight& flight) {
 
 // The bytes are written, then the barrier is credited. Runs in the scheduler, so what goes wrong is
 // the issuer's, but does not stop it.
-inline void Cluster::land(const Flight& flight) {
-    std::string reason;
+void Cluster::land(const Flight& flight) {
+    Words reason;
     try {
         Mbarrier* barrier = find_barrier(*flight.target, flight.barrier, reason);
         if (!barrier) return report_fault(*flight.issuer, reason, flight.site);
@@ -134,16 +133,16 @@ inline void Cluster::land(const Flight& flight) {
         barrier->landed = barrier->phase + 1;
         barrier->landings.push_back({flight.shared, flight.issuer, flight.site});
         reason = overflow_of(*barrier);
-        if (!reason.empty()) return report_fault(*flight.issuer, reason, flight.site);
+        if (!reason.is_empty()) return report_fault(*flight.issuer, reason, flight.site);
         record_landing(*this, flight, *barrier, bytes);
         reason = overwritten_by(flight);
-        if (!reason.empty()) return report_fault(*flight.issuer, reason, flight.site);
+        if (!reason.is_empty()) return report_fault(*flight.issuer, reason, flight.site);
         complete_phase(*this, *flight.target, *barrier);
     } catch (const Fault& fault) {
         report_fault(*flight.issuer, described(flight) + fault.reason, flight.site);
     } catch (const UnwrittenSource& source) {
-        const std::string what = name_of(flight);
-        const Fault fault = fault_of_unwritten(*flight.issuer, source, what.c_str(), flight.site);
+        const Words what = name_of(flight);
+        const Fault fault = fault_of_unwritten(*flight.issuer, source, what.text(), flight.site);
         report_fault(*flight.issuer, fault.reason, fault.site);
     }
 }
@@ -154,7 +153,7 @@ inline void check_map_memory(Fiber& fiber, uintptr_t map) {
     const bool is_shared = map - fiber.cluster->windows() < fiber.cluster->windows_bytes();
     if (!is_shared && !(is_on_stack && map < fiber.parameters)) return;
     fiber.cluster->fail(
-        fiber, std::string("the tensor map lies in ") + (is_shared ? "shared" : "local") +
+        fiber, Words("the tensor map lies in ") + (is_shared ? "shared" : "local") +
                    " memory, where TMA cannot read it" +
                    (is_shared ? ". Copy it to global memory, with tensormap_cp_fence_release()"
                               : ": it is a copy in a variable, or an argument passed by value. Use "
@@ -180,9 +179,9 @@ inline void check_swizzle_alignment(Fiber& fiber, const TensorMapView& map, uint
     const uint32_t pattern = std::min(8 * span, box & -box);
     if (shared % pattern == 0) return;
     fiber.cluster->fail(
-        fiber, "a tile with a swizzle of " + std::to_string(span) + " bytes lies at " +
-                   shared_at(shared) + "; it must lie at a multiple of " + std::to_string(pattern) +
-                   ", where the pattern begins. Declare it alignas(" + std::to_string(8 * span) +
+        fiber, "a tile with a swizzle of " + decimal(span) + " bytes lies at " + shared_at(shared) +
+                   "; it must lie at a multiple of " + decimal(pattern) +
+                   ", where the pattern begins. Declare it alignas(" + decimal(8 * span) +
                    ") in shared memory"
     );
 }
@@ -194,8 +193,8 @@ Copy copy_of(Fiber& fiber, const Box& box) {
     copy.map = decode_for(fiber, box.map);
     if (static_cast<int>(copy.map.rank) != box.rank) {
         fiber.cluster->fail(
-            fiber, "the instruction is of " + std::to_string(box.rank) +
-                       " dimensions, and its tensor map has " + std::to_string(copy.map.rank)
+            fiber, "the instruction is of " + decimal(box.rank) +
+                       " dimensions, and its tensor map has " + decimal(copy.map.rank)
         );
     }
     std::copy_n(box.at, box.rank, copy.at.begin());
@@ -265,7 +264,7 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
     flight.barrier = credited.offset;
     flight.issuer = &fiber;
     flight.site = fiber.site;
-    std::string reason;
+    Words reason;
     Mbarrier* counted = find_barrier(*credited.cta, credited.offset, reason);
     if (!counted) fiber.cluster->fail(fiber, reason);
     if (Detector* detector = fiber.cluster->detector()) {
@@ -276,7 +275,7 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
     if (flight.kind == Flight::Kind::kBulk) {
         or_fail(fiber, [&] { detail::check_bulk_size("a bulk load", flight.bytes); });
     }
-    check_inside_shared(fiber, flight.shared, flight.bytes, name_of(flight).c_str());
+    check_inside_shared(fiber, flight.shared, flight.bytes, name_of(flight).text());
     // Of a multicast the sequence is there already.
     if (flight.sequence == kNothing) {
         record_load(fiber, flight, *credited.cta, *counted, flight.shared);
@@ -289,7 +288,7 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
 inline void record_multicast(Fiber& fiber, Flight& flight, uint32_t shared, uint32_t barrier) {
     if (!fiber.cluster->recorder()) return;
     const uint32_t offset = barrier & kOffsetMask;
-    std::string reason;
+    Words reason;
     const Mbarrier* own = find_barrier(*fiber.cta, offset, reason);
     record_load(
         fiber, flight, *fiber.cta, own ? *own : Mbarrier{.offset = offset}, shared & kOffsetMask
@@ -303,8 +302,8 @@ inline void issue_multicast(
     const auto ctas = static_cast<uint32_t>(fiber.cluster->ctas().size());
     if (cta_mask == 0 || cta_mask >> ctas) {
         fiber.cluster->fail(
-            fiber, "a multicast names the CTAs of mask " + std::to_string(cta_mask) +
-                       "; the cluster has " + std::to_string(ctas)
+            fiber, "a multicast names the CTAs of mask " + decimal(cta_mask) +
+                       "; the cluster has " + decimal(ctas)
         );
     }
     record_multicast(fiber, flight, shared, barrier);
@@ -340,7 +339,7 @@ inline bool is_reduction(const Store& store) {
     return store.kind == Store::Kind::kReduce || store.kind == Store::Kind::kBulkReduce;
 }
 
-inline std::string name_of(const Store& store) {
+inline Words name_of(const Store& store) {
     return is_reduction(store) ? "TMA reduction" : "TMA store";
 }
 
@@ -379,7 +378,7 @@ inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) 
             "a " + name_of(store) + " from " + place_at(store.shared) + ": " + fault.reason;
         throw;
     } catch (const UnwrittenSource& source) {
-        throw fault_of_unwritten(fiber, source, ("a " + name_of(store)).c_str(), store.site);
+        throw fault_of_unwritten(fiber, source, ("a " + name_of(store)).text(), store.site);
     }
 }
 
@@ -468,7 +467,7 @@ inline void wait_for_writes(Fiber& fiber, std::size_t pending) {
 }
 
 inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
-    check_inside_shared(fiber, shared, store.bytes, ("a " + name_of(store)).c_str());
+    check_inside_shared(fiber, shared, store.bytes, ("a " + name_of(store)).text());
     if (store.kind == Store::Kind::kBulk) {
         or_fail(fiber, [&] { detail::check_bulk_size("a bulk store", store.bytes); });
     }
@@ -533,7 +532,7 @@ inline void wait_for_group(Fiber& fiber, std::size_t pending, bool are_writes) {
 // --- the end of a thread -------------------------------------------------------------------------
 
 // The writes of a thread that has ended may outlive it.
-inline void Cluster::leave_stores(Fiber& fiber) {
+void Cluster::leave_stores(Fiber& fiber) {
     for (auto& group : fiber.groups) {
         for (Store& store : group) {
             if (!store.is_written) late_stores_.push_back({&fiber, std::move(store)});
@@ -542,7 +541,7 @@ inline void Cluster::leave_stores(Fiber& fiber) {
     fiber.groups.clear();
 }
 
-inline void Cluster::write_late_stores() {
+void Cluster::write_late_stores() {
     for (LateStore& late : late_stores_) {
         running_ = late.issuer;
         try {

@@ -11,7 +11,6 @@
 #include <new>
 #include <numeric>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 #include "machine.hpp"
@@ -66,7 +65,7 @@ private:
 
 // The JSON of a cluster that failed; launch.hpp. `resident` is how many clusters wait while others
 // have not started; 0 if all have.
-std::string report_of(
+Words report_of(
     const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others
 );
 
@@ -113,7 +112,7 @@ public:
     }
 
     // Empty if all went well.
-    std::string run() {
+    Words run() {
         if (first().launch.races) run_by(1);
         for (const auto& lane : lanes_) lane->launch.races = nullptr;
         if (!stop_.load() && has_unstarted()) run_by(most_workers_);
@@ -173,7 +172,7 @@ private:
         } catch (const std::bad_alloc&) {
             stop_.store(true);
             const std::lock_guard guard(lock_);
-            if (report_.empty()) report_ = "{\"kind\": \"memory\"}";
+            if (report_.is_empty()) report_ = "{\"kind\": \"memory\"}";
         }
         stalls_->leave();
     }
@@ -378,7 +377,7 @@ private:
     std::optional<Stalls> stalls_;
     std::mutex lock_;
     uint64_t failed_ = UINT64_MAX;
-    std::string report_;
+    Words report_;
 };
 
 }  // namespace tmaasync_emulate

@@ -7,9 +7,8 @@
 #include <link.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -59,6 +58,17 @@ inline Offsets guards_in(const std::vector<char>& image) {
     return offsets;
 }
 
+inline std::vector<char> contents_of(const char* path) {
+    std::FILE* file = std::fopen(path, "rb");
+    if (!file) return {};
+    std::fseek(file, 0, SEEK_END);
+    std::vector<char> image(static_cast<std::size_t>(std::ftell(file)));
+    std::rewind(file);
+    image.resize(std::fread(image.data(), 1, image.size(), file));
+    std::fclose(file);
+    return image;
+}
+
 // Of the library of this function, whose file is read once.
 inline bool is_guard(const void* kernel, uint32_t offset) {
     static std::mutex mutex;
@@ -67,10 +77,7 @@ inline bool is_guard(const void* kernel, uint32_t offset) {
     if (!dladdr(kernel, &library)) return false;
     const std::lock_guard lock(mutex);
     const auto [entry, is_new] = found.try_emplace(library.dli_fbase);
-    if (is_new) {
-        std::ifstream file(library.dli_fname, std::ios::binary);
-        entry->second = guards_in({std::istreambuf_iterator<char>(file), {}});
-    }
+    if (is_new) entry->second = guards_in(contents_of(library.dli_fname));
     return entry->second.contains(offset);
 }
 

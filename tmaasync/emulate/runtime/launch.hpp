@@ -6,154 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <string>
+#include <string_view>
 #include <tuple>
-#include <type_traits>
-#include "copies.hpp"
 #include "grid.hpp"
-#include "mma.hpp"
-#include "register_budget.hpp"
-#include "warp.hpp"
 
 namespace tmaasync_emulate {
-
-// --- the end of threads and CTAs -----------------------------------------------------------------
-
-// Of a thread that ends: what it finds wrong is reported where that was issued.
-[[noreturn]] inline void fail_at(Fiber& fiber, const Deed& deed, std::string reason) {
-    const Deed place = deed.fiber ? deed : Deed{&fiber, fiber.site};
-    fiber.cluster->report_fault(*place.fiber, std::move(reason), place.site);
-    fiber.cluster->fail(fiber, "");
-}
-
-inline const std::vector<Landing>& last_landings(const Mbarrier& barrier) {
-    return barrier.landings.empty() ? barrier.landed_last : barrier.landings;
-}
-
-inline Deed last_landing(const Mbarrier& barrier) {
-    const auto& landings = last_landings(barrier);
-    return landings.empty() ? Deed{} : Deed{landings.back().issuer, landings.back().site};
-}
-
-inline void check_nothing_lands(Fiber& fiber) {
-    for (const Flight& flight : fiber.cluster->flights()) {
-        if (flight.source == fiber.cta) {
-            fail_at(
-                fiber, {flight.issuer, flight.site},
-                "the CTA ends while TMA still copies its " + shared_at(flight.source_offset) +
-                    " to another CTA. Let the receiver signal that the bytes have landed: "
-                    "cluster_sync() at the end, after its wait"
-            );
-        }
-        if (flight.target != fiber.cta) continue;
-        if (flight.kind == Flight::Kind::kArrival) {
-            fail_at(
-                fiber, {flight.issuer, flight.site},
-                "the CTA ends while copies of cp.async are in flight that arrive on " +
-                    barrier_at(flight.barrier) + ". Wait on it before the end"
-            );
-        }
-        fail_at(
-            fiber, {flight.issuer, flight.site},
-            "the CTA ends while " + name_of(flight) + " to " + shared_at(flight.shared) +
-                of_cta(*flight.issuer, *fiber.cta) + " is in flight. Wait on " +
-                barrier_at(flight.barrier) + " before the end" +
-                wrong_wait(*fiber.cta, flight.barrier)
-        );
-    }
-}
-
-inline void check_no_bytes_missing(Fiber& fiber) {
-    for (const Mbarrier& barrier : fiber.cta->barriers) {
-        if (!barrier.is_valid || barrier.bytes == 0) continue;
-        const std::string bytes = std::to_string(std::abs(barrier.bytes)) + " bytes";
-        fail_at(
-            fiber, barrier.bytes > 0 ? barrier.expected_last : last_landing(barrier),
-            "the CTA ends while " + barrier_name(barrier) +
-                (barrier.bytes > 0 ? " still expects " + bytes
-                                   : " has " + bytes + " more than it expects") +
-                ". Expect as many bytes per phase as its copies deliver"
-        );
-    }
-}
-
-// A load that no thread waited for might not have landed yet, and no thread may read it.
-inline void check_loads_were_awaited(Fiber& fiber) {
-    for (const Mbarrier& barrier : fiber.cta->barriers) {
-        if (!barrier.is_valid || barrier.landed <= barrier.observed) continue;
-        const auto& landings = last_landings(barrier);
-        fail_at(
-            fiber, last_landing(barrier),
-            "the CTA ends, and no thread has waited for phase " +
-                std::to_string(barrier.landed - 1) + " of " + barrier_name(barrier) +
-                ", in which a TMA load" +
-                (landings.empty() ? "" : " to " + shared_at(landings.back().shared)) +
-                " landed. Wait for every load, or do not issue it"
-        );
-    }
-}
-
-// A thread waits for its warpgroup, of which others have ended, or met without ever executing a
-// wgmma. One that waits on an mbarrier may still get there.
-inline bool has_lone_waiter(Cluster& cluster, const Cta& cta) {
-    const uint32_t threads = cluster.launch().threads();
-    const Fiber* fibers = &cluster.fibers()[std::size_t{cta.rank} * threads];
-    return std::any_of(fibers, fibers + threads, [&](const Fiber& fiber) {
-        const bool has_met =
-            fiber.wait.kind == Wait::Kind::kNamedBarrier || fiber.wait.kind == Wait::Kind::kCluster;
-        const bool is_away = fiber.is_done || (has_met && fiber.mmas_issued == 0);
-        return is_away && !fiber.warpgroup->waiters.empty();
-    });
-}
-
-// Why a thread waits for what can never come; empty where the wait itself is sound.
-inline std::string Cluster::vain_wait_of(const Fiber& fiber) {
-    std::string reason;
-    if (fiber.wait.kind == Wait::Kind::kRegisters) return shortage_of(fiber);
-    if (fiber.wait.kind != Wait::Kind::kMbarrier) return reason;
-    find_barrier(ctas_[fiber.wait.cta->rank], fiber.wait.number, reason);
-    return reason;
-}
-
-// No thread can proceed.
-inline void Cluster::give_up() {
-    for (const Cta& cta : ctas_) {
-        if (reports_lone_change(*this, cta)) return;
-        if (has_lone_waiter(*this, cta) && reports_lone_mma(*this, cta)) return;
-    }
-    for (Fiber& fiber : fibers_) {
-        if (reports_lone_lanes(*this, fiber)) return;
-    }
-    for (const Fiber& fiber : fibers_) {
-        std::string reason = fiber.is_done ? "" : vain_wait_of(fiber);
-        if (!reason.empty()) return report_fault(fiber, std::move(reason));
-    }
-    failure_.kind = Failure::Kind::kDeadlock;
-}
-
-inline void Cluster::end(Fiber& fiber) {
-    if (fiber.repeat) check_repeat(fiber);
-    finish_stores(fiber);
-    check_thread_copies_are_awaited(fiber);
-    check_mmas_are_done(fiber);
-    if (fiber.cta->live == 1) {
-        check_register_changes(fiber);
-        check_mma_calls(fiber);
-        check_nothing_lands(fiber);
-        check_no_bytes_missing(fiber);
-        check_loads_were_awaited(fiber);
-        if (detector_) check_peers_are_done(fiber);
-    }
-    record(fiber, {.kind = EventKind::kThreadEnd});
-    forget_thread(fiber);
-    // Whoever waits for all live threads waits for one less.
-    for (Meeting& meeting : fiber.warp->meetings) {
-        hold_if_complete(*this, *fiber.warp, meeting, nullptr);
-    }
-    for (uint32_t number = 0; number < fiber.cta->named.size(); ++number) {
-        if (fiber.cta->named[number].threads == 0) release_if_complete(*this, *fiber.cta, number);
-    }
-}
 
 // --- the report ----------------------------------------------------------------------------------
 
@@ -171,7 +28,7 @@ public:
         }
         static constexpr const char* kKinds[] = {"", "fault", "deadlock", "race", "timeout"};
         out_ << "{\"kind\": \"" << kKinds[static_cast<int>(failure.kind)] << "\", \"reason\": \"";
-        escape(failure.reason);
+        escape(failure.reason.text());
         out_ << "\"";
         if (failure.is_endless) out_ << ", \"is_endless\": true";
         if (failure.fiber) {
@@ -197,13 +54,13 @@ public:
         out_ << "}";
     }
 
-    std::string text() const { return out_.text(); }
+    Words text() const { return out_; }
 
 private:
-    void escape(const std::string& words) {
-        for (const char c : words) {
-            if (c == '"' || c == '\\') out_ << '\\';
-            out_ << (c == '\n' ? ' ' : c);
+    void escape(const char* words) {
+        for (; *words; ++words) {
+            if (*words == '"' || *words == '\\') out_ << '\\';
+            out_ << (*words == '\n' ? ' ' : *words);
         }
     }
 
@@ -281,7 +138,7 @@ private:
     void waits_of(const Cluster& cluster, const char* separator) {
         using Key = std::tuple<
             const Cta*, Wait::Kind, const char*, const Cta*, uint32_t, uint32_t, uint32_t,
-            uintptr_t, std::string>;
+            uintptr_t, std::string_view>;
         std::map<Key, std::vector<const Fiber*>> entries;
         std::vector<Key> order;
         for (const Fiber& fiber : cluster.fibers()) {
@@ -432,7 +289,7 @@ private:
     Words out_;
 };
 
-inline std::string report_of(
+inline Words report_of(
     const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others
 ) {
     return Report(cluster, resident, others).text();
@@ -546,12 +403,12 @@ inline char* launch(
     const Launch whole = launch_from(kernel, numbers, arguments, races, trace);
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
-    const std::string report = Grid(whole, numbers.workers, numbers.resident).run();
+    const Words report = Grid(whole, numbers.workers, numbers.resident).run();
     if (numbers.log) *numbers.log = trace.copied();
     if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) { whole.note_written(address); });
     }
-    return report.empty() ? nullptr : strdup(report.c_str());
+    return report.is_empty() ? nullptr : strdup(report.text());
 }
 
 // --- launches of several devices -----------------------------------------------------------------
@@ -594,11 +451,11 @@ inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
     }
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
-    const std::string report = grid.run();
+    const Words report = grid.run();
     for (uint32_t i = 0; i < count; ++i) {
         if (given[i].numbers->log) *given[i].numbers->log = traces[i].copied();
     }
-    return report.empty() ? nullptr : strdup(report.c_str());
+    return report.is_empty() ? nullptr : strdup(report.text());
 }
 
 }  // namespace tmaasync_emulate

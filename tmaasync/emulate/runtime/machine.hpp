@@ -11,13 +11,13 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 #include "crash.hpp"
 #include "fiber.hpp"
 #include "kept_memory.hpp"
 #include "loops.hpp"
+#include "mma_multiply.hpp"
 #include "poison.hpp"
 #include "policy.hpp"
 #include "queue.hpp"
@@ -302,17 +302,6 @@ struct Accumulators {
     uintptr_t touched_at = 0;
 };
 
-constexpr uint32_t kMmaRows = 64;
-constexpr uint32_t kMaxMmaDepth = 32;
-constexpr uint32_t kMaxMmaColumns = 256;
-
-// Words that are floats, or integers that wrap.
-struct MmaBuffers {
-    alignas(64) uint32_t a[kMmaRows * kMaxMmaDepth];
-    alignas(64) uint32_t b[kMaxMmaDepth * kMaxMmaColumns];
-    alignas(64) uint32_t accumulators[kMmaRows * kMaxMmaColumns];
-};
-
 constexpr uint32_t kGroupWarps = 4;
 
 // A setmaxnreg of a warpgroup.
@@ -458,7 +447,7 @@ struct LateStore {
 
 struct Failure {
     enum class Kind : uint8_t { kNone, kFault, kDeadlock, kRace, kTimeout } kind = Kind::kNone;
-    std::string reason;
+    Words reason;
     const Fiber* fiber = nullptr;
     uintptr_t site = 0;              // where in the kernel
     bool is_endless = false;         // a timeout: no budget would be enough
@@ -561,7 +550,7 @@ public:
     void ask_again() { vain_ = 0; }
 
     // No thread of any cluster can proceed.
-    void give_up();  // launch.hpp
+    void give_up();  // thread_end.hpp
 
     // What a cluster of this launch takes at most, stacks of full depth included.
     static uint64_t most_bytes(uint64_t ctas, uint64_t threads_per_cta) {
@@ -681,8 +670,8 @@ public:
         fibers.clear();
     }
 
-    [[noreturn]] void fail(Fiber& fiber, std::string reason) {
-        report_fault(fiber, std::move(reason));
+    [[noreturn]] void fail(Fiber& fiber, const Words& reason) {
+        report_fault(fiber, reason);
         leave(fiber);
         __builtin_unreachable();
     }
@@ -710,13 +699,13 @@ public:
     }
 
     // The first one counts.
-    void report_fault(const Fiber& fiber, std::string reason) {
-        report_fault(fiber, std::move(reason), fiber.site);
+    void report_fault(const Fiber& fiber, const Words& reason) {
+        report_fault(fiber, reason, fiber.site);
     }
 
     // Of an operation that the thread issued elsewhere.
-    void report_fault(const Fiber& fiber, std::string reason, uintptr_t site) {
-        if (!has_failed()) failure_ = {Failure::Kind::kFault, std::move(reason), &fiber, site};
+    void report_fault(const Fiber& fiber, const Words& reason, uintptr_t site) {
+        if (!has_failed()) failure_ = {Failure::Kind::kFault, reason, &fiber, site};
     }
 
     // --- the cluster barrier ---
@@ -777,11 +766,11 @@ public:
 
     // --- where the other headers come in ---
 
-    void land(const Flight& flight);               // copies.hpp
-    void leave_stores(Fiber& fiber);               // copies.hpp
-    void write_late_stores();                      // copies.hpp
-    void end(Fiber& fiber);                        // launch.hpp
-    std::string vain_wait_of(const Fiber& fiber);  // launch.hpp
+    void land(const Flight& flight);         // copies.hpp
+    void leave_stores(Fiber& fiber);         // copies.hpp
+    void write_late_stores();                // copies.hpp
+    void end(Fiber& fiber);                  // thread_end.hpp
+    Words vain_wait_of(const Fiber& fiber);  // thread_end.hpp
 
     // Never returns.
     void exit(Fiber& fiber) {
@@ -824,7 +813,7 @@ private:
         failure_.callers = std::move(callers);
     }
 
-    std::string reason_of(const Crash& crash) const {
+    Words reason_of(const Crash& crash) const {
         switch (crash.number) {
             case SIGFPE:
                 return "an integer division by zero, or of the smallest integer by -1. Check the "
@@ -1052,28 +1041,28 @@ private:
 // --- addresses -----------------------------------------------------------------------------------
 
 // " of CTA 1 of the cluster", seen from a thread of another one.
-inline std::string of_cta(const Fiber& fiber, const Cta& cta) {
+inline Words of_cta(const Fiber& fiber, const Cta& cta) {
     if (fiber.cta == &cta) return "";
-    return " of CTA " + std::to_string(cta.rank) + " of the cluster";
+    return " of CTA " + decimal(cta.rank) + " of the cluster";
 }
 
 // "producer (thread 0) at kernel.cu:30".
-inline std::string name_of_issuer(const Fiber& issuer, uintptr_t site) {
-    const std::string role = issuer.warp->role, thread = "thread " + std::to_string(issuer.index);
-    return (role.empty() ? thread : role + " (" + thread + ")") +
+inline Words name_of_issuer(const Fiber& issuer, uintptr_t site) {
+    const Words role = issuer.warp->role, thread = "thread " + decimal(issuer.index);
+    return (role.is_empty() ? thread : role + " (" + thread + ")") +
            at_line(issuer.cluster->launch().address_in_library(site));
 }
 
 // The same, seen from a thread that may belong to another CTA.
-inline std::string name_of_issuer(const Fiber& issuer, uintptr_t site, const Fiber& other) {
+inline Words name_of_issuer(const Fiber& issuer, uintptr_t site, const Fiber& other) {
     return name_of_issuer(issuer, site) + of_cta(other, *issuer.cta);
 }
 
-inline std::string name_of(const Deed& deed) {
+inline Words name_of(const Deed& deed) {
     return name_of_issuer(*deed.fiber, deed.site);
 }
 
-inline std::string name_of(const Flight& flight) {
+inline Words name_of(const Flight& flight) {
     if (flight.kind != Flight::Kind::kPush) return "a TMA load";
     return flight.reduction ? "a TMA reduction between CTAs" : "a TMA copy between CTAs";
 }
@@ -1116,14 +1105,14 @@ inline Place locate(Fiber& fiber, uint32_t address) {
     if (rank == 0) return {fiber.cta, address};
     if (rank > ctas.size()) {
         fiber.cluster->fail(
-            fiber, "a shared address names CTA " + std::to_string(rank - 1) + " of a cluster of " +
-                       std::to_string(ctas.size())
+            fiber, "a shared address names CTA " + decimal(rank - 1) + " of a cluster of " +
+                       decimal(ctas.size())
         );
     }
     Cta& cta = ctas[rank - 1];
     if (cta.live == 0) {
         fiber.cluster->fail(
-            fiber, "CTA " + std::to_string(cta.rank) +
+            fiber, "CTA " + decimal(cta.rank) +
                        " of the cluster has ended, and this thread still reaches into its shared "
                        "memory. Let no CTA leave before its peers are done: cluster_sync() at the "
                        "end of the kernel"
@@ -1148,19 +1137,17 @@ inline uint32_t shared_end(const Fiber& fiber) {
 }
 
 // Empty if the bytes are the CTA's.
-inline std::string beyond_shared(
-    const Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what
-) {
+inline Words beyond_shared(const Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what) {
     const uint32_t end = shared_end(fiber);
     if (offset + bytes <= end) return {};
-    return std::string(what) + " reaches " + shared_bytes_from(offset) + " to " +
-           std::to_string(offset + bytes) + "; the CTA has " + std::to_string(end) +
+    return Words(what) + " reaches " + shared_bytes_from(offset) + " to " +
+           decimal(offset + bytes) + "; the CTA has " + decimal(end) +
            ". Ask for more with shared_mem, or mend the address";
 }
 
 inline void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what) {
-    std::string reason = beyond_shared(fiber, offset, bytes, what);
-    if (!reason.empty()) fiber.cluster->fail(fiber, std::move(reason));
+    Words reason = beyond_shared(fiber, offset, bytes, what);
+    if (!reason.is_empty()) fiber.cluster->fail(fiber, reason);
 }
 
 }  // namespace tmaasync_emulate

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include "accesses.hpp"
 
 namespace tmaasync_emulate {
@@ -12,7 +11,7 @@ namespace tmaasync_emulate {
 constexpr int64_t kMaxTransactionBytes = (1 << 20) - 1;
 constexpr uint32_t kMaxArrivals = (1 << 20) - 1;
 
-inline std::string barrier_name(const Mbarrier& barrier) {
+inline Words barrier_name(const Mbarrier& barrier) {
     return barrier_at(barrier.offset);
 }
 
@@ -30,7 +29,7 @@ inline void check_barrier_place(Fiber& fiber, uint32_t offset) {
 }
 
 // Null where there is none; says why in `reason`.
-inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, std::string& reason) {
+inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, Words& reason) {
     const bool is_placed = offset % 8 == 0 && offset / 8 < cta.barrier_at.size();
     const int32_t index = is_placed ? cta.barrier_at[offset / 8] : -1;
     if (index < 0) {
@@ -54,7 +53,7 @@ inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, std::string& reason) {
 }
 
 inline Mbarrier& require_barrier(Fiber& fiber, Place place) {
-    std::string reason;
+    Words reason;
     Mbarrier* barrier = find_barrier(*place.cta, place.offset, reason);
     if (!barrier) fiber.cluster->fail(fiber, reason);
     return *barrier;
@@ -114,8 +113,7 @@ inline void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
     check_barrier_place(fiber, place.offset);
     if (count == 0 || count > kMaxArrivals) {
         fiber.cluster->fail(
-            fiber,
-            "mbarrier.init counts " + std::to_string(count) + " arrivals; 1 to 1048575 are possible"
+            fiber, "mbarrier.init counts " + decimal(count) + " arrivals; 1 to 1048575 are possible"
         );
     }
     int32_t& index = place.cta->barrier_at[place.offset / 8];
@@ -152,8 +150,7 @@ inline void invalidate_barrier(Fiber& fiber, uint32_t address) {
     Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
     if (barrier.waiting) {
         fiber.cluster->fail(
-            fiber, barrier_name(barrier) + " is invalidated while " +
-                       std::to_string(barrier.waiting) +
+            fiber, barrier_name(barrier) + " is invalidated while " + decimal(barrier.waiting) +
                        " threads wait on it. Let all of them meet after their last wait"
         );
     }
@@ -161,9 +158,9 @@ inline void invalidate_barrier(Fiber& fiber, uint32_t address) {
 }
 
 // Empty if the barrier can count its bytes.
-inline std::string overflow_of(const Mbarrier& barrier) {
+inline Words overflow_of(const Mbarrier& barrier) {
     if (std::abs(barrier.bytes) <= kMaxTransactionBytes) return "";
-    return barrier_name(barrier) + " would have " + std::to_string(barrier.bytes) +
+    return barrier_name(barrier) + " would have " + decimal(barrier.bytes) +
            " bytes to come; its count holds 1048575 either way. Expect as many bytes per phase as "
            "its copies deliver";
 }
@@ -180,23 +177,23 @@ inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     barrier.bytes += bytes;
     barrier.expected += std::max<int64_t>(bytes, 0);
     barrier.expected_last = {&fiber, fiber.site};
-    const std::string reason = overflow_of(barrier);
-    if (!reason.empty()) fiber.cluster->fail(fiber, reason);
+    const Words reason = overflow_of(barrier);
+    if (!reason.is_empty()) fiber.cluster->fail(fiber, reason);
 }
 
-inline std::string too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
-    std::string before;
+inline Words too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
+    Words before;
     if (barrier.arrived_first.fiber) {
         before = "; " + name_of(barrier.arrived_first) + " arrived first";
     }
     if (barrier.bytes) {
-        before += "; the phase lasts until " + std::to_string(std::abs(barrier.bytes)) +
-                  (barrier.bytes > 0 ? " bytes have landed" : " bytes that landed are expected");
+        before << "; the phase lasts until " + decimal(std::abs(barrier.bytes)) +
+                      (barrier.bytes > 0 ? " bytes have landed"
+                                         : " bytes that landed are expected");
     }
-    return barrier_name(barrier) + " gets " + std::to_string(count) + " arrivals in phase " +
-           std::to_string(barrier.phase) + " and waits for " + std::to_string(barrier.pending) +
-           " of " + std::to_string(barrier.count) + before +
-           ". Arrive as often per phase as init declares";
+    return barrier_name(barrier) + " gets " + decimal(count) + " arrivals in phase " +
+           decimal(barrier.phase) + " and waits for " + decimal(barrier.pending) + " of " +
+           decimal(barrier.count) + before + ". Arrive as often per phase as init declares";
 }
 
 // Expects bytes, then arrives; returns the state token, which is the phase.
@@ -223,7 +220,7 @@ inline uint64_t arrive(
     add_bytes(fiber, barrier, bytes);
     if (count == 0) {
         fiber.cluster->fail(
-            fiber, barrier_name(barrier) + " gets 0 arrivals in phase " + std::to_string(phase) +
+            fiber, barrier_name(barrier) + " gets 0 arrivals in phase " + decimal(phase) +
                        "; one instruction arrives 1 to 1048575 times. Arrive, or leave it out"
         );
     }
@@ -294,8 +291,8 @@ inline void check_not_missed(Fiber& fiber, const Mbarrier& barrier, uint64_t awa
     if (barrier.phase <= awaited + 1) return;
     fiber.cluster->fail(
         fiber,
-        barrier_name(barrier) + " completed phase " + std::to_string(awaited + 1) +
-            " while this thread was still waiting for phase " + std::to_string(awaited) +
+        barrier_name(barrier) + " completed phase " + decimal(awaited + 1) +
+            " while this thread was still waiting for phase " + decimal(awaited) +
             ", which its parity does not distinguish any more. Let whoever completes a phase "
             "wait for every reader of the one before, on an empty barrier say"
     );
@@ -337,7 +334,7 @@ inline void end_wait(Fiber& fiber, const AwaitedPhase& awaited) {
 inline void check_parity(Fiber& fiber, uint32_t parity, const char* what) {
     if (parity <= 1) return;
     fiber.cluster->fail(
-        fiber, std::string(what) + " for parity " + std::to_string(static_cast<int32_t>(parity)) +
+        fiber, Words(what) + " for parity " + decimal(static_cast<int32_t>(parity)) +
                    "; a phase has parity 0 or 1. Pass the phase of a PipelineState, or the number "
                    "of the phase modulo 2"
     );
@@ -405,8 +402,8 @@ inline bool test_state(Fiber& fiber, uint32_t address, uint64_t state) {
     const uint64_t phase = require_barrier(fiber, resolve(fiber, address)).phase;
     if (phase < state || phase - state > 1) {
         fiber.cluster->fail(
-            fiber, "a state token of phase " + std::to_string(state) + " is tested in phase " +
-                       std::to_string(phase) +
+            fiber, "a state token of phase " + decimal(state) + " is tested in phase " +
+                       decimal(phase) +
                        "; it is good in its own phase and the next. Test it earlier"
         );
     }

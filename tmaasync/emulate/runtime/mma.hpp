@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <string>
 
 #include "accesses.hpp"
-#include "mma_multiply.hpp"
+#include "mma_operands.hpp"
 #include "unwritten.hpp"
 
 namespace tmaasync_emulate {
@@ -60,8 +59,8 @@ inline void check_agreement(Fiber& last, Fiber* threads) {
     for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
         if (agrees(threads[thread].mmas.front(), threads[0].mmas.front())) continue;
         last.cluster->fail(
-            last, "threads " + std::to_string(threads[0].index) + " and " +
-                      std::to_string(threads[thread].index) +
+            last, "threads " + decimal(threads[0].index) + " and " +
+                      decimal(threads[thread].index) +
                       " of a warpgroup give wgmma.mma_async different operands; all 128 give the "
                       "same descriptors, shape, types and scale"
         );
@@ -98,8 +97,8 @@ inline void check_accumulators(Fiber& last, Fiber* threads) {
         if (thread < kGroupThreads) continue;
         last.cluster->report_fault(
             threads[0],
-            "wgmma adds to accumulators that nothing has written, register " +
-                std::to_string(index) + " of " + std::to_string(bytes_of_accumulators(mma) / 4) +
+            "wgmma adds to accumulators that nothing has written, register " + decimal(index) +
+                " of " + decimal(bytes_of_accumulators(mma) / 4) +
                 ". Pass accumulate = false to the first wgmma of a tile, or set them to zero",
             mma.site
         );
@@ -115,6 +114,8 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
     for (; group.done < target; ++group.done) {
         check_agreement(last, threads);
         const IssuedMma& first = threads[0].mmas.front();
+        GroupMma mmas;
+        for (uint32_t i = 0; i < kGroupThreads; ++i) mmas[i] = &threads[i].mmas.front();
         if (group.sequences.size()) {
             const uint32_t sequence = group.sequences[group.done];
             last.cluster->record(
@@ -128,13 +129,13 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
             std::memset(at.accumulators, 0, sizeof(*at.accumulators) * kMmaRows * first.columns);
         } else if (group.held != first.accumulators) {
             check_accumulators(last, threads);
-            gather_accumulators(threads, first, at);
+            gather_accumulators(mmas, at);
         }
-        execute_mma(threads, first, window, at);
-        const auto& mmas = threads[0].mmas;
-        const bool goes_on = group.done + 1 < target && same_accumulators(mmas[1], first);
+        execute_mma(mmas, window, at);
+        const bool goes_on =
+            group.done + 1 < target && same_accumulators(threads[0].mmas[1], first);
         group.held = goes_on ? first.accumulators : nullptr;
-        if (!goes_on) scatter_accumulators(threads, first, at);
+        if (!goes_on) scatter_accumulators(mmas, at);
         for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
             auto& mmas_of_thread = threads[thread].mmas;
             if (const Epoch issued_at = mmas_of_thread.front().issued_at) {
@@ -172,7 +173,7 @@ inline void check_mma_issue(Fiber& fiber) {
     const uint32_t first = fiber.index / kGroupThreads * kGroupThreads;
     if (threads - first < kGroupThreads) {
         fiber.cluster->fail(
-            fiber, "wgmma by a warpgroup of " + std::to_string(threads - first) +
+            fiber, "wgmma by a warpgroup of " + decimal(threads - first) +
                        " threads; it takes 128. Launch a multiple of 128 threads"
         );
     }
@@ -262,7 +263,7 @@ inline void check_mmas_are_done(Fiber& fiber) {
         fiber.mma_groups.size() && fiber.mma_groups.back() == fiber.mmas_issued;
     fiber.cluster->report_fault(
         fiber,
-        "the thread ends with " + std::to_string(fiber.mmas.size()) +
+        "the thread ends with " + decimal(fiber.mmas.size()) +
             " wgmma instructions that it has not " +
             (all_committed ? "waited for. Call wgmma_wait_group<0>() first"
                            : "committed. Call wgmma_commit_group() after them, and "
@@ -290,8 +291,8 @@ inline bool reports_partial_warpgroup(Cluster& cluster, const Fiber& first, uint
         if (!first.mma_calls[i].count) continue;
         cluster.report_fault(
             first,
-            std::string(name_of(i)) + " is executed by warp " + std::to_string(first.index / 32) +
-                " of a block of " + std::to_string(threads) +
+            Words(name_of(i)) + " is executed by warp " + decimal(first.index / 32) +
+                " of a block of " + decimal(threads) +
                 " threads, which ends within its warpgroup. A warpgroup is four warps: launch a "
                 "multiple of 128 threads",
             first.mma_calls[i].site
@@ -317,11 +318,11 @@ inline bool reports_lone_mma(Cluster& cluster, const Cta& cta) {
             const Fiber& less = is_other ? one : other;
             cluster.report_fault(
                 more,
-                std::string(name_of(i)) + " is executed " +
-                    std::to_string(more.mma_calls[i].count) + " times by thread " +
-                    std::to_string(more.index) + " of warp " + std::to_string(more.index / 32) +
-                    " and " + std::to_string(less.mma_calls[i].count) + " times by thread " +
-                    std::to_string(less.index) + " of warp " + std::to_string(less.index / 32) +
+                Words(name_of(i)) + " is executed " + decimal(more.mma_calls[i].count) +
+                    " times by thread " + decimal(more.index) + " of warp " +
+                    decimal(more.index / 32) + " and " + decimal(less.mma_calls[i].count) +
+                    " times by thread " + decimal(less.index) + " of warp " +
+                    decimal(less.index / 32) +
                     ", which belong to one warpgroup. All 128 threads execute the instructions of "
                     "wgmma together",
                 more.mma_calls[i].site

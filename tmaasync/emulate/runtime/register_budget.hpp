@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 
 #include "machine.hpp"
 
@@ -10,18 +9,18 @@ namespace tmaasync_emulate {
 
 // --- words ---------------------------------------------------------------------------------------
 
-inline std::string instruction_of(const RegisterChange& change) {
-    const std::string count = std::to_string(change.registers);
+inline Words instruction_of(const RegisterChange& change) {
+    const Words count = decimal(change.registers);
     return change.claims ? "claim_registers<" + count + "> (setmaxnreg.inc)"
                          : "release_registers<" + count + "> (setmaxnreg.dec)";
 }
 
 // The warps of a set, counted in the CTA: "warp 4", or "warps 4, 5, 6".
-inline std::string warps_of(uint32_t first, uint32_t warps) {
-    std::string words;
+inline Words warps_of(uint32_t first, uint32_t warps) {
+    Words words;
     for (uint32_t warp = 0; warp < kGroupWarps; ++warp) {
         if (!(warps >> warp & 1)) continue;
-        words += (words.empty() ? "" : ", ") + std::to_string(first + warp);
+        words << (words.is_empty() ? "" : ", ") + decimal(first + warp);
     }
     return ((warps & (warps - 1)) ? "warps " : "warp ") + words;
 }
@@ -35,7 +34,7 @@ inline uint32_t warps_in(const Cta& cta, const Warpgroup& group) {
     return (1u << std::min(kGroupWarps, warps - group_of(cta, group) * kGroupWarps)) - 1;
 }
 
-inline std::string all_warps_of(const Cta& cta, const Warpgroup& group) {
+inline Words all_warps_of(const Cta& cta, const Warpgroup& group) {
     return warps_of(group_of(cta, group) * kGroupWarps, warps_in(cta, group));
 }
 
@@ -68,37 +67,37 @@ inline uint32_t most_to_claim(const Cta& cta, uint32_t all) {
     return all / threads / 8 * 8;
 }
 
-inline std::string remedy_of(const Fiber& fiber, const Cta& cta, const Warpgroup& claimer) {
-    std::string silent;
+inline Words remedy_of(const Fiber& fiber, const Cta& cta, const Warpgroup& claimer) {
+    Words silent;
     for (const Warpgroup& group : cta.warpgroups) {
         if (&group == &claimer || group.changes.size()) continue;
-        silent += (silent.empty() ? "" : "; ") + all_warps_of(cta, group);
+        silent << (silent.is_empty() ? "" : "; ") + all_warps_of(cta, group);
     }
-    if (!silent.empty()) {
+    if (!silent.is_empty()) {
         return "Nothing was released by " + silent +
                ": let all warps of every producer warpgroup call release_registers<N>() before "
                "they load, with the N of tmaasync.RegisterSplit";
     }
     const uint32_t most = most_to_claim(cta, launched_with(fiber));
-    return "Claim at most " + std::to_string(most) +
+    return "Claim at most " + decimal(most) +
            ", or let the producers keep less: tmaasync.RegisterSplit computes both";
 }
 
-inline std::string shortage_of(const Fiber& fiber) {
+inline Words shortage_of(const Fiber& fiber) {
     const Cta& cta = *fiber.cta;
     const Warpgroup& group = *fiber.warpgroup;
     const uint32_t each = fiber.cluster->launch().registers;
     const RegisterChange& change = group.changes.back();
-    std::string words = all_warps_of(cta, group) + " wait for ever in " + instruction_of(change) +
-                        ": the CTA was launched with " + std::to_string(launched_with(fiber)) +
-                        " registers (" + std::to_string(each) + " a thread by __launch_bounds__), ";
+    Words words = all_warps_of(cta, group) + " wait for ever in " + instruction_of(change) +
+                  ": the CTA was launched with " + decimal(launched_with(fiber)) + " registers (" +
+                  decimal(each) + " a thread by __launch_bounds__), ";
     for (const Warpgroup& other : cta.warpgroups) {
         if (&other == &group) continue;
-        words += all_warps_of(cta, other) + " hold " + std::to_string(held_by(cta, other)) + ", ";
+        words << all_warps_of(cta, other) + " hold " + decimal(held_by(cta, other)) + ", ";
     }
     const uint32_t more = (change.registers - group.registers) * 128;
-    return words + "and of the " + std::to_string(more) + " more that this takes " +
-           std::to_string(free_registers(fiber)) + " are free. " + remedy_of(fiber, cta, group);
+    return words + "and of the " + decimal(more) + " more that this takes " +
+           decimal(free_registers(fiber)) + " are free. " + remedy_of(fiber, cta, group);
 }
 
 // --- what a thread does --------------------------------------------------------------------------
@@ -111,7 +110,7 @@ inline void check_direction(Fiber& fiber, const RegisterChange& change) {
     if (change.registers == group.registers) return;
     fiber.cluster->fail(
         fiber, instruction_of(change) + " by " + all_warps_of(*fiber.cta, group) +
-                   ", whose threads have " + std::to_string(group.registers) +
+                   ", whose threads have " + decimal(group.registers) +
                    " registers: a claim only raises that and a release only lowers it. Take the "
                    "numbers of tmaasync.RegisterSplit"
     );
@@ -130,9 +129,8 @@ inline RegisterChange& change_for(Fiber& fiber, bool claims, uint32_t registers)
         const RegisterChange mine{claims, registers};
         fiber.cluster->fail(
             fiber, "the warps of one warpgroup change their registers differently: " +
-                       instruction_of(change) + " by warp " +
-                       std::to_string(change.first->index / 32) + ", " + instruction_of(mine) +
-                       " by warp " + std::to_string(fiber.index / 32) +
+                       instruction_of(change) + " by warp " + decimal(change.first->index / 32) +
+                       ", " + instruction_of(mine) + " by warp " + decimal(fiber.index / 32) +
                        ". All four warps execute the same"
         );
     }

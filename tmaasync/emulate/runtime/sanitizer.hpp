@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <string>
 
 #include "accesses.hpp"
 #include "guards.hpp"
@@ -36,11 +35,11 @@ inline Reach shared_part(const Launch& launch, uint32_t place, uint32_t bytes) {
     const uint32_t end =
         launch.static_bytes ? launch.dynamic_bytes() + launch.static_bytes : launch.shared_bytes;
     fiber.cluster->fail(
-        fiber, std::string(writes ? "a write" : "a read") + " of " + std::to_string(bytes) +
-                   " bytes at " + shared_at(place) +
+        fiber, Words(writes ? "a write" : "a read") + " of " + decimal(bytes) + " bytes at " +
+                   shared_at(place) +
                    ", beyond the shared memory of the CTA, which "
                    "has " +
-                   std::to_string(end) + " bytes. Check indices, or ask for more with shared_mem"
+                   decimal(end) + " bytes. Check indices, or ask for more with shared_mem"
     );
 }
 
@@ -88,8 +87,8 @@ inline void check_reaches(Fiber& fiber, uintptr_t address, uint64_t bytes, bool 
     if (fiber.cluster->launch().may_hold(address, bytes)) return;
     if (KernelHeap::holds(address, bytes)) return;
     fiber.cluster->fail(
-        fiber, std::string(writes ? "a write" : "a read") + " of " + std::to_string(bytes) +
-                   " bytes at " + hexadecimal(address) +
+        fiber, Words(writes ? "a write" : "a read") + " of " + decimal(bytes) + " bytes at " +
+                   hexadecimal(address) +
                    ", which lies in none of the launch's arrays. Check indices, and that the "
                    "grid does not go beyond the end"
     );
@@ -121,8 +120,8 @@ inline void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes
 inline void check_aligned(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     if (address % bytes != 0 && (address ^ stack_pointer()) >= kStackBytes) {
         fiber.cluster->fail(
-            fiber, std::string(writes ? "a write" : "a read") + " of " + std::to_string(bytes) +
-                       " bytes at " + hexadecimal(address) +
+            fiber, Words(writes ? "a write" : "a read") + " of " + decimal(bytes) + " bytes at " +
+                       hexadecimal(address) +
                        ", a misaligned address: it must be "
                        "a multiple of the size. Use narrower accesses, or align the data"
         );
@@ -156,7 +155,7 @@ inline void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     const bool is_shared = address - fiber.cluster->windows() < fiber.cluster->windows_bytes();
     if (is_shared || !detector.is_written_globally(address, bytes)) return;
     fiber.cluster->fail(
-        fiber, "a read of " + std::to_string(bytes) + " bytes at " + hexadecimal(address) +
+        fiber, "a read of " + decimal(bytes) + " bytes at " + hexadecimal(address) +
                    " with __ldg(), which this launch has written: it may return an "
                    "older value. Read them without __ldg()"
     );

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <string>
 #include <utility>
 #include "words.hpp"
 
@@ -13,11 +12,11 @@ namespace tmaasync_emulate {
 // Where the chip would end the kernel (illegal instruction, misaligned address), with the reason
 // that the chip does not give.
 struct Fault : std::exception {
-    std::string reason;
+    Words reason;
     uintptr_t site = 0;  // in the kernel, if it is not where its thread is now
 
-    explicit Fault(std::string words) : reason(std::move(words)) {}
-    const char* what() const noexcept override { return reason.c_str(); }
+    explicit Fault(const Words& words) : reason(words) {}
+    const char* what() const noexcept override { return reason.text(); }
 };
 
 // Under cuda.h's numbers and names, like tmaasync.DataType.
@@ -126,7 +125,7 @@ private:
     uint64_t words_[kMapBytes / 8];
 };
 
-[[noreturn]] inline void not_a_map(const std::string& why) {
+[[noreturn]] inline void not_a_map(const Words& why) {
     fault(
         "the 128 bytes are no tensor map of sm_90: ", why,
         ". Pass the address of a map that the host encoded; a map in global memory that the "
@@ -150,7 +149,7 @@ inline ElementType decoded_type(const MapBits& bits) {
     const bool tf32 = bits.unsigned_at(80, 1);
     if (tf32 && code == 7) return kTfloat32;
     if (tf32 && code == 8) return kTfloat32Ftz;
-    if (tf32 || code > 10) not_a_map("its element type is " + std::to_string(code));
+    if (tf32 || code > 10) not_a_map("its element type is " + decimal(code));
     return type_of_code(code);
 }
 
@@ -163,7 +162,7 @@ inline void check_constant_bits(const MapBits& bits) {
     }
     const uint64_t pattern = bits.unsigned_at(576, 32);
     if (pattern != 16 && pattern != 256 && pattern != 512 && pattern != 1024) {
-        not_a_map("its swizzle repeats after " + std::to_string(pattern) + " bytes");
+        not_a_map("its swizzle repeats after " + decimal(pattern) + " bytes");
     }
 }
 
@@ -245,7 +244,7 @@ inline TensorMapView decode(const void* map128) {
     map.is_im2col = bits.unsigned_at(64, 1);
     map.rank = static_cast<int>(bits.unsigned_at(68, 3)) + 1;
     if (map.rank > kMaxRank || (map.is_im2col && map.rank < 3)) {
-        detail::not_a_map("its rank is " + std::to_string(map.rank));
+        detail::not_a_map("its rank is " + decimal(map.rank));
     }
     if (bits.unsigned_at(75, 2) > 2) detail::not_a_map("its interleave is 3");
     detail::check_constant_bits(bits);

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <string>
 
 #include "sanitizer.hpp"
 #include "warp.hpp"
@@ -143,7 +142,7 @@ inline void* shared_map_at(Fiber& fiber, uint32_t offset) {
 // An ordinary write of the whole map, wherever it lies.
 inline void edit_map(Fiber& fiber, void* map, MapField field, int ordinal, uint64_t value) {
     touch(fiber, map, kMapBytes, true);
-    std::string reason;
+    Words reason;
     try {
         return replace_field(map, field, ordinal, value);
     } catch (const Fault& fault) {

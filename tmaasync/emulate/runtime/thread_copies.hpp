@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstring>
-#include <string>
 #include <utility>
 #include "mbarrier.hpp"
 
@@ -56,24 +55,24 @@ inline void arrive_for_copies(Cluster& cluster, const Flight& flight, Mbarrier& 
 
 inline void check_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
     const auto address = reinterpret_cast<uintptr_t>(copy.global);
-    const std::string size = std::to_string(copy.bytes);
+    const Words size = decimal(copy.bytes);
     if (copy.source_bytes > copy.bytes) {
         fiber.cluster->fail(
-            fiber, "cp.async of " + size + " bytes reads " + std::to_string(copy.source_bytes) +
+            fiber, "cp.async of " + size + " bytes reads " + decimal(copy.source_bytes) +
                        "; it can read no more than it writes"
         );
     }
     if (copy.shared % copy.bytes || address % copy.bytes) {
         fiber.cluster->fail(
             fiber, "cp.async of " + size + " bytes from " + hexadecimal(address) +
-                       " to shared address " + std::to_string(copy.shared) +
+                       " to shared address " + decimal(copy.shared) +
                        "; both must be multiples of " + size + ". Copy fewer bytes at once"
         );
     }
     check_inside_shared(fiber, copy.shared, copy.bytes, "cp.async");
     if (copy.source_bytes && !fiber.cluster->launch().may_hold(address, copy.source_bytes)) {
         fiber.cluster->fail(
-            fiber, "a cp.async reads " + std::to_string(copy.source_bytes) + " bytes at " +
+            fiber, "a cp.async reads " + decimal(copy.source_bytes) + " bytes at " +
                        hexadecimal(address) +
                        ", which lies in none of the launch's arrays. Check indices, and copy what "
                        "lies beyond an edge with cp_async_gs_zero_fill"

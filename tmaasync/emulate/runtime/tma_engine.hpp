@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -110,10 +109,10 @@ struct SharedImage {
 // --- checks -------------------------------------------------------------------------------------
 
 // "(8, -4)", innermost first.
-inline std::string listed(const int32_t* coordinates, int rank) {
-    std::string words = "(";
+inline Words listed(const int32_t* coordinates, int rank) {
+    Words words = "(";
     for (int dim = 0; dim < rank; ++dim) {
-        words += (dim ? ", " : "") + std::to_string(coordinates[dim]);
+        words << (dim ? ", " : "") + decimal(coordinates[dim]);
     }
     return words + ")";
 }
@@ -423,7 +422,7 @@ struct Bfloat16 {
 
     static Bfloat16 nearest(float value) {
         const auto raw = std::bit_cast<uint32_t>(value);
-        if (std::isnan(value)) return {kCanonicalNan16};
+        if (value != value) return {kCanonicalNan16};
         return {static_cast<uint16_t>((raw + 0x7fff + (raw >> 16 & 1)) >> 16)};
     }
 };
@@ -434,12 +433,13 @@ constexpr bool kIsNarrowFloat = std::is_same_v<T, Float16> || std::is_same_v<T, 
 // PTX ISA, of add.f32 in bulk reductions on global memory: subnormal inputs and results become
 // zeros of their sign.
 inline float flushed(float value) {
-    return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
+    const auto raw = std::bit_cast<uint32_t>(value);
+    return raw & 0x7f800000 ? value : std::bit_cast<float>(raw & 0x80000000);
 }
 
 inline float sum(float old, float given) {
     const float total = flushed(flushed(old) + flushed(given));
-    return std::isnan(total) ? std::bit_cast<float>(kCanonicalNan32) : total;
+    return total != total ? std::bit_cast<float>(kCanonicalNan32) : total;
 }
 
 inline double sum(double old, double given) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "accesses.hpp"
 #include "mma_operands.hpp"
@@ -74,28 +73,28 @@ inline void check_operand(
         if (!detector || part.bytes) return;
         part = unwritten_part(*detector, issuer.cta->rank, offset, kMmaUnitBytes);
     });
-    std::string reason = beyond_shared(issuer, furthest, kMmaUnitBytes, "an operand of wgmma");
-    if (reason.empty() && matrix.is_off_pattern()) {
+    Words reason = beyond_shared(issuer, furthest, kMmaUnitBytes, "an operand of wgmma");
+    if (reason.is_empty() && matrix.is_off_pattern()) {
         const uint32_t pattern = 128u << matrix.swizzle;
-        reason = std::string("wgmma reads ") + name + " at " + shared_at(matrix.start) +
-                 ", and its swizzle begins at multiples of " + std::to_string(pattern) +
-                 " bytes. Declare the tile alignas(" + std::to_string(pattern) +
+        reason = Words("wgmma reads ") + name + " at " + shared_at(matrix.start) +
+                 ", and its swizzle begins at multiples of " + decimal(pattern) +
+                 " bytes. Declare the tile alignas(" + decimal(pattern) +
                  "), and start operands at whole groups of 8 rows";
     }
     const uint32_t units_of_row = matrix.transposed ? kMmaDepthBytes / 2 : 2;
     const bool is_defect = unwritten.is_defect(matrix.transposed ? rows / 8 : rows, units_of_row) ||
                            (!matrix.transposed && matrix.swizzle &&
                             unwritten.is_half_written(window, kMmaUnitBytes << matrix.swizzle));
-    if (reason.empty() && (is_defect || part.bytes)) {
+    if (reason.is_empty() && (is_defect || part.bytes)) {
         const uint32_t first = is_defect ? unwritten.first() : part.offset;
-        reason = std::string("wgmma reads ") + name + " at " + shared_at(first) +
+        reason = Words("wgmma reads ") + name + " at " + shared_at(first) +
                  ", which nothing has written. " +
                  remedy_for_unwritten(
                      issuer, *issuer.cta, first, kMmaUnitBytes,
                      "Load or initialise it, and let all threads wait for that before wgmma"
                  );
     }
-    if (!reason.empty()) cluster.report_fault(issuer, std::move(reason), mma.site);
+    if (!reason.is_empty()) cluster.report_fault(issuer, reason, mma.site);
 }
 
 // --- TMA -----------------------------------------------------------------------------------------
@@ -104,8 +103,8 @@ inline Fault fault_of_unwritten(
     const Fiber& issuer, const UnwrittenSource& source, const char* what, uintptr_t site
 ) {
     Fault fault(
-        std::string(what) + " takes " + std::to_string(source.bytes) + " bytes at " +
-        shared_at(source.offset) + ", which nothing has written. " +
+        Words(what) + " takes " + decimal(source.bytes) + " bytes at " + shared_at(source.offset) +
+        ", which nothing has written. " +
         remedy_for_unwritten(
             issuer, *issuer.cta, source.offset, source.bytes,
             "Write the whole tile, by threads that each call fence_async_view_proxy() after it and "

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "accesses.hpp"
@@ -14,15 +13,15 @@ namespace tmaasync_emulate {
 constexpr uint32_t kAllLanes = 0xffffffff;
 
 // "lane 4", or "lanes 16 to 31", or "lanes 0, 2".
-inline std::string lanes_of(uint32_t mask) {
+inline Words lanes_of(uint32_t mask) {
     const int first = __builtin_ctz(mask), count = __builtin_popcount(mask);
-    if (count == 1) return "lane " + std::to_string(first);
+    if (count == 1) return "lane " + decimal(first);
     if (mask >> first == (uint64_t{1} << count) - 1) {
-        return "lanes " + std::to_string(first) + " to " + std::to_string(first + count - 1);
+        return "lanes " + decimal(first) + " to " + decimal(first + count - 1);
     }
-    std::string words;
+    Words words;
     for (uint32_t lane = 0; lane < 32; ++lane) {
-        if (mask >> lane & 1) words += (words.empty() ? "lanes " : ", ") + std::to_string(lane);
+        if (mask >> lane & 1) words << (words.is_empty() ? "lanes " : ", ") + decimal(lane);
     }
     return words;
 }
@@ -33,8 +32,8 @@ inline uint32_t launched_lanes(const Fiber& fiber) {
     return threads < 32 ? (1u << threads) - 1 : kAllLanes;
 }
 
-inline std::string name_of_warp(const Fiber& fiber) {
-    return " of warp " + std::to_string(fiber.index / 32);
+inline Words name_of_warp(const Fiber& fiber) {
+    return " of warp " + decimal(fiber.index / 32);
 }
 
 inline Fiber& lane_of_warp(Fiber& fiber, uint32_t lane) {
@@ -97,7 +96,7 @@ inline void meet(const char* instruction, uint32_t mask, void (*act)(Meeting&), 
     Fiber& fiber = current_fiber();
     if (!(mask >> fiber.lane & 1)) {
         fiber.cluster->fail(
-            fiber, "lane " + std::to_string(fiber.lane) + name_of_warp(fiber) + " executes " +
+            fiber, "lane " + decimal(fiber.lane) + name_of_warp(fiber) + " executes " +
                        instruction + " with the mask " + hexadecimal(mask) +
                        ", which does not name it: the result is undefined. Name every lane that "
                        "executes it, and no other"
@@ -106,12 +105,12 @@ inline void meet(const char* instruction, uint32_t mask, void (*act)(Meeting&), 
     Meeting& meeting = meeting_for(*fiber.warp, mask);
     if (meeting.arrived && std::strcmp(meeting.instruction, instruction) != 0) {
         fiber.cluster->fail(
-            fiber, "the lanes of one warp are at " + std::string(meeting.instruction) + " (" +
+            fiber, "the lanes of one warp are at " + Words(meeting.instruction) + " (" +
                        lanes_of(meeting.arrived) +
                        at_line(fiber.cluster->launch().address_in_library(
                            meeting.fibers[__builtin_ctz(meeting.arrived)]->met_at
                        )) +
-                       ") and at " + instruction + " (lane " + std::to_string(fiber.lane) +
+                       ") and at " + instruction + " (lane " + decimal(fiber.lane) +
                        "); all lanes of the mask " + hexadecimal(mask) + " execute the same one"
         );
     }
@@ -158,7 +157,7 @@ inline void elect_one_lane(Meeting& meeting) {
     if (ended == 0) return;
     elected.cluster->report_fault(
         elected, "elect.sync is executed by " + lanes_of(meeting.arrived) + " of warp " +
-                     std::to_string(elected.index / 32) + ", and " + lanes_of(ended) +
+                     decimal(elected.index / 32) + ", and " + lanes_of(ended) +
                      " have ended; it takes the whole warp. Elect before lanes leave, or choose "
                      "the thread by its index"
     );
@@ -192,8 +191,8 @@ inline bool reports_lone_lanes(Cluster& cluster, Fiber& fiber) {
             cluster.report_fault(
                 fiber, lanes_of(lone) + name_of_warp(fiber) + " execute " + meeting.instruction +
                            " with the mask " + hexadecimal(meeting.mask) + ", and " +
-                           lanes_of(missing) + ", which it names, do not: lane " +
-                           std::to_string(lane) + " waits in " + other.wait.instruction +
+                           lanes_of(missing) + ", which it names, do not: lane " + decimal(lane) +
+                           " waits in " + other.wait.instruction +
                            at_line(cluster.launch().address_in_library(other.site)) +
                            (is_met ? " with the mask " + hexadecimal(other.met_mask) : "") +
                            ". Let all lanes that the mask names execute it, and pass one mask"
@@ -233,8 +232,8 @@ inline void check_source(Meeting& meeting, uint32_t lane) {
     const bool is_launched = launched_lanes(fiber) >> source & 1;
     fiber.cluster->report_fault(
         fiber,
-        "shfl.sync: lane " + std::to_string(lane) + " of warp " + std::to_string(fiber.index / 32) +
-            " reads from lane " + std::to_string(source) +
+        "shfl.sync: lane " + decimal(lane) + " of warp " + decimal(fiber.index / 32) +
+            " reads from lane " + decimal(source) +
             (is_masked     ? ", which is not in the mask " + hexadecimal(meeting.mask)
              : is_launched ? ", which has ended"
                            : ", which the block does not have") +
@@ -433,7 +432,7 @@ inline void load_matrices(Meeting& meeting) {
 template <typename Operands>
 void meet_for_matrices(Operands& mine, void (*act)(Meeting&)) {
     Fiber& fiber = current_fiber();
-    const std::string name = Operands::kName;
+    const Words name = Operands::kName;
     mine.fiber = &fiber;
     if (fiber.warp->live_lanes != kAllLanes) {
         fiber.cluster->fail(
@@ -444,7 +443,7 @@ void meet_for_matrices(Operands& mine, void (*act)(Meeting&)) {
         check_inside_shared(fiber, mine.row, 16, Operands::kName);
         if (mine.row % 16) {
             fiber.cluster->fail(
-                fiber, name + " is given the shared address " + std::to_string(mine.row) +
+                fiber, name + " is given the shared address " + decimal(mine.row) +
                            "; it must be a multiple of 16"
             );
         }
@@ -491,15 +490,15 @@ inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, boo
     cluster.maybe_yield(fiber);
     if (number >= fiber.cta->named.size() || threads % 32) {
         cluster.fail(
-            fiber, "barrier " + std::to_string(number) + " of " + std::to_string(threads) +
+            fiber, "barrier " + decimal(number) + " of " + decimal(threads) +
                        " threads; barriers are 0 to 15 and take whole warps"
         );
     }
     NamedBarrier& barrier = fiber.cta->named[number];
     if (barrier.arrived && barrier.threads != threads) {
         cluster.fail(
-            fiber, "barrier " + std::to_string(number) + " is used for " + std::to_string(threads) +
-                       " and for " + std::to_string(barrier.threads) + " threads at once"
+            fiber, "barrier " + decimal(number) + " is used for " + decimal(threads) + " and for " +
+                       decimal(barrier.threads) + " threads at once"
         );
     }
     barrier.threads = threads;

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include "crash.hpp"
@@ -142,9 +141,9 @@ private:
 
     // May be called by the handler.
     void repeat_every(double seconds) {
-        const double whole = std::floor(seconds);
-        const auto nanoseconds = static_cast<long>((seconds - whole) * 1e9);
-        const timespec period{static_cast<time_t>(whole), std::max(nanoseconds, 1000L)};
+        const auto whole = static_cast<time_t>(seconds);
+        const auto nanoseconds = static_cast<long>((seconds - static_cast<double>(whole)) * 1e9);
+        const timespec period{whole, std::max(nanoseconds, 1000L)};
         const itimerspec times{period, period};
         if (is_armed_) timer_settime(timer_, 0, &times, nullptr);
     }

@@ -6,9 +6,13 @@
 #include <concepts>
 #include <cstdint>
 #include <string>
-#include <string_view>
+#include <utility>
 
 namespace tmaasync_emulate {
+
+// Most of the runtime's functions put a message together, and hardly ever run: a call for each part
+// compiles faster than what std::string's inline functions become.
+#define TMAASYNC_EMULATE_COLD __attribute__((noinline, cold))
 
 // A number to be written in base 16.
 struct Hex {
@@ -17,25 +21,46 @@ struct Hex {
 
 class Words {
 public:
-    Words& operator<<(std::string_view words) {
+    Words() = default;
+    TMAASYNC_EMULATE_COLD Words(const char* words) : text_(words) {}
+    TMAASYNC_EMULATE_COLD Words(const Words& other) : text_(other.text_) {}
+    TMAASYNC_EMULATE_COLD Words(Words&& other) noexcept : text_(std::move(other.text_)) {}
+    TMAASYNC_EMULATE_COLD Words& operator=(const Words& other) {
+        text_ = other.text_;
+        return *this;
+    }
+    TMAASYNC_EMULATE_COLD Words& operator=(Words&& other) noexcept {
+        text_ = std::move(other.text_);
+        return *this;
+    }
+    TMAASYNC_EMULATE_COLD ~Words() {}
+
+    TMAASYNC_EMULATE_COLD Words& operator<<(const char* words) {
         text_ += words;
         return *this;
     }
-    Words& operator<<(char letter) {
+    TMAASYNC_EMULATE_COLD Words& operator<<(const Words& words) {
+        text_ += words.text_;
+        return *this;
+    }
+    TMAASYNC_EMULATE_COLD Words& operator<<(char letter) {
         text_ += letter;
         return *this;
     }
-    Words& operator<<(Hex number) { return (*this << "0x").digits(number.value, 16); }
+    TMAASYNC_EMULATE_COLD Words& operator<<(Hex number) {
+        return (*this << "0x").digits(number.value, 16);
+    }
     template <std::integral Number>
     Words& operator<<(Number number) {
-        return digits(number, 10);
+        return number < 0 ? (*this << '-').digits(-static_cast<uint64_t>(number), 10)
+                          : digits(static_cast<uint64_t>(number), 10);
     }
 
-    const std::string& text() const { return text_; }
+    bool is_empty() const { return text_.empty(); }
+    const char* text() const { return text_.c_str(); }
 
 private:
-    template <std::integral Number>
-    Words& digits(Number number, int base) {
+    TMAASYNC_EMULATE_COLD Words& digits(uint64_t number, int base) {
         char digits[24];
         text_.append(digits, std::to_chars(digits, digits + sizeof(digits), number, base).ptr);
         return *this;
@@ -44,39 +69,65 @@ private:
     std::string text_;
 };
 
-inline std::string hexadecimal(uintptr_t number) {
-    return (Words() << Hex{number}).text();
+// A sum that begins with a temporary is that temporary, so that a message of many parts has one.
+TMAASYNC_EMULATE_COLD inline Words&& operator+(Words&& left, const Words& right) {
+    return std::move(left << right);
+}
+TMAASYNC_EMULATE_COLD inline Words&& operator+(Words&& left, const char* right) {
+    return std::move(left << right);
+}
+TMAASYNC_EMULATE_COLD inline Words operator+(const Words& left, const Words& right) {
+    return Words(left) << right;
+}
+TMAASYNC_EMULATE_COLD inline Words operator+(const Words& left, const char* right) {
+    return Words(left) << right;
+}
+TMAASYNC_EMULATE_COLD inline Words operator+(const char* left, const Words& right) {
+    return Words(left) << right;
+}
+
+#undef TMAASYNC_EMULATE_COLD
+
+template <std::integral Number>
+Words decimal(Number number) {
+    Words words;
+    words << number;
+    return words;
+}
+
+inline Words hexadecimal(uintptr_t number) {
+    return Words() << Hex{number};
 }
 
 // Addresses in shared memory and in the kernel's code, as a fault's reason holds them:
 // emulate/reports.py replaces the braces by the name of the variable or the line in the source, and
 // puts the array and the index after addresses in global memory.
 
-inline std::string barrier_at(uint32_t offset) {
-    return "{barrier " + std::to_string(offset) + "}";
+inline Words barrier_at(uint32_t offset) {
+    return "{barrier " + decimal(offset) + "}";
 }
 
-inline std::string shared_at(uint32_t offset) {
-    return "{offset " + std::to_string(offset) + "}";
+inline Words shared_at(uint32_t offset) {
+    return "{offset " + decimal(offset) + "}";
 }
 
-inline std::string shared_bytes_from(uint32_t offset) {
-    return "{bytes " + std::to_string(offset) + "}";
+inline Words shared_bytes_from(uint32_t offset) {
+    return "{bytes " + decimal(offset) + "}";
 }
 
 // The variable at this offset alone, "tiles[1]".
-inline std::string place_at(uint32_t offset) {
-    return "{place " + std::to_string(offset) + "}";
+inline Words place_at(uint32_t offset) {
+    return "{place " + decimal(offset) + "}";
 }
 
 // " at kernel.cu:38", for an address as the library's debugging information counts.
-inline std::string at_line(uintptr_t address_in_library) {
-    return "{line " + std::to_string(address_in_library) + "}";
+inline Words at_line(uintptr_t address_in_library) {
+    return "{line " + decimal(address_in_library) + "}";
 }
 
 // ": ring.full[1] ends the loads into the stage", of an offset in a stage of a ring.
-inline std::string on_full_barrier_of(uint32_t offset) {
-    return "{stage " + std::to_string(offset) + "}";
+inline Words on_full_barrier_of(uint32_t offset) {
+    return "{stage " + decimal(offset) + "}";
 }
 
 }  // namespace tmaasync_emulate
