@@ -165,7 +165,7 @@ class Replays:
     def run_world(
         self, world: World, once: Callable[[Any], None], synchronize: Callable[[Any], None]
     ) -> None:
-        """Run what is in the queues; then put the same launches into them again, for every seed."""
+        """Run the queued launches; then queue them again for every seed."""
         launches, self.queued = self.queued, []
         if not launches:
             return synchronize(world)

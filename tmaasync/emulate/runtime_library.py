@@ -25,9 +25,9 @@ __all__ = [
     "toolkit_folders",
 ]
 
-RUNTIME_SECONDS = "about 8 s"
-"""A first launch with g++ 12 on two idle cores took 8.2 s, and 15.6 s of a core: the first row of
-benchmarks/bench_emulate.py (2026-11-23)."""
+RUNTIME_SECONDS = "about 5 s"
+"""A first launch with g++ 12 on two idle cores took 4.8 to 5.0 s, and 8.7 s of a core; at a load of
+1.1 5.4 s, the first row of benchmarks/bench_emulate.py (2026-11-23)."""
 
 INCLUDE_DIR = Path(__file__).resolve().parent / "include"
 CCCL_DIR = INCLUDE_DIR / "cccl"

@@ -23,13 +23,13 @@ struct MmaBuffers {
 // One wgmma, as each thread of its warpgroup issued it.
 using GroupMma = std::array<const Mma*, kGroupThreads>;
 
-// The accumulators in the buffer become what the threads hold.
+// The accumulators of the threads go into the buffer.
 void gather_accumulators(const GroupMma& mmas, MmaBuffers& at);
 
-// The threads hold what is in the buffer.
+// The accumulators in the buffer go to the threads.
 void scatter_accumulators(const GroupMma& mmas, MmaBuffers& at);
 
-// Adds the product of A and B to the accumulators in the buffer.
+// Multiplies A by B, and adds to the accumulators in the buffer.
 void execute_mma(const GroupMma& mmas, const uint8_t* window, MmaBuffers& at);
 
 }  // namespace tmaasync_emulate
