@@ -19,8 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
     ],
 )
 def test_repeated_launches_find_memory_as_the_first_did(case: str, launches: int) -> None:
-    command = [ROOT / "tools" / "search_false_alarms.py", "--seeds", "2", "--cases", case]
-    ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    tool = ROOT / "tools" / "search_false_alarms.py"
+    command = [sys.executable, str(tool), "--seeds", "2", "--cases", case]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith(f"{case}: {launches} launches")

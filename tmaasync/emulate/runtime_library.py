@@ -113,6 +113,7 @@ def _runtime() -> Runtime:
 
 
 def _compiled_library(soname: str) -> bytes:
+    # The short source after the long ones, so that two cores are busy to the end.
     with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
         return toolchain.link([*pool.map(_compiled, _SOURCES)], soname=soname)
 
