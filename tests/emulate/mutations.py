@@ -71,8 +71,11 @@ _SHARE = "Group::cta_mask(), Group::rank(), policy"
 _LOAD_B = "load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));"
 _BARRIER = "NamedBarrier<128> barrier_;"
 _BARRIER_NUMBER = "barrier_{1u + consumer}"
-_FIRST_SYNC = "barrier_.sync();\n            (visit_chunk<kRowBlocks>"
-_STORE_BEGINS = "if (is_leader) {\n                send"
+_CHUNKS_AT_ONCE = (
+    "#pragma unroll\n            for (int i = 0; i < kAtOnce; ++i) {\n                const int column"
+)
+_FIRST_SYNC = f"barrier_.sync();\n{_CHUNKS_AT_ONCE}"
+_STORE_BEGINS = "if (is_leader) {\n#pragma unroll\n                for"
 _SECOND_SYNC = f"barrier_.sync();\n            {_STORE_BEGINS}"
 _CONSUMER_STATE = "typename Ring::State state_ = Ring::State::for_consumer();"
 _TILE_IS_DONE = (
@@ -422,8 +425,8 @@ MUTATIONS = (
     Mutation(
         "a lane skips stmatrix's warp",
         "gemm",
-        "Chunk::write(staged, chunk);",
-        "Chunk::write(staged, chunk);\n        if (lane_index() == 3) elect(); else __syncwarp();",
+        "Chunk::write(staged(i), chunk);",
+        "Chunk::write(staged(i), chunk);\n        if (lane_index() == 3) elect(); else __syncwarp();",
         "fault",
         r"lanes of one warp are at (__syncwarp|elect.sync) \(.*\) and at (elect.sync|__syncwarp)",
     ),
@@ -439,9 +442,9 @@ MUTATIONS = (
     Mutation(
         "the barriers are initialised for every tile",
         "gemm",
-        "for (const auto tile : schedule) {\n        for (const auto stage",
+        "for (const auto tile : schedule) {\n        const auto blocks",
         "for (const auto tile : schedule) {\n        shared.ring.init();\n"
-        "        for (const auto stage",
+        "        const auto blocks",
         "fault",
         r"(full|empty)\[\d\] is initialised again (without mbarrier.inval|while in use)",
     ),
@@ -472,8 +475,8 @@ MUTATIONS = (
     Mutation(
         "a third epilogue buffer that is not there",
         "gemm",
-        "chunks_ % kBuffers",
-        "chunks_ % (kBuffers + 1)",
+        "(chunks_ + i) % kBuffers",
+        "(chunks_ + i) % (kBuffers + 1)",
         "fault",
         r"a write of 4 bytes .* beyond the shared memory of the CTA, which has 107520 bytes",
     ),
@@ -489,8 +492,8 @@ MUTATIONS = (
     Mutation(
         "the output starts left of the matrix",
         "gemm",
-        "send(staged, row, column);",
-        "send(staged, row, column - kChunkColumns);",
+        "send(staged(i), row, (first + i) * kChunkColumns);",
+        "send(staged(i), row, (first + i - 1) * kChunkColumns);",
         "fault",
         r"starts at \(-32, \d+\), coordinate 0 below 0",
     ),
@@ -862,8 +865,8 @@ MUTATIONS = (
     Mutation(
         "no proxy fence",
         "gemm",
-        "Chunk::write(staged, chunk);\n            fence_async_view_proxy();",
-        "Chunk::write(staged, chunk);",
+        "Chunk::write(staged(i), chunk);\n            }\n            fence_async_view_proxy();",
+        "Chunk::write(staged(i), chunk);\n            }",
         "race",
         r"race on epilogue\[\d\]\.chunks.* .*\n.*write\n.*TMA store\n.*fence_async_view_proxy\(\)",
     ),
@@ -878,7 +881,7 @@ MUTATIONS = (
     Mutation(
         "an epilogue buffer is not waited for",
         "gemm",
-        "if (is_leader) wait_group_read<kBuffers - 1>();",
+        "if (is_leader) wait_group_read<kBuffers / kAtOnce - 1>();",
         "",
         "race",
         r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
@@ -886,7 +889,7 @@ MUTATIONS = (
     Mutation(
         "one epilogue buffer in place of two",
         "gemm",
-        "chunks_ % kBuffers",
+        "(chunks_ + i) % kBuffers",
         "0",
         "race",
         r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
@@ -895,7 +898,7 @@ MUTATIONS = (
         "no barrier before the epilogue's writes",
         "gemm",
         _FIRST_SYNC,
-        "(visit_chunk<kRowBlocks>",
+        _CHUNKS_AT_ONCE,
         "race",
         r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n",
     ),

@@ -1,6 +1,6 @@
 """Tiles passed round and barriers of up to eight ranks on one GPU: each rank has its own stream.
 
-A GPU runs the kernels of all ranks at once, so that their signals are those of several GPUs; only
+A GPU runs the kernels of all ranks at once, so they signal as they would on several GPUs; only
 the links are missing. `test_peers` has a GPU for each rank.
 """
 
@@ -94,7 +94,7 @@ def test_a_rank_that_nobody_signals_is_named(ranks: int) -> None:
 
 
 def test_processes_pass_tiles_on_through_handles_of_cuda_ipc() -> None:
-    """On one GPU the processes take turns of milliseconds, so the ring has few rounds."""
+    """On one GPU a process runs for some milliseconds at a time, so the ring has few rounds."""
     spawn, processes = multiprocessing.get_context("spawn"), 2
     pipes = [spawn.Pipe() for _ in range(processes)]
     started = [
