@@ -72,7 +72,8 @@ _LOAD_B = "load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));"
 _BARRIER = "NamedBarrier<128> barrier_;"
 _BARRIER_NUMBER = "barrier_{1u + consumer}"
 _CHUNKS_AT_ONCE = (
-    "#pragma unroll\n            for (int i = 0; i < kAtOnce; ++i) {\n                const int column"
+    "#pragma unroll\n            for (int i = 0; i < kAtOnce; ++i) {\n"
+    "                const int column"
 )
 _FIRST_SYNC = f"barrier_.sync();\n{_CHUNKS_AT_ONCE}"
 _STORE_BEGINS = "if (is_leader) {\n#pragma unroll\n                for"
@@ -426,7 +427,8 @@ MUTATIONS = (
         "a lane skips stmatrix's warp",
         "gemm",
         "Chunk::write(staged(i), chunk);",
-        "Chunk::write(staged(i), chunk);\n        if (lane_index() == 3) elect(); else __syncwarp();",
+        "Chunk::write(staged(i), chunk);\n"
+        "        if (lane_index() == 3) elect(); else __syncwarp();",
         "fault",
         r"lanes of one warp are at (__syncwarp|elect.sync) \(.*\) and at (elect.sync|__syncwarp)",
     ),
