@@ -333,9 +333,10 @@ def test_a_transformer_block_trains_as_with_torchs_functions(
     assert difference < 2e-2
 
 
-def test_sdpa_over_random_arguments_agrees_with_torch_in_float64() -> None:
-    rng = np.random.default_rng(0)
-    for case in range(200):
+@pytest.mark.parametrize("seed", range(8))
+def test_sdpa_over_random_arguments_agrees_with_torch_in_float64(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for case in range(25):
         batch, kv_heads = (int(x) for x in rng.integers(1, 4, 2))
         queries, keys = (int(x) for x in rng.integers(1, 400, 2))
         heads, columns = kv_heads * int(rng.integers(1, 4)), int(rng.choice([20, 64, 128]))
