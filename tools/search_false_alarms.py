@@ -32,6 +32,8 @@ from tmaasync._symbols import variables_of
 from tmaasync.emulate import run
 from tmaasync.emulate.world import World
 from tmaasync.errors import TMAError
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._operation import tile_configs
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
@@ -58,6 +60,7 @@ def operations() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "matmul", lambda: ops.matmul(a, b)
     yield "matmul transposed", lambda: ops.matmul(a.T, drawn(200, 72), activation="relu")
     yield "matmul split-K", lambda: ops.matmul(drawn(64, 2048), drawn(2048, 64))
+    yield "matmul split-K over the grid", split_over_grid
     yield "matmul of several tiles", lambda: ops.matmul(drawn(400, 128), drawn(128, 520))
     float8 = ml_dtypes.float8_e4m3fn
     yield (
@@ -89,13 +92,39 @@ def operations() -> Iterator[tuple[str, Callable[[], Any]]]:
             packed, packed, packed, np.array([0, 30, 30, 120], np.int32), causal=True
         ),
     )
+    # The deterministic form starts from counters that are zero, and a repeated launch finds them as
+    # the one before left them.
+    yield "attention_backward", backward
+    yield "varlen_attention_backward", varlen_backward
     yield "conv2d", lambda: ops.conv2d(drawn(2, 9, 9, 32), drawn(48, 3, 3, 32), padding=1)
+    total = np.zeros((70, 64), np.float32)
+    for name, count in (("", ()), (" of a stack", (3,))):
+        addends = drawn(*count, 70, 64, dtype=np.float32)
+        yield f"reduce_add{name}", functools.partial(ops.reduce_add, total, addends)
     yield "copy", lambda: ops.copy(drawn(300, 40, dtype=np.float32))
     yield "copy of a view", lambda: ops.copy(drawn(70, 96, dtype=np.float32)[4:, 8:72])
     yield "copy of bytes", lambda: ops.copy(np.arange(9999, dtype=np.uint8))
     padded = drawn(3, 40, 64, dtype=np.float32)
     yield "ragged_store", lambda: ops.ragged_store(padded, [40, 0, 17])
     yield "ragged_load", lambda: ops.ragged_load(padded[0], cu_seqlens=[0, 15, 15, 40])
+
+
+def split_over_grid() -> None:
+    config = TileConfig(1, 64, split_k=3, over_grid=True)
+    with tile_configs(lambda _: config):
+        ops.matmul(drawn(100, 512), drawn(512, 72))
+
+
+def backward() -> None:
+    q, k = drawn(1, 150, 4, 64), drawn(1, 150, 2, 64)
+    out, lse = ops.attention(q, k, k, causal=True, return_lse=True)
+    ops.attention_backward(drawn(*q.shape), q, k, k, out, lse, causal=True)
+
+
+def varlen_backward() -> None:
+    packed, ends = drawn(170, 2, 64), np.array([0, 30, 30, 170], np.int32)
+    out, lse = ops.varlen_attention(packed, packed, packed, ends, return_lse=True)
+    ops.varlen_attention_backward(drawn(*packed.shape), *(packed, packed, packed), out, lse, ends)
 
 
 def tests() -> Iterator[tuple[str, Callable[[], Any]]]:
