@@ -20,8 +20,10 @@ from torch_cases import (  # noqa: E402
     as_tuple,
     call_of,
     checks_of,
+    compiled,
     draw,
     error,
+    exported,
     in_float64,
     outputs_like,
     registered,
@@ -136,16 +138,11 @@ def test_a_meta_tensor_has_the_results_layout(name: str) -> None:
 @pytest.mark.parametrize(("name", "is_out"), FORMS)
 def test_it_compiles_whole_and_once_for_all_sizes(name: str, is_out: bool) -> None:
     case = CASES[name]
-    counter = CompileCounterWithBackend("aot_eager")
-
-    def call(given: Any, out: Any) -> Any:
-        return tuple(one * 2 for one in as_tuple(case.call(*given, **case.options, **out)))
-
-    compiled = torch.compile(call, backend=counter, fullgraph=True)
+    call, faster, counter = compiled(case)
     for rows in (8, 11, 16, 24):  # the first size is taken for a constant, the second is not
         given = case.given(rows)
         out = outputs_like(case, given, is_out=is_out)
-        agree(compiled(given, out), call(given, outputs_like(case, given, is_out=is_out)))
+        agree(faster(given, out), call(given, outputs_like(case, given, is_out=is_out)))
         if is_out:
             agree(out["out"] * 2, call(given, out)[0])
     assert counter.frame_count <= 2
@@ -172,16 +169,12 @@ def test_compiled_code_has_its_gradients_for_all_sizes(name: str) -> None:
 def test_it_is_exported(name: str, is_out: bool) -> None:
     case = CASES[name]
 
-    class Module(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, given: Any, out: Any) -> Any:
-            return case.call(*given, **case.options, **out)
-
     given = case.given(8)
-    program = torch.export.export(Module(), (given, outputs_like(case, given, is_out=is_out)))
+    program = exported(case, given, outputs_like(case, given, is_out=is_out))
 
     given = case.given(8)
     out = outputs_like(case, given, is_out=is_out)
-    agree(program.module()(given, out), case.call(*given, **case.options))
+    agree(program(given, out), case.call(*given, **case.options))
     if is_out:
         agree(out["out"], as_tuple(case.call(*given, **case.options))[0])
 
@@ -190,18 +183,14 @@ def test_it_is_exported(name: str, is_out: bool) -> None:
 def test_it_is_exported_for_any_number_of_rows(name: str) -> None:
     case = CASES[name]
 
-    class Module(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, given: Any) -> Any:
-            return case.call(*given, **case.options)
-
     given = case.given(8)
     rows = torch.export.Dim("rows", min=2, max=4096)
     shapes = [{0: rows} if one.shape[0] == 8 else {} for one in given]
-    program = torch.export.export(Module(), (given,), dynamic_shapes=(shapes,))
+    program = exported(case, given, dynamic_shapes=(shapes,))
 
     for count in (8, 11, 200):
         given = case.given(count)
-        agree(program.module()(given), case.call(*given, **case.options))
+        agree(program(given), case.call(*given, **case.options))
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch's own code

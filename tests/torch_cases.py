@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tmaasync.torch as operators
@@ -290,6 +291,35 @@ def call_of(case: Case, given: list[Any], *, is_out: bool) -> tuple[Any, Any, An
     (made,) = calls.made
     function, args, kwargs = made
     return function, args, kwargs
+
+
+def compiled(case: Case) -> tuple[Callable[..., Any], Callable[..., Any], Any]:
+    """Return a function around a case's call, the same compiled whole, and a counter of graphs.
+
+    Both functions take the arguments, and `outputs_like`.
+    """
+    counter = CompileCounterWithBackend("aot_eager")
+
+    def call(given: Any, out: Any) -> Any:
+        return tuple(one * 2 for one in as_tuple(case.call(*given, **case.options, **out)))
+
+    return call, torch.compile(call, backend=counter, fullgraph=True), counter
+
+
+def exported(case: Case, *given: Any, **options: Any) -> Any:
+    """Return the exported program of a case's call, as a module that is called like it.
+
+    Args:
+        case: Of the operator.
+        given: The list of its arguments, and what `outputs_like` returns, or the list alone.
+        options: Of ``torch.export.export``.
+    """
+
+    class Module(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, given: Any, out: Any = None) -> Any:
+            return case.call(*given, **case.options, **(out or {}))
+
+    return torch.export.export(Module(), given, **options).module()
 
 
 def in_float64(arguments: list[Any]) -> list[Any]:

@@ -22,8 +22,10 @@ from torch_cases import (  # noqa: E402
     as_tuple,
     call_of,
     checks_of,
+    compiled,
     draw,
     error,
+    exported,
     in_float64,
     multiply_groups,
     outputs_like,
@@ -101,16 +103,11 @@ def test_torch_finds_no_fault_in_the_operator(name: str, is_out: bool) -> None:
 @pytest.mark.parametrize(("name", "is_out"), FORMS)
 def test_it_compiles_whole_and_once_for_all_sizes(name: str, is_out: bool) -> None:
     case = CASES[name]
-    counter = CompileCounterWithBackend("aot_eager")
-
-    def call(given: Any, out: Any) -> Any:
-        return tuple(one * 2 for one in as_tuple(case.call(*given, **case.options, **out)))
-
-    compiled = torch.compile(call, backend=counter, fullgraph=True)
+    call, faster, counter = compiled(case)
     for rows in (8, 11, 16, 24):
         given = case.given(rows)
         out = outputs_like(case, given, is_out=is_out)
-        like(compiled(given, out), call(given, outputs_like(case, given, is_out=is_out)))
+        like(faster(given, out), call(given, outputs_like(case, given, is_out=is_out)))
     assert counter.frame_count <= 2
 
 
@@ -118,15 +115,11 @@ def test_it_compiles_whole_and_once_for_all_sizes(name: str, is_out: bool) -> No
 def test_it_is_exported(name: str, is_out: bool) -> None:
     case = CASES[name]
 
-    class Module(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, given: Any, out: Any) -> Any:
-            return case.call(*given, **case.options, **out)
+    given = case.given(16)
+    program = exported(case, given, outputs_like(case, given, is_out=is_out))
 
     given = case.given(16)
-    program = torch.export.export(Module(), (given, outputs_like(case, given, is_out=is_out)))
-
-    given = case.given(16)
-    found = program.module()(given, outputs_like(case, given, is_out=is_out))
+    found = program(given, outputs_like(case, given, is_out=is_out))
     like(found, case.call(*given, **case.options))
 
 

@@ -278,8 +278,11 @@ def _faster_with_split_k(
         (ranked_over_grid, _grid_microseconds, known.grid.min_gain),
     ):
         best = next(filter(fits, ranked(problem, occupancy)), None)
-        if best is not None and time > min_gain * microseconds(problem, best, occupancy):
-            chosen, time = best, microseconds(problem, best, occupancy)
+        if best is None:
+            continue
+        best_time = microseconds(problem, best, occupancy)
+        if time > min_gain * best_time:
+            chosen, time = best, best_time
     return chosen
 
 
