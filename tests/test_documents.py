@@ -291,6 +291,30 @@ def test_a_table_has_a_line_per_row_of_the_results(tmp_path: Path) -> None:
     assert script["rewritten"](written, tmp_path) == written
 
 
+def test_a_figure_in_a_sentence_is_the_least_and_the_greatest_of_its_cases(tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
+    cases = {"window 1": 1.5, "window 2": 2.5, "contiguous 1": 0.9}
+    rows = [
+        {**_ROWS["copy"], "case": case, "speed_over_cupy": _speeds(ratio)}
+        for case, ratio in cases.items()
+    ]
+    write_section(tmp_path / "gpu" / "copy.jsonl", Section(_MEASURED, rows))
+    gpu = script["_gpu"](Section(_MEASURED, rows))
+
+    def written(cases: str, what: str) -> str:
+        return script["rewritten"](
+            f"it is <!-- figure: {gpu} copy /{cases}/ {what} -->old<!-- end --> of CuPy", tmp_path
+        )
+
+    assert ">1.50 to 2.50<" in written("^window", "speed over cupy")
+    assert ">0.90<" in written("^contiguous", "speed over cupy")
+    assert ">4.20<" in written("^contiguous", "tb_per_s of tmaasync")
+    with pytest.raises(ValueError, match="no result"):
+        written("gather", "speed over cupy")
+    with pytest.raises(ValueError, match="begins a line"):
+        script["rewritten"](f"a\n<!-- figure: {gpu} copy /window/ us of cupy --> b", tmp_path)
+
+
 def test_a_table_by_operation_names_outliers_and_leaves_them_out_of_the_mean(
     tmp_path: Path,
 ) -> None:

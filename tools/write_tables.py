@@ -1,8 +1,13 @@
-"""Write the measured tables of README.md and docs from benchmarks/results.
+"""Write the measured tables and figures of README.md and docs from benchmarks/results.
 
 A table stands between ``<!-- measured: KIND -->`` and ``<!-- end measured -->``. KIND is ``short``
 (the operations of the README, a line each), ``groups`` (all operations, a line each) or ``all``
 (every section and case of every GPU).
+
+A figure in a sentence stands between ``<!-- figure: GPU SECTION /CASES/ WHAT -->`` and
+``<!-- end -->``: the least to the greatest over the cases (or groups) whose name has the pattern in
+it. WHAT is ``speed over PEER, PEER`` (the fastest of them) or ``UNIT of CANDIDATE``, as in
+``<!-- figure: H200 copy /^window/ speed over cupy -->2.18 to 2.50<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -20,11 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from result_files import RESULTS, Row, Section, sections
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = (
-    ROOT / "README.md",
-    ROOT / "docs" / "benchmarks.md",
-    ROOT / "docs" / "performance.md",
-)
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 NOT_MEASURED = "Not measured yet: there is no file in `benchmarks/results/`."
 OUTLIER = 1.35
 """How far a case is from the median of its operation, at least, to be named and not in the mean."""
@@ -39,6 +40,11 @@ Recorded = tuple[str, str, Section]
 
 _MARKED = re.compile(
     r"(<!-- measured: (?P<kind>short|groups|all) -->\n).*?(<!-- end measured -->)", re.DOTALL
+)
+# A line that begins with the comment would be a block of HTML, not a part of its sentence.
+_FIGURE = re.compile(
+    r"(?<!\n)(<!-- figure: (?P<gpu>\S+) (?P<section>\S+) /(?P<cases>[^/]*)/ (?P<what>[^>]*) -->)"
+    r"[^<]*(<!-- end -->)"
 )
 # What a row may hold, in the order of preference: its key, and the unit of the table.
 _UNITS = {
@@ -197,7 +203,44 @@ def rewritten(text: str, results: Path = RESULTS) -> str:
         body = "\n".join(tables[found["kind"]]()) or NOT_MEASURED
         return f"{found[1]}{body}\n{found[3]}"
 
-    return _MARKED.sub(replace, text)
+    if text.count("<!-- figure:") != len(_FIGURE.findall(text)):
+        raise ValueError(
+            "A figure begins a line, lacks its end, or is not GPU SECTION /CASES/ WHAT."
+        )
+    return _FIGURE.sub(lambda found: _sentence_figure(found, recorded), _MARKED.sub(replace, text))
+
+
+# --- a figure in a sentence -------------------------------------------------------------------
+
+
+def _sentence_figure(found: re.Match[str], recorded: list[Recorded]) -> str:
+    """Return the comment with the figures as they are in the results.
+
+    Raises:
+        ValueError: No case or group of that section has the pattern in its name.
+    """
+    values = [
+        _value(row, found["what"])
+        for _, name, section in recorded
+        if (_gpu(section), name) == (found["gpu"], found["section"])
+        for row in _cases_or_groups(section)
+        if re.search(found["cases"], row.get("case") or row["group"])
+    ]
+    if not values:
+        raise ValueError(f"no result for {found[1]}")
+    pattern = ".2f" if max(values) < 10 else ".1f" if max(values) < 100 else ".0f"
+    ends = dict.fromkeys(f"{end:{pattern}}" for end in (min(values), max(values)))
+    return f"{found[1]}{' to '.join(ends)}{found[6]}"
+
+
+def _value(row: Row, what: str) -> float:
+    if not what.startswith("speed over "):
+        unit, candidate = what.split(" of ", 1)
+        return float(row[unit][candidate])
+    speeds = row[_ratio_key(row)]
+    peers = what.removeprefix("speed over ").split(", ")
+    theirs = max(speeds[peer]["median"] for peer in peers)
+    return float(speeds[_OURS]["median"] / theirs)
 
 
 # --- a line for each operation ----------------------------------------------------------------
@@ -383,7 +426,9 @@ def main() -> None:
     """Rewrite the documents."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     for path in DOCUMENTS:
-        path.write_text(rewritten(path.read_text()))
+        text = path.read_text()
+        if (fresh := rewritten(text)) != text:
+            path.write_text(fresh)
 
 
 if __name__ == "__main__":
