@@ -34,9 +34,8 @@ from tmaasync._tile.window import Window, window_of
 from tmaasync.kernel import backend_of
 from tmaasync.ops import _conv2d
 from tmaasync.ops._call_cache import forget
-from tmaasync.ops._conv2d import FoldedConvolution
 from tmaasync.ops._gemm.config import Occupancy
-from tmaasync.ops._gemm.cost_model import Conv2dForm, ranked_conv2d_forms
+from tmaasync.ops._gemm.conv2d_forms import Conv2dForm, FoldedConvolution, ranked_conv2d_forms
 from tmaasync.ops._gemm.epilogue import Epilogue
 from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 
@@ -209,14 +208,14 @@ def name_of(form: Conv2dForm) -> str:
 
 def captured_as(arrays: Arrays, form: Conv2dForm) -> Callable[[], None]:
     """Capture the convolution in a form, checked, in a CUDA graph."""
-    choose = _conv2d.choose_conv2d_form
-    _conv2d.choose_conv2d_form = lambda *_, **__: form
+    ranked = _conv2d.ranked_conv2d_forms
+    _conv2d.ranked_conv2d_forms = lambda *_, **__: [form]
     forget()
     try:
         arrays.check()
         return captured([arrays.ours])
     finally:
-        _conv2d.choose_conv2d_form = choose
+        _conv2d.ranked_conv2d_forms = ranked
         forget()
 
 

@@ -302,9 +302,8 @@ def test_a_figure_in_a_sentence_is_the_least_and_the_greatest_of_its_cases(tmp_p
     gpu = script["_gpu"](Section(_MEASURED, rows))
 
     def written(cases: str, what: str) -> str:
-        return script["rewritten"](
-            f"it is <!-- figure: {gpu} copy /{cases}/ {what} -->old<!-- end --> of CuPy", tmp_path
-        )
+        text = f"it is <!-- figure: {gpu} copy /{cases}/ {what} -->old<!-- end --> of CuPy"
+        return str(script["rewritten"](text, tmp_path))
 
     assert ">1.50 to 2.50<" in written("^window", "speed over cupy")
     assert ">0.90<" in written("^contiguous", "speed over cupy")

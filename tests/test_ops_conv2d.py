@@ -14,7 +14,7 @@ from tmaasync._tile.window import window_of
 from tmaasync.ops._conv2d import Conv2d, Views, window_over
 from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import Occupancy
-from tmaasync.ops._gemm.cost_model import Conv2dForm, choose_conv2d_form
+from tmaasync.ops._gemm.conv2d_forms import Conv2dForm, ranked_conv2d_forms
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue
 from tmaasync.ops._layouts import Layout
 
@@ -174,7 +174,7 @@ def form_of(
     k, *taps = filters
     window = window_of(2, tuple(taps), stride, 1, taps[0] // 2)
     occupancy = Occupancy.estimated(options.pop("sms", 132))
-    return choose_conv2d_form(images, k, window, occupancy, **options)
+    return ranked_conv2d_forms(images, k, window, occupancy, **options)[0]
 
 
 @pytest.mark.parametrize("sms", [114, 132])

@@ -13,10 +13,9 @@ from tmaasync import _arrays, ops
 from tmaasync._tile.window import window_of
 from tmaasync.ops import _conv2d
 from tmaasync.ops._call_cache import forget
-from tmaasync.ops._conv2d import FoldedConvolution
 from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import Conv2dForm, choose_conv2d_form, ranked_conv2d_forms
+from tmaasync.ops._gemm.conv2d_forms import Conv2dForm, FoldedConvolution, ranked_conv2d_forms
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
 from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 
@@ -170,7 +169,7 @@ def test_neighbouring_pixels_of_few_channels_are_folded(
     views = _arrays.view(images), _arrays.view(filters)
     window = window_of(2, one.filters[1:], **one.window)
     occupancy = Occupancy.estimated(132)
-    form = choose_conv2d_form(one.images, one.filters[0], window, occupancy)
+    form, *_ = ranked_conv2d_forms(one.images, one.filters[0], window, occupancy)
     assert (form.fold, form.channels_per_box) == (fold, fold * 8)
     folded = FoldedConvolution.of(*views, window, fold)
     assert folded.images.shape[3] == fold * 8
@@ -191,11 +190,11 @@ def test_every_box_and_fold_gives_the_same(
         None if array is None else backend.array(array) for array in one.operands()
     )
 
-    def with_this_box(*arguments: Any, **options: Any) -> Conv2dForm:
+    def with_this_box(*arguments: Any, **options: Any) -> list[Conv2dForm]:
         ranked = ranked_conv2d_forms(*arguments, **options)
-        return next(form for form in ranked if form.channels_per_box == box)
+        return [form for form in ranked if form.channels_per_box == box]
 
-    monkeypatch.setattr(_conv2d, "choose_conv2d_form", with_this_box)
+    monkeypatch.setattr(_conv2d, "ranked_conv2d_forms", with_this_box)
     forget()
 
     got = ops.conv2d(images, filters, **one.window)

@@ -16,7 +16,7 @@ from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, contiguous_copy, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import Occupancy
-from tmaasync.ops._gemm.cost_model import choose_conv2d_form
+from tmaasync.ops._gemm.conv2d_forms import FoldedConvolution, can_fold, ranked_conv2d_forms
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
 from tmaasync.ops._gemm.tiles import (
     Conv2dArguments,
@@ -283,57 +283,6 @@ def _window_violations(window: Window, extents: Sequence[int]) -> Iterator[Viola
             yield Violation(f"filters.shape[{dim + 1}]", window.taps[dim], rule, remedy)
 
 
-# --- few channels -----------------------------------------------------------------------------
-
-
-class FoldedConvolution(NamedTuple):
-    """A convolution over folded pixels: neighbours in a row are one pixel of more channels.
-
-    Space-to-depth along the rows, as a view of the same memory. A stride of 2 over pixels of 8
-    channels is a stride of 1 over pairs of 16, and 7 taps are 4. TMA then loads fewer and wider
-    rows, which is what bounds the time where channels are few.
-
-    Attributes:
-        images: [N, H, W / fold, fold * C].
-        filters: [K, R, 1, S * C].
-        window: In folded pixels along the rows.
-        filter_offset: Where the filters' first value comes in the first folded tap.
-    """
-
-    images: ArrayView
-    filters: ArrayView
-    window: Window
-    filter_offset: int
-
-    @classmethod
-    def of(
-        cls, images: ArrayView, filters: ArrayView, window: Window, fold: int
-    ) -> FoldedConvolution:
-        """Return the convolution with ``fold`` pixels as one, of arrays that `can_fold`."""
-        channels = images.shape[3]
-        pixel_bytes = channels * images.element.itemsize
-        k, r, s, _ = filters.shape
-        *outer, _, step = images.strides_bytes
-        rows, row_step = filters.strides_bytes[:2]
-        return cls(
-            images._replace(
-                shape=(*images.shape[:2], images.shape[2] // fold, fold * channels),
-                strides_bytes=(*outer, fold * pixel_bytes, step),
-            ),
-            filters._replace(
-                shape=(k, r, 1, s * channels), strides_bytes=(rows, row_step, row_step, step)
-            ),
-            window.folded(images.shape[2], fold),
-            window.lower_corner[1] % fold * channels,
-        )
-
-
-def can_fold(images: ArrayView, filters: ArrayView) -> bool:
-    """Whether neighbouring pixels, and neighbouring taps, lie side by side in memory."""
-    pixel_bytes = images.shape[3] * images.element.itemsize
-    return images.strides_bytes[2] == filters.strides_bytes[2] == pixel_bytes
-
-
 # --- the operation ----------------------------------------------------------------------------
 
 _MAX_STRIDE_BYTES = 1 << 40
@@ -383,7 +332,7 @@ class Conv2d(Operation):
         images, filters, bias = views
         m, k = out.shape
         occupancy = Occupancy.of(self.backend)
-        form = choose_conv2d_form(
+        form, *_ = ranked_conv2d_forms(
             images.shape,
             k,
             self._window,

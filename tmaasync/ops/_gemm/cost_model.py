@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from tmaasync._tile.window import Window
 from tmaasync.ops._gemm.coefficients import GemmCoefficients, SplitKCoefficients, coefficients
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
@@ -35,20 +34,20 @@ from tmaasync.ops._gemm.legal_tiles import (
 )
 
 __all__ = [
-    "Conv2dForm",
+    "K_BLOCK_DEPTH",
     "busiest_sm_work",
     "candidates",
     "choose_config",
-    "choose_conv2d_form",
     "choose_grouped_config",
     "choose_scaled_config",
     "choose_skinny_config",
     "default_config",
     "loads_per_multiply_add",
+    "paired_in_many_waves",
     "ranked_configs",
-    "ranked_conv2d_forms",
     "ranked_over_grid",
     "ranked_split_k",
+    "tensor_time",
 ]
 
 _MIN_TILES_TO_SHARE = 4  # along M, of many GEMMs: the second of the last pair may have no rows
@@ -129,7 +128,7 @@ def ranked_configs(
         clusters = count * config.clusters(rows, n)
         waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
         even = count * m * n * k / occupancy.sms
-        return _tensor_time(
+        return tensor_time(
             numbers, config, k, waves, even, on_lines=on_lines, epilogue_depth=epilogue_depth
         )
 
@@ -141,7 +140,7 @@ def ranked_configs(
     return sorted(along_n + along_m, key=time)
 
 
-def _tensor_time(
+def tensor_time(
     numbers: GemmCoefficients,
     config: TileConfig,
     k: int,
@@ -263,7 +262,7 @@ def choose_skinny_config(
 _SPLIT_WIDTHS = (64, 128, 256)
 _MAX_SPLIT_CONSUMERS = 2
 _MIN_K_BLOCKS = 4  # of a split
-_K_BLOCK_DEPTH = 64  # 16-bit elements
+K_BLOCK_DEPTH = 64  # 16-bit elements
 _PARTIAL_BYTES = 4  # of an accumulator
 
 
@@ -335,7 +334,7 @@ def _cta_microseconds(problem: Problem, config: TileConfig, waves: int, chip: st
     k_blocks = -(-problem.k_blocks // config.split_k)
     if problem.m_major:
         return waves * k_blocks / config.stages * known.split_k.pipeline_fill
-    time = _sm_time(known.gemm, config, k_blocks * _K_BLOCK_DEPTH, waves, on_lines=problem.on_lines)
+    time = _sm_time(known.gemm, config, k_blocks * K_BLOCK_DEPTH, waves, on_lines=problem.on_lines)
     return time / known.split_k.multiply_adds
 
 
@@ -474,7 +473,7 @@ def _of_least_time(
     return min(throughput, key=time)
 
 
-def _paired(config: _Config, m: int, n: int, occupancy: Occupancy) -> _Config:
+def paired_in_many_waves(config: _Config, m: int, n: int, occupancy: Occupancy) -> _Config:
     """Return the config in pairs that multicast B where it has more than a few waves."""
     waves_to_share = coefficients(occupancy.chip).multicast.waves_to_share
     shares = config.clusters(m, n) > waves_to_share * occupancy.sms
@@ -502,131 +501,4 @@ def choose_scaled_config(
     best = _of_least_time(throughput, m, n, occupancy)
     if best.block_n == WIDE_SCALED:
         return replace(best, group_m=_ALONE_GROUP)
-    return _paired(best, m, n, occupancy)
-
-
-# --- conv2d.cu: the tensor cores as in gemm.cu, and the boxes of patches ------------------------
-
-
-class Conv2dForm(NamedTuple):
-    """How a convolution runs.
-
-    Attributes:
-        fold: Neighbouring pixels of a row that are loaded as one of more channels, or 1.
-        channels_per_box: Channels of a box of patches: all of a folded pixel's.
-        config: Its tile config.
-    """
-
-    fold: int
-    channels_per_box: int
-    config: TileConfig
-
-
-def choose_conv2d_form(
-    images: Sequence[int],
-    filters: int,
-    window: Window,
-    occupancy: Occupancy,
-    *,
-    can_fold: bool = True,
-    epilogue_depth: int = 0,
-    activation: str = "none",
-) -> Conv2dForm:
-    """Return the form of least time: the first of `ranked_conv2d_forms`, which has the arguments.
-
-    Beyond a few waves, narrow boxes of filters are multicast to pairs of CTAs.
-
-    >>> from tmaasync._tile.window import window_of
-    >>> h200 = Occupancy.estimated(132)
-    >>> for channels, stride in ((8, 1), (8, 2), (32, 1), (32, 2), (64, 1), (96, 1)):
-    ...     window = window_of(2, (3, 3), stride, 1, 1)
-    ...     form = choose_conv2d_form((64, 56, 56, channels), 96, window, h200)
-    ...     print(channels, stride, form.fold, form.channels_per_box)
-    8 1 1 16
-    8 2 2 16
-    32 1 1 32
-    32 2 2 64
-    64 1 1 64
-    96 1 1 32
-    """
-    fold, box, config = ranked_conv2d_forms(
-        images,
-        filters,
-        window,
-        occupancy,
-        can_fold=can_fold,
-        epilogue_depth=epilogue_depth,
-        activation=activation,
-    )[0]
-    numbers = coefficients(occupancy.chip)
-    clusters = config.clusters(_pixels(images, window), filters)
-    if box < _K_BLOCK_DEPTH and clusters > numbers.multicast.waves_to_share * occupancy.sms:
-        config = replace(config, cluster=2)
-    return Conv2dForm(fold, box, config)
-
-
-def _pixels(images: Sequence[int], window: Window) -> int:
-    """Return the output pixels of all images."""
-    return images[0] * math.prod(window.outputs(images[1:3]))
-
-
-def ranked_conv2d_forms(
-    images: Sequence[int],
-    filters: int,
-    window: Window,
-    occupancy: Occupancy,
-    *,
-    can_fold: bool = True,
-    epilogue_depth: int = 0,
-    activation: str = "none",
-) -> list[Conv2dForm]:
-    """Return all forms by their time, the shortest first.
-
-    Args:
-        images: Their shape, [N, H, W, C].
-        filters: Their number.
-        window: Over the images.
-        occupancy: SMs and max active clusters of the device.
-        can_fold: Whether neighbouring pixels lie side by side in memory.
-        epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
-        activation: Leaves out tiles that spill registers with it.
-    """
-    chip = coefficients(occupancy.chip)
-    numbers = chip.conv2d
-    pixels = _pixels(images, window)
-    epilogue_depth += numbers.exposed_store_depth
-
-    def time(form: Conv2dForm) -> float:
-        fold, box, config = form
-        taps = window.folded(images[2], fold).taps if fold > 1 else window.taps
-        boxes = math.prod(taps) * -(-images[3] * fold // box)
-        depth = -(-boxes * box // _K_BLOCK_DEPTH) * _K_BLOCK_DEPTH
-        waves = -(-config.clusters(pixels, filters) // occupancy.sms)
-        even = pixels * filters * depth / occupancy.sms
-        busy = _tensor_time(
-            chip.gemm, config, depth, waves, even, on_lines=True, epilogue_depth=epilogue_depth
-        )
-        box_time = numbers.box_time + config.block_m * numbers.row_time[box]
-        times = busy / numbers.multiply_adds, waves * depth // box * box_time
-        return math.hypot(*(time * time for time in times))
-
-    configs = [
-        TileConfig(consumers, columns, rows=rows, ping_pong=ping_pong)
-        for consumers, rows, columns, ping_pong in numbers.tiles
-        if (activation, consumers, rows, columns) not in numbers.spilling
-    ]
-    pieces = [(1, box) for box in numbers.row_time]
-    if can_fold:
-        pieces += [(fold, fold * images[3]) for fold in _folds(images, window)]
-    forms = (Conv2dForm(*piece, config) for piece in pieces for config in configs)
-    return sorted((form for form in forms if form.channels_per_box in numbers.row_time), key=time)
-
-
-def _folds(images: Sequence[int], window: Window) -> Iterator[int]:
-    """Yield how many pixels may be one: divisors of the row and of the stride.
-
-    The taps must reach all of them, or some would be loaded in vain.
-    """
-    taps, stride = window.taps[1], window.strides[1]
-    if window.dilations[1] == 1 and taps >= stride:
-        yield from (fold for fold in range(2, stride + 1) if stride % fold == images[2] % fold == 0)
+    return paired_in_many_waves(best, m, n, occupancy)

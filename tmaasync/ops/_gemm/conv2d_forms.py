@@ -1,0 +1,163 @@
+"""The forms in which a convolution runs, and the cost model that ranks them.
+
+The tensor cores take as long as in gemm.cu; TMA takes its own time for the boxes of patches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tmaasync._arrays import ArrayView
+from tmaasync._tile.window import Window
+from tmaasync.ops._gemm.coefficients import coefficients
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import K_BLOCK_DEPTH, paired_in_many_waves, tensor_time
+
+__all__ = ["Conv2dForm", "FoldedConvolution", "can_fold", "ranked_conv2d_forms"]
+
+
+class Conv2dForm(NamedTuple):
+    """How a convolution runs.
+
+    Attributes:
+        fold: Neighbouring pixels of a row that are loaded as one of more channels, or 1.
+        channels_per_box: Channels of a box of patches: all of a folded pixel's.
+        config: Its tile config.
+    """
+
+    fold: int
+    channels_per_box: int
+    config: TileConfig
+
+
+def ranked_conv2d_forms(
+    images: Sequence[int],
+    filters: int,
+    window: Window,
+    occupancy: Occupancy,
+    *,
+    can_fold: bool = True,
+    epilogue_depth: int = 0,
+    activation: str = "none",
+) -> list[Conv2dForm]:
+    """Return all forms by their time, the shortest first.
+
+    Beyond a few waves, narrow boxes of filters are multicast to pairs of CTAs.
+
+    Args:
+        images: Their shape, [N, H, W, C].
+        filters: Their number.
+        window: Over the images.
+        occupancy: SMs and max active clusters of the device.
+        can_fold: Whether neighbouring pixels lie side by side in memory.
+        epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
+        activation: Leaves out tiles that spill registers with it.
+
+    >>> from tmaasync._tile.window import window_of
+    >>> h200 = Occupancy.estimated(132)
+    >>> for channels, stride in ((8, 1), (8, 2), (32, 1), (32, 2), (64, 1), (96, 1)):
+    ...     window = window_of(2, (3, 3), stride, 1, 1)
+    ...     form, *_ = ranked_conv2d_forms((64, 56, 56, channels), 96, window, h200)
+    ...     print(channels, stride, form.fold, form.channels_per_box)
+    8 1 1 16
+    8 2 2 16
+    32 1 1 32
+    32 2 2 64
+    64 1 1 64
+    96 1 1 32
+    """
+    chip = coefficients(occupancy.chip)
+    numbers = chip.conv2d
+    pixels = images[0] * math.prod(window.outputs(images[1:3]))
+    epilogue_depth += numbers.exposed_store_depth
+
+    def time(form: Conv2dForm) -> float:
+        fold, box, config = form
+        taps = window.folded(images[2], fold).taps if fold > 1 else window.taps
+        boxes = math.prod(taps) * -(-images[3] * fold // box)
+        depth = -(-boxes * box // K_BLOCK_DEPTH) * K_BLOCK_DEPTH
+        waves = -(-config.clusters(pixels, filters) // occupancy.sms)
+        even = pixels * filters * depth / occupancy.sms
+        busy = tensor_time(
+            chip.gemm, config, depth, waves, even, on_lines=True, epilogue_depth=epilogue_depth
+        )
+        box_time = numbers.box_time + config.block_m * numbers.row_time[box]
+        times = busy / numbers.multiply_adds, waves * depth // box * box_time
+        return math.hypot(*(time * time for time in times))
+
+    def paired(form: Conv2dForm) -> Conv2dForm:
+        if form.channels_per_box == K_BLOCK_DEPTH:
+            return form
+        return form._replace(config=paired_in_many_waves(form.config, pixels, filters, occupancy))
+
+    configs = [
+        TileConfig(consumers, columns, rows=rows, ping_pong=ping_pong)
+        for consumers, rows, columns, ping_pong in numbers.tiles
+        if (activation, consumers, rows, columns) not in numbers.spilling
+    ]
+    pieces = [(1, box) for box in numbers.row_time]
+    if can_fold:
+        folds = ((fold, fold * images[3]) for fold in _folds(images, window))
+        pieces += (piece for piece in folds if piece[1] in numbers.row_time)
+    forms = (Conv2dForm(*piece, config) for piece in pieces for config in configs)
+    return [paired(form) for form in sorted(forms, key=time)]
+
+
+def _folds(images: Sequence[int], window: Window) -> Iterator[int]:
+    """Yield how many pixels may be one: divisors of the row and of the stride.
+
+    The taps must reach all of them, or some would be loaded in vain.
+    """
+    taps, stride = window.taps[1], window.strides[1]
+    if window.dilations[1] == 1 and taps >= stride:
+        yield from (fold for fold in range(2, stride + 1) if stride % fold == images[2] % fold == 0)
+
+
+class FoldedConvolution(NamedTuple):
+    """A convolution over folded pixels: neighbours in a row are one pixel of more channels.
+
+    Space-to-depth along the rows, as a view of the same memory. A stride of 2 over pixels of 8
+    channels is a stride of 1 over pairs of 16, and 7 taps are 4. TMA then loads fewer and wider
+    rows, which is what bounds the time where channels are few.
+
+    Attributes:
+        images: [N, H, W / fold, fold * C].
+        filters: [K, R, 1, S * C].
+        window: In folded pixels along the rows.
+        filter_offset: Where the filters' first value comes in the first folded tap.
+    """
+
+    images: ArrayView
+    filters: ArrayView
+    window: Window
+    filter_offset: int
+
+    @classmethod
+    def of(
+        cls, images: ArrayView, filters: ArrayView, window: Window, fold: int
+    ) -> FoldedConvolution:
+        """Return the convolution with ``fold`` pixels as one, of arrays that `can_fold`."""
+        channels = images.shape[3]
+        pixel_bytes = channels * images.element.itemsize
+        k, r, s, _ = filters.shape
+        *outer, _, step = images.strides_bytes
+        rows, row_step = filters.strides_bytes[:2]
+        return cls(
+            images._replace(
+                shape=(*images.shape[:2], images.shape[2] // fold, fold * channels),
+                strides_bytes=(*outer, fold * pixel_bytes, step),
+            ),
+            filters._replace(
+                shape=(k, r, 1, s * channels), strides_bytes=(rows, row_step, row_step, step)
+            ),
+            window.folded(images.shape[2], fold),
+            window.lower_corner[1] % fold * channels,
+        )
+
+
+def can_fold(images: ArrayView, filters: ArrayView) -> bool:
+    """Whether neighbouring pixels, and neighbouring taps, lie side by side in memory."""
+    pixel_bytes = images.shape[3] * images.element.itemsize
+    return images.strides_bytes[2] == filters.strides_bytes[2] == pixel_bytes
