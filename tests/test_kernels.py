@@ -40,7 +40,7 @@ from tmaasync.ops._gemm.tiles import (
     scaled_gemm_kernel,
     scaled_gemm_tiles,
 )
-from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
+from tmaasync.ops._ragged_tiles import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 
 
 def tile_type(dtype: str, sides: tuple[int, ...], box: tuple[int, ...]) -> str:

@@ -33,7 +33,7 @@ from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
 from tmaasync.ops._flash import tiles as flash
 from tmaasync.ops._flash.config import TileConfig, Variant
 from tmaasync.ops._gemm.tiles import combine_kernel
-from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
+from tmaasync.ops._ragged_tiles import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 
 CAPABILITIES = [(9, 0), (10, 0), (10, 3), (12, 0)]
 BLACKWELL = CAPABILITIES[1:]

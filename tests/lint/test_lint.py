@@ -29,7 +29,7 @@ from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._flash.config import Variant
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
 from tmaasync.ops._gemm.tiles import combine_kernel
-from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
+from tmaasync.ops._ragged_tiles import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 from tmaasync.ops._reduce_add import STACK_PIPELINE, stack_kernel
 
 HERE = Path(__file__).resolve().parent

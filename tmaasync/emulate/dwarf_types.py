@@ -1,0 +1,230 @@
+"""Entries of DWARF, and the types in them: the members of an object, their names and offsets."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elftools.dwarf.die import DIE
+
+__all__ = [
+    "OBJECTS",
+    "POINTERS",
+    "Ranges",
+    "bare",
+    "code_ranges",
+    "covers",
+    "has_member",
+    "is_compound",
+    "is_implicit",
+    "leaf_at",
+    "members",
+    "name_of",
+    "number",
+    "place_name",
+    "size_bytes",
+    "target",
+]
+
+Ranges = tuple[tuple[int, int], ...]
+"""Addresses of code: where each piece begins and ends."""
+
+OBJECTS = ("DW_TAG_structure_type", "DW_TAG_class_type", "DW_TAG_union_type")
+POINTERS = ("DW_TAG_pointer_type", "DW_TAG_reference_type")
+_SAME_TYPE = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
+_NAMED_BY = ("DW_AT_abstract_origin", "DW_AT_specification")
+_BARRIERS = ("SharedMemBarrier", "barrier")
+_ATOMIC = "atomic<"
+_TILE, _TILE_MEMBERS = "Shared", ["bytes"]
+_RESERVED = re.compile(r"_[A-Z]|__")
+_STEP = re.compile(r"\w+|\[\d+\]")
+
+# --- types -------------------------------------------------------------------------------------
+
+
+def place_name(layout: DIE | None, offset: int) -> str | None:
+    """Return the name at this byte of the type; None if nothing there has one."""
+    if layout is None or not 0 <= offset < size_bytes(layout):
+        return None
+    return leaf_at(layout, offset)[0].removeprefix(".") or None
+
+
+def has_member(kind: DIE | None, name: str) -> bool:
+    """True if the names between dots and brackets lead from the type to a member."""
+    for step in _STEP.findall(name):
+        if kind is None:
+            return False
+        kind = bare(kind)
+        if step.startswith("["):
+            is_array = kind.tag == "DW_TAG_array_type"
+            kind = target(kind, "DW_AT_type") if is_array else None
+        else:
+            kind = _member_type(kind, step)
+    return kind is not None
+
+
+def _member_type(kind: DIE, name: str) -> DIE | None:
+    """Return the type of the member of this name; members of bases and anonymous ones count."""
+    for member, _ in members(kind):
+        inner = target(member, "DW_AT_type")
+        if name_of(member) == name and member.tag == "DW_TAG_member":
+            return inner
+        is_open = member.tag != "DW_TAG_member" or "DW_AT_name" not in member.attributes
+        found = _member_type(bare(inner), name) if is_open else None
+        if found is not None:
+            return found
+    return None
+
+
+def leaf_at(kind: DIE, offset: int) -> tuple[str, DIE]:
+    """The smallest part of the type that has this byte, barriers first: its name there, its type.
+
+    Of a union's members there may be several.
+    """
+    kind = bare(kind)
+    leaves = []
+    for name, part, start in _parts(kind, offset):
+        below, leaf = leaf_at(part, offset - start)
+        leaves.append((name + below, leaf))
+    return min(leaves, key=_leaf_order, default=("", kind))
+
+
+def _leaf_order(leaf: tuple[str, DIE]) -> tuple[bool, int]:
+    return not _is_barrier(leaf[1]), size_bytes(leaf[1])
+
+
+def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
+    """Yield the element, or the members and bases, that have this byte: name, type and start."""
+    if kind.tag == "DW_TAG_array_type":
+        element = target(kind, "DW_AT_type")
+        flat = offset // size_bytes(element)
+        yield _subscripts(_counts(kind), flat), element, flat * size_bytes(element)
+    elif kind.tag in OBJECTS and not _is_whole(kind):
+        for member, start in members(kind):
+            inner = target(member, "DW_AT_type")
+            if start <= offset < start + size_bytes(inner):
+                name = name_of(member) if member.tag == "DW_TAG_member" else ""
+                # The C++ library's own names are reserved: of an array's elements, say.
+                is_shown = name and not _RESERVED.match(name)
+                yield (f".{name}" if is_shown else ""), inner, start
+
+
+def _is_barrier(kind: DIE) -> bool:
+    """True for a SharedMemBarrier and for a cuda::barrier."""
+    return name_of(kind).partition("<")[0] in _BARRIERS
+
+
+def _is_whole(kind: DIE) -> bool:
+    """True if nothing inside has a name of interest: a barrier's word, a tile's bytes."""
+    name = name_of(kind)
+    return (
+        _is_barrier(kind)
+        or name.startswith(_ATOMIC)
+        or (name == _TILE and [name_of(member) for member, _ in members(kind)] == _TILE_MEMBERS)
+    )
+
+
+def members(kind: DIE) -> Iterator[tuple[DIE, int]]:
+    """Members and bases of which an object has one each at an offset known beforehand."""
+    for member in kind.iter_children():
+        start = number(member, "DW_AT_data_member_location", 0)
+        is_part = member.tag in ("DW_TAG_member", "DW_TAG_inheritance")
+        if is_part and "DW_AT_external" not in member.attributes:
+            yield member, start + number(member, "DW_AT_data_bit_offset", 0) // 8
+
+
+def is_compound(member: tuple[DIE, int]) -> bool:
+    """Return whether the member is an array or an object."""
+    return bare(target(member[0], "DW_AT_type")).tag in ("DW_TAG_array_type", *OBJECTS)
+
+
+def _counts(array: DIE) -> list[int]:
+    """Elements along each dimension, outermost first."""
+    ranges = [die for die in array.iter_children() if die.tag == "DW_TAG_subrange_type"]
+    return [number(die, "DW_AT_count", number(die, "DW_AT_upper_bound", -1) + 1) for die in ranges]
+
+
+def _subscripts(counts: list[int], flat: int) -> str:
+    text = ""
+    for count in reversed(counts):
+        text = f"[{flat % count}]{text}"
+        flat //= count
+    return text
+
+
+def size_bytes(kind: DIE) -> int:
+    """Return the size of an object of the type; 0 if it is not known."""
+    kind = bare(kind)
+    if kind.tag == "DW_TAG_array_type":
+        return math.prod(_counts(kind)) * size_bytes(target(kind, "DW_AT_type"))
+    return number(kind, "DW_AT_byte_size", 0)
+
+
+def bare(kind: DIE) -> DIE:
+    """Return the type without its other names and qualifiers."""
+    while kind.tag in _SAME_TYPE:
+        kind = target(kind, "DW_AT_type")
+    return kind
+
+
+# --- entries -----------------------------------------------------------------------------------
+
+
+def name_of(die: DIE) -> str:
+    """Return the entry's name; an instance takes its origin's."""
+    if "DW_AT_name" in die.attributes:
+        name: bytes = die.attributes["DW_AT_name"].value
+        return name.decode()
+    origin = next((link for link in _NAMED_BY if link in die.attributes), None)
+    return "" if origin is None else name_of(die.get_DIE_from_attribute(origin))
+
+
+def is_implicit(function: DIE) -> bool:
+    """Return whether the compiler declared it."""
+    if "DW_AT_artificial" in function.attributes:
+        return True
+    origin = next((link for link in _NAMED_BY if link in function.attributes), None)
+    return origin is not None and is_implicit(function.get_DIE_from_attribute(origin))
+
+
+def target(die: DIE, attribute: str) -> DIE:
+    """Return the entry that the attribute refers to; an instance takes its origin's."""
+    while attribute not in die.attributes:
+        die = die.get_DIE_from_attribute(next(x for x in _NAMED_BY if x in die.attributes))
+    return die.get_DIE_from_attribute(attribute)
+
+
+def number(die: DIE, attribute: str, unknown: int) -> int:
+    """Return the value of the attribute, or ``unknown`` where there is none."""
+    found = die.attributes.get(attribute)
+    return found.value if found is not None and isinstance(found.value, int) else unknown
+
+
+def covers(ranges: Ranges, address: int) -> bool:
+    """Return whether the address lies in one of the ranges."""
+    return any(start <= address < end for start, end in ranges)
+
+
+def code_ranges(die: DIE) -> Ranges:
+    """Return the addresses of its code; what lies at 0 the linker has dropped."""
+    if "DW_AT_ranges" in die.attributes:
+        return tuple((start, end) for start, end in _listed_ranges(die) if start != 0)
+    start = number(die, "DW_AT_low_pc", 0)
+    if start == 0 or "DW_AT_high_pc" not in die.attributes:
+        return ()
+    high = die.attributes["DW_AT_high_pc"]
+    return ((start, high.value if high.form == "DW_FORM_addr" else start + high.value),)
+
+
+def _listed_ranges(die: DIE) -> Iterator[tuple[int, int]]:
+    base = number(die.cu.get_top_DIE(), "DW_AT_low_pc", 0)
+    lists: Any = die.cu.dwarfinfo.range_lists()
+    for entry in lists.get_range_list_at_offset(die.attributes["DW_AT_ranges"].value, die.cu):
+        if hasattr(entry, "base_address"):
+            base = entry.base_address
+        else:
+            moved = 0 if entry.is_absolute else base
+            yield entry.begin_offset + moved, entry.end_offset + moved
