@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -584,7 +585,10 @@ def test_the_check_for_serialised_wgmma_can_fail() -> None:
     assert any("wgmma.wait_group is injected" in line for line in warnings)
 
 
-def test_the_check_for_ignored_setmaxnreg_can_fail() -> None:
+def test_an_ignored_setmaxnreg_is_logged_and_among_the_warnings(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path))
     ignored = """
 #include <tmaasync/warp.cuh>
 extern "C" __global__ void ignored(float* p) {
@@ -599,3 +603,4 @@ extern "C" __global__ void ignored(float* p) {
     warnings: Any = Kernel(ignored, "ignored").compile().warnings
 
     assert any("setmaxnreg" in line for line in warnings)
+    assert "the assembler reports: Potential Performance Loss: 'setmaxnreg' ignored" in caplog.text

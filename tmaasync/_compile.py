@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 import json
+import logging
 import os
 import re
 import tempfile
@@ -50,6 +51,7 @@ __all__ = [
     "write_whole",
 ]
 
+_LOG = logging.getLogger("tmaasync")
 _FORMAT = 3
 # NVRTC 12.8 has no __builtin_FILE, by which debug builds and signals name a line.
 _OLDEST_NVRTC = (12, 9)
@@ -67,7 +69,8 @@ _PROPERTIES = re.compile(
     r"Function properties for (\w+)\n.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
     r"(\d+) bytes spill loads\n.*?Used (\d+) registers"
 )
-_ADVICE = re.compile(r"warning|\(C\d+\)", re.IGNORECASE)
+_REMARK = re.compile(r"\(C\d+\)\s*(.*)")
+_ADVICE = re.compile(rf"warning|{_REMARK.pattern}", re.IGNORECASE)
 _UNSUPPORTED = re.compile(r"Instruction '([\w.]+)[^']*' not supported on .target '(\w+)'")
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 _MISSING_HEADER = re.compile(r'cannot open source file "([^"]+)"')
@@ -180,6 +183,8 @@ def cache_dir() -> Path:
 def compile_source(source: Source, arch: str) -> Program:
     """Compile for an architecture such as ``"sm_90a"``, or take the cubin from the cache.
 
+    The assembler's numbered remarks, on an ignored setmaxnreg and on serialised wgmma, are logged.
+
     Raises:
         CompileError: The compiler refused the source; the message shows its log.
         BackendError: There is no NVRTC, or the cache folder cannot be used.
@@ -198,6 +203,8 @@ def compile_source(source: Source, arch: str) -> Program:
         log=log,
     )
     _store(program, cubin)
+    for remark in dict.fromkeys(_REMARK.findall(log)):
+        _LOG.warning("%s: the assembler reports: %s", source.name, remark)
     return program
 
 

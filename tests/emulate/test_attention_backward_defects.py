@@ -157,11 +157,6 @@ DEFECTS: dict[str, tuple[str, str]] = {
 # No defect by itself: queries of a block are loaded first, and their stage is released last, so
 # that no load of dO comes before dV of the block is done.
 LOADS_DO_FIRST = (_LOAD_QUERIES + _LOAD_DO, _LOAD_DO + _LOAD_QUERIES)
-# In CI; each of the others is a build of its own, too, of seconds.
-FAST = {
-    "dS is read before the other consumer has written it",
-    "the memory of dQ is handed back while TMA reads it",
-}
 
 
 class Prepared(NamedTuple):
@@ -214,7 +209,7 @@ def row_statistics(of_forward: Any, dout: Any) -> Any:
 
 @pytest.mark.parametrize(
     "defect",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in DEFECTS],
+    DEFECTS,
 )
 def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
     text = whole_text("attention_backward.cu")

@@ -80,14 +80,6 @@ DEFECTS_OF_FLOAT8 = {
     ),
     "values are read before they have landed": ("values_.wait();\n#pragma", "\n#pragma"),
 }
-# Each is a build of its own, of seconds.
-SLOW = {
-    "keys are read before they have landed",
-    "keys are released before their MMAs are done",
-    "the next consumer is not released",
-    "queries are not released",
-    "the output is read before its MMAs are done",
-}
 
 
 def prepared(text: str, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
@@ -127,7 +119,7 @@ def outcome(launch: Any, policy: Policy, seed: int) -> Exception | None:
 
 @pytest.mark.parametrize(
     "defect",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in DEFECTS],
+    DEFECTS,
 )
 def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
     old, new = DEFECTS[defect]
@@ -138,7 +130,6 @@ def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
     assert all(outcome(launch, *order) for order in ORDERS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS_OF_PAIRS)
 def test_a_defect_of_pairs_is_reported_whatever_the_order(defect: str) -> None:
     old, new = DEFECTS_OF_PAIRS[defect]
@@ -149,7 +140,6 @@ def test_a_defect_of_pairs_is_reported_whatever_the_order(defect: str) -> None:
     assert all(outcome(launch, *order) for order in ORDERS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS_OF_FLOAT8)
 def test_a_defect_of_float8_is_reported_whatever_the_order(
     monkeypatch: pytest.MonkeyPatch, defect: str

@@ -288,13 +288,10 @@ def name_of(mutation: Mutation) -> str:
     return f"{mutation.job}: {mutation.name}"
 
 
-# Each is a build of its own, of seconds: every other one is left to the runs that take slow tests.
 @pytest.mark.parametrize(
     "mutation",
-    [
-        pytest.param(mutation, id=name_of(mutation), marks=[pytest.mark.slow] * (index % 2))
-        for index, mutation in enumerate(REPORTED)
-    ],
+    REPORTED,
+    ids=name_of,
 )
 def test_a_defect_is_reported_with_its_class_and_its_barrier(
     mutation: Mutation, ahead: dict[str, Future[Built]]
@@ -315,10 +312,8 @@ def test_a_defect_is_reported_with_its_class_and_its_barrier(
 
 @pytest.mark.parametrize(
     "mutation",
-    [
-        pytest.param(mutation, id=name_of(mutation), marks=[pytest.mark.slow] * (index % 2))
-        for index, mutation in enumerate(RACES)
-    ],
+    RACES,
+    ids=name_of,
 )
 def test_a_race_is_found_whatever_the_order(
     mutation: Mutation, ahead: dict[str, Future[Built]]

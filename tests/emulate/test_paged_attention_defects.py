@@ -47,7 +47,6 @@ def check_with(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
     check_pages(Emulate(), problem, paged_from(problem, size))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_defect_shows(monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
     old, new = DEFECTS[defect]
@@ -63,7 +62,6 @@ def test_a_defect_shows(monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
         check_with(monkeypatch, text.replace(old, new), size)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [16, 256])
 def test_without_a_defect_there_is_none(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     check_with(monkeypatch, whole_text("attention.cu"), size)

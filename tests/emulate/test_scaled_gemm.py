@@ -60,7 +60,6 @@ def test_nothing_is_reported_without_a_defect(order: Any) -> None:
             EmulatedRace,
             r"race on ring\.side\[\d\].*\n.*ordinary read\n.*TMA load",
             id="a lane arrives for others that still read scales",
-            marks=pytest.mark.slow,
         ),
         pytest.param(
             "Stage::kBytes + AScaleTile::kBytes + BScaleTile::kBytes",
@@ -68,7 +67,6 @@ def test_nothing_is_reported_without_a_defect(order: Any) -> None:
             (EmulatedDeadlock, EmulatedFault),
             r"16 bytes more than expected arrived|side\[\d\]\.b\), which nothing has written",
             id="the scales of B are not expected",
-            marks=pytest.mark.slow,
         ),
         pytest.param(
             "wgmma_wait_group<0>();\n                wgmma_fence_operands(partial);",

@@ -264,7 +264,6 @@ def test_wrong_sums_on_the_device_are_reported_by_the_next_call() -> None:
     assert not out.isnan().any()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_ten_thousand_runs_end_and_are_equal(head_dim: int) -> None:
     q, k, v = (draw(4, 700, 8, head_dim, seed=i) for i in range(3))

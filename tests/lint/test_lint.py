@@ -82,6 +82,10 @@ PLANTED = {
         (compiler.SERIALISED, "serialised", "wgmma_ss_atom"),
         (compiler.SETMAXNREG, "ignored", "release_registers<24>"),
     ],
+    "claims.cu": [
+        (compiler.CLAIM, "two_ctas_of_an_sm", "claim_registers<232>"),
+        (compiler.CLAIM, "nobody_releases", "if (threadIdx.x >= 128) claim_registers<176>"),
+    ],
     "local_memory.cu": [
         (compiler.SPILL, "spilled", 'extern "C" __global__ void __launch_bounds__'),
         (compiler.ARRAY, "indexed", "for (int i = 0; i < 16; ++i) values[i] = p[i]"),

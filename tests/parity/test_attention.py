@@ -176,9 +176,7 @@ def test_heads_outside_of_positions(backend: Any) -> None:
         assert_close(out[entry], None, attend(one_q, one_k, one_v, Mask()), one_v)
 
 
-@pytest.mark.parametrize(
-    ("head_dim", "consumers"), [(64, 3), pytest.param(256, 2, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("head_dim", "consumers"), [(64, 3), (256, 2)])
 @pytest.mark.usefixtures("two_ctas")
 def test_many_tiles_of_a_cta_under_many_schedules(head_dim: int, consumers: int) -> None:
     """Tiles that overlap, and tiles whose output leaves through the queries' memory."""

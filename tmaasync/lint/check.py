@@ -22,6 +22,7 @@ RULES = (
     threads.EVERY_THREAD,
     threads.PENDING,
     compiler.SETMAXNREG,
+    compiler.CLAIM,
     compiler.SERIALISED,
     compiler.SPILL,
     compiler.ARRAY,
@@ -90,6 +91,7 @@ def _of(code: Code, assembly: Assembly, name: str) -> Iterator[Finding]:
     found = [one for rule in _CODE_RULES for one in rule(code)]
     yield from found
     yield from compiler.advice(code, assembly.log)
+    yield from compiler.claims(code, assembly.entries[name], assembly.log)
     for one in compiler.memory(code, assembly.entries[name]):
         # A copied map is the array, and one finding for it is enough.
         if one.rule != compiler.ARRAY or all(other.rule != maps.LOCAL for other in found):

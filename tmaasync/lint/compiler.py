@@ -1,4 +1,4 @@
-"""Findings from the compiler's log: lost speed, and spilled registers."""
+"""Findings from the compiler's log and its counts of registers: lost speed, spills, a hang."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator
 
 from tmaasync._compile import Entry
+from tmaasync._hardware import WARPGROUP_THREADS
 from tmaasync.lint.code import Code
 from tmaasync.lint.finding import Finding
 from tmaasync.lint.ptx import Instruction
 
-__all__ = ["ARRAY", "SERIALISED", "SETMAXNREG", "SPILL", "advice", "memory"]
+__all__ = ["ARRAY", "CLAIM", "SERIALISED", "SETMAXNREG", "SPILL", "advice", "claims", "memory"]
 
 SETMAXNREG = "setmaxnreg-ignored"
+CLAIM = "claim-never-fits"
 SERIALISED = "wgmma-serialised"
 SPILL = "spill"
 ARRAY = "local-array"
@@ -60,6 +62,33 @@ def _meant(code: Code, opcode: str, remark: str) -> Instruction | None:
     line = _IN_LINE.search(remark)
     before = [one for one in own if line is not None and one.line <= int(line[1])]
     return next(iter([*before[-1:], *own]), None)
+
+
+def claims(code: Code, entry: Entry, log: str) -> Iterator[Finding]:
+    """Claims of more registers than a warpgroup gets when all others have released the most.
+
+    The assembler says nothing of them, and ``setmaxnreg.inc`` waits for ever.
+    """
+    threads = code.function.max_threads
+    if threads is None or any(one.rule == SETMAXNREG for one in advice(code, log)):
+        return
+    others = threads // WARPGROUP_THREADS - 1
+    released = [
+        int(one.operands[0]) for _, one in code.find(lambda one: one.has("setmaxnreg", "dec"))
+    ]
+    kept = min([entry.registers, *released])
+    most = entry.registers + others * (entry.registers - kept)
+    for _, one in code.find(lambda one: one.has("setmaxnreg", "inc")):
+        if int(one.operands[0]) > most:
+            yield code.finding(
+                CLAIM,
+                one,
+                f"the claim of {one.operands[0]} registers a thread waits for ever: by "
+                f"__launch_bounds__ {threads} threads start with {entry.registers}, and where the "
+                f"others keep {kept}, {most} are left for a warpgroup.",
+                "Ask for counts of registers that RegisterSplit finds, and declare "
+                "__launch_bounds__(threads, 1).",
+            )
 
 
 def memory(code: Code, entry: Entry) -> Iterator[Finding]:
