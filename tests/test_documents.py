@@ -299,7 +299,7 @@ def test_a_figure_in_a_sentence_is_the_least_and_the_greatest_of_its_cases(tmp_p
         for case, ratio in cases.items()
     ]
     write_section(tmp_path / "gpu" / "copy.jsonl", Section(_MEASURED, rows))
-    gpu = script["_gpu"](Section(_MEASURED, rows))
+    gpu = script["gpu_name"](Section(_MEASURED, rows))
 
     def written(cases: str, what: str) -> str:
         text = f"it is <!-- figure: {gpu} copy /{cases}/ {what} -->old<!-- end --> of CuPy"
@@ -367,6 +367,17 @@ def test_the_pictures_are_those_the_script_draws() -> None:
     ]
 
     assert stale == [], "run python tools/pictures"
+
+
+@pytest.mark.parametrize("name", ["speed.svg", "speed_dark.svg"])
+def test_the_picture_of_the_speeds_has_the_means_of_the_results(name: str) -> None:
+    pytest.importorskip("matplotlib")
+    script = runpy.run_path(str(ROOT / "tools" / "plot_results.py"))
+
+    means = script["means"](script["measured_on"]())
+
+    drawn = (ROOT / "docs" / "images" / name).read_text()
+    assert f"<dc:description>{means}</dc:description>" in drawn, "run python tools/plot_results.py"
 
 
 def test_each_picture_has_one_for_dark_pages() -> None:

@@ -3,13 +3,11 @@
 Each is a pair, ``docs/images/NAME.svg`` for light pages and ``NAME_dark.svg`` for dark ones.
 ``speed`` shows the table of the README: each operation over its fastest peer, on every GPU that has
 a folder of results;
-``matmul`` shows ops.matmul relative to cuBLAS by size, on the last of these GPUs.
+``matmul`` shows ops.matmul relative to cuBLAS by size, on the first of these GPUs.
 """
 
 from __future__ import annotations
 
-import re
-import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from result_files import RESULTS, Row, Section, sections
-from write_tables import OPERATIONS, Group, Operation
+from write_tables import OPERATIONS, Group, Operation, gpu_name
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 OURS = "tmaasync"
@@ -37,7 +35,7 @@ _ABOVE, _ROW, _BELOW, _MOST = 0.65, 0.44, 0.3, 2.3
 _TALLEST = 1.45
 # Readable on white and on black.
 _LINES = ("#2f81f7", "#e08a00", "#2da44e", "#e5534b", "#986ee2", "#9a8265")
-_GPU_COLOURS = ("#2f81f7", "#1a9e96", "#986ee2")
+_GPU_COLOURS = ("#1a9e96", "#2f81f7", "#986ee2")
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def speeds_drawn(measured: dict[str, dict[str, Section]], theme: Theme) -> Figur
             y = row - 0.4 + (gpus.index(gpu) + 0.5) * thickness
             colour = _GPU_COLOURS[gpus.index(gpu) % len(_GPU_COLOURS)]
             _draw(axes, y, thickness * 0.88, group, colour, theme)
-            text = f"{statistics.geometric_mean(group.ratios.values()):.2f}x {gpu}"
+            text = f"{group.mean:.2f}x {gpu}"
             axes.text(_MOST + 0.04, y, text, va="center", size=7.5, c=theme.ink)
     for number, (text, size, colour) in enumerate(
         ((TITLE, 12, theme.ink), (SUBTITLE, 8, theme.faint))
@@ -100,7 +98,7 @@ def groups_of(operation: Operation, measured: dict[str, dict[str, Section]]) -> 
 
 def _draw(axes: Axes, y: float, thickness: float, group: Group, colour: str, theme: Theme) -> None:
     """Draw the mean as a bar, its cases as dots, and outliers as circles, at most at the edge."""
-    axes.barh(y, statistics.geometric_mean(group.ratios.values()), thickness, color=colour)
+    axes.barh(y, group.mean, thickness, color=colour)
     for values, face in ((group.ratios.values(), theme.ink), (group.outliers.values(), "none")):
         at = [min(value, _MOST - 0.02) for value in values]
         axes.plot(at, [y] * len(at), "o", mfc=face, mec=theme.ink, mew=0.5, ms=2.2, alpha=0.6)
@@ -183,31 +181,30 @@ def matmul_drawn(section: Section, theme: Theme) -> Figure:
 # --- files ------------------------------------------------------------------------------------
 
 
-def short_name(gpu: str) -> str:
-    """The name that people use: ``H100`` for ``nvidia_h100_80gb_hbm3``.
-
-    >>> short_name("nvidia_h100_80gb_hbm3")
-    'H100'
-    """
-    found = re.search(r"[a-z]+\d+", gpu.removeprefix("nvidia_"))
-    return found[0].upper() if found else gpu
-
-
 def measured_on(results: Path = RESULTS) -> dict[str, dict[str, Section]]:
-    """The sections of each GPU, by its short name."""
+    """The sections of each GPU, by its name; the H200 comes first."""
     measured: dict[str, dict[str, Section]] = {}
     for folder, name, section in sections(results):
         if folder != "cpu":
-            measured.setdefault(short_name(folder), {})[name] = section
-    return measured
+            measured.setdefault(gpu_name(section), {})[name] = section
+    return dict(sorted(measured.items(), reverse=True))
 
 
-def save(name: str, draw: Callable[[Theme], Figure]) -> None:
+def means(measured: dict[str, dict[str, Section]]) -> str:
+    """The figures of ``speed``, which its file has as its description."""
+    return "; ".join(
+        f"{operation.name}, {gpu}: {group.mean:.2f}"
+        for operation in OPERATIONS
+        if operation.is_short
+        for gpu, group in groups_of(operation, measured).items()
+    )
+
+
+def save(name: str, draw: Callable[[Theme], Figure], description: str | None = None) -> None:
     """Write both pictures of a pair."""
+    metadata = {"Date": None, "Description": description}
     for theme, suffix in ((LIGHT, ""), (DARK, "_dark")):
-        draw(theme).savefig(
-            IMAGES / f"{name}{suffix}.svg", metadata={"Date": None}, facecolor=theme.page
-        )
+        draw(theme).savefig(IMAGES / f"{name}{suffix}.svg", metadata=metadata, facecolor=theme.page)
 
 
 def main() -> None:
@@ -215,10 +212,10 @@ def main() -> None:
     mpl.rcParams["svg.hashsalt"] = OURS
     measured = measured_on()
     if measured:
-        save("speed", lambda theme: speeds_drawn(measured, theme))
+        save("speed", lambda theme: speeds_drawn(measured, theme), means(measured))
     with_matmul = [by_section for by_section in measured.values() if "matmul" in by_section]
     if with_matmul:
-        save("matmul", lambda theme: matmul_drawn(with_matmul[-1]["matmul"], theme))
+        save("matmul", lambda theme: matmul_drawn(with_matmul[0]["matmul"], theme))
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def _sentence_figure(found: re.Match[str], recorded: list[Recorded]) -> str:
     values = [
         _value(row, found["what"])
         for _, name, section in recorded
-        if (_gpu(section), name) == (found["gpu"], found["section"])
+        if (gpu_name(section), name) == (found["gpu"], found["section"])
         for row in _cases_or_groups(section)
         if re.search(found["cases"], row.get("case") or row["group"])
     ]
@@ -248,8 +248,8 @@ def _value(row: Row, what: str) -> float:
 
 def _by_operation(recorded: list[Recorded], operations: Iterable[Operation]) -> Iterator[str]:
     """Yield a table with an operation a line and a GPU a column."""
-    gpus = sorted({_gpu(section) for _, _, section in recorded}, reverse=True)
-    found = {(_gpu(section), name): section for _, name, section in recorded}
+    gpus = sorted({gpu_name(section) for _, _, section in recorded}, reverse=True)
+    found = {(gpu_name(section), name): section for _, name, section in recorded}
     lines = []
     for operation in operations:
         groups = [_group_of(operation, found.get((gpu, operation.section))) for gpu in gpus]
@@ -263,7 +263,9 @@ def _by_operation(recorded: list[Recorded], operations: Iterable[Operation]) -> 
     yield from lines
     yield ""
     yield f"{_READING}\n"
-    yield from (_circumstances([one for _, _, one in recorded if _gpu(one) == gpu]) for gpu in gpus)
+    yield from (
+        _circumstances([one for _, _, one in recorded if gpu_name(one) == gpu]) for gpu in gpus
+    )
     yield ""
 
 
@@ -292,12 +294,15 @@ class Group:
         return cls(kept, outliers)
 
     @property
+    def mean(self) -> float:
+        return statistics.geometric_mean(self.ratios.values())
+
+    @property
     def text(self) -> str:
         values = self.ratios.values()
-        mean = statistics.geometric_mean(values)
         spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
         apart = "".join(f"; {_short(case)}: {one:.2f}" for case, one in self.outliers.items())
-        return f"**{mean:.2f}**{spread}{apart}"
+        return f"**{self.mean:.2f}**{spread}{apart}"
 
 
 def _short(case: str) -> str:
@@ -306,7 +311,7 @@ def _short(case: str) -> str:
     return re.sub(r"\b(\d+) x \1 x \1\b", r"\1^3", bare)
 
 
-def _gpu(section: Section) -> str:
+def gpu_name(section: Section) -> str:
     """Return a GPU's name without its vendor and its memory: H200."""
     gpu = str(section.measured["gpu"])
     model = re.search(r"\b[A-Z]+\d{2,}\b", gpu)
@@ -319,7 +324,7 @@ def _circumstances(measured: Sequence[Section]) -> str:
     days = sorted({one["date"][:10] for one in seen})
     drivers = ", ".join(sorted({one["driver"] for one in seen}))
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return f"* {_gpu(measured[0])}: {seen[0]['gpu']}, measured {when}, driver {drivers}."
+    return f"* {gpu_name(measured[0])}: {seen[0]['gpu']}, measured {when}, driver {drivers}."
 
 
 # --- every case -------------------------------------------------------------------------------
@@ -327,9 +332,9 @@ def _circumstances(measured: Sequence[Section]) -> str:
 
 def _by_section(recorded: list[Recorded]) -> Iterator[str]:
     """Yield a heading and a table for every section of every GPU, one section after the other."""
-    newest_first = sorted(recorded, key=lambda one: _gpu(one[2]), reverse=True)
+    newest_first = sorted(recorded, key=lambda one: gpu_name(one[2]), reverse=True)
     for _, name, section in sorted(newest_first, key=lambda one: one[1]):
-        yield f"### {_TITLES.get(name, name)} on {_gpu(section)}\n"
+        yield f"### {_TITLES.get(name, name)} on {gpu_name(section)}\n"
         measured = section.measured
         yield f"{measured['gpu']}, {measured['date'][:10]}, driver {measured['driver']}:\n"
         if _cases(section):
