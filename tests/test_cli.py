@@ -70,7 +70,7 @@ def test_the_demo_begins_with_a_bug_that_the_cpu_finds() -> None:
     assert first.startswith(f"tmaasync {tmaasync.__version__}. {where}")
     assert "7     arrived.expect_bytes(64);" in first
     assert "tmaasync.errors.EmulatedDeadlock: corner: every thread waits" in first
-    assert "threads 0 at kernel.cu:9:" in first
+    assert "thread 0 at kernel.cu:9:" in first
     assert "[[28 29 30 31  0  0  0  0]" in first
     assert all(job.name in second for job in JOBS)
 

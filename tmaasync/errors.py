@@ -292,7 +292,7 @@ def _named(threads: tuple[int, ...]) -> str:
     """Name the threads in runs; many runs become a count."""
     runs = _ranges(threads)
     if len(runs.split(", ")) <= _MAX_RANGES:
-        return f"threads {runs}"
+        return f"thread{'s' if len(threads) > 1 else ''} {runs}"
     return f"{len(threads)} of threads {threads[0]}-{threads[-1]}"
 
 

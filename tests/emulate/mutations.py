@@ -674,7 +674,7 @@ MUTATIONS = (
         _ARM,
         "full[loaded.index].expect_bytes(Ring::kStageBytes);",
         "deadlock",
-        r"block \(1, 0, 0\), threads 0 at .*full\[1\], phase 1: 0 arrivals and 976 bytes",
+        r"block \(1, 0, 0\), thread 0 at .*full\[1\], phase 1: 0 arrivals and 976 bytes",
     ),
     Mutation(
         "16 bytes too few expected",

@@ -166,7 +166,7 @@ def test_a_hang_names_all_sides(ranks: int) -> None:
     line = 1 + SOURCE.read_text().splitlines().index("    signals.wait(signal, epoch);")
     for rank in range(ranks):
         assert (
-            f"device {rank}, block (0, 0, 0), threads 0 at peers.cu:{line}: Signals::wait: "
+            f"device {rank}, block (0, 0, 0), thread 0 at peers.cu:{line}: Signals::wait: "
             f"rank {rank} waits for epoch 2 of signal {4 + rank}, which has epoch 0"
         ) in str(caught.value)
 

@@ -96,7 +96,7 @@ def test_the_message_says_where_everybody_stands() -> None:
         "loops: budget_seconds=0.2 are spent; block (0, 0, 0), thread 5 runs on and never lets "
         "others run."
     )
-    assert re.search(r"threads 5 at kernel\.cu:\d+: runs, and never waits", text)
+    assert re.search(r"thread 5 at kernel\.cu:\d+: runs, and never waits", text)
     assert "emulate.scheduled(budget_seconds=...)" in text
 
 
