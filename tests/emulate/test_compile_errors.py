@@ -43,6 +43,20 @@ CASES = {
 }
 
 
+def test_names_that_only_follow_from_the_first_error_are_not_the_host_s() -> None:
+    text = f"""{HEAD}extern "C" __global__ void k(float* x) {{
+    x[1] = 0
+    for (int i = 0; i < 3; ++i) x[i] = i;
+}}
+"""
+    with pytest.raises(CompileError) as caught:
+        Kernel(text, "k")(1, 1, (np.zeros(4, np.float32),))
+
+    message = str(caught.value)
+    assert message.startswith("kernel.cu does not compile, at kernel.cu:4: expected ';' ")
+    assert "Not defined" not in message
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_error_is_one_sentence_with_the_line_of_the_kernel(name: str) -> None:
     body, sentence, shown = CASES[name]

@@ -93,7 +93,7 @@ def test_a_seed_replays_exactly_and_seeds_differ() -> None:
 def test_arguments_are_checked_as_on_the_gpu() -> None:
     kernel = Kernel(ORDER, "order")
 
-    with pytest.raises(LaunchError, match="args has 1 items; order takes 2"):
+    with pytest.raises(LaunchError, match="args has 1 item; order takes 2"):
         kernel(1, 1, (np.zeros(1, np.int32),))
     with pytest.raises(LaunchError, match="2048 threads"):
         kernel(1, 2048, (np.zeros(1, np.int32), np.zeros(1, np.uint32)))

@@ -94,7 +94,7 @@ def test_an_argument_of_the_wrong_kind_or_size_is_named(index: int, value: objec
 
 
 def test_too_few_arguments_are_counted() -> None:
-    with pytest.raises(LaunchError, match="args has 1 items; scalars takes 8: a 8-byte"):
+    with pytest.raises(LaunchError, match="args has 1 item; scalars takes 8: an 8-byte"):
         Kernel(SCALARS, "scalars")(1, 1, (cupy.zeros(8),))
 
 

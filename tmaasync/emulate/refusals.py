@@ -91,9 +91,8 @@ def refusal(
     if missing := _missing(source, log):
         return missing
     errors = tuple(_errors(lines))
-    hint = _hint(source, tuple(dict.fromkeys(undefined)))
     if not errors:
-        return f"{source.name} does not compile ({compiler}):\n{log.strip()}{hint}"
+        return f"{source.name} does not compile ({compiler}):\n{log.strip()}"
     error = _decisive(source, errors)
     if source.expression and error.file.endswith((f"the entry of {source.name}", "/entry.hpp")):
         return (
@@ -108,6 +107,7 @@ def refusal(
     where = f"{source.name}:{place}" if place else f"{Path(error.file).name}:{error.line}"
     words = (error.rule or error.text).rstrip(".")
     end = "" if words.endswith("?") else "."
+    hint = _hint(source, error, tuple(dict.fromkeys(undefined)))
     return f"{source.name} does not compile, at {where}: {words}{end}{hint}\n{compiler}: {shown}"
 
 
@@ -161,7 +161,9 @@ def _shown(lines: Sequence[str], error: _Error) -> Iterator[str]:
         yield line
 
 
-def _hint(source: Source, undefined: Sequence[str]) -> str:
+def _hint(source: Source, error: _Error, undefined: Sequence[str]) -> str:
+    if not any(re.search(rf"\b{name}\b", error.text) for name in undefined):
+        return ""  # they follow from another mistake
     called = [name for name in undefined if re.search(rf"\b{name}\s*\(", source.text)]
     supplied = [name for name in undefined if name not in called]
     hint = ""

@@ -141,7 +141,8 @@ def pack(
     """
     if len(parameters) != len(args):
         raise LaunchError(
-            f"args has {len(args)} items; {kernel} takes {len(parameters)}: "
+            f"args has {len(args)} item{'' if len(args) == 1 else 's'}; {kernel} takes "
+            f"{len(parameters)}: "
             f"{', '.join(map(_describe, parameters)) or 'none'}. Pass a value for each."
         )
     packed = []
@@ -157,7 +158,8 @@ def _describe(parameter: Parameter) -> str:
     if parameter.is_struct:
         return f"a struct of {parameter.size_bytes} bytes"
     kinds = {"f": "floating-point number", "u": "integer or pointer", "s": "integer", "b": "value"}
-    return f"a {parameter.size_bytes}-byte {kinds.get(parameter.kind, 'value')}"
+    article = "an" if parameter.size_bytes == 8 else "a"
+    return f"{article} {parameter.size_bytes}-byte {kinds.get(parameter.kind, 'value')}"
 
 
 def _misfit(index: int, parameter: Parameter, arg: object, data: bytes | None) -> LaunchError:
