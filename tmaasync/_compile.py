@@ -381,8 +381,7 @@ def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> 
     """Return the compiler's errors, with a hint at names and targets that the host may supply."""
     names = ", ".join(dict.fromkeys(undefined))
     hint = _target_hint(log) + _header_hint(log)
-    first = next((line for line in log.splitlines() if "error" in line), "")
-    if _UNDEFINED.search(first):  # otherwise they follow from another mistake
+    if names:
         hint += (
             f"\nNot defined: {names}. If the host should supply one of them, pass "
             "types={'Name': tile} or constants={'NAME': value} to Kernel."
