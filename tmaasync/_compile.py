@@ -254,9 +254,10 @@ def load_nvrtc(load: Callable[[], Any]) -> Any:
         nvrtc = load()
         _, *version = nvrtc.nvrtcVersion()
     except Exception as error:  # the loader raises RuntimeError, ImportError or its own kind
+        reason, _, _ = str(error).partition("\n")  # not the folders that were searched
         raise BackendError(
             "there is no NVRTC, which compiles the kernels. Install it with: "
-            f"pip install 'tmaasync[cuda13]'. ({error})"
+            f"pip install 'tmaasync[cuda13]'. ({reason})"
         ) from error
     if tuple(version) < _OLDEST_NVRTC:
         found, oldest = (".".join(map(str, one)) for one in (version, _OLDEST_NVRTC))
