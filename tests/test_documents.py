@@ -268,6 +268,34 @@ def test_the_measured_tables_agree_with_the_results() -> None:
     assert stale == [], "run python tools/write_tables.py"
 
 
+def test_the_sentences_on_performance_have_no_ratio_of_their_own() -> None:
+    """Ratios in sentences are written from the results; others go stale."""
+    text = (ROOT / "docs" / "performance.md").read_text()
+    _, _, sentences = text.partition("## What limits each operation")
+
+    own = re.sub(r"<!-- figure: .*?<!-- end -->", "", sentences)
+
+    assert re.findall(r".*\b\d\.\d\d.*", own) == []
+
+
+@pytest.mark.parametrize("peer", ["FlashAttention-3", "DeepGEMM"])
+def test_the_readme_has_the_range_of_the_peers_that_were_measured_separately(peer: str) -> None:
+    text = (ROOT / "docs" / "performance.md").read_text()
+    separate = text.partition("## Peers outside PyPI")[2].partition("\n## ")[0]
+    ratios = [
+        float(ratio)
+        for table in re.findall(r"(?:^\|.*\n)+", separate, re.MULTILINE)
+        for row in table.splitlines()
+        if f"over {peer}" in row or f"over {peer}" in table.partition("\n")[0]
+        for cell in row.split("|")[2:]
+        for ratio in re.findall(r"\b[01]\.\d+\b", cell)
+    ]
+
+    assert ratios
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"{min(ratios):.2f} to {max(ratios):.2f} of {peer}" in readme
+
+
 def test_a_table_without_results_says_so(tmp_path: Path) -> None:
     script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
     text = "<!-- measured: short -->\nold\n<!-- end measured -->\n"
