@@ -12,10 +12,12 @@ from typing import NamedTuple
 from tmaasync._arrays import ArrayView
 from tmaasync._tile.window import Window
 from tmaasync.ops._gemm.coefficients import coefficients
-from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import K_BLOCK_DEPTH, paired_in_many_waves, tensor_time
+from tmaasync.ops._gemm.config import BLOCK_K_BYTES, Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import paired_in_many_waves, tensor_time
 
 __all__ = ["Conv2dForm", "FoldedConvolution", "can_fold", "ranked_conv2d_forms"]
+
+_K_BLOCK_DEPTH = BLOCK_K_BYTES // 2  # 16-bit elements
 
 
 class Conv2dForm(NamedTuple):
@@ -77,7 +79,7 @@ def ranked_conv2d_forms(
         fold, box, config = form
         taps = window.folded(images[2], fold).taps if fold > 1 else window.taps
         boxes = math.prod(taps) * -(-images[3] * fold // box)
-        depth = -(-boxes * box // K_BLOCK_DEPTH) * K_BLOCK_DEPTH
+        depth = -(-boxes * box // _K_BLOCK_DEPTH) * _K_BLOCK_DEPTH
         waves = -(-config.clusters(pixels, filters) // occupancy.sms)
         even = pixels * filters * depth / occupancy.sms
         busy = tensor_time(
@@ -88,7 +90,7 @@ def ranked_conv2d_forms(
         return math.hypot(*(time * time for time in times))
 
     def paired(form: Conv2dForm) -> Conv2dForm:
-        if form.channels_per_box == K_BLOCK_DEPTH:
+        if form.channels_per_box == _K_BLOCK_DEPTH:
             return form
         return form._replace(config=paired_in_many_waves(form.config, pixels, filters, occupancy))
 

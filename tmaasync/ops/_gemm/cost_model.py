@@ -34,7 +34,6 @@ from tmaasync.ops._gemm.legal_tiles import (
 )
 
 __all__ = [
-    "K_BLOCK_DEPTH",
     "busiest_sm_work",
     "candidates",
     "choose_config",
@@ -262,7 +261,7 @@ def choose_skinny_config(
 _SPLIT_WIDTHS = (64, 128, 256)
 _MAX_SPLIT_CONSUMERS = 2
 _MIN_K_BLOCKS = 4  # of a split
-K_BLOCK_DEPTH = 64  # 16-bit elements
+_K_BLOCK_DEPTH = BLOCK_K_BYTES // 2  # 16-bit elements
 _PARTIAL_BYTES = 4  # of an accumulator
 
 
@@ -334,7 +333,7 @@ def _cta_microseconds(problem: Problem, config: TileConfig, waves: int, chip: st
     k_blocks = -(-problem.k_blocks // config.split_k)
     if problem.m_major:
         return waves * k_blocks / config.stages * known.split_k.pipeline_fill
-    time = _sm_time(known.gemm, config, k_blocks * K_BLOCK_DEPTH, waves, on_lines=problem.on_lines)
+    time = _sm_time(known.gemm, config, k_blocks * _K_BLOCK_DEPTH, waves, on_lines=problem.on_lines)
     return time / known.split_k.multiply_adds
 
 
