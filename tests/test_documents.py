@@ -340,6 +340,10 @@ def test_a_figure_in_a_sentence_is_the_least_and_the_greatest_of_its_cases(tmp_p
         written("gather", "speed over cupy")
     with pytest.raises(ValueError, match="begins a line"):
         script["rewritten"](f"a\n<!-- figure: {gpu} copy /window/ us of cupy --> b", tmp_path)
+    with pytest.raises(ValueError, match="in a table"):
+        script["rewritten"](
+            f"| <!-- figure: {gpu} copy /a|b/ us of cupy -->1<!-- end --> |", tmp_path
+        )
 
 
 def test_a_table_by_operation_names_outliers_and_leaves_them_out_of_the_mean(

@@ -207,6 +207,8 @@ def rewritten(text: str, results: Path = RESULTS) -> str:
         raise ValueError(
             "A figure begins a line, lacks its end, or is not GPU SECTION /CASES/ WHAT."
         )
+    if re.search(r"^\|.*<!-- figure: [^/]*/[^/]*\|", text, re.MULTILINE):
+        raise ValueError("A figure in a table has a |, which ends its cell.")
     return _FIGURE.sub(lambda found: _sentence_figure(found, recorded), _MARKED.sub(replace, text))
 
 
