@@ -10,7 +10,6 @@ import functools
 import hashlib
 import itertools
 import json
-import logging
 import os
 import re
 import tempfile
@@ -51,7 +50,6 @@ __all__ = [
     "write_whole",
 ]
 
-_LOG = logging.getLogger("tmaasync")
 _FORMAT = 3
 # NVRTC 12.8 has no __builtin_FILE, by which debug builds and signals name a line.
 _OLDEST_NVRTC = (12, 9)
@@ -118,12 +116,16 @@ class Program:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return the compiler's warnings, a line each.
-
-        Its advice on lost speed too (an ignored setmaxnreg, serialised wgmma), which the assembler
-        prints as information with a number such as C7508.
-        """
+        """Return the compiler's warnings, a line each; `remarks` too."""
         return tuple(line for line in self.log.splitlines() if _ADVICE.search(line))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return the assembler's advice on lost speed: an ignored setmaxnreg, serialised wgmma.
+
+        It prints them as information with a number such as C7508, which is left out.
+        """
+        return tuple(dict.fromkeys(_REMARK.findall(self.log)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +185,6 @@ def cache_dir() -> Path:
 def compile_source(source: Source, arch: str) -> Program:
     """Compile for an architecture such as ``"sm_90a"``, or take the cubin from the cache.
 
-    The assembler's numbered remarks, on an ignored setmaxnreg and on serialised wgmma, are logged.
-
     Raises:
         CompileError: The compiler refused the source; the message shows its log.
         BackendError: There is no NVRTC, or the cache folder cannot be used.
@@ -203,8 +203,6 @@ def compile_source(source: Source, arch: str) -> Program:
         log=log,
     )
     _store(program, cubin)
-    for remark in dict.fromkeys(_REMARK.findall(log)):
-        _LOG.warning("%s: the assembler reports: %s", source.name, remark)
     return program
 
 

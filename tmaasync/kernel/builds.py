@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +54,8 @@ __all__ = [
     "max_active_clusters",
 ]
 
+_LOG = logging.getLogger("tmaasync")
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -78,7 +81,11 @@ class Recipe:
         return signature_of(self.source, function_name(self.name))
 
     def program(self, arch: str, *, is_traced: bool = False) -> Program:
-        """Compile for a GPU, or take the result from the cache."""
+        """Compile for a GPU, or take the result from the cache.
+
+        The assembler's remarks are logged, but of debug builds and traced ones, which are slower
+        anyway.
+        """
         source = self.source
         if source.expression:  # of which NVRTC would print its own words
             headers = functools.partial(header_texts, source)
@@ -93,6 +100,9 @@ class Recipe:
                 f"name is {self.name!r}; {source.name} has no __global__ function of that name. "
                 f"It has: {known}."
             )
+        if not is_traced and self.budget_seconds is None:
+            for remark in program.remarks:
+                _LOG.warning("%s: the assembler reports: %s", source.name, remark)
         return program
 
 
