@@ -384,7 +384,10 @@ def main() -> None:
     parser.add_argument("--ranks-on-one-gpu", type=int, metavar="RANKS", help="record nothing")
     arguments = parser.parse_args()
     faulthandler.dump_traceback_later(LIMIT_S, exit=True)
-    shared, devices = arguments.ranks_on_one_gpu, torch.cuda.device_count()
+    shared = arguments.ranks_on_one_gpu
+    if shared:  # so that no rank's launch queues up after that of another, for which it waits
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    devices = torch.cuda.device_count()
     world = World.of([0] * shared if shared else range(devices))
     if len(world) < 2:
         raise SystemExit(f"this needs two GPUs, and the process sees {devices}")
