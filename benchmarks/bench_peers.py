@@ -158,7 +158,7 @@ class Pattern:
         return source, target, target if self.kind == "push and add" else source
 
     def by_tma(self, ctas: int) -> list[Work]:
-        """Prepare a launch of each active rank, of so many CTAs for each of its peers."""
+        """Prepare a launch of each active rank, with some CTAs for each of its peers."""
         own, inboxes = (
             TMATensorTileArray([create_tma_tile(array, TILE) for array in each])
             for each in (self.arrays.own, self.arrays.inboxes)
@@ -205,7 +205,7 @@ class Pattern:
         return [lambda: nccl.all_gather(own, inboxes, streams=streams)]
 
     def check(self, works: Sequence[Work]) -> None:
-        """Compare every slot of every inbox with what was sent there; the others still hold 5."""
+        """Compare every slot of every inbox with the numbers sent there; the others hold 5."""
         arrays, world = self.arrays, self.world
         arrays.fill()
         for work in works:
@@ -230,9 +230,9 @@ class Pattern:
         sent_bytes = self.arrays.own[0].nbytes * len(self.peers_of(self.active[0]))
         for count in ctas:
             timed = compared(self.world, {"tmaasync": self.by_tma(count), **others}, rounds)
-            rates = {name: round(sent_bytes / us / 1e3, 1) for name, us in timed["us"].items()}
-            row = {"case": case.format(count), "bytes": sent_bytes, "gb_per_s": rates, **timed}
-            print(f"{row['case']:52s} {rates}", flush=True)
+            throughput = {name: round(sent_bytes / us / 1e3, 1) for name, us in timed["us"].items()}
+            row = {"case": case.format(count), "bytes": sent_bytes, "gb_per_s": throughput, **timed}
+            print(f"{row['case']:52s} {throughput}", flush=True)
             yield row
 
 
@@ -385,7 +385,7 @@ def main() -> None:
     arguments = parser.parse_args()
     faulthandler.dump_traceback_later(LIMIT_S, exit=True)
     shared = arguments.ranks_on_one_gpu
-    if shared:  # so that no rank's launch queues up after that of another, for which it waits
+    if shared:  # so that no rank's launch queues up behind a rank that waits for it
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     devices = torch.cuda.device_count()
     world = World.of([0] * shared if shared else range(devices))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import re
 import runpy
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from tmaasync import (
     EmulatedDeadlock,
     EmulatedFault,
     EmulatedRace,
+    HangError,
+    HungSignal,
     Kernel,
     LaunchError,
     Signals,
@@ -233,12 +236,23 @@ def test_a_stream_that_waits_in_vain_is_named_next_to_the_kernel() -> None:
         signals.stream_wait(1, 9, 4)
         signals.stream_write(1, 0, 4, 2)  # after the wait
         signals.stream_write(2, 1, 9, 3)
-        with pytest.raises(EmulatedDeadlock) as caught:
+        with pytest.raises(HangError) as caught:  # as on a GPU
             signals.synchronize()
 
+    assert isinstance(caught.value, EmulatedDeadlock)
     assert "rank 0 waits for epoch 2 of signal 4, which has epoch 0" in str(caught.value)
-    assert "rank 1 waits for epoch 4 of signal 9, which has epoch 3" in str(caught.value)
+    assert (
+        "\n  device 1, a stream: Signals.stream_wait: rank 1 waits for epoch 4 of signal 9, which "
+        "has epoch 3"
+    ) in str(caught.value)
     assert {wait.device for wait in caught.value.waits} == {0, 1}
+    assert caught.value.budget_seconds is None
+    of_kernel, of_stream = caught.value.signals
+    assert (of_kernel.block, of_kernel.thread) == ((0, 0, 0), 0)
+    assert of_kernel.source is not None
+    assert of_stream == HungSignal(rank=1, signal=9, epoch=4, seen=3)
+    assert "rank 1, a stream: signal 9 has epoch 3, and the wait is for 4; " in str(of_stream)
+    assert pickle.loads(pickle.dumps(caught.value)).signals == caught.value.signals
 
 
 def test_memory_of_a_peer_needs_access() -> None:
