@@ -385,7 +385,7 @@ def main() -> None:
     arguments = parser.parse_args()
     faulthandler.dump_traceback_later(LIMIT_S, exit=True)
     shared = arguments.ranks_on_one_gpu
-    if shared:  # so that no rank's launch queues up behind a rank that waits for it
+    if shared:  # so that no rank's launch queues up after a rank that waits for it
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     devices = torch.cuda.device_count()
     world = World.of([0] * shared if shared else range(devices))
