@@ -354,3 +354,82 @@ def test_a_launch_of_a_world_that_has_ended_is_refused() -> None:
         launch = kernel("pull").prepare(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0))
     with pytest.raises(LaunchError, match="its world has ended"):
         launch()
+
+
+FLAGGED = """
+#include <cuda/atomic>
+#include <cuda/ptx>
+#include <tmaasync/tmaasync.cuh>
+
+// Both ranks write a number for each other, count up the other's flag, and read theirs.
+extern "C" __global__ void exchange(u32* flag, u32* of_peer, int* mine, int* of_peers, int* read) {
+    using namespace cuda;
+    *of_peers = 7;
+    u32 seen = 0;
+    RELEASE;
+    do {
+        ACQUIRE;
+    } while (seen == 0);
+    *read = *mine;
+}
+""".replace("u32", "unsigned")
+_SYSTEM, _DEVICE = (
+    (
+        f"atomic_ref<unsigned, thread_scope_{scope}>(*of_peer).fetch_add(1u, memory_order_release)",
+        f"seen = atomic_ref<unsigned, thread_scope_{scope}>(*flag).load(memory_order_acquire)",
+    )
+    for scope in ("system", "device")
+)
+_FENCES = (
+    "cuda::atomic_thread_fence(memory_order_release); *(volatile unsigned*)of_peer = 1",
+    "seen = *(volatile unsigned*)flag; cuda::atomic_thread_fence(memory_order_acquire)",
+)
+_PTX_OF = (
+    'asm volatile("red.release.{0}.global.add.u32 [%0], 1;" :: "l"(of_peer) : "memory")',
+    'asm volatile("ld.acquire.{0}.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory")',
+)
+_PTX_FENCES = (
+    "ptx::fence(ptx::sem_acq_rel, ptx::scope_{0}); atomicExch_system(of_peer, 1u)",
+    "seen = *(volatile unsigned*)flag; ptx::fence(ptx::sem_acq_rel, ptx::scope_{0})",
+)
+
+
+def of_scope(steps: tuple[str, str], scope: str) -> tuple[str, str]:
+    return steps[0].replace("{0}", scope), steps[1].replace("{0}", scope)
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_sound"),
+    [
+        (_SYSTEM, True),
+        (_DEVICE, False),
+        (_FENCES, True),
+        (of_scope(_PTX_OF, "sys"), True),
+        (of_scope(_PTX_OF, "gpu"), False),
+        (of_scope(_PTX_FENCES, "sys"), True),
+        (of_scope(_PTX_FENCES, "gpu"), False),
+    ],
+)
+def test_flags_of_libcu_and_of_ptx_order_at_system_scope(
+    steps: tuple[str, str], is_sound: bool
+) -> None:
+    source = FLAGGED.replace("RELEASE", steps[0], 1).replace("ACQUIRE", steps[1], 1)
+    exchange = Kernel(source, "exchange")
+
+    def run(seed: int) -> list[int]:
+        with emulate.scheduled("random", seed=seed, races=True), emulate.devices(2) as world:
+            enable_peer_access([0, 1])
+            flags = [device.array(np.zeros(1, np.uint32)) for device in world]
+            given = [device.array(np.zeros(1, np.int32)) for device in world]
+            read = [device.array(np.zeros(1, np.int32)) for device in world]
+            for own, peer in ((0, 1), (1, 0)):
+                args = (flags[own], flags[peer], given[own], given[peer], read[own])
+                exchange(1, 1, args, device=own)
+        return [int(one[0]) for one in read]
+
+    for seed in range(5):
+        if is_sound:
+            assert run(seed) == [7, 7]
+        else:
+            with pytest.raises(EmulatedRace, match=r"system scope|their own device"):
+                run(seed)
