@@ -212,6 +212,19 @@ def test_launches_on_two_streams_of_a_device_run_together() -> None:
         run(None)
 
 
+@pytest.mark.parametrize(
+    ("to", "signal", "words"),
+    [(2, 0, "rank is 2; it must be below 2"), (1, 32, "signal is 32; it must be below 32")],
+)
+def test_a_post_beyond_the_ranks_or_the_signals_is_named(to: int, signal: int, words: str) -> None:
+    with emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        signals = signals_of(world)
+        kernel("post_to")(1, 1, (signals[0], np.uint32(to), np.uint32(signal), EPOCH))
+        with pytest.raises(EmulatedFault, match=words):
+            signals.synchronize()
+
+
 def test_a_copy_that_no_signal_orders_is_a_race() -> None:
     with emulate.scheduled(races=True), emulate.devices(2) as world:
         enable_peer_access([0, 1])
