@@ -81,8 +81,6 @@ public:
     }
 
     void add(uint32_t epoch, const AtomicPlace& place) {
-        // Epochs begin again for ranks that agreed on it.
-        if (!posts_.empty() && !is_reached(epoch, posts_.back().epoch)) posts_.clear();
         posts_.push_back({epoch, place.seen, place.published});
         if (posts_.size() > kKept) posts_.pop_front();
     }
