@@ -72,6 +72,21 @@ def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
         assert np.array_equal(arrays[rank], data[(rank - 2 * rounds) % ranks])
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_epochs_that_the_next_launch_uses_again_are_a_race(ranks: int, seed: int) -> None:
+    with emulate.scheduled("random", seed=seed, races=True), emulate.devices(ranks) as world:
+        enable_peer_access(range(ranks))
+        arrays = [device.array(one) for device, one in zip(world, values(ranks), strict=True)]
+        tiles = TMATensorTileArray(list(map(tile_of, arrays)))
+        signals = signals_of(world)
+        for _ in range(2):
+            for own in signals:
+                kernel("shift")(BLOCKS, 1, (own, tiles, EPOCH, 3))
+        with pytest.raises(EmulatedRace, match=r"peers\.cu:\d+: TMA"):
+            signals.synchronize()
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 def test_a_barrier_over_ranks_orders_ordinary_accesses(ranks: int) -> None:
     blocks, threads, rounds = 2, 32, 3

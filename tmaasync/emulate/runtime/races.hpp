@@ -60,7 +60,7 @@ struct AtomicPlace {
 
 // What the posts of a signal hand on between devices. A wait for an epoch ends with the first post
 // that reaches it, in some run: that post and those before it are what it may rely on, and not
-// later ones that this run happens to see.
+// later ones that this run happens to see. Epochs only grow: a post of a lower one resets nothing.
 class PostedEpochs {
 public:
     struct Post {
