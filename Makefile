@@ -24,7 +24,7 @@ MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_matmul.py conv
 	grouped_matmul.py matmul.py matmul_epilogues.py matmul_split_k.py matmul_types.py paged_attention.py \
 	ragged.py ragged_heads.py scaled_matmul.py)
 
-.PHONY: demo test test-gpu check docs format clean venv memcheck false-alarms
+.PHONY: demo test test-gpu check docs format clean venv memcheck false-alarms peers
 
 # It needs no formatter, linter, type checker or test: where those are installed it takes that
 # environment, and otherwise a smaller one, with CuPy and NVRTC only where there is an NVIDIA driver.
@@ -53,6 +53,13 @@ test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20 $(addprefix --ignore ,$(PEERS)) && \
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" \
 		$(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS)
+
+# On a machine with two GPUs or more, in some minutes and without a question: the tests of peers, the
+# benchmark of all sizes of world, and the tables of docs/benchmarks.md. Every wait has a budget.
+peers: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
+	export PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"; \
+		timeout 600 $(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS); failed=$$?; \
+		timeout 330 $(TEST_PYTHON) benchmarks/bench_peers.py && $(TEST_PYTHON) tools/write_tables.py && exit $$failed
 
 # Lookups of driver functions that this driver lacks are no errors of ours.
 memcheck: $(INSTALLED)

@@ -15,38 +15,44 @@ struct MoveMemory {
 };
 extern "C" __device__ const int move_shared_bytes = sizeof(MoveMemory);
 
-// One thread a CTA moves every gridDim.x-th tile: from a peer, or to one.
+enum Kind { kPull, kPush, kPushAndAdd };
+
+// One thread a CTA moves every gridDim.x-th tile between `rank` and its peer number blockIdx.y: the
+// sender's array goes to the sender's slot in the receiver's inbox, or is added to the receiver's
+// own slot.
 extern "C" __global__ void move(
-    const TMATensorTileArray<Tile> sources,
-    const TMATensorTileArray<Tile> targets,
-    int from,
-    int to,
+    const TMATensorTileArray<Tile> own,
+    const TMATensorTileArray<Tile> inboxes,
+    int rank,
+    int ranks,
     int tiles,
-    bool adds
+    int kind
 ) {
     auto& shared = dynamic_shared<MoveMemory>();
     for (auto& full : shared.full) full.init(1);
     fence_barrier_init();
-    const Tile& source = sources[from];
-    const Tile& target = targets[to];
+    const int peer = (rank + 1 + blockIdx.y) % ranks;
+    const int from = kind == kPull ? peer : rank;
+    const int to = kind == kPull ? rank : peer;
+    const Tile& source = own[from];
+    const Tile& target = inboxes[to];
+    const int slot_row = (kind == kPushAndAdd ? to : from) * tiles * Tile::side(0);
 
     const int count = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
     const auto row_of = [&](int number) {
-        return (blockIdx.x + number * gridDim.x) * Tile::side(0);
+        return static_cast<int>(blockIdx.x + number * gridDim.x) * Tile::side(0);
     };
     const auto load = [&](int number) {
         auto& full = shared.full[number % kStages];
         full.expect_bytes(Tile::kBytes);
-        source.async_copy(
-            shared.tiles[number % kStages], full, {0, static_cast<int>(row_of(number))}
-        );
+        source.async_copy(shared.tiles[number % kStages], full, {0, row_of(number)});
     };
     for (int number = 0; number < min(count, kStages); ++number) load(number);
     auto state = StageState::for_consumer();
     for (int number = 0; number < count; ++number, state.step()) {
         shared.full[state.index].wait(state.phase);
-        const Coordinates<2> at{0, static_cast<int>(row_of(number))};
-        if (adds) {
+        const Coordinates<2> at{0, slot_row + row_of(number)};
+        if (kind == kPushAndAdd) {
             target.async_reduce<ReduceOp::kAdd>(shared.tiles[state.index], at);
         } else {
             target.async_store(shared.tiles[state.index], at);

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
-from tmaasync import emulate
+from tmaasync.emulate.reports import COPY_ENGINE
 from tmaasync.kernel import Kernel
 
 __all__ = ["copy", "post", "wait"]
 
-_SOURCE = Path(emulate.__file__).with_name("copy_engine.cu")
-
 
 @functools.cache
 def _kernel(name: str) -> Kernel:
-    return Kernel(_SOURCE, name)
+    return Kernel(COPY_ENGINE, name)
 
 
 def post(signals: object, to: int, signal: int, epoch: int, stream: object) -> None:

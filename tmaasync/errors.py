@@ -11,8 +11,8 @@ TMAError
 ├── CompileError (RuntimeError)       the CUDA compiler refused a kernel; ``log`` is its output
 ├── DriverError (RuntimeError)        the driver refused a call that passed all checks
 ├── ProtocolError (RuntimeError)      an mbarrier or a pipeline was used against its protocol
-├── HangError (RuntimeError)          a kernel on the GPU: a wait took too long
-├── EmulatedDeadlock (RuntimeError)   a kernel on the CPU: every thread waits, nothing is in flight
+├── HangError (RuntimeError)          a wait took too long, or for ever
+│   └── EmulatedDeadlock              a kernel on the CPU: every thread waits, nothing is in flight
 ├── EmulatedRace (RuntimeError)       a kernel on the CPU: two accesses that nothing orders
 ├── EmulatedFault (RuntimeError)      an illegal operation in a kernel on the CPU
 └── EmulatedTimeout (RuntimeError)    a kernel on the CPU runs without progress
@@ -188,7 +188,8 @@ class WaitingThreads:
 
     An mbarrier is named by its offset in the block's shared memory and, where the source gives it
     one, its name; a named barrier by its number; all are None for threads that wait in another
-    instruction. ``signal`` is set in a wait for `Signals`. ``phase`` counts the barrier's phases
+    instruction. ``signal`` is set in a wait for `Signals`, and ``of_stream`` where a stream waits
+    for one, not a kernel. ``phase`` counts the barrier's phases
     from 0; bytes below zero came in beyond the expected. ``source`` is the line in the kernel, as
     in ``gemm.cu:120``.
 
@@ -217,10 +218,26 @@ class WaitingThreads:
     late: str | None = None
     signal: AwaitedSignal | None = None
     device: int | None = None
+    of_stream: bool = False
+
+    @property
+    def hung_signal(self) -> HungSignal | None:
+        """The wait for a signal as `HangError` lists it; None for other waits."""
+        if self.signal is None:
+            return None
+        return HungSignal(
+            rank=self.signal.rank,
+            signal=self.signal.number,
+            epoch=self.signal.epoch,
+            seen=self.signal.seen,
+            block=None if self.of_stream else self.block,
+            thread=None if self.of_stream else self.threads[0],
+            source=self.source,
+        )
 
     def __str__(self) -> str:
         who = f"{_who(self.role, self.block, self.threads)}{_at(self.source)}"
-        who = f"{_on(self.device)}{who}"
+        who = f"{_on(self.device)}{'a stream' if self.of_stream else who}"
         if self.signal is not None:
             return f"{who}: {self.instruction}: {self.signal}"
         if self.barrier_offset is not None:
@@ -358,17 +375,18 @@ class HungThreads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HungSignal:
-    """A wait for a signal that took too long, on a GPU: no rank had posted the epoch.
+    """A wait for a signal that took too long, or for ever: no rank had posted the epoch.
 
     ``rank`` waited for its own ``signal`` to reach ``epoch``, and had ``seen`` a lower one.
     ``block``, ``thread`` and ``source`` name the kernel's wait; None for a wait of a stream.
+    ``waited_seconds`` is None on the emulator, which knows that the wait cannot end.
     """
 
     rank: int
     signal: int
     epoch: int
     seen: int
-    waited_seconds: float
+    waited_seconds: float | None = None
     block: _Block | None = None
     thread: int | None = None
     source: str | None = None
@@ -376,22 +394,24 @@ class HungSignal:
     def __str__(self) -> str:
         who = "a stream" if self.block is None else f"block {self.block}, thread {self.thread}"
         at = _at(self.source)
+        after = "" if self.waited_seconds is None else f", after {self.waited_seconds:.2f} s"
         return (
             f"rank {self.rank}, {who}{at}: signal {self.signal} has epoch {self.seen}, and the "
-            f"wait is for {self.epoch}, after {self.waited_seconds:.2f} s; no rank has posted it. "
+            f"wait is for {self.epoch}{after}; no rank has posted it. "
             "Check that every rank was launched before the host waited, and that ranks and epochs "
             "of post() and wait() agree"
         )
 
 
 class HangError(TMAError, RuntimeError):
-    """On the GPU: a wait exceeded its budget, and the kernel was stopped.
+    """A wait that does not end. On the GPU it exceeded its budget, and the kernel was stopped.
 
-    Waits on mbarriers have a budget in debug builds, waits for `Signals` in all.
+    Waits on mbarriers have a budget in debug builds, waits for `Signals` in all. On the emulator it
+    is an `EmulatedDeadlock`, which needs no budget.
 
     Attributes:
         kernel: The kernel's name; for waits for signals, how many ranks there are.
-        budget_seconds: How long a wait may take.
+        budget_seconds: How long a wait may take; None on the emulator.
         waits: Who waited on which mbarrier: the longest wait first, other clusters' waits last.
         signals: Which rank waited for which signal.
         others: How many warps' waits were not recorded.
@@ -411,7 +431,7 @@ class HangError(TMAError, RuntimeError):
     ) -> None:
         """Join the waits into one message."""
         self.kernel = kernel
-        self.budget_seconds = budget_seconds
+        self.budget_seconds: float | None = budget_seconds
         self.waits = waits
         self.signals = signals
         self.others = others
@@ -436,13 +456,16 @@ class HangError(TMAError, RuntimeError):
         return make, (self.kernel, self.budget_seconds, self.waits)
 
 
-class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, named by its kind
+class EmulatedDeadlock(HangError):  # noqa: N818 - a kernel's end, named by its kind
     """On the CPU: every thread waits and nothing is in flight; ``waits`` lists who and on what.
 
-    ``resident`` is the number of blocks that wait and the number in the grid, where others have
-    not started because the device holds no more at once; else None. ``limit`` says what sets that
-    number.
+    ``signals`` lists the waits for `Signals`. ``resident`` is the number of blocks
+    that wait and the number in the grid, where others have not started because the device holds no
+    more at once; else None. ``limit`` says what sets that number.
     """
+
+    # The emulator knows more of a wait than a GPU reports.
+    waits: tuple[WaitingThreads, ...]  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -456,17 +479,21 @@ class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, 
         self.waits = waits
         self.resident = resident
         self.limit = limit
+        self.budget_seconds, self.others, self.has_ended = None, 0, True
+        self.signals = tuple(wait.hung_signal for wait in waits if wait.hung_signal)
         lines = "".join(f"\n  {wait}" for wait in waits)
         if resident is None:
-            super().__init__(f"{kernel}: every thread waits, and nothing is in flight:{lines}")
+            text = f"{kernel}: every thread waits, and nothing is in flight:{lines}"
+            TMAError.__init__(self, text)
             return
         blocks, grid = resident
-        super().__init__(
+        TMAError.__init__(
+            self,
             f"{kernel}: {blocks} of {grid} blocks are resident, as many as the device holds at "
             f"once{f' ({limit})' if limit else ''}, and all wait; the others start when one of "
             "these ends. A block may wait for another one only if the whole grid is resident: "
             f"launch at most {blocks} blocks that do several tiles each (a persistent kernel), and "
-            f"let cooperative=True check that. The first block that waits:{lines}"
+            f"let cooperative=True check that. The first block that waits:{lines}",
         )
 
     def __reduce__(self) -> tuple[type[EmulatedDeadlock], tuple[Any, ...]]:

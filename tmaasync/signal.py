@@ -223,7 +223,7 @@ class Signals:
         What is submitted to the stream from now on, such as a copy of a copy engine, comes after
         what the poster did before (``cuStreamWaitValue32``). `synchronize` ends a wait that takes
         longer than the budget. The emulator needs no budget: a wait that nobody ends is an
-        `EmulatedDeadlock`.
+        `EmulatedDeadlock`, which is a `HangError`.
 
         Args:
             rank: Whose signal and stream it is.

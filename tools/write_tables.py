@@ -344,6 +344,8 @@ def _by_section(recorded: list[Recorded]) -> Iterator[str]:
             yield from _means(name, section)
         for row in _groups(section):
             yield from _group(row)
+        if _probes(section):
+            yield from _latencies(_probes(section))
 
 
 def _race(name: str, rows: list[Row]) -> Iterator[str]:
@@ -358,6 +360,20 @@ def _race(name: str, rows: list[Row]) -> Iterator[str]:
         figures = (_figure(row[unit].get(peer)) for peer in peers)
         more = (f"{row[key][_OURS]['median']:.3f}" if key in row else "" for key in shorter)
         yield _line([row["case"], *figures, _ratio(row), *more])
+    yield ""
+
+
+def _latencies(rows: list[Row]) -> Iterator[str]:
+    """Yield a table with a probe a line: its time, or how many hand-overs were wrong."""
+    yield _line(["between GPUs", "ranks", "microseconds", "wrong"])
+    yield _line(["---", "---:", "---:", "---:"])
+    for row in rows:
+        if "hand_overs" in row:
+            wrong = f"{row['wrong_elements']} elements in {row['hand_overs']:,} hand-overs"
+            yield _line([row["probe"], str(row["ranks"]), f"{row['us_per_round']:.2f}", wrong])
+        else:
+            time = f"{row['us']:.2f} ({row['us_min']:.2f} to {row['us_max']:.2f})"
+            yield _line([row["probe"], str(row["ranks"]), time, ""])
     yield ""
 
 
@@ -390,9 +406,13 @@ def _groups(section: Section) -> list[Row]:
     return [row for row in section.rows if "us" in row and "group" in row]
 
 
+def _probes(section: Section) -> list[Row]:
+    return [row for row in section.rows if "probe" in row and "ranks" in row]
+
+
 def _cases_or_groups(section: Section) -> list[Row]:
     """Return the rows that a table is made of; none where something else was recorded."""
-    return _cases(section) + _groups(section)
+    return _cases(section) + _groups(section) + _probes(section)
 
 
 def _candidates(rows: Iterable[Row]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import re
 import runpy
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from tmaasync import (
     EmulatedDeadlock,
     EmulatedFault,
     EmulatedRace,
+    HangError,
+    HungSignal,
     Kernel,
     LaunchError,
     Signals,
@@ -67,6 +70,21 @@ def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
 
     for rank in range(ranks):
         assert np.array_equal(arrays[rank], data[(rank - 2 * rounds) % ranks])
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_epochs_that_the_next_launch_uses_again_are_a_race(ranks: int, seed: int) -> None:
+    with emulate.scheduled("random", seed=seed, races=True), emulate.devices(ranks) as world:
+        enable_peer_access(range(ranks))
+        arrays = [device.array(one) for device, one in zip(world, values(ranks), strict=True)]
+        tiles = TMATensorTileArray(list(map(tile_of, arrays)))
+        signals = signals_of(world)
+        for _ in range(2):
+            for own in signals:
+                kernel("shift")(BLOCKS, 1, (own, tiles, EPOCH, 3))
+        with pytest.raises(EmulatedRace, match=r"peers\.cu:\d+: TMA"):
+            signals.synchronize()
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
@@ -209,6 +227,19 @@ def test_launches_on_two_streams_of_a_device_run_together() -> None:
         run(None)
 
 
+@pytest.mark.parametrize(
+    ("to", "signal", "words"),
+    [(2, 0, "rank is 2; it must be below 2"), (1, 32, "signal is 32; it must be below 32")],
+)
+def test_a_post_beyond_the_ranks_or_the_signals_is_named(to: int, signal: int, words: str) -> None:
+    with emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        signals = signals_of(world)
+        kernel("post_to")(1, 1, (signals[0], np.uint32(to), np.uint32(signal), EPOCH))
+        with pytest.raises(EmulatedFault, match=words):
+            signals.synchronize()
+
+
 def test_a_copy_that_no_signal_orders_is_a_race() -> None:
     with emulate.scheduled(races=True), emulate.devices(2) as world:
         enable_peer_access([0, 1])
@@ -233,12 +264,23 @@ def test_a_stream_that_waits_in_vain_is_named_next_to_the_kernel() -> None:
         signals.stream_wait(1, 9, 4)
         signals.stream_write(1, 0, 4, 2)  # after the wait
         signals.stream_write(2, 1, 9, 3)
-        with pytest.raises(EmulatedDeadlock) as caught:
+        with pytest.raises(HangError) as caught:  # as on a GPU
             signals.synchronize()
 
+    assert isinstance(caught.value, EmulatedDeadlock)
     assert "rank 0 waits for epoch 2 of signal 4, which has epoch 0" in str(caught.value)
-    assert "rank 1 waits for epoch 4 of signal 9, which has epoch 3" in str(caught.value)
+    assert (
+        "\n  device 1, a stream: Signals.stream_wait: rank 1 waits for epoch 4 of signal 9, which "
+        "has epoch 3"
+    ) in str(caught.value)
     assert {wait.device for wait in caught.value.waits} == {0, 1}
+    assert caught.value.budget_seconds is None
+    of_kernel, of_stream = caught.value.signals
+    assert (of_kernel.block, of_kernel.thread) == ((0, 0, 0), 0)
+    assert of_kernel.source is not None
+    assert of_stream == HungSignal(rank=1, signal=9, epoch=4, seen=3)
+    assert "rank 1, a stream: signal 9 has epoch 3, and the wait is for 4; " in str(of_stream)
+    assert pickle.loads(pickle.dumps(caught.value)).signals == caught.value.signals
 
 
 def test_memory_of_a_peer_needs_access() -> None:
@@ -340,3 +382,82 @@ def test_a_launch_of_a_world_that_has_ended_is_refused() -> None:
         launch = kernel("pull").prepare(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0))
     with pytest.raises(LaunchError, match="its world has ended"):
         launch()
+
+
+FLAGGED = """
+#include <cuda/atomic>
+#include <cuda/ptx>
+#include <tmaasync/tmaasync.cuh>
+
+// Both ranks write a number for each other, count up the other's flag, and read theirs.
+extern "C" __global__ void exchange(u32* flag, u32* of_peer, int* mine, int* of_peers, int* read) {
+    using namespace cuda;
+    *of_peers = 7;
+    u32 seen = 0;
+    RELEASE;
+    do {
+        ACQUIRE;
+    } while (seen == 0);
+    *read = *mine;
+}
+""".replace("u32", "unsigned")
+_SYSTEM, _DEVICE = (
+    (
+        f"atomic_ref<unsigned, thread_scope_{scope}>(*of_peer).fetch_add(1u, memory_order_release)",
+        f"seen = atomic_ref<unsigned, thread_scope_{scope}>(*flag).load(memory_order_acquire)",
+    )
+    for scope in ("system", "device")
+)
+_FENCES = (
+    "cuda::atomic_thread_fence(memory_order_release); *(volatile unsigned*)of_peer = 1",
+    "seen = *(volatile unsigned*)flag; cuda::atomic_thread_fence(memory_order_acquire)",
+)
+_PTX_OF = (
+    'asm volatile("red.release.{0}.global.add.u32 [%0], 1;" :: "l"(of_peer) : "memory")',
+    'asm volatile("ld.acquire.{0}.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory")',
+)
+_PTX_FENCES = (
+    "ptx::fence(ptx::sem_acq_rel, ptx::scope_{0}); atomicExch_system(of_peer, 1u)",
+    "seen = *(volatile unsigned*)flag; ptx::fence(ptx::sem_acq_rel, ptx::scope_{0})",
+)
+
+
+def of_scope(steps: tuple[str, str], scope: str) -> tuple[str, str]:
+    return steps[0].replace("{0}", scope), steps[1].replace("{0}", scope)
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_sound"),
+    [
+        (_SYSTEM, True),
+        (_DEVICE, False),
+        (_FENCES, True),
+        (of_scope(_PTX_OF, "sys"), True),
+        (of_scope(_PTX_OF, "gpu"), False),
+        (of_scope(_PTX_FENCES, "sys"), True),
+        (of_scope(_PTX_FENCES, "gpu"), False),
+    ],
+)
+def test_flags_of_libcu_and_of_ptx_order_at_system_scope(
+    steps: tuple[str, str], is_sound: bool
+) -> None:
+    source = FLAGGED.replace("RELEASE", steps[0], 1).replace("ACQUIRE", steps[1], 1)
+    exchange = Kernel(source, "exchange")
+
+    def run(seed: int) -> list[int]:
+        with emulate.scheduled("random", seed=seed, races=True), emulate.devices(2) as world:
+            enable_peer_access([0, 1])
+            flags = [device.array(np.zeros(1, np.uint32)) for device in world]
+            given = [device.array(np.zeros(1, np.int32)) for device in world]
+            read = [device.array(np.zeros(1, np.int32)) for device in world]
+            for own, peer in ((0, 1), (1, 0)):
+                args = (flags[own], flags[peer], given[own], given[peer], read[own])
+                exchange(1, 1, args, device=own)
+        return [int(one[0]) for one in read]
+
+    for seed in range(5):
+        if is_sound:
+            assert run(seed) == [7, 7]
+        else:
+            with pytest.raises(EmulatedRace, match=r"system scope|their own device"):
+                run(seed)

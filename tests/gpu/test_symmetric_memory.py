@@ -13,24 +13,25 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 SCRIPT = Path(__file__).with_name("symmetric_ring.py")
-PROCESSES, SECONDS = 2, 120
+SECONDS = 120
 
 
 @pytest.mark.parametrize("build", ["release", "debug"])
-def test_a_ring_of_processes_passes_tiles_on(build: str, tmp_path: Path) -> None:
-    if torch.cuda.device_count() < PROCESSES:
-        pytest.skip(f"a ring of processes needs {PROCESSES} GPUs")
+@pytest.mark.parametrize("processes", [2, 4, 8])
+def test_a_ring_of_processes_passes_tiles_on(processes: int, build: str, tmp_path: Path) -> None:
+    if torch.cuda.device_count() < processes:
+        pytest.skip(f"a ring of processes needs {processes} GPUs")
     if importlib.util.find_spec("torch.distributed._symmetric_memory") is None:
         pytest.skip("this torch has no symmetric memory")
     store = str(tmp_path / "store")
     started = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(rank), str(PROCESSES), store, build],
+            [sys.executable, str(SCRIPT), str(rank), str(processes), store, build],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(PROCESSES)
+        for rank in range(processes)
     ]
     try:
         ended = [process.communicate(timeout=SECONDS) for process in started]

@@ -319,6 +319,15 @@ def test_what_st_async_stores_is_there_after_a_wait_only() -> None:
         Kernel(SENT.replace(NO_WAIT, ""), "sent")(2, 32, (np.zeros(32, np.int32),), cluster=2)
 
 
+def test_st_async_publishes_nothing_that_its_thread_stored_before() -> None:
+    source = SENT.replace(
+        "ptx::st_async(to, four, barrier);", "to[7] = 1;\n ptx::st_async(to, four, barrier);"
+    )
+    source = source.replace("threadIdx.x < 7", "threadIdx.x < 8")
+    with scheduled(races=True), pytest.raises(TMAError, match=r"a race on words\[7\]"):
+        Kernel(source, "sent")(2, 32, (np.zeros(32, np.int32),), cluster=2)
+
+
 BITS = """
 #include <cuda/ptx>
 namespace ptx = cuda::ptx;

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tmaasync._driver import LaunchConfig
@@ -60,6 +61,9 @@ _OPERATIONS = (
 )
 # An address in shared memory or in the code, as runtime/words.hpp writes it into a reason.
 _ADDRESS = re.compile(r"\{(barrier|offset|bytes|line|stage|place) (\d+)\}")
+
+COPY_ENGINE = Path(__file__).with_name("copy_engine.cu")
+"""What emulated streams do for `Signals`."""
 
 
 def _variables(program: EmulatedProgram) -> Mapping[str, Extent]:
@@ -256,11 +260,13 @@ def _waiting(words: _Words, arrivals: Arrivals | None, record: dict[str, Any]) -
     name = None if offset is None else words.name(offset)
     part = ring_part(name)
     buffers = (words.name(start) for start in barrier.get("landings", ()))
+    of_stream = "signal" in record and words.program.source.text == COPY_ENGINE.read_text()
+    instruction = "Signals.stream_wait" if of_stream else record["instruction"]
     return WaitingThreads(
         block=tuple(record["block"]),
         threads=tuple(record["threads"]),
-        instruction=record["instruction"] + _of_polled(words, record.get("polled")),
-        source=words.line(record["address"]),
+        instruction=instruction + _of_polled(words, record.get("polled")),
+        source=None if of_stream else words.line(record["address"]),
         barrier_name=name,
         barrier_offset=offset,
         barrier_number=barrier.get("number"),
@@ -277,6 +283,7 @@ def _waiting(words: _Words, arrivals: Arrivals | None, record: dict[str, Any]) -
         late=None if offset is None or arrivals is None else arrivals.late(record),
         signal=AwaitedSignal(**record["signal"]) if "signal" in record else None,
         device=words.device,
+        of_stream=of_stream,
     )
 
 

@@ -11,8 +11,8 @@ using instrument::SignalLocation;
 
 // Flags in the memory of several ranks (GPUs), by which they order their accesses to each other's
 // memory. Every rank has a pad of `count` signals. A signal holds an epoch that only grows: a fast
-// rank may be one round ahead, and nothing is reset between launches. Pass it by value; the host's
-// `Signals` makes one for each rank.
+// rank may be one round ahead, and nothing is reset between launches. A rank or a signal beyond
+// them traps. Pass it by value; the host's `Signals` makes one for each rank.
 //
 // The producer, after TMA stores or reductions to a peer: commit_group() and wait_group<0>() in
 // every issuing thread (wait_group_read frees shared memory and nothing else), __syncthreads()
@@ -82,6 +82,8 @@ private:
     __device__ __forceinline__ u32* word(u32 of, u32 signal) const {
         check_index("rank", of, ranks);
         check_index("signal", signal, count);
+        if (of >= ranks) instrument::trap_beyond("rank", of, ranks);
+        if (signal >= count) instrument::trap_beyond("signal", signal, count);
         return pads[of] + signal;
     }
 };

@@ -17,20 +17,25 @@ extern "C" __device__ const int by_threads_shared_bytes = sizeof(SharedMemory);
 extern "C" __device__ const int add_shared_bytes = sizeof(SharedMemory);
 extern "C" __device__ const int read_shared_bytes = sizeof(SharedMemory);
 
-__device__ SharedMemory& initialised() {
+__device__ u32 relaxed(const volatile u32* word) {
+    u32 value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+__device__ SharedMemory& initialised(int bug) {
     auto& shared = dynamic_shared<SharedMemory>();
     if (threadIdx.x == 0) {
         shared.full.init(1);
-        fence_barrier_init();
+        FENCE_INIT;
     }
     __syncthreads();
     return shared;
 }
 
-__device__ void fill(SharedMemory& shared, float value) {
+__device__ void fill(SharedMemory& shared, float value, int bug) {
     for (int i = threadIdx.x; i < kElements; i += blockDim.x) shared.tile.data()[i] = value;
-    fence_async_view_proxy();
-    __syncthreads();
+    FILLED;
 }
 
 // Thread 0 waits for the signal; then the block reads the tile by TMA, and lets it go.
@@ -57,7 +62,7 @@ __device__ void consume(
 extern "C" __global__ void by_tma(
     const Signals signals, const TMATensorTileArray<Tile> tiles, float* out, int rounds, int bug
 ) {
-    auto& shared = initialised();
+    auto& shared = initialised(bug);
     for (u32 round = 0; round < rounds; ++round) {
         if (signals.rank == kConsumer) {
             consume(signals, tiles[kConsumer], shared, round, out, bug);
@@ -65,7 +70,7 @@ extern "C" __global__ void by_tma(
         }
         volatile u32* const flag = signals.pads[kConsumer] + kArrived;
         const u32 epoch = round + 1;
-        fill(shared, 10.f + round);
+        fill(shared, 10.f + round, bug);
         if (threadIdx.x == 0) {
             WAIT_FREE;
             tiles[kConsumer].async_store(shared.tile, {0, 0});
@@ -86,7 +91,7 @@ extern "C" __global__ void by_threads(
     int rounds,
     int bug
 ) {
-    auto& shared = initialised();
+    auto& shared = initialised(bug);
     for (u32 round = 0; round < rounds; ++round) {
         if (signals.rank == kConsumer) {
             consume(signals, tiles[kConsumer], shared, round, out, bug);
@@ -109,8 +114,8 @@ extern "C" __global__ void by_threads(
 extern "C" __global__ void add(
     const Signals signals, const TMATensorTileArray<Tile> tiles, float* mine, u32* counter, int bug
 ) {
-    auto& shared = initialised();
-    fill(shared, 1.f + signals.rank);
+    auto& shared = initialised(bug);
+    fill(shared, 1.f + signals.rank, bug);
     if (signals.rank == kConsumer) {
         for (int i = threadIdx.x; i < kElements; i += blockDim.x) mine[i] = 0;
         ptx::fence_proxy_async_global();
@@ -130,7 +135,7 @@ extern "C" __global__ void add(
 extern "C" __global__ void read(
     const Signals signals, const TMATensorTileArray<Tile> tiles, float* out, int bug
 ) {
-    auto& shared = initialised();
+    auto& shared = initialised(bug);
     if (threadIdx.x == 0) {
         shared.full.expect_bytes(Tile::kBytes);
         tiles[kProducer].async_copy(shared.tile, shared.full, {0, 0});

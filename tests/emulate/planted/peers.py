@@ -1,8 +1,12 @@
 """Defects between two devices, each a step of planted/peers.cu that goes wrong.
 
 They are of the kind that was reported publicly in 2026 as "stochastically wrong output": a flag
-that is polled by ordinary loads before TMA reads (DeepEP 621), a missing or misplaced proxy fence
-(sglang 39124, pytorch/ao 4278), a relaxed wait. The text is our own.
+that is polled by ordinary loads before TMA reads (DeepEP 621), a missing proxy fence (sglang 39124,
+FlashKDA 24) or one on the wrong side of the barrier (pytorch/ao 4278), an mbarrier whose init is
+not fenced (FlashKDA 24), a relaxed wait (ThunderKittens). The text is our own.
+
+A fence after the barrier is sound in the thread that goes on to store or to post: it lies on the
+path from all writes to what TMA reads (PTX ISA, "Causality order").
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ SOURCE = Path(__file__).with_suffix(".cu")
 THREADS, ROUNDS, SHAPE = 32, 3, (4, 32)
 
 SOUND = {
+    "FENCE_INIT": "fence_barrier_init()",
+    "FILLED": "fence_async_view_proxy(); __syncthreads()",
     "WAIT_ARRIVED": "signals.wait(kArrived, epoch)",
     "WAIT_FREE": "signals.wait(kFree, round)",
     "BEFORE_WRITING": "",
@@ -45,7 +51,7 @@ PLAIN = {
 class Defect:
     """A wrong step, and the report of it.
 
-    ``always`` is False where acquires of later epochs put some runs in order by chance.
+    ``between`` is False where both accesses are to shared memory of the producer.
     """
 
     name: str
@@ -54,13 +60,17 @@ class Defect:
     cause: str
     operations: tuple[str, str]
     lines: tuple[str, str] = ("", "")
-    always: bool = True
+    between: bool = True
 
 
 _STORED, _LOADED = "tiles[kConsumer].async_store", "tile.async_copy(shared.tile"
 _WRITTEN = "target[i] = 10.f + round"
 _TMA = (("TMA store", "TMA load"), (_STORED, _LOADED))
 _THREADS = (("ordinary write", "TMA load"), (_WRITTEN, _LOADED))
+_FILLED = (
+    ("ordinary write", "TMA store"),
+    ("shared.tile.data()[i] = value", _STORED),
+)
 _ORDER = "no release and acquire at system scope"
 _READER, _WRITER = "The reading thread calls ptx::fence", "Every writing thread calls ptx::fence"
 
@@ -73,6 +83,9 @@ DEFECTS = (
     Defect("no acquire", "by_tma",
            {"WAIT_ARRIVED": "while (*flag < epoch) {} ptx::fence_proxy_async_global()"},
            _ORDER, *_TMA),
+    Defect("a relaxed wait", "by_tma",
+           {"WAIT_ARRIVED": "while (relaxed(flag) < epoch) {} ptx::fence_proxy_async_global()"},
+           _ORDER, *_TMA),
     Defect("acquire of the GPU's scope", "by_tma",
            {"WAIT_ARRIVED": "while (*flag < epoch) {} __threadfence(); "
             "ptx::fence_proxy_async_global()"}, _ORDER, *_TMA),
@@ -82,9 +95,8 @@ DEFECTS = (
            {"WAIT_ARRIVED": "ptx::fence_proxy_async_global(); "
             "while (signals.epoch_of(kArrived) < epoch) {}"}, _READER, *_TMA),
     Defect("an epoch twice", "by_tma", {"WAIT_ARRIVED": "signals.wait(kArrived, 1)"},
-           "", ("", ""), always=False),
-    Defect("the tile is not waited for to be free", "by_tma", {"WAIT_FREE": ""}, "", ("", ""),
-           always=False),
+           "", ("", "")),
+    Defect("the tile is not waited for to be free", "by_tma", {"WAIT_FREE": ""}, "", ("", "")),
     Defect("the consumer resets the flag", "by_tma",
            {"POST_FREE": "signals.post(kProducer, kFree, epoch); "
             "signals.pads[kConsumer][kArrived] = 0"},
@@ -96,6 +108,9 @@ DEFECTS = (
            _WRITER, *_THREADS),
     Defect("ordinary writes without the reader's fence", "by_threads",
            {"WAIT_ARRIVED": "while (signals.epoch_of(kArrived) < epoch) {}"}, _READER, *_THREADS),
+    Defect("the fence is after the barrier, and not in the posting thread", "by_threads",
+           {"MEET": "__syncthreads(); if (threadIdx.x) ptx::fence_proxy_async_global()"},
+           _WRITER, *_THREADS),
     Defect("no barrier before the post", "by_threads", {"MEET": "ptx::fence_proxy_async_global()"},
            "", ("ordinary write", "TMA load")),
     Defect("a reduction against a store", "add", {"WAIT_CLEARED": ""},
@@ -106,6 +121,13 @@ DEFECTS = (
            "Let the reader post a second signal", ("", "")),
     Defect("the reader leaves without a signal", "read", {"LEAVE": "", "BEFORE_REUSE": ""},
            "Let the reader post a second signal", ("", "")),
+    Defect("TMA stores what was written without a fence", "by_tma", {"FILLED": "__syncthreads()"},
+           "fence_async_view_proxy", *_FILLED, between=False),
+    Defect("the fence is after the barrier, and not in the storing thread", "by_tma",
+           {"FILLED": "__syncthreads(); if (threadIdx.x) fence_async_view_proxy()"},
+           "fence_async_view_proxy", *_FILLED, between=False),
+    Defect("TMA arrives at an mbarrier whose init is not fenced", "by_tma", {"FENCE_INIT": ""},
+           "fence_barrier_init", ("", ""), between=False),
 )  # fmt: skip
 """Of two accesses whose order depends on the seed, operations and cause are left empty."""
 

@@ -47,10 +47,10 @@ _CPP = {
     "bf16x2": "::tmaasync_ptx::Pair<::tmaasync_ptx::BF16>",
     "f32": "float",
     "f64": "double",
-    "tf32": "std::uint32_t",
+    "tf32": "::std::uint32_t",
     "b128": "unsigned __int128",
-    "e4m3x2": "std::uint16_t",
-    "e5m2x2": "std::uint16_t",
+    "e4m3x2": "::std::uint16_t",
+    "e5m2x2": "::std::uint16_t",
 }
 _WHOLE = re.compile(r"([bus])(8|16|32|64)")
 _PATTERN = re.compile(r"\$([A-Z]+)|<(\w+):|([{}>.])")
@@ -64,12 +64,12 @@ def cpp_type(kind: str) -> str:
     """Return the C++ type of a PTX type.
 
     >>> cpp_type("s32"), cpp_type("b16")
-    ('std::int32_t', 'std::uint16_t')
+    ('::std::int32_t', '::std::uint16_t')
     """
     found = _WHOLE.fullmatch(kind)
     if found is None:
         return _CPP[kind]
-    return f"std::{'' if found[1] == 's' else 'u'}int{found[2]}_t"
+    return f"::std::{'' if found[1] == 's' else 'u'}int{found[2]}_t"
 
 
 def family_of(opcode: str) -> str:

@@ -184,7 +184,7 @@ class _Translation:
                 yield f"constexpr auto {value} = {_PTX}constant({operand.expression});"
                 continue
             if letter == "C":
-                yield f"constexpr std::string_view {value} = {operand.expression};"
+                yield f"constexpr ::std::string_view {value} = {operand.expression};"
                 continue
             bits = AsmReference(index, letter).bits
             if operand.is_written or index in self._references:
@@ -444,11 +444,11 @@ class _Translation:
 
     def _base(self, operand: Operand) -> str:
         if isinstance(operand, Register):
-            return f"std::uint64_t({operand.cpp})"
+            return f"::std::uint64_t({operand.cpp})"
         if isinstance(operand, AsmReference):
-            return f"std::uint64_t(tmaasync_a{operand.index})"
+            return f"::std::uint64_t(tmaasync_a{operand.index})"
         if isinstance(operand, Immediate) and operand.float_bits == 0:
-            return f"std::uint64_t({operand.text})"
+            return f"::std::uint64_t({operand.text})"
         raise _MisfitError("has an address whose base is no register and no number.")
 
 
@@ -477,9 +477,9 @@ def _check_size(name: str, bits: int, kind: str) -> None:
 
 def _number(operand: Immediate, kind: str, cpp: str) -> str:
     if operand.float_bits == 32:
-        return f"{_PTX}as<{cpp}>(std::uint32_t({operand.text}))"
+        return f"{_PTX}as<{cpp}>(::std::uint32_t({operand.text}))"
     if operand.float_bits == 64:
-        value = f"{_PTX}as<double>(std::uint64_t({operand.text}))"
+        value = f"{_PTX}as<double>(::std::uint64_t({operand.text}))"
         return f"static_cast<{cpp}>({value})" if kind == "f32" else value
     if operand.float_bits:
         return f"static_cast<{cpp}>({operand.text})"

@@ -76,6 +76,13 @@ inline void touch_shared(
 ) {
     Detector& detector = *fiber.cluster->detector();
     Actor actor = detector.ordinary(fiber.number, fiber.site, operation);
+    std::optional<View> before_store;
+    if (fiber.store_agent != kNoAgent) {
+        before_store = detector.view_of(fiber.number);
+        actor.agent = fiber.store_agent;
+        actor.epoch = fiber.store_epoch;
+        actor.view = &*before_store;
+    }
     actor.may_repeat = may_repeat(operation, bytes);
     detector.shared(actor, rank, offset, bytes, writes);
     fiber.cluster->stop_if_race(fiber);

@@ -376,8 +376,12 @@ void mbarrier_complete_tx(uint32_t barrier, uint32_t bytes) {
     deliver_bytes(TMAASYNC_EMULATE_CALLER(), barrier, bytes);
 }
 
-void mbarrier_complete_stored(uint32_t barrier, uint32_t bytes) {
-    deliver_stored_bytes(TMAASYNC_EMULATE_CALLER(), barrier, bytes);
+void async_store_begin(uint32_t barrier) {
+    begin_async_store(TMAASYNC_EMULATE_CALLER(), barrier);
+}
+
+void async_store_end(uint32_t barrier, uint32_t bytes) {
+    end_async_store(TMAASYNC_EMULATE_CALLER(), barrier, bytes);
 }
 
 bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, Order order) {

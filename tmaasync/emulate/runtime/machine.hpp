@@ -397,6 +397,9 @@ struct Fiber : Thread {
     std::vector<Epoch> copy_groups;  // the last epoch of each
     Epoch copies_epoch = 1;
     Agent copies_agent = kNoAgent;
+    // Of an st.async: its mbarrier's, and the phase that counts its bytes.
+    Agent store_agent = kNoAgent;
+    Epoch store_epoch = 0;
     Queue<IssuedMma> mmas;
     uint64_t mmas_issued = 0;
     Epoch mma_commits = 0;

@@ -257,11 +257,21 @@ inline void deliver_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
     complete_phase(*fiber.cluster, *place.cta, barrier);
 }
 
-// st.async and red.async, which the emulator executes at once.
-inline void deliver_stored_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
-    if (Detector* detector = fiber.cluster->detector()) {
+// st.async and red.async, which the emulator executes at once. Whoever waits for the phase sees
+// what they store, and nothing else of their thread.
+inline void begin_async_store(Fiber& fiber, uint32_t address) {
+    if (!fiber.cluster->detector()) return;
+    const Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+    fiber.store_agent = barrier.agent;
+    fiber.store_epoch = static_cast<Epoch>(barrier.phase) + 1;
+}
+
+inline void end_async_store(Fiber& fiber, uint32_t address, uint32_t bytes) {
+    if (fiber.cluster->detector()) {
         Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
-        detector->release(fiber.number, barrier.gathered);
+        barrier.gathered.seen.raise(barrier.agent, fiber.store_epoch);
+        barrier.gathered.issued_after.raise(barrier.agent, fiber.store_epoch);
+        fiber.store_agent = kNoAgent;
     }
     deliver_bytes(fiber, address, bytes);
 }

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -57,6 +58,48 @@ struct AtomicPlace {
     ClusterClocks published;
 };
 
+// What the posts of a signal hand on between devices. A wait for an epoch ends with the first post
+// that reaches it, in some run: that post and those before it are what it may rely on, and not
+// later ones that this run happens to see. Epochs only grow: a post of a lower one resets nothing.
+class PostedEpochs {
+public:
+    struct Post {
+        uint32_t epoch;
+        ClusterClocks seen;  // by the post and by all writes before it
+        ClusterClocks published;
+    };
+
+    static bool is_reached(uint32_t seen, uint32_t epoch) {
+        return static_cast<int32_t>(seen - epoch) >= 0;
+    }
+
+    // The word had this value, by a post or by other writes of kernels and of the host.
+    void note_before(uint32_t value, const AtomicPlace& place) {
+        if (explains(value)) return;
+        posts_.clear();
+        add(value, place);
+    }
+
+    void add(uint32_t epoch, const AtomicPlace& place) {
+        posts_.push_back({epoch, place.seen, place.published});
+        if (posts_.size() > kKept) posts_.pop_front();
+    }
+
+    // Null where the word was not posted alone.
+    const Post* first_to_reach(uint32_t epoch, uint32_t value) const {
+        if (!explains(value)) return nullptr;
+        return &*std::find_if(posts_.begin(), posts_.end(), [&](const Post& post) {
+            return is_reached(post.epoch, epoch);
+        });
+    }
+
+private:
+    bool explains(uint32_t value) const { return !posts_.empty() && posts_.back().epoch == value; }
+
+    static constexpr std::size_t kKept = 64;
+    std::deque<Post> posts_;
+};
+
 // The last atomic operations of a thread. Whatever it does to the same bytes next comes after the
 // operations of others that came before: a block that took the last ticket may reset the counter.
 class LastAtomics {
@@ -87,7 +130,8 @@ struct GridRaces {
     // By cluster and agent: the last group of stores that a thread knows to be in global memory.
     std::map<std::pair<uint32_t, Agent>, Epoch> stored{};
     std::unordered_map<uintptr_t, AtomicPlace> atomics{};
-    std::vector<LaunchSpan> spans{};  // of several launches that run together
+    std::unordered_map<uintptr_t, PostedEpochs> posts{};  // by the address of the signal
+    std::vector<LaunchSpan> spans{};                      // of several launches that run together
 
     bool is_over() const { return words_left == 0; }
     bool has_peers() const { return spans.size() > 1; }
@@ -369,6 +413,32 @@ public:
         const View& released = fenced_for_clusters_[thread];
         place.published.join(released.others_published);
         place.published.join(cluster_, released.published[static_cast<int>(Space::kGlobal)]);
+    }
+
+    // --- signals ---
+
+    void note_before_post(uintptr_t address, uint32_t value) {
+        if (!grid_.has_peers()) return;
+        grid_.posts[address].note_before(value, grid_.place_for_all(address));
+    }
+    void note_post(uintptr_t address, uint32_t epoch) {
+        if (!grid_.has_peers()) return;
+        grid_.posts[address].add(epoch, grid_.place_for_all(address));
+    }
+
+    // The signal has reached an epoch: acquire what the posts up to it released.
+    void acquire_epoch(uint32_t thread, uintptr_t address, uint32_t value, uint32_t epoch) {
+        atomic(thread, address, false, Scope::kGpu);
+        if (grid_.has_peers()) {
+            const auto* const post = grid_.posts[address].first_to_reach(epoch, value);
+            if (post) {
+                acquired_from_all_[thread].others.join(post->seen);
+                acquired_from_all_[thread].offered.join(post->published);
+            } else {
+                signal_devices(thread, address, false);
+            }
+        }
+        fence(thread, true, true);
     }
 
     // --- accesses ---

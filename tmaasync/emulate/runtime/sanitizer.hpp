@@ -161,8 +161,8 @@ inline void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     );
 }
 
-// Before an atomic operation: what it reaches, and what it hands on.
-inline void touch_atomically(
+// Before an atomic operation: what it reaches.
+inline void reach_atomically(
     Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope
 ) {
     Cluster& cluster = *fiber.cluster;
@@ -184,7 +184,15 @@ inline void touch_atomically(
         if (!is_own_memory(fiber, address)) check_reaches(fiber, address, bytes, writes);
         touch_global(fiber, operation, address, bytes, writes, scope == Scope::kSystem);
     }
-    cluster.detector()->atomic(fiber.number, address, writes, scope);
+}
+
+// The same, and what it hands on.
+inline void touch_atomically(
+    Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope
+) {
+    reach_atomically(fiber, address, bytes, writes, scope);
+    Detector* const detector = fiber.cluster->detector();
+    if (detector) detector->atomic(fiber.number, address, writes, scope);
 }
 
 // PTX ISA: ld.volatile and st.volatile order memory as relaxed ones do. A thread that reads may be

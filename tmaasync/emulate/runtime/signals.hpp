@@ -14,21 +14,16 @@ struct AwaitedSignal {
     uint32_t epoch;
 };
 
-// Reads a word as it is now, with acquire at system scope.
-inline uint32_t acquired(Fiber& fiber, const uint32_t* word) {
-    touch_atomically(
-        fiber, reinterpret_cast<uintptr_t>(word), sizeof(*word), false, Scope::kSystem
-    );
+// Reads a word as it is now, with acquire at system scope. A thread that reads may be one that
+// waits.
+inline uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
+    const auto address = reinterpret_cast<uintptr_t>(word);
+    fiber.cluster->spin(fiber, {.instruction = "ld.acquire.sys"});
+    let_other_clusters_run(fiber, address, false);
+    touch_atomically(fiber, address, sizeof(*word), false, Scope::kSystem);
     const uint32_t value = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number, true, true);
     return value;
-}
-
-// A thread that reads may be one that waits.
-inline uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
-    fiber.cluster->spin(fiber, {.instruction = "ld.acquire.sys"});
-    let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(word), false);
-    return acquired(fiber, word);
 }
 
 inline void record_post(Fiber& fiber, uintptr_t word, uint32_t epoch) {
@@ -63,28 +58,33 @@ inline void record_signal(Fiber& fiber, const uint32_t* word, const AwaitedSigna
 template <typename Change>
 void release_word(Fiber& fiber, uint32_t* word, Change change) {
     const auto address = reinterpret_cast<uintptr_t>(word);
-    if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number, true, true);
+    Detector* const detector = fiber.cluster->detector();
+    if (detector) detector->fence(fiber.number, true, true);
     let_other_clusters_run(fiber, address, true);
-    touch_atomically(fiber, address, sizeof(*word), true, Scope::kSystem);
     uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    if (detector) detector->note_before_post(address, old);
+    touch_atomically(fiber, address, sizeof(*word), true, Scope::kSystem);
     while (!__atomic_compare_exchange_n(
         word, &old, change(old), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST
     )) {}
+    if (detector) detector->note_post(address, change(old));
     fiber.cluster->note_change();
     record_post(fiber, address, change(old));
     if (fiber.cluster->choices().yields_to_atomics()) fiber.cluster->yield(fiber);
 }
 
-inline bool is_reached(uint32_t seen, uint32_t epoch) {
-    return static_cast<int32_t>(seen - epoch) >= 0;
-}
-
 inline void wait_for_epoch(Fiber& fiber, const uint32_t* word, const AwaitedSignal& awaited) {
     fiber.cluster->record(fiber, {.kind = EventKind::kWaitBegin});
-    let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(word), false);
+    const auto address = reinterpret_cast<uintptr_t>(word);
+    let_other_clusters_run(fiber, address, false);
     while (true) {
-        const uint32_t seen = acquired(fiber, word);
-        if (is_reached(seen, awaited.epoch)) return record_signal(fiber, word, awaited);
+        reach_atomically(fiber, address, sizeof(*word), false, Scope::kSystem);
+        const uint32_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+        if (PostedEpochs::is_reached(seen, awaited.epoch)) {
+            Detector* const detector = fiber.cluster->detector();
+            if (detector) detector->acquire_epoch(fiber.number, address, seen, awaited.epoch);
+            return record_signal(fiber, word, awaited);
+        }
         fiber.cluster->spin(
             fiber, {
                        .kind = Wait::Kind::kSignal,

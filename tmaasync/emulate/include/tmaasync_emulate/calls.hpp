@@ -219,8 +219,9 @@ mbarrier_arrive(uint32_t barrier, uint32_t count, uint32_t bytes, Order order);
 TMAASYNC_EMULATE_CALL uint64_t mbarrier_arrive_drop(uint32_t barrier, uint32_t count, Order order);
 TMAASYNC_EMULATE_CALL void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL void mbarrier_complete_tx(uint32_t barrier, uint32_t bytes);
-// The same, of bytes that the thread has stored: whoever waits for the phase sees them.
-TMAASYNC_EMULATE_CALL void mbarrier_complete_stored(uint32_t barrier, uint32_t bytes);
+// Around the store of an st.async, whose bytes the mbarrier counts.
+TMAASYNC_EMULATE_CALL void async_store_begin(uint32_t barrier);
+TMAASYNC_EMULATE_CALL void async_store_end(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, Order order);
 TMAASYNC_EMULATE_CALL bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, Order order);
 TMAASYNC_EMULATE_CALL bool mbarrier_test_state(uint32_t barrier, uint64_t state);

@@ -12,8 +12,8 @@ _COMPARED = "b16|u16|s16|b32|u32|s32|b64|u64|s64|f16|bf16|f32|f64"
 
 ROWS = (
     # --- integers ---
-    Row("add.sat.s32", "d = s32, a : s32, b : s32", "kept_within(std::int64_t(a) + b)"),
-    Row("sub.sat.s32", "d = s32, a : s32, b : s32", "kept_within(std::int64_t(a) - b)"),
+    Row("add.sat.s32", "d = s32, a : s32, b : s32", "kept_within(::std::int64_t(a) + b)"),
+    Row("sub.sat.s32", "d = s32, a : s32, b : s32", "kept_within(::std::int64_t(a) - b)"),
     Row("add.cc.<t:$CARRIED>", "d = <t>, a : <t>, b : <t>", "with_carry<false, true>(a, b)"),
     Row("sub.cc.<t:$CARRIED>", "d = <t>, a : <t>, b : <t>", "with_borrow<false, true>(a, b)"),
     Row(
@@ -127,7 +127,7 @@ ROWS = (
     Row(
         "lop3.<bool:or|and>.b32",
         "&d|p : pred, a : b32, b : b32, c : b32, n : imm, q : pred",
-        "{ const bool other = q; const std::uint32_t word = any_of_three(a, b, c, n); "
+        "{ const bool other = q; const ::std::uint32_t word = any_of_three(a, b, c, n); "
         "d = word; p = joined(BoolOp::<bool>, word != 0, other); }",
     ),
     Row("fns.b32", "d = b32, a : b32, b : u32, c : s32", "nth_set_bit(a, b, c)"),

@@ -53,8 +53,8 @@ _TYPES = {
 _FLOAT8 = tuple((a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2"))
 _INT8 = tuple((a, b) for a in ("s8", "u8") for b in ("s8", "u8"))
 _MULTIPLY = (
-    "{ const std::uint32_t left[] = {a}, right[] = {b}, before[] = {c}; "
-    "std::uint32_t after[%d]; %s(after, left, right, before); spread(after, d); }"
+    "{ const ::std::uint32_t left[] = {a}, right[] = {b}, before[] = {c}; "
+    "::std::uint32_t after[%d]; %s(after, left, right, before); spread(after, d); }"
 )
 
 
@@ -64,7 +64,7 @@ def _mma(pairs: tuple[tuple[str, str], ...], depths: tuple[int, ...], total: str
             kinds = f"MmaType::{_TYPES[a]}, MmaType::{_TYPES[b]}, {depth}"
             call = {
                 "f32": f"multiply<{kinds}, float>",
-                "s32": f"multiply<{kinds}, std::int32_t, <is_sat>>",
+                "s32": f"multiply<{kinds}, ::std::int32_t, <is_sat>>",
                 "f16": f"multiply_to_halves<{kinds}>",
             }[total]
             saturates = "{.<is_sat:satfinite>}" if total == "s32" else ""

@@ -67,15 +67,17 @@ template <typename T, typename... Values>
 TMAASYNC_EMULATE_INLINE void store_async(
     std::uint32_t remote, std::uint32_t barrier, Values... values
 ) {
+    async_store_begin(barrier);
     store<Order::kNone, Reach::kNone, T>(shared_pointer(remote), values...);
-    mbarrier_complete_stored(barrier, sizeof(T) * sizeof...(Values));
+    async_store_end(barrier, sizeof(T) * sizeof...(Values));
 }
 template <AtomicOp kOp, typename T>
 TMAASYNC_EMULATE_INLINE void reduce_async(
     std::uint32_t remote, std::uint32_t barrier, std::type_identity_t<T> value
 ) {
+    async_store_begin(barrier);
     reduce<kOp, Order::kRelaxed, Reach::kCluster, T>(shared_pointer(remote), value);
-    mbarrier_complete_stored(barrier, sizeof(T));
+    async_store_end(barrier, sizeof(T));
 }
 
 }  // namespace tmaasync_emulate::inline_ptx

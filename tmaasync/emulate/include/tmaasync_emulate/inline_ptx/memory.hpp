@@ -191,13 +191,14 @@ Pair<T> changed_by(Pair<T> old, Pair<T> value) {
     return {changed_by<kOp>(old.low, value.low), changed_by<kOp>(old.high, value.high)};
 }
 
-template <typename T, typename Change>
+template <Reach kReach, typename T, typename Change>
 TMAASYNC_EMULATE_INLINE T
 changed_in_memory(std::uint8_t* pointer, Change change, bool depends = true) {
     using Word = Bits<sizeof(T)>;
     const Word old = change_atomically(
         reinterpret_cast<Word*>(pointer),
-        [&](Word held) { return std::bit_cast<Word>(change(std::bit_cast<T>(held))); }, depends
+        [&](Word held) { return std::bit_cast<Word>(change(std::bit_cast<T>(held))); }, depends,
+        kReach == Reach::kSys ? Scope::kSystem : Scope::kGpu
     );
     return std::bit_cast<T>(old);
 }
@@ -205,7 +206,7 @@ changed_in_memory(std::uint8_t* pointer, Change change, bool depends = true) {
 template <AtomicOp kOp, Order kOrder, Reach kReach, typename T>
 TMAASYNC_EMULATE_INLINE T atomic(std::uint8_t* pointer, std::type_identity_t<T> value) {
     before_access<kOrder, kReach>();
-    const T old = changed_in_memory<T>(
+    const T old = changed_in_memory<kReach, T>(
         pointer, [=](T held) { return changed_by<kOp>(held, value); }, kOp != AtomicOp::kExch
     );
     after_access<kOrder, kReach>();
@@ -216,8 +217,9 @@ TMAASYNC_EMULATE_INLINE T compare_and_swap(
     std::uint8_t* pointer, std::type_identity_t<T> expected, std::type_identity_t<T> value
 ) {
     before_access<kOrder, kReach>();
-    const T old =
-        changed_in_memory<T>(pointer, [=](T held) { return held == expected ? value : held; });
+    const T old = changed_in_memory<kReach, T>(pointer, [=](T held) {
+        return held == expected ? value : held;
+    });
     after_access<kOrder, kReach>();
     return old;
 }
@@ -230,7 +232,7 @@ TMAASYNC_EMULATE_INLINE void reduce(std::uint8_t* pointer, Values... values) {
     (
         [&] {
             const T added = values;
-            changed_in_memory<T>(pointer + offset, [=](T held) {
+            changed_in_memory<kReach, T>(pointer + offset, [=](T held) {
                 return changed_by<kOp>(held, added);
             });
             offset += sizeof(T);
@@ -247,7 +249,7 @@ TMAASYNC_EMULATE_INLINE void atomic_vector(
     (
         [&] {
             const T added = values.values[index];
-            set<T>(olds, changed_in_memory<T>(pointer + sizeof(T) * index, [=](T held) {
+            set<T>(olds, changed_in_memory<kReach, T>(pointer + sizeof(T) * index, [=](T held) {
                        return changed_by<kOp>(held, added);
                    }));
             ++index;

@@ -47,6 +47,12 @@ TMAASYNC_EMULATE_INLINE void acquire_after(memory_order order) {
     if (order != memory_order_relaxed && order != memory_order_release) fence<kScope>();
 }
 
+// The atomic function of a scope.
+#define TMAASYNC_EMULATE_SCOPED(FUNCTION, ...)                        \
+    (kScope == thread_scope_block    ? FUNCTION##_block(__VA_ARGS__)  \
+     : kScope == thread_scope_system ? FUNCTION##_system(__VA_ARGS__) \
+                                     : FUNCTION(__VA_ARGS__))
+
 // What atomic and atomic_ref do with the object at Own::address().
 template <typename Own, typename T, thread_scope kScope>
 class AtomicOperations {
@@ -79,8 +85,7 @@ public:
     ) const {
         release_before<kScope>(success);
         const Word wanted = same_bits<Word>(expected), next = same_bits<Word>(desired);
-        const Word old = kScope == thread_scope_block ? atomicCAS_block(word(), wanted, next)
-                                                      : atomicCAS(word(), wanted, next);
+        const Word old = TMAASYNC_EMULATE_SCOPED(atomicCAS, word(), wanted, next);
         acquire_after<kScope>(old == wanted ? success : failure);
         expected = same_bits<T>(old);
         return old == wanted;
@@ -104,8 +109,7 @@ public:
 #define TMAASYNC_EMULATE_FETCH(NAME, FUNCTION)                                                 \
     TMAASYNC_EMULATE_INLINE T NAME(T value, memory_order order = memory_order_seq_cst) const { \
         release_before<kScope>(order);                                                         \
-        const T old = kScope == thread_scope_block ? FUNCTION##_block(object(), value)         \
-                                                   : FUNCTION(object(), value);                \
+        const T old = TMAASYNC_EMULATE_SCOPED(FUNCTION, object(), value);                      \
         acquire_after<kScope>(order);                                                          \
         return old;                                                                            \
     }
@@ -167,12 +171,13 @@ private:
 
     TMAASYNC_EMULATE_INLINE T* object() const { return static_cast<const Own*>(this)->address(); }
 
-    template <typename V>
-    TMAASYNC_EMULATE_INLINE static V sum(V* address, V value) {
-        return kScope == thread_scope_block ? atomicAdd_block(address, value)
-                                            : atomicAdd(address, value);
+    template <typename Value>
+    TMAASYNC_EMULATE_INLINE static Value sum(Value* address, Value value) {
+        return TMAASYNC_EMULATE_SCOPED(atomicAdd, address, value);
     }
 };
+
+#undef TMAASYNC_EMULATE_SCOPED
 
 }  // namespace cuda::detail
 
@@ -248,7 +253,8 @@ TMAASYNC_EMULATE_INLINE void atomic_thread_fence(
 ) {
     if (order == memory_order_relaxed || scope == thread_scope_thread) return;
     if (scope == thread_scope_block) return detail::fence<thread_scope_block>();
-    detail::fence<thread_scope_device>();
+    if (scope == thread_scope_device) return detail::fence<thread_scope_device>();
+    detail::fence<thread_scope_system>();
 }
 TMAASYNC_EMULATE_INLINE void atomic_signal_fence(memory_order) {}
 

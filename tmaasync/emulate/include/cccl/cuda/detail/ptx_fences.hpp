@@ -14,10 +14,10 @@ namespace cuda::detail {
 namespace tma = ::tmaasync::ptx;
 
 TMAASYNC_EMULATE_INLINE void fence_of(ptx::dot_scope scope) {
-    const bool is_wide = scope == ptx::dot_scope::gpu || scope == ptx::dot_scope::sys;
-    tmaasync_emulate::fence(
-        is_wide ? tmaasync_emulate::Scope::kGpu : tmaasync_emulate::Scope::kCta
-    );
+    using tmaasync_emulate::Scope;
+    const bool is_narrow = scope == ptx::dot_scope::cta || scope == ptx::dot_scope::cluster;
+    const Scope wide = scope == ptx::dot_scope::sys ? Scope::kSystem : Scope::kGpu;
+    tmaasync_emulate::fence(is_narrow ? Scope::kCta : wide);
 }
 
 }  // namespace cuda::detail

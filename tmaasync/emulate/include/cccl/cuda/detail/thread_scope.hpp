@@ -23,8 +23,10 @@ TMAASYNC_EMULATE_INLINE void fence() {
     using tmaasync_emulate::Scope;
     if constexpr (kScope == thread_scope_block) {
         tmaasync_emulate::fence(Scope::kCta);
-    } else if constexpr (kScope != thread_scope_thread) {
+    } else if constexpr (kScope == thread_scope_device) {
         tmaasync_emulate::fence(Scope::kGpu);
+    } else if constexpr (kScope == thread_scope_system) {
+        tmaasync_emulate::fence(Scope::kSystem);
     }
 }
 
