@@ -31,7 +31,7 @@ def flash_attn_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
 
     Args:
         qkv: [batch, positions, 3, heads, head_dim].
-        dropout_p: This and the others, and what is returned and raised, are `flash_attn_func`'s.
+        dropout_p: As in `flash_attn_func`, as are the others, the results and the errors.
         softmax_scale: See there.
         causal: See there.
         window_size: See there.
@@ -73,7 +73,7 @@ def flash_attn_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
     Args:
         q: [batch, positions, heads, head_dim].
         kv: [batch, keys, 2, kv_heads, head_dim].
-        dropout_p: This and the others, and what is returned and raised, are `flash_attn_func`'s.
+        dropout_p: As in `flash_attn_func`, as are the others, the results and the errors.
         softmax_scale: See there.
         causal: See there.
         window_size: See there.
@@ -117,8 +117,8 @@ def flash_attn_varlen_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash
         qkv: [rows, 3, heads, head_dim].
         cu_seqlens: Cumulative lengths of the sequences, int32.
         max_seqlen: Rows of the longest sequence; None if ``cu_seqlens`` is in host memory.
-        dropout_p: This and the others, and what is returned and raised, are
-            `flash_attn_varlen_func`'s.
+        dropout_p: As in `flash_attn_varlen_func`, as are the others, the results
+            and the errors.
         softmax_scale: See there.
         causal: See there.
         window_size: See there.
@@ -168,8 +168,8 @@ def flash_attn_varlen_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_
     Args:
         q: [rows, heads, head_dim].
         kv: [key_rows, 2, kv_heads, head_dim].
-        cu_seqlens_q: This and the others, and what is returned and raised, are
-            `flash_attn_varlen_func`'s.
+        cu_seqlens_q: As in `flash_attn_varlen_func`, as are the others, the results
+            and the errors.
         cu_seqlens_k: See there.
         max_seqlen_q: See there.
         max_seqlen_k: See there.
