@@ -117,9 +117,12 @@ def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) ->
 def test_a_thread_without_a_context_gets_the_devices(driver_of: Any, again: Any) -> None:
     driver = driver_of()
     driver.contexts, driver.statuses = [], [201]
-    again(prepared())
+    launch = prepared()
+    again(launch)
     assert [device for _, device, _ in driver.launched] == [None, 0]
-    assert driver.contexts == []
+    again(launch)
+    assert [device for _, device, _ in driver.launched] == [None, 0, 0]
+    assert (driver.contexts, driver.retained) == ([0], [0])
 
 
 @pytest.mark.parametrize(

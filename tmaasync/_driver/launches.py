@@ -188,8 +188,8 @@ class PreparedLaunch:
     def _launch_on_device(self, refusal: Any, native: Any, pointers: int) -> None:
         """Launch again if this thread had no context, or raise the refusal."""
         if refusal.name == "CUDA_ERROR_INVALID_CONTEXT":
-            with devices.on_device(self._device):
-                (refusal,) = self._launch(native, self._function, pointers, 0)
+            devices.settle_on(self._device)
+            (refusal,) = self._launch(native, self._function, pointers, 0)
         if refusal:
             raise bindings.fatal(refusal) or LaunchError(
                 f"the driver refused the launch: {bindings.error_text(refusal)}"
