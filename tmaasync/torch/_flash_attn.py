@@ -350,9 +350,12 @@ def _misshapen(q: Any, k_cache: Any, cache_seqlens: Any, **new: Any) -> Iterator
 
 
 def _elsewhere(q: Any, **given: Any) -> Iterator[Violation]:
-    """Refuse tensors of other devices before the cache changes."""
+    """Refuse tensors of other devices before the cache changes; lengths may be in host memory."""
     for name, tensor in given.items():
-        if isinstance(tensor, torch.Tensor) and tensor.device != q.device:
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        is_in_host_memory = name == "cache_seqlens" and tensor.device.type == "cpu"
+        if tensor.device != q.device and not is_in_host_memory:
             rule, remedy = f"q lies on {q.device}", f"Pass {name}.to(q.device)"
             yield Violation(f"{name}.device", tensor.device, rule, remedy)
 
@@ -465,6 +468,6 @@ def _lengths(q: Any, cache_seqlens: Any, capacity: int) -> Any:
 
 def _append(cache: Any, new: Any, table: Any, lengths: Any) -> None:
     """Write new keys or values of each sequence into its pages, after the ones that it has."""
-    positions = lengths[:, None] + torch.arange(new.shape[1], device=new.device)
+    positions = lengths.to(new.device)[:, None] + torch.arange(new.shape[1], device=new.device)
     pages = table.gather(1, (positions // cache.shape[1]).long()).long()
     cache[pages, positions % cache.shape[1]] = new
