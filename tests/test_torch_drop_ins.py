@@ -207,6 +207,16 @@ def test_arguments_have_the_names_order_and_defaults_of_flash_attn(name: str) ->
     }
 
 
+@pytest.mark.parametrize("new", [{}, {"k": draw(0, 1, 2, 16), "v": draw(0, 1, 2, 16)}])
+def test_no_sequences_have_an_empty_output(new: dict[str, Any]) -> None:
+    q, caches = draw(0, 1, 4, 16), [draw(2, 32, 2, 16) for _ in range(2)]
+    given = {"cache_seqlens": 3, **new}
+
+    out, lse = operators.flash_attn_with_kvcache(q, *caches, return_softmax_lse=True, **given)
+
+    assert (out.shape, lse.shape) == (q.shape, (0, 4, 1))
+
+
 def test_the_whole_cache_is_read_by_default() -> None:
     q, cache = draw(2, 1, 2, 16), draw(2, 32, 2, 16)
 

@@ -220,6 +220,10 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     )
     mask = _mask(causal, window_size, softcap)
     batch, positions, heads, head_dim = q.shape
+    if not batch:
+        out = q.new_empty(q.shape, dtype=computed_type(q))
+        lse = q.new_empty((0, heads, positions), dtype=torch.float32)
+        return (out, lse) if return_softmax_lse else out
     table = _page_table(q, k_cache, cache_batch_idx, block_table)
     capacity = table.shape[1] * k_cache.shape[1]
     ArgumentError.raise_for(_overflow(cache_seqlens, capacity, 0 if k is None else k.shape[1]))
