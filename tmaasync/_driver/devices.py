@@ -158,7 +158,7 @@ _HERE = contextlib.nullcontext()
 def settle_on(device: int) -> None:
     """Make the device's primary context current in this thread for good; there is no other device.
 
-    For a thread without a context, such as those of torch's autograd: CUDA's runtime does so too.
+    For a thread without a context, such as one of torch's autograd: CUDA's runtime does so too.
     """
     handle = bindings.call("cuDeviceGet", device)
     bindings.call("cuCtxSetCurrent", bindings.call("cuDevicePrimaryCtxRetain", handle))
