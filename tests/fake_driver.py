@@ -143,6 +143,10 @@ class Driver:
         self.contexts.append(context)
         return (_SUCCESS,)
 
+    def cuCtxSetCurrent(self, context: int) -> tuple[Any]:  # noqa: N802
+        self.contexts[-1:] = [context]
+        return (_SUCCESS,)
+
     def cuCtxPopCurrent(self) -> tuple[Any, int]:  # noqa: N802
         return _SUCCESS, self.contexts.pop()
 

@@ -86,14 +86,20 @@ def test_a_bound_launch_keeps_its_addresses_and_stream_whatever_comes_after(driv
     ]
 
 
-def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) -> None:
+@pytest.mark.parametrize("takes_values", [False, True])
+def test_threads_do_not_see_each_others_words_and_streams(
+    driver_of: Any, takes_values: bool
+) -> None:
     driver = driver_of()
     driver.wait_s = 0.001
     launch = prepared()
+    if takes_values:
+        launch.take_values("QQhQ")
 
     def repeat(number: int) -> None:
+        words = (number, number, number, number) if takes_values else (number, number)
         for _ in range(20):
-            launch.launch_at((number, number), number)
+            launch.launch_at(words, number)
 
     threads = [threading.Thread(target=repeat, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -102,8 +108,9 @@ def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) ->
         thread.join()
 
     assert len(driver.launched) == 80
-    for stream, _, (first, second, *_) in driver.launched:
+    for stream, _, (first, second, third, _) in driver.launched:
         assert (first, second) == (at(MAPS[0], stream), at(MAPS[1], stream))
+        assert third == (struct.pack("<i", stream) if takes_values else ARGUMENTS[2])
 
 
 @pytest.mark.parametrize(
@@ -117,9 +124,12 @@ def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) ->
 def test_a_thread_without_a_context_gets_the_devices(driver_of: Any, again: Any) -> None:
     driver = driver_of()
     driver.contexts, driver.statuses = [], [201]
-    again(prepared())
+    launch = prepared()
+    again(launch)
     assert [device for _, device, _ in driver.launched] == [None, 0]
-    assert driver.contexts == []
+    again(launch)
+    assert [device for _, device, _ in driver.launched] == [None, 0, 0]
+    assert (driver.contexts, driver.retained) == ([0], [0])
 
 
 @pytest.mark.parametrize(

@@ -167,12 +167,18 @@ def test_sdpa_compiles_whole_with_and_without_a_fallback() -> None:
 
 
 # What their values are, tests/parity/test_flash_attn.py checks.
+OPTIONS = (
+    "dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic "
+    "return_attn_probs"
+)
+LENGTHS = "cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k"
 FLASH_ATTN = {
-    "flash_attn_func": "q k v dropout_p softmax_scale causal window_size softcap alibi_slopes "
-    "deterministic return_attn_probs",
-    "flash_attn_varlen_func": "q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p "
-    "softmax_scale causal window_size softcap alibi_slopes deterministic return_attn_probs "
-    "block_table",
+    "flash_attn_func": f"q k v {OPTIONS}",
+    "flash_attn_qkvpacked_func": f"qkv {OPTIONS}",
+    "flash_attn_kvpacked_func": f"q kv {OPTIONS}",
+    "flash_attn_varlen_func": f"q k v {LENGTHS} {OPTIONS} block_table",
+    "flash_attn_varlen_qkvpacked_func": f"qkv cu_seqlens max_seqlen {OPTIONS}",
+    "flash_attn_varlen_kvpacked_func": f"q kv {LENGTHS} {OPTIONS}",
     "flash_attn_with_kvcache": "q k_cache v_cache k v rotary_cos rotary_sin cache_seqlens "
     "cache_batch_idx cache_leftpad block_table softmax_scale causal window_size softcap "
     "rotary_interleaved alibi_slopes num_splits return_softmax_lse",
@@ -190,14 +196,25 @@ DEFAULTS: dict[str, Any] = {
 def test_arguments_have_the_names_order_and_defaults_of_flash_attn(name: str) -> None:
     """As flash_attn 2.8 has them: what it requires comes first, and most defaults are None."""
     parameters = list(inspect.signature(getattr(operators, name)).parameters.values())
-    required = 7 if name == "flash_attn_varlen_func" else 3
+    names = FLASH_ATTN[name].split()
+    required = 3 if name == "flash_attn_with_kvcache" else names.index("dropout_p")
 
-    assert [one.name for one in parameters] == FLASH_ATTN[name].split()
+    assert [one.name for one in parameters] == names
     assert all(one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for one in parameters)
     assert all(one.default is inspect.Parameter.empty for one in parameters[:required])
     assert {one.name: one.default for one in parameters[required:]} == {
         one.name: DEFAULTS.get(one.name) for one in parameters[required:]
     }
+
+
+@pytest.mark.parametrize("new", [{}, {"k": draw(0, 1, 2, 16), "v": draw(0, 1, 2, 16)}])
+def test_no_sequences_have_an_empty_output(new: dict[str, Any]) -> None:
+    q, caches = draw(0, 1, 4, 16), [draw(2, 32, 2, 16) for _ in range(2)]
+    given = {"cache_seqlens": 3, **new}
+
+    out, lse = operators.flash_attn_with_kvcache(q, *caches, return_softmax_lse=True, **given)
+
+    assert (out.shape, lse.shape) == (q.shape, (0, 4, 1))
 
 
 def test_the_whole_cache_is_read_by_default() -> None:
@@ -282,6 +299,14 @@ WRONG_CALLS: dict[str, tuple[dict[str, Any], str]] = {
         r"block_table.shape is \(1, 1\); q has 2 sequences",
     ),
     "a window of text": ({"window_size": ("1", 0)}, "window_size is .*; it must be the numbers"),
+    "new values on another device": (
+        {"k": CACHE[:, :1], "v": CACHE[:, :1].to("meta"), "cache_seqlens": 3},
+        "v.device is meta; q lies on cpu",
+    ),
+    "lengths on another device": (
+        {"cache_seqlens": torch.tensor([3, 4], dtype=torch.int32, device="meta")},
+        "cache_seqlens.device is meta",
+    ),
     "a gradient": (
         {"k": CACHE[:, :1].clone().requires_grad_(), "v": CACHE[:, :1], "cache_seqlens": 3},
         "k is a tensor that requires grad, in grad mode; there is no backward through a cache",
@@ -298,6 +323,40 @@ def test_a_wrong_call_is_refused_before_the_cache_changes(what: str) -> None:
         operators.flash_attn_with_kvcache(draw(2, 1, 2, 16), **{**caches, **options})
 
     assert all(torch.equal(one, CACHE) and not one.requires_grad for one in caches.values())
+
+
+@pytest.mark.parametrize("columns", [8, 0])
+def test_heads_of_two_widths_are_refused(columns: int) -> None:
+    """Zeros fill heads up to one width, which would hide it."""
+    q, ends = draw(1, 8, 2, 16), torch.tensor([0, 8], dtype=torch.int32)
+    k = q[..., :columns]
+
+    with pytest.raises(ArgumentError, match=rf"k.shape is \(1, 8, 2, {columns}\); q has shape"):
+        operators.flash_attn_func(q, k, q)
+    with pytest.raises(ArgumentError, match=rf"k.shape is \(8, 2, {columns}\); q has shape"):
+        operators.flash_attn_varlen_func(q[0], k[0], q[0], ends, ends, 8, 8)
+    if not columns:
+        with pytest.raises(ArgumentError, match="head_dim, 1 or more"):
+            operators.flash_attn_func(k, k, k)
+
+
+@pytest.mark.parametrize("longest", ["8", 7.5])
+def test_a_greatest_length_is_an_integer(longest: Any) -> None:
+    q, ends = draw(8, 2, 16), torch.tensor([0, 8], dtype=torch.int32)
+    with pytest.raises(ArgumentError, match=r"max_seqlen_k is .*; it must be the rows"):
+        operators.flash_attn_varlen_func(q, q, q, ends, ends, 8, longest)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own code
+def test_a_nested_tensor_is_refused_or_computed_by_torch() -> None:
+    rows = [draw(length, 2, 16) for length in (3, 5)]
+    q = torch.nested.nested_tensor(rows, layout=torch.jagged).transpose(1, 2)
+
+    with pytest.raises(ArgumentError, match="is nested; the kernels take dense tensors"):
+        operators.scaled_dot_product_attention(q, q, q)
+    found = operators.scaled_dot_product_attention(q, q, q, fallback=True)
+    for one, row in zip(found.unbind(), rows, strict=True):
+        assert error(one, SDPA(*(row.double().transpose(0, 1),) * 3)) < 5e-3
 
 
 def test_what_flash_attn_has_and_the_kernels_lack_is_refused() -> None:

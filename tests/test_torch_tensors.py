@@ -16,7 +16,8 @@ import tmaasync.torch as operators  # noqa: E402
 
 WITHOUT_TENSORS = {"register_with_transformers", "symmetric_buffers", "symmetric_tiles"}
 NAMES = sorted(set(operators.__all__) - WITHOUT_TENSORS)
-NUMBERS = {"total_rows", "max_length", "max_seqlen_q", "max_seqlen_k"}
+NUMBERS = {"total_rows", "max_length", "max_seqlen", "max_seqlen_q", "max_seqlen_k"}
+PARTS = {"qkv": 3, "kv": 2}
 OPTIONAL = {
     "alibi_slopes",
     "attn_mask",
@@ -44,6 +45,11 @@ CASES = [
 ]
 
 
+def together(name: str, argument: str) -> Any:
+    lead = (8,) if "varlen" in name else (1, 8)
+    return torch.ones(*lead, PARTS[argument], 1, 16, dtype=torch.float16)
+
+
 @pytest.mark.parametrize("value", [[[1.0, 2.0]], np.zeros((2, 2), np.float16)])
 @pytest.mark.parametrize(("name", "argument"), CASES)
 def test_a_list_and_a_numpy_array_are_refused_with_a_remedy(
@@ -52,7 +58,7 @@ def test_a_list_and_a_numpy_array_are_refused_with_a_remedy(
     function = getattr(operators, name)
     x = torch.ones(1, 8, 1, 16, dtype=torch.float16)
     given = {
-        other: 8 if other in NUMBERS else x
+        other: 8 if other in NUMBERS else together(name, other) if other in PARTS else x
         for other, one in inspect.signature(function).parameters.items()
         if one.default is inspect.Parameter.empty
     }

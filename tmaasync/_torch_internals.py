@@ -162,7 +162,10 @@ def has_tangent(tensor: Any) -> bool:
     """Whether torch would compute a tangent (a forward-mode derivative) of its functions."""
     if forward_mode()._current_level < 0:
         return False
-    unpacked = sys.modules["torch"].autograd.forward_ad.unpack_dual(tensor)
+    try:
+        unpacked = sys.modules["torch"].autograd.forward_ad.unpack_dual(tensor)
+    except RuntimeError:  # while torch.func.linearize traces, autograd does not know the tensor
+        return True
     return unpacked.tangent is not None
 
 

@@ -196,6 +196,17 @@ def test_devices_that_differ_are_refused(device: str) -> None:
         tma.scaled_dot_product_attention(*[a[None, None]] * 2, b.T[None, None])
 
 
+def test_a_lazily_negated_output_is_refused_with_a_remedy() -> None:
+    out, x = torch._neg_view(torch.zeros(16, 16, dtype=HALF)), draw(16, 16)
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: tma.matmul(x, x, out=out),
+        lambda: tma.reduce_add(out, x),
+    )
+    for call in calls:
+        with pytest.raises(ArrayTypeError, match=r"lazy negation .* Pass tensor.resolve_neg"):
+            call()
+
+
 # --- modes --------------------------------------------------------------------------------------
 
 
@@ -371,6 +382,8 @@ def test_several_gradients_at_once_are_refused_in_one_way(name: str) -> None:
         torch.func.jacrev(call)(x.detach())
     with refused():
         torch.vmap(call)(x.detach()[None])
+    with pytest.raises(ArgumentError, match=r"with a tangent|torch.func"):
+        torch.func.linearize(call, x.detach())
     with pytest.raises(ArgumentError, match="with a tangent"):
         torch.autograd.functional.jacobian(call, x, vectorize=True, strategy="forward-mode")
     with pytest.raises(ArgumentError, match="create_graph=True"):
@@ -408,11 +421,22 @@ def test_flash_attn_functions_take_their_arguments_by_position_and_by_name() -> 
         out.flatten(0, 1),
         1e-3,
     )
+    together = (torch.stack([q, k, v], 2), torch.stack([k, v], 2))
+    near(tma.flash_attn_qkvpacked_func(together[0], 0.0, 0.3, True), out, 1e-6)
+    near(tma.flash_attn_kvpacked_func(q, together[1], 0.0, 0.3, True), out, 1e-6)
+    qkv, kv = (one.flatten(0, 1) for one in together)
+    rows = tma.flash_attn_varlen_qkvpacked_func(qkv, ends, 9, 0.0, 0.3, True)
+    near(rows, out.flatten(0, 1), 1e-3)
+    rows = tma.flash_attn_varlen_kvpacked_func(packed[0], kv, ends, ends, 9, 9, 0.0, 0.3, True)
+    near(rows, out.flatten(0, 1), 1e-3)
+    with pytest.raises(ArgumentError, match=r"kv.shape is .*; it must be \[batch, keys, 2, kv_hea"):
+        tma.flash_attn_kvpacked_func(q, together[0])
     one, probabilities_lse, nothing = tma.flash_attn_func(q, k, v, return_attn_probs=True)
     assert (one.shape, probabilities_lse.shape, nothing) == (q.shape, (2, 2, 9), None)
     last = tma.flash_attn_with_kvcache(q[:, -1:], *caches, cache_seqlens=9, softmax_scale=0.3)
     near(last, out[:, -1:], 1e-3)
     for index, length in enumerate(lengths.tolist()):
-        part = tma.flash_attn_with_kvcache(q[:, :1], *caches, cache_seqlens=lengths)[index]
+        given = lengths if index else lengths.cpu()  # the host's are taken on a GPU too
+        part = tma.flash_attn_with_kvcache(q[:, :1], *caches, cache_seqlens=given)[index]
         alone = [one[index : index + 1, :length] for one in (k, v)]
         near(part, tma.flash_attn_func(q[index : index + 1, :1], *alone)[0], 1e-3)

@@ -24,6 +24,7 @@ __all__ = [
     "note_untested",
     "on_device",
     "require_device",
+    "settle_on",
 ]
 
 
@@ -152,6 +153,15 @@ def on_device(device: int | None) -> contextlib.AbstractContextManager[None]:
 
 
 _HERE = contextlib.nullcontext()
+
+
+def settle_on(device: int) -> None:
+    """Make the device's primary context current in this thread for good; there is no other device.
+
+    For a thread without a context, such as one of torch's autograd: CUDA's runtime does so too.
+    """
+    handle = bindings.call("cuDeviceGet", device)
+    bindings.call("cuCtxSetCurrent", bindings.call("cuDevicePrimaryCtxRetain", handle))
 
 
 @contextlib.contextmanager

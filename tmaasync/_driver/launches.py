@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import struct
-import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -82,20 +81,16 @@ class PreparedLaunch:
     """
 
     __slots__ = (
-        "_arguments",
         "_collector_of",
-        "_config",
         "_device",
+        "_formats",
+        "_free",
         "_function",
         "_is_only_device",
         "_keep",
         "_launch",
-        "_lock",
-        "_native",
-        "_pointers",
-        "_stream",
+        "_packed",
         "_tracer",
-        "_write",
     )
 
     def __init__(
@@ -110,19 +105,16 @@ class PreparedLaunch:
         """Pack the arguments; nothing is launched."""
         self._tracer = tracer
         self._collector_of = tracer.collector_of
-        self._arguments = _Packed.of(arguments)
-        self._pointers = self._arguments.pointers
-        self._write = self._arguments.write
+        self._packed = _PackedLaunch(_Packed.of(arguments), config)
+        # Taking one from a list costs 0.01 us, where a lock takes 0.10: docs/notes/host.md.
+        self._free = [self._packed]
+        self._formats: Sequence[str] | None = None
         self._keep = keep
-        self._config = config
-        self._stream = config.stream
-        self._native = _native(config)
         self._function = function
         self._launch = bindings.driver().cuLaunchKernelEx
         self._device = device
         # Then no launch has to ask which context is current: the driver refuses a missing one.
         self._is_only_device = bindings.device_count() == 1
-        self._lock = threading.Lock()
 
     def __call__(self) -> None:
         """Launch.
@@ -131,27 +123,37 @@ class PreparedLaunch:
             LaunchError: The driver refused the launch.
             DriverError: A kernel before it died, and the CUDA context with it.
         """
+        packed = self._packed
+        if self._is_only_device and self._collector_of() is None:
+            (result,) = self._launch(packed.native, self._function, packed.pointers, 0)
+            if result:
+                self._launch_on_device(result, packed.native, packed.pointers)
+        else:
+            self._launch_elsewhere(packed)
+
+    def _launch_elsewhere(self, packed: _PackedLaunch) -> None:
+        """Launch for a trace, or on a device that may not be the current one."""
         if self._collector_of() is not None:
-            self._launch_traced(self._config, self._pointers)
+            self._launch_traced(packed.config, packed.pointers)
             return
-        if not self._is_only_device and devices.current_device() != self._device:
+        if devices.current_device() != self._device:
             with devices.on_device(self._device):
-                PreparedLaunch.__call__(self)
+                self._launch_elsewhere(packed)
             return
-        (result,) = self._launch(self._native, self._function, self._pointers, 0)
+        (result,) = self._launch(packed.native, self._function, packed.pointers, 0)
         if result:
-            self._launch_on_device(result, self._native, self._pointers)
+            self._launch_on_device(result, packed.native, packed.pointers)
 
     def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
         """Return a call that launches with these arguments, cheaper than `launch_at`.
 
-        It has its own copy of the packed arguments, which never changes: calling it writes nothing
-        and takes no lock. Making it costs about as much as three calls of `launch_at`.
+        It has its own copy of the packed arguments, which never changes: calling it writes nothing.
+        Making it costs about as much as three calls of `launch_at`.
         """
-        config = self._config
+        config = self._packed.config
         if stream != config.stream:
             config = config._replace(stream=stream)
-        arguments = self._arguments.copy()
+        arguments = self._packed.arguments.copy()
         arguments.write(*addresses)
         native, pointers = _native(config), arguments.pointers
         collector_of, launch, function = self._collector_of, self._launch, self._function
@@ -172,37 +174,37 @@ class PreparedLaunch:
         They are the addresses of tiles and pointers; after `take_values`, numbers as well. Raises
         what a call does; may be used from several threads.
         """
-        with self._lock:
-            self._write(*words)
-            if stream != self._stream:
-                self._stream = stream
-                self._config = self._config._replace(stream=stream)
-                self._native = _native(self._config)
+        try:
+            packed = self._free.pop()
+        except IndexError:  # other threads are launching
+            packed = self._packed.copy(self._formats)
+        try:
+            packed.write(*words)
+            if stream != packed.stream:
+                packed.move_to(stream)
             if self._is_only_device and self._collector_of() is None:
-                (result,) = self._launch(self._native, self._function, self._pointers, 0)
+                (result,) = self._launch(packed.native, self._function, packed.pointers, 0)
                 if result:
-                    self._launch_on_device(result, self._native, self._pointers)
+                    self._launch_on_device(result, packed.native, packed.pointers)
             else:
-                PreparedLaunch.__call__(self)
+                self._launch_elsewhere(packed)
+        finally:
+            self._free.append(packed)
 
     def _launch_on_device(self, refusal: Any, native: Any, pointers: int) -> None:
         """Launch again if this thread had no context, or raise the refusal."""
         if refusal.name == "CUDA_ERROR_INVALID_CONTEXT":
-            with devices.on_device(self._device):
-                (refusal,) = self._launch(native, self._function, pointers, 0)
+            devices.settle_on(self._device)
+            (refusal,) = self._launch(native, self._function, pointers, 0)
         if refusal:
-            raise bindings.fatal(refusal) or LaunchError(
-                f"the driver refused the launch: {bindings.error_text(refusal)}"
-            )
+            raise _error(refusal)
 
     def _launch_traced(self, config: LaunchConfig, pointers: int) -> None:
         def launch(function: Any, traced: LaunchConfig) -> None:
             """Launch another function with the same arguments; the device's context is current."""
             (result,) = self._launch(_native(traced), function, pointers, 0)
             if result:
-                raise bindings.fatal(result) or LaunchError(
-                    f"the driver refused the launch: {bindings.error_text(result)}"
-                )
+                raise _error(result)
 
         with devices.on_device(self._device):
             self._tracer.run(launch, config)
@@ -217,7 +219,14 @@ class PreparedLaunch:
         A value that does not fit its struct format is refused with struct.error or OverflowError,
         and nothing is launched.
         """
-        self._write = self._arguments.writer(formats)
+        self._formats = formats
+        self._packed.write = self._packed.arguments.writer(formats)
+
+
+def _error(refusal: Any) -> Exception:
+    return bindings.fatal(refusal) or LaunchError(
+        f"the driver refused the launch: {bindings.error_text(refusal)}"
+    )
 
 
 _WORD_BYTES = 8
@@ -269,6 +278,32 @@ class _Packed:
         for address in addresses:
             words[place] = address
             place += stride
+
+
+class _PackedLaunch:
+    """Packed arguments and the configuration that they are launched in, for one thread at once."""
+
+    __slots__ = ("arguments", "config", "native", "pointers", "stream", "write")
+
+    def __init__(self, arguments: _Packed, config: LaunchConfig) -> None:
+        self.arguments = arguments
+        self.pointers = arguments.pointers
+        self.write: Callable[..., None] = arguments.write
+        self.config = config
+        self.stream = config.stream
+        self.native = _native(config)
+
+    def copy(self, formats: Sequence[str] | None) -> _PackedLaunch:
+        """Return the same with memory of its own, whose values are packed by these formats."""
+        made = _PackedLaunch(self.arguments.copy(), self.config)
+        if formats is not None:
+            made.write = made.arguments.writer(formats)
+        return made
+
+    def move_to(self, stream: int) -> None:
+        self.stream = stream
+        self.config = self.config._replace(stream=stream)
+        self.native = _native(self.config)
 
 
 @functools.lru_cache(maxsize=1024)

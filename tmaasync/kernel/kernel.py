@@ -163,14 +163,12 @@ class Kernel:
         Warns:
             UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
-        # With their types, as 1.0 is no extent, though it equals 1; mapping type took 0.2 us more.
-        extents: tuple[object, ...]
-        extents = (grid, block, cluster, type(grid), type(block), type(cluster))
-        options = (shared_mem, pdl, cooperative, device)
-        types = (type(shared_mem), type(pdl), type(cooperative), type(device))
-        if not (type(grid) is int is type(block) and cluster is None):
-            extents += _types_in(grid, block, cluster)
-        key = (extents, options, types)
+        key: tuple[object, ...] = (grid, block)
+        is_plain = cluster is shared_mem is device is None and pdl is cooperative is False
+        if not (is_plain and (type(grid) is int is type(block) or _are_of_ints(grid, block))):
+            # With their types, as 1.0 is no extent, though it equals 1.
+            options = (cluster, shared_mem, pdl, cooperative, device)
+            key += (options, *map(type, (grid, block, *options)), *_types_in(grid, block, cluster))
         try:
             calls = self._repeated.get(key, ()) if current_observer() is None else ()
         except TypeError:  # extents in a list
@@ -308,6 +306,13 @@ class Kernel:
     def _current_or_own(self) -> Collector:
         current = current_collector()
         return self._own_traces if current is None else current
+
+
+def _are_of_ints(grid: Any, block: Any) -> bool:
+    return type(grid) is tuple is type(block) and {*map(type, grid + block)} == _INT
+
+
+_INT = {int}
 
 
 def _types_in(*extents: object) -> tuple[type, ...]:

@@ -187,7 +187,7 @@ class WatchedLaunch(PreparedLaunch):
             LaunchError: The driver refused the launch.
             DriverError: The kernel died, or one before it, and the CUDA context with it.
         """
-        with _driver.on_device(self._device), self._watching(self._config.stream):
+        with _driver.on_device(self._device), self._watching(self._packed.config.stream):
             super().__call__()
 
     def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:

@@ -12,6 +12,12 @@ from tmaasync.torch._flash_attn import (
     flash_attn_varlen_func,
     flash_attn_with_kvcache,
 )
+from tmaasync.torch._flash_attn_packed import (
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+)
 from tmaasync.torch._grouped_matmul import grouped_matmul, k_grouped_matmul
 from tmaasync.torch._matmul import matmul
 from tmaasync.torch._scaled_matmul import scaled_matmul
@@ -24,7 +30,11 @@ __all__ = [
     "conv2d",
     "copy",
     "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
     "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache",
     "grouped_matmul",
     "k_grouped_matmul",

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch._attention import attention, varlen_attention
 from tmaasync.torch._autocast import computed_type
 
@@ -20,10 +21,8 @@ def attend(q: Any, k: Any, v: Any, *, scale: float | None, **options: Any) -> An
     """
     if 0 in q.shape[:-1]:
         return _empty(q, k, v, return_lse=options.get("return_lse", False))
-    head_dim = q.shape[-1]
-    results = attention(
-        *_padded(q, k, v), scale=head_dim**-0.5 if scale is None else scale, **options
-    )
+    scale = _scale(q, k, scale)
+    results = attention(*_padded(q, k, v), scale=scale, **options)
     return _columns(results, v.shape[-1])
 
 
@@ -31,13 +30,22 @@ def attend_packed(
     q: Any, k: Any, v: Any, *lengths: Any, scale: float | None, **options: Any
 ) -> Any:
     """Call `varlen_attention`, as `attend` calls `attention`."""
-    head_dim = q.shape[-1]
-    results = varlen_attention(
-        *(*_padded(q, k, v), *lengths),
-        scale=head_dim**-0.5 if scale is None else scale,
-        **options,
-    )
+    scale = _scale(q, k, scale)
+    results = varlen_attention(*_padded(q, k, v), *lengths, scale=scale, **options)
     return _columns(results, v.shape[-1])
+
+
+def _scale(q: Any, k: Any, scale: float | None) -> float:
+    """Return the factor of the scores of heads that were not filled up yet.
+
+    Raises:
+        ArgumentError: Heads of q and k have different widths, or none: zeros would fill them up.
+    """
+    head_dim = q.shape[-1] if q.dim() else 0
+    if not head_dim or k.shape[-1:] != q.shape[-1:]:
+        rule, remedy = f"q has shape {tuple(q.shape)}", "Pass q and k of one head_dim, 1 or more"
+        raise ArgumentError.of([Violation("k.shape", tuple(k.shape), rule, remedy)])
+    return head_dim**-0.5 if scale is None else scale
 
 
 def _empty(q: Any, k: Any, v: Any, *, return_lse: bool) -> Any:

@@ -46,7 +46,8 @@ def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
         causal: Whether a query sees no keys after its own; the last query is aligned with the last
             key.
         window_size: Keys that a query sees (before, after) its own; -1 is no limit.
-        softcap: Scores become ``softcap * tanh(score / softcap)``; 0 leaves them as they are.
+        softcap: Scores become ``softcap * tanh(score / softcap)``; 0 or less leaves them as they
+            are.
         alibi_slopes: None; the kernels have no ALiBi.
         deterministic: Whether the backward gives the same bits every time, as the forward does.
         return_attn_probs: Whether to return the log-sum-exp too.
@@ -117,7 +118,10 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
     require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     require_tensors_or_none(block_table=block_table)
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
-    longest = (None if one is None else int(one) for one in (max_seqlen_q, max_seqlen_k))
+    longest = (
+        _count(name, one)
+        for name, one in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k))
+    )
     lengths = (cu_seqlens_q, cu_seqlens_k, *longest)
     options = {**_mask(causal, window_size, softcap), "return_lse": return_attn_probs}
     options["deterministic"] = deterministic
@@ -201,12 +205,25 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
             *_contradictions(k_cache, k, v, cache_batch_idx, block_table),
             *_unlike(q, k_cache, v_cache),
             *_misshapen(q, k_cache, cache_seqlens, k=k, v=v),
+            *_elsewhere(
+                q,
+                **caches,
+                k=k,
+                v=v,
+                cache_seqlens=cache_seqlens,
+                cache_batch_idx=cache_batch_idx,
+                block_table=block_table,
+            ),
             *_not_numbers_of_pages(q, k_cache, cache_batch_idx, block_table),
             *_lost_gradients(q=q, **caches, k=k, v=v),
         ]
     )
     mask = _mask(causal, window_size, softcap)
     batch, positions, heads, head_dim = q.shape
+    if not batch:
+        out = q.new_empty(q.shape, dtype=computed_type(q))
+        lse = q.new_empty((0, heads, positions), dtype=torch.float32)
+        return (out, lse) if return_softmax_lse else out
     table = _page_table(q, k_cache, cache_batch_idx, block_table)
     capacity = table.shape[1] * k_cache.shape[1]
     ArgumentError.raise_for(_overflow(cache_seqlens, capacity, 0 if k is None else k.shape[1]))
@@ -234,6 +251,16 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     return out.view(q.shape), lse.view(heads, batch, positions).transpose(0, 1)
 
 
+def _count(name: str, value: Any) -> Any:
+    """Return a greatest length; it may be a tensor of one integer, or a symbol."""
+    if value is None or isinstance(value, int | torch.SymInt):
+        return value
+    if isinstance(value, torch.Tensor) or is_integer(value):
+        return int(value)
+    rule = "it must be the rows of the longest sequence"
+    raise ArgumentError.of([Violation(name, shown(value), rule, "Pass an int, or None")])
+
+
 def _mask(causal: bool, window_size: Any, softcap: float) -> dict[str, Any]:
     is_pair = isinstance(window_size, tuple | list) and len(window_size) == 2
     if not is_pair or not all(side is None or is_integer(side) for side in window_size):
@@ -244,7 +271,11 @@ def _mask(causal: bool, window_size: Any, softcap: float) -> dict[str, Any]:
         raise ArgumentError.of([violation])
     left, right = (None if side is None or side < 0 else side for side in window_size)
     window = None if left is right is None else (left, right)
-    return {"causal": causal, "window": window, "softcap": softcap or None}
+    return {
+        "causal": causal,
+        "window": window,
+        "softcap": softcap if softcap and not softcap <= 0 else None,
+    }
 
 
 def _lacking_flash(dropout_p: float, alibi_slopes: Any) -> Iterator[Violation]:
@@ -320,6 +351,17 @@ def _misshapen(q: Any, k_cache: Any, cache_seqlens: Any, **new: Any) -> Iterator
         if tensor.dtype != k_cache.dtype:
             rule = f"the cache holds {k_cache.dtype}"
             yield Violation(f"{name}.dtype", tensor.dtype, rule, "Convert it")
+
+
+def _elsewhere(q: Any, **given: Any) -> Iterator[Violation]:
+    """Refuse tensors of other devices before the cache changes; lengths may be in host memory."""
+    for name, tensor in given.items():
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        is_in_host_memory = name == "cache_seqlens" and tensor.device.type == "cpu"
+        if tensor.device != q.device and not is_in_host_memory:
+            rule, remedy = f"q lies on {q.device}", f"Pass {name}.to(q.device)"
+            yield Violation(f"{name}.device", tensor.device, rule, remedy)
 
 
 def _not_numbers_of_pages(
@@ -430,6 +472,6 @@ def _lengths(q: Any, cache_seqlens: Any, capacity: int) -> Any:
 
 def _append(cache: Any, new: Any, table: Any, lengths: Any) -> None:
     """Write new keys or values of each sequence into its pages, after the ones that it has."""
-    positions = lengths[:, None] + torch.arange(new.shape[1], device=new.device)
+    positions = lengths.to(new.device)[:, None] + torch.arange(new.shape[1], device=new.device)
     pages = table.gather(1, (positions // cache.shape[1]).long()).long()
     cache[pages, positions % cache.shape[1]] = new

@@ -375,7 +375,7 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
     needs, options = ctx.needs, ctx.options
     activation = options.activation
     if activation == "relu":
-        grad = torch.where(output > 0, grad, 0)
+        grad = torch.ops.aten.threshold_backward(grad, output, 0)
     elif activation is not None:
         linear = options._replace(activation=None)._asdict()
         again = _WITH_OPTIONS(a, b, c, bias, scale_a, scale_b, **linear)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -82,8 +83,7 @@ def define(
 
     separator = ", " if "*" in arguments else ", *, "
     schema = f"({arguments}{separator}Tensor(a!) out) -> ({other_returns})"
-    _define(f"{name}.out", schema, run_into, fake_into)
-    _LIBRARY.impl(f"{name}.out", torch.library.fallthrough_kernel, "Autograd")
+    _define_changing(f"{name}.out", schema, run_into, fake_into)
 
 
 def register_autocast(name: str, operands: int) -> None:
@@ -126,8 +126,19 @@ def define_in_place(
         run(target, *given, **options)
         torch.autograd.graph.increment_version(target)
 
-    _define(name, f"({arguments}) -> ()", run_into, _refusing_gradients(fake))
-    _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
+    _define_changing(name, f"({arguments}) -> ()", run_into, _refusing_gradients(fake))
+
+
+def _define_changing(
+    name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]
+) -> None:
+    """Define an operator that changes an argument: the operation itself refuses what has a bit.
+
+    torch's own rule for lazy negation asks for the changed tensor among the results.
+    """
+    _define(name, schema, run, fake)
+    for key in ("Autograd", "Negative"):
+        _LIBRARY.impl(name, torch.library.fallthrough_kernel, key)
 
 
 def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> None:
@@ -226,26 +237,13 @@ def register_backward(  # noqa: C901 - one closure for each dispatch key
     )
     forward = forward_mode()
 
-    class Differentiable(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(ctx: Any, call: Callable[..., Any], options: Any, *given: Any) -> Any:
-            ctx.needs, ctx.is_plain = ctx.needs_input_grad[2:], call is run
-            if check is not None:
-                check(ctx.needs, *given, **options)
-            results = call(*given, **options)
-            save(ctx, results, *given, **options)
-            return results
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-            return (None, None, *backward(ctx, *grads))
-
-    apply_plain = recorded(Differentiable)
+    function = _autograd_function(name, run, save, backward, check)
+    apply_plain = recorded(function)
 
     def run_or_record(keyset: Any, *given: Any, **options: Any) -> Any:
         call, apply = run, apply_plain
         if keyset.raw_repr() not in plain:
-            call, apply = functools.partial(below_autograd, operator, keyset), Differentiable.apply
+            call, apply = functools.partial(below_autograd, operator, keyset), function.apply
         if not (is_grad_enabled() and requires_grad(*given)):
             return call(*given, **options)
         if forward._current_level >= 0:
@@ -266,6 +264,32 @@ def register_backward(  # noqa: C901 - one closure for each dispatch key
         return call(*given, **options)
 
     _LIBRARY.impl(first[0], run_or_record_first, "Autograd", with_keyset=True)
+
+
+def _autograd_function(
+    name: str,
+    run: Callable[..., Any],
+    save: Callable[..., None],
+    backward: Callable[..., tuple[Any, ...]],
+    check: Callable[..., None] | None,
+) -> Any:
+    """Return the autograd Function, with the operator's name in torch's errors and profilers."""
+
+    def run_and_save(ctx: Any, call: Callable[..., Any], options: Any, *given: Any) -> Any:
+        ctx.needs, ctx.is_plain = ctx.needs_input_grad[2:], call is run
+        if check is not None:
+            check(ctx.needs, *given, **options)
+        results = call(*given, **options)
+        save(ctx, results, *given, **options)
+        return results
+
+    def run_backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        return (None, None, *backward(ctx, *grads))
+
+    packet, *_ = name.split(".")
+    methods = {"forward": staticmethod(run_and_save), "backward": staticmethod(run_backward)}
+    title, bases = packet.title().replace("_", ""), (torch.autograd.Function,)
+    return types.new_class(title, bases, exec_body=lambda body: body.update(methods))
 
 
 def _refuse_tangents(operator: Any, given: tuple[Any, ...]) -> None:

@@ -104,6 +104,10 @@ def _lacking_types(tensors: dict[str, Any]) -> Iterator[Violation]:
 
 
 def _lacking_shapes(query: Any, key: Any, value: Any, *, enable_gqa: bool) -> Iterator[Violation]:
+    if query.is_nested or key.is_nested or value.is_nested:
+        rule = "the kernels take dense tensors, and packed ones in tmaasync.torch.varlen_attention"
+        yield Violation("query, key or value", "nested", rule, _FALL_BACK)
+        return
     shape = tuple(key.shape)
     if value.shape != key.shape:
         rule = f"key has shape {shape}, and each key has a value of as many columns"

@@ -1,0 +1,213 @@
+"""flash_attn's functions of queries, keys and values that one tensor holds, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.torch._flash_attn import flash_attn_func, flash_attn_varlen_func
+from tmaasync.torch._tensors import require_tensors
+
+__all__ = [
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+]
+
+
+def flash_attn_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
+    qkv: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Call `flash_attn_func` with the parts of ``qkv``, which are not copied.
+
+    Args:
+        qkv: [batch, positions, 3, heads, head_dim].
+        dropout_p: As in `flash_attn_func`, as are the others, the results and the errors.
+        softmax_scale: See there.
+        causal: See there.
+        window_size: See there.
+        softcap: See there.
+        alibi_slopes: See there.
+        deterministic: See there.
+        return_attn_probs: See there.
+    """
+    q, k, v = _parts(3, "[batch, positions, 3, heads, head_dim]", qkv=qkv)
+    return flash_attn_func(
+        q,
+        k,
+        v,
+        dropout_p,
+        softmax_scale,
+        causal,
+        window_size,
+        softcap,
+        alibi_slopes,
+        deterministic,
+        return_attn_probs,
+    )
+
+
+def flash_attn_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
+    q: Any,
+    kv: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Call `flash_attn_func` with the parts of ``kv``, which are not copied.
+
+    Args:
+        q: [batch, positions, heads, head_dim].
+        kv: [batch, keys, 2, kv_heads, head_dim].
+        dropout_p: As in `flash_attn_func`, as are the others, the results and the errors.
+        softmax_scale: See there.
+        causal: See there.
+        window_size: See there.
+        softcap: See there.
+        alibi_slopes: See there.
+        deterministic: See there.
+        return_attn_probs: See there.
+    """
+    k, v = _parts(2, "[batch, keys, 2, kv_heads, head_dim]", kv=kv, q=q)
+    return flash_attn_func(
+        q,
+        k,
+        v,
+        dropout_p,
+        softmax_scale,
+        causal,
+        window_size,
+        softcap,
+        alibi_slopes,
+        deterministic,
+        return_attn_probs,
+    )
+
+
+def flash_attn_varlen_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
+    qkv: Any,
+    cu_seqlens: Any,
+    max_seqlen: int | None,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Call `flash_attn_varlen_func` with the parts of ``qkv``, which are not copied.
+
+    Args:
+        qkv: [rows, 3, heads, head_dim].
+        cu_seqlens: Cumulative lengths of the sequences, int32.
+        max_seqlen: Rows of the longest sequence; None if ``cu_seqlens`` is in host memory.
+        dropout_p: As in `flash_attn_varlen_func`, as are the others, the results
+            and the errors.
+        softmax_scale: See there.
+        causal: See there.
+        window_size: See there.
+        softcap: See there.
+        alibi_slopes: See there.
+        deterministic: See there.
+        return_attn_probs: See there.
+    """
+    q, k, v = _parts(3, "[rows, 3, heads, head_dim]", qkv=qkv, cu_seqlens=cu_seqlens)
+    return flash_attn_varlen_func(
+        q,
+        k,
+        v,
+        cu_seqlens,
+        cu_seqlens,
+        max_seqlen,
+        max_seqlen,
+        dropout_p,
+        softmax_scale,
+        causal,
+        window_size,
+        softcap,
+        alibi_slopes,
+        deterministic,
+        return_attn_probs,
+    )
+
+
+def flash_attn_varlen_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
+    q: Any,
+    kv: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int | None,
+    max_seqlen_k: int | None,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Call `flash_attn_varlen_func` with the parts of ``kv``, which are not copied.
+
+    Args:
+        q: [rows, heads, head_dim].
+        kv: [key_rows, 2, kv_heads, head_dim].
+        cu_seqlens_q: As in `flash_attn_varlen_func`, as are the others, the results
+            and the errors.
+        cu_seqlens_k: See there.
+        max_seqlen_q: See there.
+        max_seqlen_k: See there.
+        dropout_p: See there.
+        softmax_scale: See there.
+        causal: See there.
+        window_size: See there.
+        softcap: See there.
+        alibi_slopes: See there.
+        deterministic: See there.
+        return_attn_probs: See there.
+    """
+    lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    k, v = _parts(2, "[key_rows, 2, kv_heads, head_dim]", kv=kv, q=q, **lengths)
+    return flash_attn_varlen_func(
+        q,
+        k,
+        v,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        max_seqlen_q,
+        max_seqlen_k,
+        dropout_p,
+        softmax_scale,
+        causal,
+        window_size,
+        softcap,
+        alibi_slopes,
+        deterministic,
+        return_attn_probs,
+    )
+
+
+def _parts(count: int, axes: str, **tensors: Any) -> Any:
+    """Return the ``count`` parts of the first tensor, along the dimension before the heads."""
+    require_tensors(**tensors)
+    name, packed = next(iter(tensors.items()))
+    if packed.dim() != axes.count(",") + 1 or packed.shape[-3] != count:
+        rule, remedy = f"it must be {axes}", "Stack the tensors along that dimension"
+        raise ArgumentError.of([Violation(f"{name}.shape", tuple(packed.shape), rule, remedy)])
+    return packed.unbind(-3)
