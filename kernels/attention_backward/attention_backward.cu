@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention_backw
         [&](int number) {
             if (number >= kConsumers) return;
             wait_for_previous_grids();
-            Reduction{shared, problem, dq, dk, dv, {turns}, number}.run();
+            Reduction{shared, problem, dq, dk, dv, {turns}, static_cast<u32>(number)}.run();
         },
         [&](int index) { Consumer(shared, problem, index).run(); }, q, k, v, dout, dk, dv
     );

@@ -336,7 +336,6 @@ class _RowsArguments(NamedTuple):
     dout: Any
     lse: Any
     statistics: int
-    workspace: int
     turns: int
     tile_counter: int
     cu_seqlens_q: Any
@@ -368,6 +367,7 @@ class _DqArguments(NamedTuple):
 
     dq: Any
     workspace: int
+    turns: int
     cu_seqlens_q: Any
     problem: bytes
 
@@ -421,9 +421,9 @@ def backward_steps(
         names = arguments._fields
         return launch, attrgetter(*names[: names.index(last) + 1])
 
-    rows = _RowsArguments(maps.out, maps.dout, 0, 0, 0, 0, 0, 0, 0, broken_sequence, problem)
+    rows = _RowsArguments(maps.out, maps.dout, 0, 0, 0, 0, 0, 0, broken_sequence, problem)
     main = _MainArguments(*maps[:3], maps.dout, *maps[6:], 0, 0, 0, 0, 0, 0, problem)
-    dq = _DqArguments(maps.dq, 0, 0, problem)
+    dq = _DqArguments(maps.dq, 0, 0, 0, problem)
     before, after = (
         queries_kernel(f"attention_backward_{part}.cu", types, variant, config)
         for part in ("rows", "dq")
