@@ -154,7 +154,7 @@ private:
         wgmma_wait_group<1>();
         wgmma_fence_operands(dp);
         find_ds(scores, dp, ds);
-        store_a_transposed<DsOperand>(shared.ds[stage][index], ds);
+        store_a_transposed<DsOperand>(ds_panels()[index], ds);
         fence_async_view_proxy();
         wgmma_wait_group<0>();
         wgmma_fence_operands(own_dv);
@@ -205,7 +205,7 @@ private:
         wgmma_fence_operands(dp);
         issue_product(own_dv, p, gradients.peek());
         find_ds(scores, dp, ds);
-        store_a_transposed<DsOperand>(shared.ds[stage][index], ds);
+        store_a_transposed<DsOperand>(ds_panels()[index], ds);
         fence_async_view_proxy();
         sync_ds();
 
@@ -301,7 +301,7 @@ private:
         wgmma_fence();
 #pragma unroll
         for (int part = 0; part < kConsumers; ++part) {
-            const DsPanel& panel = shared.ds[stage][part];
+            const DsPanel& panel = ds_panels()[part];
             const u32 own = kSharesDqInRows ? 0 : index * (HEAD_DIM / kConsumers);
             const u64 k = Depth::descriptor(keys.consumers[part], own);
             const u64 ds = DsOperand::descriptor(panel, kSharesDqInRows ? index * 64 : 0);
@@ -342,6 +342,12 @@ private:
             store_accumulators<Staged, HEAD_DIM>(staged(shared.dq[0][index])[1], own_dk);
             hand_over_part();
         }
+    }
+
+    // --- memory of this stage ---
+
+    __device__ __forceinline__ DsPanel (&ds_panels() const)[kConsumers] {
+        return shared.ds[stage % kDsStages];
     }
 
     __device__ __forceinline__ HandOver hand_over() const { return {index, stage % kDqStages}; }
