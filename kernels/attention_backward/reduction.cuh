@@ -2,6 +2,7 @@
 
 // The warps that send the results of a consumer to memory while it works on: dQ of each block,
 // which bulk reductions (cp.reduce.async.bulk) add to the workspace, and dK and dV of the tile.
+#include <tmaasync/ptx/gpu.cuh>
 #include <tmaasync/tma.cuh>
 
 #include "pipeline.cuh"
@@ -15,7 +16,7 @@ namespace tmaasync {
 // bits, each waits for all that come before it in the schedule: some CTA works on them or has
 // finished, so that there is no deadlock.
 struct Turns {
-    u32* states;  // of each part of dQ, beginning with 0: how many have added, or the next two
+    u32* states;  // of each part of dQ, beginning with 0: how many have added, or one of these
     static constexpr u32 kClaimed = 1;
     static constexpr u32 kStored = 2;
 
@@ -32,17 +33,20 @@ struct Turns {
     // Asks for the turn of a tile, which await() waits for. All of this by one thread.
     __device__ __forceinline__ Turn
     request(const BackwardProblem& problem, const KeyTile& tile, i32 block, i32 part) const {
-        if constexpr (IS_DETERMINISTIC) return {part, before(problem, tile, block), state_of(part)};
-        return {part, 0, atomicCAS(states + part, 0, kClaimed)};
+        u32* const state = states + part;
+        if constexpr (IS_DETERMINISTIC) {
+            return {part, before(problem, tile, block), ptx::ld_acquire_gpu(state)};
+        } else {
+            return {part, 0, ptx::atom_acquire_gpu_cas(state, 0, kClaimed)};
+        }
     }
 
     __device__ __forceinline__ void await(Turn& turn) const {
         if (turn.is_first()) return;
-        while (IS_DETERMINISTIC ? turn.state != turn.before : turn.state == kClaimed) {
+        while (IS_DETERMINISTIC ? turn.state != turn.before : turn.state != kStored) {
             __nanosleep(20);
-            turn.state = state_of(turn.part);
+            turn.state = ptx::ld_acquire_gpu(states + turn.part);
         }
-        ptx::fence_acq_rel_gpu();
         ptx::fence_proxy_async_global();
     }
 
@@ -51,12 +55,8 @@ struct Turns {
         if (!IS_DETERMINISTIC && !turn.is_first()) return;
         wait_group<0>();
         ptx::fence_proxy_async_global();
-        ptx::fence_acq_rel_gpu();
-        if constexpr (IS_DETERMINISTIC) {
-            atomicAdd(states + turn.part, 1);
-        } else {
-            atomicExch(states + turn.part, kStored);
-        }
+        static_assert(kStored == kClaimed + 1);
+        ptx::red_release_gpu_add(states + turn.part, 1);
     }
 
 private:
@@ -67,11 +67,6 @@ private:
         const KeyBlocks seen = tile.seen_by(problem, block);
         const i32 own = tile.position / kTileKeys;
         return TILES_DESCEND ? seen.end - 1 - own : own - seen.first;
-    }
-
-    __device__ __forceinline__ u32 state_of(i32 part) const {
-        const volatile u32* current = states + part;
-        return *current;
     }
 };
 
@@ -105,21 +100,20 @@ private:
         const bool is_seen = left > 0;
         auto visit = Visit::first(tile);
         Turn turn{};
-        if (is_seen) {
+        if (is_seen && lane_index() == 0) {
+            turn = request(tile, visit);
+            turns.await(turn);
+        }
+        while (--left > 0) {
+            visit.step(tile, heads);
+            Turn next{};
+            // Known by the time that the addition takes.
+            add(turn, [&] { next = request(tile, visit); });
             if (lane_index() == 0) {
-                turn = request(tile, visit);
-                turns.await(turn);
+                turns.pass(turn);
+                turns.await(next);
             }
-            while (--left > 0) {
-                add(turn);
-                visit.step(tile, heads);
-                if (lane_index() == 0) {
-                    const Turn own = turn;
-                    turn = request(tile, visit);  // known by the time that the addition takes
-                    turns.pass(own);
-                    turns.await(turn);
-                }
-            }
+            turn = next;
         }
         const HeadRows of = tile.rows_of_keys();
         const i32 row = tile.position + consumer * kConsumerKeys;
@@ -129,15 +123,19 @@ private:
         rows.release(kValues);
         rows.step();
         if (is_seen) {
-            add(turn);
+            add(turn, [] {});
             if (lane_index() == 0) turns.pass(turn);
         }
-        hand_back([&](DqPart& part) {
+        send_part([&](DqPart& part) {
             store_rows(dv, staged(part)[0], of, row);
             if (kDqStages == 1) store_rows(dk, staged(part)[1], of, row);
+            commit_group();
         });
         if constexpr (kDqStages > 1) {
-            hand_back([&](DqPart& part) { store_rows(dk, staged(part)[0], of, row); });
+            send_part([&](DqPart& part) {
+                store_rows(dk, staged(part)[0], of, row);
+                commit_group();
+            });
         }
     }
 
@@ -147,25 +145,27 @@ private:
     }
 
     // Adds dQ of a block.
-    __device__ __forceinline__ void add(const Turn& turn) {
-        hand_back([&](DqPart& part) {
+    template <typename Meanwhile>
+    __device__ __forceinline__ void add(const Turn& turn, const Meanwhile& meanwhile) {
+        send_part([&](DqPart& part) {
             DqPart* const all = &dq->parts[0] + turn.part;
             if (turn.is_first()) {
                 tma_store_1d(all, &part, sizeof(DqPart));
             } else {
                 tma_reduce_1d<ReduceOp::kAdd, ElementType::kF32>(all, &part, sizeof(DqPart));
             }
+            commit_group();
+            meanwhile();
         });
     }
 
     // Has one thread send what the consumer hands over next, and hands the memory back.
     template <typename Send>
-    __device__ __forceinline__ void hand_back(const Send& send) {
+    __device__ __forceinline__ void send_part(const Send& send) {
         const HandOver hand_over{consumer, stage};
         hand_over.full().sync();
         if (lane_index() == 0) {
             send(shared.dq[stage][consumer]);
-            commit_group();
             wait_group_read<0>();
         }
         __syncwarp();

@@ -21,6 +21,7 @@ struct KeyTile {
     i32 position;      // the first of its keys
     i32 first_tile;    // the workspace number of the first tile of queries of its first head
     KeyBlocks blocks;  // of queries: find_blocks() sets them
+    bool starts_last;  // whether its blocks are visited from the last to the first
 
     __device__ __forceinline__ bool exists() const {
         return kv_head >= 0 && position >= 0 && position < keys.length;
@@ -69,7 +70,8 @@ struct Visit {
     i32 head;  // among the query heads that share the tile's KV head
 
     __device__ __forceinline__ static Visit first(const KeyTile& tile) {
-        return {STARTS_LAST ? tile.blocks.end - 1 : tile.blocks.first, 0};
+        const bool starts_last = STARTS_LAST && tile.starts_last;
+        return {starts_last ? tile.blocks.end - 1 : tile.blocks.first, 0};
     }
 
     // The block's tile of the workspace.
@@ -82,7 +84,7 @@ struct Visit {
         if constexpr (STARTS_LAST) {
             if (++head < heads) return;
             head = 0;
-            --block;
+            block += tile.starts_last ? -1 : 1;
         } else {
             if (++block < tile.blocks.end) return;
             block = tile.blocks.first;
@@ -106,6 +108,13 @@ struct KeyTiles {
     }
 
     __device__ __forceinline__ KeyTile at(int index) const {
+        KeyTile tile = found_at(index);
+        tile.starts_last = !ALTERNATES || index / gridDim.x % 2 == 0;
+        return tile;
+    }
+
+private:
+    __device__ __forceinline__ KeyTile found_at(int index) const {
         const auto& problem = sequences.problem;
         if constexpr (IS_PACKED) {
             const i32* cu_seqlens = sequences.cu_seqlens_k;
@@ -127,7 +136,6 @@ struct KeyTiles {
         }
     }
 
-private:
     struct HeadTile {
         i32 line;  // head
         i32 tile;

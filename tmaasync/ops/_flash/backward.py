@@ -128,6 +128,7 @@ class BackwardConfig:
     issues_ahead: bool = False
     starts_last: bool = False
     tiles_descend: bool = False
+    alternates: bool = False
     heads_at_once: int | None = None
 
     @property
@@ -139,6 +140,7 @@ class BackwardConfig:
             "ISSUES_AHEAD": self.issues_ahead,
             "STARTS_LAST": self.starts_last,
             "TILES_DESCEND": self.tiles_descend,
+            "ALTERNATES": self.alternates,
         }
 
 

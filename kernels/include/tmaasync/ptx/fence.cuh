@@ -20,11 +20,4 @@ __device__ __forceinline__ void fence_proxy_async_global() {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-// Order this thread's earlier accesses before its later ones, as all threads of the GPU observe
-// them: an acquire after a load, a release before a store. __threadfence() is fence.sc, which takes
-// longer.
-__device__ __forceinline__ void fence_acq_rel_gpu() {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-}
-
 }  // namespace tmaasync::ptx

@@ -16,8 +16,4 @@ __device__ __forceinline__ void fence_proxy_async_global() {
     tmaasync_emulate::fence_proxy_async_global();
 }
 
-__device__ __forceinline__ void fence_acq_rel_gpu() {
-    tmaasync_emulate::fence(tmaasync_emulate::Scope::kGpu);
-}
-
 }  // namespace tmaasync::ptx
