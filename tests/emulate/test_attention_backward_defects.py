@@ -113,8 +113,8 @@ DEFECTS: dict[str, tuple[str, str]] = {
         "hand_over.full().arrive();\n        if",
     ),
     "memory is handed back while TMA reads it": (
-        "commit_group();\n            wait_group_read<0>();",
-        "commit_group();",
+        "send(shared.dq[stage][consumer]);\n            wait_group_read<0>();",
+        "send(shared.dq[stage][consumer]);",
     ),
     "memory is not handed back": (
         "__syncwarp();\n        hand_over.empty().arrive();",
@@ -163,11 +163,11 @@ DEFECTS_OF_TURNS: dict[str, tuple[str, str]] = {
         "wait_group<0>();\n        ptx::fence_proxy_async_global();",
         "ptx::fence_proxy_async_global();",
     ),
-    "the turn is passed without a fence": (
-        "ptx::fence_acq_rel_gpu();\n        if constexpr (IS_DETERMINISTIC)",
-        "if constexpr (IS_DETERMINISTIC)",
+    "the turn is passed without a release": (
+        "ptx::red_release_gpu_add(states + turn.part, 1);",
+        "atomicAdd(states + turn.part, 1);",
     ),
-    "two add first": ("atomicCAS(states + part, 0, kClaimed)", "state_of(part)"),
+    "two add first": ("ptx::atom_acquire_gpu_cas(state, 0, kClaimed)", "ptx::ld_acquire_gpu(state)"),
 }
 # No defect by itself: queries of a block are loaded first, and their stage is released last, so
 # that no load of dO comes before dV of the block is done.
