@@ -167,7 +167,10 @@ DEFECTS_OF_TURNS: dict[str, tuple[str, str]] = {
         "ptx::red_release_gpu_add(states + turn.part, 1);",
         "atomicAdd(states + turn.part, 1);",
     ),
-    "two add first": ("ptx::atom_acquire_gpu_cas(state, 0, kClaimed)", "ptx::ld_acquire_gpu(state)"),
+    "two add first": (
+        "ptx::atom_acquire_gpu_cas(state, 0, kClaimed)",
+        "ptx::ld_acquire_gpu(state)",
+    ),
 }
 # No defect by itself: queries of a block are loaded first, and their stage is released last, so
 # that no load of dO comes before dV of the block is done.
