@@ -76,9 +76,11 @@ def variants() -> Iterator[tuple[str, Variant]]:
         for heads in (2, 4, 8, 16):
             of_heads = replace(config, heads_at_once=heads)
             last = replace(of_heads, starts_last=True)
+            alternating = replace(last, alternates=True)
             down = replace(of_heads, tiles_descend=True)
             yield f"{own}: first, {heads} heads", Variant(of_heads)
             yield f"{own}: last, {heads} heads", Variant(last)
+            yield f"{own}: alternating, {heads} heads", Variant(alternating)
             yield f"{own}: last, {heads} heads, deterministic", Variant(last, True)
             yield f"{own}: down, {heads} heads, deterministic", Variant(down, True)
 

@@ -11,6 +11,7 @@
 //   STAGES            stages of each pipeline, of queries and of dO
 //   ISSUES_AHEAD      whether S of a block is issued before dQ and dK of the block before it
 //   STARTS_LAST       whether a CTA visits the last block of queries first
+//   ALTERNATES        whether every other wave of tiles goes from the first block to the last
 //   TILES_DESCEND     whether tiles of a head are taken from its last keys to its first
 //   IS_PACKED         whether sequences lie one after the other (varlen)
 //   HAS_LEFT          whether positions do not see keys too far before them: a sliding window
@@ -61,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention_backw
         [&](int number) {
             if (number >= kConsumers) return;
             wait_for_previous_grids();
-            Reduction{shared, problem, dq, dk, dv, {turns}, number}.run();
+            Reduction{shared, problem, dq, dk, dv, {turns}, static_cast<u32>(number)}.run();
         },
         [&](int index) { Consumer(shared, problem, index).run(); }, q, k, v, dout, dk, dv
     );

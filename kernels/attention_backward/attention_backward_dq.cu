@@ -21,15 +21,17 @@ struct SharedMemory {
 
 extern "C" __device__ const int attention_backward_dq_shared_bytes = sizeof(SharedMemory);
 
-// Stages a consumer's share of dQ, which this warpgroup reads as the consumer's threads wrote it.
+// Stages a consumer's share of dQ, which this warpgroup reads as the consumer's threads wrote it:
+// zeros if no key sees the queries, as nothing was written then.
 __device__ __forceinline__ void stage_part(
-    SharedMemory& shared, const DqPart& part, int consumer, float scale
+    SharedMemory& shared, const DqPart& part, bool is_written, int consumer, float scale
 ) {
     using Staged = QueriesOperand<Major::kK>;
     float values[4 * kDqQuads];
 #pragma unroll
     for (int i = 0; i < kDqQuads; ++i) {
-        const Quad quad = part.quads[i][thread_in_warpgroup()];
+        Quad quad{};
+        if (is_written) quad = part.quads[i][thread_in_warpgroup()];
 #pragma unroll
         for (int j = 0; j < 4; ++j) values[4 * i + j] = quad.values[j] * scale;
     }
@@ -44,6 +46,7 @@ __device__ __forceinline__ void stage_part(
 extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_dq(
     const __grid_constant__ QTile dq_rows,
     const DqTile* dq,
+    const u32* turns,
     const i32* cu_seqlens_q,
     const __grid_constant__ BackwardProblem problem
 ) {
@@ -55,7 +58,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_dq(
     const auto tile = QueryTiles{sequences}.at(number);
     if (!tile.exists()) return;
     const int consumer = warpgroup_index();
-    stage_part(shared, dq[number].parts[consumer], consumer, problem.scale);
+    const bool is_written = turns[number * kConsumers + consumer] > 0;
+    stage_part(shared, dq[number].parts[consumer], is_written, consumer, problem.scale);
     fence_async_view_proxy();
     __syncthreads();
     if (threadIdx.x != 0) return;

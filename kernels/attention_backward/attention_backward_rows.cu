@@ -1,8 +1,8 @@
 // Before attention_backward.cu: for every tile of queries the log-sum-exp of its rows as a power of
 // 2, and delta, the row sums of dO * O (FlashAttention-2, section 3.1.2). Rows that are no queries,
-// or see no key, get infinity, so that their probabilities are zero. Also clears dQ and the turns
-// in the workspace, and writes to `broken_sequence` the number, counted from 1, of a sequence that
-// the arrays do not have.
+// or see no key, get infinity, so that their probabilities are zero. Also clears the turns in the
+// workspace, and writes to `broken_sequence` the number, counted from 1, of a sequence that the
+// arrays do not have.
 //
 // QTile, BLOCK_M, HEAD_DIM and IS_PACKED are as in attention_backward.cu.
 //
@@ -58,12 +58,6 @@ __device__ __forceinline__ float row_lse(
     return own == masked_score() ? kInfinity : own * kLog2E;
 }
 
-__device__ __forceinline__ void clear(DqTile& dq) {
-    auto* quads = reinterpret_cast<Quad*>(&dq);
-    constexpr int kQuads = sizeof(DqTile) / sizeof(Quad);
-    for (int i = threadIdx.x; i < kQuads; i += kThreads) quads[i] = {};
-}
-
 // Reports a sequence that the arrays do not have.
 __device__ __forceinline__ void check_sequences(const Sequences& sequences, i32* broken_sequence) {
     const auto& problem = sequences.problem;
@@ -81,7 +75,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_rows(
     const __grid_constant__ QTile dout,
     const float* lse,
     RowStatistics* statistics,
-    DqTile* dq,
     u32* turns,
     u32* tile_counter,
     const i32* cu_seqlens_q,
@@ -115,7 +108,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_rows(
     const int at = RowValues::index(row);
     if (row < BLOCK_M) statistics[number].lse.values[at] = row_lse(problem, tile, lse, row);
     if (row < kConsumers) turns[number * kConsumers + row] = 0;
-    clear(dq[number]);
     shared.full.wait(0);
     if (row < BLOCK_M) statistics[number].delta.values[at] = row_delta(shared, row);
 }

@@ -71,14 +71,14 @@ __device__ __forceinline__ void mask_probabilities(
 struct Consumer {
     SharedMemory& shared;
     const BackwardProblem& problem;
-    int index;
+    u32 index;
     RingConsumer<KeysAndValues, Proxy::kGeneric> rows;
     RingConsumer<Queries, Proxy::kGeneric> queries;
     RingConsumer<Queries, Proxy::kGeneric> gradients;
-    u32 ds_stage = 0;
+    u32 stage = 0;  // of dS, and of dQ if that has more than one
 
     __device__ __forceinline__ Consumer(
-        SharedMemory& shared, const BackwardProblem& problem, int index
+        SharedMemory& shared, const BackwardProblem& problem, u32 index
     )
         : shared(shared),
           problem(problem),
@@ -111,9 +111,9 @@ private:
             }
         }
         rows.release(kKeys);
-        hand_over_gradients(own_dk, own_dv);
         rows.release(kValues);
         rows.step();
+        hand_over_gradients(own_dk, own_dv);
     }
 
     // --- blocks of queries, S of each issued before dQ and dK of the one before ---
@@ -154,7 +154,7 @@ private:
         wgmma_wait_group<1>();
         wgmma_fence_operands(dp);
         find_ds(scores, dp, ds);
-        store_a_transposed<DsOperand>(shared.ds[ds_stage][index], ds);
+        store_a_transposed<DsOperand>(ds_panels()[index], ds);
         fence_async_view_proxy();
         wgmma_wait_group<0>();
         wgmma_fence_operands(own_dv);
@@ -183,7 +183,7 @@ private:
         wgmma_fence_operands(own_dk);
         wgmma_fence_operands(ds);
         queries.release(own);
-        ds_stage ^= 1;
+        stage ^= 1;
     }
 
     // --- a block of queries ---
@@ -205,7 +205,7 @@ private:
         wgmma_fence_operands(dp);
         issue_product(own_dv, p, gradients.peek());
         find_ds(scores, dp, ds);
-        store_a_transposed<DsOperand>(shared.ds[ds_stage][index], ds);
+        store_a_transposed<DsOperand>(ds_panels()[index], ds);
         fence_async_view_proxy();
         sync_ds();
 
@@ -225,7 +225,7 @@ private:
         wgmma_fence_operands(ds);
         queries.release(queries.index());
         queries.step();
-        ds_stage ^= 1;
+        stage ^= 1;
     }
 
     // P from S. The scores become the factors of dS: P, and with softcap P times its derivative.
@@ -301,7 +301,7 @@ private:
         wgmma_fence();
 #pragma unroll
         for (int part = 0; part < kConsumers; ++part) {
-            const DsPanel& panel = shared.ds[ds_stage][part];
+            const DsPanel& panel = ds_panels()[part];
             const u32 own = kSharesDqInRows ? 0 : index * (HEAD_DIM / kConsumers);
             const u64 k = Depth::descriptor(keys.consumers[part], own);
             const u64 ds = DsOperand::descriptor(panel, kSharesDqInRows ? index * 64 : 0);
@@ -314,33 +314,53 @@ private:
 
     // Hands the consumer's share of dQ to the warp that adds it to memory.
     __device__ __forceinline__ void hand_over_dq(const QueryGradients& dq) const {
-        const HandOver hand_over{index};
-        hand_over.empty().sync();
-        auto& quads = shared.dq[index].quads;
+        auto& quads = taken_part().quads;
 #pragma unroll
         for (int i = 0; i < kDqQuads; ++i) {
             quads[i][thread_in_warpgroup()] = {
                 {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]}
             };
         }
-        fence_async_view_proxy();
-        hand_over.full().arrive();
+        hand_over_part();
     }
 
-    // Hands dK and dV to the same warp, which stores them: in the memory of the consumer's dQ, and
-    // of its values.
+    // Hands dV and dK to the same warp, which stores them.
     __device__ __forceinline__ void hand_over_gradients(
         KeyGradients& own_dk, const KeyGradients& own_dv
-    ) const {
+    ) {
         using Staged = KeysOperand<Major::kK>;
-        const HandOver hand_over{index};
-        store_accumulators<Staged, HEAD_DIM>(staged_dv(shared, index), own_dv);
+        store_accumulators<Staged, HEAD_DIM>(staged(taken_part())[0], own_dv);
 #pragma unroll
         for (float& value : own_dk) value *= problem.scale;
-        hand_over.empty().sync();
-        store_accumulators<Staged, HEAD_DIM>(staged_dk(shared, index), own_dk);
+        if constexpr (kDqStages > 1) {
+            hand_over_part();
+            stage ^= 1;
+            store_accumulators<Staged, HEAD_DIM>(staged(taken_part())[0], own_dk);
+            hand_over_part();
+            stage ^= 1;
+        } else {
+            store_accumulators<Staged, HEAD_DIM>(staged(shared.dq[0][index])[1], own_dk);
+            hand_over_part();
+        }
+    }
+
+    // --- memory of this stage ---
+
+    __device__ __forceinline__ DsPanel (&ds_panels() const)[kConsumers] {
+        return shared.ds[stage % kDsStages];
+    }
+
+    __device__ __forceinline__ HandOver hand_over() const { return {index, stage % kDqStages}; }
+
+    // The memory of dQ, once it is handed back.
+    __device__ __forceinline__ DqPart& taken_part() const {
+        hand_over().empty().sync();
+        return shared.dq[stage % kDqStages][index];
+    }
+
+    __device__ __forceinline__ void hand_over_part() const {
         fence_async_view_proxy();
-        hand_over.full().arrive();
+        hand_over().full().arrive();
     }
 };
 

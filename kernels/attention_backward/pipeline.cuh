@@ -29,14 +29,17 @@ using KeysAndValues =
 constexpr u32 kKeys = 0, kValues = 1;
 using Queries =
     Ring<typename QTile::Shared, STAGES, ConsumerWarps<kConsumerWarps>, Multicast<1>, RowValues>;
-constexpr int kDsStages = 2;
+constexpr u32 kDsStages = 2;
+// A consumer hands over dQ while the one before is still added to memory. Together the stages have
+// room for dV and dK, too.
+constexpr u32 kDqStages = kSharesDqInRows ? 1 : 2;
 
 struct SharedMemory {
     KeysAndValues rows;
     Queries queries;    // and lse
     Queries gradients;  // dO, and delta
     DsPanel ds[kDsStages][kConsumers];
-    DqPart dq[kConsumers];
+    DqPart dq[kDqStages][kConsumers];
 
     // Initialise the barriers, by one thread.
     __device__ __forceinline__ void init() {
@@ -51,23 +54,24 @@ __device__ __forceinline__ void sync_ds() {
     NamedBarrier<128 * kConsumers>{1}.sync();
 }
 
-// Where a consumer stages dK and dV: in the memory of its dQ, and of its values.
-__device__ __forceinline__ auto& staged_dk(SharedMemory& shared, int consumer) {
-    static_assert(sizeof(typename KTile::Shared) <= sizeof(DqPart), "dK fits in dQ's memory");
-    return reinterpret_cast<typename KTile::Shared&>(shared.dq[consumer]);
-}
-__device__ __forceinline__ auto& staged_dv(SharedMemory& shared, int consumer) {
-    return shared.rows.stages[kValues].consumers[consumer];
+// Where a consumer stages dV and dK: in the memory of dQ, one in each stage or both in one.
+using StagedGradients = typename KTile::Shared[2 / kDqStages];
+__device__ __forceinline__ auto& staged(DqPart& part) {
+    static_assert(sizeof(StagedGradients) <= sizeof(DqPart), "dV and dK fit in dQ's memory");
+    return reinterpret_cast<StagedGradients&>(part);
 }
 
 // The hand-over of results in a consumer's part of `dq` to the warp that sends them to memory, and
 // of that part back to the consumer.
 struct HandOver {
-    int consumer;
+    u32 consumer;
+    u32 stage;
 
     using Barrier = NamedBarrier<128 + 32>;
-    __device__ __forceinline__ Barrier full() const { return {2u + consumer}; }
-    __device__ __forceinline__ Barrier empty() const { return {2u + kConsumers + consumer}; }
+    __device__ __forceinline__ Barrier full() const { return {2 + kDqStages * consumer + stage}; }
+    __device__ __forceinline__ Barrier empty() const {
+        return {2 + kDqStages * (kConsumers + consumer) + stage};
+    }
 };
 
 }  // namespace tmaasync

@@ -2,6 +2,7 @@
 
 // The warps that send the results of a consumer to memory while it works on: dQ of each block,
 // which bulk reductions (cp.reduce.async.bulk) add to the workspace, and dK and dV of the tile.
+#include <tmaasync/ptx/gpu.cuh>
 #include <tmaasync/tma.cuh>
 
 #include "pipeline.cuh"
@@ -10,34 +11,62 @@
 
 namespace tmaasync {
 
-// Makes the tiles of keys add to a tile of queries one after the other, in the order of the
-// schedule, so that every run gives the same bits. A tile of keys waits only for tiles that come
-// before it in the schedule, which some CTA works on or has finished: there is no deadlock.
+// The order in which tiles of keys add to a part of dQ. The first one stores instead of adding, so
+// that nobody clears the workspace, and the others wait until it has. If runs must give the same
+// bits, each waits for all that come before it in the schedule: some CTA works on them or has
+// finished, so that there is no deadlock.
 struct Turns {
-    u32* turns;  // of each tile of queries, and in it of each consumer: the tiles that have added
+    u32* states;  // of each part of dQ, beginning with 0: how many have added, or one of these
+    static constexpr u32 kClaimed = 1;
+    static constexpr u32 kStored = 2;
 
-    // The number of tiles of keys that add before this one.
+    struct Turn {
+        i32 part;
+        u32 before;  // how many add before it, if runs must give the same bits
+        u32 state;   // of the part, as it was seen last
+
+        __device__ __forceinline__ bool is_first() const {
+            return (IS_DETERMINISTIC ? before : state) == 0;
+        }
+    };
+
+    // Asks for the turn of a tile, which await() waits for. All of this by one thread.
+    __device__ __forceinline__ Turn
+    request(const BackwardProblem& problem, const KeyTile& tile, i32 block, i32 part) const {
+        u32* const state = states + part;
+        if constexpr (IS_DETERMINISTIC) {
+            return {part, before(problem, tile, block), ptx::ld_acquire_gpu(state)};
+        } else {
+            return {part, 0, ptx::atom_acquire_gpu_cas(state, 0, kClaimed)};
+        }
+    }
+
+    __device__ __forceinline__ void await(Turn& turn) const {
+        if (turn.is_first()) return;
+        while (IS_DETERMINISTIC ? turn.state != turn.before : turn.state != kStored) {
+            __nanosleep(20);
+            turn.state = ptx::ld_acquire_gpu(states + turn.part);
+        }
+        ptx::fence_proxy_async_global();
+    }
+
+    // Lets the next ones add, once the bulk copies of this thread are complete.
+    __device__ __forceinline__ void pass(const Turn& turn) const {
+        if (!IS_DETERMINISTIC && !turn.is_first()) return;
+        wait_group<0>();
+        ptx::fence_proxy_async_global();
+        static_assert(kStored == kClaimed + 1);
+        ptx::red_release_gpu_add(states + turn.part, 1);
+    }
+
+private:
+    // The number of tiles of keys that add before this one, if runs must give the same bits.
     __device__ __forceinline__ static u32 before(
         const BackwardProblem& problem, const KeyTile& tile, i32 block
     ) {
         const KeyBlocks seen = tile.seen_by(problem, block);
         const i32 own = tile.position / kTileKeys;
         return TILES_DESCEND ? seen.end - 1 - own : own - seen.first;
-    }
-
-    // Called by one thread.
-    __device__ __forceinline__ void wait(i32 index, u32 turn) const {
-        const volatile u32* current = turns + index;
-        while (*current != turn) __nanosleep(20);
-        __threadfence();
-        ptx::fence_proxy_async_global();
-    }
-
-    // Called by the thread that has waited, once its reductions are complete.
-    __device__ __forceinline__ void pass(i32 index) const {
-        ptx::fence_proxy_async_global();
-        __threadfence();
-        atomicAdd(turns + index, 1);
     }
 };
 
@@ -49,76 +78,99 @@ struct Reduction {
     const KTile& dk;
     const KTile& dv;
     Turns turns;
-    int consumer;
+    u32 consumer;
+    u32 stage = 0;
 
-    __device__ __forceinline__ void run() const {
-        const HandOver hand_over{consumer};
+    __device__ __forceinline__ void run() {
         auto rows = shared.rows.consumer();
         const Task& task = shared.rows.side[kKeys];
-        hand_over.empty().arrive();  // at first nothing is in the memory
-        for (rows.wait(); !task.is_end; rows.wait()) {
-            // Read where it lies: the producer's warps have few registers.
-            add(task.tile);
-            const HeadRows of = task.tile.rows_of_keys();
-            const i32 row = task.tile.position + consumer * kConsumerKeys;
-            rows.release(kKeys);
-            rows.step();
-            rows.wait();
-            hand_over.full().sync();
-            if (lane_index() == 0) store(of, row);
-            __syncwarp();
-            hand_over.empty().arrive();
-            rows.release(kValues);
-            rows.step();
-        }
+        for (u32 each = 0; each < kDqStages; ++each) HandOver{consumer, each}.empty().arrive();
+        for (rows.wait(); !task.is_end; rows.wait()) send(task.tile, rows);
     }
 
 private:
-    // Adds dQ of all blocks of a tile.
-    __device__ __forceinline__ void add(const KeyTile& tile) const {
-        const HandOver hand_over{consumer};
+    using Turn = Turns::Turn;
+    using Rows = RingConsumer<KeysAndValues, Proxy::kGeneric>;
+
+    // Sends the results of a tile to memory. The tile is read where it lies, as the producer's
+    // warps have few registers, and released before the last block.
+    __device__ __forceinline__ void send(const KeyTile& tile, Rows& rows) {
         const i32 heads = problem.heads_per_kv_head;
+        i32 left = tile.blocks.count() * heads;
+        const bool is_seen = left > 0;
         auto visit = Visit::first(tile);
-        for (i32 left = tile.blocks.count() * heads; left > 0; --left) {
-            const i32 number = visit.number(problem, tile);
-            const i32 turn_of = number * kConsumers + consumer;
-            if constexpr (IS_DETERMINISTIC) {
-                if (lane_index() == 0) {
-                    turns.wait(turn_of, Turns::before(problem, tile, visit.block));
-                }
-                __syncwarp();
-            }
-            hand_over.full().sync();
-            if (lane_index() == 0) add_part(number);
-            __syncwarp();
-            hand_over.empty().arrive();
-            if constexpr (IS_DETERMINISTIC) {
-                // After the hand-back: the consumer need not wait for the addition's completion.
-                if (lane_index() == 0) {
-                    wait_group<0>();
-                    turns.pass(turn_of);
-                }
-                __syncwarp();
-            }
+        Turn turn{};
+        if (is_seen && lane_index() == 0) {
+            turn = request(tile, visit);
+            turns.await(turn);
+        }
+        while (--left > 0) {
             visit.step(tile, heads);
+            Turn next{};
+            // Known by the time that the addition takes.
+            add(turn, [&] { next = request(tile, visit); });
+            if (lane_index() == 0) {
+                turns.pass(turn);
+                turns.await(next);
+            }
+            turn = next;
+        }
+        const HeadRows of = tile.rows_of_keys();
+        const i32 row = tile.position + consumer * kConsumerKeys;
+        rows.release(kKeys);
+        rows.step();
+        rows.wait();
+        rows.release(kValues);
+        rows.step();
+        if (is_seen) {
+            add(turn, [] {});
+            if (lane_index() == 0) turns.pass(turn);
+        }
+        send_part([&](DqPart& part) {
+            store_rows(dv, staged(part)[0], of, row);
+            if (kDqStages == 1) store_rows(dk, staged(part)[1], of, row);
+            commit_group();
+        });
+        if constexpr (kDqStages > 1) {
+            send_part([&](DqPart& part) {
+                store_rows(dk, staged(part)[0], of, row);
+                commit_group();
+            });
         }
     }
 
-    // Returns when the part may be overwritten. By one thread, always the same.
-    __device__ __forceinline__ void add_part(i32 number) const {
-        tma_reduce_1d<ReduceOp::kAdd, ElementType::kF32>(
-            &dq[number].parts[consumer], &shared.dq[consumer], sizeof(DqPart)
-        );
-        commit_group();
-        wait_group_read<0>();
+    __device__ __forceinline__ Turn request(const KeyTile& tile, const Visit& visit) const {
+        const i32 part = visit.number(problem, tile) * kConsumers + consumer;
+        return turns.request(problem, tile, visit.block, part);
     }
 
-    // Stores dK and dV of the consumer's keys. Returns when their memory may be overwritten.
-    __device__ __forceinline__ void store(const HeadRows& of, i32 row) const {
-        store_rows(dv, staged_dv(shared, consumer), of, row);
-        store_rows(dk, staged_dk(shared, consumer), of, row);
-        commit_group();
-        wait_group_read<0>();
+    // Adds dQ of a block.
+    template <typename Meanwhile>
+    __device__ __forceinline__ void add(const Turn& turn, const Meanwhile& meanwhile) {
+        send_part([&](DqPart& part) {
+            DqPart* const all = &dq->parts[0] + turn.part;
+            if (turn.is_first()) {
+                tma_store_1d(all, &part, sizeof(DqPart));
+            } else {
+                tma_reduce_1d<ReduceOp::kAdd, ElementType::kF32>(all, &part, sizeof(DqPart));
+            }
+            commit_group();
+            meanwhile();
+        });
+    }
+
+    // Has one thread send what the consumer hands over next, and hands the memory back.
+    template <typename Send>
+    __device__ __forceinline__ void send_part(const Send& send) {
+        const HandOver hand_over{consumer, stage};
+        hand_over.full().sync();
+        if (lane_index() == 0) {
+            send(shared.dq[stage][consumer]);
+            wait_group_read<0>();
+        }
+        __syncwarp();
+        hand_over.empty().arrive();
+        stage = (stage + 1) % kDqStages;
     }
 };
 

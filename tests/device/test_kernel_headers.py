@@ -92,6 +92,7 @@ ATTENTION_BACKWARD = preamble(
         "STAGES": 2,
         "ISSUES_AHEAD": True,
         "STARTS_LAST": True,
+        "ALTERNATES": True,
         "TILES_DESCEND": True,
         "IS_PACKED": True,
         "HAS_LEFT": True,

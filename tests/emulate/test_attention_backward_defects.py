@@ -39,11 +39,10 @@ _ISSUE_DQ_AND_DK = (
 )
 _LOAD_QUERIES = "        load_rows_and(q, own.lse, queries, shared.queries, of, visit.block);\n"
 _LOAD_DO = "        load_rows_and(dout, own.delta, gradients, shared.gradients, of, visit.block);\n"
-_LAST_OF_DQ = (
-    "                {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]}\n"
-    "            };\n        }\n"
+_READ_MESSAGE = (
+    "        const HeadRows of = tile.rows_of_keys();\n"
+    "        const i32 row = tile.position + consumer * kConsumerKeys;\n"
 )
-_STAGE_DK = "store_accumulators<Staged, HEAD_DIM>(staged_dk(shared, index), own_dk);\n"
 # What to replace by what. The text has one block after the other, and S issued ahead: the
 # first is in use here.
 DEFECTS: dict[str, tuple[str, str]] = {
@@ -79,8 +78,8 @@ DEFECTS: dict[str, tuple[str, str]] = {
         "fence_async_view_proxy();",
     ),
     "dS of a block overwrites the one before": (
-        "queries.release(queries.index());\n        queries.step();\n        ds_stage ^= 1;",
-        "queries.release(queries.index());\n        queries.step();",
+        "return shared.ds[stage % kDsStages];",
+        "return shared.ds[0];",
     ),
     "dO is released before dV has read it": (
         f"{_ISSUE_DQ_AND_DK}{_DV_IS_DONE}        {_RELEASE_DO}\n",
@@ -97,29 +96,45 @@ DEFECTS: dict[str, tuple[str, str]] = {
         ),
         "queries.release(queries.index());",
     ),
-    "dQ is written over the one that TMA reads": (
-        "hand_over.empty().sync();\n        auto& quads",
-        "hand_over.empty().arrive();\n        auto& quads",
+    "results are written over those that TMA reads": (
+        "hand_over().empty().sync();\n        return",
+        "hand_over().empty().arrive();\n        return",
     ),
-    "dQ is handed over without a fence": (
-        f"{_LAST_OF_DQ}        {_FENCE}\n",
-        _LAST_OF_DQ,
+    "results are handed over without a fence": (
+        f"{_FENCE}\n        hand_over().full().arrive();",
+        "hand_over().full().arrive();",
     ),
-    "dQ is not handed over": (
-        f"{_LAST_OF_DQ}        {_FENCE}\n        hand_over.full().arrive();",
-        f"{_LAST_OF_DQ}        {_FENCE}",
+    "results are not handed over": (
+        f"{_FENCE}\n        hand_over().full().arrive();",
+        _FENCE,
     ),
-    "the memory of dQ is handed back while TMA reads it": (
-        "commit_group();\n        wait_group_read<0>();\n    }\n\n    // Stores dK",
-        "commit_group();\n    }\n\n    // Stores dK",
+    "results are sent before they are handed over": (
+        "hand_over.full().sync();\n        if",
+        "hand_over.full().arrive();\n        if",
     ),
-    "the memory of dQ is not handed back": (
-        "__syncwarp();\n            hand_over.empty().arrive();\n            if constexpr",
-        "__syncwarp();\n            if constexpr",
+    "memory is handed back while TMA reads it": (
+        "send(shared.dq[stage][consumer]);\n            wait_group_read<0>();",
+        "send(shared.dq[stage][consumer]);",
+    ),
+    "memory is not handed back": (
+        "__syncwarp();\n        hand_over.empty().arrive();",
+        "__syncwarp();",
+    ),
+    "dK is staged over dQ": (
+        "(staged(taken_part())[0], own_dk)",
+        "(staged(shared.dq[stage][index])[0], own_dk)",
     ),
     "the warps that add dQ do not release the keys": (
-        "rows.release(kKeys);\n            rows.step();",
+        "rows.release(kKeys);\n        rows.step();",
         "rows.step();",
+    ),
+    "the warps that add dQ do not release the values": (
+        "rows.wait();\n        rows.release(kValues);",
+        "rows.wait();",
+    ),
+    "the warps that add dQ read the message after they have released it": (
+        f"{_READ_MESSAGE}        rows.release(kKeys);\n",
+        f"        rows.release(kKeys);\n{_READ_MESSAGE}",
     ),
     "the log-sum-exp is not loaded": (
         "tma_load_1d(&values, stage.full(), &ring.side[stage.index()], sizeof(RowValues));",
@@ -134,24 +149,27 @@ DEFECTS: dict[str, tuple[str, str]] = {
         "ring_.full[index].expect_bytes(bytes);\n        ring_.side[index] = message;",
     ),
     "keys are not released": (
-        "rows.release(kKeys);\n        hand_over_gradients",
-        "hand_over_gradients",
+        "rows.release(kKeys);\n        rows.release(kValues);",
+        "rows.release(kValues);",
     ),
-    "dK is staged over dQ": (
-        f"hand_over.empty().sync();\n        {_STAGE_DK}",
-        f"hand_over.empty().arrive();\n        {_STAGE_DK}",
+    "values are not released": (
+        "rows.release(kValues);\n        rows.step();\n        hand_over_gradients",
+        "rows.step();\n        hand_over_gradients",
     ),
-    "dK and dV are handed over without a fence": (
-        f"{_STAGE_DK}        {_FENCE}\n",
-        _STAGE_DK,
+}
+# Of two CTAs that add to the same dQ.
+DEFECTS_OF_TURNS: dict[str, tuple[str, str]] = {
+    "the turn is passed before the addition is complete": (
+        "wait_group<0>();\n        ptx::fence_proxy_async_global();",
+        "ptx::fence_proxy_async_global();",
     ),
-    "dK and dV are stored before they are handed over": (
-        "hand_over.full().sync();\n            if (lane_index() == 0) store(of, row);",
-        "if (lane_index() == 0) store(of, row);\n            hand_over.full().sync();",
+    "the turn is passed without a release": (
+        "ptx::red_release_gpu_add(states + turn.part, 1);",
+        "atomicAdd(states + turn.part, 1);",
     ),
-    "memory is handed back while TMA stores dK and dV from it": (
-        "of, row);\n        commit_group();\n        wait_group_read<0>();",
-        "of, row);\n        commit_group();",
+    "two add first": (
+        "ptx::atom_acquire_gpu_cas(state, 0, kClaimed)",
+        "ptx::ld_acquire_gpu(state)",
     ),
 }
 # No defect by itself: queries of a block are loaded first, and their stage is released last, so
@@ -165,8 +183,8 @@ class Prepared(NamedTuple):
     wanted: tuple[Any, ...]
 
 
-def prepared(text: str) -> Prepared:
-    """Two tiles of keys of one CTA, four blocks of queries; dk and dv, and the right ones."""
+def prepared(text: str, ctas: int = 1) -> Prepared:
+    """Two tiles of keys, four blocks of queries; dk and dv, and the right ones."""
     rng = np.random.default_rng(0)
     sides = (QUERIES, KEYS, KEYS, QUERIES)
     q, k, v, dout = (rng.standard_normal((rows, 1, 64)).astype(np.float16) for rows in sides)
@@ -181,16 +199,17 @@ def prepared(text: str) -> Prepared:
         types={"QTile": maps.q, "KTile": maps.k},
         constants={**CONFIG.constants, **variant.constants},
     )
-    statistics, dq = row_statistics(of_forward, dout), np.zeros((BLOCKS, 64, 64), np.float32)
+    statistics, dq = row_statistics(of_forward, dout), np.full((BLOCKS, 64, 64), np.nan, np.float32)
     turns, counter = np.zeros(2 * BLOCKS, np.uint32), np.zeros(1, np.uint32)
     scores = Scores.of(64, False, None, None, None)
     sizes = Sizes(QUERIES, KEYS, 1, 1, 1, 64)
     numbers = backward_problem(sizes, scores, CONFIG, QUERIES, is_packed=False)
     given = (*maps[:3], maps.dout, maps.dk, maps.dv, statistics, dq, turns, counter, 0, 0, numbers)
-    launch = built.prepare(1, 384, given)
+    launch = built.prepare(ctas, 384, given)
 
     def run() -> None:
         counter[:] = 0
+        turns[:] = 0
         launch()
 
     _, wanted_dk, wanted_dv = differentiate(dout, q, k, v, Mask())
@@ -209,14 +228,14 @@ def row_statistics(of_forward: Any, dout: Any) -> Any:
 
 @pytest.mark.parametrize(
     "defect",
-    DEFECTS,
+    [*DEFECTS, *DEFECTS_OF_TURNS],
 )
 def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
     text = whole_text("attention_backward.cu")
-    for old, new in (LOADS_DO_FIRST, DEFECTS[defect]):
+    for old, new in (LOADS_DO_FIRST, (DEFECTS | DEFECTS_OF_TURNS)[defect]):
         assert text.count(old) == 1
         text = text.replace(old, new)
-    found = prepared(text)
+    found = prepared(text, ctas=2 if defect in DEFECTS_OF_TURNS else 1)
 
     assert all(outcome(found.launch, *order) for order in ORDERS)
 

@@ -20,7 +20,7 @@ from tmaasync.ops._flash.backward import BackwardConfig
 from tmaasync.ops._operation import tile_configs
 
 SMALL = BackwardConfig(64, 64)
-LAST_FIRST = BackwardConfig(64, 64, starts_last=True, heads_at_once=2)
+ALTERNATING = BackwardConfig(64, 64, starts_last=True, alternates=True, heads_at_once=2)
 
 
 @pytest.fixture
@@ -235,7 +235,9 @@ def test_random_packed_sequences(backend: Any, number: int, deterministic: bool)
 
 @pytest.mark.usefixtures("two_ctas")
 @pytest.mark.parametrize(
-    ("config", "deterministic"), [(SMALL, False), (LAST_FIRST, True)], ids=["", "last block first"]
+    ("config", "deterministic"),
+    [(SMALL, False), (ALTERNATING, False), (ALTERNATING, True)],
+    ids=["", "alternating", "alternating, deterministic"],
 )
 def test_many_tiles_of_a_cta_under_many_schedules(
     config: BackwardConfig, deterministic: bool

@@ -117,6 +117,8 @@ class BackwardConfig:
         issues_ahead: Whether S of a block is issued before dQ and dK of the block before it.
         starts_last: Whether a CTA goes from the last block of queries to the first, in each block
             from query head to query head of its KV head; else head by head, from the first block.
+        alternates: With ``starts_last``, whether every other wave of tiles goes from the first
+            block to the last.
         tiles_descend: Whether CTAs take a head's tiles from its last keys to its first.
         heads_at_once: KV heads whose tiles of keys are scheduled together; None for as many as
             have their queries in L2.
@@ -127,6 +129,7 @@ class BackwardConfig:
     stages: int = 2
     issues_ahead: bool = False
     starts_last: bool = False
+    alternates: bool = False
     tiles_descend: bool = False
     heads_at_once: int | None = None
 
@@ -138,6 +141,7 @@ class BackwardConfig:
             "STAGES": self.stages,
             "ISSUES_AHEAD": self.issues_ahead,
             "STARTS_LAST": self.starts_last,
+            "ALTERNATES": self.alternates,
             "TILES_DESCEND": self.tiles_descend,
         }
 
@@ -165,7 +169,8 @@ def choose_backward_config(
     if variant.is_deterministic:
         return replace(config, starts_last=True, heads_at_once=_within(2, twice, 8))
     if variant.is_masked:
-        return replace(config, starts_last=True, heads_at_once=_within(2, twice, 16))
+        heads = _within(2, twice, 16)
+        return replace(config, starts_last=True, alternates=True, heads_at_once=heads)
     return replace(config, heads_at_once=8 if shares_kv_heads else min(heads_in_l2, 16))
 
 
@@ -177,8 +182,9 @@ def _narrow_config(variant: BackwardVariant, heads_on_sms: float) -> BackwardCon
         return replace(config, starts_last=True, heads_at_once=16)
     if variant.has_softcap:
         return config
-    heads = 4 if variant.is_masked else _within(4, heads_on_sms, 16)
-    return replace(config, starts_last=True, heads_at_once=heads)
+    if variant.is_masked:
+        return replace(config, starts_last=True, alternates=True, heads_at_once=4)
+    return replace(config, starts_last=True, heads_at_once=_within(4, heads_on_sms, 16))
 
 
 def _within(least: int, heads: float, most: int) -> int:
@@ -336,7 +342,6 @@ class _RowsArguments(NamedTuple):
     dout: Any
     lse: Any
     statistics: int
-    workspace: int
     turns: int
     tile_counter: int
     cu_seqlens_q: Any
@@ -368,6 +373,7 @@ class _DqArguments(NamedTuple):
 
     dq: Any
     workspace: int
+    turns: int
     cu_seqlens_q: Any
     problem: bytes
 
@@ -421,9 +427,9 @@ def backward_steps(
         names = arguments._fields
         return launch, attrgetter(*names[: names.index(last) + 1])
 
-    rows = _RowsArguments(maps.out, maps.dout, 0, 0, 0, 0, 0, 0, 0, broken_sequence, problem)
+    rows = _RowsArguments(maps.out, maps.dout, 0, 0, 0, 0, 0, 0, broken_sequence, problem)
     main = _MainArguments(*maps[:3], maps.dout, *maps[6:], 0, 0, 0, 0, 0, 0, problem)
-    dq = _DqArguments(maps.dq, 0, 0, problem)
+    dq = _DqArguments(maps.dq, 0, 0, 0, problem)
     before, after = (
         queries_kernel(f"attention_backward_{part}.cu", types, variant, config)
         for part in ("rows", "dq")
