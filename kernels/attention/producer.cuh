@@ -14,12 +14,12 @@ struct Producer {
     const QTile& q;
     const KTile& k;
     const VTile& v;
-    const Descale* descales;
+    const Descales& descales;
     AttentionProducer<Pipelines> pipelines;
 
     __device__ __forceinline__ void load(const Tile& tile) {
         const i32 kv_head = tile.head / problem.heads_per_kv_head;
-        const Task task{TileDescale<kIsFp8>::of(descales, problem, tile), tile};
+        const Task task{TileDescale<kIsFp8>::of(descales, tile, kv_head), tile};
         const auto load_queries = [&](auto& shared, SharedMemBarrier& full, int consumer) {
             const i32 row = tile.position + consumer * kConsumerPositions;
             if constexpr (IS_PACKED) {
@@ -34,14 +34,14 @@ struct Producer {
                 load_block<false>(k, ring, tile, tile.entry.keys, kv_head, block);
             },
             [&](auto& ring, i32 block) {
-                load_block<kIsFp8>(v, ring, tile, tile.entry.keys, kv_head, block);
+                load_block<kIsFp8 && !TRANSPOSES_V>(v, ring, tile, tile.entry.keys, kv_head, block);
             }
         );
     }
 
 private:
-    // Loads a block of keys or values. With kIsTransposed, as FP8 values, the array's columns are
-    // the keys.
+    // Loads a block of keys or values. With kIsTransposed, as the FP8 values of
+    // attention_values.cu, the array's columns are the keys.
     template <bool kIsTransposed, typename Rows, typename Ring>
     __device__ __forceinline__ void load_block(
         const Rows& rows,
