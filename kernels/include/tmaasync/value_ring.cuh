@@ -104,6 +104,7 @@ private:
         const bool is_exchanged = lane / 4 >= 4;
         const u32 first = is_exchanged ? 0x7531 : 0x6420;
         const u32 second = is_exchanged ? 0x6420 : 0x7531;
+#pragma unroll 1
         for (int sixteen = warp_; sixteen < kSixteens; sixteen += kTransposerWarps) {
 #pragma unroll
             for (int block = 0; block < kColumnBlocks; ++block) {
