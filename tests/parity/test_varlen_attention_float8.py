@@ -198,7 +198,10 @@ def test_softcap(backend: Any) -> None:
         check(backend, replace(PLAIN, softcap=3.0, mask=Mask(True)), scales=(2.0, None, 0.5))
 
 
-@pytest.mark.parametrize("number", [0, 1, *(pytest.param(n, marks=pytest.mark.gpu) for n in range(2, 40))])
+RANDOM = [0, 1, *(pytest.param(number, marks=pytest.mark.gpu) for number in range(2, 40))]
+
+
+@pytest.mark.parametrize("number", RANDOM)
 def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number: int) -> None:
     is_small = isinstance(backend, Emulate)
     problem = replace(draw(number, small=is_small), dtype=FLOAT8)

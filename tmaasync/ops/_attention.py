@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -125,7 +126,9 @@ def _scaled_attention(
     operands = Operands.of(*qkv, _AXES, may_be_float8=True, dtype=dtype)
     if scales is None:
         return _attend(call, operands, stream)
-    return _attend(call, operands, stream, *scales_of(numbers, given, operands, operands.k.shape[0]))
+    return _attend(
+        call, operands, stream, *scales_of(numbers, given, operands, operands.k.shape[0])
+    )
 
 
 class _Call(NamedTuple):
@@ -200,7 +203,6 @@ class Attention(Operation):
         self._variant = Variant.of(scores, has_lse=has_lse)
         self._scales = scales
         self._v = v
-        self._float8: Float8Workspace | None = None
         self._partial_bytes = 0
         self._tables: list[Any] = []
 
@@ -264,12 +266,22 @@ class Attention(Operation):
 
     # --- made once ------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def _config(self) -> TileConfig:
+        return overridden(self._choose())
+
+    @functools.cached_property
+    def _float8(self) -> Float8Workspace | None:
+        """V transposed ahead, if it is."""
+        config = self._config
+        is_ahead = config.element_bytes == 1 and not config.transposes_v
+        return Float8Workspace.of(self._v) if is_ahead else None
+
     def _prepare(self, operands: Operands, out: ArrayView, lse: ArrayView | None) -> Launch:
-        config, variant = overridden(self._choose()), self._variant
+        config, variant = self._config, self._variant
         q, k, v, o = (reachable(view) for view in (*operands, out))
         values = v
-        if config.element_bytes == 1 and not config.transposes_v:
-            self._float8 = Float8Workspace.of(self._v)
+        if self._float8 is not None:
             # The tile is encoded over this one; launches get the address of their own.
             values = self._float8.transposed(self._float8.allocator(v)(), v)
         tiles = attention_tiles(q, k, values, o, config)

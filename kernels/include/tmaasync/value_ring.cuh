@@ -80,15 +80,20 @@ public:
         while (true) {
             loaded_.wait();
             if (loaded_.peek_side().is_end) return;
-            const auto values = loaded_.acquire();
-            const auto transposed = transposed_.acquire();
-            transpose(ptx::shared_address(values->bytes), ptx::shared_address(transposed->bytes));
+            transpose_block(loaded_.peek().bytes);
+            loaded_.release(loaded_.index());
+            loaded_.step();
         }
     }
 
 private:
     static constexpr int kSixteens = Operands::kKeys / 16;
     static constexpr int kColumnBlocks = Operands::kHeadDim / 32;
+
+    __device__ __forceinline__ void transpose_block(const unsigned char* values) {
+        const auto transposed = transposed_.acquire();
+        transpose(ptx::shared_address(values), ptx::shared_address(transposed->bytes));
+    }
 
     // A warp takes sixteen keys of 32 columns at a time. ldmatrix with .trans gives a lane two
     // columns of two neighbouring keys; of keys 0 and 8 on, its bytes are the four keys that

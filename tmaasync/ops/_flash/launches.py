@@ -176,7 +176,9 @@ def attend_steps(
         schedule=work.schedule,
         waves=work.waves,
         problem=problem,
-        scales=record(SCALES, **{name: scale.fields for name, scale in zip("qkv", scales, strict=True)}),
+        scales=record(
+            SCALES, **{name: scale.fields for name, scale in zip("qkv", scales, strict=True)}
+        ),
     )
     if variant.is_packed:
         last = "schedule"
