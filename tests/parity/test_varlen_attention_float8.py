@@ -97,8 +97,11 @@ def check(
     out = backend.array(np.full(shape, np.nan, dtype_of(out_type)))
 
     _, lse = ops.varlen_attention(
-        *map(backend.array, (given_q, given_k, given_v)),
-        *(queries, keys),
+        backend.array(given_q),
+        backend.array(given_k),
+        backend.array(given_v),
+        queries,
+        keys,
         return_lse=True,
         dtype=FLOAT8,
         out=out,
@@ -244,7 +247,13 @@ def test_a_result_of_its_own_from_calls_in_the_cache(backend: Any) -> None:
     for cumulative in (lengths, on_device):
         for _ in range(3):  # the second by the operation of the first, the third by its launch
             out = ops.varlen_attention(
-                *given, cumulative, max_seqlen_q=67, dtype=FLOAT8, scales=(2.0, scale, None)
+                given[0],
+                given[1],
+                given[2],
+                cumulative,
+                max_seqlen_q=67,
+                dtype=FLOAT8,
+                scales=(2.0, scale, None),
             )
             got = backend.host(out)
             assert got.dtype == dtype_of("bfloat16")

@@ -398,8 +398,9 @@ class VarlenAttention(Operation):
         rest = iter(more)
         scales = [0 if scale.steps is None else next(rest) for scale in self._scales]
         work_list, partials = next(rest), next(rest, 0)
+        scale_q, scale_k, scale_v = scales
         return Addresses(
-            *(q, k, v, out, lse, v, partials, *scales),
+            *(q, k, v, out, lse, v, partials, scale_q, scale_k, scale_v),
             schedule=work_list,
             cu_seqlens_q=cu_seqlens_q,
             cu_seqlens_k=cu_seqlens_k,
