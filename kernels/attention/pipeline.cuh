@@ -34,7 +34,7 @@ struct Descale {
     float values;
 };
 
-// The scales of FP8 operands, and the arrays of those that have one.
+// The scales of FP8 operands, and the arrays that they may need.
 struct Descales {
     const Scales& scales;
     const float* q;

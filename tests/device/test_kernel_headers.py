@@ -76,6 +76,7 @@ ATTENTION = preamble(
         "CLUSTER": 1,
         "SPLITS_KEYS": True,
         "O_OVER_Q": False,
+        "TRANSPOSES_V": False,
         "IS_PACKED": True,
         "PAGE_SIZE": 128,
         "HAS_LEFT": True,
