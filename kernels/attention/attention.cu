@@ -8,6 +8,7 @@
 //                   transposed, as many columns
 //   TRANSPOSES_V    whether FP8 values lie in memory as the keys do, and the producer's other warps
 //                   transpose each block
+//   HAS_FEW_ROWS    whether no tile has more than 8 rows of queries
 //   CONSUMERS       consumer warpgroups, of 64 rows of queries each
 //   BLOCK_N         keys of a block
 //   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to lines of 64 bytes

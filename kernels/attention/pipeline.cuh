@@ -8,7 +8,8 @@
 
 namespace tmaasync {
 
-using Operands = AttentionOperands<QTile, KTile, VTile, BLOCK_N, HEAD_DIM, TRANSPOSES_V>;
+using Operands =
+    AttentionOperands<QTile, KTile, VTile, BLOCK_N, HEAD_DIM, TRANSPOSES_V, HAS_FEW_ROWS>;
 using Accumulators = typename Operands::Accumulators;
 using Softmax = typename Operands::Softmax;
 

@@ -77,6 +77,7 @@ ATTENTION = preamble(
         "SPLITS_KEYS": True,
         "O_OVER_Q": False,
         "TRANSPOSES_V": False,
+        "HAS_FEW_ROWS": False,
         "IS_PACKED": True,
         "PAGE_SIZE": 128,
         "HAS_LEFT": True,

@@ -220,12 +220,26 @@ def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number:
     assert all(config.transposes_v for config in configs)
 
 
-def test_decode_of_long_keys_has_several_ctas(backend: Any) -> None:
-    problem = replace(PLAIN, queries=(1, 1), keys=(4000, 1100), heads=8, kv_heads=1)
+@pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
+def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask) -> None:
+    """At most 8 rows of a tile are queries: the softmax leaves out the other row of a thread."""
+    problem = replace(PLAIN, queries=(1, 1, 0), keys=(4000, 1100, 5), heads=8, kv_heads=1)
+    problem = replace(problem, mask=mask)
     with noted() as configs:
         check(backend, problem)
         check(backend, problem, paged_from(problem, 16))
     assert min(config.kv_splits for config in configs) >= 4
+    assert all(config.has_few_rows for config in configs)
+
+
+@pytest.mark.parametrize(("queries", "heads", "few"), [(8, 1, True), (9, 1, False), (2, 4, True)])
+def test_few_rows_of_short_keys(backend: Any, queries: int, heads: int, few: bool) -> None:
+    """Rows of one warp, up to the last that a thread's first row can be."""
+    problem = replace(PLAIN, queries=(queries, 1, 0), keys=(129, 64, 200), heads=heads, kv_heads=1)
+    with noted() as configs:
+        for softcap in (None, 3.0):
+            check(backend, replace(problem, softcap=softcap, mask=Mask(True)))
+    assert all(config.has_few_rows == few for config in configs)
 
 
 def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:

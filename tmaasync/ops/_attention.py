@@ -306,7 +306,7 @@ class Attention(Operation):
         config = choose_tile_config(self._sizes, sms, self._variant)
         clusters = sms // config.cluster
         pays = stream_k_pays(self._sizes, config, self._scores, clusters)
-        return replace(config, stream_k=pays)
+        return replace(config.for_queries(self._sizes.queries), stream_k=pays)
 
     def _upload(self, table: npt.NDArray[Any]) -> int:
         """Return the address of a copy that lives as long as the operation; 0 for no table."""

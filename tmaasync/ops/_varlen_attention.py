@@ -422,7 +422,8 @@ class VarlenAttention(Operation):
         config = choose_tile_config(self._typical, self._sms, self.variant)
         tiles = self._max_tiles(config, heads=True)
         splits = packed_kv_splits(tiles, self._typical, config, self._scores, self._sms)
-        return overridden(replace(config, kv_splits=splits))
+        few = config.for_queries(self._batch.max_queries)
+        return overridden(replace(few, kv_splits=splits))
 
     def _max_tiles(self, config: TileConfig, *, heads: bool) -> int:
         """Return an upper bound on the tiles for any lengths; of all heads, or of one."""

@@ -38,14 +38,15 @@ struct ValueOperand<VTile, kBlockKeys, kHeadDim, true, true> {
 
 // The operands of a consumer warpgroup, and the registers of a thread: 64 rows of queries, blocks
 // of kBlockKeys keys, kHeadDimension columns. kTransposes: FP8 values that ValueTransposer
-// transposes.
+// transposes. kHasFewRows: only the first 8 rows are queries, the first of the two of a thread.
 template <
     typename QTile,
     typename KTile,
     typename VTile,
     int kBlockKeys,
     int kHeadDimension,
-    bool kTransposes = false>
+    bool kTransposes = false,
+    bool kHasFewRows = false>
 struct AttentionOperands {
     using Element = typename QTile::Element;
     static constexpr int kRows = 64;
@@ -71,7 +72,8 @@ struct AttentionOperands {
         WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kRows, kHeadDim>;
 
     // Thresholds that P's type allows: e4m3 holds 448.
-    using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0>;
+    static constexpr int kRowsOfThread = kHasFewRows ? 1 : 2;
+    using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0, kRowsOfThread>;
 };
 
 // The pipelines of a CTA in shared memory: the hand-over of tiles and queries, and rings of blocks
@@ -505,7 +507,9 @@ private:
         finish_wgmma<0>(block);
         wgmma_fence_operands(probabilities);
 #pragma unroll
-        for (int i = 0; i < kColumnsAtOnce / 2; ++i) accumulators[first / 2 + i] += block[i];
+        for (int i = 0; i < kColumnsAtOnce / 2; ++i) {
+            if (i / 2 % 2 < Operands::kRowsOfThread) accumulators[first / 2 + i] += block[i];
+        }
     }
 
     // --- pipelines ---

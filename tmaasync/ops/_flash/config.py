@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
@@ -31,6 +31,7 @@ MAX_CONSUMERS = 3
 
 _BARRIER_BYTES = 3 * 1024  # of queries, keys and values, each in 1 KiB for the tiles after them
 _OUTPUT_BYTES = 2
+_FEW_ROWS = 8  # of a wgmma's 16 rows of a warp, a thread has one of the first 8
 _MAX_STAGES = 4
 
 
@@ -116,6 +117,8 @@ class TileConfig:
         element_bytes: Size of an element of the operands.
         transposes_v: FP8: whether warps of attention.cu transpose V block by block in shared
             memory; else attention_values.cu transposes all of it ahead.
+        has_few_rows: FP8: whether no tile has more than 8 rows of queries, as in decode, and the
+            softmax leaves out the second row of each thread.
     """
 
     head_dim: int
@@ -127,6 +130,12 @@ class TileConfig:
     kv_splits: int = 1
     element_bytes: int = 2
     transposes_v: bool = False
+    has_few_rows: bool = False
+
+    def for_queries(self, longest: int) -> TileConfig:
+        """Return the tile config for sequences of at most this many queries."""
+        few = self.element_bytes == 1 and self.consumers == 1
+        return replace(self, has_few_rows=few and longest * self.heads_per_tile <= _FEW_ROWS)
 
     @property
     def splits_keys(self) -> bool:
@@ -224,6 +233,7 @@ class TileConfig:
             "SPLITS_KEYS": self.splits_keys,
             "O_OVER_Q": self.output_is_over_queries,
             "TRANSPOSES_V": self.transposes_v,
+            "HAS_FEW_ROWS": self.has_few_rows,
         }
 
 
