@@ -104,7 +104,8 @@ struct PartialTile {
 };
 static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * 64 * (128 + 2) * 4);
 
-// --- FP8 ------------------------------------------------------------------------------------------
+// --- FP8
+// ------------------------------------------------------------------------------------------
 
 // A scale of an operand: a number times an array element of a KV head. With steps of 0 one element
 // serves all heads.
