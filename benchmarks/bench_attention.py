@@ -3,18 +3,16 @@
 Packed sequences: ops.varlen_attention against torch's varlen_attn, and against itself with a paged
 KV cache whose pages lie in random order. "equal lengths" is ops.attention on as many tokens in
 sequences of one length, which take as many FLOPs. FP8 operands, with a scale each on the GPU:
-ops.attention against itself, and against cuDNN, in bfloat16. Decode from a paged KV cache:
-ops.varlen_attention in bfloat16 and in FP8, against cuDNN on padded arrays, in CUDA graphs.
+ops.attention against itself, and against cuDNN, in bfloat16.
 
-Writes sections "attention", "attention_float8", "attention_host", "paged_decode" and
-"varlen_attention" of the results. Inputs are normally distributed. FLOPs are 4 * head_dim for every query and key that it
+Writes sections "attention", "attention_float8", "attention_host" and "varlen_attention" of the
+results. Inputs are normally distributed. FLOPs are 4 * head_dim for every query and key that it
 attends to.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 from race import (
-    captured,
     geometric_mean,
     host_race,
     plain_race,
@@ -424,69 +421,6 @@ def print_packed(label: str, row: dict[str, Any]) -> None:
     print(f"{label:36s} {figures}  interleaved {own:.3f}", flush=True)
 
 
-# --- decode from a paged KV cache -----------------------------------------------------------------
-
-GRAPH_CALLS = 4  # with keys and values of their own, so that L2 has none of them
-
-
-def paged_decode_cases() -> list[Case]:
-    return [
-        Case(32768, 128, 64, 8, False, 1, queries=1),
-        Case(8192, 128, 64, 8, False, 32, queries=1),
-    ]
-
-
-def paged_decode_run(
-    case: Case, arrays: list[torch.Tensor], size: int, out: torch.Tensor, *, is_float8: bool
-) -> Callable[[], Any]:
-    """Return a decode of pages of this size; FP8 with a scale of each operand."""
-    lengths = (case.positions,) * case.batch
-    options: dict[str, Any] = {}
-    if is_float8:
-        made = [in_float8(array) for array in arrays]
-        options["scales"] = tuple(scale for _, scale in made)
-        arrays = [operand for operand, _ in made]
-    q, k, v = (array.flatten(0, 1) for array in arrays)
-    paged, table = paged_from([k.view(torch.uint8), v.view(torch.uint8)], lengths, size)
-    ends = [
-        torch.arange(case.batch + 1, device="cuda", dtype=torch.int32) * rows
-        for rows in (case.rows, case.positions)
-    ]
-    given = (q, *(pages.view(k.dtype) for pages in paged), *ends, case.rows, case.positions)
-    return functools.partial(
-        ops.varlen_attention, *given, page_table=table, out=out.flatten(0, 1), **options
-    )
-
-
-def measure_paged_decode(case: Case, rounds: int) -> dict[str, Any]:
-    sets = [case.arrays() for _ in range(GRAPH_CALLS)]
-    out = torch.full_like(sets[0][0], torch.nan)
-    calls = {
-        "tmaasync": [paged_decode_run(case, one, 16, out, is_float8=False) for one in sets],
-        "pages of 128": [paged_decode_run(case, one, 128, out, is_float8=False) for one in sets],
-        "float8": [paged_decode_run(case, one, 16, out, is_float8=True) for one in sets],
-        "float8, pages of 128": [
-            paged_decode_run(case, one, 128, out, is_float8=True) for one in sets
-        ],
-        "padded": [functools.partial(ops.attention, *one, out=out) for one in sets],
-        "cudnn": [peer(case, SDPBackend.CUDNN_ATTENTION, one) for one in sets],
-    }
-    for name in ("tmaasync", "pages of 128", "float8", "float8, pages of 128"):
-        calls[name][-1]()
-        dtype = torch.float8_e4m3fn if "float8" in name else torch.bfloat16
-        check(replace(case, dtype=dtype), out, sets[-1])
-    graphs = {name: captured(runs) for name, runs in calls.items()}
-    row = {"case": f"paged, {case.label}", "head_dim": case.head_dim}
-    row |= race(graphs, rounds=rounds, reference="cudnn", works_per_call=GRAPH_CALLS)
-    read = 2 * case.batch * case.kv_heads * case.positions * case.head_dim
-    row["read_tb_per_s"] = {
-        name: round(read * (1 if "float8" in name else 2) / us / 1e6, 2)
-        for name, us in row["us"].items()
-    }
-    print(row["case"], row["us"], row["read_tb_per_s"], flush=True)
-    return row
-
-
 def measure_host() -> dict[str, Any]:
     """Time the host's side of a call against a bound launch.
 
@@ -549,20 +483,11 @@ def main() -> None:
     )
     parser.add_argument("--packed", action="store_true", help="packed sequences only")
     parser.add_argument("--float8", action="store_true", help="float8 operands only")
-    parser.add_argument("--decode", action="store_true", help="FP8 and paged decode only")
     parser.add_argument("--host", action="store_true", help="the host's cost of a call only")
     options = parser.parse_args()
     torch.manual_seed(0)
     if options.host:
         print(record("attention_host", [measure_host()]))
-        return
-    if options.decode:
-        rows = [measure_float8(case, options.rounds) for case in float8_decode_cases()]
-        print(record("attention_float8", rows, is_part=True))
-    if options.decode or not (options.float8 or options.packed or options.sweep or options.short):
-        decoded = [measure_paged_decode(case, options.rounds) for case in paged_decode_cases()]
-        print(record("paged_decode", decoded))
-    if options.decode:
         return
     if options.sweep:
         found = float8_cases(short=True) if options.float8 else cases(short=True)
