@@ -125,14 +125,14 @@ def test_packed_float8_is_as_padded() -> None:
     wanted = operators.attention(q, k, v, scales=scales, causal=True, return_lse=True)
     rows = [one.flatten(0, 1) for one in (q, k, v)]
 
-    options = {"scales": scales, "causal": True, "return_lse": True}
-    found = operators.varlen_attention(rows[0], rows[1], rows[2], sums, **options)
+    packed = (rows[0], rows[1], rows[2], sums)
+    found = operators.varlen_attention(*packed, scales=scales, causal=True, return_lse=True)
 
     assert found[0].dtype == torch.bfloat16
     assert torch.equal(found[0], wanted[0].flatten(0, 1))
     assert torch.equal(found[1], wanted[1].transpose(0, 1).flatten(1))
-    on_meta = [one.to("meta") for one in (*rows, sums)]
-    assert operators.varlen_attention(*on_meta, None, 8).dtype == torch.bfloat16
+    q, k, v, sums = (one.to("meta") for one in packed)
+    assert operators.varlen_attention(q, k, v, sums, None, 8).dtype == torch.bfloat16
 
 
 # --- fake kernels, compilation, export ----------------------------------------------------------
