@@ -68,8 +68,9 @@ __device__ __forceinline__ float inverse_row_sum(float row_sum) {
 // up to kRescaleThreshold powers of 2 below the greatest score, so that accumulators are seldom
 // rescaled. Probabilities are scaled by 2^kShift, so that small ones stay distinct in a type of few
 // exponents. The greatest is 2^(kRescaleThreshold + kShift), which P's type must hold: e4m3 holds
-// 448. With kRows of 1 a thread's second row is left as it is, since no query has it. (Zeros would
-// be constants, and the assembler serialises wgmma that take A from constant registers.)
+// 448. With kRows of 1 a thread's second row has no exponentials, since no query has it. It holds
+// finite numbers, neither constants nor the scores as they are: for both the assembler of CUDA 13.0
+// serialises the MMAs (tests/lint/test_lint.py).
 template <int kRescaleThreshold, int kShift, int kRows = 2>
 struct OnlineSoftmax {
     float scale_log2;
@@ -98,7 +99,10 @@ struct OnlineSoftmax {
         }
 #pragma unroll
         for (int i = 0; i < kScores; ++i) {
-            if (i / 2 % 2 >= kRows) continue;
+            if (i / 2 % 2 >= kRows) {
+                scores[i] *= scale_log2;
+                continue;
+            }
             scores[i] = ptx::ex2_approx_ftz(scores[i] * scale_log2 - base[i / 2 % 2]);
             partial_sums[i % 4] += scores[i];
         }
