@@ -241,6 +241,11 @@ private:
     static constexpr bool kAccumulatesInTwoLevels = Operands::kIsFp8;
     static constexpr int kColumnsAtOnce = kHeadDim == 192 ? 96 : 64;
 
+    // Whether the softmax of a block overlaps P V of the block before, within a consumer. Two-level
+    // accumulation has registers for it where a thread has one row.
+    static constexpr bool kPvOverlaps =
+        !kAccumulatesInTwoLevels || (Operands::kRowsOfThread == 1 && kHeadDim <= 128);
+
     // Whether the first S of a tile overlaps the last P V of the tile before.
     static constexpr bool kTilesOverlap = kBuffers > 1 && !kAccumulatesInTwoLevels;
 
@@ -391,8 +396,8 @@ private:
     }
 
     // Computes P of a block and O += P V of the block before. Both MMAs are issued in this
-    // consumer's turn, and the softmax overlaps P V. With two-level accumulation P V comes first,
-    // and the softmax overlaps the MMAs of other consumers.
+    // consumer's turn, and the softmax overlaps P V. Without kPvOverlaps, P V comes first, and the
+    // softmax overlaps the MMAs of other consumers.
     template <bool kMayBeMasked, typename Variant, typename Softmax>
     __device__ __forceinline__ void overlap_blocks(
         const Variant& variant,
@@ -404,14 +409,17 @@ private:
         Accumulators& accumulators,
         float (&rescale)[2]
     ) {
+        Accumulators of_block;  // with two levels
+        auto& target = kAccumulatesInTwoLevels ? of_block : accumulators;
         Order::wait(index_);
-        if constexpr (kAccumulatesInTwoLevels) accumulate_pv(accumulators, probabilities);
+        if constexpr (!kPvOverlaps) accumulate_pv(accumulators, probabilities);
         issue_qk(scores);
-        if constexpr (!kAccumulatesInTwoLevels) issue_pv(accumulators, probabilities);
+        if constexpr (kPvOverlaps) issue_pv<!kAccumulatesInTwoLevels>(target, probabilities);
         release_next_consumer();
-        wait_for_qk<kAccumulatesInTwoLevels ? 0 : 1>(scores);
+        wait_for_qk<kPvOverlaps ? 1 : 0>(scores);
         apply_softmax<kMayBeMasked>(variant, blocks, block, softmax, scores, rescale);
-        if constexpr (!kAccumulatesInTwoLevels) wait_for_pv(accumulators, probabilities);
+        if constexpr (kPvOverlaps) wait_for_pv(target, probabilities);
+        if constexpr (kPvOverlaps && kAccumulatesInTwoLevels) add_block(accumulators, of_block, 0);
         accumulators_to_a<typename Operands::Element>(probabilities, scores);
     }
 
@@ -445,7 +453,8 @@ private:
         wgmma_commit_group();
     }
 
-    // Issues O += P V as one wgmma group.
+    // Issues O += P V, or O = P V, as one wgmma group.
+    template <bool kAdds = true>
     __device__ __forceinline__ void issue_pv(
         Accumulators& accumulators, Probabilities& probabilities
     ) {
@@ -454,7 +463,7 @@ private:
         wgmma_fence_operands(accumulators);
         wgmma_fence_operands(probabilities);
         wgmma_fence();
-        wgmma_tile_rs<typename Operands::V>(accumulators, probabilities, v, true);
+        wgmma_tile_rs<typename Operands::V>(accumulators, probabilities, v, kAdds);
         wgmma_commit_group();
     }
 
@@ -505,8 +514,16 @@ private:
         wgmma_tile_rs<typename Operands::V>(block, probabilities, v, false);
         finish_wgmma<0>(block);
         wgmma_fence_operands(probabilities);
+        add_block(accumulators, block, first);
+    }
+
+    // Adds a block's accumulators of the columns from `first` on in fp32.
+    template <int kBlockAccumulators>
+    __device__ __forceinline__ static void add_block(
+        Accumulators& accumulators, const float (&block)[kBlockAccumulators], int first
+    ) {
 #pragma unroll
-        for (int i = 0; i < kColumnsAtOnce / 2; ++i) {
+        for (int i = 0; i < kBlockAccumulators; ++i) {
             if (i / 2 % 2 < Operands::kRowsOfThread) accumulators[first / 2 + i] += block[i];
         }
     }
