@@ -9,6 +9,9 @@
 
 namespace tmaasync {
 
+// Pages looked up together. In decode, with one consumer, the producer has registers for it.
+constexpr int kPagesAhead = CONSUMERS == 1 ? 8 : 1;
+
 struct Producer {
     const Problem& problem;
     const QTile& q;
@@ -62,7 +65,7 @@ private:
         }
     }
 
-    // The same from a paged KV cache. Looks up the first page before it waits.
+    // The same from a paged KV cache. Looks up the first pages before it waits.
     template <bool, typename Rows, typename Ring, int kPageSize>
     __device__ __forceinline__ void load_block(
         const Rows& rows,
@@ -72,10 +75,10 @@ private:
         i32 kv_head,
         i32 block
     ) {
-        const i32 page = sequence.page_of(block * BLOCK_N);
+        const auto pages = PageBoxes<Rows, kPagesAhead>::Pages::of(sequence, block * BLOCK_N);
         const auto stage = ring.acquire();
-        load_pages(
-            rows, *stage, stage.full(), sequence, page, problem.page_step, kv_head, block * BLOCK_N
+        load_pages<kPagesAhead>(
+            rows, *stage, stage.full(), sequence, pages, problem.page_step, kv_head, block * BLOCK_N
         );
     }
 };

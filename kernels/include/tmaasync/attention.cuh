@@ -241,11 +241,6 @@ private:
     static constexpr bool kAccumulatesInTwoLevels = Operands::kIsFp8;
     static constexpr int kColumnsAtOnce = kHeadDim == 192 ? 96 : 64;
 
-    // Whether the softmax of a block overlaps P V of the block before, within a consumer. Two-level
-    // accumulation has registers for it where a thread has one row.
-    static constexpr bool kPvOverlaps =
-        !kAccumulatesInTwoLevels || (Operands::kRowsOfThread == 1 && kHeadDim <= 128);
-
     // Whether the first S of a tile overlaps the last P V of the tile before.
     static constexpr bool kTilesOverlap = kBuffers > 1 && !kAccumulatesInTwoLevels;
 
@@ -396,8 +391,8 @@ private:
     }
 
     // Computes P of a block and O += P V of the block before. Both MMAs are issued in this
-    // consumer's turn, and the softmax overlaps P V. Without kPvOverlaps, P V comes first, and the
-    // softmax overlaps the MMAs of other consumers.
+    // consumer's turn, and the softmax overlaps P V. With two-level accumulation P V comes first,
+    // and the softmax overlaps the MMAs of other consumers.
     template <bool kMayBeMasked, typename Variant, typename Softmax>
     __device__ __forceinline__ void overlap_blocks(
         const Variant& variant,
@@ -409,17 +404,14 @@ private:
         Accumulators& accumulators,
         float (&rescale)[2]
     ) {
-        Accumulators of_block;  // with two levels
-        auto& target = kAccumulatesInTwoLevels ? of_block : accumulators;
         Order::wait(index_);
-        if constexpr (!kPvOverlaps) accumulate_pv(accumulators, probabilities);
+        if constexpr (kAccumulatesInTwoLevels) accumulate_pv(accumulators, probabilities);
         issue_qk(scores);
-        if constexpr (kPvOverlaps) issue_pv<!kAccumulatesInTwoLevels>(target, probabilities);
+        if constexpr (!kAccumulatesInTwoLevels) issue_pv(accumulators, probabilities);
         release_next_consumer();
-        wait_for_qk<kPvOverlaps ? 1 : 0>(scores);
+        wait_for_qk<kAccumulatesInTwoLevels ? 0 : 1>(scores);
         apply_softmax<kMayBeMasked>(variant, blocks, block, softmax, scores, rescale);
-        if constexpr (kPvOverlaps) wait_for_pv(target, probabilities);
-        if constexpr (kPvOverlaps && kAccumulatesInTwoLevels) add_block(accumulators, of_block, 0);
+        if constexpr (!kAccumulatesInTwoLevels) wait_for_pv(accumulators, probabilities);
         accumulators_to_a<typename Operands::Element>(probabilities, scores);
     }
 
@@ -453,8 +445,7 @@ private:
         wgmma_commit_group();
     }
 
-    // Issues O += P V, or O = P V, as one wgmma group.
-    template <bool kAdds = true>
+    // Issues O += P V as one wgmma group.
     __device__ __forceinline__ void issue_pv(
         Accumulators& accumulators, Probabilities& probabilities
     ) {
@@ -463,7 +454,7 @@ private:
         wgmma_fence_operands(accumulators);
         wgmma_fence_operands(probabilities);
         wgmma_fence();
-        wgmma_tile_rs<typename Operands::V>(accumulators, probabilities, v, kAdds);
+        wgmma_tile_rs<typename Operands::V>(accumulators, probabilities, v, true);
         wgmma_commit_group();
     }
 
@@ -514,16 +505,8 @@ private:
         wgmma_tile_rs<typename Operands::V>(block, probabilities, v, false);
         finish_wgmma<0>(block);
         wgmma_fence_operands(probabilities);
-        add_block(accumulators, block, first);
-    }
-
-    // Adds a block's accumulators of the columns from `first` on in fp32.
-    template <int kBlockAccumulators>
-    __device__ __forceinline__ static void add_block(
-        Accumulators& accumulators, const float (&block)[kBlockAccumulators], int first
-    ) {
 #pragma unroll
-        for (int i = 0; i < kBlockAccumulators; ++i) {
+        for (int i = 0; i < kColumnsAtOnce / 2; ++i) {
             if (i / 2 % 2 < Operands::kRowsOfThread) accumulators[first / 2 + i] += block[i];
         }
     }

@@ -59,6 +59,8 @@ class Coefficients:
     section_bytes: int
     softcap_consumers: int
     softcap_block_elements: int
+    transposes_always_dim: int
+    transposes_rows: int
 
 
 @functools.cache
@@ -90,9 +92,10 @@ def tile_shapes(
     found = {
         (consumers, block_n): throughput
         for (dim, consumers, block_n), throughput in table.items()
-        # FP8 tiles never spill.
         if dim == measured_dim
         and not (is_16_bits and _spills(columns, consumers, block_n, variant))
+        # FP8 tiles spill only in a producer of 32 registers that looks up pages.
+        and (is_16_bits or not variant.page_size or consumers < MAX_CONSUMERS)
         and TileConfig(columns, consumers, block_n, 1, 1, **form).stages >= _LEAST_STAGES
     }
     if variant.page_size:
@@ -153,7 +156,11 @@ def _transposes_v(sizes: Sizes, variant: Variant) -> bool:
     """Whether attention.cu should transpose FP8 values itself, rather than attention_values.cu."""
     if sizes.element_bytes != 1:
         return False
-    return variant.is_packed or sizes.queries * sizes.heads_per_kv_head <= 2 * GROUP_ROWS
+    columns, known = padded_dim(sizes.head_dim, 1), coefficients()
+    if variant.is_packed or columns <= known.transposes_always_dim:
+        return True
+    rows = sizes.queries * sizes.heads_per_kv_head
+    return rows <= (known.transposes_rows if columns <= 128 else 2 * GROUP_ROWS)
 
 
 def _config_of(
