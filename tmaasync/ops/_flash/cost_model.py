@@ -59,8 +59,7 @@ class Coefficients:
     section_bytes: int
     softcap_consumers: int
     softcap_block_elements: int
-    transposes_always_dim: int
-    transposes_rows: int
+    transposes_rows: Mapping[int, int]
 
 
 @functools.cache
@@ -156,11 +155,9 @@ def _transposes_v(sizes: Sizes, variant: Variant) -> bool:
     """Whether attention.cu should transpose FP8 values itself, rather than attention_values.cu."""
     if sizes.element_bytes != 1:
         return False
-    columns, known = padded_dim(sizes.head_dim, 1), coefficients()
-    if variant.is_packed or columns <= known.transposes_always_dim:
-        return True
-    rows = sizes.queries * sizes.heads_per_kv_head
-    return rows <= (known.transposes_rows if columns <= 128 else 2 * GROUP_ROWS)
+    known, columns = coefficients().transposes_rows, padded_dim(sizes.head_dim, 1)
+    most = known[min(dim for dim in known if columns <= dim)]
+    return variant.is_packed or sizes.queries * sizes.heads_per_kv_head <= most
 
 
 def _config_of(
