@@ -202,8 +202,12 @@ def float8_cases(*, short: bool) -> list[Case]:
         for causal in (False, True)
         for length in lengths
     ]
-    found += [Case(8192, 128, 64, 8, False, 16, queries=count) for count in (1, 16)]
-    return [*found, Case(32768, 128, 64, 8, False, 1, queries=1)]
+    return [*found, *float8_decode_cases()]
+
+
+def float8_decode_cases() -> list[Case]:
+    of_16 = [Case(8192, 128, 64, 8, False, 16, queries=count) for count in (1, 16)]
+    return [*of_16, Case(32768, 128, 64, 8, False, 1, queries=1)]
 
 
 def in_float8(array: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

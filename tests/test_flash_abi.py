@@ -28,7 +28,6 @@ STRUCTS: dict[str, np.dtype[Any]] = {
     "WorkItem<RaggedSequence>": abi.WORK_ITEM,
     "WorkItem<PagedSequence<1>>": abi.PAGED_WORK_ITEM,
     f"PartialOutput<64, {HEAD_DIM}>": abi.partial_output(HEAD_DIM),
-    "Descale": abi.DESCALE,
     "Scale": abi.SCALE,
     "Scales": abi.SCALES,
     "ValueSizes": abi.VALUE_SIZES,
@@ -76,12 +75,12 @@ def test_every_field_lies_where_the_device_has_it() -> None:
 
 def test_the_test_above_would_notice() -> None:
     exchanged = np.dtype([(name, "<i4") for name in ("end", "first", "slot")])
-    longer = np.dtype([("scores", "<f4"), ("values", "<f8")])
+    longer = np.dtype([("entry_step", "<i4"), ("head_step", "<i4"), ("number", "<f8")])
 
     with pytest.raises(CompileError) as caught:
-        compile_source(probe({"KeySplit": exchanged, "Descale": longer}), "sm_90a")
+        compile_source(probe({"KeySplit": exchanged, "Scale": longer}), "sm_90a")
 
-    for claim in ("__builtin_offsetof(KeySplit, end) == 0", "sizeof(Descale) == 12"):
+    for claim in ("__builtin_offsetof(KeySplit, end) == 0", "sizeof(Scale) == 16"):
         assert claim in caught.value.log
 
 

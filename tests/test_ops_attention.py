@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -19,7 +20,7 @@ from tmaasync.ops._flash.operands import Operands, Scores
 from tmaasync.ops._flash.pages import Pages
 from tmaasync.ops._flash.schedule import lpt_schedule
 from tmaasync.ops._layouts import Layout
-from tmaasync.ops._operation import LaunchSequence
+from tmaasync.ops._operation import LaunchSequence, tile_configs
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 from tmaasync.ops._varlen_attention import VarlenAttention
 
@@ -188,13 +189,9 @@ def test_scales_of_other_types_are_refused() -> None:
     refused(ArgumentError, "scales are given, and q holds float16; only float8", scales=[1, 1, 1])
 
 
-def test_float8_has_outputs_of_16_bits_and_is_not_packed() -> None:
+def test_float8_has_outputs_of_16_bits() -> None:
     out = np.zeros(Q.shape, np.float32)
     refused(ArrayTypeError, "out holds float32; it must hold bfloat16 or float16", **BYTES, out=out)
-
-    packed = PACKED.view(np.uint8)[..., :64].view(ml_dtypes.float8_e4m3fn)
-    with pytest.raises(ArrayTypeError, match=r"q holds float8_e4m3fn; .* bfloat16 and float16"):
-        ops.varlen_attention(packed, packed, packed, [0, 5, 12])
 
 
 def taken(parameters: Any, last: str, addresses: Any) -> tuple[int, ...]:
@@ -203,36 +200,30 @@ def taken(parameters: Any, last: str, addresses: Any) -> tuple[int, ...]:
     return tuple(getattr(addresses, name) for name in names[: names.index(last) + 1])
 
 
+@pytest.mark.parametrize("transposes_v", [False, True])
 @pytest.mark.parametrize("has_lse", [False, True])
-def test_launches_of_float8_share_a_workspace(has_lse: bool) -> None:
+def test_launches_of_float8_share_a_workspace(has_lse: bool, transposes_v: bool) -> None:
     q, k = (np.zeros((*shape[:3], 64), ml_dtypes.float8_e4m3fn) for shape in (Q.shape, K.shape))
     scales = (Scale(2.0), Scale(1.0, (2, 1)), Scale(1.0, (0, 0)))
     operation = attention_of(q, k, has_lse=has_lse, scales=scales)
     operation.prepared(LaunchSequence)
     names = ("q", "k", "v", "scale_k", "scale_v", "out", "lse", "workspace")
     at = {name: index << 16 for index, name in enumerate(names, 1)}
-    bound = operation.bind([at[name] for name in names if has_lse or name != "lse"])
+    with tile_configs(lambda config: replace(config, transposes_v=transposes_v)):
+        bound = operation.bind([at[name] for name in names if has_lse or name != "lse"])
 
     assert bound is not None
     addresses: Any = bound[1]
-    values = at["workspace"]
-    descales = values + 2 * 2 * 64 * 32  # of 20 keys, up to a multiple of 16
-    partials = descales + 4 * 8
+    values, partials = at["v"], at["workspace"]
+    if not transposes_v:
+        values = partials
+        partials += 2 * 2 * 64 * 32  # of 20 keys, up to a multiple of 16
     lse = at["lse"] if has_lse else 0
-    scales_at = (0, at["scale_k"], at["scale_v"])
-    assert taken(TransposeArguments, "scale_v", addresses) == (
-        at["v"],
-        values,
-        descales,
-        *scales_at,
-    )
-    assert taken(AttentionArguments, "memory", addresses) == (
-        at["q"],
-        at["k"],
-        values,
-        at["out"],
-        lse,
-        descales,
+    if not transposes_v:
+        assert taken(TransposeArguments, "values", addresses) == (at["v"], values)
+    assert taken(AttentionArguments, "scale_v", addresses) == (
+        *(at["q"], at["k"], values, at["out"], lse, partials),
+        *(0, at["scale_k"], at["scale_v"]),
     )
     assert taken(CombineArguments, "partials", addresses) == (at["out"], lse, partials)
 
@@ -243,8 +234,7 @@ def test_partial_outputs_start_at_multiples_of_16(batch: int, kv_heads: int) -> 
 
     workspace = Float8Workspace.of(Layout.of(v))
 
-    assert workspace.partials_at % 16 == 0
-    assert 0 <= workspace.partials_at - workspace.descales_at - 8 * batch * kv_heads < 16
+    assert workspace.partials_at == batch * kv_heads * 64 * 32
 
 
 @pytest.mark.parametrize("has_lse", [False, True])
@@ -258,7 +248,7 @@ def test_launches_of_split_keys_share_a_workspace(has_lse: bool) -> None:
     assert bound is not None
     addresses: Any = bound[1]
     lse = at["lse"] if has_lse else 0
-    assert taken(AttentionArguments, "memory", addresses) == (
+    assert taken(AttentionArguments, "partials", addresses) == (
         *(at[name] for name in names[:4]),
         lse,
         at["workspace"],

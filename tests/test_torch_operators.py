@@ -118,6 +118,23 @@ def test_attention_reads_tensors_off_16_bytes() -> None:
         assert torch.equal(operators.varlen_attention(rows, rows, rows, sums), wanted.flatten(0, 1))
 
 
+def test_packed_float8_is_as_padded() -> None:
+    q, k, v = (draw(2, 8, heads, 16).to(torch.float8_e4m3fn) for heads in (4, 2, 2))
+    sums = torch.tensor([0, 8, 16], dtype=torch.int32)
+    scales = (torch.tensor([0.5]), None, torch.tensor([[1.0, 2.0], [0.25, 3.0]]))
+    wanted = operators.attention(q, k, v, scales=scales, causal=True, return_lse=True)
+    rows = [one.flatten(0, 1) for one in (q, k, v)]
+
+    packed = (rows[0], rows[1], rows[2], sums)
+    found = operators.varlen_attention(*packed, scales=scales, causal=True, return_lse=True)
+
+    assert found[0].dtype == torch.bfloat16
+    assert torch.equal(found[0], wanted[0].flatten(0, 1))
+    assert torch.equal(found[1], wanted[1].transpose(0, 1).flatten(1))
+    q, k, v, sums = (one.to("meta") for one in packed)
+    assert operators.varlen_attention(q, k, v, sums, None, 8).dtype == torch.bfloat16
+
+
 # --- fake kernels, compilation, export ----------------------------------------------------------
 
 

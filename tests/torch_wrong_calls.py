@@ -66,6 +66,15 @@ SPECIAL: dict[str, Callable[[], Called]] = {
     "attention of float8 with out=": lambda: (
         _OPS.attention.out, (*_heads(), torch.ones(1)), {"out": draw(2, 8, 2, 16)}
     ),
+    "packed float8": lambda: (
+        _OPS.varlen_attention.default,
+        (
+            *(one.flatten(0, 1) for one in _heads()),
+            *(cumulative(0, 8, 16), None, 8, None, None),
+            *(torch.ones(1), torch.ones(2, 1), torch.ones(())),
+        ),
+        {},
+    ),
     "a paged KV cache": lambda: (_OPS.varlen_attention.default, (*_pages(),), {"causal": True}),
     "a paged KV cache with out=": lambda: (
         _OPS.varlen_attention_with_lse.out, (*_pages(),), {"out": draw(9, 4, 16)}

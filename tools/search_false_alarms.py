@@ -94,7 +94,7 @@ def operations() -> Iterator[tuple[str, Callable[[], Any]]]:
     )
     # The deterministic form starts from counters that are zero, and a repeated launch finds them as
     # the one before left them.
-    yield "attention_backward", backward
+    yield from (("attention float8", float8_attention), ("attention_backward", backward))
     yield "varlen_attention_backward", varlen_backward
     yield "conv2d", lambda: ops.conv2d(drawn(2, 9, 9, 32), drawn(48, 3, 3, 32), padding=1)
     total = np.zeros((70, 64), np.float32)
@@ -113,6 +113,14 @@ def split_over_grid() -> None:
     config = TileConfig(1, 64, split_k=3, over_grid=True)
     with tile_configs(lambda _: config):
         ops.matmul(drawn(100, 512), drawn(512, 72))
+
+
+def float8_attention() -> None:
+    float8 = ml_dtypes.float8_e4m3fn
+    packed, ends = drawn(120, 2, 64, dtype=float8), np.array([0, 30, 30, 120], np.int32)
+    ops.varlen_attention(packed, packed, packed, ends)
+    keys = drawn(1, 1500, 2, 64, dtype=float8)
+    ops.attention(drawn(1, 1, 2, 64, dtype=float8), keys, keys)
 
 
 def backward() -> None:

@@ -104,23 +104,8 @@ struct PartialTile {
 };
 static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * 64 * (128 + 2) * 4);
 
-// --- FP8: attention_values.cu --------------------------------------------------------------------
-
-// The descale factors of one KV head of one entry, for scores and for values.
-struct alignas(8) Descale {
-    float scores;
-    float values;
-};
-static_assert(sizeof(Descale) == 8);
-
-// The workspace after the factors of all KV heads, at a multiple of 16 bytes.
-template <typename Workspace>
-__device__ __forceinline__ Workspace* workspace_after(
-    const Descale* descales, const Problem& problem
-) {
-    const i32 count = problem.batch * (problem.heads / problem.heads_per_kv_head);
-    return reinterpret_cast<Workspace*>(const_cast<Descale*>(descales + count + count % 2));
-}
+// --- FP8
+// ------------------------------------------------------------------------------------------
 
 // A scale of an operand: a number times an array element of a KV head. With steps of 0 one element
 // serves all heads.
@@ -140,6 +125,7 @@ struct Scales {
 };
 static_assert(sizeof(Scales) == 36);
 
+// The sizes that attention_values.cu needs.
 struct ValueSizes {
     i32 keys;
     i32 kv_heads;

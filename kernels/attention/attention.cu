@@ -4,8 +4,11 @@
 // split-KV (flash-decoding) attention_combine.cu follows.
 //
 //   QTile, OTile    64 rows of queries or output, all of the head dimension
-//   KTile, VTile    BLOCK_N rows of keys or values; of FP8 values, which attention_values.cu has
+//   KTile, VTile    BLOCK_N rows of keys or values; of FP8 values that attention_values.cu has
 //                   transposed, as many columns
+//   TRANSPOSES_V    whether FP8 values lie in memory as the keys do, and the producer's other warps
+//                   transpose each block
+//   HAS_FEW_ROWS    whether no tile has more than 8 rows of queries
 //   CONSUMERS       consumer warpgroups, of 64 rows of queries each
 //   BLOCK_N         keys of a block
 //   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to lines of 64 bytes
@@ -29,8 +32,8 @@
 // `schedule` is the WorkList of attention_work.cu for packed sequences. Else, where a mask makes
 // tiles differ, it is the number of each cluster's span in each of `waves`, or with split-KV the
 // ScheduledSpan. For packed sequences with split-KV, `waves` is the number of splits of every tile.
-// `partials` is the workspace for split tiles; with FP8 the Descale of every KV head of every entry
-// lies before them.
+// `partials` is the workspace for split tiles. `scales` of FP8 operands, and the arrays `scale_q`,
+// `scale_k` and `scale_v` of [entries, KV heads] that they may need, give each tile its Descale.
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. At the edges of
 // the arrays TMA fills loads with zeros, so that no NaN of a neighbour gets in, and clips stores.
@@ -46,14 +49,14 @@
 using namespace tmaasync;
 
 // Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
-// single consumer has enough from the start. A producer that multicasts needs more.
-constexpr bool kMulticasts = CLUSTER > 1;
+// single consumer has enough from the start. A producer that multicasts or transposes needs more.
+constexpr bool kNeedsMore = CLUSTER > 1 || TRANSPOSES_V;
 using Registers = RegisterSplit<
     CONSUMERS == 3   ? 32
-    : CONSUMERS == 2 ? (kMulticasts ? 40 : 24)
+    : CONSUMERS == 2 ? (kNeedsMore ? 40 : 24)
                      : 0,
     CONSUMERS == 3   ? 160
-    : CONSUMERS == 2 ? (kMulticasts ? 232 : 240)
+    : CONSUMERS == 2 ? (kNeedsMore ? 232 : 240)
                      : 0>;
 using Roles = WarpSpecialized<CONSUMERS, Registers, CLUSTER>;
 
@@ -159,19 +162,19 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
     const __grid_constant__ OTile o,
     float* lse,
     TilePartial* partials,
+    const float* scale_q,
+    const float* scale_k,
+    const float* scale_v,
     void* schedule,
     int waves,
-    const __grid_constant__ Problem problem
+    const __grid_constant__ Problem problem,
+    const __grid_constant__ Scales scales
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const Descale* descales = nullptr;
-    if constexpr (kIsFp8) {
-        descales = reinterpret_cast<const Descale*>(partials);
-        partials = workspace_after<TilePartial>(descales, problem);
-    }
-    Roles::run(
+    Roles::run_with_helpers(
         shared,
         [&] {
+            const Descales descales{scales, scale_q, scale_k, scale_v};
             Producer producer{problem, q, k, v, descales, AttentionProducer<Pipelines>(shared)};
             if constexpr (IS_PACKED) {
                 load_tiles(producer, packed_schedule(problem, schedule, waves));
@@ -179,6 +182,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
                 load_tiles(producer, padded_schedule(problem, schedule, waves));
             }
         },
+        [&](int helper) { transpose_values<Pipelines>(shared, helper); },
         [&](int index) {
             AttentionConsumer<Pipelines> consumer(shared, index);
             consumer.attend(Variant{{}, shared, problem, o, lse, partials, index});

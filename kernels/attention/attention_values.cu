@@ -1,7 +1,6 @@
 // Transposes FP8 values for attention.cu, because wgmma accepts FP8 values only with the keys
 // contiguous. Every sixteen keys come in the order of column_of_k, in which a thread holds their
-// probabilities. Beyond the last key there are zeros. Also writes the descale factors of every KV
-// head: the scores' from the scales of q and k, the values' from the scale of v.
+// probabilities. Beyond the last key there are zeros.
 //
 //   VTile           keys by HEAD_DIM columns, of [batch, keys, kv_heads, head_dim]
 //   TransposedTile  HEAD_DIM columns by as many keys, of [batch, kv_heads, head_dim, keys]
@@ -72,11 +71,6 @@ __device__ void transpose_tile(SharedMemory& shared) {
 extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_values(
     const __grid_constant__ VTile v,
     const __grid_constant__ TransposedTile transposed,
-    Descale* descales,
-    const float* scale_q,
-    const float* scale_k,
-    const float* scale_v,
-    const __grid_constant__ Scales scales,
     const __grid_constant__ ValueSizes sizes
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
@@ -92,12 +86,6 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_values(
         wait_for_previous_grids();
         shared.full.expect_bytes(VTile::kBytes);
         v.async_copy(shared.values, shared.full, {0, head, first, entry});
-        if (first == 0) {
-            descales[head_of_all] = {
-                scales.q.at(scale_q, entry, head) * scales.k.at(scale_k, entry, head),
-                scales.v.at(scale_v, entry, head)
-            };
-        }
     }
     __syncthreads();
     shared.full.wait(0);

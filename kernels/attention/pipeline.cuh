@@ -8,12 +8,13 @@
 
 namespace tmaasync {
 
-using Operands = AttentionOperands<QTile, KTile, VTile, BLOCK_N, HEAD_DIM>;
+using Operands =
+    AttentionOperands<QTile, KTile, VTile, BLOCK_N, HEAD_DIM, TRANSPOSES_V, HAS_FEW_ROWS>;
 using Accumulators = typename Operands::Accumulators;
 using Softmax = typename Operands::Softmax;
 
-// FP8 queries, keys and values: attention_values.cu has transposed the values, and every KV head
-// has descale factors.
+// FP8 queries, keys and values: every KV head has descale factors, and the values are transposed,
+// here or by attention_values.cu.
 constexpr bool kIsFp8 = Operands::kIsFp8;
 
 // Whether scores are scaled and capped before the mask; else the softmax scales them.
@@ -24,12 +25,35 @@ static_assert(
     "rows of one width"
 );
 static_assert(CLUSTER == 1 || !IS_PACKED, "tiles of packed sequences have no fixed neighbours");
-static_assert(!kIsFp8 || !IS_PACKED, "values of packed sequences are not transposed");
+static_assert(
+    !kIsFp8 || !IS_PACKED || TRANSPOSES_V, "attention_values.cu transposes padded arrays alone"
+);
+
+// The descale factors of one KV head of one entry, for scores and for values.
+struct Descale {
+    float scores;
+    float values;
+};
+
+// The scales of FP8 operands, and the arrays that they may need.
+struct Descales {
+    const Scales& scales;
+    const float* q;
+    const float* k;
+    const float* v;
+
+    __device__ __forceinline__ Descale at(i32 entry, i32 kv_head) const {
+        return {
+            scales.q.at(q, entry, kv_head) * scales.k.at(k, entry, kv_head),
+            scales.v.at(v, entry, kv_head)
+        };
+    }
+};
 
 // The descale factors of a tile: of FP8 its KV head's, else 1.
 template <bool kIsScaled>
 struct TileDescale {
-    __device__ static TileDescale of(const Descale*, const Problem&, const Tile&) { return {}; }
+    __device__ static TileDescale of(const Descales&, const Tile&, i32) { return {}; }
     __device__ static constexpr Descale descale() { return {1, 1}; }
 };
 template <>
@@ -37,10 +61,9 @@ struct TileDescale<true> {
     Descale own;
 
     __device__ __forceinline__ static TileDescale of(
-        const Descale* all, const Problem& problem, const Tile& tile
+        const Descales& all, const Tile& tile, i32 kv_head
     ) {
-        const i32 kv_heads = problem.heads / problem.heads_per_kv_head;
-        return {all[tile.entry.index * kv_heads + tile.head / problem.heads_per_kv_head]};
+        return {all.at(tile.entry.index, kv_head)};
     }
     __device__ __forceinline__ Descale descale() const { return own; }
 };

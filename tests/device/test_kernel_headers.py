@@ -76,6 +76,8 @@ ATTENTION = preamble(
         "CLUSTER": 1,
         "SPLITS_KEYS": True,
         "O_OVER_Q": False,
+        "TRANSPOSES_V": False,
+        "HAS_FEW_ROWS": False,
         "IS_PACKED": True,
         "PAGE_SIZE": 128,
         "HAS_LEFT": True,

@@ -9,7 +9,7 @@ from tmaasync._sources import find_kernel, include_dir
 
 _STRUCTURED = (
     "ring|store_ring|roles|scheduler|mainloop|epilogue|epilogue_ops|split_k"
-    "|attention|attention_mask|paged|query_ring|softmax"
+    "|attention|attention_mask|paged|query_ring|softmax|value_ring"
 )
 _OWN_INCLUDE = re.compile(rf'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:{_STRUCTURED})\.cuh)>)\n')
 _NAMES = re.compile(

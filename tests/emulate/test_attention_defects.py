@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -14,9 +15,11 @@ from tmaasync.emulate import scheduled
 from tmaasync.emulate.run import Policy
 from tmaasync.ops._call_cache import forget
 from tmaasync.ops._flash import launches
+from tmaasync.ops._flash.abi import SCALES
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.tiles import attention_tiles
+from tmaasync.ops._operation import tile_configs
 
 ORDERS: list[tuple[Policy, int]] = [
     ("round_robin", 0),
@@ -80,6 +83,23 @@ DEFECTS_OF_FLOAT8 = {
     ),
     "values are read before they have landed": ("values_.wait();\n#pragma", "\n#pragma"),
 }
+# The same where warps of the producer transpose the values.
+DEFECTS_OF_TRANSPOSERS = {
+    "values are transposed before they have landed": ("loaded_.wait();\n", "\n"),
+    "values are released before they are transposed": (
+        "transpose_block(loaded_.peek().bytes);\n            loaded_.release(loaded_.index());",
+        "loaded_.release(loaded_.index());\n            transpose_block(loaded_.peek().bytes);",
+    ),
+    "transposed values are multiplied without a fence": (
+        "if constexpr (!Group::kIsLoadedByTma) fence_async_view_proxy();",
+        "",
+    ),
+    "transposed values are written while they are multiplied": (
+        "const auto transposed = transposed_.acquire();",
+        "auto transposed = transposed_.acquire();\n        transposed.commit();",
+    ),
+    "the end is not sent": ("values_.acquire_with(ValuesEnd{true}, 0)", "0"),
+}
 
 
 def prepared(text: str, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
@@ -101,7 +121,10 @@ def prepared(text: str, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
     scores = Scores.of(64, False, None, None, None)
     numbers = problem(Sizes(100, 250, 1, 1, 3, 64), scores)
     launch = built.prepare(
-        config.cluster, config.threads, (*tiles, 0, 0, 0, 0, numbers), cluster=config.cluster
+        config.cluster,
+        config.threads,
+        (*tiles, *[0] * 7, numbers, bytes(SCALES.itemsize)),
+        cluster=config.cluster,
     )
     weights = np.exp(np.einsum("bqhd,bkhd->bqhk", q.astype(float), k.astype(float)) / 8)
     wanted = np.einsum("bqhk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(float))
@@ -140,17 +163,23 @@ def test_a_defect_of_pairs_is_reported_whatever_the_order(defect: str) -> None:
     assert all(outcome(launch, *order) for order in ORDERS)
 
 
-@pytest.mark.parametrize("defect", DEFECTS_OF_FLOAT8)
+@pytest.mark.parametrize(
+    ("defect", "transposes_v"),
+    [(name, False) for name in DEFECTS_OF_FLOAT8]
+    + [(name, True) for name in DEFECTS_OF_FLOAT8 | DEFECTS_OF_TRANSPOSERS],
+)
 def test_a_defect_of_float8_is_reported_whatever_the_order(
-    monkeypatch: pytest.MonkeyPatch, defect: str
+    monkeypatch: pytest.MonkeyPatch, defect: str, transposes_v: bool
 ) -> None:
-    old, new = DEFECTS_OF_FLOAT8[defect]
+    old, new = (DEFECTS_OF_FLOAT8 | DEFECTS_OF_TRANSPOSERS)[defect]
     text = whole_text("attention.cu")
     assert text.count(old) == 1
     q, k = (np.ones((1, rows, 1, 64), ml_dtypes.float8_e4m3fn) for rows in (100, 700))
+    form = {"transposes_v": transposes_v, "stream_k": False}
 
     def attend() -> None:
-        ops.attention(q, k, k)
+        with tile_configs(lambda config: replace(config, **form)):
+            ops.attention(q, k, k)
 
     def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
         names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)

@@ -20,8 +20,8 @@ __all__ = ["one_build"]  # the fixture, for this file too
 # What to replace by what.
 DEFECTS = {
     "pages go to each other's places": (
-        "column_box * kRowBoxes + row_box\n",
-        "column_box * kRowBoxes + (row_box + 1) % kRowBoxes\n",
+        "column_box * Boxes::kRowBoxes + row_box\n",
+        "column_box * Boxes::kRowBoxes + (row_box + 1) % Boxes::kRowBoxes\n",
     ),
     "a page is read one entry too far": ("pages[key / kPageSize]", "pages[key / kPageSize + 1]"),
     "the rest of the last page gets in": (

@@ -185,6 +185,11 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
         shipped.CAUSAL,
         ml_dtypes.float8_e4m3fn,
     ),
+    "attention, float8 decode": lambda: shipped.attention_with(
+        FlashConfig(64, 1, 128, element_bytes=1, transposes_v=True, has_few_rows=True),
+        shipped.CAUSAL,
+        ml_dtypes.float8_e4m3fn,
+    ),
     "attention_values": lambda: shipped.transpose_with(128),
     "attention_combine": lambda: flash.combine_kernel(
         shipped.attention_types(SPLIT, shipped.PLAIN_ATTENTION), shipped.PLAIN_ATTENTION, SPLIT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -17,7 +18,7 @@ from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
-from tmaasync.ops._flash.float8 import UNSCALED, Float8Workspace, Scale, given_scales, scales_of
+from tmaasync.ops._flash.float8 import UNSCALED, Float8Workspace, Scales, given_scales, scales_of
 from tmaasync.ops._flash.launches import Addresses, Work, attend_steps, transpose_step
 from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, reachable
 from tmaasync.ops._flash.schedule import padded_schedule, stream_k_pays
@@ -125,7 +126,9 @@ def _scaled_attention(
     operands = Operands.of(*qkv, _AXES, may_be_float8=True, dtype=dtype)
     if scales is None:
         return _attend(call, operands, stream)
-    return _attend(call, operands, stream, *scales_of(numbers, given, operands))
+    return _attend(
+        call, operands, stream, *scales_of(numbers, given, operands, operands.k.shape[0])
+    )
 
 
 class _Call(NamedTuple):
@@ -144,7 +147,7 @@ def _attend(
     call: _Call,
     operands: Operands,
     stream: object,
-    scales: tuple[Scale, ...] = UNSCALED,
+    scales: Scales = UNSCALED,
     scale_arrays: tuple[ArrayView, ...] = (),
 ) -> Any:
     """Attend where no call like it was made before, and have it found by its key."""
@@ -174,8 +177,8 @@ def _attend(
 class Attention(Operation):
     """Attention over padded arrays of given layouts.
 
-    A call is up to three launches: FP8 values are transposed; tiles are attended; and, where keys
-    are split, partial outputs are combined.
+    A call is up to three launches: FP8 values are transposed, if attention.cu does not do it; tiles
+    are attended; and, where keys are split, partial outputs are combined.
     """
 
     needs_wgmma = "ops.attention"
@@ -187,7 +190,7 @@ class Attention(Operation):
         scores: Scores,
         *,
         has_lse: bool,
-        scales: tuple[Scale, ...] = UNSCALED,
+        scales: Scales = UNSCALED,
     ) -> None:
         super().__init__(out.device)
         q, k, v = operands
@@ -199,7 +202,7 @@ class Attention(Operation):
         self._scores = scores
         self._variant = Variant.of(scores, has_lse=has_lse)
         self._scales = scales
-        self._float8 = Float8Workspace.of(v) if item_bytes == 1 else None
+        self._v = v
         self._partial_bytes = 0
         self._tables: list[Any] = []
 
@@ -259,13 +262,23 @@ class Attention(Operation):
         partials = memory
         if self._float8 is not None:
             values, partials = memory, memory + self._float8.partials_at
-            memory += self._float8.descales_at
-        return Addresses(q, k, v, out, lse, values, memory, partials, *scales)
+        return Addresses(q, k, v, out, lse, values, partials, *scales)
 
     # --- made once ------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def _config(self) -> TileConfig:
+        return overridden(self._choose())
+
+    @functools.cached_property
+    def _float8(self) -> Float8Workspace | None:
+        """V transposed ahead, if it is."""
+        config = self._config
+        is_ahead = config.element_bytes == 1 and not config.transposes_v
+        return Float8Workspace.of(self._v) if is_ahead else None
+
     def _prepare(self, operands: Operands, out: ArrayView, lse: ArrayView | None) -> Launch:
-        config, variant = overridden(self._choose()), self._variant
+        config, variant = self._config, self._variant
         q, k, v, o = (reachable(view) for view in (*operands, out))
         values = v
         if self._float8 is not None:
@@ -282,10 +295,10 @@ class Attention(Operation):
             splits=self._upload(schedule.splits),
         )
         self._partial_bytes = schedule.partials * config.cluster * config.partial_bytes
-        steps = attend_steps(tiles, variant, config, work, lse, problem(self._sizes, self._scores))
+        numbers = problem(self._sizes, self._scores)
+        steps = attend_steps(tiles, variant, config, work, lse, numbers, self._scales)
         if self._float8 is not None:
-            scales = [scale.fields for scale in self._scales]
-            steps.insert(0, transpose_step(v, values, scales, config))
+            steps.insert(0, transpose_step(v, values, config))
         return LaunchSequence(*steps)
 
     def _choose(self) -> TileConfig:
@@ -293,7 +306,7 @@ class Attention(Operation):
         config = choose_tile_config(self._sizes, sms, self._variant)
         clusters = sms // config.cluster
         pays = stream_k_pays(self._sizes, config, self._scores, clusters)
-        return replace(config, stream_k=pays)
+        return replace(config.for_queries(self._sizes.queries), stream_k=pays)
 
     def _upload(self, table: npt.NDArray[Any]) -> int:
         """Return the address of a copy that lives as long as the operation; 0 for no table."""

@@ -20,6 +20,7 @@ from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
+from tmaasync.ops._flash.float8 import UNSCALED, Scales, given_scales, scales_of
 from tmaasync.ops._flash.launches import (
     Addresses,
     PackedLaunch,
@@ -67,6 +68,8 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     softcap: float | None = None,
     page_table: Any = None,
     return_lse: bool = False,
+    scales: tuple[Any, Any, Any] | None = None,
+    dtype: object = None,
     out: Any = None,
     check: bool = False,
     stream: object = None,
@@ -77,7 +80,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     stores leave them alone. Rows after the last sequence are not touched.
 
     Args:
-        q: [rows, heads, head_dim], bfloat16 or float16, as in `attention`.
+        q: [rows, heads, head_dim], bfloat16, float16 or float8_e4m3fn, as in `attention`.
         k: [key_rows, kv_heads, head_dim]; with ``page_table`` [pages, page_size, kv_heads,
             head_dim], ``page_size`` a multiple of 8. There may be whole rows between pages.
         v: As k.
@@ -98,8 +101,12 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
             ``page_table[s, i // page_size]``. Pages may be shared. Rows of a page after
             a sequence's last key do not matter, nor do entries after its last page.
         return_lse: As in `attention`.
-        out: An array like q to write to. By default a new contiguous one, whose rows after the last
-            sequence are uninitialised.
+        scales: As in `attention`: for float8 operands, numbers or arrays with one element or
+            [sequences, kv_heads].
+        dtype: As in `attention`: the element type of q, k and v, for frameworks without it.
+        out: An array like q to write to; for float8 operands bfloat16 or float16. By default a new
+            contiguous one (for float8 operands bfloat16), whose rows after the last sequence are
+            uninitialised.
         check: Whether to check cumulative lengths on a device too, and the entries of
             ``page_table``, which waits for them. Unchecked, a sequence that its array cannot have
             is skipped, and a later call reports it.
@@ -128,13 +135,18 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         arrays += (cu_seqlens_k,)
     if page_table is not None:
         arrays += (page_table,)
+    if scales is None:
+        numbers, given_arrays = None, ()
+    else:
+        numbers, given_arrays = given_scales(scales)
+        arrays += given_arrays
     if out is not None:
         arrays += (out,)
     if check is not False:
         check_flags(check=check)
     longest = (max_seqlen_q, max_seqlen_k)
     options = (causal, scale, window, softcap, return_lse, *longest)
-    form = (has_own_keys, page_table is None, out is None)
+    form = (has_own_keys, page_table is None, out is None, numbers, dtype)
     # An equal key has to mean an equal call; and checks are made anew each time.
     is_key = not check and type(max_seqlen_q) in _INTEGERS and type(max_seqlen_k) in _INTEGERS
     if is_key:
@@ -146,15 +158,30 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     key = (form, options) if is_key else None
     given = Options(*options[:5])
     lengths = Lengths(cu_seqlens_q, cu_seqlens_k, *longest, check=check)
-    call = _Call(arrays, key, given, q, k, v, lengths, page_table, out, has_own_keys)
+    float8 = _Float8(dtype, numbers, given_arrays)
+    call = _Call(arrays, key, given, q, k, v, lengths, page_table, out, has_own_keys, float8)
     return _attend(call, stream)
+
+
+class _Float8(NamedTuple):
+    """The arguments of a call that only float8 operands have; no numbers without scales."""
+
+    dtype: object
+    numbers: tuple[float | None, ...] | None
+    scale_arrays: tuple[Any, ...]
+
+    def scales(self, operands: Operands, batch: int) -> tuple[Scales, tuple[ArrayView, ...]]:
+        if self.numbers is None:
+            return UNSCALED, ()
+        return scales_of(self.numbers, self.scale_arrays, operands, batch)
 
 
 class _Call(NamedTuple):
     """A call, and its cache key: its arrays, and a key of everything else.
 
     The arrays are cu_seqlens_q, k, q and v, then cu_seqlens_k if it is another array, the page
-    table and the output, if given. The key is None for calls that are not cached.
+    table, scales that are arrays, and the output, if given. The key is None for calls that are not
+    cached.
     """
 
     arrays: tuple[Any, ...]
@@ -167,19 +194,23 @@ class _Call(NamedTuple):
     page_table: Any
     out: Any
     has_own_keys: bool
+    float8: _Float8
 
 
 def _attend(call: _Call, stream: object) -> Any:
     """Run a call that is not in the cache, and put it there."""
     options = call.options
     is_paged = call.page_table is not None
-    operands = Operands.of(call.q, call.k, call.v, _AXES, _PAGE_AXES if is_paged else _AXES)
+    axes = (_AXES, _PAGE_AXES if is_paged else _AXES)
+    dtype = call.float8.dtype
+    operands = Operands.of(call.q, call.k, call.v, *axes, may_be_float8=True, dtype=dtype)
     scores = Scores.of(operands.q.shape[-1], *options[:4])
     # Sequences may share pages, so cumulative lengths of paged keys have no limit.
     cumulative, batch = call.lengths.of(operands, keys_are_packed=not is_paged)
     table = PageTable.of(call.page_table, operands, batch) if is_paged else None
     if table is not None and call.lengths.check:
         check_pages(table, *(side.values for side in cumulative))
+    scales, scale_arrays = call.float8.scales(operands, batch.size)
     results = Results(operands, call.out, return_lse=options.return_lse)
     if not operands.q.is_empty:
         operation = _CALLS.operation(
@@ -190,9 +221,11 @@ def _attend(call: _Call, stream: object) -> Any:
             scores,
             Pages() if table is None else table.pages,
             has_lse=options.return_lse,
+            scales=scales,
         )
         pages = None if table is None else table.view
-        operation.run(operands, results.out, results.lse, cumulative, stream, pages)
+        lse = results.lse
+        operation.run(operands, results.out, lse, cumulative, stream, pages, scale_arrays)
         if all(side.is_direct for side in cumulative) and not operands.k.is_empty:
             _remember(call, operation, results)
     return results.returned
@@ -205,7 +238,7 @@ def _remember(call: _Call, operation: VarlenAttention, results: Results) -> None
     _CALLS.remember(
         call.arrays,
         call.key,
-        _Form(operation, call.has_own_keys),
+        _Form(operation, call.has_own_keys, len(call.float8.scale_arrays)),
         [_arrays.view(array).framework for array in call.arrays],
         results.out.device,
         new_arrays=allocator_of_all(chain(results.allocators(), workspaces)),
@@ -224,6 +257,7 @@ class _Form(NamedTuple):
 
     operation: VarlenAttention
     has_own_keys: bool
+    scale_arrays: int
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launches on arrays at these addresses: of a `_Call`, then of new ones."""
@@ -232,10 +266,11 @@ class _Form(NamedTuple):
         rest = iter(more)
         cu_seqlens_k = next(rest) if self.has_own_keys else cu_seqlens_q
         page_table = next(rest) if self.operation.is_paged else 0
+        scales = [next(rest) for _ in range(self.scale_arrays)]
         out = next(rest)
         lse = next(rest) if self.operation.variant.has_lse else 0
         cumulative = (cu_seqlens_q, cu_seqlens_k)
-        return self.operation.bind((q, k, v, out, lse, *cumulative, page_table, *rest))
+        return self.operation.bind((q, k, v, out, lse, *cumulative, page_table, *scales, *rest))
 
 
 class _KeptList(NamedTuple):
@@ -265,8 +300,10 @@ class VarlenAttention(Operation):
         pages: Pages,
         *,
         has_lse: bool,
+        scales: Scales = UNSCALED,
     ) -> None:
         super().__init__(out.device)
+        self._scales = scales
         self.is_paged = pages.size > 0
         self._batch = batch
         self._q, self._k, _ = operands
@@ -286,8 +323,9 @@ class VarlenAttention(Operation):
         cumulative: tuple[CumulativeLengths, CumulativeLengths],
         stream: object,
         page_table: ArrayView | None = None,
+        scales: Sequence[ArrayView] = (),
     ) -> None:
-        """Launch on these arrays.
+        """Launch on these arrays; ``scales`` are the ones given as arrays.
 
         Raises:
             ArgumentError: Cumulative lengths on a device described no batch, or a page did not
@@ -296,6 +334,7 @@ class VarlenAttention(Operation):
         given = [
             *operands,
             out,
+            *scales,
             *(_arrays.view(one.values) for one in cumulative if one.is_on_device),
         ]
         handle = self.ordered(given if page_table is None else [*given, page_table], stream)
@@ -309,7 +348,8 @@ class VarlenAttention(Operation):
             partials = [make() for make in new_partials]
             content, kept = self._content(cumulative, handle), self._kept
             if content is not None and kept is not None and kept.content == content:
-                addresses = self._addresses((*arrays, lse, None, None, None), kept.array, *partials)
+                views = (*arrays, lse, None, None, None, *scales)
+                addresses = self._addresses(views, kept.array, *partials)
                 kept.launch.attend_at(addresses, handle)
                 return
             work_list = new_list()
@@ -321,7 +361,8 @@ class VarlenAttention(Operation):
             )
             inputs = (cumulative_q, cumulative_k, page_table)
             launch = self.prepared(lambda: self._prepare(arrays, lse, inputs, work_list))
-            addresses = self._addresses((*arrays, lse, *inputs), work_list, *partials)
+            views = (*arrays, lse, *inputs, *scales)
+            addresses = self._addresses(views, work_list, *partials)
             launch.launch_at(addresses, handle)
             if content is not None and isinstance(launch, PackedLaunch):
                 self._kept = _KeptList(content, work_list, launch)
@@ -329,8 +370,8 @@ class VarlenAttention(Operation):
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launches on arrays at these addresses.
 
-        In the order q, k, v, the output, lse, the cumulative lengths, the page table, the
-        workspaces; 0 where there is none.
+        In the order q, k, v, the output, lse, the cumulative lengths, the page table, scales that
+        are arrays, the workspaces; 0 where there is none.
         """
         del numbers
         if self._launch is None or not is_apart(_OUT, addresses, self._spans):
@@ -353,13 +394,13 @@ class VarlenAttention(Operation):
 
     def _named(self, addresses: Sequence[int]) -> Addresses:
         q, k, v, out = map(operator.sub, addresses, self._below_bytes)
-        lse, cu_seqlens_q, cu_seqlens_k, page_table, work_list, *partials = addresses[4:]
-        memory = partials[0] if partials else 0
+        lse, cu_seqlens_q, cu_seqlens_k, page_table, *more = addresses[4:]
+        rest = iter(more)
+        scales = [0 if scale.steps is None else next(rest) for scale in self._scales]
+        work_list, partials = next(rest), next(rest, 0)
+        scale_q, scale_k, scale_v = scales
         return Addresses(
-            *(q, k, v, out, lse),
-            values=v,
-            memory=memory,
-            partials=memory,
+            *(q, k, v, out, lse, v, partials, scale_q, scale_k, scale_v),
             schedule=work_list,
             cu_seqlens_q=cu_seqlens_q,
             cu_seqlens_k=cu_seqlens_k,
@@ -381,7 +422,8 @@ class VarlenAttention(Operation):
         config = choose_tile_config(self._typical, self._sms, self.variant)
         tiles = self._max_tiles(config, heads=True)
         splits = packed_kv_splits(tiles, self._typical, config, self._scores, self._sms)
-        return overridden(replace(config, kv_splits=splits))
+        few = config.for_queries(self._batch.max_queries)
+        return overridden(replace(few, kv_splits=splits))
 
     def _max_tiles(self, config: TileConfig, *, heads: bool) -> int:
         """Return an upper bound on the tiles for any lengths; of all heads, or of one."""
@@ -409,7 +451,8 @@ class VarlenAttention(Operation):
     def _sizes(self, queries: int, keys: int) -> Sizes:
         heads, head_dim = self._q.shape[1:]
         per_kv_head = heads // self._k.shape[-2]
-        return Sizes(queries, keys, heads, per_kv_head, self._batch.size, head_dim)
+        element_bytes = self._q.element.itemsize
+        return Sizes(queries, keys, heads, per_kv_head, self._batch.size, head_dim, element_bytes)
 
     @property
     def _problem(self) -> bytes:
@@ -473,5 +516,6 @@ class VarlenAttention(Operation):
             split_tiles=tiles if config.splits_keys else 0,
             splits=work_list,
         )
-        steps = attend_steps(maps, self.variant, config, work, lse, self._problem)
+        numbers = self._problem
+        steps = attend_steps(maps, self.variant, config, work, lse, numbers, self._scales)
         return LaunchSequence(*steps)

@@ -114,6 +114,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     softcap: float | None = None,
     page_table: Any = None,
     return_lse: bool = False,
+    scales: tuple[Any, Any, Any] | None = None,
     deterministic: bool = False,
     out: Any = None,
 ) -> Any:
@@ -140,6 +141,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         softcap: As in `attention`.
         page_table: The pages of each sequence's keys, as in `tmaasync.ops.varlen_attention`.
         return_lse: As in `attention`.
+        scales: As in `attention`; tensors of one element or [sequences, kv_heads].
         deterministic: As in `attention`.
         out: A tensor like q to write to.
 
@@ -150,7 +152,11 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q)
     require_tensors_or_none(cu_seqlens_k=cu_seqlens_k, page_table=page_table, out=out)
     operators = torch.ops.tmaasync
-    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table)
+    lengths: tuple[Any, ...] = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table)
+    if scales is not None:
+        given_scales(scales)  # as many as there are operands
+        require_tensors_or_none(**dict(zip(_SCALES, scales, strict=True)))
+        lengths += tuple(scales)
     mask = _mask_arguments(causal, scale, window, softcap)
     if deterministic and out is None:
         operator = operators.varlen_attention_with_lse.default
@@ -233,7 +239,7 @@ def _fake_attention(  # noqa: PLR0913 - the arguments of the operator
         q_view, k_view, v_view = map(reached, views.values())
         operands = Operands.of(q_view, k_view, v_view, AXES, may_be_float8=True)
         if any(one is not None for one in scales.values()):
-            scales_of(*given_scales(tuple(scales.values())), operands)
+            scales_of(*given_scales(tuple(scales.values())), operands, len(k))
         Scores.of(operands.q.shape[-1], **mask_options(**options))
         Results(operands, target, return_lse=False)
     return q.new_empty(q.shape, dtype=torch.bfloat16 if q.dtype == _FLOAT8 else q.dtype)
@@ -262,6 +268,7 @@ def _run_varlen(  # noqa: PLR0913 - the arguments of the operator
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     page_table: Any = None,
+    *scales: Any,
     **options: Any,
 ) -> Any:
     out, return_lse = options.pop("out", None), options.pop("return_lse", False)
@@ -272,6 +279,7 @@ def _run_varlen(  # noqa: PLR0913 - the arguments of the operator
         *(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k),
         page_table=page_table,
         return_lse=return_lse,
+        scales=None if all(one is None for one in scales) else scales,
         out=out,
         **mask_options(**options),
     )
@@ -291,6 +299,9 @@ def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     page_table: Any = None,
+    scale_q: Any = None,
+    scale_k: Any = None,
+    scale_v: Any = None,
     *,
     out: Any = None,
     deterministic: bool = False,
@@ -298,22 +309,25 @@ def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
 ) -> Any:
     del deterministic
     views = stand_ins(q=q, k=k, v=v, out=out)
+    scales = stand_ins(**dict(zip(_SCALES, (scale_q, scale_k, scale_v), strict=True)))
     arrays = stand_ins(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, page_table=page_table)
-    if views is not None and arrays is not None:
+    if views is not None and arrays is not None and scales is not None:
         target, pages = views.pop("out"), arrays.pop("page_table")
         is_paged = pages is not None
         key_axes = PAGE_AXES if is_paged else PACKED_AXES
         q_view, k_view, v_view = (
             one if is_paged and name != "q" else reached(one) for name, one in views.items()
         )
-        operands = Operands.of(q_view, k_view, v_view, PACKED_AXES, key_axes)
+        operands = Operands.of(q_view, k_view, v_view, PACKED_AXES, key_axes, may_be_float8=True)
         Scores.of(operands.q.shape[-1], **mask_options(**options))
         lengths = stand_in_lengths(**arrays, longest=(max_seqlen_q, max_seqlen_k))
         _, batch = lengths.of(operands, keys_are_packed=not is_paged)
         if is_paged:
             PageTable.of(pages, operands, batch)
+        if any(one is not None for one in scales.values()):
+            scales_of(*given_scales(tuple(scales.values())), operands, batch.size)
         Results(operands, target, return_lse=False)
-    return q.new_empty(q.shape)
+    return q.new_empty(q.shape, dtype=torch.bfloat16 if q.dtype == _FLOAT8 else q.dtype)
 
 
 def _fake_varlen_with_lse(
@@ -331,7 +345,7 @@ _PADDED = (
 _PACKED = (
     "Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor? cu_seqlens_k=None, "
     "SymInt? max_seqlen_q=None, SymInt? max_seqlen_k=None, Tensor? page_table=None, "
-    f"*, {MASK}"
+    f"Tensor? scale_q=None, Tensor? scale_k=None, Tensor? scale_v=None, *, {MASK}"
 )
 
 _DETERMINISTIC = "bool deterministic=False"

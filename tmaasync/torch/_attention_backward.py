@@ -152,9 +152,10 @@ def save_varlen(  # noqa: PLR0913 - the arguments of the operator
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     page_table: Any = None,
+    *scales: Any,
     **options: Any,
 ) -> None:
-    del page_table
+    del page_table, scales
     out, lse = results
     ctx.mark_non_differentiable(lse)
     ctx.save_for_backward(q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k)
@@ -176,6 +177,7 @@ def check_varlen(
 
 
 _PAGE_TABLE = 4  # after cumulative and greatest lengths
+_OTHERS_OF_VARLEN = _PAGE_TABLE + 4  # with the page table and three scales
 
 
 def _require_backward(q: Any, lacking: Sequence[Any]) -> None:
@@ -200,7 +202,7 @@ def backward_varlen(ctx: Any, grad: Any, grad_of_lse: Any) -> tuple[Any, ...]:
     refuse_second_backward("varlen_attention_with_lse", _TORCHS)
     operator = torch.ops.tmaasync.varlen_attention_backward.default
     found = operator(grad, *ctx.saved_tensors, *ctx.lengths, **_options(ctx))
-    return (*found, None, None, None, None, None)
+    return (*found, *[None] * _OTHERS_OF_VARLEN)
 
 
 def _options(ctx: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 #include <tmaasync/ring.cuh>
 #include <tmaasync/roles.cuh>
 #include <tmaasync/softmax.cuh>
+#include <tmaasync/value_ring.cuh>
 #include <tmaasync/wgmma.cuh>
 
 // The consumers of an attention kernel: scores S = Q K^T, probabilities P = softmax(S), output
@@ -16,34 +17,50 @@ namespace tmaasync {
 
 // --- types ---------------------------------------------------------------------------------------
 
-// For FP8, wgmma accepts V only with the keys contiguous: [kHeadDim][kBlockKeys].
-template <typename VTile, int kBlockKeys, int kHeadDim, bool kIsTransposed>
+// For FP8, wgmma accepts V only with the keys contiguous: [kHeadDim][kBlockKeys]. With kTransposes
+// the values lie in memory as the keys do, and warps of the producer transpose each block.
+template <typename VTile, int kBlockKeys, int kHeadDim, bool kIsTransposed, bool kTransposes>
 struct ValueOperand {
+    static_assert(!kTransposes, "values of 16 bits are multiplied as they lie");
     using Type =
         WgmmaBuffer<typename VTile::Element, VTile::kSwizzle, Major::kMN, kBlockKeys, kHeadDim>;
 };
 template <typename VTile, int kBlockKeys, int kHeadDim>
-struct ValueOperand<VTile, kBlockKeys, kHeadDim, true> {
+struct ValueOperand<VTile, kBlockKeys, kHeadDim, true, false> {
     using Type =
         WgmmaBuffer<typename VTile::Element, VTile::kSwizzle, Major::kK, kHeadDim, kBlockKeys>;
 };
+template <typename VTile, int kBlockKeys, int kHeadDim>
+struct ValueOperand<VTile, kBlockKeys, kHeadDim, true, true> {
+    static constexpr Swizzle kSwizzle = kBlockKeys % 128 == 0 ? Swizzle::k128B : Swizzle::k64B;
+    using Type = WgmmaBuffer<typename VTile::Element, kSwizzle, Major::kK, kHeadDim, kBlockKeys>;
+};
 
 // The operands of a consumer warpgroup, and the registers of a thread: 64 rows of queries, blocks
-// of kBlockKeys keys, kHeadDimension columns.
-template <typename QTile, typename KTile, typename VTile, int kBlockKeys, int kHeadDimension>
+// of kBlockKeys keys, kHeadDimension columns. kTransposes: FP8 values that ValueTransposer
+// transposes. kHasFewRows: only the first 8 rows are queries, the first of the two of a thread.
+template <
+    typename QTile,
+    typename KTile,
+    typename VTile,
+    int kBlockKeys,
+    int kHeadDimension,
+    bool kTransposes = false,
+    bool kHasFewRows = false>
 struct AttentionOperands {
     using Element = typename QTile::Element;
     static constexpr int kRows = 64;
     static constexpr int kKeys = kBlockKeys;
     static constexpr int kHeadDim = kHeadDimension;
     static constexpr bool kIsFp8 = sizeof(Element) == 1;
+    static constexpr bool kTransposesValues = kTransposes;
 
     using QueryTile = QTile;
     using KeyTile = KTile;
     using ValueTile = VTile;
     using Q = WgmmaBuffer<Element, QTile::kSwizzle, Major::kK, kRows, kHeadDim>;
     using K = WgmmaBuffer<Element, KTile::kSwizzle, Major::kK, kKeys, kHeadDim>;
-    using V = typename ValueOperand<VTile, kKeys, kHeadDim, kIsFp8>::Type;
+    using V = typename ValueOperand<VTile, kKeys, kHeadDim, kIsFp8, kTransposes>::Type;
 
     using Scores = float[kKeys / 2];
     using Probabilities = u32[kKeys * sizeof(Element) / 32][4];  // P as an A operand
@@ -55,7 +72,8 @@ struct AttentionOperands {
         WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kRows, kHeadDim>;
 
     // Thresholds that P's type allows: e4m3 holds 448.
-    using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0>;
+    static constexpr int kRowsOfThread = kHasFewRows ? 1 : 2;
+    using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0, kRowsOfThread>;
 };
 
 // The pipelines of a CTA in shared memory: the hand-over of tiles and queries, and rings of blocks
@@ -72,13 +90,13 @@ struct AttentionPipelines {
     using Queries = QueryRing<typename Operands::QueryTile, Message, kQueryBuffers, kConsumerCount>;
     using Warps = ConsumerWarps<kConsumerCount * Queries::kConsumerWarps>;
     using Keys = Ring<typename Operands::KeyTile::Shared, kStages, Warps, Group>;
-    using Values = Ring<typename Operands::ValueTile::Shared, kStages, Warps, Group>;
+    using ValueRings = ValueRingsOf<Operands, kStages, Warps, Group, Operands::kTransposesValues>;
     static constexpr int kConsumers = kConsumerCount;
 
     // Queries last: up to 1 % faster than queries first (benchmarks/compare_kernels.py on an H200,
     // 2026-11-22: 16 x 1024 causal, 32 heads of 64; 64 packed sequences of 512).
     Keys keys;
-    Values values;
+    ValueRings values;
     Queries queries;
 
     // Initialise the barriers, by one thread.
@@ -100,7 +118,7 @@ public:
     __device__ __forceinline__ explicit AttentionProducer(Pipelines& pipelines)
         : queries_(pipelines.queries.producer()),
           keys_(pipelines.keys.producer()),
-          values_(pipelines.values.producer()) {}
+          values_(pipelines.values.loaded().producer()) {}
 
     // Hand a tile over and load what it needs, in the order in which the consumers wait for it: the
     // keys of a block, then the values of the one before. load_queries(shared, full, consumer)
@@ -124,13 +142,18 @@ public:
         load_values(values_, blocks.first);
     }
 
-    // End the consumers' loops, after the last tile.
-    __device__ __forceinline__ void end() { queries_.end(); }
+    // End the loops of the consumers and of ValueTransposer, after the last tile.
+    __device__ __forceinline__ void end() {
+        queries_.end();
+        if constexpr (Pipelines::Operands::kTransposesValues) {
+            static_cast<void>(values_.acquire_with(ValuesEnd{true}, 0));
+        }
+    }
 
 private:
     QueryProducer<typename Pipelines::Queries> queries_;
     RingProducer<typename Pipelines::Keys> keys_;
-    RingProducer<typename Pipelines::Values> values_;
+    RingProducer<typename Pipelines::ValueRings::Loaded> values_;
 };
 
 // --- the consumers -------------------------------------------------------------------------------
@@ -182,7 +205,7 @@ public:
         : index_(index),
           queries_(pipelines.queries.consumer(index)),
           keys_(pipelines.keys.template consumer<Proxy::kAsync>()),
-          values_(pipelines.values.template consumer<Proxy::kAsync>()) {}
+          values_(pipelines.values.read().template consumer<Proxy::kAsync>()) {}
 
     // Compute all tiles that the producer hands over.
     template <typename Variant>
@@ -483,7 +506,9 @@ private:
         finish_wgmma<0>(block);
         wgmma_fence_operands(probabilities);
 #pragma unroll
-        for (int i = 0; i < kColumnsAtOnce / 2; ++i) accumulators[first / 2 + i] += block[i];
+        for (int i = 0; i < kColumnsAtOnce / 2; ++i) {
+            if (i / 2 % 2 < Operands::kRowsOfThread) accumulators[first / 2 + i] += block[i];
+        }
     }
 
     // --- pipelines ---
@@ -529,7 +554,7 @@ private:
     int index_;
     QueryConsumer<typename Pipelines::Queries> queries_;
     RingConsumer<typename Pipelines::Keys, Proxy::kAsync> keys_;
-    RingConsumer<typename Pipelines::Values, Proxy::kAsync> values_;
+    RingConsumer<typename Pipelines::ValueRings::Read, Proxy::kAsync> values_;
 };
 
 // --- the epilogue --------------------------------------------------------------------------------

@@ -27,39 +27,72 @@ struct PagedSequence {
     }
 };
 
+// The pages of consecutive boxes of kBoxRows keys, looked up together: the latency of one look-up
+// counts, not of each.
+template <int kCount, int kBoxRows>
+struct PagesAhead {
+    i32 pages[kCount];
+
+    template <int kPageSize>
+    __device__ __forceinline__ static PagesAhead of(
+        const PagedSequence<kPageSize>& keys, i32 first_key
+    ) {
+        PagesAhead found;
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) found.pages[i] = keys.page_of(first_key + i * kBoxRows);
+        return found;
+    }
+};
+
+// How the boxes of a block of keys or values lie in pages: one box in one page. The producer looks
+// up kMostAhead pages at once, in as many registers.
+template <typename Rows, int kMostAhead>
+struct PageBoxes {
+    static constexpr int kBoxRows = Rows::box_side(0);
+    static constexpr int kBoxColumns = Rows::box_side(2);
+    static constexpr int kRowBoxes = Rows::side(0) / kBoxRows;
+    static constexpr int kColumnBoxes = Rows::side(2) / kBoxColumns;
+    static constexpr int kAhead = kRowBoxes % kMostAhead == 0 ? kMostAhead
+                                  : kRowBoxes < kMostAhead    ? kRowBoxes
+                                                              : 1;
+    using Pages = PagesAhead<kAhead, kBoxRows>;
+    static_assert(Rows::kBoxes == kRowBoxes * kColumnBoxes, "boxes of rows and columns");
+};
+
 // Load a block of keys or values from its pages. Each box of the tile lies in one page. The first
-// page is a parameter, because the producer looks it up before it waits for the stage. Rows beyond
-// the sequence become zeros: the barrier must expect Rows::kBytes.
-template <typename Rows, int kPageSize>
+// pages are a parameter, because the producer looks them up before it waits for the stage. Rows
+// beyond the sequence become zeros: the barrier must expect Rows::kBytes.
+template <int kMostAhead, typename Rows, int kPageSize>
 __device__ __forceinline__ void load_pages(
     const Rows& rows,
     typename Rows::Shared& shared,
     SharedMemBarrier& full,
     const PagedSequence<kPageSize>& keys,
-    i32 page,
+    typename PageBoxes<Rows, kMostAhead>::Pages next,
     i32 page_step,
     i32 head,
     i32 first_key
 ) {
-    constexpr int kBoxRows = Rows::box_side(0);
-    constexpr int kBoxColumns = Rows::box_side(2);
-    constexpr int kRowBoxes = Rows::side(0) / kBoxRows;
-    constexpr int kColumnBoxes = Rows::side(2) / kBoxColumns;
-    static_assert(
-        Rows::kBoxes == kRowBoxes * kColumnBoxes && kPageSize % kBoxRows == 0,
-        "a box lies in one page"
-    );
+    using Boxes = PageBoxes<Rows, kMostAhead>;
+    static_assert(kPageSize % Boxes::kBoxRows == 0, "a box lies in one page");
 #pragma unroll 1
-    for (int row_box = 0; row_box < kRowBoxes; ++row_box) {
-        const i32 key = first_key + row_box * kBoxRows;
-        const auto page_rows = keys.rows_of(page, key, page_step);
-        page = keys.page_of(key + kBoxRows);
+    for (int first = 0; first < Boxes::kRowBoxes; first += Boxes::kAhead) {
+        const auto current = next;
+        const i32 next_key = first_key + (first + Boxes::kAhead) * Boxes::kBoxRows;
+        if constexpr (Boxes::kAhead < Boxes::kRowBoxes) next = Boxes::Pages::of(keys, next_key);
 #pragma unroll
-        for (int column_box = 0; column_box < kColumnBoxes; ++column_box) {
-            rows.async_copy_box(
-                shared, full, page_rows, {column_box * kBoxColumns, head, key % kPageSize},
-                column_box * kRowBoxes + row_box
-            );
+        for (int i = 0; i < Boxes::kAhead; ++i) {
+            const int row_box = first + i;
+            const i32 key = first_key + row_box * Boxes::kBoxRows;
+            const auto page_rows = keys.rows_of(current.pages[i], key, page_step);
+#pragma unroll
+            for (int column_box = 0; column_box < Boxes::kColumnBoxes; ++column_box) {
+                rows.async_copy_box(
+                    shared, full, page_rows,
+                    {column_box * Boxes::kBoxColumns, head, key % kPageSize},
+                    column_box * Boxes::kRowBoxes + row_box
+                );
+            }
         }
     }
 }

@@ -68,8 +68,10 @@ __device__ __forceinline__ float inverse_row_sum(float row_sum) {
 // up to kRescaleThreshold powers of 2 below the greatest score, so that accumulators are seldom
 // rescaled. Probabilities are scaled by 2^kShift, so that small ones stay distinct in a type of few
 // exponents. The greatest is 2^(kRescaleThreshold + kShift), which P's type must hold: e4m3 holds
-// 448.
-template <int kRescaleThreshold, int kShift>
+// 448. With kRows of 1 a thread's second row has no exponentials, since no query has it. It holds
+// finite numbers, neither constants nor the scores as they are: for both the assembler of CUDA 13.0
+// serialises the MMAs (tests/lint/test_lint.py).
+template <int kRescaleThreshold, int kShift, int kRows = 2>
 struct OnlineSoftmax {
     float scale_log2;
     float row_max[2] = {masked_score(), masked_score()};
@@ -82,8 +84,9 @@ struct OnlineSoftmax {
     __device__ __forceinline__ void update(float (&scores)[kScores], float (&rescale)[2]) {
         float new_max[2], base[2];
         find_max(scores, new_max);
+        rescale[1] = 1;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
+        for (int half = 0; half < kRows; ++half) {
             // False where both are minus infinity, whose difference is not a number.
             const bool is_far = (new_max[half] - row_max[half]) * scale_log2 > kRescaleThreshold;
             rescale[half] =
@@ -96,6 +99,10 @@ struct OnlineSoftmax {
         }
 #pragma unroll
         for (int i = 0; i < kScores; ++i) {
+            if (i / 2 % 2 >= kRows) {
+                scores[i] *= scale_log2;
+                continue;
+            }
             scores[i] = ptx::ex2_approx_ftz(scores[i] * scale_log2 - base[i / 2 % 2]);
             partial_sums[i % 4] += scores[i];
         }
@@ -121,7 +128,7 @@ private:
 #pragma unroll
         for (int i = 0; i < kScores; ++i) chains[i % 4] = fmaxf(chains[i % 4], scores[i]);
         new_max[0] = max_of_row(fmaxf(chains[0], chains[1]));
-        new_max[1] = max_of_row(fmaxf(chains[2], chains[3]));
+        if constexpr (kRows == 2) new_max[1] = max_of_row(fmaxf(chains[2], chains[3]));
     }
 };
 

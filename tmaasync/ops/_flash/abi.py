@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "DESCALE",
     "ENTRY",
     "KEY_SPLIT",
     "PAGED_ENTRY",
@@ -105,9 +104,6 @@ def partial_output(head_dim: int) -> np.dtype[Any]:
 
 
 # --- operands of 8 bits -------------------------------------------------------------------------
-
-DESCALE = np.dtype([("scores", "<f4"), ("values", "<f4")])
-"""``Descale`` of a KV head of an entry: factors of its scores and its values."""
 
 SCALE = np.dtype([("entry_step", "<i4"), ("head_step", "<i4"), ("number", "<f4")])
 """``Scale`` of an operand: a number, and strides of an array of one more per KV head."""

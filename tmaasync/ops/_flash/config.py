@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
@@ -31,6 +31,7 @@ MAX_CONSUMERS = 3
 
 _BARRIER_BYTES = 3 * 1024  # of queries, keys and values, each in 1 KiB for the tiles after them
 _OUTPUT_BYTES = 2
+_FEW_ROWS = 8  # of a wgmma's 16 rows of a warp, a thread has one of the first 8
 _MAX_STAGES = 4
 
 
@@ -113,7 +114,11 @@ class TileConfig:
             clusters (stream-K), and a combine kernel adds up the partial outputs.
         kv_splits: Packed arrays: into how many splits the keys of each tile are cut
             (flash-decoding); 1 where a CTA works on all of them.
-        element_bytes: Size of an element of the operands. With 1 byte, V is transposed ahead.
+        element_bytes: Size of an element of the operands.
+        transposes_v: FP8: whether warps of attention.cu transpose V block by block in shared
+            memory; else attention_values.cu transposes all of it ahead.
+        has_few_rows: FP8: whether no tile has more than 8 rows of queries, as in decode, and the
+            softmax leaves out the second row of each thread.
     """
 
     head_dim: int
@@ -124,6 +129,13 @@ class TileConfig:
     stream_k: bool = False
     kv_splits: int = 1
     element_bytes: int = 2
+    transposes_v: bool = False
+    has_few_rows: bool = False
+
+    def for_queries(self, longest: int) -> TileConfig:
+        """Return the tile config for sequences of at most this many queries."""
+        few = self.element_bytes == 1 and self.consumers == 1
+        return replace(self, has_few_rows=few and longest * self.heads_per_tile <= _FEW_ROWS)
 
     @property
     def splits_keys(self) -> bool:
@@ -167,20 +179,25 @@ class TileConfig:
         """Buffers in each of the pipelines of keys and of values."""
         used = self.query_buffers * self._tile_bytes
         used += 0 if self.output_is_over_queries else self._output_bytes
-        room = MAX_SHARED_BYTES - _BARRIER_BYTES - used
+        room = MAX_SHARED_BYTES - self._fixed_bytes - used
         return min(_MAX_STAGES, room // self._block_bytes)
 
     @property
     def query_buffers(self) -> int:
         """Two where that leaves two stages in each pipeline, so that tiles overlap."""
         used = 2 * self._tile_bytes + self._output_bytes + 2 * self._block_bytes
-        return 2 if used + _BARRIER_BYTES <= MAX_SHARED_BYTES else 1
+        return 2 if used + self._fixed_bytes <= MAX_SHARED_BYTES else 1
 
     @property
     def output_is_over_queries(self) -> bool:
         """Whether a buffer of its own for the output would leave no memory for two stages."""
         used = self._tile_bytes + self._output_bytes + 2 * self._block_bytes
-        return used + _BARRIER_BYTES > MAX_SHARED_BYTES
+        return self.element_bytes == _OUTPUT_BYTES and used + self._fixed_bytes > MAX_SHARED_BYTES
+
+    @property
+    def _fixed_bytes(self) -> int:
+        """Barriers, and the two blocks of values that are transposed in shared memory."""
+        return _BARRIER_BYTES + (1024 + self._block_bytes if self.transposes_v else 0)
 
     @property
     def _block_bytes(self) -> int:
@@ -215,6 +232,8 @@ class TileConfig:
             "CLUSTER": self.cluster,
             "SPLITS_KEYS": self.splits_keys,
             "O_OVER_Q": self.output_is_over_queries,
+            "TRANSPOSES_V": self.transposes_v,
+            "HAS_FEW_ROWS": self.has_few_rows,
         }
 
 

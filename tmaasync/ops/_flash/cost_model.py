@@ -33,6 +33,8 @@ __all__ = [
 TileShape = tuple[int, int]
 """Consumers, and keys of a block."""
 
+_LEAST_STAGES = 2
+
 
 COEFFICIENTS = Path(__file__).with_name("h200.toml")
 """Numbers of an H200, the only chip that was fitted; others are taken to be like it."""
@@ -57,6 +59,7 @@ class Coefficients:
     section_bytes: int
     softcap_consumers: int
     softcap_block_elements: int
+    transposes_rows: Mapping[int, int]
 
 
 @functools.cache
@@ -73,11 +76,14 @@ def _value(entry: Mapping[str, Any]) -> Any:
     return {row[0] if len(row) == 2 else tuple(row[:-1]): row[-1] for row in value}
 
 
-def tile_shapes(head_dim: int, variant: Variant, element_bytes: int = 2) -> dict[TileShape, float]:
+def tile_shapes(
+    head_dim: int, variant: Variant, element_bytes: int = 2, *, transposes_v: bool = False
+) -> dict[TileShape, float]:
     """Return the tile shapes that a variant may have, and their throughput.
 
     With a paged KV cache only the shapes of fewest loads.
     """
+    form: Any = {"element_bytes": element_bytes, "transposes_v": transposes_v}
     columns, known = padded_dim(head_dim, element_bytes), coefficients()
     is_16_bits = element_bytes == 2
     table = known.tile_throughput_16_bits if is_16_bits else known.tile_throughput_8_bits
@@ -85,9 +91,11 @@ def tile_shapes(head_dim: int, variant: Variant, element_bytes: int = 2) -> dict
     found = {
         (consumers, block_n): throughput
         for (dim, consumers, block_n), throughput in table.items()
-        # FP8 tiles never spill, and are never of packed sequences.
         if dim == measured_dim
         and not (is_16_bits and _spills(columns, consumers, block_n, variant))
+        # FP8 tiles spill only in a producer of 32 registers that looks up pages.
+        and (is_16_bits or not variant.page_size or consumers < MAX_CONSUMERS)
+        and TileConfig(columns, consumers, block_n, 1, 1, **form).stages >= _LEAST_STAGES
     }
     if variant.page_size:
         rows = {shape: rows_per_load(variant.page_size, shape[1]) for shape in found}
@@ -121,10 +129,13 @@ def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
 
     For packed sequences ``sizes`` describe a typical one.
     """
-    throughput = tile_shapes(sizes.head_dim, variant, sizes.element_bytes)
+    transposes_v = _transposes_v(sizes, variant)
+    throughput = tile_shapes(
+        sizes.head_dim, variant, sizes.element_bytes, transposes_v=transposes_v
+    )
 
     def cost(shape: TileShape) -> float:
-        config = _config_of(shape, sizes, variant)
+        config = _config_of(shape, sizes, variant, transposes_v=transposes_v)
         overhead = coefficients().tile_overhead[config.query_buffers]
         if variant.skips_blocks:
             # Tiles of all lengths fill the waves; half of the keys are seen, and the diagonal.
@@ -135,13 +146,27 @@ def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
             keys = -(-sizes.keys // config.block_n) * config.block_n
         return waves * config.rows * (keys + overhead) / throughput[shape]
 
-    alone = _config_of(min(throughput, key=cost), sizes, variant)
+    fastest = min(throughput, key=cost)
+    alone = _config_of(fastest, sizes, variant, transposes_v=transposes_v)
     return replace(alone, cluster=2) if multicast_pays(sizes, alone, variant, sms) else alone
 
 
-def _config_of(shape: TileShape, sizes: Sizes, variant: Variant) -> TileConfig:
+def _transposes_v(sizes: Sizes, variant: Variant) -> bool:
+    """Whether attention.cu should transpose FP8 values itself, rather than attention_values.cu."""
+    if sizes.element_bytes != 1:
+        return False
+    known, columns = coefficients().transposes_rows, padded_dim(sizes.head_dim, 1)
+    most = known[min(dim for dim in known if columns <= dim)]
+    return variant.is_packed or sizes.queries * sizes.heads_per_kv_head <= most
+
+
+def _config_of(
+    shape: TileShape, sizes: Sizes, variant: Variant, *, transposes_v: bool
+) -> TileConfig:
     columns = padded_dim(sizes.head_dim, sizes.element_bytes)
-    config = TileConfig(columns, *shape, element_bytes=sizes.element_bytes)
+    config = TileConfig(
+        columns, *shape, element_bytes=sizes.element_bytes, transposes_v=transposes_v
+    )
     if not variant.skips_blocks and sizes.queries >= config.rows:
         return config
     # GQA packing (FlashAttention's pack_gqa): as many heads as share keys, in powers of two.

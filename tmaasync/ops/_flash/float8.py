@@ -14,11 +14,10 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._allocation import Allocator, allocator
-from tmaasync.ops._flash.abi import DESCALE
 from tmaasync.ops._flash.operands import Operands, positive_violations
 from tmaasync.ops._layouts import Layout, padded_row_bytes
 
-__all__ = ["UNSCALED", "Float8Workspace", "Scale", "given_scales", "scales_of"]
+__all__ = ["UNSCALED", "Float8Workspace", "Scale", "Scales", "given_scales", "scales_of"]
 
 _FLOAT32, _BYTE = element(np.float32), element(np.uint8)
 _OPERANDS = 3
@@ -42,7 +41,10 @@ class Scale(NamedTuple):
         return (*(self.steps or (0, 0)), self.number)
 
 
-UNSCALED = (Scale(),) * _OPERANDS
+Scales = tuple[Scale, ...]
+"""The scales of q, k and v."""
+
+UNSCALED: Scales = (Scale(),) * _OPERANDS
 
 
 def given_scales(scales: Any) -> tuple[tuple[float | None, ...], tuple[Any, ...]]:
@@ -68,9 +70,12 @@ def given_scales(scales: Any) -> tuple[tuple[float | None, ...], tuple[Any, ...]
 
 
 def scales_of(
-    numbers: Sequence[float | None], arrays: Sequence[Any], operands: Operands
-) -> tuple[tuple[Scale, ...], tuple[ArrayView, ...]]:
-    """Check what `given_scales` found; return the scales, and views of the arrays."""
+    numbers: Sequence[float | None], arrays: Sequence[Any], operands: Operands, batch: int
+) -> tuple[Scales, tuple[ArrayView, ...]]:
+    """Check what `given_scales` found; return the scales, and views of the arrays.
+
+    ``batch`` is the number of entries or sequences.
+    """
     if not operands.are_float8:
         raise ArgumentError(
             f"scales are given, and q holds {operands.q.element}; only float8_e4m3fn operands have "
@@ -83,7 +88,7 @@ def scales_of(
     ]
     named = zip(_NAMES, numbers, strict=True)
     of_numbers = [one for pair in named for one in positive_violations(*pair, "Pass None for 1")]
-    ArgumentError.raise_for([*of_numbers, *_array_violations(seen, operands)])
+    ArgumentError.raise_for([*of_numbers, *_array_violations(seen, operands, batch)])
     found = (
         Scale(1.0 if number is None else float(number), None if view is None else _steps(view))
         for number, view in zip(numbers, seen, strict=True)
@@ -99,8 +104,10 @@ def _steps(view: ArrayView) -> tuple[int, int]:
     return entry, head
 
 
-def _array_violations(seen: Sequence[ArrayView | None], operands: Operands) -> Iterator[Violation]:
-    batch, _, kv_heads, _ = operands.k.shape
+def _array_violations(
+    seen: Sequence[ArrayView | None], operands: Operands, batch: int
+) -> Iterator[Violation]:
+    kv_heads = operands.k.shape[-2]
     shapes = (*_OF_ALL, (batch, kv_heads))
     for name, view in zip(_NAMES, seen, strict=True):
         if view is None:
@@ -117,7 +124,7 @@ def _array_violations(seen: Sequence[ArrayView | None], operands: Operands) -> I
 
 
 class Float8Workspace(NamedTuple):
-    """Workspace of a call: V transposed, then `DESCALE` of every KV head, then partial outputs.
+    """Workspace of a call: V transposed, then partial outputs.
 
     ``shape`` is [batch, kv_heads, head_dim, keys] of V transposed, with keys rounded up to a
     multiple of 16.
@@ -131,15 +138,9 @@ class Float8Workspace(NamedTuple):
         return cls((batch, kv_heads, head_dim, padded_row_bytes(keys, v.element)))
 
     @property
-    def descales_at(self) -> int:
-        return math.prod(self.shape)
-
-    @property
     def partials_at(self) -> int:
-        """Offset of the partial outputs in bytes, a multiple of 16, as in `workspace_after`."""
-        batch, kv_heads, *_ = self.shape
-        count = batch * kv_heads
-        return self.descales_at + (count + count % 2) * DESCALE.itemsize
+        """Offset of the partial outputs in bytes, a multiple of 16."""
+        return math.prod(self.shape)
 
     def allocator(self, like: ArrayView, partial_bytes: int = 0) -> Allocator:
         return allocator(like, (self.partials_at + partial_bytes,), _BYTE)

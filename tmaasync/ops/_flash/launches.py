@@ -21,6 +21,7 @@ from tmaasync.ops._flash.abi import (
     record,
 )
 from tmaasync.ops._flash.config import TileConfig, Variant
+from tmaasync.ops._flash.float8 import UNSCALED, Scales
 from tmaasync.ops._flash.tiles import (
     COMBINE_THREADS,
     TRANSPOSED_KEYS,
@@ -67,7 +68,6 @@ class Addresses(NamedTuple):
     out: int
     lse: int
     values: int
-    memory: int
     partials: int
     scale_q: int = 0
     scale_k: int = 0
@@ -105,8 +105,10 @@ class AttentionArguments(NamedTuple):
     """The parameters of attention.cu in their order.
 
     Attributes:
-        values: V; for FP8, V transposed.
-        memory: Partial outputs; for FP8, descales, and the partial outputs after them.
+        values: V; for FP8 without ``transposes_v``, V transposed.
+        partials: Partial outputs of split tiles.
+        scale_q: Scales of FP8 operands that are arrays.
+        scales: `SCALES`.
     """
 
     q: Any
@@ -114,10 +116,14 @@ class AttentionArguments(NamedTuple):
     values: Any
     out: Any
     lse: Any
-    memory: int
+    partials: int
+    scale_q: int
+    scale_k: int
+    scale_v: int
     schedule: Any
     waves: int
     problem: bytes
+    scales: bytes
 
 
 class CombineArguments(NamedTuple):
@@ -156,21 +162,30 @@ def attend_steps(
     work: Work,
     lse: ArrayView | None,
     problem: bytes,
+    scales: Scales = UNSCALED,
 ) -> list[Step]:
     """Prepare attention.cu, and, where keys are split, the kernel that combines partial outputs."""
     types, (q, k, v, out) = cuda_types(tiles), tiles
     attend = AttentionArguments(
         *(q, k, v, out),
         lse=0 if lse is None else lse,
-        memory=0,
+        partials=0,
+        scale_q=0,
+        scale_k=0,
+        scale_v=0,
         schedule=work.schedule,
         waves=work.waves,
         problem=problem,
+        scales=record(
+            SCALES, **{name: scale.fields for name, scale in zip("qkv", scales, strict=True)}
+        ),
     )
     if variant.is_packed:
         last = "schedule"
-    elif config.element_bytes == 1 or work.split_tiles:
-        last = "memory"
+    elif config.element_bytes == 1:
+        last = "scale_v"
+    elif work.split_tiles:
+        last = "partials"
     else:
         last = "out" if lse is None else "lse"
     kernel = attention_kernel(types, variant, config)
@@ -196,42 +211,22 @@ def attend_steps(
 
 
 class TransposeArguments(NamedTuple):
-    """The parameters in their order: ``memory`` receives the descale factors."""
+    """The parameters in their order."""
 
     v: Any
     values: Any
-    memory: int
-    scale_q: int
-    scale_k: int
-    scale_v: int
-    scales: bytes
     sizes: bytes
 
 
-def transpose_step(
-    v: ArrayView,
-    transposed: ArrayView,
-    scales: Sequence[tuple[int, int, float]],
-    config: TileConfig,
-) -> Step:
-    """Prepare the kernel that transposes V and multiplies the scales of every KV head.
-
-    Scales are `SCALE` of q, k and v; ``config`` is the tile config of attention.cu.
-    """
+def transpose_step(v: ArrayView, transposed: ArrayView, config: TileConfig) -> Step:
+    """Prepare the kernel that transposes V; ``config`` is the tile config of attention.cu."""
     tiles = transpose_tiles(v, transposed, config)
     batch, keys, kv_heads, _ = v.shape
-    arguments = TransposeArguments(
-        *tiles,
-        memory=0,
-        scale_q=0,
-        scale_k=0,
-        scale_v=0,
-        scales=record(SCALES, **dict(zip("qkv", scales, strict=True))),
-        sizes=record(VALUE_SIZES, keys=keys, kv_heads=kv_heads),
-    )
+    sizes = record(VALUE_SIZES, keys=keys, kv_heads=kv_heads)
+    arguments = TransposeArguments(*tiles, sizes=sizes)
     ctas = -(-keys // TRANSPOSED_KEYS) * kv_heads * batch
     kernel = transpose_kernel(cuda_types(tiles), config)
-    return _step(kernel, ctas, _TRANSPOSE_THREADS, arguments, "scale_v")
+    return _step(kernel, ctas, _TRANSPOSE_THREADS, arguments, "values")
 
 
 # --- attention_work.cu --------------------------------------------------------------------------

@@ -50,12 +50,13 @@ def attention_tiles(
 ) -> Tiles:
     """Return the tiles that the kernel takes, over arrays of [batch, positions, heads, head_dim].
 
-    Values of one byte are given transposed: [batch, kv_heads, head_dim, positions].
+    Without ``transposes_v``, values of one byte are given transposed: [batch, kv_heads, head_dim,
+    positions].
     """
     rows, block = _sides(config)
     queries = create_tma_tile(q, (1, *rows), swizzle=config.swizzle)
     keys = _tile_of_keys(k, block, config)
-    if config.element_bytes == 1:
+    if config.element_bytes == 1 and not config.transposes_v:
         values = _tile_of_transposed(v, config)
     else:
         values = _tile_of_keys(v, block, config)
@@ -102,11 +103,16 @@ def packed_maps(
     columns = config.swizzle.span_bytes // config.element_bytes
     box = (rows_per_load(page_size, config.block_n), 1, columns)
 
-    def map_of(view: ArrayView, side: tuple[int, ...], **boxes: Any) -> RaggedTensorMap:
-        return create_ragged_tensor_map(view, side, swizzle=config.swizzle, **boxes)
+    def map_of(view: ArrayView, side: tuple[int, ...], **options: Any) -> RaggedTensorMap:
+        return create_ragged_tensor_map(view, side, **{"swizzle": config.swizzle, **options})
 
     pages = {"box_shape": box, "max_length": page_size or None}
-    return map_of(q, rows), map_of(k, block, **pages), map_of(v, block, **pages), map_of(o, rows)
+    return (
+        map_of(q, rows),
+        map_of(k, block, **pages),
+        map_of(v, block, **pages),
+        map_of(o, rows, swizzle=config.output_swizzle),
+    )
 
 
 def _sides(config: TileConfig) -> tuple[tuple[int, int, int], tuple[int, int, int]]:

@@ -1,0 +1,312 @@
+"""ops.varlen_attention of float8 operands, packed and paged, against float64 on either back end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from parity.attention_oracle import Array, Mask, assert_close, attend, dtype_of
+from parity.backends import Emulate
+from parity.paged_keys import PagedKeys, paged_from
+from parity.random_attention import Problem, draw
+from parity.test_attention import of_sms
+from parity.test_attention_float8 import assert_typical
+from parity.tile_configs import noted
+
+from tmaasync import ArgumentError, ArrayTypeError, ops
+from tmaasync.emulate import scheduled
+from tmaasync.ops._flash.config import TileConfig
+from tmaasync.ops._operation import tile_configs
+
+FLOAT8 = "float8_e4m3fn"
+NAN = 0x7F
+LENGTHS = (0, 1, 127, 128, 129)
+
+
+def one_config(
+    consumers: int, block_n: int = 128, heads_per_tile: int = 1, kv_splits: int = 1
+) -> AbstractContextManager[None]:
+    return tile_configs(
+        lambda config: TileConfig(
+            *(config.head_dim, consumers, block_n, heads_per_tile),
+            kv_splits=kv_splits,
+            element_bytes=1,
+            transposes_v=True,
+        )
+    )
+
+
+@pytest.fixture(autouse=True)
+def searched() -> Iterator[None]:
+    """On the emulator, every launch with the search for races."""
+    with scheduled("adversarial", races=True):
+        yield
+
+
+PLAIN = replace(
+    draw(0, small=True),
+    queries=LENGTHS,
+    keys=(129, 128, 1, 0, 127),
+    heads=4,
+    kv_heads=2,
+    dtype=FLOAT8,
+    mask=Mask(),
+    softcap=None,
+)
+
+
+def bytes_of(array: Array) -> Array:
+    return array.view(np.uint8)
+
+
+def with_nan_around(problem: Problem, rows: int, heads: int, seed: int) -> tuple[Array, Array]:
+    """The rows of all sequences, and an array in which nine rows of NaN follow them."""
+    own = problem.packed(rows, heads, seed)
+    around = np.full((rows + 9, *own.shape[1:]), NAN, np.uint8)
+    around[:rows] = bytes_of(own)
+    return own, around
+
+
+def check(
+    backend: Any,
+    problem: Problem,
+    pages: PagedKeys | None = None,
+    scales: tuple[Any, ...] | None = None,
+    out_type: str = "bfloat16",
+) -> None:
+    """One call; every sequence against the oracle, and no row after the last one is written."""
+    queries, keys = (np.cumsum((0, *rows)) for rows in (problem.queries, problem.keys))
+    q, given_q = with_nan_around(problem, int(queries[-1]), problem.heads, 0)
+    options: dict[str, Any] = {"scales": scales} if scales is None else {}
+    if scales is not None:
+        options["scales"] = tuple(
+            backend.array(scale) if isinstance(scale, np.ndarray) else scale for scale in scales
+        )
+    if pages is None:
+        (k, given_k), (v, given_v) = (
+            with_nan_around(problem, int(keys[-1]), problem.kv_heads, seed) for seed in (1, 2)
+        )
+    else:
+        given_k, given_v = bytes_of(pages.k), bytes_of(pages.v)
+        options["page_table"] = backend.array(pages.table)
+    shape = (len(given_q), *given_q.shape[1:])
+    out = backend.array(np.full(shape, np.nan, dtype_of(out_type)))
+
+    _, lse = ops.varlen_attention(
+        backend.array(given_q),
+        backend.array(given_k),
+        backend.array(given_v),
+        queries,
+        keys,
+        return_lse=True,
+        dtype=FLOAT8,
+        out=out,
+        **options,
+        **problem.options,
+    )
+
+    got, got_lse = backend.host(out), backend.host(lse)
+    of_heads = [
+        np.broadcast_to(
+            np.asarray(1.0 if scale is None else scale, np.float64),
+            (len(problem.queries), problem.kv_heads),
+        )
+        for scale in scales or (None,) * 3
+    ]
+    group = problem.heads // problem.kv_heads
+    for index, length in enumerate(problem.keys):
+        rows, own = slice(*queries[index : index + 2]), slice(*keys[index : index + 2])
+        one_k, one_v = (k[own], v[own]) if pages is None else pages.of(index, length)
+        of_q, of_k, of_v = (scale[index][:, None] for scale in of_heads)
+        meant_v = one_v.astype(np.float64) * of_v
+        expected = attend(
+            q[rows].astype(np.float64) * np.repeat(of_q, group, axis=0),
+            one_k.astype(np.float64) * of_k,
+            meant_v,
+            problem.mask,
+            softcap=problem.softcap,
+        )
+        assert_close(got[rows], got_lse[:, rows], expected, meant_v, FLOAT8)
+        assert_typical(got[rows], expected.out)
+    assert np.isnan(got[queries[-1] :].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("out_type", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "mask", [Mask(), Mask(True), Mask("top_left"), Mask(window=(40, 90))], ids=str
+)
+def test_lengths_and_masks(backend: Any, mask: Mask, out_type: str) -> None:
+    """Every length of queries with every length of keys."""
+    rotations = range(len(LENGTHS)) if mask == Mask(True) else (0, 2)
+    with one_config(1, heads_per_tile=2):
+        for places in rotations:
+            keys = (*LENGTHS[places:], *LENGTHS[:places])
+            check(backend, replace(PLAIN, keys=keys, mask=mask), out_type=out_type)
+
+
+@pytest.mark.parametrize("size", [16, 64, 256])
+@pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
+def test_pages(backend: Any, size: int, mask: Mask) -> None:
+    """Pages that sequences share, NaN in rows that none of them has, and wild entries after."""
+    problem = replace(PLAIN, queries=(3, 67, 0, 5, 1), keys=(129, 300, 7, 0, 128), mask=mask)
+    with one_config(1, heads_per_tile=2):
+        check(backend, problem, paged_from(problem, size))
+
+
+@pytest.mark.parametrize("page_size", [0, 16])
+def test_keys_are_split(backend: Any, page_size: int) -> None:
+    problem = replace(PLAIN, queries=(1, 3, 0, 1, 2), keys=(700, 129, 5, 0, 1000), mask=Mask(True))
+    pages = paged_from(problem, page_size) if page_size else None
+    with one_config(1, heads_per_tile=2, kv_splits=3):
+        check(backend, problem, pages)
+
+
+@pytest.mark.parametrize(
+    ("consumers", "block_n", "head_dim"),
+    [
+        (3, 128, 64),
+        (2, 128, 128),
+        (2, 64, 256),
+        pytest.param(3, 128, 128, marks=pytest.mark.gpu),
+        pytest.param(1, 128, 80, marks=pytest.mark.gpu),
+        pytest.param(2, 128, 192, marks=pytest.mark.gpu),
+        pytest.param(1, 64, 256, marks=pytest.mark.gpu),
+    ],
+)
+def test_tile_configs(backend: Any, consumers: int, block_n: int, head_dim: int) -> None:
+    problem = replace(
+        PLAIN, queries=(200, 1, 70), keys=(300, 129, 0), heads=2, kv_heads=1, head_dim=head_dim
+    )
+    with one_config(consumers, block_n):
+        check(backend, problem)
+        check(backend, problem, paged_from(problem, 64))
+
+
+def test_scales_are_of_all_or_of_a_head_of_a_sequence(backend: Any) -> None:
+    rng = np.random.default_rng(0)
+    of_heads = [rng.uniform(0.5, 2, (5, 2)).astype(np.float32) for _ in range(3)]
+    one = np.array([1.5], np.float32)
+    with one_config(1):
+        for scales in ((0.5, 2, 0.125), (None, one, 3.0), tuple(of_heads), (of_heads[0], one, 4)):
+            check(backend, PLAIN, scales=scales)
+            check(backend, PLAIN, paged_from(PLAIN, 64), scales=scales)
+
+
+def test_softcap(backend: Any) -> None:
+    with one_config(1):
+        check(backend, replace(PLAIN, softcap=3.0, mask=Mask(True)), scales=(2.0, None, 0.5))
+
+
+RANDOM = [0, 1, *(pytest.param(number, marks=pytest.mark.gpu) for number in range(2, 40))]
+
+
+@pytest.mark.parametrize("number", RANDOM)
+def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number: int) -> None:
+    is_small = isinstance(backend, Emulate)
+    problem = replace(draw(number, small=is_small), dtype=FLOAT8)
+    if not is_small:
+        problem = replace(problem, head_dim=-(-problem.head_dim // 16) * 16)
+    rng = np.random.default_rng(number)
+    scales = (None, 0.75, rng.uniform(0.5, 2, (len(problem.keys), problem.kv_heads)))
+    scales = (*scales[:2], scales[2].astype(np.float32))
+    size = (0, 16, 64, 128)[number % 4]
+    pages = paged_from(problem, size) if size else None
+    with noted() as configs:
+        check(backend, problem, pages, scales, ("bfloat16", "float16")[number % 2])
+    assert all(config.transposes_v for config in configs)
+
+
+@pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
+def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask) -> None:
+    """At most 8 rows of a tile are queries: the softmax leaves out the other row of a thread."""
+    problem = replace(PLAIN, queries=(1, 1, 0), keys=(4000, 1100, 5), heads=8, kv_heads=1)
+    problem = replace(problem, mask=mask)
+    with noted() as configs:
+        check(backend, problem)
+        check(backend, problem, paged_from(problem, 16))
+    assert min(config.kv_splits for config in configs) >= 4
+    assert all(config.has_few_rows for config in configs)
+
+
+@pytest.mark.parametrize(("queries", "heads", "few"), [(8, 1, True), (9, 1, False), (2, 4, True)])
+def test_few_rows_of_short_keys(backend: Any, queries: int, heads: int, few: bool) -> None:
+    """Rows of one warp, up to the last that a thread's first row can be."""
+    problem = replace(PLAIN, queries=(queries, 1, 0), keys=(129, 64, 200), heads=heads, kv_heads=1)
+    with noted() as configs:
+        for softcap in (None, 3.0):
+            check(backend, replace(problem, softcap=softcap, mask=Mask(True)))
+    assert all(config.has_few_rows == few for config in configs)
+
+
+def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_sms(monkeypatch, 2)
+    problem = replace(PLAIN, queries=(67, 0, 200, 1), keys=(150, 3, 0, 61), mask=Mask(True))
+    for seed in range(3):
+        with one_config(2), scheduled("adversarial", seed=seed, races=True):
+            check(Emulate(), problem)
+            check(Emulate(), problem, paged_from(problem, 16))
+
+
+def test_a_result_of_its_own_from_calls_in_the_cache(backend: Any) -> None:
+    lengths = np.array([0, 67, 130])
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal((130, 2, 64)).astype(dtype_of(FLOAT8)) for _ in range(3)]
+    given = [backend.array(bytes_of(array)) for array in arrays]
+    on_device = backend.array(lengths.astype(np.int32))
+    scale = backend.array(np.array([0.5], np.float32))
+    for cumulative in (lengths, on_device):
+        for _ in range(3):  # the second by the operation of the first, the third by its launch
+            out = ops.varlen_attention(
+                given[0],
+                given[1],
+                given[2],
+                cumulative,
+                max_seqlen_q=67,
+                dtype=FLOAT8,
+                scales=(2.0, scale, None),
+            )
+            got = backend.host(out)
+            assert got.dtype == dtype_of("bfloat16")
+            for rows in (slice(0, 67), slice(67, 130)):
+                q, k, v = (array[rows].astype(np.float64) for array in arrays)
+                assert_close(got[rows], None, attend(q, k, v, Mask()), v, FLOAT8)
+
+
+# --- what is refused ---
+
+
+def zeros(*shape: int, dtype: str = FLOAT8) -> Array:
+    return np.zeros(shape, dtype_of(dtype))
+
+
+def test_scales_of_16_bits_are_refused() -> None:
+    q = zeros(3, 1, 16, dtype="float16")
+    with pytest.raises(ArgumentError, match="only float8_e4m3fn operands have scales"):
+        ops.varlen_attention(q, q, q, [0, 3], scales=(1, 1, 1))
+
+
+def test_scales_have_an_element_for_each_sequence_and_head() -> None:
+    q = zeros(3, 1, 16)
+    wrong = np.ones((2, 1), np.float32)
+    with pytest.raises(ArgumentError, match=r"scales\[1\].shape is \(2, 1\).* 1 x 1"):
+        ops.varlen_attention(q, q, q, [0, 3], scales=(1, wrong, 1))
+
+
+def test_types_that_are_not_multiplied_are_refused() -> None:
+    q, other = zeros(3, 1, 16), zeros(3, 1, 16, dtype="float8_e5m2")
+    with pytest.raises(ArrayTypeError, match="float8_e5m2"):
+        ops.varlen_attention(other, other, other, [0, 3])
+    with pytest.raises(ArrayTypeError, match="one type"):
+        ops.varlen_attention(q, zeros(3, 1, 16, dtype="float16"), q, [0, 3])
+    with pytest.raises(ArrayTypeError, match="bfloat16 or float16"):
+        ops.varlen_attention(q, q, q, [0, 3], out=zeros(3, 1, 16, dtype="float32"))
+
+
+def test_head_dims_are_multiples_of_16() -> None:
+    q = zeros(3, 1, 24)
+    with pytest.raises(ArgumentError, match="a multiple of 16 columns"):
+        ops.varlen_attention(q, q, q, [0, 3])
