@@ -20,6 +20,15 @@ constexpr int kRank = Packed::kRank;
 constexpr i32 kBlockRows = TILES * Packed::kRows;
 constexpr i32 kPaddingRows = PADDING_TILES * Packed::kRows;
 
+// A tile of the padded array has boxes along its rows alone, one after the other in shared memory,
+// so that the last tile of a sequence is not loaded beyond the box in which the sequence ends.
+constexpr i32 kBoxRows = Padded::box_side(1);
+static_assert(Padded::kBoxes * kBoxRows == Packed::kRows, "boxes divide the rows of a tile");
+
+__device__ i32 boxes_with_rows(i32 rows) {
+    return min(Padded::kBoxes, (rows + kBoxRows - 1) / kBoxRows);
+}
+
 struct SharedMemory {
     StoreRing<typename Packed::Shared, STAGES, LOADS_AHEAD> ring;
 };
@@ -112,7 +121,10 @@ struct Batch {
         ring.init();
         const auto load = [&](const auto& stage, i32 row) {
             if constexpr (kPacks) {
-                padded.async_copy(*stage, stage.full(), in_padded(at, index, row));
+                for (int box = 0; box < boxes_with_rows(rows.length - row); ++box) {
+                    const auto start = in_padded(at, index, row + box * kBoxRows);
+                    padded.async_copy_box(*stage, stage.full(), start, box);
+                }
             } else {
                 packed.async_copy(*stage, stage.full(), rows, in_packed(at, row));
             }
@@ -124,7 +136,10 @@ struct Batch {
                 padded.async_store(tile, in_padded(at, index, row));
             }
         };
-        ring.transfers().run<Packed::kRows>(first, end, load, store);
+        const auto bytes = [&](i32 row) -> u32 {
+            return kPacks ? boxes_with_rows(rows.length - row) * Padded::kBoxBytes : Packed::kBytes;
+        };
+        ring.transfers().run<Packed::kRows>(first, end, load, store, bytes);
     }
 
     // Store zeros after a sequence: the part of a padding block, by its number.

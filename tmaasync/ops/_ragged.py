@@ -15,7 +15,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._hardware import BOX_START_ALIGNMENT, TMA_ALIGNMENT
 from tmaasync._kinds import check_flags, is_integer
 from tmaasync._ragged.batch import MAX_ROWS, BatchNames, on_host
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
@@ -420,7 +420,9 @@ class RaggedCopy(Operation):
 
     def _prepare(self, packed: ArrayView, padded: ArrayView, cu_seqlens: ArrayView) -> Launch:
         pipeline = overridden(RAGGED_PIPELINE)
-        packed_map, padded_tile = ragged_tiles(packed, padded, pipeline, _NAMES[self._entry])
+        packed_map, padded_tile = ragged_tiles(
+            *(packed, padded, pipeline, _NAMES[self._entry]), is_loaded=self._entry == "ragged_store"
+        )
         self._below_bytes = packed.address - packed_map.spec.address
         columns = padded_tile.tiles_per_side[2:]
         batch, max_length = padded.shape[:2]
@@ -478,6 +480,9 @@ RAGGED_PIPELINE = TILED_PIPELINE
 # where there is no padding the blocks that find none to write cost more.
 PADDING_TILES = 8
 
+# Boxes of a tile that ragged_store loads: the last tile of a sequence is loaded up to a box's end.
+LOAD_BOXES = 4
+
 _WORD = element(np.uint64)  # rows move as words, whatever they hold; zeros are zeros in any type
 _MAX_BOX_SIDE = 256
 _MIN_FOLDED_SIDE = 64
@@ -489,8 +494,13 @@ def ragged_tiles(
     padded: ArrayView,
     pipeline: CopyPipeline,
     names: tuple[str, str] = ("packed", "padded"),
+    *,
+    is_loaded: bool = False,
 ) -> tuple[RaggedTensorMap, TMATensorTile]:
-    """Return the map and the tile that the kernel takes, of arrays of these names in errors."""
+    """Return the map and the tile that the kernel takes, of arrays of these names in errors.
+
+    If the padded array is loaded, its tile has several boxes along the rows.
+    """
     packed, padded = _in_words(packed, padded, names)
     left = pipeline.tile_bytes // _WORD.itemsize
     # In steps of two, so that a new max_length does not need a new kernel.
@@ -503,8 +513,17 @@ def ragged_tiles(
     with _named(names[0]):
         packed_map = create_ragged_tensor_map(packed, tile_shape, max_length=padded.shape[1])
     with _named(names[1]):
-        padded_tile = create_tma_tile(padded, (1, *tile_shape))
+        box_shape = _load_box(tile_shape) if is_loaded else tile_shape
+        padded_tile = create_tma_tile(padded, (1, *tile_shape), box_shape=(1, *box_shape))
     return packed_map, padded_tile
+
+
+def _load_box(tile_shape: Sequence[int]) -> tuple[int, ...]:
+    rows, *sides = tile_shape
+    box_rows = -(-rows // LOAD_BOXES)
+    box_bytes = box_rows * math.prod(sides) * _WORD.itemsize
+    is_legal = rows % box_rows == 0 and box_bytes % BOX_START_ALIGNMENT == 0
+    return (box_rows if is_legal else rows, *sides)
 
 
 def _in_words(
