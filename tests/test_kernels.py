@@ -394,7 +394,7 @@ def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], pipeline: CopyP
     packed, padded = (
         _arrays.view(np.zeros((*lead, *row), np.float16)) for lead in [(90,), (3, 40)]
     )
-    map_, tile = ragged_tiles(packed, padded, pipeline)
+    map_, tile = ragged_tiles(packed, padded, pipeline, is_loaded=entry == "ragged_store")
 
     assert_clean(ragged_kernel(entry, map_.cuda_type, tile.cuda_type, pipeline))
 
