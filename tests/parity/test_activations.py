@@ -64,7 +64,7 @@ def test_activations_of_any_size(
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh", "silu"])
 def test_activations_hand_nan_and_infinity_on(backend: Any, name: str) -> None:
-    found = applied(backend, name, np.resize(np.float32([np.nan, np.inf]), 64))
+    found = applied(backend, name, np.resize(np.array([np.nan, np.inf], np.float32), 64))
 
     assert np.isnan(found[::2]).all()
     assert (found[1::2] == np.inf).all()
