@@ -482,8 +482,8 @@ RAGGED_PIPELINE = TILED_PIPELINE
 PADDING_TILES = 8
 
 # Boxes of a tile that ragged_store loads: the last tile of a sequence is loaded up to a box's end.
-# 1, 2, 4 and 8 reach 0.887, 0.911, 0.929 and 0.939 of ops.copy on 4096 sequences of up to 256 rows of
-# 1024 bytes, one in eight long, and 0.946 to 0.970 on lengths drawn evenly (H200, 2026-11-23).
+# 1, 2, 4 and 8 reach 0.887, 0.911, 0.929 and 0.939 of ops.copy on 4096 sequences of up to 256 rows
+# of 1024 bytes, one in eight long, and 0.946 to 0.970 on lengths drawn evenly (H200, 2026-11-23).
 LOAD_BOXES = 8
 
 _WORD = element(np.uint64)  # rows move as words, whatever they hold; zeros are zeros in any type
