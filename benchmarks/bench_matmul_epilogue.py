@@ -8,7 +8,7 @@ has them, else its matmul and a kernel after it; "plain" is our matmul alone) of
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from race import geometric_mean, race, record, relative_error, speed_text, tera_
 from tmaasync import ops
 
 Runs = dict[str, Callable[[], Any]]
+Shape = tuple[int, int, int]
 
 SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (2048, 4096, 14336), (128, 14336, 4096))
 
@@ -126,7 +127,7 @@ def epilogues(m: int, n: int, k: int) -> Iterator[tuple[str, Runs, Callable[[], 
 
 def measure(
     case: str,
-    shape: tuple[int, int, int],
+    shape: Shape,
     runs: Runs,
     wanted: Callable[[], torch.Tensor],
     tolerance: float,
@@ -149,14 +150,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--short", action="store_true", help="one shape")
+    parser.add_argument("--epilogues", nargs="+", metavar="MxNxK", help="epilogues of these alone")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = True
-    shapes = SHAPES[:1] if options.short else SHAPES
+    shapes: Iterable[Shape] = SHAPES[:1] if options.short else SHAPES
+    if options.epilogues:
+        shapes = [one for one in SHAPES if "x".join(map(str, one)) in options.epilogues]
     types = [
         measure(case.__name__, shape, *case(*shape), options.rounds)
         for case in (int8, tf32)
         for shape in shapes
+        if not options.epilogues
     ]
     fused = [
         measure(case, shape, runs, wanted, 4e-3, options.rounds)
@@ -164,8 +169,10 @@ def main() -> None:
         for case, runs, wanted in epilogues(*shape)
     ]
     for section, rows in (("matmul_types", types), ("matmul_epilogue", fused)):
+        if not rows:
+            continue
         print(f"{section}: geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
-        print(record(section, rows))
+        print(record(section, rows, is_part=bool(options.epilogues)))
 
 
 if __name__ == "__main__":

@@ -29,10 +29,15 @@ __device__ auto tile_start(const TileGrid& grid, i64 index) {
     }
 }
 
-// store(tile, index) issues the stores of a tile that was loaded.
-template <typename Tile, typename Store>
+// load(stage, index) issues the loads of a tile, store(tile, index) the stores of one that was
+// loaded.
+template <typename Tile, typename Load, typename Store>
 __device__ void transfer(
-    const Tile& source, const Tile& target, const TileGrid& grid, const Store& store
+    const Tile& source,
+    const Tile& target,
+    const TileGrid& grid,
+    const Load& load,
+    const Store& store
 ) {
     if (!elect()) return;
     auto& shared = dynamic_shared<SharedMemory>();
@@ -44,29 +49,38 @@ __device__ void transfer(
     const i64 tiles_per_block = (tiles + gridDim.x - 1) / gridDim.x;
     const i64 first = blockIdx.x * tiles_per_block;
     shared.ring.transfers().run(
-        first, min(first + tiles_per_block, tiles),
-        [&](const auto& stage, i64 index) {
-            source.async_copy(*stage, stage.full(), tile_start<Tile>(grid, index));
-        },
-        store, [&](i64 index) { return source.bytes_at(tile_start<Tile>(grid, index)); }
+        first, min(first + tiles_per_block, tiles), load, store,
+        [&](i64 index) { return source.bytes_at(tile_start<Tile>(grid, index)); }
     );
 }
 
 extern "C" __global__ void __launch_bounds__(32) copy(
     const __grid_constant__ Tile source, const __grid_constant__ Tile target, const TileGrid grid
 ) {
-    transfer(source, target, grid, [&](const auto& tile, i64 index) {
+    const auto load = [&](const auto& stage, i64 index) {
+        source.async_copy(*stage, stage.full(), tile_start<Tile>(grid, index));
+    };
+    const auto store = [&](const auto& tile, i64 index) {
         target.async_store(tile, tile_start<Tile>(grid, index));
-    });
+    };
+    transfer(source, target, grid, load, store);
 }
 
+// A reduction that misses L2 takes longer than a load: L2 fetches the target as soon as the source
+// is loaded. On an H200 DRAM is busy for 87 % of the time with it, 77 % without (ncu, 2026-11-23).
 // Bulk tiles name no element type: they are copied only.
 template <typename Tile>
-__device__ void add_tile(
-    const Tile& target, const typename Tile::Shared& tile, const TileGrid& grid, i64 index
-) {
+__device__ void add(const Tile& source, const Tile& target, const TileGrid& grid) {
     if constexpr (!Tile::kIsBulk) {
-        target.template async_reduce<ReduceOp::kAdd>(tile, tile_start<Tile>(grid, index));
+        const auto load = [&](const auto& stage, i64 index) {
+            const auto at = tile_start<Tile>(grid, index);
+            target.prefetch(at);
+            source.async_copy(*stage, stage.full(), at, CachePolicy::kEvictFirst);
+        };
+        const auto store = [&](const auto& tile, i64 index) {
+            target.template async_reduce<ReduceOp::kAdd>(tile, tile_start<Tile>(grid, index));
+        };
+        transfer(source, target, grid, load, store);
     }
 }
 
@@ -74,7 +88,5 @@ __device__ void add_tile(
 extern "C" __global__ void __launch_bounds__(32) reduce_add(
     const __grid_constant__ Tile source, const __grid_constant__ Tile target, const TileGrid grid
 ) {
-    transfer(source, target, grid, [&](const auto& tile, i64 index) {
-        add_tile(target, tile, grid, index);
-    });
+    add(source, target, grid);
 }

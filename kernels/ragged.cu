@@ -20,6 +20,26 @@ constexpr int kRank = Packed::kRank;
 constexpr i32 kBlockRows = TILES * Packed::kRows;
 constexpr i32 kPaddingRows = PADDING_TILES * Packed::kRows;
 
+// A padded tile has boxes along its rows alone, so that the last tile of a sequence is not loaded
+// beyond the box in which the sequence ends. In shared memory they lie one after the other, as in a
+// packed tile's one box.
+constexpr i32 kBoxRows = Padded::box_side(1);
+static_assert(Padded::kBoxes * kBoxRows == Packed::kRows, "boxes divide the rows of a tile");
+
+__device__ i32 boxes_with_rows(i32 rows) {
+    return min(Padded::kBoxes, (rows + kBoxRows - 1) / kBoxRows);
+}
+
+template <typename Shared>
+__device__ auto& as_padded(Shared& packed) {
+    using Tile = typename Padded::Shared;
+    if constexpr (kSameType<Shared, const typename Packed::Shared>) {
+        return reinterpret_cast<const Tile&>(packed);
+    } else {
+        return reinterpret_cast<Tile&>(packed);
+    }
+}
+
 struct SharedMemory {
     StoreRing<typename Packed::Shared, STAGES, LOADS_AHEAD> ring;
 };
@@ -112,7 +132,10 @@ struct Batch {
         ring.init();
         const auto load = [&](const auto& stage, i32 row) {
             if constexpr (kPacks) {
-                padded.async_copy(*stage, stage.full(), in_padded(at, index, row));
+                for (int box = 0; box < boxes_with_rows(rows.length - row); ++box) {
+                    const auto start = in_padded(at, index, row + box * kBoxRows);
+                    padded.async_copy_box(as_padded(*stage), stage.full(), start, box);
+                }
             } else {
                 packed.async_copy(*stage, stage.full(), rows, in_packed(at, row));
             }
@@ -121,10 +144,13 @@ struct Batch {
             if constexpr (kPacks) {
                 packed.async_store(tile, rows, in_packed(at, row));
             } else {
-                padded.async_store(tile, in_padded(at, index, row));
+                padded.async_store(as_padded(tile), in_padded(at, index, row));
             }
         };
-        ring.transfers().run<Packed::kRows>(first, end, load, store);
+        const auto bytes = [&](i32 row) -> u32 {
+            return kPacks ? boxes_with_rows(rows.length - row) * Padded::kBoxBytes : Packed::kBytes;
+        };
+        ring.transfers().run<Packed::kRows>(first, end, load, store, bytes);
     }
 
     // Store zeros after a sequence: the part of a padding block, by its number.
@@ -145,7 +171,7 @@ struct Batch {
         __syncwarp();
         if (!elect()) return;
         for (; row < end; row += Packed::kRows) {
-            padded.async_store(zeros, in_padded(at, index, row));
+            padded.async_store(as_padded(zeros), in_padded(at, index, row));
         }
         commit_group();
         wait_group_read<0>();

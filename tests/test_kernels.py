@@ -229,6 +229,7 @@ def everything(activation: Activation, bias: BiasSide = COLUMNS) -> Epilogue:
 
 SCALED_GELU = Epilogue(COLUMNS, Activation.GELU, is_scaled=True)
 WITH_ADDEND = Epilogue(BiasSide.NONE, Activation.GELU, has_addend=True)
+SCALED_GELU_TANH = Epilogue(COLUMNS, Activation.GELU_TANH, is_scaled=True)
 SCALED_SILU = Epilogue(COLUMNS, Activation.SILU, is_scaled=True)
 
 
@@ -242,6 +243,8 @@ SCALED_SILU = Epilogue(COLUMNS, Activation.SILU, is_scaled=True)
         with_a_gpu(TileConfig(2, 256), "bfloat16", replace(WITH_ADDEND, bias=COLUMNS)),
         with_a_gpu(TileConfig(2, 192, 2), "bfloat16", WITH_ADDEND),
         (TileConfig(2, 160, 2), "bfloat16", replace(WITH_ADDEND, bias=ROWS)),
+        (TileConfig(2, 256), "bfloat16", SCALED_GELU_TANH),
+        with_a_gpu(TileConfig(2, 256), "float32", replace(SCALED_GELU_TANH, bias=ROWS)),
         (TileConfig(1, 224), "float32", everything(Activation.RELU, ROWS)),
         (TileConfig(1, 192), "bfloat16", everything(Activation.SILU)),
         (TileConfig(3, 160), "float32", everything(Activation.GELU)),
@@ -395,7 +398,7 @@ def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], pipeline: CopyP
     packed, padded = (
         _arrays.view(np.zeros((*lead, *row), np.float16)) for lead in [(90,), (3, 40)]
     )
-    map_, tile = ragged_tiles(packed, padded, pipeline)
+    map_, tile = ragged_tiles(packed, padded, pipeline, is_loaded=entry == "ragged_store")
 
     assert_clean(ragged_kernel(entry, map_.cuda_type, tile.cuda_type, pipeline))
 

@@ -34,7 +34,8 @@ CLASSES = {
         (Activation.RELU, SIDES),
         (Activation.GELU, SIDES[:1]),
     ],
-    "widest_dividing": [(Activation.GELU_TANH, SIDES[:1]), (Activation.SILU, SIDES[:1])],
+    "widest_dividing": [(Activation.SILU, SIDES[:1])],
+    "widest_gelu_tanh": [(Activation.GELU_TANH, SIDES)],
     "widest_gelu_row_bias": [(Activation.GELU, SIDES[1:])],
 }
 """Entries of the file, and the epilogues that they stand for."""

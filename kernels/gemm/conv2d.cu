@@ -96,7 +96,7 @@ struct FilterBias {
     template <typename Tile>
     __device__ void apply(Accumulators& accumulators, const Tile& tile) const {
         if constexpr (kBiasSide == BiasSide::kColumns) {
-            FusedColumnBias<>{bias, k}.apply(accumulators, tile);
+            ColumnBias<Bias>{bias, k}.apply(accumulators, tile);
         }
     }
 };

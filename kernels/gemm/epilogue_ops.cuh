@@ -18,8 +18,4 @@ constexpr BiasSide kBiasSide = static_cast<BiasSide>(BIAS);
 
 using FusedActivation = Activate<static_cast<Activation>(ACTIVATION)>;
 
-// Three consumers have no registers for loads of the bias in batches.
-template <bool kMayBatch = true>
-using FusedColumnBias = ColumnBias<Bias, (kMayBatch && CONSUMERS <= 2)>;
-
 }  // namespace tmaasync

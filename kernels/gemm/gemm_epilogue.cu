@@ -37,7 +37,7 @@ struct ScaleAndBias {
     __device__ void apply(SplitK::Slice& accumulators, const Tile& tile) const {
         if constexpr (IS_SCALED) Scale{scale}.apply(accumulators, tile);
         if constexpr (kBiasSide == BiasSide::kColumns) {
-            FusedColumnBias<!HAS_ADDEND>{bias, n}.apply(accumulators, tile);
+            ColumnBias<Bias>{bias, n}.apply(accumulators, tile);
         }
         if constexpr (kBiasSide == BiasSide::kRows) {
             RowBias<Bias>{bias, m}.apply(accumulators, tile);

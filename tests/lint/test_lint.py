@@ -142,7 +142,8 @@ def ragged_with(entry: str) -> Kernel:
     packed, padded = (
         _arrays.view(np.zeros((*lead, 16, 128), np.float16)) for lead in [(90,), (3, 40)]
     )
-    map_, tile = ragged_tiles(packed, padded, RAGGED_PIPELINE)
+    is_loaded = entry == "ragged_store"
+    map_, tile = ragged_tiles(packed, padded, RAGGED_PIPELINE, is_loaded=is_loaded)
     return ragged_kernel(entry, map_.cuda_type, tile.cuda_type, RAGGED_PIPELINE)
 
 

@@ -419,7 +419,10 @@ class RaggedCopy(Operation):
 
     def _prepare(self, packed: ArrayView, padded: ArrayView, cu_seqlens: ArrayView) -> Launch:
         pipeline = overridden(RAGGED_PIPELINE)
-        packed_map, padded_tile = ragged_tiles(packed, padded, pipeline, _NAMES[self._entry])
+        is_loaded = self._entry == "ragged_store"
+        packed_map, padded_tile = ragged_tiles(
+            *(packed, padded, pipeline, _NAMES[self._entry]), is_loaded=is_loaded
+        )
         self._below_bytes = packed.address - packed_map.spec.address
         columns = padded_tile.tiles_per_side[2:]
         batch, max_length = padded.shape[:2]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._hardware import BOX_START_ALIGNMENT, TMA_ALIGNMENT
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.kernel import Kernel
 from tmaasync.ops._copy import TILED_PIPELINE, CopyPipeline
@@ -29,6 +30,11 @@ RAGGED_PIPELINE = TILED_PIPELINE
 # where there is no padding the blocks that find none to write cost more.
 PADDING_TILES = 8
 
+# Boxes of a tile that ragged_store loads: the last tile of a sequence is loaded up to a box's end.
+# 1, 2, 4 and 8 reach 0.887, 0.911, 0.929 and 0.939 of ops.copy on 4096 sequences of up to 256 rows
+# of 1024 bytes, one in eight long, and 0.946 to 0.970 on lengths drawn evenly (H200, 2026-11-23).
+LOAD_BOXES = 8
+
 _WORD = element(np.uint64)  # rows move as words, whatever they hold; zeros are zeros in any type
 _MAX_BOX_SIDE = 256
 _MIN_FOLDED_SIDE = 64
@@ -40,8 +46,13 @@ def ragged_tiles(
     padded: ArrayView,
     pipeline: CopyPipeline,
     names: tuple[str, str] = ("packed", "padded"),
+    *,
+    is_loaded: bool = False,
 ) -> tuple[RaggedTensorMap, TMATensorTile]:
-    """Return the map and the tile that the kernel takes, of arrays of these names in errors."""
+    """Return the map and the tile that the kernel takes, of arrays of these names in errors.
+
+    If the padded array is loaded, its tile has several boxes along the rows.
+    """
     packed, padded = _in_words(packed, padded, names)
     left = pipeline.tile_bytes // _WORD.itemsize
     # In steps of two, so that a new max_length does not need a new kernel.
@@ -54,8 +65,17 @@ def ragged_tiles(
     with _named(names[0]):
         packed_map = create_ragged_tensor_map(packed, tile_shape, max_length=padded.shape[1])
     with _named(names[1]):
-        padded_tile = create_tma_tile(padded, (1, *tile_shape))
+        box_shape = _load_box(tile_shape) if is_loaded else tile_shape
+        padded_tile = create_tma_tile(padded, (1, *tile_shape), box_shape=(1, *box_shape))
     return packed_map, padded_tile
+
+
+def _load_box(tile_shape: Sequence[int]) -> tuple[int, ...]:
+    rows, *sides = tile_shape
+    box_rows = -(-rows // LOAD_BOXES)
+    box_bytes = box_rows * math.prod(sides) * _WORD.itemsize
+    is_legal = rows % box_rows == 0 and box_bytes % BOX_START_ALIGNMENT == 0
+    return (box_rows if is_legal else rows, *sides)
 
 
 def _in_words(

@@ -28,51 +28,68 @@ struct Scale {
 // --- bias ----------------------------------------------------------------------------------------
 
 // Adds bias[column]; the output has this many columns. Its pointer is aligned to two elements.
-// kMayBatch: eight loads of the bias are in flight at once, where a warpgroup has 64 rows. Say
-// false if registers are short: accumulators of more than 64 rows leave none for the batches, nor
-// do three consumer warpgroups, nor a visitor that holds much else, such as an addend.
-template <typename Element, bool kMayBatch = true>
+template <typename Element>
 struct ColumnBias {
     const Element* bias;
     int columns;
 
+    // Accumulators of more than 64 rows leave no registers for an exchange between lanes.
     template <int kRowBlocks, int kCount, typename Tile>
     __device__ __forceinline__ void apply(
         float (&accumulators)[kRowBlocks][kCount], const Tile& tile
     ) const {
-        const int first = tile.n + static_cast<int>(lane_index()) % 4 * 2;
-        if constexpr (kMayBatch && kRowBlocks == 1) {
-            add_in_batches(accumulators, tile.n, first);
+        constexpr int kEights = kCount / 4;  // of columns
+        const int lane = lane_index();
+        if constexpr (kRowBlocks == 1) {
+            const WarpPairs<(kEights + 7) / 8> pairs(*this, tile.n, lane);
+            add(accumulators, [&](int eight) { return pairs.of(eight, lane); });
         } else {
-            add_eights<false, 0, kCount / 4>(accumulators, first);
+            const int first = tile.n + lane % 4 * 2;
+            add(accumulators, [&](int eight) { return load(first + eight * 8); });
         }
     }
 
 private:
-    static constexpr int kEightsInFlight = 8;
-
     struct alignas(2 * sizeof(Element)) Pair {
         Element low, high;
     };
 
     // The bias of two neighbouring columns. Columns beyond the last are not stored.
-    template <bool kIsInBounds>
     __device__ __forceinline__ Pair load(int column) const {
-        if (kIsInBounds || column + 1 < columns) {
-            return *reinterpret_cast<const Pair*>(bias + column);
-        }
+        if (column + 1 < columns) return *reinterpret_cast<const Pair*>(bias + column);
         return {column < columns ? bias[column] : Element(0.0f), Element(0.0f)};
     }
 
-    // The kFirst-th to kEnd-th eight columns; `first` is the thread's first column. Loads without a
-    // branch between them are in flight together.
-    template <bool kIsInBounds, int kFirst, int kEnd, int kRowBlocks, int kCount>
-    __device__ __forceinline__ void add_eights(
-        float (&accumulators)[kRowBlocks][kCount], int first
-    ) const {
+    // The bias of 64 kLoads columns, in the registers of a warp. All loads are in flight at once:
+    // nothing overlaps a cooperative kernel's epilogue.
+    template <int kLoads>
+    struct WarpPairs {
+        Pair pairs[kLoads];
+
+        __device__ __forceinline__ WarpPairs(const ColumnBias& bias, int n, int lane) {
 #pragma unroll
-        for (int eight = kFirst; eight < kEnd; ++eight) {
-            const auto pair = load<kIsInBounds>(first + eight * 8);
+            for (int i = 0; i < kLoads; ++i) pairs[i] = bias.load(n + i * 64 + lane * 2);
+        }
+
+        // The lane's pair of the columns from 8 * eight on.
+        __device__ __forceinline__ Pair of(int eight, int lane) const {
+            Pair pair = pairs[eight / 8];
+            u32 words[sizeof(Pair) / sizeof(u32)];
+            memcpy(words, &pair, sizeof(Pair));
+            const int source = eight % 8 * 4 + lane % 4;
+            for (u32& word : words) word = __shfl_sync(kWholeWarp, word, source);
+            memcpy(&pair, words, sizeof(Pair));
+            return pair;
+        }
+    };
+
+    template <int kRowBlocks, int kCount, typename PairOf>
+    __device__ __forceinline__ static void add(
+        float (&accumulators)[kRowBlocks][kCount], const PairOf& pair_of
+    ) {
+#pragma unroll
+        for (int eight = 0; eight < kCount / 4; ++eight) {
+            const Pair pair = pair_of(eight);
             const auto low = static_cast<float>(pair.low), high = static_cast<float>(pair.high);
 #pragma unroll
             for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
@@ -83,21 +100,6 @@ private:
                 s[3] += high;
             }
         }
-    }
-
-    template <int kFirst = 0, int kRowBlocks, int kCount>
-    __device__ __forceinline__ void add_in_batches(
-        float (&accumulators)[kRowBlocks][kCount], int n, int first
-    ) const {
-        constexpr int kEights = kCount / 4;
-        constexpr int kEnd =
-            kFirst + kEightsInFlight < kEights ? kFirst + kEightsInFlight : kEights;
-        if (n + kEnd * 8 <= columns) {
-            add_eights<true, kFirst, kEnd>(accumulators, first);
-        } else {
-            add_eights<false, kFirst, kEnd>(accumulators, first);
-        }
-        if constexpr (kEnd < kEights) add_in_batches<kEnd>(accumulators, n, first);
     }
 };
 

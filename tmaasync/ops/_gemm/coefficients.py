@@ -62,6 +62,7 @@ class EpilogueCoefficients:
     min_ping_pong_columns: int
     widest: Mapping[tuple[int, int], int]
     widest_dividing: Mapping[tuple[int, int], int]
+    widest_gelu_tanh: Mapping[tuple[int, int], int]
     widest_gelu_row_bias: Mapping[tuple[int, int], int]
     spilling_dividing: Mapping[tuple[int, int], bool]
     spilling_gelu_addend: Mapping[tuple[int, int], bool]

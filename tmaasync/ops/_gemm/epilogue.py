@@ -128,6 +128,8 @@ class Epilogue:
     @property
     def _widest(self) -> Any:
         numbers = coefficients().epilogue
+        if self.activation is Activation.GELU_TANH and not self.has_addend:
+            return numbers.widest_gelu_tanh
         if self.activation in _DIVIDING:
             return numbers.widest_dividing
         if self.activation is Activation.GELU and self.bias is BiasSide.ROWS:
