@@ -6,6 +6,9 @@ slices of 0.03 s the power limit counts less: small tiles and ping-pong look 2 t
 On another chip this measures, fits its numbers, and shows how the model then chooses:
 
     python benchmarks/sweep_tile_configs.py && python tools/fit_cost_model.py --write
+
+With ``--few-tiles`` it times GEMMs of one to three waves, and writes section "few_tiles": there
+tile configs also start early (PDL) or not, against the rule of `TileConfig.starts_early`.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from bench_matmul import (
@@ -40,7 +45,12 @@ from tmaasync._timing import calls_per_slice, device_microseconds
 from tmaasync.errors import TMAError
 from tmaasync.kernel import backend_of
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import ranked_configs
+from tmaasync.ops._gemm.cost_model import (
+    default_config,
+    ranked_configs,
+    ranked_over_grid,
+    ranked_split_k,
+)
 from tmaasync.ops._gemm.legal_tiles import (
     Problem,
     can_multicast_b,
@@ -52,6 +62,38 @@ from tmaasync.ops._gemm.legal_tiles import (
 CUBES = (1536, 2048, 3072, 4096, 5120, 6144, 8192, 12288, 3000, 5000, 7000)
 ROWS = (128, 512, 2048, 8192)
 BATCHED = ((1024, 1024, 1024, 16), (512, 512, 1024, 32), (2048, 2048, 2048, 8))
+FEW_TILES = (
+    (96, 3072, 8192),
+    (128, 7168, 2048),
+    (128, 4096, 4096),
+    (128, 4096, 14336),
+    (128, 14336, 4096),
+    (128, 9216, 3072),
+    (128, 2560, 9728),
+    (192, 4096, 4096),
+    (192, 6144, 4096),
+    (256, 4096, 4096),
+    (256, 6144, 4096),
+    (256, 7168, 2048),
+    (256, 7168, 16384),
+    (256, 24576, 1536),
+    (320, 3072, 3072),
+    (320, 1536, 7168),
+    (384, 4096, 4096),
+    (384, 14336, 4096),
+    (512, 4096, 4096),
+    (512, 4096, 14336),
+    (512, 6144, 4096),
+    (512, 7168, 2048),
+    (512, 2048, 8192),
+    (640, 5120, 5120),
+    (768, 768, 16384),
+    (768, 4096, 4096),
+    (1024, 4096, 4096),
+    (1024, 7168, 2048),
+    (1024, 2112, 7168),
+    (2048, 7168, 2048),
+)
 LARGE = (
     TileConfig(2, 256, 1, 16),
     TileConfig(2, 192, 1, 16, 128),
@@ -61,7 +103,18 @@ SMS = 132  # of an H100 and of an H200
 BEST = 5
 IN_PAIRS = 2  # of the best
 MOST_UNEVEN = 1.45  # work of the busiest SM over its even share
-NAMED = ("consumers", "rows", "block_n", "cluster", "group_m", "ping_pong", "side_by_side")
+WHOLE_STORE = 64  # columns that are stored in boxes of 128 bytes
+NAMED = (
+    *("consumers", "rows", "block_n", "cluster", "group_m"),
+    *("ping_pong", "side_by_side", "split_k", "over_grid"),
+)
+
+
+class Variant(NamedTuple):
+    """A tile config, and whether its launch starts early; None for the rule of `TileConfig`."""
+
+    config: TileConfig
+    starts_early: bool | None = None
 
 
 class Case(NamedTuple):
@@ -123,14 +176,53 @@ class Operands(NamedTuple):
             raise SystemExit(f"{tuple(a.shape)} @ {tuple(b.shape)}: relative error {error:.2e}")
 
 
-def candidates(case: Case, occupancy: Occupancy) -> list[TileConfig]:
+def variants_of_all(case: Case, occupancy: Occupancy) -> list[Variant]:
     """Return the cost model's best tiles and the large ones; the best ones in pairs, too."""
     ranked = ranked_configs(case.problem, occupancy)
     tiles = (alone(one) for one in (*ranked, *LARGE) if not _is_wasteful(one, case, occupancy))
     best = list(dict.fromkeys(tiles))[:BEST]
     large = [one for one in LARGE if not _is_wasteful(one, case, occupancy)]
     pairs = itertools.chain.from_iterable(_pairs(one, case.problem) for one in best[:IN_PAIRS])
-    return list(dict.fromkeys((ranked[0], *best, *large, *pairs)))
+    return list(map(Variant, dict.fromkeys((ranked[0], *best, *large, *pairs))))
+
+
+def few_tiles_variants(case: Case, occupancy: Occupancy) -> list[Variant]:
+    """Return the choice, the best tiles of every kind, the best ones in pairs and with split-K.
+
+    The choice, and the best kind with other rows, also start early against the rule or do not.
+    """
+    problem = case.problem
+    choice = default_config(problem, occupancy)
+    kinds: dict[tuple[int, int, bool], list[TileConfig]] = {}
+    for one in ranked_configs(problem, occupancy):
+        if not _is_wasteful(one, case, occupancy):
+            kinds.setdefault((one.consumers, one.rows, one.ping_pong), []).append(one)
+    best = [found[0] for found in kinds.values()]
+    stored_whole = [
+        one
+        for found in kinds.values()
+        for one in [one for one in found if one.block_n % WHOLE_STORE == 0][:1]
+    ]
+    pairs = itertools.chain.from_iterable(_pairs(one, problem) for one in best[:2])
+    split = (ranked(problem, occupancy)[:2] for ranked in (ranked_split_k, ranked_over_grid))
+    found = (choice, *best, *stored_whole, *pairs, *itertools.chain.from_iterable(split))
+    others = [one for one in (*best, *stored_whole) if one.block_m != choice.block_m]
+    return [
+        *map(Variant, dict.fromkeys(found)),
+        *(Variant(one, not _starts_early(one, case, occupancy)) for one in (choice, *others[:1])),
+    ]
+
+
+def _starts_early(config: TileConfig, case: Case, occupancy: Occupancy) -> bool:
+    clusters = config.clusters(case.m, case.n) * (config.split_k if config.over_grid else 1)
+    return config.starts_early(clusters, occupancy.max_active_clusters(config.cluster_size))
+
+
+def starting(early: bool | None) -> AbstractContextManager[object]:
+    """Have launches start early or not inside a ``with``; None for the rule."""
+    if early is None:
+        return nullcontext()
+    return mock.patch.object(TileConfig, "starts_early", return_value=early)
 
 
 def chip_of_device() -> str:
@@ -158,25 +250,25 @@ def _is_wasteful(config: TileConfig, case: Case, occupancy: Occupancy) -> bool:
 
 
 def measure(
-    case: Case, configs: list[TileConfig], rounds: int, seconds_per_slice: float
+    case: Case, variants: list[Variant], rounds: int, seconds_per_slice: float
 ) -> dict[str, Any]:
     sets = [Operands.random(case) for _ in range(case.copies)]
     order = [sets[index % len(sets)] for index in range(max(LAUNCHES, len(sets)))]
     if case.copies == 1:
         order = sets
-    runs: dict[TileConfig | None, Callable[[], Any]] = {
+    runs: dict[Variant | None, Callable[[], Any]] = {
         None: captured([one.multiply_by_torch for one in order])
     }
-    for config in configs:
-        with chosen(config):
+    for variant in variants:
+        with chosen(variant.config), starting(variant.starts_early):
             sets[0].out.fill_(math.nan)
             try:
                 sets[0].multiply()
             except TMAError as error:
-                print(f"  {config}: {error}", flush=True)
+                print(f"  {variant}: {error}", flush=True)
                 continue
             sets[0].check()
-            runs[config] = captured([one.multiply for one in order])
+            runs[variant] = captured([one.multiply for one in order])
     with clocks_recorded() as clocks:
         times = in_random_order(runs, rounds, seconds_per_slice)
     us = {name: round(statistics.median(each) / len(order), 3) for name, each in times.items()}
@@ -198,16 +290,18 @@ def measure(
     }
 
 
-def _named(config: TileConfig) -> dict[str, Any]:
-    whole = dataclasses.asdict(config)
-    return {name: whole[name] for name in NAMED}
+def _named(variant: Variant) -> dict[str, Any]:
+    whole = dataclasses.asdict(variant.config)
+    named = {name: whole[name] for name in NAMED}
+    early = variant.starts_early
+    return named if early is None else {**named, "starts_early": early}
 
 
 def in_random_order(
-    runs: dict[TileConfig | None, Callable[[], Any]], rounds: int, seconds_per_slice: float
-) -> dict[TileConfig | None, list[float]]:
+    runs: dict[Variant | None, Callable[[], Any]], rounds: int, seconds_per_slice: float
+) -> dict[Variant | None, list[float]]:
     calls = calls_per_slice(runs, seconds_per_slice)
-    times: dict[TileConfig | None, list[float]] = {name: [] for name in runs}
+    times: dict[Variant | None, list[float]] = {name: [] for name in runs}
     drawn = random.Random(0)
     for _ in range(rounds):
         for name in drawn.sample(list(runs), len(runs)):
@@ -221,6 +315,10 @@ def show(row: dict[str, Any]) -> None:
     print(f"{row['case']:48s} torch {torch_us:9.2f} us {row['clocks']}")
     for one in (found[0], *sorted(found, key=lambda one: one["us"])[:3]):
         kind = " ping-pong" if one["ping_pong"] else ""
+        if one["split_k"] > 1:
+            kind += f" split-K {one['split_k']}{' over the grid' if one['over_grid'] else ''}"
+        if "starts_early" in one:
+            kind += " early" if one["starts_early"] else " late"
         side = "along N" if one["side_by_side"] else "along M"
         form = f"{one['consumers']} x {one['rows']} rows, {one['block_n']} columns"
         print(
@@ -234,27 +332,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=0.1, help="of a slice")
+    parser.add_argument("--few-tiles", action="store_true", help="GEMMs of one to three waves")
     parser.add_argument("--cases", nargs="*", help="MxNxK or MxNxKxBATCHES; by default all")
     options = parser.parse_args()
     start = time.monotonic()
     cases = [Case(side, side, side) for side in CUBES]
     cases += [Case(m, n, k) for n, k in WEIGHTS for m in ROWS]
     cases += [Case(*sides) for sides in BATCHED]
+    if options.few_tiles:
+        cases = [Case(*sides) for sides in FEW_TILES]
     if options.cases:
         cases = [Case(*map(int, one.split("x"))) for one in options.cases]
     # This process has no context before it has all its workers: they could not inherit it.
     with ProcessPoolExecutor() as pool:
         occupancy = Occupancy.estimated(SMS, pool.submit(chip_of_device).result())
-        found = {case: candidates(case, occupancy) for case in cases}
-        builds = {(one, case.batches > 1) for case, configs in found.items() for one in configs}
+        variants_of = few_tiles_variants if options.few_tiles else variants_of_all
+        found = {case: variants_of(case, occupancy) for case in cases}
+        builds = {(one.config, case.batches > 1) for case in cases for one in found[case]}
         list(pool.map(compile_for, *zip(*builds, strict=True)))
     print(f"compiled in {time.monotonic() - start:.1f} s", flush=True)
     torch.manual_seed(0)
     rows = []
-    for case, configs in found.items():
-        rows.append(measure(case, configs, options.rounds, options.seconds))
+    for case, variants in found.items():
+        rows.append(measure(case, variants, options.rounds, options.seconds))
         show(rows[-1])
-    print(record("tile_configs", rows, is_part=bool(options.cases)))
+    section = "few_tiles" if options.few_tiles else "tile_configs"
+    print(record(section, rows, is_part=bool(options.cases)))
 
 
 if __name__ == "__main__":
