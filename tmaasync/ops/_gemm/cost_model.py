@@ -127,9 +127,15 @@ def ranked_configs(
         clusters = count * config.clusters(rows, n)
         waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
         even = count * m * n * k / occupancy.sms
-        return tensor_time(
+        busy = tensor_time(
             numbers, config, k, waves, even, on_lines=on_lines, epilogue_depth=epilogue_depth
         )
+        if is_uneven:  # rows beyond a group are another group's
+            return busy
+        alone = _sm_time(
+            numbers, config, k, waves, on_lines=on_lines, epilogue_depth=epilogue_depth
+        )
+        return max(busy, alone + _out_of_bounds_time(numbers, config, problem))
 
     alone = list(all_tiles(problem))
     if on_lines or count > 1:
@@ -137,6 +143,19 @@ def ranked_configs(
     along_n = [paired_along_n(one) for one in alone if gains_side_by_side(one, problem)]
     along_m = [paired_along_m(one) for one in alone if can_multicast_b(one, problem)]
     return sorted(along_n + along_m, key=time)
+
+
+def _out_of_bounds_time(numbers: GemmCoefficients, config: TileConfig, problem: Problem) -> float:
+    """Return the time of all loads from outside of the operands, in multiply-adds at the peak.
+
+    TMA fills them with zeros. Under the power limit they overlap the multiply-adds.
+    """
+    row_tiles = -(-problem.m // config.cluster_rows) * config.b_multicast
+    column_tiles = config.clusters(problem.m, problem.n) * config.cluster // row_tiles
+    rows = row_tiles * config.block_m - problem.m
+    columns = column_tiles * config.block_n - problem.n
+    loads = rows * column_tiles // config.a_multicast + columns * row_tiles // config.b_multicast
+    return numbers.out_of_bounds * problem.batches * problem.k * loads
 
 
 def tensor_time(
@@ -324,7 +343,15 @@ def _microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) ->
     memory = problem.batches * (problem.m + problem.n) * k_bytes / numbers.memory_bytes
     waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
     alone = _cta_microseconds(problem, config, waves, occupancy.chip)
-    return math.sqrt(math.hypot(alone**2, l2**2, memory**2)) + _reduction(config, numbers)
+    time = math.sqrt(math.hypot(alone**2, l2**2, memory**2)) + _reduction(config, numbers)
+    return time + _out_of_bounds_microseconds(problem, config, occupancy.chip)
+
+
+def _out_of_bounds_microseconds(problem: Problem, config: TileConfig, chip: str) -> float:
+    if problem.m_major:
+        return 0.0
+    known = coefficients(chip)
+    return _out_of_bounds_time(known.gemm, config, problem) / known.split_k.multiply_adds
 
 
 def _cta_microseconds(problem: Problem, config: TileConfig, waves: int, chip: str) -> float:
@@ -387,6 +414,7 @@ def _grid_microseconds(problem: Problem, config: TileConfig, occupancy: Occupanc
     l2 = tiles * (config.block_m + config.block_n) * k_bytes / numbers.l2_bytes
     memory = (problem.m + problem.n) * k_bytes / numbers.memory_bytes
     time = numbers.fill + math.sqrt(math.hypot(alone**2, l2**2, memory**2))
+    time += _out_of_bounds_microseconds(problem, config, occupancy.chip)
     if not config.over_grid:
         return time
     partials = config.split_k * problem.m * problem.n * _PARTIAL_BYTES
