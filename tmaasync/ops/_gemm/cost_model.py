@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from tmaasync.ops._gemm.coefficients import GemmCoefficients, SplitKCoefficients, coefficients
@@ -40,6 +41,7 @@ __all__ = [
     "choose_grouped_config",
     "choose_scaled_config",
     "choose_skinny_config",
+    "config_time",
     "default_config",
     "loads_per_multiply_add",
     "paired_in_many_waves",
@@ -119,30 +121,39 @@ def ranked_configs(
 
     Takes the arguments of `choose_config`.
     """
-    m, n, k, count, on_lines = problem.m, problem.n, problem.k, problem.batches, problem.on_lines
-    numbers = coefficients(occupancy.chip).gemm
-
-    def time(config: TileConfig) -> float:
-        rows = m + config.block_m // 2 if is_uneven else m
-        clusters = count * config.clusters(rows, n)
-        waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
-        even = count * m * n * k / occupancy.sms
-        busy = tensor_time(
-            numbers, config, k, waves, even, on_lines=on_lines, epilogue_depth=epilogue_depth
-        )
-        if is_uneven:  # rows beyond a group are another group's
-            return busy
-        alone = _sm_time(
-            numbers, config, k, waves, on_lines=on_lines, epilogue_depth=epilogue_depth
-        )
-        return max(busy, alone + _out_of_bounds_time(numbers, config, problem))
-
+    time = partial(
+        config_time, problem, occupancy, is_uneven=is_uneven, epilogue_depth=epilogue_depth
+    )
     alone = list(all_tiles(problem))
-    if on_lines or count > 1:
+    if problem.on_lines or problem.batches > 1:
         return sorted(alone, key=time)
     along_n = [paired_along_n(one) for one in alone if gains_side_by_side(one, problem)]
     along_m = [paired_along_m(one) for one in alone if can_multicast_b(one, problem)]
     return sorted(along_n + along_m, key=time)
+
+
+def config_time(
+    problem: Problem,
+    occupancy: Occupancy,
+    config: TileConfig,
+    *,
+    is_uneven: bool = False,
+    epilogue_depth: int = 0,
+) -> float:
+    """Return the time of a tile config without split-K, in multiply-adds of one SM at its peak.
+
+    Takes the arguments of `choose_config`.
+    """
+    numbers = coefficients(occupancy.chip).gemm
+    m, k, count, on_lines = problem.m, problem.k, problem.batches, problem.on_lines
+    rows = m + config.block_m // 2 if is_uneven else m
+    clusters = count * config.clusters(rows, problem.n)
+    waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
+    even = count * m * problem.n * k / occupancy.sms
+    alone = _sm_time(numbers, config, k, waves, on_lines=on_lines, epilogue_depth=epilogue_depth)
+    if not is_uneven:  # rows beyond a group are another group's
+        alone += _out_of_bounds_time(numbers, config, problem)
+    return max(alone, _power_limited_time(numbers, config, k, waves, even, epilogue_depth))
 
 
 def _out_of_bounds_time(numbers: GemmCoefficients, config: TileConfig, problem: Problem) -> float:
