@@ -150,23 +150,22 @@ def config_time(
     clusters = count * config.clusters(rows, problem.n)
     waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
     even = count * m * problem.n * k / occupancy.sms
-    alone = _sm_time(numbers, config, k, waves, on_lines=on_lines, epilogue_depth=epilogue_depth)
-    if not is_uneven:  # rows beyond a group are another group's
-        alone += _out_of_bounds_time(numbers, config, problem)
-    return max(alone, _power_limited_time(numbers, config, k, waves, even, epilogue_depth))
+    busy = tensor_time(
+        numbers, config, k, waves, even, on_lines=on_lines, epilogue_depth=epilogue_depth
+    )
+    # Rows beyond a group are another group's.
+    return busy if is_uneven else math.hypot(busy, _out_of_bounds_time(numbers, config, problem))
 
 
 def _out_of_bounds_time(numbers: GemmCoefficients, config: TileConfig, problem: Problem) -> float:
-    """Return the time of all loads from outside of the operands, in multiply-adds at the peak.
+    """Return the time of the rows that lie outside of A, in multiply-adds at the peak.
 
-    TMA fills them with zeros. Under the power limit they overlap the multiply-adds.
+    TMA fills them with zeros. A few of them overlap other loads.
     """
-    row_tiles = -(-problem.m // config.cluster_rows) * config.b_multicast
-    column_tiles = config.clusters(problem.m, problem.n) * config.cluster // row_tiles
-    rows = row_tiles * config.block_m - problem.m
-    columns = column_tiles * config.block_n - problem.n
-    loads = rows * column_tiles // config.a_multicast + columns * row_tiles // config.b_multicast
-    return numbers.out_of_bounds * problem.batches * problem.k * loads
+    column_tiles = -(-problem.n // config.block_n)
+    rows = -(-problem.m // config.cluster_rows) * config.cluster_rows - problem.m
+    loads = problem.batches * rows * column_tiles / config.a_multicast
+    return numbers.out_of_bounds * problem.k * loads
 
 
 def tensor_time(
@@ -354,8 +353,9 @@ def _microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) ->
     memory = problem.batches * (problem.m + problem.n) * k_bytes / numbers.memory_bytes
     waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
     alone = _cta_microseconds(problem, config, waves, occupancy.chip)
-    time = math.sqrt(math.hypot(alone**2, l2**2, memory**2)) + _reduction(config, numbers)
-    return time + _out_of_bounds_microseconds(problem, config, occupancy.chip)
+    time = math.sqrt(math.hypot(alone**2, l2**2, memory**2))
+    outside = _out_of_bounds_microseconds(problem, config, occupancy.chip)
+    return math.hypot(time, outside) + _reduction(config, numbers)
 
 
 def _out_of_bounds_microseconds(problem: Problem, config: TileConfig, chip: str) -> float:
@@ -424,8 +424,9 @@ def _grid_microseconds(problem: Problem, config: TileConfig, occupancy: Occupanc
     tiles = config.clusters(problem.m, problem.n)
     l2 = tiles * (config.block_m + config.block_n) * k_bytes / numbers.l2_bytes
     memory = (problem.m + problem.n) * k_bytes / numbers.memory_bytes
-    time = numbers.fill + math.sqrt(math.hypot(alone**2, l2**2, memory**2))
-    time += _out_of_bounds_microseconds(problem, config, occupancy.chip)
+    time = math.sqrt(math.hypot(alone**2, l2**2, memory**2))
+    outside = _out_of_bounds_microseconds(problem, config, occupancy.chip)
+    time = numbers.fill + math.hypot(time, outside)
     if not config.over_grid:
         return time
     partials = config.split_k * problem.m * problem.n * _PARTIAL_BYTES
