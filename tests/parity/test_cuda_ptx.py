@@ -412,7 +412,7 @@ def test_bits_shuffles_and_loads_with_hints(backend: Any) -> None:
             pick([first % 2 * 2 + i % 2 for i in range(4)]),
             int(a[lane + 3]) + 1 if lane < 29 else word,
             int(a[lane ^ 5]), int(a[lane // 8 * 8 + 3]),
-            word, word, 1 + (1 << lane) - 1, 1, 0 if lane == 5 else lane,
+            word, word, 64 + (1 << lane) - 1, 1, 0 if lane == 5 else lane,
         ])  # fmt: skip
     expected = (np.array(rows, object) & 0xFFFFFFFF).astype(np.uint32).T
     for row, (got, wanted) in enumerate(zip(backend.host(out), expected, strict=True)):

@@ -32,7 +32,7 @@ SPECIAL_REGISTERS: dict[str, tuple[str, int]] = {
     "is_explicit_cluster": (f"({_THREAD}.ctas > 1)", 1),
     "laneid": (_LANE, 32),
     "warpid": ("::tmaasync_ptx::thread_in_block() / 32", 32),
-    "nwarpid": ("::tmaasync_ptx::warps_in_block()", 32),
+    "nwarpid": ("::tmaasync_ptx::kWarpsOfMultiprocessor", 32),
     "smid": ("::tmaasync_ptx::block_in_grid() % ::tmaasync_ptx::kMultiprocessors", 32),
     "nsmid": ("::tmaasync_ptx::kMultiprocessors", 32),
     "gridid": ("::std::uint64_t{1}", 64),

@@ -19,10 +19,9 @@ TMAASYNC_EMULATE_INLINE std::uint32_t block_in_grid() {
     return (thread.block.z * thread.grid_dim.y + thread.block.y) * thread.grid_dim.x +
            thread.block.x;
 }
-TMAASYNC_EMULATE_INLINE std::uint32_t warps_in_block() {
-    const uint3 sides = current_thread().block_dim;
-    return (sides.x * sides.y * sides.z + 31) / 32;
-}
+
+// %nwarpid is the number of warps that fit on an SM, not of those in the block (read on an H200).
+constexpr std::uint32_t kWarpsOfMultiprocessor = 64;
 
 TMAASYNC_EMULATE_INLINE uint3 cluster_sides() {
     return launch_shape().cluster;

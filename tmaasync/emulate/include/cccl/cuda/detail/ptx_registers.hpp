@@ -31,7 +31,7 @@ TMAASYNC_EMULATE_SREG(lanemask_le, (2u << own.lane) - 1)
 TMAASYNC_EMULATE_SREG(lanemask_gt, ~((2u << own.lane) - 1))
 TMAASYNC_EMULATE_SREG(lanemask_ge, ~((1u << own.lane) - 1))
 TMAASYNC_EMULATE_SREG(warpid, tmaasync_emulate::inline_ptx::thread_in_block() / 32)
-TMAASYNC_EMULATE_SREG(nwarpid, tmaasync_emulate::inline_ptx::warps_in_block())
+TMAASYNC_EMULATE_SREG(nwarpid, tmaasync_emulate::inline_ptx::kWarpsOfMultiprocessor)
 TMAASYNC_EMULATE_SREG(
     smid,
     tmaasync_emulate::inline_ptx::block_in_grid() % tmaasync_emulate::inline_ptx::kMultiprocessors
