@@ -66,7 +66,7 @@ def gemm_with(
     b = tile_type(operand, *(((n, k), (n // parts, k)) if b_transposed else ((k, n), (k, 64))))
     line_bytes = 128 if config.m_major else config.store_bytes
     columns = line_bytes // element(output).itemsize
-    rows = config.stored_columns if config.m_major else 64
+    rows = config.chunk_columns if config.m_major else 64
     sides = (rows, 64) if config.m_major else (64, columns)
     c = tile_type(output, sides, (rows, columns)).replace("128B", f"{line_bytes}B")
     return gemm_kernel((a, b, c), a_transposed, b_transposed, config, epilogue)
@@ -121,6 +121,8 @@ FEW_COLUMNS = [TileConfig(1, 16, m_major=True), TileConfig(2, 64, m_major=True)]
         (FEW_COLUMNS[0], "float16", "tt"),
         (FEW_COLUMNS[1], "bfloat16", "nn"),
         (FEW_COLUMNS[1], "float32", "nt"),
+        (TileConfig(1, 200, m_major=True, split_k=2), "bfloat16", "nt"),
+        (TileConfig(2, 200, m_major=True), "float32", "tt"),
     ],
     ids=str,
 )

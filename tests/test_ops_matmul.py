@@ -178,6 +178,36 @@ def test_few_rows_of_output_swap_ab(rows: int, order: tuple[int, ...]) -> None:
     assert operation.bind([0x10000, 0x80000, 0x80000]) is None
 
 
+def swaps_ab(*shapes: tuple[int, ...], **epilogue: Any) -> bool:
+    a, b, out = (np.zeros(shape, np.float16) for shape in shapes)
+    given = layouts_of(NO_EPILOGUE._replace(**epilogue).views())
+    layouts = (Layout.of(_arrays.view(array)) for array in (a, b, out))
+    return Matmul(*layouts, epilogue=given).problem.m_major
+
+
+@pytest.mark.parametrize("rows", [65, 72, 100, 136, 200])
+def test_rows_outside_of_few_tiles_swap_ab(rows: int) -> None:
+    assert swaps_ab((rows, 72), (72, 4096), (rows, 4096))
+
+
+@pytest.mark.parametrize("rows", [128, 192, 201, 250, 256])
+def test_as_many_rows_as_tiles_have_and_more_than_200_do_not(rows: int) -> None:
+    assert not swaps_ab((rows, 72), (72, 4096), (rows, 4096))
+
+
+def test_what_was_not_raced_with_rows_outside_does_not_swap_ab() -> None:
+    few, weights, out = (100, 72), (72, 4096), (100, 4096)
+    a, b, c = (np.zeros(shape, np.float16) for shape in (few, weights, out))
+    along_m = np.zeros((72, 104), np.float16)[:, :100].T
+
+    assert not swaps_ab(few, (72, 4088), (100, 4088))
+    assert not swaps_ab((2, *few), (2, *weights), (2, *out))
+    assert not swaps_ab(few, weights, out, bias=np.zeros(4096, np.float16))
+    layouts = [Layout.of(_arrays.view(array)) for array in (a, b, c, along_m)]
+    assert Matmul(*layouts[:3]).problem.m_major
+    assert not Matmul(layouts[3], *layouts[1:3]).problem.m_major
+
+
 @pytest.mark.parametrize(
     ("m", "n", "k", "wanted"),
     [

@@ -136,6 +136,25 @@ def test_what_was_not_raced_is_not_split_over_the_grid(problem: Problem) -> None
 
 
 @pytest.mark.parametrize(
+    ("m", "n", "k", "wanted"),
+    [
+        (4096, 72, 4096, (1, 72, 1)),
+        (4096, 200, 4096, (1, 200, 2)),  # 64 tiles whose multiply-adds bound them
+        (4096, 160, 14336, (1, 160, 2)),
+        (8192, 200, 8192, (1, 200, 1)),
+        (14336, 136, 4096, (2, 136, 1)),  # two consumers: one wave, not two
+    ],
+)
+def test_wide_tiles_after_swap_ab_are_the_fastest_raced(
+    m: int, n: int, k: int, wanted: tuple[int, int, int]
+) -> None:
+    chosen = default_config(problem_of(m, n, k)._replace(m_major=True), H200)
+
+    assert (chosen.consumers, chosen.block_n, chosen.split_k) == wanted
+    assert chosen.m_major
+
+
+@pytest.mark.parametrize(
     ("config", "columns"),
     [
         (TileConfig(2, 256), 256),

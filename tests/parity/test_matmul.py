@@ -154,6 +154,41 @@ def test_few_rows_or_few_columns(
     assert np.array_equal(backend.host(c), wanted)
 
 
+@pytest.mark.parametrize(
+    ("rows", "layout", "output"),
+    [
+        (65, "nt", "float32"),
+        (72, "nn", "bfloat16"),
+        (100, "nt", "bfloat16"),
+        (136, "nt", "float16"),
+        (200, "nn", "float32"),
+        (250, "nt", "bfloat16"),
+        (250, "tn", "float32"),
+    ],
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_or_columns_that_fill_no_tile(
+    backend: Any, rows: int, layout: str, output: str, order: str
+) -> None:
+    columns = 4104
+    a, b = small_integers(rows, 72, 25), small_integers(72, columns, 26)
+    if output == "float16":
+        a, b = a.astype(np.float16), b.astype(np.float16)
+    given = [
+        backend.array(np.ascontiguousarray(matrix.T)).T if letter == "t" else backend.array(matrix)
+        for matrix, letter in zip((a, b), layout, strict=True)
+    ]
+    c = backend.array(np.full((rows, columns), np.nan, getattr(ml_dtypes, output, output)))
+
+    if order == "C":
+        ops.matmul(*given, out=c)
+    else:
+        ops.matmul(given[1].T, given[0].T, out=c.T)
+
+    wanted = (a.astype(np.float64) @ b.astype(np.float64)).astype(c.dtype)
+    assert np.array_equal(backend.host(c), wanted)
+
+
 @pytest.mark.parametrize("rows", [5, 70])
 def test_what_comes_after_the_rows_of_an_output_stays(backend: Any, rows: int) -> None:
     a, b = small_integers(rows, 64, 23), small_integers(64, 33, 24)

@@ -311,7 +311,8 @@ class Matmul(Operation):
         c = epilogue.c
         self._may_add_in_place = c is not None and c.strides_bytes == out.strides_bytes
 
-        self._orientation = orientation = Orientation.of(out)
+        is_plain = epilogue.form == NO_EPILOGUE.form
+        self._orientation = orientation = Orientation.of(a, b, out, is_plain=is_plain)
         is_column_major = orientation.is_column_major
         m, n = out.shape[-2:]
         if orientation.swap_ab:

@@ -17,6 +17,7 @@ from tmaasync.ops._layouts import Layout
 __all__ = [
     "BLOCK_K_BYTES",
     "LINE_BYTES",
+    "MOST_SWAP_AB_ROWS",
     "SCALES_PER_LOAD",
     "SCALE_BLOCK",
     "SKINNY_LIMIT",
@@ -38,6 +39,14 @@ SKINNY_LIMIT = 64
 """Rows of an output up to which operations swap AB: C^T = B^T A^T uses all 64 rows of wgmma, and
 its tiles are as narrow as the output."""
 
+MOST_SWAP_AB_ROWS = 200
+"""Rows of an output up to which operations swap AB where tiles of 64 rows would leave rows outside.
+
+TMA fills those slowly: 17 GEMMs of 72 to 200 rows are 1.19 times as fast for it in the geometric
+mean, 0.98 to 1.55. With 224 and 250 rows they are 0.86 to 0.99 times as fast, and where 64 divides
+the rows 0.88 to 1.01 times (H200, 2026-11-23, probe in docs/notes/gemm.md).
+"""
+
 SCALE_BLOCK = 128
 """How many elements of K, and columns of B, share a scale of a block-scaled GEMM."""
 
@@ -52,6 +61,8 @@ _BARRIER_BYTES = 1024
 _LARGEST_OUTPUT_BYTES = 4
 _ACCUMULATOR_BYTES = 4
 _MIN_SHARE_COLUMNS = 8  # that a CTA of split-K stores, where M is contiguous
+_MIN_SWAP_AB_COLUMNS = 4096  # of over 64 rows; with fewer, one GEMM was raced
+_WIDE_CHUNK_COLUMNS = 32  # in a store where M is contiguous, of more than 64 columns
 _MIN_STORE_BYTES = 32
 _SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store
 _SCALE_BYTES = 4
@@ -106,19 +117,35 @@ class Orientation(NamedTuple):
     m_major: bool
 
     @classmethod
-    def of(cls, out: Layout) -> Orientation:
-        """Return the orientation in which TMA can store C, and CTAs of few rows are not wasted."""
+    def of(cls, a: Layout, b: Layout, out: Layout, *, is_plain: bool) -> Orientation:
+        """Return the orientation in which TMA can store C, and CTAs of few rows are not wasted.
+
+        Args:
+            a: A, as [M, K].
+            b: B, as [K, N].
+            out: C, as [M, N].
+            is_plain: Whether there is no epilogue.
+        """
         is_column_major = (
             out.in_stored_rows() is None and out.transposed.in_stored_rows() is not None
         )
         rows = out.transposed if is_column_major else out
-        m_major = rows.shape[-2] <= SKINNY_LIMIT
+        few = b.transposed if is_column_major else a
+        m_major = rows.shape[-2] <= SKINNY_LIMIT or (is_plain and _gains_by_swap_ab(few, rows))
         return cls(is_column_major != m_major, m_major)
 
     @property
     def is_column_major(self) -> bool:
         """Whether C lies in memory with its rows (M) contiguous."""
         return self.swap_ab != self.m_major
+
+
+def _gains_by_swap_ab(few: Layout, out: Layout) -> bool:
+    """Whether tiles of 64 rows reach beyond these few rows along K, in a GEMM like those raced."""
+    rows, columns = out.shape[-2:]
+    was_raced = len(out.shape) == 2 and few.element.itemsize == 2 and few.in_rows() is not None
+    is_skinny = rows <= MOST_SWAP_AB_ROWS and columns >= _MIN_SWAP_AB_COLUMNS
+    return was_raced and is_skinny and rows % _WGMMA_ROWS != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +223,15 @@ class TileConfig:
         return self.block_n // shares
 
     @property
+    def chunk_columns(self) -> int:
+        """Columns that one store writes where M is contiguous: narrower ones leave more stages."""
+        stored = self.stored_columns
+        if stored <= SKINNY_LIMIT:
+            return stored
+        chunks = range(_MIN_SHARE_COLUMNS, _WIDE_CHUNK_COLUMNS + 1, _MIN_SHARE_COLUMNS)
+        return max(columns for columns in chunks if stored % columns == 0)
+
+    @property
     def threads(self) -> int:
         """Threads of a CTA: the consumer warpgroups, and the producer's."""
         return WARPGROUP_THREADS * (1 + self.consumers)
@@ -233,7 +269,7 @@ class TileConfig:
 
     def _epilogue_bytes(self, itemsize: int, store_bytes: int) -> int:
         """Bytes of the buffers from which the output is stored."""
-        row_bytes = self.stored_columns * itemsize if self.m_major else store_bytes
+        row_bytes = self.chunk_columns * itemsize if self.m_major else store_bytes
         return self.consumers * self.epilogue_buffers * _WGMMA_ROWS * row_bytes
 
     @property
@@ -343,6 +379,6 @@ class ScaledTileConfig(TileConfig):
 def output_box(element: Element, config: TileConfig) -> tuple[tuple[int, int], Swizzle]:
     """Return the box that the kernels store at once, and its swizzle in shared memory."""
     if config.m_major:
-        return (config.stored_columns, _WGMMA_ROWS), Swizzle.B128
+        return (config.chunk_columns, _WGMMA_ROWS), Swizzle.B128
     columns = config.store_bytes // element.itemsize
     return (_WGMMA_ROWS, columns), _SWIZZLES[config.store_bytes]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from tmaasync._elements import element
-from tmaasync.ops._gemm.config import BLOCK_K_BYTES, TileConfig
+from tmaasync.ops._gemm.config import BLOCK_K_BYTES, SKINNY_LIMIT, TileConfig
 
 __all__ = [
     "CLUSTERS",
@@ -96,9 +96,10 @@ CONSUMER_LAYOUTS = (
 """All that the kernel has; the first of equals is taken."""
 
 SKINNY_WIDTHS = (8, 16, 32, 64)
-"""How wide the tiles of a skinny GEMM may be."""
+"""How wide the tiles of a GEMM of up to `SKINNY_LIMIT` columns may be; of more, as it needs."""
 
 _LINE_COLUMNS = 64  # columns of B that a line holds where N is contiguous
+_SKINNY_STEP = 8  # of the widths of more: rounded up to 32 they take up to 1.27 times as long
 _WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
 _GROUP_TILES = 16  # along M before the next column of tiles (L2 swizzle)
 _TALL_FROM = 128  # rows of output; of fewer the smaller tiles are taken among equals
@@ -157,7 +158,10 @@ def has_large_consumers(config: TileConfig) -> bool:
 
 def skinny_tiles(problem: Problem) -> list[TileConfig]:
     """Return all tiles as wide as the output, the narrowest first."""
-    widths = SKINNY_WIDTHS if problem.b_is_k_major else (_LINE_COLUMNS,)
+    widths: Sequence[int] = SKINNY_WIDTHS if problem.b_is_k_major else (_LINE_COLUMNS,)
+    if problem.n > SKINNY_LIMIT:
+        step = _SKINNY_STEP if problem.b_is_k_major else _LINE_COLUMNS
+        widths = [-(-problem.n // step) * step]
     return [
         # Among configs with equal loads, larger tiles load B less often.
         TileConfig(consumers, width, m_major=True)
