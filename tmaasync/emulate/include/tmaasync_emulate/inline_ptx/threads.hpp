@@ -20,7 +20,7 @@ TMAASYNC_EMULATE_INLINE std::uint32_t block_in_grid() {
            thread.block.x;
 }
 
-// %nwarpid is the number of warps that fit on an SM, not of those in the block (read on an H200).
+// %nwarpid: as many warps as fit on an SM, whatever the block has (read on an H200).
 constexpr std::uint32_t kWarpsOfMultiprocessor = 64;
 
 TMAASYNC_EMULATE_INLINE uint3 cluster_sides() {
