@@ -55,7 +55,7 @@ def test_results_of_no_gpu_have_no_picture(tool: dict[str, Any], tmp_path: Path)
 
 
 def test_a_gpu_has_the_name_that_people_use(tool: dict[str, Any]) -> None:
-    assert [tool["short_name"](name) for name in ("nvidia_h200", "nvidia_h100_80gb_hbm3")] == [
-        "H200",
-        "H100",
-    ]
+    gpus = ("NVIDIA H200", "NVIDIA H100 80GB HBM3")
+    sections = [Section({"gpu": gpu}, []) for gpu in gpus]
+
+    assert [tool["gpu_name"](section) for section in sections] == ["H200", "H100"]
