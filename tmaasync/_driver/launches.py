@@ -123,26 +123,19 @@ class PreparedLaunch:
             LaunchError: The driver refused the launch.
             DriverError: A kernel before it died, and the CUDA context with it.
         """
-        packed = self._packed
-        if self._is_only_device and self._collector_of() is None:
+        self._run(self._packed)
+
+    def _run(self, packed: _PackedLaunch) -> None:
+        """Launch, for a trace if there is one; the device need not be the current one."""
+        if self._collector_of() is not None:
+            self._launch_traced(packed.config, packed.pointers)
+        elif self._is_only_device or devices.current_device() == self._device:
             (result,) = self._launch(packed.native, self._function, packed.pointers, 0)
             if result:
                 self._launch_on_device(result, packed.native, packed.pointers)
         else:
-            self._launch_elsewhere(packed)
-
-    def _launch_elsewhere(self, packed: _PackedLaunch) -> None:
-        """Launch for a trace, or on a device that may not be the current one."""
-        if self._collector_of() is not None:
-            self._launch_traced(packed.config, packed.pointers)
-            return
-        if devices.current_device() != self._device:
             with devices.on_device(self._device):
-                self._launch_elsewhere(packed)
-            return
-        (result,) = self._launch(packed.native, self._function, packed.pointers, 0)
-        if result:
-            self._launch_on_device(result, packed.native, packed.pointers)
+                self._run(packed)
 
     def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
         """Return a call that launches with these arguments, cheaper than `launch_at`.
@@ -182,12 +175,7 @@ class PreparedLaunch:
             packed.write(*words)
             if stream != packed.stream:
                 packed.move_to(stream)
-            if self._is_only_device and self._collector_of() is None:
-                (result,) = self._launch(packed.native, self._function, packed.pointers, 0)
-                if result:
-                    self._launch_on_device(result, packed.native, packed.pointers)
-            else:
-                self._launch_elsewhere(packed)
+            self._run(packed)
         finally:
             self._free.append(packed)
 
