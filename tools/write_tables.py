@@ -63,6 +63,8 @@ _TITLES = {
     "structured_kernels": "Kernels of the tutorial over ops",
     "attention": "Attention",
     "attention_backward": "Attention backward",
+    "attention_backward_flash_attn_interface": "Attention backward over FlashAttention-3",
+    "attention_flash_attn_interface": "Attention over FlashAttention-3",
     "attention_float8": "FP8 attention",
     "attention_host": "Host cost of attention",
     "batched_matmul": "Batched GEMM",
@@ -86,12 +88,15 @@ _TITLES = {
     "stream_k": "Stream-K GEMM of the cookbook over ops",
     "varlen_attention": "Varlen attention",
     "varlen_attention_backward": "Varlen attention backward",
+    "varlen_attention_backward_flash_attn_interface": "Varlen attention backward over FlashAttention-3",
+    "varlen_attention_flash_attn_interface": "Varlen attention over FlashAttention-3",
 }
 # Candidates by the names that readers know.
 _NAMES = {
     "cudnn": "cuDNN",
     "cudnn, bfloat16": "cuDNN in bf16",
     "flash2": "FlashAttention-2",
+    "flash_attn_interface": "FlashAttention-3",
     "plain": "without epilogue",
 }
 
