@@ -224,13 +224,13 @@ def peers(
     problem: Problem, named: AttentionPeer | None = None
 ) -> dict[str, Callable[[], Gradients]]:
     """Return torch's back ends that take the case, or cuDNN and the peer that the user names."""
-    makers = {name: partial(problem.theirs, backend) for name, backend in PEERS.items()}
+    forwards = {name: partial(problem.theirs, backend) for name, backend in PEERS.items()}
     if named is not None:
-        makers = {named.name: partial(problem.of_peer, named), "cudnn": makers["cudnn"]}
+        forwards = {named.name: partial(problem.of_peer, named), "cudnn": forwards["cudnn"]}
     found = {}
-    for name, maker in makers.items():
+    for name, forward in forwards.items():
         try:
-            run = maker()
+            run = forward()
             run()
         except RuntimeError as error:
             print(f"  {name} does not take this: {str(error).splitlines()[0]}")

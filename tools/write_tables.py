@@ -88,7 +88,7 @@ _TITLES = {
     "stream_k": "Stream-K GEMM of the cookbook over ops",
     "varlen_attention": "Varlen attention",
     "varlen_attention_backward": "Varlen attention backward",
-    "varlen_attention_backward_flash_attn_interface": "Varlen attention backward over FlashAttention-3",
+    "varlen_attention_backward_flash_attn_interface": "Varlen backward over FlashAttention-3",
     "varlen_attention_flash_attn_interface": "Varlen attention over FlashAttention-3",
 }
 # Candidates by the names that readers know.
