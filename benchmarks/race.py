@@ -185,7 +185,7 @@ def record(
 ) -> Path:
     """Write a section of this GPU's results, with date and versions; a part of it row by row.
 
-    ``versions`` are those of peers that are not among the usual packages.
+    ``versions`` has the versions of peers that are not among the usual packages.
     """
     measured = circumstances()
     measured["packages"] |= versions
