@@ -9,8 +9,8 @@ Writes sections "attention", "attention_float8", "attention_host" and "varlen_at
 results. Inputs are normally distributed. FLOPs are 4 * head_dim for every query and key that it
 attends to.
 
-With ``--peer flash_attn_interface`` it races FlashAttention-3 instead of FlashAttention-2, where
-that is installed, without decode, and writes "attention_flash_attn_interface" and
+With ``--peer flash_attn_interface`` it races FlashAttention-3 instead, where that is installed,
+without decode, and writes "attention_flash_attn_interface" and
 "varlen_attention_flash_attn_interface": see attention_peer.py.
 """
 
@@ -142,25 +142,26 @@ def peer(case: Case, backend: SDPBackend, arrays: list[torch.Tensor]) -> Callabl
 def peers(
     case: Case, arrays: list[torch.Tensor], named: AttentionPeer | None
 ) -> dict[str, Callable[[], Any]]:
-    """Return torch's back ends that take the case, or cuDNN and the peer that the user names.
+    """Return torch's back ends, or the peer that the user names, if they take the case.
 
     torch aligns a causal mask top left.
     """
-    runs: dict[str, Callable[[], Any]] = {"cudnn": peer(case, SDPBackend.CUDNN_ATTENTION, arrays)}
-    if named is None:
-        runs["flash2"] = peer(case, SDPBackend.FLASH_ATTENTION, arrays)
-    else:
-        runs[named.name] = named.attention(arrays, causal=case.causal)
+    runs: dict[str, Callable[[], Any]] = {
+        "cudnn": peer(case, SDPBackend.CUDNN_ATTENTION, arrays),
+        "flash2": peer(case, SDPBackend.FLASH_ATTENTION, arrays),
+    }
+    if named is not None:
+        runs = {named.name: named.attention(arrays, causal=case.causal)}
     found = {}
     for name, run in runs.items():
         try:
             out = run()
-            if named is not None and name == named.name:
-                check(case, out, arrays)
         except RuntimeError as error:
             print(f"  {name} does not take this: {str(error).splitlines()[0]}")
         else:
             found[name] = run
+            if named is not None:
+                check(case, out, arrays)
     return found
 
 
@@ -191,21 +192,21 @@ def measure(
         "tmaasync": lambda: ops.attention(*arrays, causal=case.causal, out=out),
         **peers(case, arrays, named),
     }
-    first = named.name if named else "cudnn"
-    reference = first if first in candidates else "tmaasync"
     row = {"case": case.label, "head_dim": case.head_dim, "causal": case.causal}
+    first = named.name if named else "cudnn"
+    if named is not None and first not in candidates:
+        return row
+    reference = first if first in candidates else "tmaasync"
     row |= race(
         candidates, rounds=options.rounds, reference=reference, seconds_per_slice=options.seconds
     )
-    pair = {name: candidates[name] for name in ("tmaasync", reference)}
-    row["interleaved"] = plain_race(pair, reference=reference)
+    shorter = ""
+    if named is None:
+        pair = {name: candidates[name] for name in ("tmaasync", reference)}
+        row["interleaved"] = plain_race(pair, reference=reference)
+        shorter = f", interleaved {row['interleaved']['tmaasync']['median']:.3f}"
     row["tflop_per_s"] = tera_per_second(row, case.flops)
-    figures = throughputs(row)
-    print(
-        f"{case.label:48s} {figures}  {speed_text(row, reference)}, interleaved "
-        f"{row['interleaved']['tmaasync']['median']:.3f}",
-        flush=True,
-    )
+    print(f"{case.label:48s} {throughputs(row)}  {speed_text(row, reference)}{shorter}", flush=True)
     return row
 
 
@@ -464,9 +465,8 @@ def race_packed(batch: Batch, options: argparse.Namespace, named: AttentionPeer)
     row |= race(
         candidates, rounds=options.rounds, reference=named.name, seconds_per_slice=options.seconds
     )
-    row["interleaved"] = plain_race(candidates, reference=named.name)
     row["tflop_per_s"] = tera_per_second(row, batch.flops)
-    print_packed(batch.label, row)
+    print(f"{batch.label:36s} {throughputs(row)}  {speed_text(row, named.name)}", flush=True)
     return row
 
 

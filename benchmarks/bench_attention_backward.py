@@ -16,9 +16,9 @@ else with the peer; an error above twice the peer's ends the run.
     --rounds N        rounds of a race
     --packed          packed sequences only
     --seconds S       length of a slice
-    --peer MODULE     cuDNN and this peer instead, such as flash_attn_interface, which is
-                      FlashAttention-3: see attention_peer.py. Writes "attention_backward_MODULE"
-                      and "varlen_attention_backward_MODULE"
+    --peer MODULE     this peer instead, such as flash_attn_interface, which is FlashAttention-3:
+                      see attention_peer.py. Writes "attention_backward_MODULE" and
+                      "varlen_attention_backward_MODULE"
 
 What the next run on a chip has to show, a command each, and how long it may take:
 
@@ -223,10 +223,10 @@ def _errors(problem: Problem, got: Gradients, wanted: Gradients) -> list[float]:
 def peers(
     problem: Problem, named: AttentionPeer | None = None
 ) -> dict[str, Callable[[], Gradients]]:
-    """Return torch's back ends that take the case, or cuDNN and the peer that the user names."""
+    """Return torch's back ends, or the peer that the user names, if they take the case."""
     forwards = {name: partial(problem.theirs, backend) for name, backend in PEERS.items()}
     if named is not None:
-        forwards = {named.name: partial(problem.of_peer, named), "cudnn": forwards["cudnn"]}
+        forwards = {named.name: partial(problem.of_peer, named)}
     found = {}
     for name, forward in forwards.items():
         try:
@@ -244,6 +244,8 @@ def measure(
 ) -> dict[str, Any]:
     problem = Problem(case)
     theirs = peers(problem, named)
+    if named is not None and not theirs:
+        return {"case": case.label}
     reference = next(iter(theirs), "tmaasync")
     candidates: dict[str, Callable[[], Gradients]] = {"tmaasync": problem.ours(), **theirs}
     of_peer = candidates[reference]() if theirs else None
@@ -262,8 +264,9 @@ def measure(
     row |= race(
         candidates, rounds=options.rounds, reference=reference, seconds_per_slice=options.seconds
     )
-    pair = {name: candidates[name] for name in ("tmaasync", reference)}
-    row["interleaved"] = plain_race(pair, reference=reference, calls=10)
+    if named is None:
+        pair = {name: candidates[name] for name in ("tmaasync", reference)}
+        row["interleaved"] = plain_race(pair, reference=reference, calls=10)
     row["tflop_per_s"] = tera_per_second(row, BACKWARD_FLOPS * case.flops)
     print_row(case.label, row, reference)
     return row

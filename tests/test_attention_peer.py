@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from attention_peer import AttentionPeer, backward_of  # noqa: E402
 
 
-def attention(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+def attention(q: Any, k: Any, v: Any, *, causal: bool = False) -> Any:
     lowest = -torch.inf if causal else 0.0
     hidden = torch.full((len(q), len(k)), lowest, dtype=q.dtype).triu(1)
     return ((q @ k.T + hidden).softmax(-1) @ v), "log-sum-exp"
@@ -24,9 +24,9 @@ def named(monkeypatch: pytest.MonkeyPatch) -> AttentionPeer:
     module = ModuleType("their.attention")
     module.flash_attn_func = attention  # type: ignore[attr-defined]
     module.flash_attn_varlen_func = (  # type: ignore[attr-defined]
-        lambda q, k, v, *_, causal: attention(q, k, v, causal)[0]
+        lambda q, k, v, *_, causal: attention(q, k, v, causal=causal)[0]
     )
-    module.__version__ = "3.0"
+    module.__version__ = "3.0"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "their", ModuleType("their"))
     monkeypatch.setitem(sys.modules, "their.attention", module)
     return AttentionPeer("their.attention")
