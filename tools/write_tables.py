@@ -104,6 +104,7 @@ _NAMES = {
 _CUBLAS = {"torch": "cuBLAS"}
 _CUDNN = {"torch": "cuDNN"}
 _ATTENTION = {"cudnn": "cuDNN", "flash2": "FlashAttention-2"}
+_FLASH3 = {"flash_attn_interface": "FlashAttention-3"}
 _FP8 = {"torch": "cuBLAS", "torch without fast accumulation": "cuBLAS"}
 _COPIES = {"cupy": "CuPy", "torch": "torch"}
 _COPY = {"ops.copy": "ops.copy of as many bytes"}
@@ -167,6 +168,17 @@ OPERATIONS = (
     ),
     Operation("Attention backward, bf16", "attention_backward", _ATTENTION, "(16|32) heads"),
     Operation("Attention backward, bf16, GQA", "attention_backward", _ATTENTION, "64/8 heads"),
+    *(
+        Operation(name, f"{section}_flash_attn_interface", _FLASH3, pattern, is_short=False)
+        for name, section, pattern in (
+            ("Attention, bf16, full", "attention", "full$"),
+            ("Attention, bf16, causal", "attention", "causal$"),
+            ("Varlen attention, bf16", "varlen_attention", ""),
+            ("Attention backward, bf16", "attention_backward", "(16|32) heads"),
+            ("Attention backward, bf16, GQA", "attention_backward", "64/8 heads"),
+            ("Varlen attention backward, bf16", "varlen_attention_backward", ""),
+        )
+    ),
     Operation("GEMM, bf16, M = N = K", "matmul", _CUBLAS, r"^bfloat16 (\d+) x \1 x \1$"),
     Operation(
         "GEMM, bf16, LLM shapes, M 1 to 8192", "matmul", _CUBLAS, r"^bfloat16 (?!(\d+) x \1 x \1$)"
