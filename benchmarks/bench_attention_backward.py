@@ -43,7 +43,15 @@ from typing import Any, NamedTuple
 import torch
 from attention_peer import AttentionPeer, backward_of
 from bench_attention import Batch, Case, batches, packed_inputs
-from race import geometric_mean, plain_race, race, record, relative_error, tera_per_second
+from race import (
+    geometric_mean,
+    plain_race,
+    race,
+    record,
+    relative_error,
+    speed_text,
+    tera_per_second,
+)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -274,9 +282,10 @@ def measure(
 
 def print_row(label: str, row: dict[str, Any], reference: str) -> None:
     figures = "  ".join(f"{name} {one:6.1f}" for name, one in row["tflop_per_s"].items())
-    speed = row[f"speed_over_{reference}"]["tmaasync"]["median"]
-    own = row["interleaved"]["tmaasync"]["median"] if "interleaved" in row else speed
-    print(f"{label:48s} {figures}  {speed:.3f} x {reference}, interleaved {own:.3f}", flush=True)
+    shorter = ""
+    if "interleaved" in row:
+        shorter = f", interleaved {row['interleaved']['tmaasync']['median']:.3f}"
+    print(f"{label:48s} {figures}  {speed_text(row, reference)}{shorter}", flush=True)
 
 
 def race_variants(case: Case, names: list[str], options: argparse.Namespace) -> dict[str, float]:
