@@ -8,6 +8,10 @@ ops.attention against itself, and against cuDNN, in bfloat16.
 Writes sections "attention", "attention_float8", "attention_host" and "varlen_attention" of the
 results. Inputs are normally distributed. FLOPs are 4 * head_dim for every query and key that it
 attends to.
+
+With ``--peer flash_attn_interface`` it races FlashAttention-3 instead, where that is installed,
+without decode, and writes "attention_flash_attn_interface" and
+"varlen_attention_flash_attn_interface": see attention_peer.py.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from attention_peer import AttentionPeer
 from race import (
+    captured,
     geometric_mean,
     host_race,
     plain_race,
@@ -134,20 +140,29 @@ def peer(case: Case, backend: SDPBackend, arrays: list[torch.Tensor]) -> Callabl
     return run
 
 
-def peers(case: Case, arrays: list[torch.Tensor]) -> dict[str, Callable[[], Any]]:
-    """Return torch's back ends that take the case; torch aligns a causal mask top left."""
+def peers(
+    case: Case, arrays: list[torch.Tensor], named: AttentionPeer | None
+) -> dict[str, Callable[[], Any]]:
+    """Return torch's back ends, or the peer that the user names, if they take the case.
+
+    torch aligns a causal mask top left.
+    """
+    runs: dict[str, Callable[[], Any]] = {
+        "cudnn": peer(case, SDPBackend.CUDNN_ATTENTION, arrays),
+        "flash2": peer(case, SDPBackend.FLASH_ATTENTION, arrays),
+    }
+    if named is not None:
+        runs = {named.name: named.attention(arrays, causal=case.causal)}
     found = {}
-    for name, backend in (
-        ("cudnn", SDPBackend.CUDNN_ATTENTION),
-        ("flash2", SDPBackend.FLASH_ATTENTION),
-    ):
-        run = peer(case, backend, arrays)
+    for name, run in runs.items():
         try:
-            run()
+            out = run()
         except RuntimeError as error:
             print(f"  {name} does not take this: {str(error).splitlines()[0]}")
         else:
             found[name] = run
+            if named is not None:
+                check(case, out, arrays)
     return found
 
 
@@ -168,26 +183,33 @@ def check(case: Case, got: torch.Tensor, arrays: list[torch.Tensor]) -> None:
         raise SystemExit(f"{case.label}: relative error {error:.2e}")
 
 
-def measure(case: Case, rounds: int) -> dict[str, Any]:
+def measure(
+    case: Case, options: argparse.Namespace, named: AttentionPeer | None = None
+) -> dict[str, Any]:
     arrays = case.arrays()
     out = torch.full_like(arrays[0], torch.nan)
     check(case, ops.attention(*arrays, causal=case.causal, out=out), arrays)
     candidates = {
         "tmaasync": lambda: ops.attention(*arrays, causal=case.causal, out=out),
-        **peers(case, arrays),
+        **peers(case, arrays, named),
     }
-    reference = "cudnn" if "cudnn" in candidates else "tmaasync"
     row = {"case": case.label, "head_dim": case.head_dim, "causal": case.causal}
-    row |= race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.1)
-    pair = {name: candidates[name] for name in ("tmaasync", reference)}
-    row["interleaved"] = plain_race(pair, reference=reference)
-    row["tflop_per_s"] = tera_per_second(row, case.flops)
-    figures = throughputs(row)
-    print(
-        f"{case.label:48s} {figures}  {speed_text(row, reference)}, interleaved "
-        f"{row['interleaved']['tmaasync']['median']:.3f}",
-        flush=True,
+    first = named.name if named else "cudnn"
+    if named is not None and first not in candidates:
+        return row
+    reference = first if first in candidates else "tmaasync"
+    if named is not None:  # a call from Python may take longer than its kernel
+        candidates = {name: captured([run]) for name, run in candidates.items()}
+    row |= race(
+        candidates, rounds=options.rounds, reference=reference, seconds_per_slice=options.seconds
     )
+    shorter = ""
+    if named is None:
+        pair = {name: candidates[name] for name in ("tmaasync", reference)}
+        row["interleaved"] = plain_race(pair, reference=reference)
+        shorter = f", interleaved {row['interleaved']['tmaasync']['median']:.3f}"
+    row["tflop_per_s"] = tera_per_second(row, case.flops)
+    print(f"{case.label:48s} {throughputs(row)}  {speed_text(row, reference)}{shorter}", flush=True)
     return row
 
 
@@ -294,6 +316,15 @@ class Batch:
         seen = sum(n * (n + 1) // 2 if self.causal else n * n for n in self.lengths)
         return 4.0 * self.heads * self.head_dim * seen
 
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {'causal' if self.causal else 'full'}"
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The offsets of the sequences, from 0 on: cu_seqlens."""
+        return np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int32)
+
     def alike(self) -> Case:
         """Return equal lengths with as many tokens, which take about as many FLOPs."""
         total, squares = sum(self.lengths), sum(n * n for n in self.lengths)
@@ -367,24 +398,28 @@ def check_packed(
     out: torch.Tensor,
 ) -> None:
     """Check every sequence of every candidate that writes into ``out``."""
-    ends = np.concatenate([[0], np.cumsum(batch.lengths)])
     for run in runs.values():
         out.fill_(torch.nan)
         run()
-        for first, last in itertools.pairwise(ends):
+        for first, last in itertools.pairwise(batch.ends):
             length = int(last - first)
             one = Case(length, batch.head_dim, batch.heads, batch.kv_heads, batch.causal, 1)
             check(one, out[None, first:last], [array[None, first:last] for array in arrays])
 
 
-def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
+def packed_inputs(batch: Batch) -> tuple[tuple[Any, ...], torch.Tensor]:
+    """Return the arguments of varlen_attention, and a poisoned output."""
     total, longest = sum(batch.lengths), max(batch.lengths)
     shapes = ((total, heads, batch.head_dim) for heads in (batch.heads, *[batch.kv_heads] * 2))
     arrays = [torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for shape in shapes]
-    on_host = np.concatenate([[0], np.cumsum(batch.lengths)]).astype(np.int32)
-    cu_seqlens = torch.from_numpy(on_host).cuda()
-    out = torch.full_like(arrays[0], torch.nan)
+    cu_seqlens = torch.from_numpy(batch.ends).cuda()
     given = (*arrays, cu_seqlens, cu_seqlens, longest, longest)
+    return given, torch.full_like(arrays[0], torch.nan)
+
+
+def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
+    given, out = packed_inputs(batch)
+    *arrays, cu_seqlens, _, longest, _ = given
     runs = {"tmaasync": lambda: ops.varlen_attention(*given, causal=batch.causal, out=out)}
     for size in PAGE_SIZES:
         run = with_paged_kv(given, batch.lengths, size, out, causal=batch.causal)
@@ -396,7 +431,7 @@ def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     candidates = {
         **runs,
         "cu_seqlens on the host": lambda: ops.varlen_attention(
-            *arrays, on_host, on_host, causal=batch.causal, out=out
+            *arrays, batch.ends, batch.ends, causal=batch.causal, out=out
         ),
         "equal lengths": lambda: ops.attention(*padded, causal=batch.causal, out=padded_out),
     }
@@ -404,14 +439,37 @@ def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     if theirs is not None:
         candidates["torch"] = theirs
     reference = "torch" if theirs is not None else "equal lengths"
-    label = f"{batch.name}, {'causal' if batch.causal else 'full'}"
-    row = {"case": label, "causal": batch.causal}
+    row = {"case": batch.label, "causal": batch.causal}
     row |= race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.1)
     three = {name: candidates[name] for name in ("tmaasync", "equal lengths", reference)}
     row["interleaved"] = plain_race(three, reference=reference)
     flops = dict.fromkeys(candidates, batch.flops) | {"equal lengths": alike.flops}
     row["tflop_per_s"] = {name: round(flops[name] / us / 1e6, 1) for name, us in row["us"].items()}
-    print_packed(label, row)
+    print_packed(batch.label, row)
+    return row
+
+
+def race_packed(batch: Batch, options: argparse.Namespace, named: AttentionPeer) -> dict[str, Any]:
+    """Race packed sequences with the peer that the user names."""
+    given, out = packed_inputs(batch)
+    *arrays, cu_seqlens, _, longest, _ = given
+    theirs = named.varlen_attention(arrays, cu_seqlens, longest, causal=batch.causal)
+    candidates = {
+        "tmaasync": lambda: ops.varlen_attention(*given, causal=batch.causal, out=out),
+        named.name: theirs,
+    }
+    check_packed(
+        batch,
+        {"tmaasync": candidates["tmaasync"], named.name: lambda: out.copy_(theirs())},
+        arrays,
+        out,
+    )
+    row = {"case": batch.label, "causal": batch.causal}
+    row |= race(
+        candidates, rounds=options.rounds, reference=named.name, seconds_per_slice=options.seconds
+    )
+    row["tflop_per_s"] = tera_per_second(row, batch.flops)
+    print(f"{batch.label:36s} {throughputs(row)}  {speed_text(row, named.name)}", flush=True)
     return row
 
 
@@ -459,8 +517,8 @@ def measure_host() -> dict[str, Any]:
     return row
 
 
-def measure_padded(*, short: bool, rounds: int) -> None:
-    rows = [measure(case, rounds) for case in cases(short=short)]
+def measure_padded(options: argparse.Namespace) -> None:
+    rows = [measure(case, options) for case in cases(short=options.short)]
     for head_dim, causal in ((128, False), (128, True), (64, False), (64, True)):
         alike = [
             row
@@ -474,9 +532,31 @@ def measure_padded(*, short: bool, rounds: int) -> None:
     print(record("attention_host", [measure_host()]))
 
 
-def main() -> None:
+def measure_named(named: AttentionPeer, options: argparse.Namespace) -> None:
+    """Race the peer that the user names, in the cases that it takes."""
+    compared = f"speed_over_{named.name}"
+    if not options.packed:
+        found = [case for case in cases(short=options.short) if not case.queries]
+        rows = [row for case in found if compared in (row := measure(case, options, named))]
+        print(f"geometric mean {geometric_mean(rows, named.name):.3f} x {named.name}")
+        print(record(named.section("attention"), rows, versions=named.versions))
+    packed = [race_packed(batch, options, named) for batch in batches()]
+    print(record(named.section("varlen_attention"), packed, versions=named.versions))
+
+
+def sweep_all(options: argparse.Namespace) -> None:
+    found = float8_cases(short=True) if options.float8 else cases(short=True)
+    dtype = torch.float8_e4m3fn if options.float8 else torch.bfloat16
+    for case in found:
+        if not case.queries:
+            sweep(replace(case, dtype=dtype), options.rounds)
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.1, help="of a slice of attention")
+    parser.add_argument("--peer", metavar="MODULE", help="such as flash_attn_interface")
     parser.add_argument("--short", action="store_true", help="three lengths")
     parser.add_argument(
         "--sweep", action="store_true", help="all tile configs; nothing is recorded"
@@ -484,17 +564,20 @@ def main() -> None:
     parser.add_argument("--packed", action="store_true", help="packed sequences only")
     parser.add_argument("--float8", action="store_true", help="float8 operands only")
     parser.add_argument("--host", action="store_true", help="the host's cost of a call only")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
     torch.manual_seed(0)
+    if options.peer:
+        measure_named(AttentionPeer(options.peer), options)
+        return
     if options.host:
         print(record("attention_host", [measure_host()]))
         return
     if options.sweep:
-        found = float8_cases(short=True) if options.float8 else cases(short=True)
-        dtype = torch.float8_e4m3fn if options.float8 else torch.bfloat16
-        for case in found:
-            if not case.queries:
-                sweep(replace(case, dtype=dtype), options.rounds)
+        sweep_all(options)
         return
     if options.float8 or not (options.packed or options.short):
         rows = [measure_float8(case, options.rounds) for case in float8_cases(short=options.short)]
@@ -502,7 +585,7 @@ def main() -> None:
     if options.float8:
         return
     if not options.packed:
-        measure_padded(short=options.short, rounds=options.rounds)
+        measure_padded(options)
     packed = [measure_batch(batch, options.rounds) for batch in batches()]
     print(record("varlen_attention", packed))
 

@@ -16,6 +16,9 @@ else with the peer; an error above twice the peer's ends the run.
     --rounds N        rounds of a race
     --packed          packed sequences only
     --seconds S       length of a slice
+    --peer MODULE     this peer instead, such as flash_attn_interface, which is FlashAttention-3:
+                      see attention_peer.py. Writes "attention_backward_MODULE" and
+                      "varlen_attention_backward_MODULE"
 
 What the next run on a chip has to show, a command each, and how long it may take:
 
@@ -32,14 +35,23 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from bench_attention import Batch, Case, batches
-from race import geometric_mean, plain_race, race, record, relative_error, tera_per_second
+from attention_peer import AttentionPeer, backward_of
+from bench_attention import Batch, Case, batches, packed_inputs
+from race import (
+    geometric_mean,
+    plain_race,
+    race,
+    record,
+    relative_error,
+    speed_text,
+    tera_per_second,
+)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -144,6 +156,12 @@ class Problem:
 
         return replay
 
+    def of_peer(self, named: AttentionPeer) -> Callable[[], Gradients]:
+        def forward(leaves: Sequence[torch.Tensor]) -> torch.Tensor:
+            return named.attention(leaves, causal=self.case.causal)()
+
+        return backward_of(forward, (self.q, self.k, self.v), self.dout)
+
     def theirs(self, backend: SDPBackend) -> Callable[[], Gradients]:
         leaves = [one.detach().transpose(1, 2).requires_grad_() for one in (self.q, self.k, self.v)]
         with sdpa_kernel(backend):
@@ -210,11 +228,17 @@ def _errors(problem: Problem, got: Gradients, wanted: Gradients) -> list[float]:
 # --- races ----------------------------------------------------------------------------------------
 
 
-def peers(problem: Problem) -> dict[str, Callable[[], Gradients]]:
+def peers(
+    problem: Problem, named: AttentionPeer | None = None
+) -> dict[str, Callable[[], Gradients]]:
+    """Return torch's back ends, or the peer that the user names, if they take the case."""
+    forwards = {name: partial(problem.theirs, backend) for name, backend in PEERS.items()}
+    if named is not None:
+        forwards = {named.name: partial(problem.of_peer, named)}
     found = {}
-    for name, backend in PEERS.items():
+    for name, forward in forwards.items():
         try:
-            run = problem.theirs(backend)
+            run = forward()
             run()
         except RuntimeError as error:
             print(f"  {name} does not take this: {str(error).splitlines()[0]}")
@@ -223,18 +247,22 @@ def peers(problem: Problem) -> dict[str, Callable[[], Gradients]]:
     return found
 
 
-def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
+def measure(
+    case: Case, options: argparse.Namespace, named: AttentionPeer | None = None
+) -> dict[str, Any]:
     problem = Problem(case)
-    theirs = peers(problem)
+    theirs = peers(problem, named)
+    if named is not None and not theirs:
+        return {"case": case.label}
     reference = next(iter(theirs), "tmaasync")
-    candidates: dict[str, Callable[[], Gradients]] = {
-        "tmaasync": problem.ours(),
-        "deterministic": problem.ours(deterministic=True),
-        **theirs,
-    }
+    candidates: dict[str, Callable[[], Gradients]] = {"tmaasync": problem.ours(), **theirs}
     of_peer = candidates[reference]() if theirs else None
     errors = check(problem, candidates["tmaasync"](), of_peer)
-    check(problem, candidates["deterministic"](), of_peer)
+    if named is None:
+        candidates["deterministic"] = problem.ours(deterministic=True)
+        check(problem, candidates["deterministic"](), of_peer)
+    elif of_peer is not None:
+        check(problem, of_peer, candidates["tmaasync"]())
     row: dict[str, Any] = {
         "case": case.label,
         "head_dim": case.head_dim,
@@ -244,8 +272,9 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     row |= race(
         candidates, rounds=options.rounds, reference=reference, seconds_per_slice=options.seconds
     )
-    pair = {name: candidates[name] for name in ("tmaasync", reference)}
-    row["interleaved"] = plain_race(pair, reference=reference, calls=10)
+    if named is None:
+        pair = {name: candidates[name] for name in ("tmaasync", reference)}
+        row["interleaved"] = plain_race(pair, reference=reference, calls=10)
     row["tflop_per_s"] = tera_per_second(row, BACKWARD_FLOPS * case.flops)
     print_row(case.label, row, reference)
     return row
@@ -253,9 +282,10 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
 
 def print_row(label: str, row: dict[str, Any], reference: str) -> None:
     figures = "  ".join(f"{name} {one:6.1f}" for name, one in row["tflop_per_s"].items())
-    speed = row[f"speed_over_{reference}"]["tmaasync"]["median"]
-    own = row["interleaved"]["tmaasync"]["median"] if "interleaved" in row else speed
-    print(f"{label:48s} {figures}  {speed:.3f} x {reference}, interleaved {own:.3f}", flush=True)
+    shorter = ""
+    if "interleaved" in row:
+        shorter = f", interleaved {row['interleaved']['tmaasync']['median']:.3f}"
+    print(f"{label:48s} {figures}  {speed_text(row, reference)}{shorter}", flush=True)
 
 
 def race_variants(case: Case, names: list[str], options: argparse.Namespace) -> dict[str, float]:
@@ -296,57 +326,75 @@ def print_table(found: dict[str, dict[str, float]]) -> None:
 # --- packed ---------------------------------------------------------------------------------------
 
 
-def packed_run(batch: Batch) -> Callable[[], Gradients]:
-    total, longest = sum(batch.lengths), max(batch.lengths)
-    shapes = [(total, heads, batch.head_dim) for heads in (batch.heads, *[batch.kv_heads] * 2)]
-    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for shape in shapes)
-    ends = np.concatenate([[0], np.cumsum(batch.lengths)]).astype(np.int32)
-    cu_seqlens = torch.from_numpy(ends).cuda()
-    sequences = (cu_seqlens, cu_seqlens, longest, longest)
-    out, lse = ops.varlen_attention(q, k, v, *sequences, causal=batch.causal, return_lse=True)
-    dout = torch.randn_like(q)
-    outputs = {
-        name: torch.full_like(one, torch.nan)
-        for name, one in zip(("dq", "dk", "dv"), (q, k, v), strict=True)
-    }
+class PackedProblem:
+    """Inputs of a varlen backward, with the output and log-sum-exp of ops.varlen_attention."""
 
-    def run() -> Gradients:
-        return ops.varlen_attention_backward(
-            dout, q, k, v, out, lse, *sequences, causal=batch.causal, **outputs
-        )
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.given, _ = packed_inputs(batch)
+        self.out, self.lse = ops.varlen_attention(*self.given, causal=batch.causal, return_lse=True)
+        self.dout = torch.randn_like(self.out)
 
-    found = run()
-    for first, last in itertools.pairwise(ends):
-        own = (dout, q, k, v, out)
-        one = ops.attention_backward(
-            *(array[None, first:last] for array in own),
-            lse[None, :, first:last].contiguous(),
-            causal=batch.causal,
-        )
-        errors = [
-            relative_error(a[first:last], b[0].double()) for a, b in zip(found, one, strict=True)
-        ]
-        if not all(error < LEAST_ERROR for error in errors):
-            raise SystemExit(f"{batch.name}: sequence at {first}: relative errors {errors}")
-    return run
+    def ours(self) -> Callable[[], Gradients]:
+        given = (self.dout, *self.given[:3], self.out, self.lse, *self.given[3:])
+        outputs = {
+            name: torch.full_like(one, torch.nan)
+            for name, one in zip(("dq", "dk", "dv"), self.given, strict=False)
+        }
+        causal = self.batch.causal
+        return lambda: ops.varlen_attention_backward(*given, causal=causal, **outputs)
+
+    def of_peer(self, named: AttentionPeer) -> Callable[[], Gradients]:
+        *arrays, cu_seqlens, _, longest, _ = self.given
+
+        def forward(leaves: Sequence[torch.Tensor]) -> torch.Tensor:
+            causal = self.batch.causal
+            return named.varlen_attention(leaves, cu_seqlens, longest, causal=causal)()
+
+        return backward_of(forward, arrays, self.dout)
+
+    def check(self, run: Callable[[], Gradients], bound: float) -> None:
+        """Compare each sequence with ops.attention_backward of that sequence alone."""
+        found = run()
+        for first, last in itertools.pairwise(self.batch.ends):
+            own = (self.dout, *self.given[:3], self.out)
+            one = ops.attention_backward(
+                *(array[None, first:last] for array in own),
+                self.lse[None, :, first:last].contiguous(),
+                causal=self.batch.causal,
+            )
+            errors = [
+                relative_error(a[first:last], b[0].double())
+                for a, b in zip(found, one, strict=True)
+            ]
+            if not all(error < bound for error in errors):
+                label = f"{self.batch.name}: sequence at {first}"
+                raise SystemExit(f"{label}: relative errors {errors}")
 
 
-def measure_batch(batch: Batch, options: argparse.Namespace) -> dict[str, Any]:
-    alike = batch.alike()
-    candidates = {"tmaasync": packed_run(batch), "equal lengths": Problem(alike).ours()}
-    label = f"{batch.name}, {'causal' if batch.causal else 'full'}"
-    row: dict[str, Any] = {"case": label, "causal": batch.causal}
+def measure_batch(
+    batch: Batch, options: argparse.Namespace, named: AttentionPeer | None = None
+) -> dict[str, Any]:
+    problem = PackedProblem(batch)
+    candidates = {"tmaasync": problem.ours()}
+    flops = {"tmaasync": batch.flops}
+    if named is None:
+        alike = batch.alike()
+        reference, flops["equal lengths"] = "equal lengths", alike.flops
+        candidates[reference] = Problem(alike).ours()
+    else:
+        reference, flops[named.name] = named.name, batch.flops
+        candidates[reference] = problem.of_peer(named)
+        problem.check(candidates[reference], TOLERANCE * LEAST_ERROR)
+    problem.check(candidates["tmaasync"], LEAST_ERROR)
+    row: dict[str, Any] = {"case": batch.label, "causal": batch.causal}
     row |= race(
-        candidates,
-        rounds=options.rounds,
-        reference="equal lengths",
-        seconds_per_slice=options.seconds,
+        candidates, rounds=options.rounds, reference=reference, seconds_per_slice=options.seconds
     )
-    flops = {"tmaasync": batch.flops, "equal lengths": alike.flops}
     row["tflop_per_s"] = {
         name: round(BACKWARD_FLOPS * flops[name] / us / 1e6, 1) for name, us in row["us"].items()
     }
-    print_row(label, row, "equal lengths")
+    print_row(batch.label, row, reference)
     return row
 
 
@@ -361,6 +409,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.1)
     parser.add_argument("--packed", action="store_true")
+    parser.add_argument("--peer", metavar="MODULE")
     options = parser.parse_args()
     if options.decide:
         options.variants = "all"
@@ -381,17 +430,25 @@ def main() -> None:
         names = [*VARIANTS] if options.variants == "all" else options.variants.split("; ")
         print_table({case.label: race_variants(case, names, options) for case in chosen})
         return
+    measure_all(chosen, options)
+
+
+def measure_all(chosen: list[Case], options: argparse.Namespace) -> None:
+    named = AttentionPeer(options.peer) if options.peer else None
+    peer_name, section, versions = "cudnn", "{}", {}
+    if named is not None:
+        peer_name, section, versions = named.name, named.section("{}"), named.versions
     if not options.packed:
-        rows = [measure(case, options) for case in chosen]
-        compared = [row for row in rows if "speed_over_cudnn" in row]
+        rows = [measure(case, options, named) for case in chosen]
+        compared = [row for row in rows if f"speed_over_{peer_name}" in row]
         if compared:
-            print(f"geometric mean {geometric_mean(compared, 'cudnn'):.3f} x cuDNN")
+            print(f"geometric mean {geometric_mean(compared, peer_name):.3f} x {peer_name}")
         if not options.only:
-            print(record("attention_backward", compared))
+            print(record(section.format("attention_backward"), compared, versions=versions))
     packed = [batch for batch in batches() if options.only in batch.name]
-    rows = [measure_batch(batch, options) for batch in packed]
+    rows = [measure_batch(batch, options, named) for batch in packed]
     if not options.only:
-        print(record("varlen_attention_backward", rows))
+        print(record(section.format("varlen_attention_backward"), rows, versions=versions))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import cupy
@@ -175,9 +176,19 @@ def host_race(
     }
 
 
-def record(section: str, rows: list[Row], *, is_part: bool = False) -> Path:
-    """Write a section of this GPU's results, with date and versions; a part of it row by row."""
+def record(
+    section: str,
+    rows: list[Row],
+    *,
+    is_part: bool = False,
+    versions: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
+    """Write a section of this GPU's results, with date and versions; a part of it row by row.
+
+    ``versions`` has the versions of peers that are not among the usual packages.
+    """
     measured = circumstances()
+    measured["packages"] |= versions
     path = RESULTS / name_in_paths(measured["gpu"]) / f"{section}.jsonl"
     whole = Section(measured, rows)
     if is_part and path.exists():

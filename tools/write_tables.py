@@ -63,6 +63,8 @@ _TITLES = {
     "structured_kernels": "Kernels of the tutorial over ops",
     "attention": "Attention",
     "attention_backward": "Attention backward",
+    "attention_backward_flash_attn_interface": "Attention backward over FlashAttention-3",
+    "attention_flash_attn_interface": "Attention over FlashAttention-3",
     "attention_float8": "FP8 attention",
     "attention_host": "Host cost of attention",
     "batched_matmul": "Batched GEMM",
@@ -86,12 +88,15 @@ _TITLES = {
     "stream_k": "Stream-K GEMM of the cookbook over ops",
     "varlen_attention": "Varlen attention",
     "varlen_attention_backward": "Varlen attention backward",
+    "varlen_attention_backward_flash_attn_interface": "Varlen backward over FlashAttention-3",
+    "varlen_attention_flash_attn_interface": "Varlen attention over FlashAttention-3",
 }
 # Candidates by the names that readers know.
 _NAMES = {
     "cudnn": "cuDNN",
     "cudnn, bfloat16": "cuDNN in bf16",
     "flash2": "FlashAttention-2",
+    "flash_attn_interface": "FlashAttention-3",
     "plain": "without epilogue",
 }
 
@@ -99,6 +104,7 @@ _NAMES = {
 _CUBLAS = {"torch": "cuBLAS"}
 _CUDNN = {"torch": "cuDNN"}
 _ATTENTION = {"cudnn": "cuDNN", "flash2": "FlashAttention-2"}
+_FLASH3 = {"flash_attn_interface": "FlashAttention-3"}
 _FP8 = {"torch": "cuBLAS", "torch without fast accumulation": "cuBLAS"}
 _COPIES = {"cupy": "CuPy", "torch": "torch"}
 _COPY = {"ops.copy": "ops.copy of as many bytes"}
@@ -162,6 +168,17 @@ OPERATIONS = (
     ),
     Operation("Attention backward, bf16", "attention_backward", _ATTENTION, "(16|32) heads"),
     Operation("Attention backward, bf16, GQA", "attention_backward", _ATTENTION, "64/8 heads"),
+    *(
+        Operation(name, f"{section}_flash_attn_interface", _FLASH3, pattern, is_short=False)
+        for name, section, pattern in (
+            ("Attention, bf16, full", "attention", "full$"),
+            ("Attention, bf16, causal", "attention", "causal$"),
+            ("Varlen attention, bf16", "varlen_attention", ""),
+            ("Attention backward, bf16", "attention_backward", "(16|32) heads"),
+            ("Attention backward, bf16, GQA", "attention_backward", "64/8 heads"),
+            ("Varlen attention backward, bf16", "varlen_attention_backward", ""),
+        )
+    ),
     Operation("GEMM, bf16, M = N = K", "matmul", _CUBLAS, r"^bfloat16 (\d+) x \1 x \1$"),
     Operation(
         "GEMM, bf16, LLM shapes, M 1 to 8192", "matmul", _CUBLAS, r"^bfloat16 (?!(\d+) x \1 x \1$)"

@@ -1,0 +1,80 @@
+"""A peer that is not on PyPI: a module that offers FlashAttention's functions.
+
+``--peer flash_attn_interface`` races FlashAttention-3 where its package is installed. Any module on
+the path will do that offers ``flash_attn_func``, and ``flash_attn_varlen_func`` for packed
+sequences, with gradients through autograd.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+import torch
+
+Run = Callable[[], torch.Tensor]
+RunGradients = Callable[[], tuple[torch.Tensor, ...]]
+
+
+class AttentionPeer:
+    """The module, by its name without dots.
+
+    Attributes:
+        versions: The module's version, as results record it.
+    """
+
+    def __init__(self, module_name: str) -> None:
+        try:
+            self._module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise SystemExit(f"--peer {module_name}: {error}") from error
+        if not hasattr(self._module, "flash_attn_func"):
+            raise SystemExit(f"--peer {module_name}: it has no flash_attn_func")
+        self.name = module_name.replace(".", "_")
+        self.versions = {module_name: _version(self._module)}
+
+    def section(self, operation: str) -> str:
+        """Return the section of the results of an operation's race with it."""
+        return f"{operation}_{self.name}"
+
+    def attention(self, arrays: Sequence[torch.Tensor], *, causal: bool) -> Run:
+        """Return its attention of q, k and v: [batch, positions, heads, head_dim]."""
+        return lambda: _output(self._module.flash_attn_func(*arrays, causal=causal))
+
+    def varlen_attention(
+        self,
+        arrays: Sequence[torch.Tensor],
+        cu_seqlens: torch.Tensor,
+        longest: int,
+        *,
+        causal: bool,
+    ) -> Run:
+        """Return the same of packed sequences: [tokens, heads, head_dim]."""
+        given = (*arrays, cu_seqlens, cu_seqlens, longest, longest)
+        return lambda: _output(self._module.flash_attn_varlen_func(*given, causal=causal))
+
+
+def backward_of(
+    forward: Callable[[Sequence[torch.Tensor]], torch.Tensor],
+    arrays: Sequence[torch.Tensor],
+    dout: torch.Tensor,
+) -> RunGradients:
+    """Return the backward alone of a forward of q, k and v, which runs once."""
+    leaves = [one.detach().requires_grad_() for one in arrays]
+    out = forward(leaves)
+    return lambda: torch.autograd.grad(out, leaves, dout, retain_graph=True)
+
+
+def _output(found: torch.Tensor | tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Return the output without its log-sum-exp, which some versions return too."""
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _version(module: ModuleType) -> str:
+    own = getattr(module, "__version__", None)
+    if own is not None:
+        return str(own)
+    packages = importlib.metadata.packages_distributions().get(module.__name__.partition(".")[0])
+    return importlib.metadata.version(packages[0]) if packages else "unknown"
