@@ -176,17 +176,8 @@ class Kernel:
         for call in calls:
             if call(args, stream):
                 return
-        launch = self.prepare(
-            grid,
-            block,
-            args,
-            cluster=cluster,
-            shared_mem=shared_mem,
-            pdl=pdl,
-            cooperative=cooperative,
-            stream=stream,
-            device=device,
-        )
+        request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative, is_call=True)
+        launch = self._prepare(request, args, stream, device)
         launch()
         if isinstance(launch, PreparedLaunch):
             self._remember(key, launch, args, device)
@@ -209,15 +200,20 @@ class Kernel:
         In a debug build it also waits for the kernel's end. Takes and raises what a call does.
         The result keeps the arrays alive; it does not look again whether they were moved.
         """
+        request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative)
+        return self._prepare(request, args, stream, device)
+
+    def _prepare(
+        self, request: LaunchRequest, args: Sequence[object], stream: object, device: int | None
+    ) -> PreparedLaunch | EmulatedLaunch | SkippedLaunch:
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()
-        if pdl is not False:
-            check_flags(pdl=pdl)
+        if request.pdl is not False:
+            check_flags(pdl=request.pdl)
         seen = views(args)
         where, emulated = placement_of(seen, device)
-        build = self._build_on(where)
-        request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative, emulated)
-        return build.prepare(request, args, seen, stream)
+        request = request._replace(emulated_device=emulated)
+        return self._build_on(where).prepare(request, args, seen, stream)
 
     def _remember(
         self,
