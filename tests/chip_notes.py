@@ -76,7 +76,7 @@ class Chip:
         self._used[warp] += 1
         if index == 0:
             self._read_clocks(warp, block, 0, end_ns)
-        if kind == "wait" and index % 32 < 4:
+        if kind in ("wait", "signal_wait") and index % 32 < 4:
             self._read_clocks(warp, block, 1 + index // 32 % 15, end_ns)
         rank = block % self.cluster if home is None else home
         what = RecordKind[kind.upper()] | thread % 32 << 5 | parity << 10 | ready << 11

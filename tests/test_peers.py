@@ -27,7 +27,6 @@ from tmaasync import (
     TMATensorTileArray,
     create_tma_tile,
     enable_peer_access,
-    trace,
 )
 
 SOURCE = Path(__file__).parent / "parity" / "peers.cu"
@@ -342,18 +341,6 @@ def test_a_debug_build_with_signals_does_not_wait_for_its_end(driver: Driver) ->
     kernel(1, 1, (all_ranks[1], np.uint32(3), np.uint32(9), CupyArray(aligned((1,), np.int32), 1)))
 
     assert driver.launched[-1][1] == 1
-
-
-def test_a_launch_with_signals_is_not_traced_on_a_gpu(driver: Driver) -> None:
-    driver._argument_sizes = (160, 4, 4, 8)
-    all_ranks = signals()
-    kernel = Kernel(SOURCE, "wait_for", types={"Tile": tile(0)}, debug=False)
-    args = (all_ranks[1], np.uint32(3), np.uint32(9), CupyArray(aligned((1,), np.int32), 1))
-
-    with trace.record(), pytest.raises(LaunchError, match="wait_for takes Signals, and its launch"):
-        kernel(1, 1, args)
-
-    assert not driver.launched
 
 
 @pytest.mark.parametrize(

@@ -448,6 +448,7 @@ def test_a_wait_for_a_signal_ends_after_its_post_on_another_device(ring: Collect
             arrived = event.barrier % 2 == 0  # posted by the rank before, else by the next one
             assert poster == (device + (-1 if arrived else 1)) % 3
             assert post.time < event.time
+            assert (post.barrier, post.phase) == (event.barrier, event.phase)
             assert event.barrier_name == f"signal {event.barrier}"
             assert post.block == event.block
 
