@@ -24,9 +24,8 @@ def post(of: Chip, at_ns: float, to: int, epoch: int, *, adds: bool = False) -> 
 
 
 def wait(of: Chip, begin_ns: float, end_ns: float, epoch: int, *, thread: int = 0) -> None:
-    signal = {"barrier": SIGNAL, "home": of.rank, "amount": epoch}
-    of(begin_ns, "signal_wait_begin", thread, **signal)
-    of(end_ns, "signal_wait", thread, **signal)
+    for time, kind in ((begin_ns, "signal_wait_begin"), (end_ns, "signal_wait")):
+        of(time, kind, thread, barrier=SIGNAL, home=of.rank, amount=epoch)
 
 
 def decoded(*chips: Chip) -> list[Trace]:
@@ -34,7 +33,7 @@ def decoded(*chips: Chip) -> list[Trace]:
 
 
 def times(trace: Trace, kind: str) -> list[int]:
-    return trace.of(kind=kind).events["time"].tolist()
+    return [event.time for event in trace.of(kind=kind)]
 
 
 def ping_pong(late_ns: int) -> list[Trace]:
