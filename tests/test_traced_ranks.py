@@ -213,7 +213,7 @@ extern "C" __global__ void two(const tmaasync::Signals one, const tmaasync::Sign
 
 
 def test_two_signals_are_refused(driver: Devices) -> None:
-    with trace.record(), pytest.raises(LaunchError, match=r"two takes 2 Signals; a trace tells"):
+    with trace.record(), pytest.raises(LaunchError, match=r"two takes 2 Signals; a trace knows"):
         Kernel(TWO, "two").prepare(1, 32, (signals()[0], signals()[0]))
 
 

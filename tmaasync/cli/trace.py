@@ -239,7 +239,11 @@ def _show_launches(console: Console, launches: tuple[Trace, ...], number: int) -
 
 
 def _named(launch: Trace) -> str:
-    return f"{launch.place}: {launch.kernel_name}" if launch.place else launch.kernel_name
+    return (
+        f"{launch.device_label}: {launch.kernel_name}"
+        if launch.device_label
+        else launch.kernel_name
+    )
 
 
 def _rows(role: Role) -> list[tuple[str, ...]]:

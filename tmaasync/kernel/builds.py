@@ -39,7 +39,12 @@ from tmaasync.kernel.repeated import RepeatedCall, repeated_call
 from tmaasync.kernel.signature import Signature, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
-from tmaasync.kernel.traced_ranks import RankArgument, RankTracer, UnpreparedTracer, check_prepared
+from tmaasync.kernel.traced_ranks import (
+    RankArgument,
+    RankTracer,
+    UnpreparedTracer,
+    check_none_in_flight,
+)
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, UnawaitedLaunch, WatchedLaunch
 from tmaasync.trace.collector import CollectorOf
@@ -116,7 +121,6 @@ class LaunchRequest(NamedTuple):
     pdl: bool
     cooperative: bool = False
     emulated_device: int | None = None
-    is_call: bool = False  # launched at once
 
 
 def build_on(device: int | None, recipe: Recipe) -> CudaBuild | EmulatedBuild:
@@ -191,25 +195,23 @@ class CudaBuild:
             with _driver.on_device(device):
                 wait_for_producers(arrays, handle, device)
         signals = [one for one in args if isinstance(one, RankArgument)]
-        tracer = self._rank_tracer(signals, config, request.is_call) if signals else self._tracer
+        tracer = self._rank_tracer(signals, config) if signals else self._tracer
         parts = (loaded.function, config, packed, tuple(args), device, tracer)
         if loaded.watch is None:
             return PreparedLaunch(*parts)
         return (UnawaitedLaunch if signals else WatchedLaunch)(loaded.watch, *parts)
 
-    def _rank_tracer(
-        self, signals: Sequence[RankArgument], config: LaunchConfig, is_call: bool
-    ) -> Tracer:
+    def _rank_tracer(self, signals: Sequence[RankArgument], config: LaunchConfig) -> Tracer:
         """Return the tracer of a launch with signals, which has all memory that it needs."""
         collector, name = self._recipe.collector_of(), self._recipe.name
         if collector is None:
             return UnpreparedTracer(name, self._recipe.collector_of)
         if len(signals) > 1:
             raise LaunchError(
-                f"{name} takes {len(signals)} Signals; a trace tells signals apart by rank and "
+                f"{name} takes {len(signals)} Signals; a trace knows of a signal its rank and "
                 "number alone. Pass one Signals with more signals, or trace=False to Kernel."
             )
-        check_prepared(name, signals[0], is_call=is_call)
+        check_none_in_flight(name, signals[0])
         with _driver.on_device(self._device):
             return RankTracer(
                 self._tracer, signals[0], config, collector, self._own_module, self._spare.append

@@ -20,6 +20,7 @@ from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
 from tmaasync.kernel.repeated import RepeatedCall
 from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, check_names, is_debug, source_of
+from tmaasync.kernel.traced_ranks import check_call
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import budget_of
 from tmaasync.trace import Collector, Trace, current_collector
@@ -176,8 +177,19 @@ class Kernel:
         for call in calls:
             if call(args, stream):
                 return
-        request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative, is_call=True)
-        launch = self._prepare(request, args, stream, device)
+        if self._collector_of() is not None:
+            check_call(self.name, args)
+        launch = self.prepare(
+            grid,
+            block,
+            args,
+            cluster=cluster,
+            shared_mem=shared_mem,
+            pdl=pdl,
+            cooperative=cooperative,
+            stream=stream,
+            device=device,
+        )
         launch()
         if isinstance(launch, PreparedLaunch):
             self._remember(key, launch, args, device)
@@ -200,20 +212,15 @@ class Kernel:
         In a debug build it also waits for the kernel's end. Takes and raises what a call does.
         The result keeps the arrays alive; it does not look again whether they were moved.
         """
-        request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative)
-        return self._prepare(request, args, stream, device)
-
-    def _prepare(
-        self, request: LaunchRequest, args: Sequence[object], stream: object, device: int | None
-    ) -> PreparedLaunch | EmulatedLaunch | SkippedLaunch:
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()
-        if request.pdl is not False:
-            check_flags(pdl=request.pdl)
+        if pdl is not False:
+            check_flags(pdl=pdl)
         seen = views(args)
         where, emulated = placement_of(seen, device)
-        request = request._replace(emulated_device=emulated)
-        return self._build_on(where).prepare(request, args, seen, stream)
+        build = self._build_on(where)
+        request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative, emulated)
+        return build.prepare(request, args, seen, stream)
 
     def _remember(
         self,

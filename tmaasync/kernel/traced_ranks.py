@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tmaasync import _driver
@@ -23,7 +23,14 @@ from tmaasync.trace import Collector
 from tmaasync.trace.chip import RawTrace, decode
 from tmaasync.trace.collector import CollectorOf
 
-__all__ = ["RankArgument", "RankTracer", "TracedRanks", "UnpreparedTracer", "check_prepared"]
+__all__ = [
+    "RankArgument",
+    "RankTracer",
+    "TracedRanks",
+    "UnpreparedTracer",
+    "check_call",
+    "check_none_in_flight",
+]
 
 
 class TracedRanks:
@@ -45,7 +52,7 @@ class TracedRanks:
     def hand_over(self) -> None:
         """Give the traces of launches that have ended to their collectors.
 
-        Those of a device whose CUDA context is lost are lost too.
+        A lost CUDA context takes the traces of its device along.
         """
         launches, self._launches = self._launches, []
         read: list[tuple[Collector, RawTrace]] = []
@@ -58,7 +65,7 @@ class TracedRanks:
 
 
 class RankArgument(KernelArgument):
-    """A kernel argument by which launches of a rank wait for those of others, made later."""
+    """A kernel argument of a rank, whose launches wait for launches of other ranks, made later."""
 
     __slots__ = ()
 
@@ -69,18 +76,27 @@ class RankArgument(KernelArgument):
         raise NotImplementedError
 
 
-def check_prepared(name: str, of: RankArgument, *, is_call: bool) -> None:
-    """Refuse a launch whose trace would need memory while other ranks run.
+def check_call(name: str, args: Iterable[object]) -> None:
+    """Refuse a traced launch on a GPU that waits for other ranks and is not prepared.
 
     Raises:
-        LaunchError: It is called without being prepared, or others are in flight.
+        LaunchError: It would need memory when others run.
     """
-    if is_call:
+    ranks = (one for one in args if isinstance(one, RankArgument))
+    if any(one.array_view is not None and one.array_view.device is not None for one in ranks):
         raise LaunchError(
-            f"{name} takes Signals, and is called inside trace.record(); a traced launch has its "
-            "memory before any rank runs. Prepare the launches of all ranks with Kernel.prepare, "
-            "then call them."
+            f"{name} takes Signals, and is called inside trace.record(); on GPUs a traced launch "
+            "has its memory before any rank runs. Prepare the launches of all ranks with "
+            "Kernel.prepare, then call them."
         )
+
+
+def check_none_in_flight(name: str, of: RankArgument) -> None:
+    """Refuse to make room for a trace while other launches run.
+
+    Raises:
+        LaunchError: Traced launches with these signals are in flight.
+    """
     if of._traced:
         raise LaunchError(
             f"{name} takes Signals, and is prepared inside trace.record() while launches with them "

@@ -243,7 +243,7 @@ class _Picture:
             [trace.of(cluster=trace.cluster_of(block)) for trace in launches]
         )
         end = max(end, begin + 1)
-        names = [f"{one.place}: " if len(launches) > 1 else "" for one in launches]
+        names = [f"{one.device_label}: " if len(launches) > 1 else "" for one in launches]
         parts = tuple(
             _Part.of(trace, block, name, (begin, end))
             for trace, name in zip(launches, names, strict=True)

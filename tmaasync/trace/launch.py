@@ -126,7 +126,7 @@ class LaunchEvents:
         return self.roles.get((self.cluster_of(block), rank, warp))
 
     @property
-    def place(self) -> str:
+    def device_label(self) -> str:
         """The device of a launch, with its rank where that is another number; "" without one."""
         if self.device is None or self.rank in (None, self.device):
             return "" if self.device is None else f"device {self.device}"
@@ -134,7 +134,7 @@ class LaunchEvents:
 
     @property
     def peer(self) -> int | None:
-        """The number that tells apart launches that ran together; None for one that ran alone."""
+        """The rank or device among launches that ran together; None for one that ran alone."""
         if self.rank is not None:
             return self.rank
         return self.device if self.unit == "step" else None

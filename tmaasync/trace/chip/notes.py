@@ -46,7 +46,7 @@ class Notes:
 
     ``barrier`` and ``shared`` are offsets in shared memory, static variables following the
     dynamic ones. ``home`` is the rank of the barrier's block. Of a signal ``barrier`` is its
-    number, ``home`` its rank among devices, and ``amount`` the epoch or what is added.
+    number, ``home`` its rank among devices, and ``amount`` the epoch or the added value.
     """
 
     kind: _Array
