@@ -113,7 +113,8 @@ def test_a_ring_of_ranks_has_its_timeline(ranks: int, debug: bool) -> None:
     assert [one.rank for one in kept.launches] == 2 * [*range(ranks)]
     assert {(one.device, one.unit, one.dropped) for one in kept.launches} == {(0, "ns", 0)}
     for together in (kept.launches[:ranks], kept.launches[ranks:]):
-        assert min(int(one.events["time"].min()) for one in together) == 0
+        first = min(int(one.events["time"].min()) for one in together)
+        assert first < 10_000  # from the first note on, of an mbarrier's initialisation
         assert_waits_follow_their_posts(together)
         for one in together:
             assert len(one.of(kind="signal_posted")) == 2 * BLOCKS * ROUNDS
@@ -262,4 +263,4 @@ def test_a_timeline_on_one_gpu_is_drawn_and_saved(tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
     figure = trace.plot(again, tmp_path / "ring.png")
     names = [each.get_text() for axes in figure.axes for each in axes.texts]
-    assert {f"rank {rank} on device 0: warp 0" for rank in (1, 2)} <= set(names)
+    assert {f"rank {rank}: warp 0" for rank in range(3)} <= set(names)

@@ -239,11 +239,7 @@ def _show_launches(console: Console, launches: tuple[Trace, ...], number: int) -
 
 
 def _named(launch: Trace) -> str:
-    return (
-        f"{launch.device_label}: {launch.kernel_name}"
-        if launch.device_label
-        else launch.kernel_name
-    )
+    return f"{launch.peer_label}: {launch.kernel_name}" if launch.peer_label else launch.kernel_name
 
 
 def _rows(role: Role) -> list[tuple[str, ...]]:

@@ -359,6 +359,7 @@ class EmulatedBuild:
             resident = clusters * math.prod(config.cluster or (1,))
             check_resident(recipe.name, config, resident, limits)
         packed = pack(recipe.name, program.parameters, args, seen)
+        ranks = {one.rank for one in args if isinstance(one, RankArgument)}
         return EmulatedLaunch(
             program,
             config,
@@ -367,6 +368,7 @@ class EmulatedBuild:
             extents_of(seen),
             recipe.collector_of,
             None if device is None else StreamQueue(device, stream),
+            ranks.pop() if len(ranks) == 1 else None,
         )
 
 

@@ -126,11 +126,11 @@ class LaunchEvents:
         return self.roles.get((self.cluster_of(block), rank, warp))
 
     @property
-    def device_label(self) -> str:
-        """The device of a launch, with its rank where that is another number; "" without one."""
-        if self.device is None or self.rank in (None, self.device):
-            return "" if self.device is None else f"device {self.device}"
-        return f"rank {self.rank} on device {self.device}"
+    def peer_label(self) -> str:
+        """The rank of a launch with signals, else its device; "" without one."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        return "" if self.device is None else f"device {self.device}"
 
     @property
     def peer(self) -> int | None:

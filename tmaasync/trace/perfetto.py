@@ -99,7 +99,7 @@ class _Process:
 
     def records(self) -> Iterator[_Record]:
         """Yield all records but flows, which connect blocks."""
-        place = f"{self.trace.device_label}: " if self.trace.device_label else ""
+        place = f"{self.trace.peer_label}: " if self.trace.peer_label else ""
         name = f"{place}{self.trace.kernel_name} {self.block}"
         yield _metadata("process_name", self.pid, 0, name=name)
         yield _metadata("process_sort_index", self.pid, 0, sort_index=self.pid)
