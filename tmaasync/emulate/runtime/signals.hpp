@@ -32,9 +32,7 @@ inline uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
     return value;
 }
 
-inline void record_post(
-    Fiber& fiber, uintptr_t word, uint32_t epoch, const PostedSignal& posted
-) {
+inline void record_post(Fiber& fiber, uintptr_t word, uint32_t epoch, const PostedSignal& posted) {
     const Recorder* const recorder = fiber.cluster->recorder();
     if (!recorder) return;
     Posts* const posts = fiber.cluster->launch().posts;

@@ -107,15 +107,17 @@ __device__ __forceinline__ void trace_warp(TraceKind kind, u32 barrier = 0) {
 
 // Note, in every lane, a post of a signal before it, or the beginning of a wait for a signal. A
 // kernel with signals may have no barriers, whose initialisation opens the slots elsewhere.
-__device__ __forceinline__ void
-trace_signal(TraceKind kind, u32 rank, u32 signal, u32 epoch_or_value) {
+__device__ __forceinline__ void trace_signal(
+    TraceKind kind, u32 rank, u32 signal, u32 epoch_or_value
+) {
     trace_open();
     trace_note(kind, ptx::clock(), signal, epoch_or_value, trace_home(rank));
 }
 
 // Note the end of a wait for a signal, in every lane.
-__device__ __forceinline__ void
-trace_signal_wait(u32 rank, u32 signal, u32 epoch, bool is_reached) {
+__device__ __forceinline__ void trace_signal_wait(
+    u32 rank, u32 signal, u32 epoch, bool is_reached
+) {
     const u64 now = ptx::clock64();
     const TraceKind kind = is_reached ? TraceKind::kSignalWait : TraceKind::kSignalGivenUp;
     const u32 flags = trace_home(rank) | trace_high(now);
