@@ -116,7 +116,7 @@ def _chosen(subject: str, kept: Collector, launch: int | None) -> int:
         what = "launches no kernel of this library" if not kept.launches else "leaves no event"
         raise ArgumentError(
             f"file is {subject!r}; it {what}, so there is no trace. Pass a script that launches "
-            "kernels which load, store or wait."
+            "kernels which load, store or wait; with Signals on GPUs, it calls Signals.synchronize."
         )
     number = max(lengths, key=lengths.__getitem__) if launch is None else launch
     if number not in lengths:
