@@ -114,6 +114,19 @@ def test_every_launch_has_variables_of_its_own_and_they_are_used_again(driver: D
     assert len(driver.modules) == 1 + RANKS
 
 
+def test_a_traced_launch_of_a_debug_build_does_not_wait_for_its_end(driver: Devices) -> None:
+    driver.variables["tmaasync_hang_state"] = 48
+    all_ranks, kernel = signals(), post_to(debug=True)
+    with trace.record(notes_per_warp=NOTES) as kept:
+        prepared = [kernel.prepare(1, 32, args(all_ranks, rank)) for rank in range(RANKS)]
+        driver.busy_looks = 1 << 30  # each waits for the others
+        for launch in prepared:
+            launch()
+    all_ranks.synchronize()
+
+    assert [one.rank for one in kept.launches] == [0, 1, 2]
+
+
 def test_a_prepared_launch_is_called_again_after_synchronize(driver: Devices) -> None:
     all_ranks, kernel = signals(), post_to()
     with trace.record(notes_per_warp=NOTES) as kept:
