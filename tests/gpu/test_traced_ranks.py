@@ -163,6 +163,7 @@ def test_a_barrier_over_ranks_has_the_posts_and_waits_of_every_thread(ranks: int
     words = [cupy.full(blocks * threads, -1, cupy.int32) for _ in range(ranks)]
     wrong = cupy.zeros(ranks, cupy.int32)
     signals, kernel = pads(ranks, blocks * ranks), ipc_ring.kernel_of("barriers")
+    # Nobody else keeps the streams.
     with trace.record() as kept:
         prepared = [
             kernel.prepare(

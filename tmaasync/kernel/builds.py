@@ -196,7 +196,9 @@ class CudaBuild:
                 wait_for_producers(arrays, handle, device)
         signals = [one for one in args if isinstance(one, RankArgument)]
         tracer = self._rank_tracer(signals, config) if signals else self._tracer
-        parts = (loaded.function, config, packed, tuple(args), device, tracer)
+        # The driver ends the process at a stream that was destroyed.
+        keep = tuple(args), stream
+        parts = (loaded.function, config, packed, keep, device, tracer)
         if loaded.watch is None:
             return PreparedLaunch(*parts)
         return (UnawaitedLaunch if signals else WatchedLaunch)(loaded.watch, *parts)

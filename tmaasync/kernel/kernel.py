@@ -210,7 +210,8 @@ class Kernel:
         """Check and pack a launch; calling the result is one driver call.
 
         In a debug build it also waits for the kernel's end. Takes and raises what a call does.
-        The result keeps the arrays alive; it does not look again whether they were moved.
+        The result keeps the arrays and the stream alive; it does not look again whether arrays were
+        moved.
         """
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()
