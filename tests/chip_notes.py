@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tmaasync.trace import Trace
-from tmaasync.trace.chip import RECORD_DTYPE, WARP_DTYPE, ChipLaunch, Layout, RecordKind, decode
+from tmaasync.trace.chip import (
+    RECORD_DTYPE,
+    WARP_DTYPE,
+    ChipLaunch,
+    Layout,
+    RawTrace,
+    RecordKind,
+    decode,
+)
 
 __all__ = ["BASE", "Chip"]
 
@@ -34,6 +42,9 @@ class Chip:
     starts: tuple[int, ...] = (0,)
     shared_bytes: int = 8192
     max_bytes: int = 1 << 28
+    device: int | None = None
+    rank: int | None = None
+    timer_ns: int = 1_700_000_000_000_000_000
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,12 +76,16 @@ class Chip:
         self._used[warp] += 1
         if index == 0:
             self._read_clocks(warp, block, 0, end_ns)
-        if kind == "wait" and index % 32 < 4:
+        if kind in ("wait", "signal_wait") and index % 32 < 4:
             self._read_clocks(warp, block, 1 + index // 32 % 15, end_ns)
         rank = block % self.cluster if home is None else home
         what = RecordKind[kind.upper()] | thread % 32 << 5 | parity << 10 | ready << 11
         is_named = kind.startswith("named")
         where = barrier if is_named else (barrier + BASE) // 8 | (shared + BASE) // 16 << 16
+        if kind.startswith("signal"):
+            where = barrier
+        if kind in ("wait", "signal_wait", "signal_given_up"):
+            number = self._cycles(end_ns, block) >> 32 & 0xFFFF
         more = self._cycles(end_ns if began_ns is None else began_ns, block)
         if index >= self.room:
             more, kind = index, ""
@@ -91,18 +106,25 @@ class Chip:
     def _read_clocks(self, warp: int, block: int, slot: int, time_ns: float) -> None:
         clocks = self._warps[warp]["clocks"]
         ticks = int(time_ns) // self.step_ns * self.step_ns
-        clocks[slot] = (1_700_000_000_000_000_000 + ticks, self._cycles(time_ns, block))
+        clocks[slot] = (self.timer_ns + ticks, self._cycles(time_ns, block))
         self._warps[warp]["processor"] = block
         self._warps[warp]["dynamic_shared"] = BASE
 
     def trace(self, usual_cycle_ns: float = 0.5) -> Trace:
         """What is read out of it."""
+        (trace,) = decode([self.raw(usual_cycle_ns)])
+        return trace
+
+    def raw(self, usual_cycle_ns: float = 0.5) -> RawTrace:
+        """What the launch left."""
         launch = ChipLaunch(
             kernel_name="ring",
             grid=(self.blocks, 1, 1),
             block=(32 * self.warps, 1, 1),
             cluster=(self.cluster, 1, 1),
             shared_bytes=self.shared_bytes,
+            device=self.device,
+            rank=self.rank,
         )
         raw = self._warps.tobytes() + self._records.tobytes()
-        return decode(raw, self.layout, launch, usual_cycle_ns)
+        return RawTrace(raw, self.layout, launch, usual_cycle_ns)

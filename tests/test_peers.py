@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from tmaasync import (
     TMATensorTileArray,
     create_tma_tile,
     enable_peer_access,
-    trace,
 )
 
 SOURCE = Path(__file__).parent / "parity" / "peers.cu"
@@ -332,6 +332,29 @@ def test_a_reported_wait_is_raised_by_every_later_launch(driver: Driver) -> None
         all_ranks.synchronize()
 
 
+def test_a_prepared_launch_keeps_its_stream_alive(driver: Driver) -> None:
+    driver._argument_sizes = (160, 4, 4, 8)
+
+    class Stream:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, 77
+
+    stream = Stream()
+    is_alive = weakref.ref(stream)
+    kernel = Kernel(SOURCE, "wait_for", types={"Tile": tile(0)}, debug=False)
+    done = CupyArray(aligned((1,), np.int32), 1)
+    launch = kernel.prepare(1, 1, (signals()[1], np.uint32(3), np.uint32(9), done), stream=stream)
+    del stream
+    gc.collect()
+    assert is_alive() is not None
+    launch()
+    assert driver.launched[-1][0] == 77
+
+    del launch
+    gc.collect()
+    assert is_alive() is None
+
+
 def test_a_debug_build_with_signals_does_not_wait_for_its_end(driver: Driver) -> None:
     driver._argument_sizes = (160, 4, 4, 8)
     driver.variables["tmaasync_hang_state"] = 48
@@ -342,18 +365,6 @@ def test_a_debug_build_with_signals_does_not_wait_for_its_end(driver: Driver) ->
     kernel(1, 1, (all_ranks[1], np.uint32(3), np.uint32(9), CupyArray(aligned((1,), np.int32), 1)))
 
     assert driver.launched[-1][1] == 1
-
-
-def test_a_launch_with_signals_is_not_traced_on_a_gpu(driver: Driver) -> None:
-    driver._argument_sizes = (160, 4, 4, 8)
-    all_ranks = signals()
-    kernel = Kernel(SOURCE, "wait_for", types={"Tile": tile(0)}, debug=False)
-    args = (all_ranks[1], np.uint32(3), np.uint32(9), CupyArray(aligned((1,), np.int32), 1))
-
-    with trace.record(), pytest.raises(LaunchError, match="wait_for takes Signals, and its launch"):
-        kernel(1, 1, args)
-
-    assert not driver.launched
 
 
 @pytest.mark.parametrize(

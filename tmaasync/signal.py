@@ -33,8 +33,8 @@ from tmaasync._kinds import is_sequence, not_integers, shown
 from tmaasync._memory import PinnedMemory
 from tmaasync._streams import stream_of
 from tmaasync.errors import ArgumentError, DriverError, HangError, HungSignal, Violation
+from tmaasync.kernel.traced_ranks import RankArgument, TracedRanks
 from tmaasync.kernel.watch import budget_of
-from tmaasync.tile import KernelArgument
 
 __all__ = ["RankSignals", "Signals"]
 
@@ -119,6 +119,7 @@ class Signals:
         self._reports = None if first is None else PinnedMemory(first, _RECORDS.itemsize)
         self._stream_waits: list[_StreamWait] = []
         self._hung: tuple[HungSignal, ...] = ()
+        self._traced = TracedRanks()
 
     def __repr__(self) -> str:
         return f"<Signals of {len(self)} ranks, {self.count} each>"
@@ -149,6 +150,9 @@ class Signals:
     def synchronize(self) -> None:
         """Wait for all work of the ranks' devices; on the emulator, run the launches in the queue.
 
+        Launches on GPUs inside `trace.record` have their traces then, also those that hung in a
+        debug build.
+
         Raises:
             HangError: A wait for a signal took too long; rank, signal, epoch wanted and seen are
                 named.
@@ -164,6 +168,7 @@ class Signals:
                 _driver.synchronize_device(device)
             except DriverError as error:
                 died = error
+        self._traced.hand_over()
         self.check()
         if died is not None:
             raise died
@@ -336,7 +341,7 @@ class Signals:
 _WORD_BYTES = 4
 
 
-class RankSignals(KernelArgument):
+class RankSignals(RankArgument):
     """The signals of all ranks, for the launches of one of them; made by `Signals`.
 
     Pass it to a kernel for a parameter of the type `cuda_type`. A launch runs on the device of the
@@ -346,7 +351,6 @@ class RankSignals(KernelArgument):
     __slots__ = ("_signals", "rank")
 
     _kind = "signals"
-    waits_for_peers = True
 
     def __init__(self, signals: Signals, rank: int) -> None:
         """Belong to the signals."""
@@ -364,6 +368,10 @@ class RankSignals(KernelArgument):
     @property
     def _view(self) -> ArrayView:
         return self._signals.pads[self.rank]
+
+    @property
+    def _traced(self) -> TracedRanks:
+        return self._signals._traced
 
     @property
     def argument(self) -> bytes:

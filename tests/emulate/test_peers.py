@@ -307,6 +307,9 @@ def test_a_launch_in_a_world_takes_arrays_of_its_devices() -> None:
             kernel("pull")(BLOCKS, 1, (TMATensorTileArray([mine]), tile_of(stranger), 0))
         with pytest.raises(LaunchError, match="device is 2; this process sees 2 devices"):
             kernel("pull")(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0), device=2)
+        other = TMATensorTileArray([tile_of(world[0].array(stranger))])
+        with pytest.raises(LaunchError, match="args lie on device 0, device 1; one launch runs on"):
+            kernel("push")(BLOCKS, 1, (TMATensorTileArray([mine]), other, 0, True))
 
 
 def test_launches_of_one_device_run_in_order() -> None:

@@ -428,6 +428,7 @@ def ring() -> Collector:
 
 def test_a_wait_for_a_signal_ends_after_its_post_on_another_device(ring: Collector) -> None:
     assert [launch.device for launch in ring.launches] == [0, 1, 2, 0, 1, 2]
+    assert [launch.rank for launch in ring.launches] == [0, 1, 2, 0, 1, 2]
     assert ring.launches[3].events["time"].min() > max(one.end for one in ring.launches[:3])
     posted = [event.sequence for event in ring if event.kind is EventKind.SIGNAL_POSTED]
     assert len(set(posted)) == len(posted)
@@ -448,6 +449,7 @@ def test_a_wait_for_a_signal_ends_after_its_post_on_another_device(ring: Collect
             arrived = event.barrier % 2 == 0  # posted by the rank before, else by the next one
             assert poster == (device + (-1 if arrived else 1)) % 3
             assert post.time < event.time
+            assert (post.barrier, post.phase) == (event.barrier, event.phase)
             assert event.barrier_name == f"signal {event.barrier}"
             assert post.block == event.block
 
@@ -462,9 +464,9 @@ def test_a_timeline_has_a_group_of_lanes_for_each_device(ring: Collector, tmp_pa
     warps, stages = figure.axes
     names = [each.get_text() for axes in (warps, stages) for each in axes.texts]
     for device in range(3):
-        assert f"device {device}: warp 0" in names
-        assert f"device {device}: full" in names
-    assert any("on each of 3 devices" in each.get_text() for each in figure.texts)
+        assert f"rank {device}: warp 0" in names
+        assert f"rank {device}: full" in names
+    assert any("on each of 3 ranks" in each.get_text() for each in figure.texts)
     arrows = [one for one in warps.get_children() if type(one).__name__ == "ConnectionPatch"]
     assert len(arrows) == 3 * 2 * 2  # from a post to every wait
     (wait,) = [span for span in find_lanes(kept[0], block=1)[0].spans if span.name == "signal 2"][
@@ -481,7 +483,7 @@ def test_a_timeline_has_a_group_of_lanes_for_each_device(ring: Collector, tmp_pa
         first, second = (
             times[pid]
             for pid, name in names_of.items()
-            if name == f"device {device}: shift (1, 0, 0)"
+            if name == f"rank {device}: shift (1, 0, 0)"
         )
         assert max(first) < min(second)
         assert min(first) < min(max(times[pid]) for pid in times)  # all at the same time

@@ -21,6 +21,7 @@ from tmaasync import (
     TMATensorTileArray,
     create_tma_tile,
     enable_peer_access,
+    trace,
 )
 
 cupy: Any = pytest.importorskip("cupy")
@@ -121,6 +122,32 @@ def test_a_ring_passes_tiles_on_for_many_rounds_and_launches(ranks: int, debug: 
     steps = rounds * launches
     for rank in range(ranks):
         assert np.array_equal(host(arrays[rank]), data[(rank - steps) % ranks])
+
+
+def test_a_ring_has_a_timeline_of_all_devices(ranks: int) -> None:
+    data, rounds = values(ranks), 20
+    arrays = [on(rank, data[rank]) for rank in range(ranks)]
+    tiles = TMATensorTileArray([tile_of(array) for array in arrays])
+    signals = Signals(pads(ranks), budget_seconds=5)
+    with trace.record() as kept:
+        prepared = [
+            kernel("shift").prepare(BLOCKS, 1, (own, tiles, np.uint32(1), rounds))
+            for own in signals
+        ]
+        for launch in prepared:
+            launch()
+        signals.synchronize()
+
+    for rank, array in enumerate(arrays):
+        assert np.array_equal(host(array), data[(rank - rounds) % ranks])
+    assert [(one.rank, one.device) for one in kept.launches] == [(one, one) for one in range(ranks)]
+    posts = {event.sequence: event for event in kept if event.kind is trace.EventKind.SIGNAL_POSTED}
+    waits = [event for one in kept.launches for event in one.of(kind="signal_wait_end")]
+    assert len(posts) == len(waits) == ranks * BLOCKS * rounds * 2
+    for wait in waits:
+        post = posts[wait.sequence]
+        assert (post.barrier, post.phase) == (wait.barrier, wait.phase)
+        assert post.time <= wait.time  # whatever the timers of the GPUs show
 
 
 def test_a_barrier_over_ranks_orders_ordinary_accesses(ranks: int) -> None:

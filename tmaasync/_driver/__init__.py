@@ -34,7 +34,12 @@ from tmaasync._driver.memory import (
     free_pinned,
     upload,
 )
-from tmaasync._driver.modules import load_module, module_function, module_global
+from tmaasync._driver.modules import (
+    load_module,
+    load_own_module,
+    module_function,
+    module_global,
+)
 from tmaasync._driver.peers import (
     allows_access,
     can_access_peer,
@@ -85,6 +90,7 @@ __all__ = [
     "is_busy",
     "is_capturing",
     "load_module",
+    "load_own_module",
     "max_active_clusters",
     "max_resident_blocks",
     "module_function",

@@ -10,7 +10,7 @@ from typing import Any
 from tmaasync._driver import bindings
 from tmaasync.errors import DriverError
 
-__all__ = ["load_module", "module_function", "module_global"]
+__all__ = ["load_module", "load_own_module", "module_function", "module_global"]
 
 
 def load_module(path: Path, device: int) -> Any:
@@ -19,10 +19,23 @@ def load_module(path: Path, device: int) -> Any:
     Raises:
         DriverError: The driver refuses the cubin.
     """
+    return _load_once(bindings.driver(), path, device)
+
+
+def load_own_module(path: Path, device: int) -> Any:
+    """Load a cubin that may be loaded already, once more: this module has variables of its own.
+
+    Raises:
+        DriverError: The driver refuses the cubin.
+    """
     return _load(bindings.driver(), path, device)
 
 
 @functools.cache  # per file and device, as in CuPy: two kernels of one source share a module
+def _load_once(driver: Any, path: Path, device: int) -> Any:
+    return _load(driver, path, device)
+
+
 def _load(driver: Any, path: Path, device: int) -> Any:
     # Never released: a context that nobody retains is destroyed, and its modules with it.
     bindings.call("cuDevicePrimaryCtxRetain", bindings.call("cuDeviceGet", device))

@@ -26,8 +26,6 @@ class KernelArgument:
     __slots__ = ()
 
     _kind: ClassVar[str] = "tile"
-    waits_for_peers: ClassVar[bool] = False
-    """Whether kernels wait by it for launches of other devices, which the host makes later."""
 
     @property
     def argument(self) -> bytes:

@@ -41,7 +41,7 @@ def trace(  # noqa: PLR0913 - what a user may ask for
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="Draw the timeline of one CTA, or of one on each emulated device: warps and "
+            help="Draw the timeline of one CTA, or of one on each of several devices: warps and "
             "pipeline stages, as a .png or .svg file."
         ),
     ] = None,
@@ -116,7 +116,7 @@ def _chosen(subject: str, kept: Collector, launch: int | None) -> int:
         what = "launches no kernel of this library" if not kept.launches else "leaves no event"
         raise ArgumentError(
             f"file is {subject!r}; it {what}, so there is no trace. Pass a script that launches "
-            "kernels which load, store or wait."
+            "kernels which load, store or wait; with Signals on GPUs, it calls Signals.synchronize."
         )
     number = max(lengths, key=lengths.__getitem__) if launch is None else launch
     if number not in lengths:
@@ -160,16 +160,17 @@ class _Picture:
 
 
 def _together(launches: Sequence[Trace], number: int) -> list[Trace]:
-    """Return a launch, and of every other emulated device the kernel's launch of that number."""
+    """Return a launch, and of every other device or rank the kernel's launch of that number."""
     chosen = launches[number]
-    if chosen.device is None or chosen.unit == "ns":
+    if chosen.peer is None:
         return [chosen]
-    of_device: dict[int | None, list[Trace]] = {}
+    of_peer: dict[int | None, list[Trace]] = {}
     for one in launches:
-        if one.kernel_name == chosen.kernel_name and one.device is not None and len(one):
-            of_device.setdefault(one.device, []).append(one)
-    nth = [one is chosen for one in of_device[chosen.device]].index(True)
-    return [mine[nth] for mine in of_device.values() if nth < len(mine)]
+        is_alike = (one.kernel_name, one.unit) == (chosen.kernel_name, chosen.unit)
+        if is_alike and one.peer is not None and len(one):
+            of_peer.setdefault(one.peer, []).append(one)
+    nth = [one is chosen for one in of_peer[chosen.peer]].index(True)
+    return [mine[nth] for mine in of_peer.values() if nth < len(mine)]
 
 
 def _write(option: str, path: Path, write: Any) -> None:
@@ -238,8 +239,7 @@ def _show_launches(console: Console, launches: tuple[Trace, ...], number: int) -
 
 
 def _named(launch: Trace) -> str:
-    device = "" if launch.device is None else f"device {launch.device}: "
-    return device + launch.kernel_name
+    return f"{launch.peer_label}: {launch.kernel_name}" if launch.peer_label else launch.kernel_name
 
 
 def _rows(role: Role) -> list[tuple[str, ...]]:

@@ -176,10 +176,10 @@ class EmulatedLaunch:
 
     __slots__ = (
         "_arrays", "_buffer", "_collector_of", "_config", "_keep", "_lock", "_offsets",
-        "_pointers", "_program", "_queue", "_ready", "last_run",
+        "_pointers", "_program", "_queue", "_rank", "_ready", "last_run",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a launch is made of
         self,
         program: EmulatedProgram,
         config: LaunchConfig,
@@ -188,13 +188,16 @@ class EmulatedLaunch:
         arrays: Sequence[Iterable[Extent]],
         collector_of: CollectorOf = current_collector,
         queue: StreamQueue | None = None,
+        rank: int | None = None,
     ) -> None:
         """Pack the arguments; nothing runs.
 
         ``arrays`` is where the arrays of each argument lie. ``collector_of`` returns, at each call,
-        the collector of its trace. Inside an emulated world it waits in a ``queue``.
+        the collector of its trace. Inside an emulated world it waits in a ``queue``, and a
+        launch with signals is of a ``rank``.
         """
         self._queue = queue
+        self._rank = rank
         self._collector_of = collector_of
         self._program = program
         self._config = config
@@ -324,6 +327,7 @@ class EmulatedLaunch:
             name_of=names,
             roles=warp_roles(roles),
             device=None if self._queue is None else self._queue.device,
+            rank=self._rank,
         )
         collector.take(trace)
         posts = int(events["sequence"][posted].max(initial=begin.posts)) + 1

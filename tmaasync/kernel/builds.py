@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from tmaasync import _driver, emulate
 from tmaasync._compile import Program, Source, compile_source, header_texts
-from tmaasync._driver import LaunchConfig, PreparedLaunch
+from tmaasync._driver import LaunchConfig, PreparedLaunch, Tracer
 from tmaasync._entries import check_entry, declaring_text, function_name
 from tmaasync._streams import stream_of
 from tmaasync._symbols import Symbol, symbol_named
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.emulate.run import StreamQueue
-from tmaasync.errors import ArgumentError
+from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.kernel.arguments import View, extents_of, pack, placed
 from tmaasync.kernel.device import is_on_one_device
 from tmaasync.kernel.hangs import barrier_names
@@ -34,14 +34,19 @@ from tmaasync.kernel.launch import (
     shared_bytes,
     wait_for_producers,
 )
-from tmaasync.kernel.modules import Module, load_module
+from tmaasync.kernel.modules import Module, load_module, load_own_module
 from tmaasync.kernel.repeated import RepeatedCall, repeated_call
 from tmaasync.kernel.signature import Signature, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
-from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer, PeersTracer
+from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
+from tmaasync.kernel.traced_ranks import (
+    RankArgument,
+    RankTracer,
+    UnpreparedTracer,
+    check_none_in_flight,
+)
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, UnawaitedLaunch, WatchedLaunch
-from tmaasync.tile import KernelArgument
 from tmaasync.trace.collector import CollectorOf
 
 __all__ = [
@@ -126,14 +131,17 @@ def build_on(device: int | None, recipe: Recipe) -> CudaBuild | EmulatedBuild:
 # --- on a GPU ---------------------------------------------------------------------------------
 
 
-def load_on_device(recipe: Recipe, device: int, is_traced: bool) -> Loaded:
-    """Compile a kernel, and load it on a device whose context is current."""
+def load_on_device(recipe: Recipe, device: int, is_traced: bool, is_own: bool = False) -> Loaded:
+    """Compile a kernel, and load it on a device whose context is current.
+
+    ``is_own`` asks for a module that nothing else uses.
+    """
     limits = _driver.require_device(device)
     arch = recipe.arch or arch_for(recipe.source, limits.compute_capability, limits.name)
     check_runs(arch, limits.compute_capability, limits.name)
     _driver.note_untested(device)
     program = recipe.program(arch, is_traced=is_traced)
-    module = load_module(program.path, device)
+    module = (load_own_module if is_own else load_module)(program.path, device)
     entry = program.entries[recipe.name]
     return Loaded(entry, module.function(entry.symbol), module, _watch(recipe, device, module))
 
@@ -154,13 +162,16 @@ class CudaBuild:
         self,
         recipe: Recipe,
         device: int,
-        load: Callable[[Recipe, int, bool], Loaded] = load_on_device,
+        load: Callable[..., Loaded] = load_on_device,
     ) -> None:
         """Compile nothing yet."""
         self._recipe = recipe
         self._device = device
         self._load = load
         self._loaded: dict[bool, Loaded] = {}
+        # Traced, for launches with signals: one for each that may be in flight.
+        self._own: list[Loaded] = []
+        self._spare: list[Loaded] = []
         self._written: dict[str, bytes] = {}  # into variables, by their symbols
         self._tracer = ChipTracer(
             recipe.source,
@@ -183,12 +194,40 @@ class CudaBuild:
         if any(view.framework == "other" for view in arrays):
             with _driver.on_device(device):
                 wait_for_producers(arrays, handle, device)
-        waits = any(isinstance(one, KernelArgument) and one.waits_for_peers for one in args)
-        tracer = PeersTracer(recipe.name, recipe.collector_of) if waits else self._tracer
-        parts = (loaded.function, config, packed, tuple(args), device, tracer)
+        signals = [one for one in args if isinstance(one, RankArgument)]
+        tracer = self._rank_tracer(signals, config) if signals else self._tracer
+        # The driver ends the process at a stream that was destroyed.
+        keep = tuple(args), stream
+        parts = (loaded.function, config, packed, keep, device, tracer)
         if loaded.watch is None:
             return PreparedLaunch(*parts)
-        return (UnawaitedLaunch if waits else WatchedLaunch)(loaded.watch, *parts)
+        return (UnawaitedLaunch if signals else WatchedLaunch)(loaded.watch, *parts)
+
+    def _rank_tracer(self, signals: Sequence[RankArgument], config: LaunchConfig) -> Tracer:
+        """Return the tracer of a launch with signals, which has all memory that it needs."""
+        collector, name = self._recipe.collector_of(), self._recipe.name
+        if collector is None:
+            return UnpreparedTracer(name, self._recipe.collector_of)
+        if len(signals) > 1:
+            raise LaunchError(
+                f"{name} takes {len(signals)} Signals; a trace knows of a signal its rank and "
+                "number alone. Pass one Signals with more signals, or trace=False to Kernel."
+            )
+        check_none_in_flight(name, signals[0])
+        with _driver.on_device(self._device):
+            return RankTracer(
+                self._tracer, signals[0], config, collector, self._own_module, self._spare.append
+            )
+
+    def _own_module(self) -> Loaded:
+        """Return a traced module that no launch uses; the device's context is current."""
+        if self._spare:
+            return self._spare.pop()
+        loaded = self._load(self._recipe, self._device, is_traced=True, is_own=True)
+        self._own.append(loaded)
+        for symbol, data in self._written.items():
+            self._upload(loaded, symbol, data)
+        return loaded
 
     def repeated(
         self, launch: PreparedLaunch, args: Sequence[object], seen: Sequence[View]
@@ -246,7 +285,7 @@ class CudaBuild:
         _driver.synchronize_device(self._device)
         self._written[symbol] = data
         with _driver.on_device(self._device):
-            for loaded in self._loaded.values():
+            for loaded in (*self._loaded.values(), *self._own):
                 self._upload(loaded, symbol, data)
 
     def _upload(self, loaded: Loaded, symbol: str, data: bytes) -> None:
@@ -322,6 +361,7 @@ class EmulatedBuild:
             resident = clusters * math.prod(config.cluster or (1,))
             check_resident(recipe.name, config, resident, limits)
         packed = pack(recipe.name, program.parameters, args, seen)
+        ranks = {one.rank for one in args if isinstance(one, RankArgument)}
         return EmulatedLaunch(
             program,
             config,
@@ -330,6 +370,7 @@ class EmulatedBuild:
             extents_of(seen),
             recipe.collector_of,
             None if device is None else StreamQueue(device, stream),
+            ranks.pop() if len(ranks) == 1 else None,
         )
 
 

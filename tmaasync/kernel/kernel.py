@@ -20,6 +20,7 @@ from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
 from tmaasync.kernel.repeated import RepeatedCall
 from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, check_names, is_debug, source_of
+from tmaasync.kernel.traced_ranks import check_call
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import budget_of
 from tmaasync.trace import Collector, Trace, current_collector
@@ -176,6 +177,8 @@ class Kernel:
         for call in calls:
             if call(args, stream):
                 return
+        if self._collector_of() is not None:
+            check_call(self.name, args)
         launch = self.prepare(
             grid,
             block,
@@ -207,7 +210,8 @@ class Kernel:
         """Check and pack a launch; calling the result is one driver call.
 
         In a debug build it also waits for the kernel's end. Takes and raises what a call does.
-        The result keeps the arrays alive; it does not look again whether they were moved.
+        The result keeps the arrays and the stream alive; it does not look again whether arrays were
+        moved.
         """
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tmaasync import _driver
 
-__all__ = ["Module", "load_module"]
+__all__ = ["Module", "load_module", "load_own_module"]
 
 
 class Module(Protocol):
@@ -31,7 +31,14 @@ def load_module(path: Path, device: int) -> Module:
     the same file is loaded once per device.
     """
     cupy = sys.modules.get("cupy")
-    return _DriverModule(path, device) if cupy is None else _CupyModule(cupy, path, device)
+    if cupy is not None:
+        return _CupyModule(cupy, path, device)
+    return _DriverModule(path, _driver.load_module(path, device))
+
+
+def load_own_module(path: Path, device: int) -> Module:
+    """Load a cubin once more, with variables of its own; the device's context is current."""
+    return _DriverModule(path, _driver.load_own_module(path, device))
 
 
 class _CupyModule:
@@ -54,9 +61,9 @@ class _CupyModule:
 
 
 class _DriverModule:
-    def __init__(self, path: Path, device: int) -> None:
+    def __init__(self, path: Path, module: Any) -> None:
         self.path = path
-        self._module = _driver.load_module(path, device)
+        self._module = module
 
     def function(self, name: str) -> int:
         return _driver.module_function(self._module, name)

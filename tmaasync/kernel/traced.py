@@ -15,14 +15,14 @@ from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync.emulate.reports import shared_names
 from tmaasync.errors import LaunchError, TMAError
 from tmaasync.kernel.launch import Loaded
-from tmaasync.trace.chip import ChipLaunch, Layout, decode
+from tmaasync.trace.chip import ChipLaunch, Layout, RawTrace, decode
 from tmaasync.trace.collector import CollectorOf
 from tmaasync.trace.events import NameOf, offset_name
 
-__all__ = ["TRACE_OPTIONS", "ChipTracer", "PeersTracer"]
+__all__ = ["TRACE_OPTIONS", "TRACE_SYMBOL", "ChipTracer", "check_not_captured"]
 
 TRACE_OPTIONS = ("--define-macro=TMAASYNC_TRACE=1",)
-_SYMBOL = "tmaasync_trace"
+TRACE_SYMBOL = "tmaasync_trace"
 # A module has one variable with the address that its warps write notes to.
 _LOCK = threading.Lock()
 
@@ -42,8 +42,8 @@ class ChipTracer:
         collector_of: CollectorOf,
     ) -> None:
         self._source = source
-        self._name = name
-        self._device = device
+        self.name = name
+        self.device = device
         self._load = load
         self.collector_of = collector_of
 
@@ -56,44 +56,58 @@ class ChipTracer:
         collector = self.collector_of()
         if collector is None:
             return
-        if _driver.is_capturing(config.stream):
-            raise LaunchError(
-                f"{self._name} is launched into a CUDA graph inside trace.record(); a traced "
-                "launch waits for its end. Capture the graph outside, and trace an eager launch."
-            )
-        layout = Layout.of(config.grid, config.block, collector.notes_per_warp)
-        traced = config._replace(shared_bytes=layout.shared_bytes(config.shared_bytes))
-        limits = _driver.device_limits(self._device)
-        _check_room(self._name, traced, config, limits)
+        check_not_captured(self.name, config.stream)
+        layout, traced = self.traced_config(config, collector.notes_per_warp)
         loaded = self._load()
-        loaded.allow(traced, limits)
+        loaded.allow(traced, _driver.device_limits(self.device))
         with _LOCK:
             raw = self._noted(loaded, layout, lambda: launch(loaded.function, traced), config)
-        launched = ChipLaunch(
-            kernel_name=self._name,
+        (trace,) = decode([self.raw_trace(raw, layout, config)])
+        collector.take(trace)
+
+    def traced_config(
+        self, config: LaunchConfig, notes_per_warp: int
+    ) -> tuple[Layout, LaunchConfig]:
+        """Return the size of a trace, and the configuration with room for it in shared memory.
+
+        Raises:
+            LaunchError: There is no room.
+        """
+        layout = Layout.of(config.grid, config.block, notes_per_warp)
+        traced = config._replace(shared_bytes=layout.shared_bytes(config.shared_bytes))
+        _check_room(self.name, traced, config, _driver.device_limits(self.device))
+        return layout, traced
+
+    def raw_trace(
+        self, raw: bytes, layout: Layout, config: LaunchConfig, rank: int | None = None
+    ) -> RawTrace:
+        """Return what a launch in this configuration left, with all that decoding needs."""
+        launch = ChipLaunch(
+            kernel_name=self.name,
             grid=config.grid,
             block=config.block,
             cluster=config.cluster or (1, 1, 1),
             shared_bytes=config.shared_bytes,
             name_of=self._names(config.shared_bytes),
-            device=self._device,
+            device=self.device,
+            rank=rank,
         )
-        collector.take(decode(raw, layout, launched, _driver.cycle_ns(self._device)))
+        return RawTrace(raw, layout, launch, _driver.cycle_ns(self.device))
 
     def _noted(
         self, loaded: Loaded, layout: Layout, launch: Callable[[], None], config: LaunchConfig
     ) -> bytes:
         """Memory for the notes of one launch's warps."""
-        device = self._device
+        device = self.device
         address = _driver.allocate(device, layout.size_bytes)
         try:
             _driver.clear(device, address, layout.size_bytes)
             header = layout.buffer(address, secrets.randbits(32))
-            _driver.upload(device, loaded.global_address(_SYMBOL), header)
+            _driver.upload(device, loaded.global_address(TRACE_SYMBOL), header)
             watch = loaded.watch
             with contextlib.nullcontext() if watch is None else watch.watching(config.stream):
                 launch()
-            _driver.synchronize(config.stream, self._name)
+            _driver.synchronize(config.stream, self.name)
             return _driver.download(device, address, layout.size_bytes)
         finally:
             _driver.free(device, address)
@@ -104,32 +118,24 @@ class ChipTracer:
         @functools.cache
         def names() -> NameOf:
             try:
-                return shared_names(emulate.build(self._source, self._name), shared_bytes)
+                return shared_names(emulate.build(self._source, self.name), shared_bytes)
             except TMAError:  # for example: no C++ compiler
                 return offset_name
 
         return lambda offset: names()(offset)
 
 
-class PeersTracer:
-    """The tracer of launches that wait for other devices: a traced launch waits for its end."""
+def check_not_captured(name: str, stream: int) -> None:
+    """Refuse a traced launch into a CUDA graph.
 
-    def __init__(self, name: str, collector_of: CollectorOf) -> None:
-        self._name = name
-        self.collector_of = collector_of
-
-    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
-        """Refuse a launch inside ``record``.
-
-        Raises:
-            LaunchError: A collector records here and now.
-        """
-        if self.collector_of() is not None:
-            raise LaunchError(
-                f"{self._name} takes Signals, and its launch is traced; on GPUs a traced launch "
-                "waits for its end, and this one for launches that come after it. Trace it inside "
-                "emulate.devices."
-            )
+    Raises:
+        LaunchError: The stream is being captured.
+    """
+    if _driver.is_capturing(stream):
+        raise LaunchError(
+            f"{name} is launched into a CUDA graph inside trace.record(); the host reads a trace "
+            "after each launch. Capture the graph outside, and trace an eager launch."
+        )
 
 
 def _check_room(

@@ -104,7 +104,9 @@ def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
     """Record the events of the launches inside the ``with``, on the CPU and on a GPU.
 
     On a GPU a launch uses a traced build of its kernel, takes longer, and has finished when the
-    call returns. Launches by other threads and replays of CUDA graphs are not recorded.
+    call returns. Launches with `Signals` return at once: prepare them inside the ``with``, and
+    `Signals.synchronize` adds their traces. Launches by other threads and replays of CUDA graphs
+    are not recorded.
 
     Args:
         notes_per_warp: Room of each warp on a GPU, in records of 16 bytes. A wait, an arrival and a

@@ -89,7 +89,8 @@ NAMED_KINDS = (EventKind.NAMED_ARRIVE, EventKind.NAMED_WAIT_END)
 SIGNAL_KINDS = (EventKind.SIGNAL_POSTED, EventKind.SIGNAL_WAIT_END)
 """The kinds whose ``barrier`` is the number of a signal, ``phase`` its epoch, ``other`` its rank.
 
-``sequence`` is the post that a wait has seen.
+Of an add on a GPU, ``phase`` is the value. ``sequence`` is the post, or the post that a wait has
+seen.
 """
 
 WAIT_ENDS = (

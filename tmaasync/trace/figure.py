@@ -243,7 +243,7 @@ class _Picture:
             [trace.of(cluster=trace.cluster_of(block)) for trace in launches]
         )
         end = max(end, begin + 1)
-        names = [f"device {one.device}: " if len(launches) > 1 else "" for one in launches]
+        names = [f"{one.peer_label}: " if len(launches) > 1 else "" for one in launches]
         parts = tuple(
             _Part.of(trace, block, name, (begin, end))
             for trace, name in zip(launches, names, strict=True)
@@ -326,7 +326,8 @@ class _Picture:
         grid = " x ".join(map(str, self.trace.grid))
         title = f"{self.trace.kernel_name}: block {self.block} of {grid}"
         if len(self.parts) > 1:
-            title += f" on each of {len(self.parts)} devices"
+            peers = "devices" if self.trace.rank is None else "ranks"
+            title += f" on each of {len(self.parts)} {peers}"
         room = self.width - 2 * _MARGIN_PIXELS
         left, height = _MARGIN_PIXELS / self.width, figure.get_figheight()
         figure.text(

@@ -44,6 +44,7 @@ class LaunchEvents:
     blocks_left_out: int = 0
     roles: WarpRoles = field(default_factory=dict)
     device: int | None = None
+    rank: int | None = None
     end: int = field(init=False)
     """The time of the last event."""
 
@@ -123,6 +124,20 @@ class LaunchEvents:
         x, y, z = (i % size for i, size in zip(at, self.cluster, strict=True))
         rank = x + self.cluster[0] * (y + self.cluster[1] * z)
         return self.roles.get((self.cluster_of(block), rank, warp))
+
+    @property
+    def peer_label(self) -> str:
+        """The rank of a launch with signals, else its device; "" without one."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        return "" if self.device is None else f"device {self.device}"
+
+    @property
+    def peer(self) -> int | None:
+        """The rank or device among launches that ran together; None for one that ran alone."""
+        if self.rank is not None:
+            return self.rank
+        return self.device if self.unit == "step" else None
 
     @property
     def blocks(self) -> tuple[Extents, ...]:

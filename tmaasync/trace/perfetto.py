@@ -30,7 +30,7 @@ _MICROSECONDS = {"step": 1, "ns": 1e-3}
 def trace_document(traces: Sequence[LaunchEvents]) -> dict[str, Any]:
     """Return the JSON object of the launches, one after the other in time.
 
-    Launches inside one `emulate.devices` have a clock in common.
+    Launches that ran together on several devices have a clock in common.
     """
     records: list[_Record] = []
     pids, flows = itertools.count(1), itertools.count(1)
@@ -48,20 +48,20 @@ def trace_document(traces: Sequence[LaunchEvents]) -> dict[str, Any]:
 
 
 def _by_clock(traces: Sequence[LaunchEvents]) -> list[list[LaunchEvents]]:
-    """Group launches that follow each other on emulated devices, as far as time goes on."""
+    """Group launches that follow each other on several devices, as far as time goes on."""
     groups: list[list[LaunchEvents]] = []
-    ends: dict[int, int] = {}  # of each device in the last group
+    ends: dict[int, int] = {}  # of each device or rank in the last group
     for trace in traces:
-        if trace.device is None or trace.unit == "ns":
+        if trace.peer is None:
             groups.append([trace])
             ends = {}
             continue
         begin = int(trace.events["time"].min(initial=trace.end))
-        if not ends or begin <= ends.get(trace.device, -1):
+        if not ends or begin <= ends.get(trace.peer, -1) or trace.unit != groups[-1][-1].unit:
             groups.append([])
             ends = {}
         groups[-1].append(trace)
-        ends[trace.device] = trace.end
+        ends[trace.peer] = trace.end
     return groups
 
 
@@ -99,8 +99,8 @@ class _Process:
 
     def records(self) -> Iterator[_Record]:
         """Yield all records but flows, which connect blocks."""
-        device = "" if self.trace.device is None else f"device {self.trace.device}: "
-        name = f"{device}{self.trace.kernel_name} {self.block}"
+        place = f"{self.trace.peer_label}: " if self.trace.peer_label else ""
+        name = f"{place}{self.trace.kernel_name} {self.block}"
         yield _metadata("process_name", self.pid, 0, name=name)
         yield _metadata("process_sort_index", self.pid, 0, sort_index=self.pid)
         pipelines = find_pipelines(self.trace, block=self.block)

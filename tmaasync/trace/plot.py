@@ -35,12 +35,12 @@ def plot(
     """Draw one block over time: its warps above, the stages of its pipelines below.
 
     Each lane of warps has rows of its own for its waits, its wgmma, its stores and its loads. Of
-    launches that ran together on several emulated devices, each device has a group of lanes, and
+    launches that ran together on several devices, each device (or rank) has a group of lanes, and
     arrows lead from the posts of signals to their waits.
 
     Args:
-        trace: A launch, or what `record` kept of one launch; or launches inside one
-            `emulate.devices`, one of each device.
+        trace: A launch, or what `record` kept of one launch; or launches that ran together, one
+            of each rank of `Signals` or of each device of `emulate.devices`.
         path: Where to write the picture, as PNG or SVG by its suffix. The same trace always gives
             the same bytes.
         block: Which block, as x, y, z or its number; by default the first into which TMA loads.
@@ -117,13 +117,14 @@ def _launches(trace: Trace | Collector | Sequence[Trace]) -> tuple[Trace, ...]:
     else:
         check_trace(trace, Trace | Collector)
         launches = trace.launches if isinstance(trace, Collector) else (trace,)
-    devices = [one.device for one in launches if one.unit == "step"]
-    if len(launches) > 1 and None not in devices and len(set(devices)) == len(launches):
-        launches = tuple(sorted(launches, key=lambda one: one.device or 0))
+    peers = {one.peer for one in launches}
+    are_peers = None not in peers and len({one.unit for one in launches}) == 1
+    if len(launches) > 1 and are_peers and len(peers) == len(launches):
+        launches = tuple(sorted(launches, key=lambda one: one.peer or 0))
     elif len(launches) != 1:
         raise ArgumentError(
-            f"trace has {len(launches)} launches; a picture shows one, or one of each emulated "
-            "device. "
+            f"trace has {len(launches)} launches; a picture shows one, or one of each rank or "
+            "emulated device. "
             + ("Pass one of trace.launches." if launches else "Launch a kernel inside the with.")
         )
     for one in launches:

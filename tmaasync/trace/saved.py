@@ -21,7 +21,7 @@ __all__ = ["BROKEN", "arguments_of", "document_of"]
 BROKEN = (KeyError, TypeError, ValueError, binascii.Error, zlib.error)
 """Exceptions that `arguments_of` raises for other JSON."""
 
-_PLAIN = ("kernel_name", "unit", "dropped", "blocks_left_out", "device")
+_PLAIN = ("kernel_name", "unit", "dropped", "blocks_left_out", "device", "rank")
 _EXTENTS = ("grid", "block", "cluster")
 
 
@@ -58,7 +58,8 @@ def arguments_of(facts: Mapping[str, Any]) -> dict[str, Any]:
         "unit": _unit(facts["unit"]),
         "dropped": int(facts["dropped"]),
         "blocks_left_out": int(facts["blocks_left_out"]),
-        "device": _device(facts.get("device")),
+        "device": _number(facts.get("device")),
+        "rank": _number(facts.get("rank")),
         **{name: _extents(facts[name]) for name in _EXTENTS},
         "events": np.frombuffer(raw, EVENT_DTYPE),
         "roles": _loaded_roles(facts.get("roles", {})),
@@ -88,8 +89,8 @@ def _unit(unit: str) -> str:
     return unit
 
 
-def _device(device: Any) -> int | None:
-    return None if device is None else int(device)
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _extents(sides: Any) -> tuple[int, int, int]:

@@ -23,14 +23,15 @@ class Trace(LaunchEvents):
     warps with ``set_role``, by cluster, rank in the cluster, and warp; `role_of` looks one up.
 
     ``device`` is the ordinal of the device; None for the emulator outside of `emulate.devices`.
+    ``rank`` is the rank whose `Signals` the launch was given; None without them.
 
     On the emulator ``unit`` is ``"step"``: times count the steps of the cluster's scheduler, and
     clusters do not share a clock. Inside `emulate.devices` waits set the clocks: the wait for a
     signal ends after its post, and a launch begins after the one before it. On the GPU ``unit`` is
-    ``"ns"``, and all blocks share a clock, within one tick of the global timer. Its records go to
-    memory of bounded size: ``dropped`` counts the records without room, all later than the last
-    event of their cluster, and ``blocks_left_out`` the blocks at the end of the grid that were not
-    recorded.
+    ``"ns"``, and all blocks share a clock, within one tick of the global timer. So do launches with
+    `Signals` that ran together; signals set the timers of several GPUs right. Records go to memory
+    of bounded size: ``dropped`` counts the records without room, all later than the last event of
+    their cluster, and ``blocks_left_out`` the blocks at the end of the grid that were not recorded.
     """
 
     def summary(self) -> Summary:

@@ -33,13 +33,13 @@ struct Signals {
     // Set a signal of a rank to an epoch. All that happened before is visible to whoever waits for
     // it (release at system scope).
     __device__ __forceinline__ void post(u32 to, u32 signal, u32 epoch) const {
-        ptx::st_release_sys(word(to, signal), epoch);
+        instrument::post_signal(word(to, signal), to, signal, epoch);
     }
 
     // Add to a signal of a rank, with release at system scope: several producers count up one
     // signal. No rank sets the same signal with post().
     __device__ __forceinline__ void post_reduce(u32 to, u32 signal, u32 value = 1) const {
-        ptx::red_release_sys_add(word(to, signal), value);
+        instrument::add_to_signal(word(to, signal), to, signal, value);
     }
 
     // Return the epoch of one of this rank's own signals (acquire at system scope). TMA loads of

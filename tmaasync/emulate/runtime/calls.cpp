@@ -346,6 +346,16 @@ void add_release_system(uint32_t* word, uint32_t value) {
     release_word(TMAASYNC_EMULATE_CALLER(), word, [=](uint32_t old) { return old + value; });
 }
 
+void post_signal(uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch) {
+    const auto change = [=](uint32_t) { return epoch; };
+    release_word(TMAASYNC_EMULATE_CALLER(), word, change, {rank, signal});
+}
+
+void add_to_signal(uint32_t* word, uint32_t rank, uint32_t signal, uint32_t value) {
+    const auto change = [=](uint32_t old) { return old + value; };
+    release_word(TMAASYNC_EMULATE_CALLER(), word, change, {rank, signal});
+}
+
 void wait_for_signal(const uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch) {
     wait_for_epoch(TMAASYNC_EMULATE_CALLER(), word, {rank, signal, epoch});
 }

@@ -14,6 +14,12 @@ struct AwaitedSignal {
     uint32_t epoch;
 };
 
+// The signal of a word, where the kernel says which.
+struct PostedSignal {
+    uint32_t rank = kNobody;
+    uint32_t signal = kNothing;
+};
+
 // Reads a word as it is now, with acquire at system scope. A thread that reads may be one that
 // waits.
 inline uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
@@ -26,13 +32,21 @@ inline uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
     return value;
 }
 
-inline void record_post(Fiber& fiber, uintptr_t word, uint32_t epoch) {
+inline void record_post(Fiber& fiber, uintptr_t word, uint32_t epoch, const PostedSignal& posted) {
     const Recorder* const recorder = fiber.cluster->recorder();
     if (!recorder) return;
     Posts* const posts = fiber.cluster->launch().posts;
     // record() takes a step first.
     const uint32_t sequence = posts ? posts->add(word, epoch, recorder->time() + 1) : kNothing;
-    fiber.cluster->record(fiber, {.kind = EventKind::kSignalPosted, .sequence = sequence});
+    fiber.cluster->record(
+        fiber, {
+                   .barrier = posted.signal,
+                   .phase = epoch,
+                   .kind = EventKind::kSignalPosted,
+                   .other = static_cast<uint16_t>(posted.rank),
+                   .sequence = sequence,
+               }
+    );
 }
 
 // Of a wait that has ended.
@@ -56,7 +70,7 @@ inline void record_signal(Fiber& fiber, const uint32_t* word, const AwaitedSigna
 
 // Changes a word, with release at system scope.
 template <typename Change>
-void release_word(Fiber& fiber, uint32_t* word, Change change) {
+void release_word(Fiber& fiber, uint32_t* word, Change change, PostedSignal posted = {}) {
     const auto address = reinterpret_cast<uintptr_t>(word);
     Detector* const detector = fiber.cluster->detector();
     if (detector) detector->fence(fiber.number, true, true);
@@ -69,7 +83,7 @@ void release_word(Fiber& fiber, uint32_t* word, Change change) {
     )) {}
     if (detector) detector->note_post(address, change(old));
     fiber.cluster->note_change();
-    record_post(fiber, address, change(old));
+    record_post(fiber, address, change(old), posted);
     if (fiber.cluster->choices().yields_to_atomics()) fiber.cluster->yield(fiber);
 }
 

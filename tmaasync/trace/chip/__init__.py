@@ -1,7 +1,7 @@
 """Traces of the chip: what its warps noted in device memory, as the events of one launch."""
 
 from tmaasync.trace.chip.clock import ChipClock
-from tmaasync.trace.chip.decode import ChipLaunch, decode
+from tmaasync.trace.chip.decode import ChipLaunch, RawTrace, decode
 from tmaasync.trace.chip.layout import (
     BUFFER_DTYPE,
     CLOCKS_DTYPE,
@@ -19,6 +19,7 @@ __all__ = [
     "ChipClock",
     "ChipLaunch",
     "Layout",
+    "RawTrace",
     "RecordKind",
     "decode",
 ]

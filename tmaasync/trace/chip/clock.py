@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tmaasync.trace.chip.layout import RecordKind
+
 __all__ = ["ChipClock", "cycles_of"]
 
 _Array = np.ndarray[Any, Any]
@@ -25,6 +27,7 @@ class ChipClock:
 
     cycle_ns: float
     starts: dict[int, tuple[int, float]]
+    origin_ns: int  # on the chip's clock, from which times count
 
     @classmethod
     def of(cls, warps: _Array, usual_cycle_ns: float) -> ChipClock:
@@ -40,7 +43,8 @@ class ChipClock:
         known, which = np.unique(processors, return_inverse=True)
         # Differences are small enough for float64, whatever the clocks show.
         times = clocks["global_ns"][was_read].astype(np.int64)
-        times = (times - times.min()).astype(np.float64)
+        origin_ns = int(times.min())
+        times = (times - origin_ns).astype(np.float64)
         counts = clocks["cycles"][was_read].astype(np.int64)
         origins = np.full(len(known), np.iinfo(np.int64).max)
         np.minimum.at(origins, which, counts)
@@ -48,7 +52,7 @@ class ChipClock:
         cycle_ns = _slope(cycles, times, which, usual_cycle_ns)
         starts = np.bincount(which, times - cycle_ns * cycles) / np.bincount(which)
         pairs = zip(origins.tolist(), starts.tolist(), strict=True)
-        return cls(cycle_ns, dict(zip(known.tolist(), pairs, strict=True)))
+        return cls(cycle_ns, dict(zip(known.tolist(), pairs, strict=True)), origin_ns)
 
     def times_ns(self, cycles: _Array, processors: _Array) -> _Array:
         """Return the times at which SMs counted these cycles, one SM per cycle count."""
@@ -84,5 +88,15 @@ def cycles_of(records: _Array, warps: _Array) -> _Array:
     # Lanes that have diverged may note a little out of order, so steps have a sign.
     before = opened.astype(np.uint32)[:, None]
     steps = np.diff(records["time"], axis=1, prepend=before).astype(np.int32)
-    cycles: _Array = opened[:, None] + np.cumsum(steps, axis=1, dtype=np.int64)
-    return cycles
+    cycles = opened[:, None] + np.cumsum(steps, axis=1, dtype=np.int64)
+    # A wait may be longer than 32 bits count: some note 16 bits more, which later notes rely on.
+    is_exact = np.isin(records["what"] & 31, _WITH_MORE_BITS)
+    exact = (records["what"] >> 16).astype(np.int64) << 32 | records["time"]
+    beyond = (exact - cycles + (1 << 47)) % (1 << 48) - (1 << 47)
+    last = np.maximum.accumulate(np.where(is_exact, np.arange(records.shape[1]), -1), axis=1)
+    missed = np.take_along_axis(beyond, np.maximum(last, 0), axis=1)
+    found: _Array = cycles + np.where(last < 0, 0, missed)
+    return found
+
+
+_WITH_MORE_BITS = (RecordKind.WAIT, RecordKind.SIGNAL_WAIT, RecordKind.SIGNAL_GIVEN_UP)

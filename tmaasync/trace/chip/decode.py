@@ -1,8 +1,9 @@
-"""From the bytes of device memory to a trace."""
+"""From the bytes of device memory to traces."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +11,12 @@ import numpy as np
 from tmaasync.trace.chip.events import events_of
 from tmaasync.trace.chip.layout import WARP_DTYPE, Layout
 from tmaasync.trace.chip.notes import Places, read
+from tmaasync.trace.chip.signals import follow_signals, late_by
 from tmaasync.trace.events import NameOf, offset_name
 from tmaasync.trace.roles import WarpRoles, role_name
 from tmaasync.trace.trace import Trace
 
-__all__ = ["ChipLaunch", "decode"]
+__all__ = ["ChipLaunch", "RawTrace", "decode"]
 
 _Extents = tuple[int, int, int]
 
@@ -30,32 +32,64 @@ class ChipLaunch:
     shared_bytes: int
     name_of: NameOf = offset_name
     device: int | None = None
+    rank: int | None = None
 
 
-def decode(raw: bytes, layout: Layout, launch: ChipLaunch, usual_cycle_ns: float) -> Trace:
-    """Return the trace of a launch on the chip.
+@dataclass(frozen=True, slots=True)
+class RawTrace:
+    """What a launch left in device memory.
 
-    Args:
+    Attributes:
         raw: All of the device memory that ``layout`` describes.
         layout: The same that the launch had.
         launch: What was launched.
         usual_cycle_ns: A cycle of an SM in nanoseconds, at its usual clock.
     """
-    places = Places.of(launch.grid, launch.cluster, layout.blocks)
-    notes, dropped = read(raw, layout, places, launch.shared_bytes, usual_cycle_ns)
-    return Trace(
-        kernel_name=launch.kernel_name,
-        device=launch.device,
-        grid=launch.grid,
-        block=launch.block,
-        cluster=launch.cluster,
-        events=events_of(notes),
-        name_of=launch.name_of,
-        roles=_roles(raw, layout, places),
-        unit="ns",
-        dropped=dropped,
-        blocks_left_out=math.prod(launch.grid) - layout.blocks,
+
+    raw: bytes
+    layout: Layout
+    launch: ChipLaunch
+    usual_cycle_ns: float
+
+
+def decode(together: Sequence[RawTrace]) -> list[Trace]:
+    """Return the traces of launches that ran together; their times start at the first event."""
+    places = [Places.of(one.launch.grid, one.launch.cluster, one.layout.blocks) for one in together]
+    found = [
+        read(one.raw, one.layout, of_launch, one.launch.shared_bytes, one.usual_cycle_ns)
+        for one, of_launch in zip(together, places, strict=True)
+    ]
+    first_ns = min((began for notes, _, began in found if len(notes)), default=0)
+    launches = [notes.later_by(began - first_ns) for notes, _, began in found]
+    posts, seen = follow_signals(launches)
+    delays = late_by([one.launch.device for one in together], seen)
+    first = min(
+        (
+            delay + notes.began.min()
+            for notes, delay in zip(launches, delays, strict=True)
+            if len(notes)
+        ),
+        default=0.0,
     )
+    return [
+        Trace(
+            kernel_name=one.launch.kernel_name,
+            device=one.launch.device,
+            rank=one.launch.rank,
+            grid=one.launch.grid,
+            block=one.launch.block,
+            cluster=one.launch.cluster,
+            events=events_of(notes.later_by(delay - first), numbers),
+            name_of=one.launch.name_of,
+            roles=_roles(one.raw, one.layout, of_launch),
+            unit="ns",
+            dropped=dropped,
+            blocks_left_out=math.prod(one.launch.grid) - one.layout.blocks,
+        )
+        for one, of_launch, notes, (_, dropped, _), numbers, delay in zip(
+            together, places, launches, found, posts, delays, strict=True
+        )
+    ]
 
 
 def _roles(raw: bytes, layout: Layout, places: Places) -> WarpRoles:

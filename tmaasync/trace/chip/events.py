@@ -18,6 +18,7 @@ from tmaasync.trace.chip.layout import RecordKind
 from tmaasync.trace.chip.mmas import follow_mmas
 from tmaasync.trace.chip.notes import Notes
 from tmaasync.trace.chip.phases import Barrier, barriers, phases_of
+from tmaasync.trace.chip.signals import POSTS
 from tmaasync.trace.chip.stores import Done, follow_stores
 from tmaasync.trace.events import EVENT_DTYPE, NOBODY, NOTHING, EventKind
 
@@ -26,14 +27,18 @@ __all__ = ["events_of"]
 _Array = np.ndarray[Any, Any]
 
 
-def events_of(notes: Notes) -> _Array:
-    """Return the events, an array of `EVENT_DTYPE`; times are whole nanoseconds."""
+def events_of(notes: Notes, posts: _Array) -> _Array:
+    """Return the events, an array of `EVENT_DTYPE`; times are whole nanoseconds.
+
+    ``posts`` has, for each note of a signal, the number of the post that it is or has seen.
+    """
     log = _Log(notes)
     log.add_barriers()
     log.add_loads()
     log.add_stores()
     log.add_mmas()
     log.add_meetings()
+    log.add_signals(posts)
     return log.events()
 
 
@@ -267,6 +272,25 @@ class _Log:
         apart = waits[notes.kind[np.maximum(waits - 1, 0)] != RecordKind.CLUSTER_ARRIVE]
         self._add(EventKind.WAIT_BEGIN, apart, began=True)
         self._add(EventKind.CLUSTER_WAIT_END, waits)
+
+    # --- signals ------------------------------------------------------------------------------
+
+    def add_signals(self, posts: _Array) -> None:
+        """Add posts of signals, and waits for them; one that was given up has no end."""
+        self._add(EventKind.WAIT_BEGIN, self._of_kind(RecordKind.SIGNAL_WAIT_BEGIN))
+        for kind, chosen in (
+            (EventKind.SIGNAL_POSTED, self._of_kind(*POSTS)),
+            (EventKind.SIGNAL_WAIT_END, self._of_kind(RecordKind.SIGNAL_WAIT)),
+        ):
+            notes = self._notes
+            self._add(
+                kind,
+                chosen,
+                barrier=notes.barrier[chosen],
+                phase=notes.amount[chosen],
+                other=notes.home[chosen],
+                sequence=posts[chosen],
+            )
 
 
 def _seen(notes: Notes, barrier: Barrier, phases: _Array) -> dict[int, tuple[float, bool]]:

@@ -75,6 +75,11 @@ class RecordKind(enum.IntEnum):
     NAMED_WAIT = 13
     CLUSTER_ARRIVE = 14
     CLUSTER_WAIT = 15
+    SIGNAL_WAIT_BEGIN = 16
+    SIGNAL_WAIT = 17
+    SIGNAL_GIVEN_UP = 18
+    SIGNAL_POST = 19
+    SIGNAL_ADD = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

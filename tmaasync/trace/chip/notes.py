@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,8 @@ class Notes:
     """Columns. Times are nanoseconds; ``began`` is a wait's begin; for others the same as ``end``.
 
     ``barrier`` and ``shared`` are offsets in shared memory, static variables following the
-    dynamic ones. ``home`` is the rank of the barrier's block.
+    dynamic ones. ``home`` is the rank of the barrier's block. Of a signal ``barrier`` is its
+    number, ``home`` its rank among devices, and ``amount`` the epoch or the added value.
     """
 
     kind: _Array
@@ -69,6 +70,10 @@ class Notes:
         """Return the chosen notes."""
         return Notes(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 
+    def later_by(self, delay_ns: float) -> Notes:
+        """Return the notes with other times."""
+        return replace(self, began=self.began + delay_ns, end=self.end + delay_ns)
+
 
 _WAITS = (
     RecordKind.WAIT,
@@ -79,12 +84,19 @@ _WAITS = (
     RecordKind.CLUSTER_WAIT,
 )
 _NAMED = (RecordKind.NAMED_ARRIVE, RecordKind.NAMED_WAIT)
+_SIGNALS = (
+    RecordKind.SIGNAL_WAIT_BEGIN,
+    RecordKind.SIGNAL_WAIT,
+    RecordKind.SIGNAL_GIVEN_UP,
+    RecordKind.SIGNAL_POST,
+    RecordKind.SIGNAL_ADD,
+)
 
 
 def read(
     raw: bytes, layout: Layout, places: Places, shared_bytes: int, usual_cycle_ns: float
-) -> tuple[Notes, int]:
-    """Return the notes of a launch, and how many are left out.
+) -> tuple[Notes, int, int]:
+    """Return the notes of a launch, how many are left out, and the chip's time of the first one.
 
     Where a warp had no room for more, what the rest of its cluster did afterwards is left out too:
     it would not fit together. Times start at the first note.
@@ -95,12 +107,14 @@ def read(
     records, beyond = whole[:, :-1], whole[:, -1]
     used = np.flatnonzero(records["what"][:, 0])
     if not len(used):
-        return _nothing(), 0
-    notes = _columns(records[used], warps[used], used, layout, places, shared_bytes, usual_cycle_ns)
+        return _nothing(), 0, 0
+    clock = ChipClock.of(warps[used], usual_cycle_ns)
+    notes, first = _columns(records[used], warps[used], used, layout, places, shared_bytes, clock)
     full = np.flatnonzero(beyond["what"])
     dropped = beyond["more"][full].astype(np.int64) + 1 - layout.records_per_warp
     is_cut = _is_cut(notes, full, layout, places)
-    return notes.where(~is_cut), int(dropped.sum()) + int(is_cut.sum())
+    left_out = int(dropped.sum()) + int(is_cut.sum())
+    return notes.where(~is_cut), left_out, clock.origin_ns + round(first)
 
 
 def _columns(
@@ -110,8 +124,9 @@ def _columns(
     layout: Layout,
     places: Places,
     shared_bytes: int,
-    usual_cycle_ns: float,
-) -> Notes:
+    clock: ChipClock,
+) -> tuple[Notes, float]:
+    """Return the notes, and the time of the first one by this clock."""
     noted = records["what"] != 0
     row = np.nonzero(noted)[0]
     what, where, more = (
@@ -120,22 +135,23 @@ def _columns(
     kind = what & 31
     cycles = cycles_of(records, warps)[noted]
     waited = np.where(np.isin(kind, _WAITS), (cycles - more) & 0xFFFFFFFF, 0)
-    clock = ChipClock.of(warps, usual_cycle_ns)
     end = clock.times_ns(cycles, warps["processor"][row])
     first = (end - waited * clock.cycle_ns).min()
     block = numbers[row] // layout.warps_per_block
     barrier, shared = (where & 0xFFFF) * 8, (where >> 16) * 16
     # The upper bits of a shared address are the rank of its block.
     base = warps["dynamic_shared"][row].astype(np.int64) & _SHARED_WINDOW
-    return Notes(
+    notes = Notes(
         kind=kind,
         cluster=places.clusters[block],
         rank=places.ranks[block],
         thread=numbers[row] % layout.warps_per_block * WARP_THREADS + (what >> 5 & 31),
         began=end - waited * clock.cycle_ns - first,
         end=end - first,
-        barrier=np.where(
-            np.isin(kind, _NAMED), where & 0xFFFF, _offsets(barrier, base, shared_bytes)
+        barrier=np.select(
+            [np.isin(kind, _NAMED), np.isin(kind, _SIGNALS)],
+            [where & 0xFFFF, where],
+            _offsets(barrier, base, shared_bytes),
         ),
         shared=_offsets(shared, base, shared_bytes),
         home=what >> 12 & 15,
@@ -144,6 +160,7 @@ def _columns(
         number=what >> 16,
         amount=more,
     )
+    return notes, float(first)
 
 
 def _offsets(addresses: _Array, base: _Array, shared_bytes: int) -> _Array:

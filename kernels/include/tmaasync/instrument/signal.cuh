@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/instrument/draining.cuh>
+#include <tmaasync/instrument/trace.cuh>
 #include <tmaasync/ptx/special_registers.cuh>
 #include <tmaasync/ptx/system.cuh>
 
@@ -105,29 +106,49 @@ constexpr int kPollsPerLook = 256;
 // How often a wait looks in host memory whether another rank has given up.
 constexpr u64 kHungLookNs = 1'000'000;
 
-__device__ __forceinline__ void wait_for_signal(
+// Returns whether the epoch was reached.
+__device__ __forceinline__ bool await_epoch(
     const SignalWait& wait, const SignalLocation& location
 ) {
     u32 seen = ptx::ld_acquire_sys(wait.word);
-    if (is_reached(seen, wait.epoch)) return;
+    if (is_reached(seen, wait.epoch)) return true;
     const u64 start = ptx::globaltimer();
     u64 next_look = start;
     while (true) {
         for (int poll = 0; poll < kPollsPerLook; ++poll) {
             seen = ptx::ld_acquire_sys(wait.word);
-            if (is_reached(seen, wait.epoch)) return;
+            if (is_reached(seen, wait.epoch)) return true;
         }
         const u64 now = ptx::globaltimer();
         if (now - start > wait.budget_ns) {
             give_up_signal(wait, seen, now - start, location);
-            return;
+            return false;
         }
         if (now < next_look) continue;
         next_look = now + kHungLookNs;
         if constexpr (kWatchesHangs) {
-            if (wait.records->has_hung) return;
+            if (wait.records->has_hung) return false;
         }
     }
+}
+
+__device__ __forceinline__ void wait_for_signal(
+    const SignalWait& wait, const SignalLocation& location
+) {
+    trace_signal(TraceKind::kSignalWaitBegin, wait.rank, wait.signal, wait.epoch);
+    const bool is_reached_in_time = await_epoch(wait, location);
+    trace_signal_wait(wait.rank, wait.signal, wait.epoch, is_reached_in_time);
+}
+
+// Posts, by the word of the signal. Noted before: the wait that they end comes after.
+__device__ __forceinline__ void post_signal(u32* word, u32 to, u32 signal, u32 epoch) {
+    trace_signal(TraceKind::kSignalPost, to, signal, epoch);
+    ptx::st_release_sys(word, epoch);
+}
+
+__device__ __forceinline__ void add_to_signal(u32* word, u32 to, u32 signal, u32 value) {
+    trace_signal(TraceKind::kSignalAdd, to, signal, value);
+    ptx::red_release_sys_add(word, value);
 }
 
 }  // namespace tmaasync::instrument

@@ -36,6 +36,11 @@ __device__ __forceinline__ constexpr u32 trace_number(u32 number) {
     return number << 16;
 }
 
+// Bits 32 to 47 of a clock.
+__device__ __forceinline__ constexpr u32 trace_high(u64 clock) {
+    return trace_number(static_cast<u32>(clock >> 32));
+}
+
 // Note an event on a barrier of this CTA. Lanes with the same barrier are one event, with their
 // number.
 __device__ __forceinline__ void trace_on_barrier(TraceKind kind, u32 barrier, u32 amount) {
@@ -100,6 +105,28 @@ __device__ __forceinline__ void trace_warp(TraceKind kind, u32 barrier = 0) {
     if (trace_leads(__activemask())) trace_note(kind, now, barrier, 0);
 }
 
+// Note, in every lane, a post of a signal before it, or the beginning of a wait for a signal. A
+// kernel with signals may have no barriers, whose initialisation opens the slots elsewhere.
+__device__ __forceinline__ void trace_signal(
+    TraceKind kind, u32 rank, u32 signal, u32 epoch_or_value
+) {
+    trace_open();
+    trace_note(kind, ptx::clock(), signal, epoch_or_value, trace_home(rank));
+}
+
+// Note the end of a wait for a signal, in every lane.
+__device__ __forceinline__ void trace_signal_wait(
+    u32 rank, u32 signal, u32 epoch, bool is_reached
+) {
+    const u64 now = ptx::clock64();
+    const TraceKind kind = is_reached ? TraceKind::kSignalWait : TraceKind::kSignalGivenUp;
+    const u32 flags = trace_home(rank) | trace_high(now);
+    const u32 index = trace_note(kind, static_cast<u32>(now), signal, epoch, flags);
+    // As often as waits for phases, and after the longest ones.
+    const bool reads = index % 32 < 4 || !is_reached;
+    if (reads && trace_leads(__activemask())) trace_read_clocks(index);
+}
+
 // A wait of the warp, from here to the end of the scope: for a named barrier, or until at most
 // `pending` groups are incomplete.
 class TracedWait {
@@ -135,11 +162,13 @@ public:
           is_ready_(ptx::mbarrier_test_wait_parity(barrier, phase)) {}
 
     __device__ __forceinline__ ~TracedPhaseWait() {
-        const u32 now = ptx::clock();
+        const u64 now = ptx::clock64();
         if (!trace_leads(__activemask())) return;
-        const u32 flags = trace_home(ptx::cluster_ctarank()) | phase_ << 10 | u32{is_ready_} << 11;
-        const u32 index =
-            trace_note(TraceKind::kWait, now, trace_addresses(barrier_), began_, flags);
+        const u32 flags = trace_home(ptx::cluster_ctarank()) | phase_ << 10 | u32{is_ready_} << 11 |
+                          trace_high(now);
+        const u32 index = trace_note(
+            TraceKind::kWait, static_cast<u32>(now), trace_addresses(barrier_), began_, flags
+        );
         // Every few notes one is a wait, so that one or a few in every 32 notes read the clocks.
         if (index % 32 < 4) trace_read_clocks(index);
     }
@@ -165,6 +194,8 @@ __device__ constexpr void trace_load(u32, u32, u32 = 0, u16 = 0) {}
 __device__ constexpr void trace_store(u32, u32 = 0) {}
 __device__ constexpr void trace_store_commit() {}
 __device__ constexpr void trace_warp(TraceKind, u32 = 0) {}
+__device__ constexpr void trace_signal(TraceKind, u32, u32, u32) {}
+__device__ constexpr void trace_signal_wait(u32, u32, u32, bool) {}
 
 // The destructors are what keeps a compiler from calling the variables unused.
 struct TracedWait {

@@ -21,6 +21,11 @@ enum class TraceKind : u32 {
     kNamedWait,
     kClusterArrive,
     kClusterWait,
+    kSignalWaitBegin,
+    kSignalWait,
+    kSignalGivenUp,
+    kSignalPost,
+    kSignalAdd,
 };
 
 }  // namespace tmaasync::instrument

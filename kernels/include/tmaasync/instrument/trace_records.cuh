@@ -12,7 +12,9 @@
 namespace tmaasync::instrument {
 
 // RECORD_DTYPE of layout.py. `time` is the end of the event; `more` the start of a wait, or a
-// number.
+// number. Waits for barriers and for signals, which may last longer than the 32 bits of `time`
+// count, have bits 32 to 47 of the clock as their number. Of a signal, `where` is its index, `more`
+// the epoch, and the rank replaces the CTA of a barrier.
 struct alignas(16) TraceRecord {
     u32 time;
     u32 what;   // kind: 5 bits, lane: 5, parity: 1, ready: 1, CTA of the barrier: 4, number: 16

@@ -193,6 +193,13 @@ TMAASYNC_EMULATE_CALL void end_atomic(bool has_changed);
 TMAASYNC_EMULATE_CALL uint32_t load_acquire_system(const uint32_t* word);
 TMAASYNC_EMULATE_CALL void store_release_system(uint32_t* word, uint32_t value);
 TMAASYNC_EMULATE_CALL void add_release_system(uint32_t* word, uint32_t value);
+// The same of a signal of a rank.
+TMAASYNC_EMULATE_CALL void post_signal(
+    uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch
+);
+TMAASYNC_EMULATE_CALL void add_to_signal(
+    uint32_t* word, uint32_t rank, uint32_t signal, uint32_t value
+);
 // Until a signal of this rank has reached the epoch, modulo 2^32.
 TMAASYNC_EMULATE_CALL void wait_for_signal(
     const uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch

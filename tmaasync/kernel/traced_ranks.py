@@ -1,0 +1,203 @@
+"""Traced launches with `Signals` on GPUs, which wait for launches that the host makes later.
+
+So the host cannot wait for the end of each, and allocates nothing once one of them runs: memory for
+the trace and a module of its own are there before a launch is called. `Signals.synchronize` reads
+the traces of all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tmaasync import _driver
+from tmaasync._driver import LaunchConfig
+from tmaasync.errors import DriverError, LaunchError
+from tmaasync.kernel.launch import Loaded
+from tmaasync.kernel.traced import TRACE_SYMBOL, ChipTracer, check_not_captured
+from tmaasync.tile import KernelArgument
+from tmaasync.trace import Collector
+from tmaasync.trace.chip import RawTrace, decode
+from tmaasync.trace.collector import CollectorOf
+
+__all__ = [
+    "RankArgument",
+    "RankTracer",
+    "TracedRanks",
+    "UnpreparedTracer",
+    "check_call",
+    "check_none_in_flight",
+]
+
+
+class TracedRanks:
+    """The traced launches of some signals that are in flight."""
+
+    def __init__(self) -> None:
+        self._launches: list[tuple[RankTracer, Collector]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._launches)
+
+    def __contains__(self, tracer: RankTracer) -> bool:
+        return any(one is tracer for one, _ in self._launches)
+
+    def add(self, tracer: RankTracer, collector: Collector) -> None:
+        """Note a launch that was made."""
+        self._launches.append((tracer, collector))
+
+    def hand_over(self) -> None:
+        """Give the traces of launches that have ended to their collectors.
+
+        A lost CUDA context takes the traces of its device along.
+        """
+        launches, self._launches = self._launches, []
+        read: list[tuple[Collector, RawTrace]] = []
+        for tracer, collector in launches:
+            with contextlib.suppress(DriverError):  # synchronize raises what the kernel died of
+                read.append((collector, tracer.read()))
+        traces = decode([raw for _, raw in read])
+        for (collector, _), trace in zip(read, traces, strict=True):
+            collector.take(trace)
+
+
+class RankArgument(KernelArgument):
+    """A kernel argument of a rank, whose launches wait for launches of other ranks, made later."""
+
+    __slots__ = ()
+
+    rank: int
+
+    @property
+    def _traced(self) -> TracedRanks:
+        raise NotImplementedError
+
+
+def check_call(name: str, args: Iterable[object]) -> None:
+    """Refuse a traced launch on a GPU that waits for other ranks and is not prepared.
+
+    Raises:
+        LaunchError: It would need memory when others run.
+    """
+    ranks = (one for one in args if isinstance(one, RankArgument))
+    if any(one.array_view is not None and one.array_view.device is not None for one in ranks):
+        raise LaunchError(
+            f"{name} takes Signals, and is called inside trace.record(); on GPUs a traced launch "
+            "has its memory before any rank runs. Prepare the launches of all ranks with "
+            "Kernel.prepare, then call them."
+        )
+
+
+def check_none_in_flight(name: str, of: RankArgument) -> None:
+    """Refuse to make room for a trace while other launches run.
+
+    Raises:
+        LaunchError: Traced launches with these signals are in flight.
+    """
+    if of._traced:
+        raise LaunchError(
+            f"{name} takes Signals, and is prepared inside trace.record() while launches with them "
+            "are in flight; its trace needs memory, and allocating may wait for them. Prepare all "
+            "launches before the first call, or call Signals.synchronize before."
+        )
+
+
+class UnpreparedTracer:
+    """The tracer of a launch with `Signals` that was prepared outside of ``record``."""
+
+    def __init__(self, name: str, collector_of: CollectorOf) -> None:
+        self._name = name
+        self.collector_of = collector_of
+
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
+        """Refuse a launch inside ``record``.
+
+        Raises:
+            LaunchError: A collector records here and now.
+        """
+        if self.collector_of() is not None:
+            raise LaunchError(
+                f"{self._name} takes Signals, and was prepared outside of trace.record(); a traced "
+                "launch has its memory before any rank runs. Prepare the launches of all ranks "
+                "inside the with."
+            )
+
+
+class RankTracer:
+    """The trace of a prepared launch of one rank, with memory and a module of its own."""
+
+    def __init__(
+        self,
+        build: ChipTracer,
+        of: RankArgument,
+        config: LaunchConfig,
+        collector: Collector,
+        module: Callable[[], Loaded],
+        spare: Callable[[Loaded], None],
+    ) -> None:
+        """Make room for the trace; the device's context is current.
+
+        Args:
+            build: The traced build.
+            of: The launch's signals.
+            config: Grid, block and shared memory of the launch.
+            collector: Says how many notes a warp has room for.
+            module: Returns a loaded module that no other launch uses.
+            spare: Takes it back.
+
+        Raises:
+            LaunchError: There is no room for the trace.
+        """
+        self.collector_of = build.collector_of
+        self._build, self._of, self._config = build, of, config
+        self._layout, traced = build.traced_config(config, collector.notes_per_warp)
+        self._shared_bytes = traced.shared_bytes
+        self._loaded = module()
+        weakref.finalize(self, spare, self._loaded).atexit = False
+        self._loaded.allow(traced, _driver.device_limits(build.device))
+        self._symbol = self._loaded.global_address(TRACE_SYMBOL)
+        self._address = _driver.allocate(build.device, self._layout.size_bytes)
+        weakref.finalize(self, _driver.free, build.device, self._address).atexit = False
+        self._begin_anew()
+
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
+        """Launch the traced build, and return; `Signals.synchronize` hands over the trace.
+
+        Raises:
+            LaunchError: The stream is being captured, or the launch was called before and its trace
+                is not read yet.
+        """
+        collector, in_flight, name = self.collector_of(), self._of._traced, self._build.name
+        if collector is None:
+            return
+        check_not_captured(name, config.stream)
+        if self in in_flight:
+            raise LaunchError(
+                f"{name} is called again inside trace.record() before Signals.synchronize has read "
+                "its trace. Synchronize first, or prepare a launch for each call."
+            )
+        watch = self._loaded.watch
+        nothing = contextlib.nullcontext()
+        with nothing if watch is None else watch.watching(config.stream, waits=False):
+            launch(self._loaded.function, config._replace(shared_bytes=self._shared_bytes))
+        in_flight.add(self, collector)
+
+    def read(self) -> RawTrace:
+        """Return the trace of a launch that has ended; the next call begins anew.
+
+        Raises:
+            DriverError: A kernel has died, and the CUDA context with it.
+        """
+        device, layout = self._build.device, self._layout
+        raw = _driver.download(device, self._address, layout.size_bytes)
+        self._begin_anew()
+        return self._build.raw_trace(raw, layout, self._config, self._of.rank)
+
+    def _begin_anew(self) -> None:
+        device, layout = self._build.device, self._layout
+        _driver.clear(device, self._address, layout.size_bytes)
+        header = layout.buffer(self._address, secrets.randbits(32))
+        _driver.upload(device, self._symbol, header)
