@@ -131,21 +131,21 @@ class Orientation(NamedTuple):
         )
         rows = out.transposed if is_column_major else out
         few = b.transposed if is_column_major else a
-        m_major = rows.shape[-2] <= SKINNY_LIMIT or (is_plain and _gains_by_swap_ab(few, rows))
+        m_major = rows.shape[-2] <= SKINNY_LIMIT or (is_plain and cls.gains_by_swap_ab(few, rows))
         return cls(is_column_major != m_major, m_major)
+
+    @staticmethod
+    def gains_by_swap_ab(few: Layout, out: Layout) -> bool:
+        """Return whether it is faster with over `SKINNY_LIMIT` rows, in GEMMs like those raced."""
+        rows, columns = out.shape[-2:]
+        was_raced = len(out.shape) == 2 and few.element.itemsize == 2 and few.in_rows() is not None
+        is_skinny = rows <= MOST_SWAP_AB_ROWS and columns >= _MIN_SWAP_AB_COLUMNS
+        return was_raced and is_skinny and rows % _WGMMA_ROWS != 0
 
     @property
     def is_column_major(self) -> bool:
         """Whether C lies in memory with its rows (M) contiguous."""
         return self.swap_ab != self.m_major
-
-
-def _gains_by_swap_ab(few: Layout, out: Layout) -> bool:
-    """Whether tiles of 64 rows reach beyond these few rows along K, in a GEMM like those raced."""
-    rows, columns = out.shape[-2:]
-    was_raced = len(out.shape) == 2 and few.element.itemsize == 2 and few.in_rows() is not None
-    is_skinny = rows <= MOST_SWAP_AB_ROWS and columns >= _MIN_SWAP_AB_COLUMNS
-    return was_raced and is_skinny and rows % _WGMMA_ROWS != 0
 
 
 @dataclass(frozen=True, slots=True)
