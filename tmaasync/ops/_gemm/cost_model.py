@@ -149,7 +149,9 @@ def config_time(
     rows = m + config.block_m // 2 if is_uneven else m
     clusters = count * config.clusters(rows, problem.n)
     waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
-    even = count * m * problem.n * k / occupancy.sms
+    # Rows beyond the last are computed from others (kShiftsRows in gemm.cu).
+    multiplied = m if is_uneven else -(-m // config.cluster_rows) * config.cluster_rows
+    even = count * multiplied * problem.n * k / occupancy.sms
     return tensor_time(
         numbers, config, k, waves, even, on_lines=on_lines, epilogue_depth=epilogue_depth
     )
