@@ -76,6 +76,7 @@ _MISCOUNTED = (
     r"bytes to ring.stages\[\d\].*: wait for its phase of ring.full\[\d\] first"
 )
 _LOAD_B = "load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));"
+_WRITE_ENDS = "Chunk::write(staged(i), chunk, before);\n            }"
 _BARRIER = "NamedBarrier<128> barrier_;"
 _BARRIER_NUMBER = "barrier_{1u + consumer}"
 _CHUNKS_AT_ONCE = (
@@ -873,8 +874,8 @@ MUTATIONS = (
     Mutation(
         "no proxy fence",
         "gemm",
-        "Chunk::write(staged(i), chunk, before);\n            }\n            fence_async_view_proxy();",
-        "Chunk::write(staged(i), chunk, before);\n            }",
+        f"{_WRITE_ENDS}\n            fence_async_view_proxy();",
+        _WRITE_ENDS,
         "race",
         r"race on epilogue\[\d\]\.chunks.* .*\n.*write\n.*TMA store\n.*fence_async_view_proxy\(\)",
     ),
