@@ -140,7 +140,7 @@ LARGE = (
     TileConfig(2, 192, 1, 16, 128),
     TileConfig(2, 192, 1, 16, 128, ping_pong=True),
 )
-SWAPPED = 256  # rows up to which swap AB is raced
+MOST_RACED_SWAP_AB = 256  # rows up to which swap AB is raced
 SMS = 132  # of an H100 and of an H200
 BEST = 5
 IN_PAIRS = 2  # of the best
@@ -178,7 +178,7 @@ class Case(NamedTuple):
         return Problem(*sides, "bfloat16", "bfloat16", "nt", False, self.k % 64 == 0)
 
     @property
-    def swapped(self) -> Problem:
+    def after_swap_ab(self) -> Problem:
         """The transpose of the output, computed in its place."""
         return self.problem._replace(m=self.n, n=self.m, m_major=True)
 
@@ -270,12 +270,12 @@ def _few_tiles_configs(case: Case, occupancy: Occupancy, most_uneven: float) -> 
 
 
 def ragged_rows_variants(case: Case, occupancy: Occupancy) -> list[Variant]:
-    """Return the choice, the best tiles of every kind, and, up to `SWAPPED` rows, with swap AB."""
+    """Return the choice, the best tiles of every kind, and, up to `MOST_RACED_SWAP_AB` rows, with swap AB."""
     found = [choice_of_matmul(case, occupancy), *_few_tiles_configs(case, occupancy, math.inf)]
-    if case.m <= SWAPPED:
-        whole = skinny_tiles(case.swapped)
-        found += [default_config(case.swapped, occupancy), *whole]
-        found += ranked_split_k(case.swapped, occupancy)[:2]
+    if case.m <= MOST_RACED_SWAP_AB:
+        whole = skinny_tiles(case.after_swap_ab)
+        found += [default_config(case.after_swap_ab, occupancy), *whole]
+        found += ranked_split_k(case.after_swap_ab, occupancy)[:2]
     return list(map(Variant, dict.fromkeys(found)))
 
 
