@@ -270,7 +270,7 @@ def _few_tiles_configs(case: Case, occupancy: Occupancy, most_uneven: float) -> 
 
 
 def ragged_rows_variants(case: Case, occupancy: Occupancy) -> list[Variant]:
-    """Return the choice, the best tiles of every kind, and, up to `MOST_RACED_SWAP_AB` rows, with swap AB."""
+    """Return the choice, the best tiles of every kind, and, of few rows, with swap AB."""
     found = [choice_of_matmul(case, occupancy), *_few_tiles_configs(case, occupancy, math.inf)]
     if case.m <= MOST_RACED_SWAP_AB:
         whole = skinny_tiles(case.after_swap_ab)

@@ -176,7 +176,7 @@ def test_rows_or_columns_that_fill_no_tile(
     order: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With swap AB of any such GEMM: those that the rule chooses are too large for the emulator."""
+    """With swap AB of all of them: GEMMs that the rule chooses are too large for the emulator."""
     monkeypatch.setattr(Orientation, "gains_by_swap_ab", lambda few, _: few.in_rows() is not None)
     columns = 4104
     a, b = small_integers(rows, 72, 25), small_integers(72, columns, 26)

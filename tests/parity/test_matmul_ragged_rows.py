@@ -1,4 +1,4 @@
-"""Rows that fill no tile: the last 64 take the place of those outside of A, and are stored once."""
+"""Rows that fill no tile: the last 64 are loaded in place of rows outside of A, and stored once."""
 
 from __future__ import annotations
 
