@@ -350,8 +350,8 @@ public:
     };
 
     // `row` is the consumer's first row in the tile of its CTA. Where N is contiguous, accumulators
-    // may belong to the 64 rows from shifted_row(row, last) on. Of these, rows before `row` are left
-    // out, since another tile stores them. A visitor that is a function gets the right row;
+    // may belong to the 64 rows from shifted_row(row, last) on. Of these, rows before `row` are
+    // left out, since another tile stores them. A visitor that is a function gets the right row;
     // others see where the tile lies, and shift it themselves.
     __device__ __forceinline__ Epilogue(
         Shared& shared, int consumer, int row = 0, int last = kUnshifted
