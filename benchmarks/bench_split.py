@@ -94,13 +94,18 @@ def candidates(case: Case) -> Iterator[TileConfig]:
                 yield replace(tile, group_m=group_m, split_k=split_k, over_grid=split_k > 1)
 
 
-def compile_for(config: TileConfig, is_batched: bool = False) -> None:
-    """Put the kernel of this tile config into the cache of compiled kernels."""
-    shape = (2, 64, 64) if is_batched else (64, 64)
-    operand, out = (np.zeros(shape, ml_dtypes.bfloat16) for _ in range(2))
+def compile_for(config: TileConfig, is_batched: bool = False, is_ragged: bool = False) -> None:
+    """Put the kernel of this tile config into the cache of compiled kernels.
+
+    ``is_ragged`` is whether the rows fill no tile.
+    """
+    batch = (2,) if is_batched else ()
+    rows, side = config.block_m + is_ragged, 64
+    a, b = (np.zeros((*batch, one, side), ml_dtypes.bfloat16) for one in (rows, side))
+    out = np.zeros((*batch, rows, side), ml_dtypes.bfloat16)
     if config.over_grid:
-        out = np.zeros((2, *shape), np.float32)
-    views = [_arrays.view(array) for array in (operand, operand, out)]
+        out = np.zeros((2, rows, side), np.float32)
+    views = [_arrays.view(array) for array in (a, b, out)]
     tiles = gemm_tiles(views[0], views[1], views[2], config, False, True)
     gemm_kernel([tile.cuda_type for tile in tiles], False, True, config).compile()
 

@@ -185,22 +185,35 @@ def swaps_ab(*shapes: tuple[int, ...], **epilogue: Any) -> bool:
     return Matmul(*layouts, epilogue=given).problem.m_major
 
 
-@pytest.mark.parametrize("rows", [65, 72, 100, 136, 200])
-def test_rows_outside_of_few_tiles_swap_ab(rows: int) -> None:
-    assert swaps_ab((rows, 72), (72, 4096), (rows, 4096))
+def of_shape(m: int, n: int, k: int) -> bool:
+    return swaps_ab((m, k), (k, n), (m, n))
 
 
-@pytest.mark.parametrize("rows", [128, 192, 201, 250, 256])
-def test_as_many_rows_as_tiles_have_and_more_than_200_do_not(rows: int) -> None:
-    assert not swaps_ab((rows, 72), (72, 4096), (rows, 4096))
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(65, 4096, 72), (96, 4096, 72), (136, 4096, 14336), (160, 8192, 8192), (200, 4096, 14336)],
+)
+def test_rows_whose_multiply_adds_it_saves_swap_ab(m: int, n: int, k: int) -> None:
+    assert of_shape(m, n, k)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [
+        *((rows, 4096, 14336) for rows in (97, 128, 161, 192, 201, 250)),
+        (136, 4096, 4096),
+        (96, 4088, 14336),
+    ],
+)
+def test_other_rows_do_not(m: int, n: int, k: int) -> None:
+    assert not of_shape(m, n, k)
 
 
 def test_what_was_not_raced_with_rows_outside_does_not_swap_ab() -> None:
-    few, weights, out = (100, 72), (72, 4096), (100, 4096)
+    few, weights, out = (90, 72), (72, 4096), (90, 4096)
     a, b, c = (np.zeros(shape, np.float16) for shape in (few, weights, out))
-    along_m = np.zeros((72, 104), np.float16)[:, :100].T
+    along_m = np.zeros((72, 96), np.float16)[:, :90].T
 
-    assert not swaps_ab(few, (72, 4088), (100, 4088))
     assert not swaps_ab((2, *few), (2, *weights), (2, *out))
     assert not swaps_ab(few, weights, out, bias=np.zeros(4096, np.float16))
     layouts = [Layout.of(_arrays.view(array)) for array in (a, b, c, along_m)]

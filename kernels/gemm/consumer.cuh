@@ -5,7 +5,7 @@
 
 namespace tmaasync {
 
-// Loop is a MainLoop, Schedule a scheduler.
+// Loop is a MainLoop, Schedule a scheduler. `last` is as in Epilogue.
 template <typename Loop, typename Schedule, typename... Visitors>
 __device__ void multiply_tiles(
     SharedMemory& shared,
@@ -14,10 +14,11 @@ __device__ void multiply_tiles(
     const Schedule& schedule,
     int k_blocks,
     int consumer,
+    int last,
     const Visitors&... visitors
 ) {
     const int row = consumer_row(consumer);
-    TileEpilogue epilogue(shared.epilogue[consumer], consumer, row);
+    TileEpilogue epilogue(shared.epilogue[consumer], consumer, row, last);
     const auto store = [&](Accumulators& accumulators, const auto& tile) {
         epilogue.store(accumulators, c, tile, visitors...);
     };
@@ -37,10 +38,11 @@ __device__ void multiply_k_ranges(
     const CTile& partials,
     TileScheduler schedule,
     int k_blocks,
-    int consumer
+    int consumer,
+    int last
 ) {
     const int row = consumer_row(consumer);
-    TileEpilogue epilogue(shared.epilogue[consumer], consumer, row);
+    TileEpilogue epilogue(shared.epilogue[consumer], consumer, row, last);
     for (; !schedule.done(); schedule.step()) {
         const auto tile = schedule.tile();
         typename Loop::Accumulators accumulators;
@@ -60,12 +62,13 @@ __device__ void multiply_tiles_or_split_k(
     const Schedule& schedule,
     int k_blocks,
     int consumer,
+    int last,
     const Visitors&... visitors
 ) {
     if constexpr (STORES_PARTIALS) {
-        multiply_k_ranges<Loop>(shared, stages, c, schedule, k_blocks, consumer);
+        multiply_k_ranges<Loop>(shared, stages, c, schedule, k_blocks, consumer, last);
     } else if constexpr (SPLIT_K == 1) {
-        multiply_tiles<Loop>(shared, stages, c, schedule, k_blocks, consumer, visitors...);
+        multiply_tiles<Loop>(shared, stages, c, schedule, k_blocks, consumer, last, visitors...);
     } else {
         const int row = consumer_row(consumer), rank = Cluster::split_rank();
         const int blocks = KRange::of<Cluster>(k_blocks).count;
@@ -76,7 +79,7 @@ __device__ void multiply_tiles_or_split_k(
         if (rank >= SplitK::kSlices) return;
         auto tile = schedule.tile();
         tile.n += rank * SplitK::kSliceColumns;
-        TileEpilogue epilogue(shared.epilogue[consumer], consumer, row);
+        TileEpilogue epilogue(shared.epilogue[consumer], consumer, row, last);
         epilogue.store(slice, c, tile, visitors...);
         epilogue.drain();
     }

@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) conv2d(
             if constexpr (kBiasSide != BiasSide::kNone) wait_for_previous_grids();
             auto stages = shared.ring.consumer<Proxy::kAsync>();
             multiply_tiles<Loop>(
-                shared, stages, out, schedule, k_blocks, consumer, FilterBias{bias, k},
+                shared, stages, out, schedule, k_blocks, consumer, kUnshifted, FilterBias{bias, k},
                 FusedActivation{}
             );
         },

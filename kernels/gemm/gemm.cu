@@ -26,7 +26,8 @@
 //
 // Grid: clusters of CLUSTER * SPLIT_K CTAs, of 128 * (1 + CONSUMERS) threads. Any number of them
 // covers the output; with split-K there are as many as tiles.
-// At the edges of the arrays TMA fills loads with zeros and clips stores.
+// At the edges of the arrays TMA fills loads with zeros and clips stores. Where ATile has boxes of
+// 64 rows, none is loaded from outside of A (kShiftsRows).
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -50,10 +51,12 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm(
     const int k_blocks = count_tiles(k, kBlockK);
     auto& shared = dynamic_shared<SharedMemory>();
     Roles::run(
-        shared, [&] { load_tiles(shared, a, b, schedule, k_blocks, [](auto&, const auto&) {}); },
+        shared, [&] { load_tiles(shared, a, b, schedule, k_blocks, m, [](auto&, const auto&) {}); },
         [&](int consumer) {
             auto stages = shared.ring.consumer<Proxy::kAsync>();
-            multiply_tiles_or_split_k<Loop>(shared, stages, c, schedule, k_blocks, consumer);
+            multiply_tiles_or_split_k<Loop>(
+                shared, stages, c, schedule, k_blocks, consumer, last_row(m)
+            );
         },
         a, b, c
     );

@@ -40,7 +40,7 @@ struct ScaleAndBias {
             ColumnBias<Bias>{bias, n}.apply(accumulators, tile);
         }
         if constexpr (kBiasSide == BiasSide::kRows) {
-            RowBias<Bias>{bias, m}.apply(accumulators, tile);
+            RowBias<Bias>{bias, m, last_row(m)}.apply(accumulators, tile);
         }
     }
 };
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_epilogue(
             const auto load_more = [&](OperandProducer& producer, const OutputTile& tile) {
                 if constexpr (HAS_ADDEND) Addends::load(producer, addend, tile);
             };
-            load_tiles(shared, a, b, schedule, k_blocks, load_more);
+            load_tiles(shared, a, b, schedule, k_blocks, m, load_more);
         },
         [&](int consumer) {
             wait_for_previous_grids();
@@ -77,12 +77,12 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_epilogue(
             auto stages = shared.ring.consumer<Proxy::kAsync>();
             const auto multiply = [&](const auto&... visitors) {
                 multiply_tiles_or_split_k<Loop>(
-                    shared, stages, c, schedule, k_blocks, consumer, visitors...
+                    shared, stages, c, schedule, k_blocks, consumer, last_row(m), visitors...
                 );
             };
             const ScaleAndBias scale_and_bias{bias, scale, m, n};
             if constexpr (HAS_ADDEND) {
-                const Addend<Addends, OperandConsumer> add{stages, consumer, beta};
+                const Addend<Addends, OperandConsumer> add{stages, consumer, beta, last_row(m)};
                 multiply(scale_and_bias, add, FusedActivation{});
             } else {
                 multiply(scale_and_bias, FusedActivation{});

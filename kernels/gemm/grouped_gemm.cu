@@ -81,7 +81,9 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) grouped_gemm(
             wait_for_previous_grids();
             auto stages = shared.ring.consumer<Proxy::kAsync>();
             const int k_blocks = count_tiles(k, kBlockK);
-            multiply_tiles<Loop>(shared, stages, c, GroupScheduler(groups, n), k_blocks, consumer);
+            multiply_tiles<Loop>(
+                shared, stages, c, GroupScheduler(groups, n), k_blocks, consumer, kUnshifted
+            );
         },
         a, b, c
     );

@@ -9,6 +9,15 @@ using Loop = TileLoop<
     WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>,
     WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>>;
 
+// Whether rows are loaded 64 at a time, and none from outside of A: see shifted_row().
+constexpr bool kShiftsRows =
+    A_IS_K_MAJOR && C_IS_N_MAJOR && ATile::box_side(ATile::kRank - 2) == 64;
+
+// The last row that 64 rows are loaded from, of m.
+__device__ constexpr int last_row(int m) {
+    return kShiftsRows ? max(m - 64, 0) : kUnshifted;
+}
+
 __device__ Coordinates<ATile::kRank> a_at(const OutputTile& tile, int k) {
     const int m = tile.m;
     return in_batch<ATile::kRank>(A_IS_K_MAJOR ? k : m, A_IS_K_MAJOR ? m : k, tile.batch);
@@ -34,6 +43,26 @@ __device__ void load_operand(
     }
 }
 
+// Loads a tile of A, 64 rows at a time.
+template <typename LoadedStage>
+__device__ void load_rows(
+    const LoadedStage& stage, const ATile& a, const OutputTile& tile, int k, int last
+) {
+    constexpr int kBoxes = ATile::kBoxes / Cluster::kN;
+    static_assert(ATile::kBoxes % Cluster::kN == 0, "CTAs load as many boxes each");
+#pragma unroll
+    for (int i = 0; i < kBoxes; ++i) {
+        const int box = Cluster::rank_n() * kBoxes + i;
+        const auto at = a_at({shifted_row(tile.m + 64 * box, last), tile.n, tile.batch}, k);
+        if constexpr (Cluster::kN > 1) {
+            const u16 ctas = Cluster::Sharing::cta_mask();
+            a.async_multicast_load_box(stage->a, stage.full(), at, box, ctas);
+        } else {
+            a.async_copy_box(stage->a, stage.full(), at, box);
+        }
+    }
+}
+
 // Loads the operands of every tile. After each tile, load_more(producer, tile) may fill further
 // stages.
 template <typename LoadMore>
@@ -43,6 +72,7 @@ __device__ void load_tiles(
     const BTile& b,
     const TileScheduler& schedule,
     int k_blocks,
+    int m,
     LoadMore load_more
 ) {
     auto producer = shared.ring.producer();
@@ -50,7 +80,11 @@ __device__ void load_tiles(
         const auto blocks = k_range(schedule, tile, k_blocks);
         for (const auto stage : producer.produce(blocks.count)) {
             const int k = (blocks.first + stage.iteration()) * kBlockK;
-            load_operand<Cluster::kN>(stage, stage->a, a, a_at(tile, k));
+            if constexpr (kShiftsRows) {
+                load_rows(stage, a, tile, k, last_row(m));
+            } else {
+                load_operand<Cluster::kN>(stage, stage->a, a, a_at(tile, k));
+            }
             load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));
         }
         load_more(producer, tile);

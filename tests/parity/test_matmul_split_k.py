@@ -60,7 +60,7 @@ SPLITS = [
     pytest.param(TileConfig(1, 128, 2, split_k=4), "tn", (140, 70, 328), id="pairs of 4"),
     pytest.param(TileConfig(1, 16, split_k=8, m_major=True), "nt", (11, 100, 136), id="few rows"),
     pytest.param(
-        TileConfig(1, 104, split_k=2, m_major=True), *("nt", (100, 4104, 136)), id="100 rows"
+        TileConfig(1, 96, split_k=2, m_major=True), *("nt", (90, 4104, 136)), id="90 rows"
     ),
     # Over the grid: six blocks for five CTAs; pairs of either kind; more splits than are loaded at
     # once, and columns that are no multiple of four.

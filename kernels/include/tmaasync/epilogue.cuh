@@ -103,18 +103,19 @@ struct OutputChunk {
         return ptx::shared_address(chunk.bytes) + offset(line, unit * 16);
     }
 
-    // Write a chunk's accumulators, rounded to Element. Called by all four warps.
+    // Write a chunk's accumulators, rounded to Element. Called by all four warps. Where N is
+    // contiguous, row `first` becomes the first, and the rows before it the last.
     template <typename Register>
     __device__ __forceinline__ static void write(
-        Shared& chunk, const Register (&accumulators)[kColumns / 2]
+        Shared& chunk, const Register (&accumulators)[kColumns / 2], int first = 0
     ) {
         static_assert(
             kIs16Bit || kSameType<Element, Register>, "32-bit accumulators are stored as they are"
         );
         if constexpr (kIsNMajor && kIs16Bit) {
-            write_rows_16bit(chunk, accumulators);
+            write_rows_16bit(chunk, accumulators, first);
         } else if constexpr (kIsNMajor) {
-            write_rows_32bit(chunk, accumulators);
+            write_rows_32bit(chunk, accumulators, first);
         } else if constexpr (kIs16Bit) {
             write_columns_16bit(chunk, accumulators);
         } else {
@@ -125,11 +126,13 @@ struct OutputChunk {
     // Call visit(i, low, high) with the chunk's elements at accumulators i and i + 1, as floats:
     // the inverse of write().
     template <typename Visit>
-    __device__ __forceinline__ static void read(const Shared& chunk, const Visit& visit) {
+    __device__ __forceinline__ static void read(
+        const Shared& chunk, const Visit& visit, int first = 0
+    ) {
         if constexpr (kIsNMajor && kIs16Bit) {
-            read_rows_16bit(chunk, visit);
+            read_rows_16bit(chunk, visit, first);
         } else if constexpr (kIsNMajor) {
-            read_rows_32bit(chunk, visit);
+            read_rows_32bit(chunk, visit, first);
         } else if constexpr (kIs16Bit) {
             read_columns_16bit(chunk, visit);
         } else {
@@ -138,10 +141,16 @@ struct OutputChunk {
     }
 
 private:
+    __device__ __forceinline__ static int rotated(int row, int first) {
+        return (row - first) & (kRows - 1);
+    }
+
     // Four 8x8 matrices a time. A lane gives the address of one row of one matrix.
-    __device__ __forceinline__ static void write_rows_16bit(Shared& chunk, const float* s) {
+    __device__ __forceinline__ static void write_rows_16bit(
+        Shared& chunk, const float* s, int first
+    ) {
         const int lane = lane_index();
-        const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+        const int row = rotated(threadIdx.x % 128 / 32 * 16 + lane % 16, first);
 #pragma unroll
         for (int unit = 0; unit < kLineBytes / 16; unit += 2, s += 8) {
             ptx::stmatrix_x4(
@@ -154,7 +163,9 @@ private:
 
     // A lane holds two neighbouring columns of rows lane / 4 and lane / 4 + 8.
     template <typename Register>
-    __device__ __forceinline__ static void write_rows_32bit(Shared& chunk, const Register* s) {
+    __device__ __forceinline__ static void write_rows_32bit(
+        Shared& chunk, const Register* s, int first
+    ) {
         struct alignas(8) Pair {
             Register low, high;
         };
@@ -164,7 +175,7 @@ private:
         for (int eight = 0; eight < kColumns / 8; ++eight, s += 4) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const u32 at = offset(row + 8 * half, eight * 32 + lane % 4 * 8);
+                const u32 at = offset(rotated(row + 8 * half, first), eight * 32 + lane % 4 * 8);
                 *reinterpret_cast<Pair*>(chunk.bytes + at) = {s[2 * half], s[2 * half + 1]};
             }
         }
@@ -199,10 +210,10 @@ private:
     // Each lane reads where write_rows_16bit has it write. The same holds for the other layouts.
     template <typename Visit>
     __device__ __forceinline__ static void read_rows_16bit(
-        const Shared& chunk, const Visit& visit
+        const Shared& chunk, const Visit& visit, int first
     ) {
         const int lane = lane_index();
-        const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+        const int row = rotated(threadIdx.x % 128 / 32 * 16 + lane % 16, first);
 #pragma unroll
         for (int unit = 0; unit < kLineBytes / 16; unit += 2) {
             u32 pairs[4];
@@ -219,11 +230,11 @@ private:
 
     template <typename Visit>
     __device__ __forceinline__ static void read_rows_32bit(
-        const Shared& chunk, const Visit& visit
+        const Shared& chunk, const Visit& visit, int first
     ) {
 #pragma unroll
         for (int i = 0; i < kColumns / 2; i += 2) {
-            const int row = accumulator_row(thread_in_warpgroup(), i);
+            const int row = rotated(accumulator_row(thread_in_warpgroup(), i), first);
             const int column = accumulator_column(thread_in_warpgroup(), i);
             const u32 at = offset(row, column * 4);
             const float2 pair = *reinterpret_cast<const float2*>(chunk.bytes + at);
@@ -298,6 +309,19 @@ __device__ __forceinline__ void issue_at(
 
 // --- the epilogue --------------------------------------------------------------------------------
 
+// The row that 64 rows of a tile are computed from: `row`, but no later than `last`. With `last` 64
+// before the end of A, none of them lies outside of A, where TMA would fill them with zeros at a
+// fraction of the speed of loads (docs/notes/gemm.md).
+__device__ __forceinline__ constexpr int shifted_row(int row, int last) {
+    return row < last ? row : last;
+}
+__device__ __forceinline__ constexpr int shifted_by(int row, int last) {
+    return row - shifted_row(row, last);
+}
+
+// The `last` of tiles that are computed where they lie.
+inline constexpr int kUnshifted = 0x7fffffff;
+
 // The epilogue of one consumer warpgroup for tiles of kColumns columns: all four warps call it. It
 // has named barrier 1 + consumer. Chunks alternate between kBuffers staging buffers, across tiles
 // too, so that the store of one overlaps the conversion of the next. kAtOnce chunks are converted
@@ -325,9 +349,14 @@ public:
         typename CTile::Shared chunks[kBuffers];
     };
 
-    // `row` is the consumer's first row in the tile of its CTA.
-    __device__ __forceinline__ Epilogue(Shared& shared, int consumer, int row = 0)
-        : shared_(shared), barrier_{1u + consumer}, row_(row) {}
+    // `row` is the consumer's first row in the tile of its CTA. Where N is contiguous, accumulators
+    // may belong to the 64 rows from shifted_row(row, last) on. Of these, rows before `row` are
+    // left out, since another tile stores them. A visitor that is a function gets the right row;
+    // others see where the tile lies, and shift it themselves.
+    __device__ __forceinline__ Epilogue(
+        Shared& shared, int consumer, int row = 0, int last = kUnshifted
+    )
+        : shared_(shared), barrier_{1u + consumer}, row_(row), last_(last) {}
     Epilogue(const Epilogue&) = delete;
     Epilogue& operator=(const Epilogue&) = delete;
 
@@ -434,21 +463,21 @@ private:
 
     template <int kRowBlocks, typename Visitor, typename Register, typename Tile>
     __device__ __forceinline__ static void visit_chunk(
-        const Visitor& visitor, Register (&chunk)[kChunkColumns / 2], const Tile& tile
+        const Visitor& visitor, Register (&chunk)[kChunkColumns / 2], const Tile& tile, int before
     ) {
         using Visited = VisitsOf<Visitor, Register, kRowBlocks, Tile>;
         if constexpr (Visited::kChunks) visitor.apply_chunk(chunk, tile);
-        if constexpr (Visited::kElements) visit_elements(visitor, chunk, tile);
+        if constexpr (Visited::kElements) visit_elements(visitor, chunk, tile, before);
     }
 
     template <typename Visitor, typename Register, typename Tile>
     __device__ __forceinline__ static void visit_elements(
-        const Visitor& visitor, Register (&chunk)[kChunkColumns / 2], const Tile& tile
+        const Visitor& visitor, Register (&chunk)[kChunkColumns / 2], const Tile& tile, int before
     ) {
         const int thread = thread_in_warpgroup();
 #pragma unroll
         for (int i = 0; i < kChunkColumns / 2; ++i) {
-            const int row = tile.m + accumulator_row(thread, i);
+            const int row = tile.m - before + accumulator_row(thread, i);
             chunk[i] = visitor(chunk[i], row, tile.n + accumulator_column(thread, i));
         }
     }
@@ -463,6 +492,7 @@ private:
     ) {
         using Accumulators = Register[kChunkColumns / 2];
         const bool is_leader = leads();
+        const int before = Chunk::kIsNMajor ? shifted_by(tile.m + row, last_) : 0;
         const auto staged = [&](int i) -> typename CTile::Shared& {
             return shared_.chunks[kAtOnce == kBuffers ? i : (chunks_ + i) % kBuffers];
         };
@@ -475,8 +505,8 @@ private:
             for (int i = 0; i < kAtOnce; ++i) {
                 const int column = (first + i) * kChunkColumns;
                 auto& chunk = *reinterpret_cast<Accumulators*>(accumulators + column / 2);
-                (visit_chunk<kRowBlocks>(visitors, chunk, moved(tile, row, column)), ...);
-                Chunk::write(staged(i), chunk);
+                (visit_chunk<kRowBlocks>(visitors, chunk, moved(tile, row, column), before), ...);
+                Chunk::write(staged(i), chunk, before);
             }
             fence_async_view_proxy();
             barrier_.sync();
@@ -493,6 +523,7 @@ private:
     Shared& shared_;
     NamedBarrier<128> barrier_;
     int row_;
+    int last_;
     u32 chunks_ = 0;
 };
 

@@ -108,6 +108,7 @@ template <typename Element>
 struct RowBias {
     const Element* bias;
     int rows;
+    int last = kUnshifted;  // as in Epilogue
 
     template <int kRowBlocks, int kCount, typename Tile>
     __device__ __forceinline__ void apply(
@@ -117,8 +118,8 @@ struct RowBias {
         for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const int row =
-                    tile.m + row_block * 64 + accumulator_row(thread_in_warpgroup(), 2 * half);
+                const int row = shifted_row(tile.m + row_block * 64, last) +
+                                accumulator_row(thread_in_warpgroup(), 2 * half);
                 const float value = row < rows ? static_cast<float>(bias[row]) : 0.0f;
 #pragma unroll
                 for (int i = 2 * half; i < kCount; i += 4) {
@@ -238,10 +239,11 @@ struct Addend {
     Consumer& consumer;
     int number;
     float factor;
+    int last = kUnshifted;  // as in Epilogue; the addend's chunks lie where they are stored
 
     template <int kRowBlocks, int kCount, typename Tile>
     __device__ __forceinline__ void apply(
-        float (&accumulators)[kRowBlocks][kCount], const Tile&
+        float (&accumulators)[kRowBlocks][kCount], const Tile& tile
     ) const {
         constexpr int kAll = Chunks::kConsumerChunks, kPerStage = Chunks::kChunksPerStage;
         constexpr int kPerRowBlock = kAll / kRowBlocks;
@@ -254,10 +256,11 @@ struct Addend {
                 float* s = accumulators[i / kPerRowBlock] +
                            i % kPerRowBlock * (Chunks::Chunk::kColumns / 2);
                 const auto& chunk = Chunks::chunk(stage, number, i - first);
-                Chunks::Chunk::read(chunk, [&](int j, float low, float high) {
+                const auto add = [&](int j, float low, float high) {
                     s[j] += factor * low;
                     s[j + 1] += factor * high;
-                });
+                };
+                Chunks::Chunk::read(chunk, add, shifted_by(tile.m + i / kPerRowBlock * 64, last));
             }
             consumer.template release<Proxy::kGeneric>(consumer.index());
             consumer.step();

@@ -27,7 +27,6 @@ class GemmCoefficients:
     loads_to_energy: float
     exposed_store_depth: int
     waves_to_share: int
-    out_of_bounds: float
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,7 @@ SKINNY_LIMIT = 64
 its tiles are as narrow as the output."""
 
 MOST_SWAP_AB_ROWS = 200
-"""Rows of an output up to which operations swap AB where tiles of 64 rows would leave rows outside.
-
-TMA fills those slowly: 17 GEMMs of 72 to 200 rows are 1.19 times as fast for it in the geometric
-mean, 0.98 to 1.55. With 224 and 250 rows they are 0.86 to 0.99 times as fast, and where 64 divides
-the rows 0.88 to 1.01 times (H200, 2026-11-23, probe in docs/notes/gemm.md).
-"""
+"""Rows of an output up to which operations swap AB where that saves multiply-adds."""
 
 SCALE_BLOCK = 128
 """How many elements of K, and columns of B, share a scale of a block-scaled GEMM."""
@@ -61,7 +56,13 @@ _BARRIER_BYTES = 1024
 _LARGEST_OUTPUT_BYTES = 4
 _ACCUMULATOR_BYTES = 4
 _MIN_SHARE_COLUMNS = 8  # that a CTA of split-K stores, where M is contiguous
-_MIN_SWAP_AB_COLUMNS = 4096  # of over 64 rows; with fewer, one GEMM was raced
+_MIN_SWAP_AB_COLUMNS = 4096  # of over 64 rows; with fewer it gains nothing
+_FEW_SWAP_AB_ROWS = 96  # up to which it is faster whatever the depth
+_ONE_TILE_ROWS = 128
+_LONG_SWAP_AB_WEIGHTS = (
+    48 << 20
+)  # elements of B from which GEMMs of more rows are under the power limit
+_MIN_SAVING = 1.2  # multiply-adds with rows rounded up to 64, over those with swap AB
 _WIDE_CHUNK_COLUMNS = 32  # in a store where M is contiguous, of more than 64 columns
 _MIN_STORE_BYTES = 32
 _SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store
@@ -131,21 +132,32 @@ class Orientation(NamedTuple):
         )
         rows = out.transposed if is_column_major else out
         few = b.transposed if is_column_major else a
-        m_major = rows.shape[-2] <= SKINNY_LIMIT or (is_plain and _gains_by_swap_ab(few, rows))
+        m_major = rows.shape[-2] <= SKINNY_LIMIT or (is_plain and cls.gains_by_swap_ab(few, rows))
         return cls(is_column_major != m_major, m_major)
+
+    @staticmethod
+    def gains_by_swap_ab(few: Layout, out: Layout) -> bool:
+        """Return whether it is faster with over `SKINNY_LIMIT` rows, in GEMMs like those raced.
+
+        Tiles of C have 64 rows; tiles of its transpose are as narrow as the output. That saves
+        multiply-adds, which count under the power limit; up to 128 rows memory bounds long GEMMs,
+        and the bytes that all CTAs load bound short ones. In 20 GEMMs this rule is 1.042 times as
+        fast as swap AB in all of them, and 1.038 times as fast as in none
+        (``sweep_tile_configs.py --ragged-rows``, H200, 2026-11-23).
+        """
+        rows, columns = out.shape[-2:]
+        was_raced = len(out.shape) == 2 and few.element.itemsize == 2 and few.in_rows() is not None
+        if not was_raced or columns < _MIN_SWAP_AB_COLUMNS or rows > MOST_SWAP_AB_ROWS:
+            return False
+        multiplied = -(-rows // _WGMMA_ROWS) * _WGMMA_ROWS
+        is_long = columns * few.shape[-1] >= _LONG_SWAP_AB_WEIGHTS
+        saves = multiplied >= _MIN_SAVING * rows
+        return rows <= _FEW_SWAP_AB_ROWS or (rows > _ONE_TILE_ROWS and is_long and saves)
 
     @property
     def is_column_major(self) -> bool:
         """Whether C lies in memory with its rows (M) contiguous."""
         return self.swap_ab != self.m_major
-
-
-def _gains_by_swap_ab(few: Layout, out: Layout) -> bool:
-    """Whether tiles of 64 rows reach beyond these few rows along K, in a GEMM like those raced."""
-    rows, columns = out.shape[-2:]
-    was_raced = len(out.shape) == 2 and few.element.itemsize == 2 and few.in_rows() is not None
-    is_skinny = rows <= MOST_SWAP_AB_ROWS and columns >= _MIN_SWAP_AB_COLUMNS
-    return was_raced and is_skinny and rows % _WGMMA_ROWS != 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,23 +149,12 @@ def config_time(
     rows = m + config.block_m // 2 if is_uneven else m
     clusters = count * config.clusters(rows, problem.n)
     waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
-    even = count * m * problem.n * k / occupancy.sms
-    busy = tensor_time(
+    # Rows beyond the last are computed from others (kShiftsRows in gemm.cu).
+    multiplied = m if is_uneven else -(-m // config.cluster_rows) * config.cluster_rows
+    even = count * multiplied * problem.n * k / occupancy.sms
+    return tensor_time(
         numbers, config, k, waves, even, on_lines=on_lines, epilogue_depth=epilogue_depth
     )
-    # Rows beyond a group are another group's.
-    return busy if is_uneven else math.hypot(busy, _out_of_bounds_time(numbers, config, problem))
-
-
-def _out_of_bounds_time(numbers: GemmCoefficients, config: TileConfig, problem: Problem) -> float:
-    """Return the time of the rows that lie outside of A, in multiply-adds at the peak.
-
-    TMA fills them with zeros. A few of them overlap other loads.
-    """
-    column_tiles = -(-problem.n // config.block_n)
-    rows = -(-problem.m // config.cluster_rows) * config.cluster_rows - problem.m
-    loads = problem.batches * rows * column_tiles / config.a_multicast
-    return numbers.out_of_bounds * problem.k * loads
 
 
 def tensor_time(
@@ -357,15 +346,7 @@ def _microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) ->
     waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
     alone = _cta_microseconds(problem, config, waves, occupancy.chip)
     time = math.sqrt(math.hypot(alone**2, l2**2, memory**2))
-    outside = _out_of_bounds_microseconds(problem, config, occupancy.chip)
-    return math.hypot(time, outside) + _reduction(config, numbers)
-
-
-def _out_of_bounds_microseconds(problem: Problem, config: TileConfig, chip: str) -> float:
-    if problem.m_major:
-        return 0.0
-    known = coefficients(chip)
-    return _out_of_bounds_time(known.gemm, config, problem) / known.split_k.multiply_adds
+    return time + _reduction(config, numbers)
 
 
 def _cta_microseconds(problem: Problem, config: TileConfig, waves: int, chip: str) -> float:
@@ -429,9 +410,7 @@ def _grid_microseconds(problem: Problem, config: TileConfig, occupancy: Occupanc
     tiles = config.clusters(problem.m, problem.n)
     l2 = tiles * (config.block_m + config.block_n) * k_bytes / numbers.l2_bytes
     memory = (problem.m + problem.n) * k_bytes / numbers.memory_bytes
-    time = math.sqrt(math.hypot(alone**2, l2**2, memory**2))
-    outside = _out_of_bounds_microseconds(problem, config, occupancy.chip)
-    time = numbers.fill + math.hypot(time, outside)
+    time = numbers.fill + math.sqrt(math.hypot(alone**2, l2**2, memory**2))
     if not config.over_grid:
         return time
     partials = config.split_k * problem.m * problem.n * _PARTIAL_BYTES

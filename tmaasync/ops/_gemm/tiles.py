@@ -66,6 +66,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 _BLOCK_K = BLOCK_K_BYTES // 2
+SHIFTED_ROWS = 64  # that start earlier where they would reach beyond A: kShiftsRows of gemm.cu
 
 
 def output_tile(out: ArrayView, config: TileConfig) -> TMATensorTile:
@@ -83,7 +84,8 @@ def operand_tile(
         view: The matrix, or the batch.
         side: Rows of M or columns of N of a CTA tile.
         k_major: Whether K is contiguous.
-        parts: CTAs that multicast a part of it each, and so the fewest boxes.
+        parts: Into how many boxes it is loaded along ``side``, at least: one for each CTA that
+            multicasts a part of it.
         is_read_once: Whether one CTA takes all that this operand gives it.
     """
     promotion = _l2_promotion(view, is_read_once=is_read_once)
@@ -180,13 +182,25 @@ def gemm_tiles(
     rows, columns = config.block_m, config.block_n
     # b is [K, N]: K is contiguous where it was transposed.
     m, n = a.shape[-1 if a_transposed else -2], b.shape[-2 if b_transposed else -1]
-    a_tile = operand_tile(
-        a, rows, k_major=not a_transposed, parts=config.a_multicast, is_read_once=n <= columns
-    )
+    k_major = not a_transposed
+    parts = rows // SHIFTED_ROWS if shifts_rows(config, m, k_major) else config.a_multicast
+    a_tile = operand_tile(a, rows, k_major=k_major, parts=parts, is_read_once=n <= columns)
     b_tile = operand_tile(
         b, columns, k_major=b_transposed, parts=config.b_multicast, is_read_once=m <= rows
     )
     return GemmMatrices(a_tile, b_tile, output_tile(c, config))
+
+
+def shifts_rows(config: TileConfig, m: int, k_major: bool) -> bool:
+    """Whether A is loaded 64 rows at a time, the last of them never beyond its end.
+
+    TMA fills rows outside of A at some 26 rows of 128 bytes in a nanosecond over all SMs, and loads
+    them several times as fast (docs/notes/gemm.md).
+    """
+    is_ragged = (
+        m % config.block_m != 0 and config.block_m % (SHIFTED_ROWS * config.a_multicast) == 0
+    )
+    return is_ragged and k_major and not config.m_major
 
 
 def gemm_kernel(
