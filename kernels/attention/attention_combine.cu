@@ -7,7 +7,10 @@
 // for packed ones it is the WorkList of attention.cu, with `splits_per_tile` splits of each tile.
 // Grid: CONSUMERS CTAs for every tile, which are CLUSTER tiles for every split span, or as many
 // tiles as there may be at most; 32 * WARPS threads.
+#include <tmaasync/ptx/system.cuh>
+
 #include "abi.cuh"
+#include "batch.cuh"
 #include "epilogue.cuh"
 #include "scheduler.cuh"
 #include "split_kv.cuh"
@@ -41,17 +44,20 @@ struct SplitTile {
 };
 
 __device__ __forceinline__ SplitTile split_tile(
-    const Problem& problem, const TilePartial* partials, void* schedule, i32 splits_per_tile
+    const Problem& problem,
+    const TilePartial* partials,
+    const void* schedule,
+    const Batch& batch,
+    i32 splits_per_tile
 ) {
     SplitTile found{
         {}, {partials, splits_per_tile, static_cast<i32>(blockIdx.x) % CONSUMERS}, true
     };
     const i32 index = blockIdx.x / CONSUMERS;
     if constexpr (IS_PACKED) {
-        const auto& list = *static_cast<const WorkList*>(schedule);
-        const PackedTiles tiles(problem, list, splits_per_tile);
-        found.exists = index < list.count * tiles.heads;
-        if (found.exists) found.tile = tiles.whole(index);
+        const auto tiles = packed_tiles(problem, schedule, batch);
+        found.exists = index < tiles.count();
+        if (found.exists) found.tile = tiles.at(index);
         found.partials.first += index * splits_per_tile;
     } else {
         const auto& split = static_cast<const SplitSpan*>(schedule)[index / CLUSTER];
@@ -147,14 +153,21 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
     float* lse,
     const TilePartial* partials,
     void* schedule,
+    const i32* cu_seqlens_q,
+    const i32* cu_seqlens_k,
+    const i32* page_table,
+    i32* broken_sequence,
     int splits_per_tile,
-    const __grid_constant__ Problem problem
+    const __grid_constant__ Problem problem,
+    const __grid_constant__ BatchLimits limits
 ) {
     auto& shared = dynamic_shared<CombineSharedMemory>();
     launch_dependent_grids();
     // A grid before this one makes the list of packed tiles.
     if constexpr (IS_PACKED) wait_for_previous_grids();
-    const auto [tile, splits, exists] = split_tile(problem, partials, schedule, splits_per_tile);
+    const Batch batch{limits, cu_seqlens_q, cu_seqlens_k, page_table};
+    const auto [tile, splits, exists] =
+        split_tile(problem, partials, schedule, batch, splits_per_tile);
     if (!exists) return;
     const i32 consumer = splits.consumer;
     wait_for_previous_grids();
@@ -170,8 +183,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
         row.write(shared.o);
     }
     fence_async_view_proxy();
-    __syncthreads();
-    if (threadIdx.x == 0) {
+    bool is_broken = false;
+    if constexpr (ONE_TILE_EACH) {
+        is_broken = entry_of(batch, problem, tile.entry.index).is_broken ||
+                    has_wrong_page(problem, tile.entry, threadIdx.x, 32 * WARPS);
+    }
+    if (__syncthreads_or(is_broken)) {
+        // CTAs of other heads and sequences may report, too: to the host, which reads one.
+        if (threadIdx.x == 0) {
+            ptx::st_release_sys(reinterpret_cast<u32*>(broken_sequence), tile.entry.index + 1);
+        }
+    } else if (threadIdx.x == 0) {
         store_staged(o, shared.o, tile, consumer);
         wait_group_read<0>();
     }

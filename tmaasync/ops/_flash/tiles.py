@@ -157,6 +157,7 @@ _OF_SCHEDULER = (
     "HEADS_PER_TILE",
     "CLUSTER",
     "SPLITS_KEYS",
+    "ONE_TILE_EACH",
     "HAS_LEFT",
     "HAS_RIGHT",
     "PAGE_SIZE",
