@@ -32,11 +32,12 @@
 //                   clusters
 //
 // `schedule` is the WorkList of attention_work.cu for packed sequences, if there is one; else
-// `cu_seqlens_q`, `cu_seqlens_k` and `page_table` describe them. For padded arrays, where a mask makes
-// tiles differ, it is the number of each cluster's span in each of `waves`, or with split-KV the
-// ScheduledSpan. For packed sequences with split-KV, `waves` is the number of splits of every tile.
-// `partials` is the workspace for split tiles. `scales` of FP8 operands, and the arrays `scale_q`,
-// `scale_k` and `scale_v` of [entries, KV heads] that they may need, give each tile its Descale.
+// `cu_seqlens_q`, `cu_seqlens_k` and `page_table` describe them. For padded arrays, where a mask
+// makes tiles differ, it is the number of each cluster's span in each of `waves`, or with split-KV
+// the ScheduledSpan. For packed sequences with split-KV, `waves` is the number of splits of every
+// tile. `partials` is the workspace for split tiles. `scales` of FP8 operands, and the arrays
+// `scale_q`, `scale_k` and `scale_v` of [entries, KV heads] that they may need, give each tile its
+// Descale.
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. At the edges of
 // the arrays TMA fills loads with zeros, so that no NaN of a neighbour gets in, and clips stores.

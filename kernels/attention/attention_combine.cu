@@ -74,6 +74,7 @@ struct alignas(16) Quad {
 
 constexpr int kQuads = HEAD_DIM / 4;
 constexpr int kQuadsOfLane = (kQuads + 31) / 32;
+constexpr int kAtOnce = 16 / kQuadsOfLane;  // partial outputs whose loads are in flight together
 
 // A row of the output. Each lane of a warp has four columns, and four of every 128 after them.
 struct Row {
@@ -81,6 +82,7 @@ struct Row {
     float row_max = kEmptyRowMax;
     float row_sum = 0;
     Quad accumulators[kQuadsOfLane] = {};
+    Quad loaded[kAtOnce][kQuadsOfLane];
 
     __device__ __forceinline__ explicit Row(int row) : row(row) {}
 
@@ -92,15 +94,16 @@ struct Row {
             own_max = partials[first + lane].row_max[row];
             own_sum = partials[first + lane].row_sum[row];
         }
+        load(partials, first);
         const float old_max = row_max;
         row_max = fmaxf(row_max, max_of_warp(own_max));
         const float factor = ptx::ex2_approx_ftz(own_max - row_max);
         scale(ptx::ex2_approx_ftz(old_max - row_max));
         row_sum += sum_of_warp(factor * own_sum);
-        // As many loads in flight as there are registers for.
-#pragma unroll 8 / kQuadsOfLane
-        for (i32 i = 0; i < count; ++i) {
-            add(partials[first + i], __shfl_sync(kWholeWarp, factor, i));
+        for (i32 i = 0; i < count; i += kAtOnce) {
+            if (i > 0) load(partials, first + i);
+#pragma unroll
+            for (int j = 0; j < kAtOnce; ++j) add(j, __shfl_sync(kWholeWarp, factor, i + j));
         }
     }
 
@@ -127,14 +130,26 @@ private:
         return kQuads % 32 == 0 || quad(i) < kQuads;
     }
 
-    __device__ __forceinline__ void add(const ConsumerPartial& partial, float factor) {
-        const auto* quads = reinterpret_cast<const Quad*>(partial.accumulators[row]);
+    // Loads the row of partial outputs from `first` on; zeros after the last.
+    __device__ __forceinline__ void load(const Partials& partials, i32 first) {
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+            const auto* quads =
+                reinterpret_cast<const Quad*>(partials[first + j].accumulators[row]);
+#pragma unroll
+            for (int i = 0; i < kQuadsOfLane; ++i) {
+                loaded[j][i] = has(i) && first + j < partials.count ? quads[quad(i)] : Quad{};
+            }
+        }
+    }
+
+    __device__ __forceinline__ void add(int partial, float factor) {
 #pragma unroll
         for (int i = 0; i < kQuadsOfLane; ++i) {
-            if (!has(i)) continue;
-            const Quad more = quads[quad(i)];
 #pragma unroll
-            for (int j = 0; j < 4; ++j) accumulators[i].values[j] += factor * more.values[j];
+            for (int j = 0; j < 4; ++j) {
+                accumulators[i].values[j] += factor * loaded[partial][i].values[j];
+            }
         }
     }
 
@@ -147,6 +162,19 @@ private:
         }
     }
 };
+
+// Whether the sequence of a tile exceeds the arrays, or this thread finds a page that does not
+// exist. Warps without a row of queries look, if there are any: the others load partial outputs.
+__device__ __forceinline__ bool finds_broken(
+    const Batch& batch, const Problem& problem, const Tile& tile, i32 consumer
+) {
+    const i32 rows = tile.entry.queries.length * HEADS_PER_TILE - consumer * kConsumerRows;
+    const i32 busy = rows < WARPS ? max(rows, 0) : 0;
+    const i32 warp = warp_index() - busy;
+    if (warp < 0) return false;
+    return entry_of(batch, problem, tile.entry.index).is_broken ||
+           has_wrong_page(problem, tile.entry, 32 * warp + lane_index(), 32 * (WARPS - busy));
+}
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
     const __grid_constant__ OTile o,
@@ -183,12 +211,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
         row.write(shared.o);
     }
     fence_async_view_proxy();
-    bool is_broken = false;
-    if constexpr (ONE_TILE_EACH) {
-        is_broken = entry_of(batch, problem, tile.entry.index).is_broken ||
-                    has_wrong_page(problem, tile.entry, threadIdx.x, 32 * WARPS);
-    }
-    if (__syncthreads_or(is_broken)) {
+    if (__syncthreads_or(ONE_TILE_EACH && finds_broken(batch, problem, tile, consumer))) {
         // CTAs of other heads and sequences may report, too: to the host, which reads one.
         if (threadIdx.x == 0) {
             ptx::st_release_sys(reinterpret_cast<u32*>(broken_sequence), tile.entry.index + 1);

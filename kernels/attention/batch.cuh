@@ -39,9 +39,8 @@ struct CheckedEntry {
     bool is_broken;
 };
 
-__device__ __forceinline__ CheckedEntry entry_of(
-    const Batch& batch, const Problem& problem, i32 index
-) {
+__device__ __forceinline__ CheckedEntry
+entry_of(const Batch& batch, const Problem& problem, i32 index) {
     Entry entry{index, RaggedSequence::of(batch.cu_seqlens_q, index), {}};
     find_keys(batch, index, entry.keys);
     if (is_sequence(entry.queries, batch.limits.max_queries, problem.queries) &&

@@ -186,9 +186,7 @@ struct SequencesAsTiles {
     __device__ __forceinline__ Tile at(i32 index, const KeySplit& keys = {}) const {
         Entry entry = entry_of(batch, problem, index / heads).entry;
         if (entry.queries.length == 0) entry.keys.length = 0;
-        return {
-            KeysOfTile<SPLITS_KEYS>::of(keys), entry, index % heads * HEADS_PER_TILE, 0
-        };
+        return {KeysOfTile<SPLITS_KEYS>::of(keys), entry, index % heads * HEADS_PER_TILE, 0};
     }
 };
 

@@ -31,9 +31,8 @@ struct PagedSequence {
     }
 
     // The rows of the sequence in the page of a key; none beyond the last key.
-    __device__ __forceinline__ RaggedSequence rows_of(
-        i32 page, i32 key, const PageArray& array
-    ) const {
+    __device__ __forceinline__ RaggedSequence
+    rows_of(i32 page, i32 key, const PageArray& array) const {
         const i32 first = key / kPageSize * kPageSize;
         return {page * array.step, min(max(length - first, 0), kPageSize)};
     }

@@ -229,8 +229,8 @@ struct RaggedTensorMap {
 
     // Load one box of the tile, box `box` in shared memory's order, from these coordinates of the
     // sequence, which need not be where the tile has it: the boxes of a tile may come from several
-    // sequences. kIsWithin promises that the box has an element in bounds, which saves the test. The
-    // barrier must expect kBoxBytes.
+    // sequences. kIsWithin promises that the box has an element in bounds, which saves the test.
+    // The barrier must expect kBoxBytes.
     template <bool kIsWithin = false>
     __device__ __forceinline__ void async_copy_box(
         Shared& shared,
