@@ -23,8 +23,8 @@ from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, proble
 from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.float8 import UNSCALED, Scales, given_scales, scales_of
 from tmaasync.ops._flash.launches import (
-    Addresses,
     NO_SEQUENCES,
+    Addresses,
     PackedLaunch,
     Sequences,
     Step,
@@ -547,8 +547,8 @@ class VarlenAttention(Operation):
             waves=config.kv_splits,
             split_tiles=tiles if config.splits_keys else 0,
             splits=work_list,
+            sequences=sequences if config.one_tile_each else NO_SEQUENCES,
         )
         numbers = self._problem
-        given = sequences if config.one_tile_each else NO_SEQUENCES
-        steps = attend_steps(maps, self.variant, config, work, lse, numbers, self._scales, given)
+        steps = attend_steps(maps, self.variant, config, work, lse, numbers, self._scales)
         return LaunchSequence(*steps)

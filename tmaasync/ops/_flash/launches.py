@@ -177,6 +177,7 @@ class Work(NamedTuple):
         waves: How many; for packed arrays, the splits of a tile.
         split_tiles: Tiles whose keys are split.
         splits: `SPLIT_SPAN`s; for packed arrays, the work list.
+        sequences: What kernels read instead of a work list.
     """
 
     ctas: int
@@ -184,6 +185,7 @@ class Work(NamedTuple):
     waves: int
     split_tiles: int
     splits: Any
+    sequences: Sequences = NO_SEQUENCES
 
 
 def attend_steps(
@@ -194,12 +196,9 @@ def attend_steps(
     lse: ArrayView | None,
     problem: bytes,
     scales: Scales = UNSCALED,
-    sequences: Sequences = NO_SEQUENCES,
 ) -> list[Step]:
-    """Prepare attention.cu, and, where keys are split, the kernel that combines partial outputs.
-
-    Kernels that work from no work list need ``sequences``.
-    """
+    """Prepare attention.cu, and, where keys are split, the kernel that combines partial outputs."""
+    sequences = work.sequences
     described = {
         "cu_seqlens_q": sequences.cu_seqlens_q,
         "cu_seqlens_k": sequences.cu_seqlens_k,
