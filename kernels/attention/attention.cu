@@ -53,8 +53,10 @@
 using namespace tmaasync;
 
 // Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
-// single consumer has enough from the start. A producer that multicasts or transposes needs more.
-constexpr bool kNeedsMore = CLUSTER > 1 || TRANSPOSES_V;
+// single consumer has enough from the start. A producer that multicasts, transposes, or looks up
+// several pages for a block needs more.
+constexpr bool kBlockHasPages = PAGE_SIZE > 0 && PAGE_SIZE % BLOCK_N != 0;
+constexpr bool kNeedsMore = CLUSTER > 1 || TRANSPOSES_V || kBlockHasPages;
 using Registers = RegisterSplit<
     CONSUMERS == 3   ? 32
     : CONSUMERS == 2 ? (kNeedsMore ? 40 : 24)

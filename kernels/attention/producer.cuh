@@ -9,9 +9,10 @@
 
 namespace tmaasync {
 
-// Pages looked up together. In FP8 decode this is 1.25 to 1.37 times as fast with pages of 16 (a
-// probe on an H200, 2026-11-23); in bf16 it gains nothing. With more consumers the producer spills.
-constexpr int kPagesAhead = CONSUMERS == 1 ? 8 : 1;
+// Pages looked up together, one after the other with 1. With pages of 16, on an H200 (2026-11-23):
+// FP8 decode is 1.25 to 1.37 times as fast with 8; bf16 prefill 1.11 with 4 (head
+// dimensions 64 and 128), no faster with 8. In FP8 with several consumers 4 spill.
+constexpr int kPagesAhead = CONSUMERS == 1 ? 8 : kIsFp8 ? 1 : 4;
 
 struct Producer {
     const Problem& problem;
