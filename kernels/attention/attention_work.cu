@@ -32,6 +32,7 @@ extern "C" __device__ const int attention_work_shared_bytes = sizeof(SharedMemor
 // Whether any sequence has a page that does not exist. Called by all threads: warps share the
 // sequences, or each sequence where there are fewer.
 __device__ bool finds_wrong_page(const Batch& batch, const Problem& problem) {
+    if constexpr (PAGE_SIZE == 0) return false;
     bool is_wrong = false;
     const i32 shares = max(1, kWarps / max(1, problem.batch));
     for (i32 share = warp_index(); share < problem.batch * shares; share += kWarps) {
