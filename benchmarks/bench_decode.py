@@ -94,10 +94,13 @@ def measure_paged_decode(case: Case, rounds: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--paged", action="store_true", help="section paged_decode alone")
     options = parser.parse_args()
     torch.manual_seed(0)
     decoded = [measure_paged_decode(case, options.rounds) for case in paged_decode_cases()]
     print(record("paged_decode", decoded))
+    if options.paged:
+        return
     rows = [measure_float8(case, options.rounds) for case in float8_decode_cases()]
     print(record("attention_float8", rows, is_part=True))
 

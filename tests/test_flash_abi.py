@@ -19,6 +19,7 @@ HEAD_DIM = 96
 STRUCTS: dict[str, np.dtype[Any]] = {
     "Problem": abi.PROBLEM,
     "KeySplit": abi.KEY_SPLIT,
+    "BatchLimits": abi.BATCH_LIMITS,
     "ScheduledSpan": abi.SCHEDULED_SPAN,
     "SplitSpan": abi.SPLIT_SPAN,
     "RaggedSequence": abi.RAGGED_SEQUENCE,

@@ -22,8 +22,9 @@ struct Problem {
     float scale;            // of a score before softcap's tanh
     float scale_log2;       // of a score in the exponent of 2
     i32 page_step;          // rows of keys from one page to the next
+    i32 pages;              // of the arrays of keys and values
 };
-static_assert(sizeof(Problem) == 44);
+static_assert(sizeof(Problem) == 48);
 
 // --- padded arrays: the schedule of the host -----------------------------------------------------
 
@@ -52,6 +53,14 @@ struct alignas(16) SplitSpan {
 static_assert(sizeof(SplitSpan) == 16);
 
 // --- packed sequences: the schedule of attention_work.cu -----------------------------------------
+
+// What the sequences of a batch are checked against.
+struct BatchLimits {
+    i32 max_queries;
+    i32 max_keys;
+    i32 table_step;  // page table entries from one sequence to the next
+};
+static_assert(sizeof(BatchLimits) == 12);
 
 // One entry of a batch: a slice of padded arrays, or a sequence of packed ones.
 template <typename Keys>

@@ -21,6 +21,8 @@
 //   IS_PACKED       whether sequences lie one after the other (varlen); else every entry has its
 //                   own slice
 //   PAGE_SIZE       rows of a page of the paged KV cache of packed sequences; 0 without pages
+//   ONE_TILE_EACH   of packed sequences: whether each has one tile for a tile of heads, so that no
+//                   work list is made
 //   HAS_LEFT        whether positions do not see keys too far before them: a sliding window
 //   HAS_RIGHT       whether they do not see keys too far after them: a window, or a causal mask
 //   HAS_SOFTCAP     whether scores are cap * tanh(score / cap)
@@ -29,11 +31,13 @@
 //   SPLITS_KEYS     split-KV: whether tiles may be worked on in splits of their keys, by several
 //                   clusters
 //
-// `schedule` is the WorkList of attention_work.cu for packed sequences. Else, where a mask makes
-// tiles differ, it is the number of each cluster's span in each of `waves`, or with split-KV the
-// ScheduledSpan. For packed sequences with split-KV, `waves` is the number of splits of every tile.
-// `partials` is the workspace for split tiles. `scales` of FP8 operands, and the arrays `scale_q`,
-// `scale_k` and `scale_v` of [entries, KV heads] that they may need, give each tile its Descale.
+// `schedule` is the WorkList of attention_work.cu for packed sequences, if there is one; else
+// `cu_seqlens_q`, `cu_seqlens_k` and `page_table` describe them. For padded arrays, where a mask
+// makes tiles differ, it is the number of each cluster's span in each of `waves`, or with split-KV
+// the ScheduledSpan. For packed sequences with split-KV, `waves` is the number of splits of every
+// tile. `partials` is the workspace for split tiles. `scales` of FP8 operands, and the arrays
+// `scale_q`, `scale_k` and `scale_v` of [entries, KV heads] that they may need, give each tile its
+// Descale.
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. At the edges of
 // the arrays TMA fills loads with zeros, so that no NaN of a neighbour gets in, and clips stores.
@@ -49,8 +53,10 @@
 using namespace tmaasync;
 
 // Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
-// single consumer has enough from the start. A producer that multicasts or transposes needs more.
-constexpr bool kNeedsMore = CLUSTER > 1 || TRANSPOSES_V;
+// single consumer has enough from the start. A producer that multicasts, transposes, or looks up
+// several pages for a block needs more.
+constexpr bool kBlockHasPages = PAGE_SIZE > 0 && PAGE_SIZE % BLOCK_N != 0;
+constexpr bool kNeedsMore = CLUSTER > 1 || TRANSPOSES_V || kBlockHasPages;
 using Registers = RegisterSplit<
     CONSUMERS == 3   ? 32
     : CONSUMERS == 2 ? (kNeedsMore ? 40 : 24)
@@ -166,9 +172,13 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
     const float* scale_k,
     const float* scale_v,
     void* schedule,
+    const i32* cu_seqlens_q,
+    const i32* cu_seqlens_k,
+    const i32* page_table,
     int waves,
     const __grid_constant__ Problem problem,
-    const __grid_constant__ Scales scales
+    const __grid_constant__ Scales scales,
+    const __grid_constant__ BatchLimits limits
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
     Roles::run_with_helpers(
@@ -177,7 +187,8 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
             const Descales descales{scales, scale_q, scale_k, scale_v};
             Producer producer{problem, q, k, v, descales, AttentionProducer<Pipelines>(shared)};
             if constexpr (IS_PACKED) {
-                load_tiles(producer, packed_schedule(problem, schedule, waves));
+                const Batch batch{limits, cu_seqlens_q, cu_seqlens_k, page_table};
+                load_tiles(producer, packed_schedule(problem, schedule, batch, waves));
             } else {
                 load_tiles(producer, padded_schedule(problem, schedule, waves));
             }

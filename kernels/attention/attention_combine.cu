@@ -7,7 +7,10 @@
 // for packed ones it is the WorkList of attention.cu, with `splits_per_tile` splits of each tile.
 // Grid: CONSUMERS CTAs for every tile, which are CLUSTER tiles for every split span, or as many
 // tiles as there may be at most; 32 * WARPS threads.
+#include <tmaasync/ptx/system.cuh>
+
 #include "abi.cuh"
+#include "batch.cuh"
 #include "epilogue.cuh"
 #include "scheduler.cuh"
 #include "split_kv.cuh"
@@ -41,17 +44,20 @@ struct SplitTile {
 };
 
 __device__ __forceinline__ SplitTile split_tile(
-    const Problem& problem, const TilePartial* partials, void* schedule, i32 splits_per_tile
+    const Problem& problem,
+    const TilePartial* partials,
+    const void* schedule,
+    const Batch& batch,
+    i32 splits_per_tile
 ) {
     SplitTile found{
         {}, {partials, splits_per_tile, static_cast<i32>(blockIdx.x) % CONSUMERS}, true
     };
     const i32 index = blockIdx.x / CONSUMERS;
     if constexpr (IS_PACKED) {
-        const auto& list = *static_cast<const WorkList*>(schedule);
-        const PackedTiles tiles(problem, list, splits_per_tile);
-        found.exists = index < list.count * tiles.heads;
-        if (found.exists) found.tile = tiles.whole(index);
+        const auto tiles = packed_tiles(problem, schedule, batch);
+        found.exists = index < tiles.count();
+        if (found.exists) found.tile = tiles.at(index);
         found.partials.first += index * splits_per_tile;
     } else {
         const auto& split = static_cast<const SplitSpan*>(schedule)[index / CLUSTER];
@@ -69,12 +75,18 @@ struct alignas(16) Quad {
 constexpr int kQuads = HEAD_DIM / 4;
 constexpr int kQuadsOfLane = (kQuads + 31) / 32;
 
+// Partial outputs whose loads are in flight together. With 16 instead of 8, and before the factors
+// are known, decode of 32768 keys took 36.6 us instead of 37.5 (bench_decode.py --paged, padded, on
+// an H200, 2026-11-23). They take 107 of the 128 registers that 512 threads leave.
+constexpr int kAtOnce = 16 / kQuadsOfLane;
+
 // A row of the output. Each lane of a warp has four columns, and four of every 128 after them.
 struct Row {
     int row;
     float row_max = kEmptyRowMax;
     float row_sum = 0;
     Quad accumulators[kQuadsOfLane] = {};
+    Quad loaded[kAtOnce][kQuadsOfLane];
 
     __device__ __forceinline__ explicit Row(int row) : row(row) {}
 
@@ -86,15 +98,16 @@ struct Row {
             own_max = partials[first + lane].row_max[row];
             own_sum = partials[first + lane].row_sum[row];
         }
+        load(partials, first);
         const float old_max = row_max;
         row_max = fmaxf(row_max, max_of_warp(own_max));
         const float factor = ptx::ex2_approx_ftz(own_max - row_max);
         scale(ptx::ex2_approx_ftz(old_max - row_max));
         row_sum += sum_of_warp(factor * own_sum);
-        // As many loads in flight as there are registers for.
-#pragma unroll 8 / kQuadsOfLane
-        for (i32 i = 0; i < count; ++i) {
-            add(partials[first + i], __shfl_sync(kWholeWarp, factor, i));
+        for (i32 i = 0; i < count; i += kAtOnce) {
+            if (i > 0) load(partials, first + i);
+#pragma unroll
+            for (int j = 0; j < kAtOnce; ++j) add(j, __shfl_sync(kWholeWarp, factor, i + j));
         }
     }
 
@@ -121,14 +134,26 @@ private:
         return kQuads % 32 == 0 || quad(i) < kQuads;
     }
 
-    __device__ __forceinline__ void add(const ConsumerPartial& partial, float factor) {
-        const auto* quads = reinterpret_cast<const Quad*>(partial.accumulators[row]);
+    // Loads the row of partial outputs from `first` on; zeros after the last.
+    __device__ __forceinline__ void load(const Partials& partials, i32 first) {
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+            const auto* quads =
+                reinterpret_cast<const Quad*>(partials[first + j].accumulators[row]);
+#pragma unroll
+            for (int i = 0; i < kQuadsOfLane; ++i) {
+                loaded[j][i] = has(i) && first + j < partials.count ? quads[quad(i)] : Quad{};
+            }
+        }
+    }
+
+    __device__ __forceinline__ void add(int partial, float factor) {
 #pragma unroll
         for (int i = 0; i < kQuadsOfLane; ++i) {
-            if (!has(i)) continue;
-            const Quad more = quads[quad(i)];
 #pragma unroll
-            for (int j = 0; j < 4; ++j) accumulators[i].values[j] += factor * more.values[j];
+            for (int j = 0; j < 4; ++j) {
+                accumulators[i].values[j] += factor * loaded[partial][i].values[j];
+            }
         }
     }
 
@@ -142,19 +167,39 @@ private:
     }
 };
 
+// Whether the sequence of a tile exceeds the arrays, or this thread finds a page that does not
+// exist. Warps without a row of queries look, if there are any: the others load partial outputs.
+__device__ __forceinline__ bool finds_broken(
+    const Batch& batch, const Problem& problem, const Tile& tile, i32 consumer
+) {
+    const i32 rows = tile.entry.queries.length * HEADS_PER_TILE - consumer * kConsumerRows;
+    const i32 busy = rows < WARPS ? max(rows, 0) : 0;
+    const i32 warp = warp_index() - busy;
+    if (warp < 0) return false;
+    return entry_of(batch, problem, tile.entry.index).is_broken ||
+           has_wrong_page(problem, tile.entry, 32 * warp + lane_index(), 32 * (WARPS - busy));
+}
+
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
     const __grid_constant__ OTile o,
     float* lse,
     const TilePartial* partials,
     void* schedule,
+    const i32* cu_seqlens_q,
+    const i32* cu_seqlens_k,
+    const i32* page_table,
+    i32* broken_sequence,
     int splits_per_tile,
-    const __grid_constant__ Problem problem
+    const __grid_constant__ Problem problem,
+    const __grid_constant__ BatchLimits limits
 ) {
     auto& shared = dynamic_shared<CombineSharedMemory>();
     launch_dependent_grids();
     // A grid before this one makes the list of packed tiles.
     if constexpr (IS_PACKED) wait_for_previous_grids();
-    const auto [tile, splits, exists] = split_tile(problem, partials, schedule, splits_per_tile);
+    const Batch batch{limits, cu_seqlens_q, cu_seqlens_k, page_table};
+    const auto [tile, splits, exists] =
+        split_tile(problem, partials, schedule, batch, splits_per_tile);
     if (!exists) return;
     const i32 consumer = splits.consumer;
     wait_for_previous_grids();
@@ -170,8 +215,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
         row.write(shared.o);
     }
     fence_async_view_proxy();
-    __syncthreads();
-    if (threadIdx.x == 0) {
+    if (__syncthreads_or(ONE_TILE_EACH && finds_broken(batch, problem, tile, consumer))) {
+        // CTAs of other heads and sequences may report, too: to the host, which reads one.
+        if (threadIdx.x == 0) {
+            ptx::st_release_sys(reinterpret_cast<u32*>(broken_sequence), tile.entry.index + 1);
+        }
+    } else if (threadIdx.x == 0) {
         store_staged(o, shared.o, tile, consumer);
         wait_group_read<0>();
     }

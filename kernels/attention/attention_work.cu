@@ -8,6 +8,7 @@
 //
 // The constants are as in attention.cu.
 #include "abi.cuh"
+#include "batch.cuh"
 #include "config.cuh"
 #include "scheduler.cuh"
 
@@ -28,69 +29,35 @@ struct SharedMemory {
 
 extern "C" __device__ const int attention_work_shared_bytes = sizeof(SharedMemory);
 
-struct Batch {
-    const i32* cu_seqlens_q;
-    const i32* cu_seqlens_k;
-    const i32* page_table;
-    i32 table_step;  // page table entries from one sequence to the next
-    i32 pages;       // of the array
-    i32 size;
-    i32 max_queries;
-    i32 max_keys;
-};
-
-__device__ void find_keys(const Batch& batch, i32 index, RaggedSequence& keys) {
-    keys = RaggedSequence::of(batch.cu_seqlens_k, index);
-}
-
-template <int kPageSize>
-__device__ void find_keys(const Batch& batch, i32 index, PagedSequence<kPageSize>& keys) {
-    const auto rows = RaggedSequence::of(batch.cu_seqlens_k, index);
-    keys = {rows.start, rows.length, batch.page_table + i64{index} * batch.table_step};
-}
-
-// Whether all pages of the keys exist. Called by a whole warp.
-__device__ bool has_pages(const Batch&, const RaggedSequence&) {
-    return true;
-}
-
-template <int kPageSize>
-__device__ bool has_pages(const Batch& batch, const PagedSequence<kPageSize>& keys) {
+// Whether any sequence has a page that does not exist. Called by all threads: warps share the
+// sequences, or each sequence where there are fewer.
+__device__ bool finds_wrong_page(const Batch& batch, const Problem& problem) {
+    if constexpr (PAGE_SIZE == 0) return false;
     bool is_wrong = false;
-    const i32 end = count_tiles(keys.length, kPageSize);
-    for (i32 i = lane_index(); i < end; i += 32) {
-        const i32 page = keys.pages[i];
-        is_wrong |= page < 0 || page >= batch.pages;
+    const i32 shares = max(1, kWarps / max(1, problem.batch));
+    for (i32 share = warp_index(); share < problem.batch * shares; share += kWarps) {
+        const Entry entry = entry_of(batch, problem, share / shares).entry;
+        const i32 thread = share % shares * 32 + lane_index();
+        is_wrong |= has_wrong_page(problem, entry, thread, 32 * shares);
     }
-    return !__any_sync(kWholeWarp, is_wrong);
-}
-
-// Whether the prefix sums describe a sequence within the arrays.
-template <typename Rows>
-__device__ bool is_sequence(const Rows& rows, i32 max_length, i32 total) {
-    return rows.start >= 0 && rows.length >= 0 && rows.length <= max_length &&
-           rows.start <= total - rows.length;
-}
-
-// A broken sequence gets no queries, so that nothing of it is read or written. Called by a whole
-// warp.
-__device__ Entry entry_of(const Batch& batch, const Problem& problem, i32 index, i32& broken) {
-    Entry entry{index, RaggedSequence::of(batch.cu_seqlens_q, index), {}};
-    find_keys(batch, index, entry.keys);
-    if (!is_sequence(entry.queries, batch.max_queries, problem.queries) ||
-        !is_sequence(entry.keys, batch.max_keys, problem.keys) ||
-        (entry.queries.length > 0 && !has_pages(batch, entry.keys))) {
-        entry.queries.length = 0;
-        broken = index + 1;
-    }
-    return entry;
+    return __syncthreads_or(is_wrong);
 }
 
 // Calls use(tile) for every tile, once for all heads: a warp takes a sequence, a lane a tile.
 template <typename Use>
-__device__ void for_each_tile(const Batch& batch, const Problem& problem, i32& broken, Use use) {
-    for (i32 index = warp_index(); index < batch.size; index += kWarps) {
-        const Entry entry = entry_of(batch, problem, index, broken);
+__device__ void for_each_tile(
+    const Batch& batch, const Problem& problem, bool checks_pages, i32& broken, Use use
+) {
+    for (i32 index = warp_index(); index < problem.batch; index += kWarps) {
+        auto [entry, is_broken] = entry_of(batch, problem, index);
+        if (checks_pages) {
+            const bool is_wrong = has_wrong_page(problem, entry, lane_index(), 32);
+            is_broken |= __any_sync(kWholeWarp, is_wrong);
+        }
+        if (is_broken) {
+            broken = index + 1;
+            continue;
+        }
         const i32 step = 32 * kTilePositions;
         for (i32 at = lane_index() * kTilePositions; at < entry.queries.length; at += step) {
             use(Tile{{}, entry, 0, at});
@@ -157,26 +124,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
     WorkList* list,
     const i32* page_table,
     i32* broken_sequence,
-    i32 max_queries,
-    i32 max_keys,
     i32 section_keys,
     i32 heads_at_once,
-    i32 table_step,
-    i32 pages,
+    const __grid_constant__ BatchLimits limits,
     const __grid_constant__ Problem problem
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const Batch batch{cu_seqlens_q, cu_seqlens_k,  page_table,  table_step,
-                      pages,        problem.batch, max_queries, max_keys};
-    const Bins bins(section_keys, problem.keys, max_keys);
+    const Batch batch{limits, cu_seqlens_q, cu_seqlens_k, page_table};
+    const Bins bins(section_keys, problem.keys, limits.max_keys);
     for (i32 bin = threadIdx.x; bin < kBins; bin += kThreads) shared.bins[bin] = 0;
     if (threadIdx.x == 0) shared.broken = 0;
     __syncthreads();
 
     launch_dependent_grids();
     wait_for_previous_grids();
+    const bool checks_pages = finds_wrong_page(batch, problem);
     i32 broken = 0;
-    for_each_tile(batch, problem, broken, [&](const Tile& tile) {
+    for_each_tile(batch, problem, checks_pages, broken, [&](const Tile& tile) {
         atomicAdd(&shared.bins[bins.of(tile, problem)], 1);
     });
     if (broken != 0) atomicMax(&shared.broken, broken);
@@ -196,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
     }
     __syncthreads();
 
-    for_each_tile(batch, problem, broken, [&](const Tile& tile) {
+    for_each_tile(batch, problem, checks_pages, broken, [&](const Tile& tile) {
         const i32 index = atomicAdd(&shared.bins[bins.of(tile, problem)], 1);
         const i32 section = bins.section(tile);
         const i32 first = shared.sections[section], end = shared.sections[section + 1];

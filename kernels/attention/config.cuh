@@ -6,6 +6,8 @@
 #include <tmaasync/paged.cuh>
 #include <tmaasync/scheduler.cuh>
 
+#include "abi.cuh"
+
 namespace tmaasync {
 
 using Span = ClusterShape<CLUSTER>;  // the CTAs of neighbouring tiles
@@ -31,6 +33,8 @@ struct KeysIn<0> {
     using type = RaggedSequence;
 };
 using Keys = typename KeysIn<PAGE_SIZE>::type;
+using Entry = EntryWith<Keys>;
+using WorkList = WorkListWith<Keys>;
 
 using Mask = WindowMask<BLOCK_N, HAS_LEFT, HAS_RIGHT>;
 

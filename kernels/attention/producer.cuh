@@ -9,9 +9,10 @@
 
 namespace tmaasync {
 
-// Pages looked up together. In FP8 decode this is 1.25 to 1.37 times as fast with pages of 16 (a
-// probe on an H200, 2026-11-23); in bf16 it gains nothing. With more consumers the producer spills.
-constexpr int kPagesAhead = kIsFp8 && CONSUMERS == 1 ? 8 : 1;
+// Pages looked up together, one after the other with 1. With pages of 16, on an H200 (2026-11-23):
+// FP8 decode is 1.25 to 1.37 times as fast with 8; bf16 prefill 1.11 times with 4 (docs/notes/
+// attention.md), no faster with 8. In FP8 with several consumers 4 spill at head dimension 192.
+constexpr int kPagesAhead = CONSUMERS == 1 ? 8 : kIsFp8 ? 1 : 4;
 
 struct Producer {
     const Problem& problem;
@@ -76,11 +77,11 @@ private:
         i32 kv_head,
         i32 block
     ) {
-        const auto pages = PageBoxes<Rows, kPagesAhead>::Pages::of(sequence, block * BLOCK_N);
+        const PageArray array{problem.page_step, problem.pages};
+        const i32 row = block * BLOCK_N;
+        const auto pages = PageBoxes<Rows, kPagesAhead>::Pages::of(sequence, array, row);
         const auto stage = ring.acquire();
-        load_pages<kPagesAhead>(
-            rows, *stage, stage.full(), sequence, pages, problem.page_step, kv_head, block * BLOCK_N
-        );
+        load_pages<kPagesAhead>(rows, *stage, stage.full(), sequence, pages, array, kv_head, row);
     }
 };
 

@@ -9,12 +9,10 @@
 #include <tmaasync/scheduler.cuh>
 
 #include "abi.cuh"
+#include "batch.cuh"
 #include "config.cuh"
 
 namespace tmaasync {
-
-using Entry = EntryWith<Keys>;
-using WorkList = WorkListWith<Keys>;
 
 // Which blocks of its keys a tile is worked on with: all, or with split-KV one split of them.
 template <bool kMayBeSplit>
@@ -149,36 +147,17 @@ __device__ __forceinline__ auto padded_schedule(
 
 // --- packed sequences ----------------------------------------------------------------------------
 
-// The tiles of packed sequences: a section's tiles in passes of `heads_at_once` heads each. With
-// split-KV a tile has `splits`, which are equal shares of the blocks that it sees.
-struct PackedTiles {
-    using Cluster = ClusterShape<>;
-
-    const Problem& problem;
+// The tiles of a work list: a section's tiles in passes of `heads_at_once` heads each.
+struct ListedTiles {
     const WorkList& list;
-    i32 heads;
-    i32 splits;
+    i32 heads;  // tiles of them
 
-    __device__ __forceinline__ PackedTiles(
-        const Problem& problem, const WorkList& list, i32 splits_per_tile
-    )
-        : problem(problem),
-          list(list),
-          heads(problem.heads / HEADS_PER_TILE),
-          splits(SPLITS_KEYS ? splits_per_tile : 1) {}
+    __device__ __forceinline__ ListedTiles(const Problem& problem, const WorkList& list)
+        : list(list), heads(problem.heads / HEADS_PER_TILE) {}
 
-    // Tiles, or splits of them.
-    __device__ __forceinline__ int count() const { return list.count * heads * splits; }
+    __device__ __forceinline__ i32 count() const { return list.count * heads; }
 
-    __device__ __forceinline__ Tile at(i32 index) const {
-        if constexpr (!SPLITS_KEYS) return whole(index);
-        const KeyBlocks seen = whole(index / splits).blocks(problem);
-        const auto begin = [&](i32 split) { return seen.first + seen.count() * split / splits; };
-        const i32 split = index % splits;
-        return whole(index / splits, {begin(split), begin(split + 1), index});
-    }
-
-    __device__ __forceinline__ Tile whole(i32 index, const KeySplit& keys = {}) const {
+    __device__ __forceinline__ Tile at(i32 index, const KeySplit& keys = {}) const {
         const auto& any = list.items[index / heads];
         const i32 at_once = list.heads_at_once;
         const i32 in_section = index - any.section * heads;
@@ -192,11 +171,73 @@ struct PackedTiles {
     }
 };
 
-__device__ __forceinline__ auto packed_schedule(
-    const Problem& problem, void* list, i32 splits_per_tile
+// The tiles of sequences with at most kTilePositions queries, as in decode: one for each tile of
+// heads.
+struct SequencesAsTiles {
+    const Problem& problem;
+    const Batch& batch;
+    i32 heads;  // tiles of them
+
+    __device__ __forceinline__ SequencesAsTiles(const Problem& problem, const Batch& batch)
+        : problem(problem), batch(batch), heads(problem.heads / HEADS_PER_TILE) {}
+
+    __device__ __forceinline__ i32 count() const { return problem.batch * heads; }
+
+    __device__ __forceinline__ Tile at(i32 index, const KeySplit& keys = {}) const {
+        Entry entry = entry_of(batch, problem, index / heads).entry;
+        if (entry.queries.length == 0) entry.keys.length = 0;
+        return {KeysOfTile<SPLITS_KEYS>::of(keys), entry, index % heads * HEADS_PER_TILE, 0};
+    }
+};
+
+// The tiles of packed sequences. With split-KV a tile has `splits`, which are equal shares of the
+// blocks that it sees.
+template <typename Tiles>
+struct PackedTiles {
+    using Cluster = ClusterShape<>;
+
+    const Problem& problem;
+    Tiles tiles;
+    i32 splits;
+
+    __device__ __forceinline__ PackedTiles(
+        const Problem& problem, const Tiles& tiles, i32 splits_per_tile
+    )
+        : problem(problem), tiles(tiles), splits(SPLITS_KEYS ? splits_per_tile : 1) {}
+
+    // Tiles, or splits of them.
+    __device__ __forceinline__ int count() const { return tiles.count() * splits; }
+
+    __device__ __forceinline__ Tile at(i32 index) const {
+        if constexpr (!SPLITS_KEYS) return tiles.at(index);
+        const KeyBlocks seen = tiles.at(index / splits).blocks(problem);
+        const auto begin = [&](i32 split) { return seen.first + seen.count() * split / splits; };
+        const i32 split = index % splits;
+        return tiles.at(index / splits, {begin(split), begin(split + 1), index});
+    }
+};
+
+// All tiles of packed sequences, without regard to splits.
+__device__ __forceinline__ auto packed_tiles(
+    const Problem& problem, const void* list, const Batch& batch
 ) {
-    auto& work = *static_cast<WorkList*>(list);
-    return DynamicScheduler<PackedTiles>({problem, work, splits_per_tile}, &work.tile_counter);
+    if constexpr (ONE_TILE_EACH) {
+        return SequencesAsTiles(problem, batch);
+    } else {
+        return ListedTiles(problem, *static_cast<const WorkList*>(list));
+    }
+}
+
+__device__ __forceinline__ auto packed_schedule(
+    const Problem& problem, void* list, const Batch& batch, i32 splits_per_tile
+) {
+    using Tiles = PackedTiles<decltype(packed_tiles(problem, list, batch))>;
+    const Tiles tiles(problem, packed_tiles(problem, list, batch), splits_per_tile);
+    if constexpr (ONE_TILE_EACH) {
+        return StaticScheduler<Tiles>(tiles);
+    } else {
+        return DynamicScheduler<Tiles>(tiles, &static_cast<WorkList*>(list)->tile_counter);
+    }
 }
 
 }  // namespace tmaasync

@@ -75,6 +75,7 @@ ATTENTION = preamble(
         "HEADS_PER_TILE": 1,
         "CLUSTER": 1,
         "SPLITS_KEYS": True,
+        "ONE_TILE_EACH": True,
         "O_OVER_Q": False,
         "TRANSPOSES_V": False,
         "HAS_FEW_ROWS": False,

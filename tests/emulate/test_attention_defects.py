@@ -15,7 +15,7 @@ from tmaasync.emulate import scheduled
 from tmaasync.emulate.run import Policy
 from tmaasync.ops._call_cache import forget
 from tmaasync.ops._flash import launches
-from tmaasync.ops._flash.abi import SCALES
+from tmaasync.ops._flash.abi import BATCH_LIMITS, SCALES
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.tiles import attention_tiles
@@ -123,7 +123,7 @@ def prepared(text: str, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
     launch = built.prepare(
         config.cluster,
         config.threads,
-        (*tiles, *[0] * 7, numbers, bytes(SCALES.itemsize)),
+        (*tiles, *[0] * 10, numbers, bytes(SCALES.itemsize), bytes(BATCH_LIMITS.itemsize)),
         cluster=config.cluster,
     )
     weights = np.exp(np.einsum("bqhd,bkhd->bqhk", q.astype(float), k.astype(float)) / 8)

@@ -9,11 +9,13 @@ import pytest
 from emulate.shipped import whole_text
 from parity.backends import Emulate
 from parity.paged_keys import KINDS, draw_paged, paged_from
-from parity.test_paged_attention import check_pages, one_build
+from parity.test_attention import in_splits
+from parity.test_paged_attention import DECODE, check_pages, check_wrong_pages, one_build
 
 from tmaasync import EmulatedFault, Kernel
 from tmaasync.ops._flash import launches
 from tmaasync.ops._flash.config import TileConfig, Variant
+from tmaasync.ops._operation import tile_configs
 
 __all__ = ["one_build"]  # the fixture, for this file too
 
@@ -28,20 +30,24 @@ DEFECTS = {
         "min(max(length - first, 0), kPageSize)",
         "first < length ? kPageSize : 0",
     ),
-    "every page starts at its first row": ("key % kPageSize}", "0}"),
+    "every page starts at its first row": (": key % kPageSize;", ": 0;"),
 }
 PROBLEM = replace(
     draw_paged(0, 16, small=True), queries=(3, 67), keys=(300, 131), heads=2, kv_heads=1
 )
 
 
-def check_with(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
+def plant(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
         names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
         constants = {**config.constants, **variant.constants}
         return Kernel(text, "attention", types=dict(names), constants=constants)
 
     monkeypatch.setattr(launches, "attention_kernel", kernel)
+
+
+def check_with(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
+    plant(monkeypatch, text)
     mask, softcap = KINDS[size]
     problem = replace(PROBLEM, mask=mask, softcap=softcap)
     check_pages(Emulate(), problem, paged_from(problem, size))
@@ -55,11 +61,21 @@ def test_a_defect_shows(monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
     # Where a page is larger than a block, rows within it matter; else parts of a block.
     size = 256 if defect.startswith("every") else 16
 
-    shows: Any = pytest.raises(AssertionError)
-    if defect == "a page is read one entry too far":  # no page: its box lies before the array
-        shows = pytest.raises(EmulatedFault, match="has no element in bounds")
-    with shows:
+    with pytest.raises(AssertionError):
         check_with(monkeypatch, text.replace(old, new), size)
+
+
+def test_a_page_that_does_not_exist_would_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = "min(static_cast<u32>(page), static_cast<u32>(count - 1))"
+    text = whole_text("attention.cu")
+    assert text.count(old) == 1
+    plant(monkeypatch, text.replace(old, "page"))
+
+    with (
+        tile_configs(in_splits(3, consumers=1)),
+        pytest.raises(EmulatedFault, match="has no element in bounds"),
+    ):
+        check_wrong_pages(DECODE, -(1 << 20))
 
 
 @pytest.mark.parametrize("size", [16, 256])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from parity import random_attention
 from parity.attention_oracle import Mask
 from parity.backends import Cuda
 from parity.paged_keys import KINDS, draw_paged, paged_from
-from parity.test_attention import check, check_packed, normal
+from parity.test_attention import check, check_packed, in_splits, normal
 from parity.test_paged_attention import check_pages
 from parity.tile_configs import noted
 
@@ -94,29 +95,37 @@ def test_random_padded_arrays_of_all_kinds_in_pairs(number: int) -> None:
 KEYS = (100, 60, 180)
 
 
-def in_pages_of_64() -> tuple[tuple[Any, ...], Any]:
-    """Three sequences of 100 queries, their keys in eight pages: arguments, and the table."""
+def in_pages_of_64(rows: int = 100) -> tuple[tuple[Any, ...], Any]:
+    """Three sequences of `rows` queries, their keys in eight pages: arguments, and the table."""
     k, v = (draw(8, 64, 2, 64, seed=i) for i in (1, 2))
     table = torch.tensor([[5, 0, 9], [7, 9, 9], [1, 0, 3]], dtype=torch.int32, device="cuda")
     queries, keys = (
         torch.tensor(sums, dtype=torch.int32, device="cuda")
-        for sums in ([0, 100, 200, 300], np.cumsum((0, *KEYS)))
+        for sums in (np.arange(4) * rows, np.cumsum((0, *KEYS)))
     )
-    return (draw(300, 4, 64), k, v, queries, keys, 100, max(KEYS)), table
+    return (draw(3 * rows, 4, 64), k, v, queries, keys, rows, max(KEYS)), table
 
 
 def assert_attended(given: tuple[Any, ...], table: Any, out: Any, sequence: int) -> None:
     """A sequence against torch, which gets its pages one after the other."""
     q, k, v, *_ = given
-    length, rows = KEYS[sequence], slice(100 * sequence, 100 * (sequence + 1))
+    own = len(q) // 3
+    length, rows = KEYS[sequence], slice(own * sequence, own * (sequence + 1))
     pages = table[sequence, : -(-length // 64)].long()
     ours = (array[pages].flatten(0, 1)[None, :length].double() for array in (k, v))
     wanted = sdpa(q[None, rows].double(), *ours)[0]
     assert (out[rows].double() - wanted).norm() < 6e-3 * wanted.norm()
 
 
-def test_wrong_pages_are_left_out_and_reported_by_the_next_call() -> None:
-    given, table = in_pages_of_64()
+@pytest.fixture(params=[100, 2])
+def rows(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Queries of a sequence: with 2 keys are split, and no work list is made."""
+    with tile_configs(in_splits(3, consumers=1)) if request.param == 2 else nullcontext():
+        yield request.param
+
+
+def test_wrong_pages_are_left_out_and_reported_by_the_next_call(rows: int) -> None:
+    given, table = in_pages_of_64(rows)
     wrong = table.clone()
     wrong[0, 1] = 8
     out = torch.full_like(given[0], torch.nan)
@@ -124,7 +133,7 @@ def test_wrong_pages_are_left_out_and_reported_by_the_next_call() -> None:
     ops.varlen_attention(*given, page_table=wrong, out=out)
     torch.cuda.synchronize()
 
-    assert out[:100].isnan().all()
+    assert out[:rows].isnan().all()
     for sequence in (1, 2):
         assert_attended(given, table, out, sequence)
     with pytest.raises(ArgumentError, match=r"about sequence 0: .* pages in page_table that k"):
@@ -135,8 +144,8 @@ def test_wrong_pages_are_left_out_and_reported_by_the_next_call() -> None:
     assert_attended(given, table, out, 0)
 
 
-def test_a_graph_replays_pages_whose_table_changes() -> None:
-    given, table = in_pages_of_64()
+def test_a_graph_replays_pages_whose_table_changes(rows: int) -> None:
+    given, table = in_pages_of_64(rows)
     out = torch.empty_like(given[0])
     ops.varlen_attention(*given, page_table=table, out=out)
     torch.cuda.synchronize()

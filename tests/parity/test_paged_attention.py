@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +76,17 @@ def test_keys_in_random_pages_are_split(backend: Any, size: int, number: int) ->
 PLAIN = replace(
     draw_paged(0, 64, small=True), queries=(3, 67, 0, 5), keys=(64, 131, 7, 0), heads=4, kv_heads=2
 )
+DECODE = replace(PLAIN, queries=(1, 4, 0, 2, 1), keys=(643, 131, 7, 0, 64))
+
+
+@pytest.mark.parametrize("size", [16, 64])
+@pytest.mark.parametrize("splits", [2, 7])
+def test_decode_makes_no_work_list(backend: Any, size: int, splits: int) -> None:
+    mask, softcap = KINDS[size]
+    problem = replace(DECODE, mask=mask, softcap=softcap)
+
+    with tile_configs(in_splits(splits, consumers=1)):
+        check_pages(backend, problem, paged_from(problem, size))
 
 
 @pytest.mark.parametrize("layout", ["k next to v", "heads before rows", "a slice of a table"])
@@ -104,12 +116,19 @@ def test_one_page(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, "the number of pages"])
-def test_wrong_pages_are_reported(wrong: Any) -> None:
-    pages = paged_from(PLAIN, 64)
+@pytest.mark.parametrize("problem", [PLAIN, DECODE], ids=["listed", "decode"])
+def test_wrong_pages_are_reported(problem: Problem, wrong: Any) -> None:
+    with tile_configs(in_splits(3, consumers=1)) if problem is DECODE else nullcontext():
+        check_wrong_pages(problem, wrong)
+
+
+def check_wrong_pages(problem: Problem, wrong: Any) -> None:
+    """A sequence with a wrong page is reported and left out."""
+    pages = paged_from(problem, 64)
     table = pages.table.copy()
     table[1, 2] = len(pages.k) if wrong == "the number of pages" else wrong
-    queries, keys = sums_of(PLAIN)
-    q = PLAIN.packed(queries[-1], PLAIN.heads, 0)
+    queries, keys = sums_of(problem)
+    q = problem.packed(queries[-1], problem.heads, 0)
     out = poisoned(q)
     given = (q, pages.k, pages.v, queries, keys)
     options: dict[str, Any] = {
@@ -119,7 +138,7 @@ def test_wrong_pages_are_reported(wrong: Any) -> None:
 
     with pytest.raises(ArgumentError, match=r"about sequence 1: .* or has pages in page_table"):
         ops.varlen_attention(*given, page_table=table, **options)
-    assert np.isnan(out).all()
+    assert np.isnan(out[queries[1] : queries[2]]).all()
     with pytest.raises(ArgumentError, match=r"page_table\[1, 2\] is -?\d+; k has \d+ pages"):
         ops.varlen_attention(*given, page_table=table, check=True, **options)
     table[1, 2] = pages.table[1, 2]

@@ -18,12 +18,15 @@ from tmaasync._kinds import check_flags
 from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator_of_all, in_order
 from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._flash.abi import BATCH_LIMITS, record
 from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.float8 import UNSCALED, Scales, given_scales, scales_of
 from tmaasync.ops._flash.launches import (
+    NO_SEQUENCES,
     Addresses,
     PackedLaunch,
+    Sequences,
     Step,
     Work,
     WorkListArguments,
@@ -284,9 +287,9 @@ class _KeptList(NamedTuple):
 class VarlenAttention(Operation):
     """Attention over packed arrays of given layouts, and a batch of given size.
 
-    A call is two launches, or three with split-KV: `PackedLaunch`. The work list is kept while
-    cumulative lengths in host memory stay the same; not with a paged KV cache, because making the
-    list checks the pages.
+    A call is two launches, or three with split-KV: `PackedLaunch`. Decode from a paged KV cache
+    makes no work list, and is two. The work list is kept while cumulative lengths in host memory
+    stay the same; not with a paged KV cache, because making the list checks the pages.
     """
 
     needs_wgmma = "ops.varlen_attention"
@@ -344,15 +347,14 @@ class VarlenAttention(Operation):
         arrays = (*operands, out)
         with self.backend.current(), in_order(out.framework, out.device, handle):
             # Freed at once: in the stream's order the memory is in use until the launches end.
-            new_list, *new_partials = self.workspaces(operands.q)
-            partials = [make() for make in new_partials]
+            partials = [make() for make in self._new_partials(operands.q)]
             content, kept = self._content(cumulative, handle), self._kept
             if content is not None and kept is not None and kept.content == content:
                 views = (*arrays, lse, None, None, None, *scales)
                 addresses = self._addresses(views, kept.array, *partials)
                 kept.launch.attend_at(addresses, handle)
                 return
-            work_list = new_list()
+            work_lists = [make() for make in self._new_lists(operands.q)]
             cumulative_q, cumulative_k = (
                 _arrays.view(
                     one.values if one.is_direct else one.on(out.device, out.framework, handle)
@@ -360,12 +362,12 @@ class VarlenAttention(Operation):
                 for one in cumulative
             )
             inputs = (cumulative_q, cumulative_k, page_table)
-            launch = self.prepared(lambda: self._prepare(arrays, lse, inputs, work_list))
+            launch = self.prepared(lambda: self._prepare(arrays, lse, inputs, *work_lists))
             views = (*arrays, lse, *inputs, *scales)
-            addresses = self._addresses(views, work_list, *partials)
+            addresses = self._addresses(views, *work_lists, *partials)
             launch.launch_at(addresses, handle)
             if content is not None and isinstance(launch, PackedLaunch):
-                self._kept = _KeptList(content, work_list, launch)
+                self._kept = _KeptList(content, work_lists[0], launch)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launches on arrays at these addresses.
@@ -380,10 +382,19 @@ class VarlenAttention(Operation):
 
     def workspaces(self, like: ArrayView) -> Iterator[Allocator]:
         """Yield allocators of the work list and, with split-KV, of the partial outputs."""
+        yield from self._new_lists(like)
+        yield from self._new_partials(like)
+
+    def _new_lists(self, like: ArrayView) -> Iterator[Allocator]:
         config = self._config
+        if config.one_tile_each:
+            return
         list_bytes = work_list_bytes(self._max_tiles(config, heads=False), is_paged=self.is_paged)
         # Bytes: with pages it holds pointers, which the emulator follows in arrays of bytes.
         yield allocator(like, (list_bytes,), _BYTE)
+
+    def _new_partials(self, like: ArrayView) -> Iterator[Allocator]:
+        config = self._config
         if config.splits_keys:
             splits = self._max_tiles(config, heads=True) * config.kv_splits
             yield allocator(like, (splits * config.partial_bytes // _FLOAT32.itemsize,), _FLOAT32)
@@ -397,7 +408,8 @@ class VarlenAttention(Operation):
         lse, cu_seqlens_q, cu_seqlens_k, page_table, *more = addresses[4:]
         rest = iter(more)
         scales = [0 if scale.steps is None else next(rest) for scale in self._scales]
-        work_list, partials = next(rest), next(rest, 0)
+        work_list = 0 if self._config.one_tile_each else next(rest)
+        partials = next(rest, 0)
         scale_q, scale_k, scale_v = scales
         return Addresses(
             *(q, k, v, out, lse, v, partials, scale_q, scale_k, scale_v),
@@ -423,11 +435,16 @@ class VarlenAttention(Operation):
         tiles = self._max_tiles(config, heads=True)
         splits = packed_kv_splits(tiles, self._typical, config, self._scores, self._sms)
         few = config.for_queries(self._batch.max_queries)
-        return overridden(replace(few, kv_splits=splits))
+        chosen: TileConfig = overridden(replace(few, kv_splits=splits))
+        # A list costs a launch, and puts the longest tiles first: of split ones all run at once.
+        is_short = self._batch.max_queries <= chosen.positions
+        return replace(chosen, one_tile_each=self.is_paged and chosen.kv_splits > 1 and is_short)
 
     def _max_tiles(self, config: TileConfig, *, heads: bool) -> int:
         """Return an upper bound on the tiles for any lengths; of all heads, or of one."""
-        tiles = self._q.shape[0] // config.positions + self._batch.size
+        tiles = self._batch.size
+        if self._batch.max_queries > config.positions:
+            tiles += self._q.shape[0] // config.positions
         return tiles * self._q.shape[1] // config.heads_per_tile if heads else tiles
 
     @property
@@ -456,49 +473,64 @@ class VarlenAttention(Operation):
 
     @property
     def _problem(self) -> bytes:
-        return problem(self._packed, self._scores, self._pages.step)
+        return problem(self._packed, self._scores, self._pages.step, self._pages.total)
 
     def _prepare(
         self,
         arrays: Sequence[ArrayView],
         lse: ArrayView | None,
         inputs: _Inputs,
-        work_list: Any,
+        work_list: Any = 0,
     ) -> PackedLaunch:
+        sequences, is_listed = self._sequences(inputs), not self._config.one_tile_each
         return PackedLaunch(
-            self._prepare_list(inputs, work_list),
-            self._prepare_attend(arrays, lse, work_list),
+            self._prepare_list(sequences, work_list) if is_listed else None,
+            self._prepare_attend(arrays, lse, sequences, work_list),
             self._broken_sequence,
             is_paged=self.is_paged,
             waits=self.backend.device is None,
         )
 
-    def _prepare_list(self, inputs: _Inputs, work_list: Any) -> Step:
+    def _sequences(self, inputs: _Inputs) -> Sequences:
         cu_seqlens_q, cu_seqlens_k, page_table = inputs
-        longest = self._sizes(self._batch.max_queries, self._batch.max_keys)
-        section_keys, heads_at_once = section(longest, self._config)
         flag = self._broken_sequence
-        arguments = WorkListArguments(
+        return Sequences(
             cu_seqlens_q,
             cu_seqlens_k,
-            schedule=work_list,
-            # A pointer, since the rows of the table may be apart: by table_step.
             page_table=0 if page_table is None or page_table.is_empty else Pointer(page_table),
             # Pinned host memory is no array of the device.
             broken_sequence=flag if self.backend.device is None else int(flag.ctypes.data),
-            max_queries=self._batch.max_queries,
-            max_keys=self._batch.max_keys,
+            limits=record(
+                BATCH_LIMITS,
+                max_queries=self._batch.max_queries,
+                max_keys=self._batch.max_keys,
+                table_step=self._pages.table_step,
+            ),
+        )
+
+    def _prepare_list(self, sequences: Sequences, work_list: Any) -> Step:
+        longest = self._sizes(self._batch.max_queries, self._batch.max_keys)
+        section_keys, heads_at_once = section(longest, self._config)
+        arguments = WorkListArguments(
+            sequences.cu_seqlens_q,
+            sequences.cu_seqlens_k,
+            schedule=work_list,
+            page_table=sequences.page_table,
+            broken_sequence=sequences.broken_sequence,
             section_keys=section_keys,
             heads_at_once=heads_at_once,
-            table_step=self._pages.table_step,
-            pages=self._pages.total,
+            limits=sequences.limits,
             problem=self._problem,
         )
         # One kernel for all: the list does not depend on splits.
         return work_list_step(self.variant, replace(self._config, kv_splits=1), arguments)
 
     def _prepare_attend(
-        self, arrays: Sequence[ArrayView], lse: ArrayView | None, work_list: Any
+        self,
+        arrays: Sequence[ArrayView],
+        lse: ArrayView | None,
+        sequences: Sequences,
+        work_list: Any,
     ) -> LaunchSequence:
         config = self._config
         q, k, v, o = map(reachable, arrays)
@@ -515,6 +547,7 @@ class VarlenAttention(Operation):
             waves=config.kv_splits,
             split_tiles=tiles if config.splits_keys else 0,
             splits=work_list,
+            sequences=sequences if config.one_tile_each else NO_SEQUENCES,
         )
         numbers = self._problem
         steps = attend_steps(maps, self.variant, config, work, lse, numbers, self._scales)

@@ -87,6 +87,8 @@ struct OutlyingTile {
         }
     }
 
+    // kIsWithin: the box has an element in bounds.
+    template <bool kIsWithin>
     __device__ __forceinline__ void async_copy_box(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -97,7 +99,8 @@ struct OutlyingTile {
         Tile::check_load(shared, at);
         check_index("box", box, Tile::kBoxes);
         tma::load<kRank>(
-            Tile::box_address(shared, box), map_for(at), at, barrier.address(), policy
+            Tile::box_address(shared, box), kIsWithin ? tile.map : map_for(at), at,
+            barrier.address(), policy
         );
     }
 
@@ -226,7 +229,9 @@ struct RaggedTensorMap {
 
     // Load one box of the tile, box `box` in shared memory's order, from these coordinates of the
     // sequence, which need not be where the tile has it: the boxes of a tile may come from several
-    // sequences. The barrier must expect kBoxBytes.
+    // sequences. kIsWithin promises that the box has an element in bounds, which saves the test.
+    // The barrier must expect kBoxBytes.
+    template <bool kIsWithin = false>
     __device__ __forceinline__ void async_copy_box(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -235,7 +240,9 @@ struct RaggedTensorMap {
         int box,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        outlying.async_copy_box(shared, barrier, load_coordinates(sequence, at), box, policy);
+        outlying.template async_copy_box<kIsWithin>(
+            shared, barrier, load_coordinates(sequence, at), box, policy
+        );
     }
 
     // Load the tile at the same offset in every CTA in the mask. Each must expect kBytes.

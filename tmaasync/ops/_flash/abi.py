@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "BATCH_LIMITS",
     "ENTRY",
     "KEY_SPLIT",
     "PAGED_ENTRY",
@@ -46,9 +47,10 @@ PROBLEM = np.dtype(
         *((name, "<i4") for name in (*_INTEGERS, "is_bottom_right")),
         *((name, "<f4") for name in ("scale", "scale_log2")),
         ("page_step", "<i4"),
+        ("pages", "<i4"),
     ]
 )
-"""``Problem``: sizes, mask and scale. ``page_step`` is rows from one page of keys to the next."""
+"""``Problem``: sizes, mask, scale and pages. ``page_step`` is rows from one to the next."""
 
 # --- schedules of padded arrays -----------------------------------------------------------------
 
@@ -63,6 +65,9 @@ SPLIT_SPAN = _aligned([(name, "<i4") for name in ("span", "first_slot", "splits"
 """``SplitSpan``: a span whose keys are split, the first of its slots, and how many."""
 
 # --- the work list of packed arrays -------------------------------------------------------------
+
+BATCH_LIMITS = np.dtype([(name, "<i4") for name in ("max_queries", "max_keys", "table_step")])
+"""``BatchLimits``: the longest sequences, and entries of the page table from one to the next."""
 
 RAGGED_SEQUENCE = np.dtype([("start", "<i4"), ("length", "<i4")], align=True)
 """``RaggedSequence``."""

@@ -114,6 +114,8 @@ class TileConfig:
             clusters (stream-K), and a combine kernel adds up the partial outputs.
         kv_splits: Packed arrays: into how many splits the keys of each tile are cut
             (flash-decoding); 1 where a CTA works on all of them.
+        one_tile_each: Packed arrays: whether each sequence has one tile for a tile of heads, as in
+            decode, so that no work list is made.
         element_bytes: Size of an element of the operands.
         transposes_v: FP8: whether warps of attention.cu transpose V block by block in shared
             memory; else attention_values.cu transposes all of it ahead.
@@ -128,6 +130,7 @@ class TileConfig:
     cluster: int = 1
     stream_k: bool = False
     kv_splits: int = 1
+    one_tile_each: bool = False
     element_bytes: int = 2
     transposes_v: bool = False
     has_few_rows: bool = False
@@ -231,13 +234,14 @@ class TileConfig:
             "HEADS_PER_TILE": self.heads_per_tile,
             "CLUSTER": self.cluster,
             "SPLITS_KEYS": self.splits_keys,
+            "ONE_TILE_EACH": self.one_tile_each,
             "O_OVER_Q": self.output_is_over_queries,
             "TRANSPOSES_V": self.transposes_v,
             "HAS_FEW_ROWS": self.has_few_rows,
         }
 
 
-def problem(sizes: Sizes, scores: Scores, page_step: int = 0) -> bytes:
+def problem(sizes: Sizes, scores: Scores, page_step: int = 0, pages: int = 0) -> bytes:
     """Return the kernels' ``Problem``; ``page_step`` is rows from one page of keys to the next."""
     scale, scale_log2 = scores.factors
     return record(
@@ -246,6 +250,7 @@ def problem(sizes: Sizes, scores: Scores, page_step: int = 0) -> bytes:
         scale=scale,
         scale_log2=scale_log2,
         page_step=page_step,
+        pages=pages,
     )
 
 

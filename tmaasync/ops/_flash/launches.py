@@ -13,6 +13,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import BoundCall, Kernel, Launch
 from tmaasync.ops._flash.abi import (
+    BATCH_LIMITS,
     PAGED_WORK_ITEM,
     SCALES,
     VALUE_SIZES,
@@ -37,10 +38,12 @@ from tmaasync.ops._flash.tiles import (
 from tmaasync.ops._operation import LaunchSequence
 
 __all__ = [
+    "NO_SEQUENCES",
     "Addresses",
     "AttentionArguments",
     "CombineArguments",
     "PackedLaunch",
+    "Sequences",
     "Step",
     "TransposeArguments",
     "Work",
@@ -76,6 +79,25 @@ class Addresses(NamedTuple):
     cu_seqlens_q: int = 0
     cu_seqlens_k: int = 0
     page_table: int = 0
+
+
+class Sequences(NamedTuple):
+    """The sequences of a packed batch, as parameters of the kernels.
+
+    Attributes:
+        page_table: A pointer, since the rows of the table may be apart: by ``table_step``.
+        broken_sequence: Receives the number of a sequence that the arrays do not have.
+        limits: `BATCH_LIMITS`.
+    """
+
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    page_table: Any
+    broken_sequence: Any
+    limits: bytes
+
+
+NO_SEQUENCES = Sequences(0, 0, 0, 0, record(BATCH_LIMITS))
 
 
 Step = tuple[Launch, Callable[[Any], Sequence[int]]]
@@ -121,9 +143,13 @@ class AttentionArguments(NamedTuple):
     scale_k: int
     scale_v: int
     schedule: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    page_table: Any
     waves: int
     problem: bytes
     scales: bytes
+    limits: bytes
 
 
 class CombineArguments(NamedTuple):
@@ -133,8 +159,13 @@ class CombineArguments(NamedTuple):
     lse: int
     partials: int
     schedule: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    page_table: Any
+    broken_sequence: Any
     splits_per_tile: int
     problem: bytes
+    limits: bytes
 
 
 class Work(NamedTuple):
@@ -146,6 +177,7 @@ class Work(NamedTuple):
         waves: How many; for packed arrays, the splits of a tile.
         split_tiles: Tiles whose keys are split.
         splits: `SPLIT_SPAN`s; for packed arrays, the work list.
+        sequences: What kernels read instead of a work list.
     """
 
     ctas: int
@@ -153,6 +185,7 @@ class Work(NamedTuple):
     waves: int
     split_tiles: int
     splits: Any
+    sequences: Sequences = NO_SEQUENCES
 
 
 def attend_steps(
@@ -165,6 +198,13 @@ def attend_steps(
     scales: Scales = UNSCALED,
 ) -> list[Step]:
     """Prepare attention.cu, and, where keys are split, the kernel that combines partial outputs."""
+    sequences = work.sequences
+    described = {
+        "cu_seqlens_q": sequences.cu_seqlens_q,
+        "cu_seqlens_k": sequences.cu_seqlens_k,
+        "page_table": sequences.page_table,
+        "limits": sequences.limits,
+    }
     types, (q, k, v, out) = cuda_types(tiles), tiles
     attend = AttentionArguments(
         *(q, k, v, out),
@@ -174,13 +214,16 @@ def attend_steps(
         scale_k=0,
         scale_v=0,
         schedule=work.schedule,
+        **described,
         waves=work.waves,
         problem=problem,
         scales=record(
             SCALES, **{name: scale.fields for name, scale in zip("qkv", scales, strict=True)}
         ),
     )
-    if variant.is_packed:
+    if config.one_tile_each:
+        last = "page_table"
+    elif variant.is_packed:
         last = "schedule"
     elif config.element_bytes == 1:
         last = "scale_v"
@@ -197,12 +240,15 @@ def attend_steps(
             lse=0,
             partials=0,
             schedule=work.splits,
+            **described,
+            broken_sequence=sequences.broken_sequence,
             splits_per_tile=config.kv_splits if variant.is_packed else 0,
             problem=problem,
         )
         kernel = combine_kernel(types, variant, config)
         ctas = work.split_tiles * config.consumers
-        last = "schedule" if variant.is_packed else "partials"
+        if not config.one_tile_each:
+            last = "schedule" if variant.is_packed else "partials"
         steps.append(_step(kernel, ctas, COMBINE_THREADS, combine, last))
     return steps
 
@@ -240,12 +286,9 @@ class WorkListArguments(NamedTuple):
     schedule: Any
     page_table: Any
     broken_sequence: Any
-    max_queries: int
-    max_keys: int
     section_keys: int
     heads_at_once: int
-    table_step: int
-    pages: int
+    limits: bytes
     problem: bytes
 
 
@@ -261,22 +304,22 @@ def work_list_bytes(tiles: int, *, is_paged: bool) -> int:
 
 
 class PackedLaunch:
-    """A launch that makes a work list, then the launches that work it off.
+    """A launch that makes a work list, if there is one, then the launches that work it off.
 
-    The first reports a sequence that the arrays do not have in ``broken_sequence``. On a device it
-    is the next call that raises, since nothing waits.
+    A sequence that the arrays do not have is reported in ``broken_sequence``. On a device it is the
+    next call that raises, since nothing waits.
     """
 
     def __init__(
         self,
-        make_list: Step,
+        make_list: Step | None,
         attend: LaunchSequence,
         broken_sequence: npt.NDArray[np.int32],
         *,
         is_paged: bool,
         waits: bool,
     ) -> None:
-        self._make_list = LaunchSequence(make_list)
+        self._make_list = LaunchSequence() if make_list is None else LaunchSequence(make_list)
         self._attend = attend
         self._broken_sequence = broken_sequence
         self._is_paged = is_paged
@@ -288,6 +331,8 @@ class PackedLaunch:
         if self._waits:
             self._refuse("this call")
         self._attend.launch_at(addresses, stream)
+        if self._waits:
+            self._refuse("this call")
 
     def attend_at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch attention with a work list that was made before."""

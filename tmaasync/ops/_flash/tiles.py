@@ -28,8 +28,8 @@ __all__ = [
     "work_list_kernel",
 ]
 
-COMBINE_THREADS = 1024
-"""Threads of a CTA of the combine kernel: a warp for every second row."""
+COMBINE_THREADS = 512
+"""Threads of a CTA of the combine kernel: a warp for every fourth row."""
 
 TRANSPOSED_KEYS = 128
 """Keys that a CTA transposes the values of."""
@@ -157,6 +157,7 @@ _OF_SCHEDULER = (
     "HEADS_PER_TILE",
     "CLUSTER",
     "SPLITS_KEYS",
+    "ONE_TILE_EACH",
     "HAS_LEFT",
     "HAS_RIGHT",
     "PAGE_SIZE",
