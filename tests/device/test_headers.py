@@ -26,9 +26,7 @@ def text_of(header: str) -> str:
 def test_a_header_compiles_alone(header: str) -> None:
     # As nvcc does, which includes them with C++17.
     options = ("--std=c++17",)
-    source = Source(
-        text=f"#include <{header}>\n", name=f"{Path(header).stem}.cu", options=options
-    )
+    source = Source(text=f"#include <{header}>\n", name=f"{Path(header).stem}.cu", options=options)
 
     program = compile_source(source, "sm_90a")
 

@@ -126,6 +126,14 @@ _RULES = (
     _Rule(
         None,
         None,
+        "the reader saw the flag by a relaxed operation, and the L1 cache of its SM may still hold "
+        "the value from before the write, which was read there earlier. Call __threadfence() after "
+        "the poll, or poll with an acquire, such as ld.acquire.gpu",
+        ("lacks_acquire",),
+    ),
+    _Rule(
+        None,
+        None,
         "the write was not made visible to TMA. Every writing thread calls "
         "ptx::fence_proxy_async_global() after it and before the barrier or the flag",
         ("lacks_fence", "is_global"),
