@@ -1,4 +1,4 @@
-"""A block reads again what another has overwritten: without an acquire, L1 may hold the old value."""
+"""A block reads again what another overwrote: without an acquire, L1 may hold the old value."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ _RULES = (
         None,
         "the reader saw the flag by a relaxed operation, and the L1 cache of its SM may still hold "
         "the value from before the write, which was read there earlier. Call __threadfence() after "
-        "the poll, or poll with an acquire, such as ld.acquire.gpu",
+        "the poll, or poll with an acquire: ld.acquire.gpu",
         ("lacks_acquire",),
     ),
     _Rule(

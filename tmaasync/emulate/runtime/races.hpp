@@ -387,7 +387,7 @@ public:
 
     // What others released there, and what this thread releases if it writes. Other clusters'
     // writes are known without a fence after the atomic operation, as in CUDA's sample
-    // threadFenceReduction, unless a cache of this SM may hold what was there before: `is_stale`.
+    // threadFenceReduction, unless a cache of this SM may hold the bytes from before: `is_stale`.
     void atomic(uint32_t thread, uintptr_t address, bool writes, Scope scope) {
         const bool reaches_clusters = scope != Scope::kCta;
         AtomicPlace& place = grid_.place_of(address, device_);
