@@ -230,6 +230,14 @@ _RULES = (
                 None,
                 "the store may still be reading its buffer. Wait with wait_group_read before the "
                 "buffer is written again",
+                ("one_thread",),
+            ),
+            _Rule(
+                store,
+                None,
+                "the store may still be reading its buffer. Wait with wait_group_read in the "
+                "storing thread; then it and the threads that write the buffer again "
+                f"{_MEET}. If the store is to send this write, they meet before it",
             ),
         )
     ),
