@@ -334,7 +334,8 @@ _RULES = (
         None,
         None,
         "no flag orders the two, and __syncthreads() does not reach another block. The thread that "
-        f"comes first {_FLAG}",
+        f"comes first {_FLAG}. Where one thread sets or polls the flag for its block, the block "
+        "meets before it sets, and after it has polled: __syncthreads()",
         ("is_global",),
         ("one_block",),
     ),

@@ -117,8 +117,8 @@ inline InFlight find_in_flight(Cluster& cluster, const Cta& cta, uint32_t offset
     return {};
 }
 
-// A wait that gave up and was not repeated. In its first phase a barrier lets a wait for parity 1 go
-// on at once.
+// A wait that gave up and was not repeated. In its first phase a barrier lets a wait for parity 1
+// go on at once.
 inline Words wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset) {
     for (const Mbarrier& barrier : cta.barriers) {
         if (barrier.offset != offset) continue;

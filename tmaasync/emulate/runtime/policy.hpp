@@ -94,8 +94,8 @@ public:
     // The chip may give up waiting at any time.
     bool times_out() { return policy_ != Policy::kRoundRobin && random_.one_in(8); }
 
-    // Round robin does so at once, at the first wait at each place of the kernel: a try_wait that no
-    // loop repeats shows, and threads run in the same order as without this.
+    // Round robin does so at once, at the first wait at each place of the kernel: a try_wait that
+    // no loop repeats shows, and threads run in the same order as without this.
     bool times_out_at_once(uintptr_t site) {
         if (policy_ != Policy::kRoundRobin) return false;
         if (std::find(timed_out_.begin(), timed_out_.end(), site) != timed_out_.end()) return false;

@@ -191,6 +191,7 @@ struct Actor {
     bool is_async;
     bool is_system = false;
     bool may_repeat = false;  // an ordinary store, whose value can be compared after it
+    uint8_t pattern = 0;      // of a load through a tensor map: 1 + its swizzle
 };
 
 // A copy or a wgmma that a thread issued: it comes after what the thread knew then.
@@ -501,6 +502,13 @@ public:
     // Of memory that is allocated anew: all accesses before happened before.
     void forget_global(uintptr_t address, uint64_t bytes) { grid_.shadow.clear(address, bytes); }
 
+    // The load through a tensor map that wrote the cell, if nothing else has written it since.
+    const Access* load_at(uint32_t rank, uint32_t offset) {
+        if (grid_.is_over()) return nullptr;
+        const Access* const write = windows_[rank].at(offset).only_write();
+        return write && write->pattern ? write : nullptr;
+    }
+
     bool is_all_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
         bool all = true;
         for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
@@ -667,6 +675,7 @@ private:
             .is_system = actor.is_system || actor.is_async,
             .rank = static_cast<uint8_t>(actor.thread / threads_of_cta_),
             .operation = actor.operation,
+            .pattern = actor.pattern,
         };
     }
 

@@ -49,8 +49,9 @@ struct Access {
     uint8_t rank : 5 = 0;        // of the thread's CTA in its cluster
     Operation operation = Operation::kRead;
     // A write to bytes that threads of other clusters had read: their L1 may hold the old ones.
-    // No member of the bit field above, as all bytes need values: accesses are compared as bytes.
-    bool had_readers = false;
+    bool had_readers : 1 = false;
+    uint8_t pattern : 7 = 0;  // of a load through a tensor map: 1 + its swizzle
+    // All bits have values, so that accesses are compared as bytes.
 
     bool is_atomic() const {
         return operation == Operation::kAtomic || operation == Operation::kBlockAtomic ||
@@ -131,6 +132,16 @@ public:
     }
 
     uint8_t written() const { return written_; }
+    // The write of all bytes, if no other is remembered.
+    const Access* only_write() const {
+        const Access* found = nullptr;
+        for (uint8_t i = 0; i < count_; ++i) {
+            if (!accesses_[i].is_write) continue;
+            if (found || accesses_[i].bytes != 0xff) return nullptr;
+            found = &accesses_[i];
+        }
+        return found;
+    }
     void clear() {
         count_ = 0;
         written_ = 0;
