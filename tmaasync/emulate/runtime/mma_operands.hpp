@@ -34,7 +34,7 @@ struct Matrix {
     }
 
     // Whether it takes these 16 bytes for others than a load with this swizzle put there. Without
-    // a swizzle, a load may bring what was swizzled before, of which the first row shows nothing.
+    // a swizzle, a load may bring bytes that were swizzled before, of which the first row shows nothing.
     bool differs(uint32_t loaded_with, uint32_t address) const {
         if (loaded_with == swizzle) return false;
         return loaded_with || (address >> 7 & ((1u << swizzle) - 1));
