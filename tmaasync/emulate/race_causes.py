@@ -75,8 +75,9 @@ _RULES = (
         _Rule(
             before,
             after,
-            "functions whose names end in _block are atomic for the threads of one block, and "
-            "another block uses the same bytes. Call the function without _block",
+            "functions whose names end in _block, and instructions with the scope .cta, are atomic "
+            "for the threads of one block, and another block uses the same bytes. Call the "
+            "function without _block, or name a wider scope",
         )
         for before, after in (
             (_BLOCK_ATOMIC, _BLOCK_ATOMIC),
