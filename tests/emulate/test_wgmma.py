@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import CompileError, EmulatedFault, EmulatedRace, Kernel, create_tma_tile
+from tmaasync import CompileError, EmulatedFault, EmulatedRace, Kernel, Swizzle, create_tma_tile
 
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
@@ -145,12 +145,17 @@ extern "C" __global__ void loaded(const __grid_constant__ Tile tile, float* out)
     for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = sums[i];
 }
 """
-SWIZZLES = {"none": "no swizzle", **{f"{n}B": f"a swizzle of {n} bytes" for n in (32, 64, 128)}}
+SWIZZLES = {
+    Swizzle.NONE: "no swizzle",
+    Swizzle.B32: "a swizzle of 32 bytes",
+    Swizzle.B64: "a swizzle of 64 bytes",
+    Swizzle.B128: "a swizzle of 128 bytes",
+}
 
 
-def multiply_loaded(loaded: str, read: str, *, is_rewritten: bool = False) -> None:
+def multiply_loaded(loaded: Swizzle, read: Swizzle, *, is_rewritten: bool = False) -> None:
     tile = create_tma_tile(np.ones((64, 64), ml_dtypes.bfloat16), (64, 64), swizzle=loaded)
-    text = LOADED.replace("SWIZZLE", "kNone" if read == "none" else f"k{read}")
+    text = LOADED.replace("SWIZZLE", "kNone" if read == Swizzle.NONE else f"k{read.span_bytes}B")
     constants = {"IS_REWRITTEN": is_rewritten}
     kernel = Kernel(text, "loaded", types={"Tile": tile}, constants=constants)
     kernel(1, 128, (tile, np.zeros(512, np.float32)))
@@ -158,7 +163,7 @@ def multiply_loaded(loaded: str, read: str, *, is_rewritten: bool = False) -> No
 
 @pytest.mark.parametrize("read", SWIZZLES)
 @pytest.mark.parametrize("loaded", SWIZZLES)
-def test_an_operand_has_the_swizzle_that_it_was_loaded_with(loaded: str, read: str) -> None:
+def test_an_operand_has_the_swizzle_that_it_was_loaded_with(loaded: Swizzle, read: Swizzle) -> None:
     if loaded == read:
         return multiply_loaded(loaded, read)
 
@@ -172,4 +177,4 @@ def test_an_operand_has_the_swizzle_that_it_was_loaded_with(loaded: str, read: s
 
 
 def test_an_operand_that_threads_wrote_after_the_load_may_have_any_swizzle() -> None:
-    multiply_loaded("64B", "128B", is_rewritten=True)
+    multiply_loaded(Swizzle.B64, Swizzle.B128, is_rewritten=True)
