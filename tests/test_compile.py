@@ -8,9 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
 
+import numpy as np
 import pytest
 
-from tmaasync import _compile
+from tmaasync import Kernel, _compile
 from tmaasync._compile import (
     Parameter,
     Source,
@@ -70,6 +71,36 @@ def test_options_are_part_of_the_key(options: tuple[str, ...]) -> None:
     source = Source(text=EMPTY, name="test.cu", options=options)
 
     assert compile_source(source, "sm_90").path != plain.path
+
+
+OF_CPP20 = """
+template <typename T>
+concept Small = sizeof(T) <= 4;
+struct Point { int x, y; };
+
+extern "C" __global__ void f(int* x, volatile int* y) {
+    const auto twice = []<Small T>(T value) { return value * 2; };
+    x[0] = twice(Point{.x = 3, .y = 4}.y);
+    y[0] += 1;
+}
+"""
+
+
+def test_kernels_are_cpp20_on_both_back_ends_and_what_it_deprecates_is_no_warning() -> None:
+    assert compiled(OF_CPP20).warnings == ()
+
+    x, y = (np.zeros(1, np.int32) for _ in range(2))
+    Kernel(OF_CPP20, "f")(1, 1, (x, y))
+    assert (x[0], y[0]) == (8, 1)
+
+
+@pytest.mark.parametrize("option", ["--std=c++17", "-std=c++17"])
+def test_a_standard_among_the_options_takes_the_place_of_ours(option: str) -> None:
+    with pytest.raises(CompileError, match="concept"):
+        compile_source(Source(text=OF_CPP20, name="f.cu", options=(option,)), "sm_90")
+
+    plain = Source(text=EMPTY, name="f.cu", options=(option,))
+    assert compile_source(plain, "sm_90").warnings == ()
 
 
 def test_a_header_that_includes_the_next_one_of_its_name_reaches_that(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ def text_of(header: str) -> str:
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_compiles_alone(header: str) -> None:
-    source = Source(text=f"#include <{header}>\n", name=f"{Path(header).stem}.cu")
+    # As nvcc does, which includes them with C++17.
+    options = ("--std=c++17",)
+    source = Source(text=f"#include <{header}>\n", name=f"{Path(header).stem}.cu", options=options)
 
     program = compile_source(source, "sm_90a")
 

@@ -126,7 +126,7 @@ def compile_header(header: str, preamble: str) -> tuple[str, ...]:
         text=f'#include "{header}"\n',
         name=f"{Path(header).stem}.cu",
         include_dirs=(kernels_dir(),),
-        options=(NO_WORD_ON_UNUSED_CONSTANTS,),
+        options=(NO_WORD_ON_UNUSED_CONSTANTS, "--std=c++17"),
         preamble=preamble,
     )
     return compile_source(source, "sm_90a").warnings

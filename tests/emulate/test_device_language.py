@@ -155,26 +155,28 @@ extern "C" __global__ void scopes(int* x, int which) {
     if (which == 3) atomicAdd_system(x, 1);
     if (which == 4) x[threadIdx.x] = 1, __syncthreads(), x[64] = __ldg(x + threadIdx.x / 32);
     if (which == 5) x[threadIdx.x + 64 * blockIdx.x] = __ldg(x + 128);
+    if (which == 6) asm volatile("red.relaxed.cta.global.add.s32 [%0], 1;" ::"l"(x) : "memory");
+    if (which == 7) asm volatile("red.relaxed.gpu.global.add.s32 [%0], 1;" ::"l"(x) : "memory");
 }
 """
 
 
 @pytest.mark.parametrize("cluster", [None, (2, 1, 1)])
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, 1, 6])
 def test_atomics_of_one_block_race_with_another(which: int, cluster: tuple[int, int, int]) -> None:
     with (
         emulate.scheduled(races=True),
-        pytest.raises(EmulatedRace, match=r"x\[0\](.|\n)*Call the function without _block"),
+        pytest.raises(EmulatedRace, match=r"x\[0\](.|\n)*without _block, or name a wider scope"),
     ):
         Kernel(SCOPES, "scopes")(2, 64, (np.zeros(256, np.int32), which), cluster=cluster)
 
 
-@pytest.mark.parametrize("which", [2, 3, 5])
+@pytest.mark.parametrize("which", [2, 3, 5, 7])
 def test_atomics_and_loads_that_keep_their_rules(which: int) -> None:
     x = np.zeros(256, np.int32)
     with emulate.scheduled(races=True):
         Kernel(SCOPES, "scopes")(2, 64, (x, which))
-    assert x[:3].tolist() == {2: [64, 64, 0], 3: [128, 0, 0], 5: [0, 0, 0]}[which]
+    assert x[:3].tolist() == {2: [64, 64, 0], 3: [128, 0, 0], 5: [0, 0, 0], 7: [128, 0, 0]}[which]
 
 
 def test_ldg_of_what_the_launch_has_written() -> None:

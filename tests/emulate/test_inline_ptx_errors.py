@@ -190,3 +190,15 @@ def test_a_fault_has_the_line_of_the_caller(what: int) -> None:
         Kernel(FAULTS, "k")(1, 1, (out, what))
 
     assert re.search(rf"kernel\.cu:{line}: .*({reason})", str(caught.value)), str(caught.value)
+
+
+OF_MAPS = """
+extern "C" __global__ void k(unsigned long long* map) {
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], BYTES;" ::"l"(map) : "memory");
+}
+"""
+
+
+def test_a_fence_of_a_tensor_map_names_all_of_its_bytes() -> None:
+    with pytest.raises(CompileError, match="fences and copies of a tensor map take 128 bytes"):
+        Kernel(OF_MAPS.replace("BYTES", "64"), "k")(1, 1, (np.zeros(16, np.uint64),))

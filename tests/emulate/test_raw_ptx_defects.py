@@ -247,3 +247,14 @@ def test_a_planted_defect_is_found_at_its_line(name: str) -> None:
     named = [int(number) for number in re.findall(r"kernel\.cu:(\d+)", str(caught.value))]
     # A statement over several lines has any of them.
     assert any(abs(number - line) <= 2 for number in named for line in wanted), str(caught.value)
+
+
+def test_a_fence_in_one_direction_makes_writes_visible_to_tma() -> None:
+    problem = next(problem for problem in KERNELS if problem.name == "gemm")
+    kernel = problem.kernel(
+        "fence.proxy.async.shared::cta;",
+        "fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;",
+    )
+
+    with emulate.scheduled("random", seed=0, races=True):
+        assert problem.error(kernel, np.copy, np.asarray) <= problem.tolerance

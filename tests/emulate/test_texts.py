@@ -128,6 +128,13 @@ READS = {
         r"barrier does not wait: the first phase has parity 0\.",
         "read",
     ),
+    "a wait that is not repeated": Text(
+        LOAD + "if (thread == 0) {\n    s.full[1].try_wait(0);  //@wait\n"
+        "    total[0] = s.tiles[1].data()[0];  //@read\n}\ns.full[1].wait(0);",
+        LOAD_IN_FLIGHT + r" The mbarrier.try_wait of thread 0 at {at:wait} returned false, as it "
+        r"may at any time: repeat it until it returns true\.",
+        "read",
+    ),
     "cp.async without a wait": Text(
         COPY + "cp_async_commit();\ntotal[thread] = s.plain[thread];  //@read\ncp_async_wait<0>();",
         COPY_IN_FLIGHT + r"waits with cp_async_wait<0>\(\), and then all threads meet: "
@@ -269,6 +276,12 @@ STORES = {
         ),
         r"a race on tiles\[0\].*\n.*{at:store}: TMA store\n.*{at:write}: ordinary write\nthe store "
         r"may still be reading its buffer\. Wait with wait_group_read",
+        error=EmulatedRace,
+    ),
+    "a buffer that another thread writes again": Text(
+        "fill(s);\n__syncthreads();\n" + STORE + "if (thread == 32) s.tiles[0].data()[5] = 2;",
+        r"the store may still be reading its buffer\. Wait with wait_group_read in the storing "
+        r"thread; then it and the threads that write the buffer again meet: __syncthreads\(\)",
         error=EmulatedRace,
     ),
     "a negative coordinate": Text(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import CompileError, EmulatedFault, EmulatedRace, Kernel
+from tmaasync import CompileError, EmulatedFault, EmulatedRace, Kernel, Swizzle, create_tma_tile
 
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
@@ -105,3 +106,75 @@ def test_an_operand_that_the_chip_does_not_have_is_refused_on_the_cpu_too() -> N
         Kernel(source, "misuse")(1, 128, (0, 0, np.zeros(512, np.float32)))
 
     assert "accumulators are float, u32 (pairs of fp16)" in caught.value.log
+
+
+LOADED = """
+#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
+using namespace tmaasync;
+
+struct SharedMemory {
+    alignas(1024) Tile::Shared tile;
+    SharedMemBarrier full;
+};
+extern "C" __device__ const int loaded_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void loaded(const __grid_constant__ Tile tile, float* out) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x == 0) {
+        shared.full.init();
+        fence_barrier_init();
+        shared.full.expect_bytes(Tile::kBytes);
+        tile.async_copy(shared.tile, shared.full, {0, 0});
+    }
+    __syncthreads();
+    shared.full.wait(0);
+    if (IS_REWRITTEN) {
+        for (int i = threadIdx.x; i < 64 * 64; i += 128) shared.tile.data()[i] = 1;
+        fence_async_view_proxy();
+        __syncthreads();
+    }
+    float sums[4] = {};
+    const u64 operand = initialize_wgmma_descriptor<Swizzle::SWIZZLE>(
+        ptx::shared_address(&shared.tile), 128, 1024
+    );
+    wgmma_fence();
+    wgmma_ss_atom<bfloat16>(sums, operand, operand, false);
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = sums[i];
+}
+"""
+SWIZZLES = {
+    Swizzle.NONE: "no swizzle",
+    Swizzle.B32: "a swizzle of 32 bytes",
+    Swizzle.B64: "a swizzle of 64 bytes",
+    Swizzle.B128: "a swizzle of 128 bytes",
+}
+
+
+def multiply_loaded(loaded: Swizzle, read: Swizzle, *, is_rewritten: bool = False) -> None:
+    tile = create_tma_tile(np.ones((64, 64), ml_dtypes.bfloat16), (64, 64), swizzle=loaded)
+    text = LOADED.replace("SWIZZLE", "kNone" if read == Swizzle.NONE else f"k{read.span_bytes}B")
+    constants = {"IS_REWRITTEN": is_rewritten}
+    kernel = Kernel(text, "loaded", types={"Tile": tile}, constants=constants)
+    kernel(1, 128, (tile, np.zeros(512, np.float32)))
+
+
+@pytest.mark.parametrize("read", SWIZZLES)
+@pytest.mark.parametrize("loaded", SWIZZLES)
+def test_an_operand_has_the_swizzle_that_it_was_loaded_with(loaded: Swizzle, read: Swizzle) -> None:
+    if loaded == read:
+        return multiply_loaded(loaded, read)
+
+    said = (
+        rf"wgmma reads A at shared offset 0 \(tile\) with {SWIZZLES[read]}, and the TMA load of "
+        rf"thread 0 at kernel\.cu:\d+ wrote it with {SWIZZLES[loaded]}\. Give the tensor map and "
+    )
+    with pytest.raises(EmulatedFault, match=said):
+        multiply_loaded(loaded, read)
+    return None
+
+
+def test_an_operand_that_threads_wrote_after_the_load_may_have_any_swizzle() -> None:
+    multiply_loaded(Swizzle.B64, Swizzle.B128, is_rewritten=True)

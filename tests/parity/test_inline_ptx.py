@@ -207,6 +207,15 @@ INTEGERS: dict[str, Any] = {
     ),
     "lop3.b32 %0, {a}, {b}, {c}, 0x6a;": each(lop3, A, B, C),
     "prmt.b32 %0, {a}, {b}, {c};": each(prmt, A, B, C),
+    "prmt.b32.f4e %0, {a}, {b}, {s};": each(
+        lambda a, b, s: prmt(a, b, sum(((s & 3) + i & 7) << 4 * i for i in range(4))), A, B, S
+    ),
+    "prmt.b32.rc16 %0, {a}, {b}, {s};": each(
+        lambda a, b, s: prmt(a, b, 0x3232 if s & 1 else 0x1010), A, B, S
+    ),
+    "mad24.lo.u32 %0, {a}, {b}, {c};": each(
+        lambda a, b, c: (a & 0xFFFFFF) * (b & 0xFFFFFF) + c, A, B, C
+    ),
     "bfe.u32 %0, {a}, {s}, 9;": each(functools.partial(field, is_signed=False), A, S),
     "bfe.s32 %0, {a}, {s}, 9;": each(functools.partial(field, is_signed=True), A, S),
     "bfi.b32 %0, {a}, {b}, {s}, 5;": each(lambda a, b, s: b & ~(31 << s) | (a & 31) << s, A, B, S),

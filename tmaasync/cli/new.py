@@ -19,12 +19,13 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _NAME = "my_kernel"
 """Stands in the templates, and in their files' names, for the name of the kernel."""
 
-# Keywords of C++17. Python's come from its module `keyword`.
+# Keywords of C++20. Python's come from its module `keyword`.
 _CPP_KEYWORDS = (
-    "alignas alignof asm auto bool case catch char char16_t char32_t const const_cast constexpr "
-    "decltype default delete do double dynamic_cast enum explicit export extern false float "
-    "friend goto inline int long mutable namespace new noexcept nullptr operator private "
-    "protected public register reinterpret_cast short signed sizeof static static_assert "
+    "alignas alignof asm auto bool case catch char char16_t char32_t char8_t co_await co_return "
+    "co_yield concept const const_cast consteval constexpr constinit decltype default delete do "
+    "double dynamic_cast enum explicit export extern false float friend goto inline int long "
+    "mutable namespace new noexcept nullptr operator private protected public register "
+    "reinterpret_cast requires short signed sizeof static static_assert "
     "static_cast struct switch template this thread_local throw true typedef typeid typename "
     "union unsigned using virtual void volatile wchar_t"
 )

@@ -75,8 +75,9 @@ _RULES = (
         _Rule(
             before,
             after,
-            "functions whose names end in _block are atomic for the threads of one block, and "
-            "another block uses the same bytes. Call the function without _block",
+            "functions whose names end in _block, and instructions with the scope .cta, are atomic "
+            "for the threads of one block, and another block uses the same bytes. Call the "
+            "function without _block, or name a wider scope",
         )
         for before, after in (
             (_BLOCK_ATOMIC, _BLOCK_ATOMIC),
@@ -122,6 +123,14 @@ _RULES = (
         None,
         "a copy that uses the map may still be in flight. Wait for the barrier of its load, or "
         "with wait_group_read for its store, before the map is edited",
+    ),
+    _Rule(
+        None,
+        None,
+        "the reader saw the flag by a relaxed operation, and the L1 cache of its SM may still hold "
+        "the value from before the write, which was read there earlier. Call __threadfence() after "
+        "the poll, or poll with an acquire: ld.acquire.gpu",
+        ("lacks_acquire",),
     ),
     _Rule(
         None,
@@ -222,6 +231,14 @@ _RULES = (
                 None,
                 "the store may still be reading its buffer. Wait with wait_group_read before the "
                 "buffer is written again",
+                ("one_thread",),
+            ),
+            _Rule(
+                store,
+                None,
+                "the store may still be reading its buffer. Wait with wait_group_read in the "
+                "storing thread; then it and the threads that write the buffer again "
+                f"{_MEET}. If the store is to send this write, they meet before it",
             ),
         )
     ),
@@ -318,7 +335,8 @@ _RULES = (
         None,
         None,
         "no flag orders the two, and __syncthreads() does not reach another block. The thread that "
-        f"comes first {_FLAG}",
+        f"comes first {_FLAG}. Where one thread sets or polls the flag for its block, the block "
+        "meets before it sets, and after it has polled: __syncthreads()",
         ("is_global",),
         ("one_block",),
     ),

@@ -45,7 +45,8 @@ class Kernel:
             element type, or C++ text.
         constants: Names that the source leaves to the host, each with a bool, int or float.
         include_dirs: Folders with headers of your own. A file's own folder is searched anyhow.
-        options: Further NVRTC options.
+        options: Further NVRTC options. Sources are compiled as C++20 on both back ends;
+            ``--std=c++17`` chooses another standard for GPUs.
         arch: The architecture to compile for, such as ``"sm_90a"``. By default the compute
             capability of the arrays' device, with the ``a`` where the source uses wgmma, setmaxnreg
             or multicast, or edits tensor maps.

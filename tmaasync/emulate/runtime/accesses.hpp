@@ -117,10 +117,16 @@ inline InFlight find_in_flight(Cluster& cluster, const Cta& cta, uint32_t offset
     return {};
 }
 
-// In its first phase a barrier lets a wait for parity 1 go on at once.
-inline Words wrong_wait(const Cta& cta, uint32_t offset) {
+// A wait that gave up and was not repeated. In its first phase a barrier lets a wait for parity 1
+// go on at once.
+inline Words wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset) {
     for (const Mbarrier& barrier : cta.barriers) {
-        if (barrier.offset != offset || !barrier.passed_at_first.fiber) continue;
+        if (barrier.offset != offset) continue;
+        if (barrier.gave_up_last.fiber == &reader) {
+            return ". The mbarrier.try_wait of " + name_of(barrier.gave_up_last) +
+                   " returned false, as it may at any time: repeat it until it returns true";
+        }
+        if (!barrier.passed_at_first.fiber) continue;
         return ". The wait of " + name_of(barrier.passed_at_first) +
                " names parity 1, for which a new barrier does not wait: the first phase has parity "
                "0";
@@ -133,7 +139,7 @@ inline Words wrong_wait(const Cta& cta, uint32_t offset) {
 inline Words remedy_for_flight(const Fiber& reader, const Flight& flight) {
     const Words phase = "its phase of " + barrier_at(flight.barrier);
     if (flight.target == reader.cta) {
-        return "wait for " + phase + " first" + wrong_wait(*flight.target, flight.barrier);
+        return "wait for " + phase + " first" + wrong_wait(reader, *flight.target, flight.barrier);
     }
     return "a thread of that CTA waits for " + phase +
            ", and then cluster_sync() lets the others go on";

@@ -229,6 +229,7 @@ struct View {
     Clock arrivals;           // relaxed ones, whose phase was waited for: they order nothing else
     Clock fenced;          // of ordinary writes: for all clusters, by a fence of whichever thread
     ClusterClocks others;  // the accesses of other clusters that it has seen
+    ClusterClocks others_acquired;   // and what of it a fence came after
     ClusterClocks others_published;  // and what of it a proxy fence made visible to TMA
     // Of several devices: what a fence at system scope covers, and which ordinary writes of peers
     // their writers made visible to TMA.
@@ -250,6 +251,7 @@ struct View {
         arrivals.join(other.arrivals);
         fenced.join(other.fenced);
         others.join(other.others);
+        others_acquired.join(other.others_acquired);
         others_published.join(other.others_published);
         fenced_for_all.join(other.fenced_for_all);
         others_fenced_for_all.join(other.others_fenced_for_all);

@@ -60,6 +60,14 @@ inline Operation operation_of(const Flight& flight) {
     return flight.reduction ? Operation::kTmaPushReduce : Operation::kTmaPush;
 }
 
+// Which of its 16 bytes a swizzled box puts where: wgmma has to read it by the same pattern.
+inline uint8_t pattern_of(const Flight& flight) {
+    const bool has_map =
+        flight.kind == Flight::Kind::kTiled || flight.kind == Flight::Kind::kIm2col;
+    if (!has_map || flight.map.interleave != Interleave::kNone) return 0;
+    return 1 + static_cast<uint8_t>(flight.map.swizzle);
+}
+
 // Writes the bytes, and returns how many the barrier is credited.
 inline uint32_t write_flight(const Flight& flight, CopyObserver& observer) {
     uint8_t* window = flight.target->window;
@@ -115,7 +123,8 @@ void Cluster::land(const Flight& flight) {
             return arrive_for_copies(*this, flight, *barrier);
         }
         const Epoch epoch = static_cast<Epoch>(barrier->phase) + 1;
-        const Actor actor = flight.issued.as(barrier->agent, epoch, operation_of(flight));
+        Actor actor = flight.issued.as(barrier->agent, epoch, operation_of(flight));
+        actor.pattern = pattern_of(flight);
         const Actor* seen = detector() ? &actor : nullptr;
         if (seen && flight.map_address) {
             detector_->read_map(

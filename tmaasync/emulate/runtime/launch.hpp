@@ -196,6 +196,7 @@ private:
             {"has_relaxed_arrival", race.has_relaxed_arrival},
             {"is_between_devices", race.is_between_devices},
             {"is_known", race.is_known},
+            {"lacks_acquire", race.lacks_acquire},
             {"lacks_reader_fence", race.lacks_reader_fence},
         };
         const char* separator = "";

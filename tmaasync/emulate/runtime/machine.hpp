@@ -189,6 +189,7 @@ struct Mbarrier {
     Deed arrived_first;                // in this phase
     Deed expected_last;                // bytes, in any phase
     Deed passed_at_first;              // a wait for parity 1 in phase 0
+    Deed gave_up_last;                 // a wait in this phase, and has not been repeated
     std::vector<Landing> landings;     // in this phase
     std::vector<Landing> landed_last;  // in the last completed phase that had any
     // For the race detector.

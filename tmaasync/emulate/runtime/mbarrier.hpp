@@ -87,7 +87,7 @@ inline void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier
     ++barrier.phase;
     barrier.pending = barrier.count;
     barrier.arrived.clear();
-    barrier.arrived_first = barrier.passed_at_first = {};
+    barrier.arrived_first = barrier.passed_at_first = barrier.gave_up_last = {};
     if (!barrier.landings.empty()) {
         barrier.landed_last.swap(barrier.landings);
         barrier.landings.clear();
@@ -362,9 +362,14 @@ inline bool wait_for_parity(
     const AwaitedPhase noted = awaited_phase(*place.cta, barrier, parity);
     begin_wait(fiber, noted);
     barrier.waited.add(warp_number(fiber));
+    if (barrier.gave_up_last.fiber == &fiber) barrier.gave_up_last = {};
     if (has_completed(barrier, parity)) {
         if (barrier.phase == 0) barrier.passed_at_first = {&fiber, fiber.site};
     } else {
+        if (fiber.cluster->choices().times_out_at_once(fiber.site)) {
+            barrier.gave_up_last = {&fiber, fiber.site};
+            return false;
+        }
         const uint64_t awaited = barrier.phase;
         const Wait wait{Wait::Kind::kMbarrier, what, place.cta, barrier.offset, parity, acquires};
         ++barrier.waiting;
@@ -376,7 +381,10 @@ inline bool wait_for_parity(
         }
         --barrier.waiting;
         check_not_missed(fiber, barrier, awaited);
-        if (barrier.phase == awaited) return false;
+        if (barrier.phase == awaited) {
+            barrier.gave_up_last = {&fiber, fiber.site};
+            return false;
+        }
     }
     observe(barrier);
     acquire_completed(fiber, barrier, acquires);

@@ -33,6 +33,13 @@ struct Matrix {
         return address ^ ((address >> 7 & mask) << 4);
     }
 
+    // Whether it takes these 16 bytes for others than a load with this swizzle put there. A line
+    // that the pattern leaves as it is shows nothing: a single row may be loaded without one.
+    bool differs(uint32_t loaded_with, uint32_t address) const {
+        if (loaded_with == swizzle) return false;
+        return loaded_with || (address >> 7 & ((1u << swizzle) - 1));
+    }
+
     // PTX ISA, "base offset": 0 where the pattern, of eight spans, begins at a multiple of its
     // size. A step along the contiguous side stays within the first span.
     bool is_off_pattern() const {

@@ -173,6 +173,7 @@ struct Race {
     // scope; then a proxy fence is missing, of the reader or of the writer.
     bool is_between_devices = false;
     bool is_known = false;
+    bool lacks_acquire = false;
     bool lacks_reader_fence = false;
 };
 
@@ -190,6 +191,7 @@ struct Actor {
     bool is_async;
     bool is_system = false;
     bool may_repeat = false;  // an ordinary store, whose value can be compared after it
+    uint8_t pattern = 0;      // of a load through a tensor map: 1 + its swizzle
 };
 
 // A copy or a wgmma that a thread issued: it comes after what the thread knew then.
@@ -375,6 +377,7 @@ public:
         if (reaches_clusters) {
             fenced_for_clusters_[thread] = fenced_[thread];
             view.fenced.join(fenced_[thread].seen);
+            view.others_acquired.join(view.others);
         }
         if (reaches_devices) {
             view.fenced_for_all.join(fenced_[thread].seen);
@@ -385,7 +388,7 @@ public:
 
     // What others released there, and what this thread releases if it writes. Other clusters'
     // writes are known without a fence after the atomic operation, as in CUDA's sample
-    // threadFenceReduction: no cache of this SM holds them yet.
+    // threadFenceReduction, unless a cache of this SM may hold the bytes from before: `is_stale`.
     void atomic(uint32_t thread, uintptr_t address, bool writes, Scope scope) {
         const bool reaches_clusters = scope != Scope::kCta;
         AtomicPlace& place = grid_.place_of(address, device_);
@@ -499,6 +502,13 @@ public:
     // Of memory that is allocated anew: all accesses before happened before.
     void forget_global(uintptr_t address, uint64_t bytes) { grid_.shadow.clear(address, bytes); }
 
+    // The load through a tensor map that wrote the cell, if nothing else has written it since.
+    const Access* load_at(uint32_t rank, uint32_t offset) {
+        if (grid_.is_over()) return nullptr;
+        const Access* const write = windows_[rank].at(offset).only_write();
+        return write && write->pattern ? write : nullptr;
+    }
+
     bool is_all_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
         bool all = true;
         for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
@@ -526,7 +536,8 @@ private:
     static View view_after(const ClusterClocks& before) {
         View view;
         for (ClusterClocks* known :
-             {&view.others, &view.others_published, &view.others_fenced_for_all, &view.offered}) {
+             {&view.others, &view.others_acquired, &view.others_published,
+              &view.others_fenced_for_all, &view.offered}) {
             known->join(before);
         }
         return view;
@@ -635,6 +646,7 @@ private:
                 old.cluster == cluster_ && actor.view->arrivals.at(old.agent) >= old.epoch,
             .is_between_devices = is_peers,
             .is_known = knows,
+            .lacks_acquire = knows && is_stale(old, actor),
             .lacks_reader_fence =
                 actor.view->others_published.at(old.cluster, old.agent) < old.epoch,
         };
@@ -663,6 +675,7 @@ private:
             .is_system = actor.is_system || actor.is_async,
             .rank = static_cast<uint8_t>(actor.thread / threads_of_cta_),
             .operation = actor.operation,
+            .pattern = actor.pattern,
         };
     }
 
@@ -694,7 +707,14 @@ private:
         if (old.cluster != cluster_ && needs_proxy_fence(old, actor) && !is_map) {
             return actor.view->others_published.at(old.cluster, old.agent) >= old.epoch;
         }
-        return is_known(old, actor);
+        return is_known(old, actor) && !is_stale(old, actor);
+    }
+
+    // An ordinary read of what another cluster wrote to bytes that were read before: without a
+    // fence after the flag, L1 may still hold the old ones. TMA reads L2.
+    bool is_stale(const Access& old, const Actor& actor) const {
+        return old.had_readers && old.cluster != cluster_ && actor.operation == Operation::kRead &&
+               actor.view->others_acquired.at(old.cluster, old.agent) < old.epoch;
     }
 
     // What a peer wrote, for TMA: the signal was seen by ordinary loads, so that the reader needs a

@@ -48,7 +48,10 @@ struct Access {
     bool is_system : 1 = false;  // atomic for all devices
     uint8_t rank : 5 = 0;        // of the thread's CTA in its cluster
     Operation operation = Operation::kRead;
-    uint8_t nothing = 0;  // all bytes have values, so that accesses are compared as bytes
+    // A write to bytes that threads of other clusters had read: their L1 may hold the old ones.
+    bool had_readers : 1 = false;
+    uint8_t pattern : 7 = 0;  // of a load through a tensor map: 1 + its swizzle
+    // All bits have values, so that accesses are compared as bytes.
 
     bool is_atomic() const {
         return operation == Operation::kAtomic || operation == Operation::kBlockAtomic ||
@@ -61,6 +64,9 @@ struct Access {
     bool conflicts_with(const Access& other) const {
         return (bytes & other.bytes) && (is_write || other.is_write) &&
                !(is_atomic_for(other) && other.is_atomic_for(*this));
+    }
+    bool is_cached_apart_from(const Access& other) const {
+        return operation == Operation::kRead && cluster != other.cluster;
     }
     // Whether whoever races with the other one races with this one too.
     bool stands_for(const Access& other) const {
@@ -88,7 +94,7 @@ public:
         Report report
     ) {
         uint8_t kept = 0;
-        bool is_known = false;
+        bool is_known = false, had_readers = false;
         for (uint8_t i = 0; i < count_; ++i) {
             const Access& old = accesses_[i];
             const bool ordered = is_before(old);
@@ -96,7 +102,10 @@ public:
             const bool is_covered = (old.bytes & ~access.bytes) == 0;
             const bool is_replaced = ordered && is_covered && (access.is_write || !old.is_write) &&
                                      !(keeps_stores && access.is_atomic() && !old.is_atomic());
-            if (is_replaced) continue;
+            if (is_replaced) {
+                had_readers |= old.had_readers || old.is_cached_apart_from(access);
+                continue;
+            }
             is_known |= old.stands_for(access);
             if (kept != i) accesses_[kept] = old;
             ++kept;
@@ -108,7 +117,8 @@ public:
             for (uint8_t i = 1; i < count_; ++i) accesses_[i - 1] = accesses_[i];
             --count_;
         }
-        accesses_[count_++] = access;
+        accesses_[count_] = access;
+        accesses_[count_++].had_readers = access.is_write && had_readers;
         if (access.is_write) written_ |= access.bytes;
     }
 
@@ -122,6 +132,16 @@ public:
     }
 
     uint8_t written() const { return written_; }
+    // The write of all bytes, if no other is remembered.
+    const Access* only_write() const {
+        const Access* found = nullptr;
+        for (uint8_t i = 0; i < count_; ++i) {
+            if (!accesses_[i].is_write) continue;
+            if (found || accesses_[i].bytes != 0xff) return nullptr;
+            found = &accesses_[i];
+        }
+        return found;
+    }
     void clear() {
         count_ = 0;
         written_ = 0;

@@ -49,7 +49,7 @@ inline void check_nothing_lands(Fiber& fiber) {
             "the CTA ends while " + name_of(flight) + " to " + shared_at(flight.shared) +
                 of_cta(*flight.issuer, *fiber.cta) + " is in flight. Wait on " +
                 barrier_at(flight.barrier) + " before the end" +
-                wrong_wait(*fiber.cta, flight.barrier)
+                wrong_wait(fiber, *fiber.cta, flight.barrier)
         );
     }
 }

@@ -55,6 +55,21 @@ private:
     uint32_t first_ = kNothing;
 };
 
+inline Words swizzle_of_bytes(uint32_t swizzle) {
+    return swizzle ? "a swizzle of " + decimal(16u << swizzle) + " bytes" : Words("no swizzle");
+}
+
+inline Words reason_of_other_swizzle(
+    const Fiber& issuer, const Matrix& matrix, const char* name, const Access& load
+) {
+    const Fiber& loader = issuer.cluster->fibers()[load.thread];
+    return Words("wgmma reads ") + name + " at " + shared_at(matrix.start) + " with " +
+           swizzle_of_bytes(matrix.swizzle) + ", and the TMA load of " +
+           name_of_issuer(loader, load.site, issuer) + " wrote it with " +
+           swizzle_of_bytes(load.pattern - 1) +
+           ". Give the tensor map and the descriptor the same swizzle";
+}
+
 // An operand of `rows` rows: where it lies, and whether it was written.
 inline void check_operand(
     const Fiber& issuer, const IssuedMma& mma, const Matrix& matrix, uint32_t rows, const char* name
@@ -66,9 +81,15 @@ inline void check_operand(
     UnwrittenRows unwritten;
     Unwritten part;
     uint32_t furthest = 0;
+    const Access* other_load = nullptr;
     matrix.for_each_unit(0, rows, [&](uint32_t row, uint32_t, uint32_t offset) {
         furthest = std::max(furthest, offset);
         if (offset > kWindowBytes - kMmaUnitBytes) return;
+        // Of further rows nobody may use the results.
+        if (row < 8 && detector && !other_load) {
+            const Access* const load = detector->load_at(issuer.cta->rank, offset);
+            if (load && matrix.differs(load->pattern - 1u, offset)) other_load = load;
+        }
         if (is_poison(poison, window, offset)) return unwritten.add(row, offset);
         if (!detector || part.bytes) return;
         part = unwritten_part(*detector, issuer.cta->rank, offset, kMmaUnitBytes);
@@ -80,6 +101,9 @@ inline void check_operand(
                  ", and its swizzle begins at multiples of " + decimal(pattern) +
                  " bytes. Declare the tile alignas(" + decimal(pattern) +
                  "), and start operands at whole groups of 8 rows";
+    }
+    if (reason.is_empty() && other_load) {
+        reason = reason_of_other_swizzle(issuer, matrix, name, *other_load);
     }
     const uint32_t units_of_row = matrix.transposed ? kMmaDepthBytes / 2 : 2;
     const bool is_defect = unwritten.is_defect(matrix.transposed ? rows / 8 : rows, units_of_row) ||

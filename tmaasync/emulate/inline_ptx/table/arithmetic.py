@@ -60,6 +60,8 @@ ROWS = (
     Row("mul.wide.<t:u16|s16|u32|s32>", "d = <wide>, a : <t>, b : <t>", "wide_product(a, b)"),
     Row("mul24.lo.u32", "d = u32, a : u32, b : u32", "::__umul24(a, b)"),
     Row("mul24.lo.s32", "d = s32, a : s32, b : s32", "::__mul24(a, b)"),
+    Row("mad24.lo.u32", "d = u32, a : u32, b : u32, c : u32", "whole_sum(::__umul24(a, b), c)"),
+    Row("mad24.lo.s32", "d = s32, a : s32, b : s32, c : s32", "whole_sum(::__mul24(a, b), c)"),
     Row(
         "mad.lo.<t:$INT>",
         "d = <t>, a : <t>, b : <t>, c : <t>",

@@ -229,6 +229,6 @@ ROWS = (
         "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.(gpu|sys|cluster|cta)"
         ".sync.aligned",
         "[a : w], [b : s], n : imm",
-        f"{_RUN}::copy_map_and_release(a, b)",
+        f"(check_map_bytes<n>(), {_RUN}::copy_map_and_release(a, b))",
     ),
 )

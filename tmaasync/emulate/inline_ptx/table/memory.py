@@ -113,6 +113,13 @@ ROWS = (
         "",
         "::tmaasync_emulate::fence_proxy_async_shared()",
     ),
+    # For the bytes that objects of shared memory order, and in one direction.
+    Row(
+        "fence.proxy.async::generic.(acquire.sync_restrict::shared::cluster"
+        "|release.sync_restrict::shared::cta).cluster",
+        "",
+        "::tmaasync_emulate::fence_proxy_async_shared()",
+    ),
     Row("fence.mbarrier_init.release.cluster", "", "::tmaasync_emulate::fence_mbarrier_init()"),
     Row(
         "fence.proxy.tensormap::generic.release.<scope:$SCOPE>",
@@ -122,7 +129,7 @@ ROWS = (
     Row(
         "fence.proxy.tensormap::generic.acquire.<scope:$SCOPE>",
         "[a : m], n : imm",
-        "::tmaasync_emulate::fence_map_acquire(a)",
+        "(check_map_bytes<n>(), ::tmaasync_emulate::fence_map_acquire(a))",
     ),
     # --- hints ---
     Row("prefetch{.const|.param}.tensormap", "[a : m]", "::tmaasync_emulate::check_map(a)"),

@@ -551,7 +551,7 @@ T extended_from(T value, std::uint32_t width) {
     return static_cast<T>((static_cast<std::uint32_t>(value) & ~above) | (is_negative ? above : 0));
 }
 
-enum class PermuteMode { kNone, kF4e, kB4e, kRc8, kEcl, kEcr, kRc16 };
+enum class PermuteMode { kNone, kF4E, kB4E, kRc8, kEcl, kEcr, kRc16 };
 
 // prmt: the fourth bit of a digit asks for the byte's sign.
 template <PermuteMode kMode>
@@ -562,8 +562,8 @@ std::uint32_t permuted(std::uint32_t a, std::uint32_t b, std::uint32_t selector)
     std::uint32_t word = 0;
     for (std::uint32_t i = 0; i < 4; ++i) {
         std::uint32_t digit = selector >> 4 * i & 15;
-        if (kMode == kF4e) digit = (first + i) & 7;
-        if (kMode == kB4e) digit = (first - i) & 7;
+        if (kMode == kF4E) digit = (first + i) & 7;
+        if (kMode == kB4E) digit = (first - i) & 7;
         if (kMode == kRc8) digit = first;
         if (kMode == kEcl) digit = i < first ? first : i;
         if (kMode == kEcr) digit = i < first ? i : first;

@@ -36,6 +36,13 @@ TMAASYNC_EMULATE_INLINE Box box_with_offsets(const std::uint8_t* map, const At<k
     return {map, kRank, at.at, at.offsets};
 }
 
+// --- tensor maps ---------------------------------------------------------------------------------
+
+template <int kBytes>
+TMAASYNC_EMULATE_INLINE constexpr void check_map_bytes() {
+    static_assert(kBytes == 128, "fences and copies of a tensor map take 128 bytes");
+}
+
 // --- reductions ----------------------------------------------------------------------------------
 
 template <tmaasync::ptx::ReduceOp kOp, tmaasync::ptx::ElementType kType>

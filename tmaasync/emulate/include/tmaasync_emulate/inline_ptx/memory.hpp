@@ -198,7 +198,9 @@ changed_in_memory(std::uint8_t* pointer, Change change, bool depends = true) {
     const Word old = change_atomically(
         reinterpret_cast<Word*>(pointer),
         [&](Word held) { return std::bit_cast<Word>(change(std::bit_cast<T>(held))); }, depends,
-        kReach == Reach::kSys ? Scope::kSystem : Scope::kGpu
+        kReach == Reach::kSys   ? Scope::kSystem
+        : kReach == Reach::kCta ? Scope::kCta
+                                : Scope::kGpu
     );
     return std::bit_cast<T>(old);
 }

@@ -7,6 +7,7 @@
 #include <cuda/detail/atomic.hpp>
 #include <cuda/detail/shared_memory.hpp>
 #include <cuda/detail/thread_scope.hpp>
+#include <cuda/std/chrono>
 #include <tmaasync/ptx/mbarrier.cuh>
 
 namespace cuda::detail {
@@ -66,9 +67,6 @@ public:
     TMAASYNC_EMULATE_INLINE void wait_parity(bool parity) const {
         while ((phase().load(memory_order_acquire) & 1) == unsigned{parity}) {}
     }
-    TMAASYNC_EMULATE_INLINE bool try_wait(arrival_token&& token) const {
-        return phase().load(memory_order_acquire) != token.phase;
-    }
     TMAASYNC_EMULATE_INLINE void arrive_and_wait() { wait(arrive()); }
     TMAASYNC_EMULATE_INLINE void arrive_and_drop() {
         expected().fetch_sub(1, memory_order_relaxed);
@@ -127,12 +125,6 @@ public:
     }
 
     // Once: a wait of the emulator has no clock.
-    TMAASYNC_EMULATE_INLINE bool try_wait(arrival_token&& token) const {
-        return detail::tma::mbarrier_try_wait_parity(address(), token & 1);
-    }
-    TMAASYNC_EMULATE_INLINE bool try_wait_parity(bool parity) const {
-        return detail::tma::mbarrier_try_wait_parity(address(), parity);
-    }
     template <typename Duration>
     TMAASYNC_EMULATE_INLINE bool try_wait_for(arrival_token&& token, const Duration&) const {
         return detail::tma::mbarrier_try_wait_parity(address(), token & 1);

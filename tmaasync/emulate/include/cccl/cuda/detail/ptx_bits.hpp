@@ -62,8 +62,8 @@ TMAASYNC_EMULATE_INLINE uint32_t bmsk_wrap(uint32_t first, uint32_t width) {
         );                                                                              \
     }
 TMAASYNC_EMULATE_PERMUTE(prmt, kNone)
-TMAASYNC_EMULATE_PERMUTE(prmt_f4e, kF4e)
-TMAASYNC_EMULATE_PERMUTE(prmt_b4e, kB4e)
+TMAASYNC_EMULATE_PERMUTE(prmt_f4e, kF4E)
+TMAASYNC_EMULATE_PERMUTE(prmt_b4e, kB4E)
 TMAASYNC_EMULATE_PERMUTE(prmt_rc8, kRc8)
 TMAASYNC_EMULATE_PERMUTE(prmt_ecl, kEcl)
 TMAASYNC_EMULATE_PERMUTE(prmt_ecr, kEcr)

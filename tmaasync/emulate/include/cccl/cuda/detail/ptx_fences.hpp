@@ -40,6 +40,14 @@ TMAASYNC_EMULATE_INLINE void fence_sync_restrict(sem_t<kSem>, space_t<kSpace>, s
     detail::fence_of(dot_scope::cluster);
 }
 
+template <dot_sem kSem, dot_space kSpace>
+TMAASYNC_EMULATE_INLINE void fence_proxy_async_generic_sync_restrict(
+    sem_t<kSem>, space_t<kSpace>, scope_cluster_t
+) {
+    static_assert(kSpace == (kSem == dot_sem::acquire ? dot_space::cluster : dot_space::shared));
+    detail::tma::fence_proxy_async_shared();
+}
+
 TMAASYNC_EMULATE_INLINE void fence_proxy_alias() {}
 TMAASYNC_EMULATE_INLINE void fence_proxy_async() {
     detail::tma::fence_proxy_async_shared();
