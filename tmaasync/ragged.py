@@ -150,7 +150,7 @@ class RaggedTensorMap(RaggedMap):
         Raises:
             TensorMapError: The array differs, or its address is no multiple of 16.
         """
-        view = _arrays.view(array, dtype=self.element)
+        view = self._view_in_place(array)
         if view[1:5] != self._view[1:5]:
             rule = f"the map was made for {self._view}"
             remedy = "Make a map of its own for it with create_ragged_tensor_map"

@@ -52,7 +52,7 @@ from tmaasync._tile.pointer import Pointer
 from tmaasync._tile.split import SplitLayout, split_violations
 from tmaasync._tile.strided import StridedTensor
 from tmaasync._tile.template import template_violations
-from tmaasync.errors import ArgumentError, TensorMapError
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import (
     Interleave,
     InterleaveName,
@@ -143,7 +143,7 @@ class TMATensorTile(MapTile):
         Raises:
             TensorMapError: The array differs, or its address is no multiple of 16.
         """
-        view = _arrays.view(array, dtype=self.element)
+        view = self._view_in_place(array)
         if view[1:5] != self._form.view[1:5]:
             raise TensorMapError.of(rebind_violations(self._form.view, view))
         return _tile_at(self._form, view)
@@ -216,9 +216,11 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         except (KeyError, TypeError):  # TypeError: a list, which the slow path makes a tuple
             pass
         else:
-            if not address & form.address_mask and type(swizzle) is not int:
+            if not address & form.address_mask and _have_their_types(
+                (*tile_shape, *(box_shape or ()), *(element_strides or ())),
+                (swizzle, l2_promotion, oob_fill, interleave),
+            ):
                 return TMATensorTile(form, address, array)
-    Swizzle.of(swizzle, "swizzle")  # refuses an int, under which the look-up finds a mode
     options = TileOptions(
         sides_of("tile_shape", tile_shape),
         swizzle,
@@ -230,9 +232,19 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
     )
     kind = None if dtype is None else element(dtype)
     view = _arrays.view(array, dtype=kind)
+    options.check(view.ndim)
     layout = (view[1:5], view.framework) if seen is None else seen[1]
     form = cached_form((layout, *options, kind), view, options)
     return _tile_at(form, view)
+
+
+_SIDES = frozenset({int})
+_MODES = frozenset({str, Swizzle, L2Promotion, OOBFill, Interleave})
+
+
+def _have_their_types(sides: tuple[Any, ...], modes: tuple[Any, ...]) -> bool:
+    """Whether no side or mode is another value that is equal: 8.0 is 8, and 0 is OOBFill.ZERO."""
+    return _SIDES.issuperset(map(type, sides)) and _MODES.issuperset(map(type, modes))
 
 
 def _tile_at(form: TileForm, view: ArrayView) -> TMATensorTile:
@@ -410,6 +422,9 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
     strides = element_strides
     strides = (1,) * len(sides) if strides is None else sides_of("element_strides", strides)
     given = None if box_shape is None else sides_of("box_shape", box_shape)
+    if not sides:
+        rule, remedy = "a tile has 1 to 5 sides", "Pass a number for each dimension of the arrays"
+        TensorMapError.raise_for([Violation("tile_shape", sides, rule, remedy)])
     TensorMapError.raise_for(argument_violations(len(sides), sides, given, strides))
     mode = Swizzle.of(swizzle, "swizzle")
     cut = Cut(kind, sides, given or default_box(sides, kind.itemsize, mode), strides, mode)
@@ -451,7 +466,7 @@ class SplitLastDimTMATensorTile(TMATensorTile):
         Raises:
             TensorMapError: The memory is too small, or its address is no multiple of 16.
         """
-        return _split_tile(_arrays.view(array, dtype=self.element), self._split)
+        return _split_tile(self._view_in_place(array), self._split)
 
 
 def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map

@@ -177,7 +177,7 @@ class TMATensorTileIm2col(MapTile):
         Raises:
             TensorMapError: The array differs, or its address is no multiple of 16.
         """
-        view = _arrays.view(array, dtype=self.element)
+        view = self._view_in_place(array)
         if view[1:5] != self._form.view[1:5]:
             remedy = "Make a tile of its own for these images with create_tma_tile_im2col"
             rule = f"the tile was made for {self._form.view[1:3]} {_arrays.where(self.device)}"

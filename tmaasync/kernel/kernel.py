@@ -211,8 +211,8 @@ class Kernel:
         """
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()
-        if pdl is not False:
-            check_flags(pdl=pdl)
+        if not (pdl is cooperative is False):
+            check_flags(pdl=pdl, cooperative=cooperative)
         seen = views(args)
         where, emulated = placement_of(seen, device)
         build = self._build_on(where)
