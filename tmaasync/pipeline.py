@@ -342,8 +342,8 @@ def _violations(pipeline: Pipeline) -> Iterator[Violation]:
         yield Violation(
             "consumers",
             pipeline.consumers,
-            f"with those of {pipeline.cluster_size} CTAs it exceeds {MAX_ARRIVALS}, the most "
-            "arrivals of an mbarrier",
+            f"{pipeline.cluster_size} CTAs make {pipeline.empty_arrivals} arrivals, and an "
+            f"mbarrier counts up to {MAX_ARRIVALS}",
             "Let one thread of a warp arrive",
         )
     if not 1 <= pipeline.cluster_size <= MAX_CLUSTER_CTAS:

@@ -56,7 +56,7 @@ def _require_own_places(view: ArrayView, argument: str) -> None:
 def _may_overlap_itself(view: ArrayView) -> bool:
     """Whether a stride is shorter than the dimensions inside it reach.
 
-    Slices and transposes of an array have no such strides; made by hand, they overlap but for
+    Slices and transposes of an array have none. Strides set by hand overlap then, but for
     combinations like shape (2, 2) with strides of (3, 2) elements.
     """
     pairs = zip(view.strides_bytes, view.shape, strict=True)
