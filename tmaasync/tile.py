@@ -40,7 +40,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import AddressReader, ArrayView, fingerprint
 from tmaasync._elements import element
 from tmaasync._kinds import not_flags, not_integers
-from tmaasync._tile.argument import CutSizes, KernelArgument, MapTile
+from tmaasync._tile.argument import CutSizes, KernelArgument, MapTile, view_in_place
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.bulk import BulkTile
 from tmaasync._tile.cut import Cut, argument_violations, default_box, sides_of
@@ -143,7 +143,7 @@ class TMATensorTile(MapTile):
         Raises:
             TensorMapError: The array differs, or its address is no multiple of 16.
         """
-        view = self._view_in_place(array)
+        view = view_in_place(array, self._owner, self._form.view.element)
         if view[1:5] != self._form.view[1:5]:
             raise TensorMapError.of(rebind_violations(self._form.view, view))
         return _tile_at(self._form, view)
@@ -232,7 +232,11 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
     )
     kind = None if dtype is None else element(dtype)
     view = _arrays.view(array, dtype=kind)
-    options.check(view.ndim)
+    if not _have_their_types(
+        (*options.tile_shape, *(options.box_shape or ()), *(options.element_strides or ())),
+        (swizzle, l2_promotion, oob_fill, interleave),
+    ):
+        options.check(view.ndim)
     layout = (view[1:5], view.framework) if seen is None else seen[1]
     form = cached_form((layout, *options, kind), view, options)
     return _tile_at(form, view)
@@ -466,7 +470,7 @@ class SplitLastDimTMATensorTile(TMATensorTile):
         Raises:
             TensorMapError: The memory is too small, or its address is no multiple of 16.
         """
-        return _split_tile(self._view_in_place(array), self._split)
+        return _split_tile(view_in_place(array, self._owner, self.element), self._split)
 
 
 def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map

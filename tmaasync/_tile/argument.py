@@ -19,7 +19,7 @@ from tmaasync._tile.cut import Cut
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-__all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile"]
+__all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile", "view_in_place"]
 
 
 class KernelArgument:
@@ -105,22 +105,6 @@ class KernelArgument:
         """
         require_current(self._view, argument or self._kind)
 
-    def _view_in_place(self, array: object) -> ArrayView:
-        """Return a view of an array in place of this one, read as the same element type.
-
-        Raises:
-            TensorMapError: Its own type differs, so that its bits would mean something else.
-        """
-        own = self._view
-        if _dtype_of(array) == _dtype_of(own.owner):
-            return view(array, dtype=own.element)
-        seen = view(array)
-        if seen.element is not own.element:
-            rule = f"the {self._kind} was made for {own.element}"
-            remedy = "Convert the array, or make a tile of its own for it"
-            raise TensorMapError.of([Violation("array.dtype", seen.element, rule, remedy)])
-        return seen
-
     def _address_reader(self) -> AddressReader | None:
         """Return a function that reads the addresses of arguments like this one.
 
@@ -144,9 +128,23 @@ class KernelArgument:
         return read
 
 
-def _dtype_of(array: object) -> object:
-    """Return the type as the array's library has it; None for a view or a DLPack object."""
-    return getattr(array, "dtype", None)
+def view_in_place(
+    array: object, replaced: object, element: Element, kind: str = "tile"
+) -> ArrayView:
+    """Return a view of an array in place of another one, read as the same element type.
+
+    Raises:
+        TensorMapError: Its own type differs, so that its bits would mean something else.
+    """
+    own = getattr(array, "dtype", None)  # a view or a DLPack object has none
+    if own == getattr(replaced, "dtype", None):
+        return view(array, dtype=element)
+    seen = view(array)
+    if seen.element is not element:
+        rule = f"the {kind} was made for {element}"
+        remedy = "Convert the array, or make a tile of its own for it"
+        raise TensorMapError.of([Violation("array.dtype", seen.element, rule, remedy)])
+    return seen
 
 
 class CutSizes:
