@@ -27,7 +27,7 @@ from tmaasync import (
 from tmaasync._compile import Parameter
 from tmaasync.kernel.arguments import pack, views
 from tmaasync.kernel.builds import CudaBuild, LaunchRequest, Recipe
-from tmaasync.kernel.signature import signature_of
+from tmaasync.kernel.signature import elements_of_variable, signature_of
 from tmaasync.kernel.source import source_of
 from tmaasync.tile import Pointer, StridedTensor
 
@@ -581,3 +581,25 @@ def test_pointers_of_an_instance_have_the_elements_that_it_names(
             signature.check(views((zeros(),)))
     else:
         signature.check(views((zeros(),)))
+
+
+@pytest.mark.parametrize(
+    ("declared", "name", "elements"),
+    [
+        ("__constant__ float w[4];", "w", ("float32", "float32_ftz", "tfloat32", "tfloat32_ftz")),
+        ("__device__ static const int w = 3;", "w", ("int32", "uint32")),
+        ("namespace a { __device__ unsigned int w; }", "a::w", ("uint32", "int32")),
+        ("__constant__ alignas(16) double w[2][8] = {};", "w", ("float64",)),
+        ("__device__ Index w;", "w", ("int64", "uint64")),
+        ("struct Own { int n; }; __constant__ Own w;", "w", None),
+        ("__device__ float v, w;", "w", None),
+        ("namespace a { __device__ int w; } namespace b { __device__ float w; }", "b::w", None),
+        ("__device__ float4 w;", "w", None),
+    ],
+)
+def test_the_elements_of_a_variable_are_those_declared(
+    declared: str, name: str, elements: tuple[str, ...] | None
+) -> None:
+    text = f'{declared}\nextern "C" __global__ void k() {{ const float w = 0; }}\n'
+    found = elements_of_variable(source_of(text, types={"Index": np.int64}), name)
+    assert found == elements

@@ -36,7 +36,7 @@ from tmaasync.kernel.launch import (
 )
 from tmaasync.kernel.modules import Module, load_module
 from tmaasync.kernel.repeated import RepeatedCall, repeated_call
-from tmaasync.kernel.signature import Signature, signature_of
+from tmaasync.kernel.signature import Signature, elements_of_variable, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer, PeersTracer
 from tmaasync.kernel.variables import Variable
@@ -236,7 +236,8 @@ class CudaBuild:
             found = symbol_named(module.path, name, self._recipe.source.name)
             address = _address(module, found.symbol, name)
         memory = _VariableOnDevice(self, found, address)
-        return Variable(name, found.size_bytes, memory)
+        elements = elements_of_variable(self._recipe.source, name)
+        return Variable(name, found.size_bytes, memory, elements)
 
     def read_variable(self, address: int, size_bytes: int) -> bytes:
         """Return what a variable holds after the device's work."""
@@ -296,7 +297,8 @@ class EmulatedBuild:
         program = self._program
         found = symbol_named(program.path, name, self._recipe.source.name)
         memory = _VariableOnHost(name, found, program.address_of(found.address))
-        return Variable(name, found.size_bytes, memory)
+        elements = elements_of_variable(self._recipe.source, name)
+        return Variable(name, found.size_bytes, memory, elements)
 
     def prepare(
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object

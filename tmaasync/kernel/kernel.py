@@ -137,8 +137,8 @@ class Kernel:
             grid: Blocks along x, y, z; an int is x alone.
             block: Threads of a block along x, y, z.
             args: One per kernel parameter: tiles of the type in ``types``, contiguous arrays of the
-                pointer's element type (`Pointer` is the way around this check), numbers, and NumPy
-                scalars or bytes for structs.
+                pointer's element type (`Pointer` is the way around this check), numbers that the
+                declared type holds, and NumPy scalars or bytes for structs.
             cluster: Blocks of a cluster along x, y, z; the grid, counted in blocks, is a multiple.
             shared_mem: Dynamic shared memory in bytes; by default what the source declares.
             pdl: Programmatic dependent launch: start before the kernel ahead in the stream has

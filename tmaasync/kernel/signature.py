@@ -18,7 +18,7 @@ from tmaasync.errors import LaunchError, Violation
 from tmaasync.kernel.arguments import View
 from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray
 
-__all__ = ["Signature", "signature_of"]
+__all__ = ["Signature", "elements_of_variable", "signature_of"]
 
 # --- what a parameter takes -------------------------------------------------------------------
 
@@ -296,6 +296,27 @@ def _instance(text: str, name: str, expression: str) -> dict[str, str]:
         if kind and argument:
             found[kind[1]] = argument
     return found
+
+
+_VARIABLE = (
+    r"__(?:constant|device|managed)__\s+"
+    r"(?:(?:__\w+__|static|extern|inline|volatile|const|alignas\([^)]*\))\s+)*"
+    r"([\w:\s]+?)\s+{}\s*(?:\[[^;\]]*\]\s*)*[;=]"
+)
+
+
+def elements_of_variable(source: Source, name: str) -> tuple[str, ...] | None:
+    """Return the element types that a variable of the source may be filled with; None if unknown.
+
+    Of a struct, a type that the source defines, or several variables of one name nothing is known.
+    """
+    text = _COMMENT.sub(" ", source.text)
+    supplied = dict(_USING.findall(source.preamble))
+    own = {name for found in _DEFINED.findall(text) for name in found if name}
+    types = _Types(supplied, own, {}, source.name)
+    pattern = _VARIABLE.format(re.escape(name.rpartition("::")[2]))
+    kinds = {_without_const(found[1]) for found in re.finditer(pattern, text)}
+    return _POINTEES.get(types.plain(kinds.pop())) if len(kinds) == 1 else None
 
 
 class _Types(NamedTuple):
