@@ -156,6 +156,10 @@ _CURRENT_ADDRESS: dict[str, Callable[[Any], int]] = {
 }
 
 
+_INTS = frozenset({int})
+_MODES = frozenset({str, Swizzle, L2Promotion, OOBFill, Interleave})
+
+
 def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
     array: object,
     tile_shape: Sequence[int],
@@ -216,9 +220,15 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         except (KeyError, TypeError):  # TypeError: a list, which the slow path makes a tuple
             pass
         else:
-            if not address & form.address_mask and _have_their_types(
-                (*tile_shape, *(box_shape or ()), *(element_strides or ())),
-                (swizzle, l2_promotion, oob_fill, interleave),
+            # Equal values of other types are refused: 8.0 is 8, and 0 is OOBFill.ZERO. That takes
+            # 0.1 us of 0.8 (CuPy's arrays without a GPU, 2026-11-23).
+            if (
+                not address & form.address_mask
+                and (swizzle.__class__ in _MODES and l2_promotion.__class__ in _MODES)
+                and (oob_fill.__class__ in _MODES and interleave.__class__ in _MODES)
+                and (tile_shape is form.cut.tile_shape or _INTS.issuperset(map(type, tile_shape)))
+                and (box_shape is None or _INTS.issuperset(map(type, box_shape)))
+                and (element_strides is None or _INTS.issuperset(map(type, element_strides)))
             ):
                 return TMATensorTile(form, address, array)
     options = TileOptions(
@@ -232,23 +242,10 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
     )
     kind = None if dtype is None else element(dtype)
     view = _arrays.view(array, dtype=kind)
-    if not _have_their_types(
-        (*options.tile_shape, *(options.box_shape or ()), *(options.element_strides or ())),
-        (swizzle, l2_promotion, oob_fill, interleave),
-    ):
-        options.check(view.ndim)
+    options.check(view.ndim)
     layout = (view[1:5], view.framework) if seen is None else seen[1]
     form = cached_form((layout, *options, kind), view, options)
     return _tile_at(form, view)
-
-
-_SIDES = frozenset({int})
-_MODES = frozenset({str, Swizzle, L2Promotion, OOBFill, Interleave})
-
-
-def _have_their_types(sides: tuple[Any, ...], modes: tuple[Any, ...]) -> bool:
-    """Whether no side or mode is another value that is equal: 8.0 is 8, and 0 is OOBFill.ZERO."""
-    return _SIDES.issuperset(map(type, sides)) and _MODES.issuperset(map(type, modes))
 
 
 def _tile_at(form: TileForm, view: ArrayView) -> TMATensorTile:

@@ -94,7 +94,6 @@ def cached_form(key: object, view: ArrayView, options: TileOptions) -> TileForm:
 
 def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
     """Check everything and encode: the costly part of `create_tma_tile`."""
-    options.check(view.ndim)
     strides = options.element_strides or (1,) * view.ndim
     swizzle = Swizzle.of(options.swizzle, "swizzle")
     box = options.box_shape or default_box(options.tile_shape, view.element.itemsize, swizzle)

@@ -3,6 +3,9 @@
 Counted as torch counts its own: two for each multiply-add of a matmul, all keys of attention
 whatever the mask hides, and nothing for epilogues, softmax and scales. Rows after the last group of
 a grouped GEMM count too, since only the device knows how many there are.
+
+Registering them imports Triton, where it is installed: 0.34 s of ``import tmaasync.torch``, unless
+torch.compile has done so (H200 machine, torch 2.11, 2026-11-23).
 """
 
 from __future__ import annotations
