@@ -100,8 +100,11 @@ class Kernel:
         text = replace(text, expression=expression_of(text.text, self.name))
         self._trace = trace
         self._own_traces = Collector(latest=1)
-        budget = budget_of(budget_seconds) if watches else None
-        self._recipe = Recipe(text, self.name, arch, budget, self._collector_of)
+        asked = watches or budget_seconds is not None
+        budget = budget_of(budget_seconds) if asked else None
+        self._recipe = Recipe(
+            text, self.name, arch, budget if watches else None, self._collector_of
+        )
         self._builds: dict[int | None, CudaBuild | EmulatedBuild] = {}
         self._repeated: dict[tuple[Any, ...], tuple[RepeatedCall, ...]] = {}
         self._is_seen()

@@ -50,7 +50,7 @@ def budget_of(asked: float | None, otherwise: float = _DEFAULT_SECONDS) -> float
     value = os.environ.get(_VARIABLE, otherwise) if asked is None else asked
     try:
         seconds = float(value) if asked is None or is_number(asked) else 0
-    except ValueError:
+    except (ValueError, OverflowError):
         seconds = 0
     if not 0 < seconds < float("inf"):
         raise ArgumentError(
