@@ -652,6 +652,30 @@ def test_a_read_only_array_is_refused_as_a_target() -> None:
         require_writable(view(array), "target")
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides", "is_refused"),
+    [
+        ((33, 24), (16, 2), True),
+        ((3, 33, 24), (48, 48, 2), True),
+        ((4, 4), (-6, 2), True),
+        ((4, 4), (2, 8), False),
+        ((1, 4), (0, 2), False),
+        ((4, 1, 3), (6, 2, 2), False),
+        ((3, 4), (8, -2), False),
+    ],
+)
+def test_a_target_whose_rows_overlap_is_refused(
+    shape: tuple[int, ...], strides: tuple[int, ...], is_refused: bool
+) -> None:
+    memory = np.zeros(4096, np.float16)[1000:]
+    array = np.lib.stride_tricks.as_strided(memory, shape, strides)
+    if is_refused:
+        with pytest.raises(ArgumentError, match=r"target is of shape .* one place in memory"):
+            require_writable(view(array), "target")
+    else:
+        require_writable(view(array), "target")
+
+
 def test_arrays_of_one_device_agree_on_it() -> None:
     on_device = view(Exporter(data=0x1000, shape=(4,), device=(2, 1)))
 

@@ -75,6 +75,15 @@ def test_the_demo_begins_with_a_bug_that_the_cpu_finds() -> None:
     assert all(job.name in second for job in JOBS)
 
 
+def test_the_demo_refuses_a_folder_for_its_pictures_before_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = run("demo", "--output", str(tmp_path / "file" / "pictures"), on=WITHOUT_GPU)
+
+    assert ran.exit_code == 2
+    assert "it cannot be made (Not a directory). Pass a folder of yours." in ran.stderr
+    assert ran.stdout == ""
+
+
 def test_no_screen_of_the_demo_shows_addresses_or_reprs() -> None:
     ran = run("demo", on=replace(WITHOUT_GPU, emulated_jobs=JOBS[:1]))
 

@@ -261,10 +261,12 @@ def test_the_budget_is_asked_for_or_in_the_environment_or_a_second(
     assert (budget_of(None), budget_of(0.2)) == (2.5, 0.2)
 
 
-@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan"), "soon"])
+@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan"), "soon", "1", True, 10**400])
 def test_a_budget_that_is_no_time_is_refused(value: Any) -> None:
     with pytest.raises(ArgumentError, match="it must be a number of seconds above 0"):
         Kernel(SOURCE, "hangs", debug=True, budget_seconds=value)
+    with pytest.raises(ArgumentError, match="budget_seconds is"):
+        Kernel(SOURCE, "hangs", budget_seconds=value)
 
 
 # --- the watch --------------------------------------------------------------------------------

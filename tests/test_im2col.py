@@ -191,6 +191,10 @@ def test_images_that_went_away_are_noticed() -> None:
         ({"padding": 1.5}, "padding is 1.5"),
         ({"padding": "same"}, "padding is 'same'"),
         ({"lower_corner": (0, 0)}, "the bounding box has both"),
+        (
+            {"padding": (1, 0), "lower_corner": (0, 0), "upper_corner": (0, 0)},
+            r"padding is \(1, 0\); lower_corner and upper_corner replace it",
+        ),
         ({"lower_corner": (0,), "upper_corner": (0, 0)}, "lower_corner is"),
         ({"lower_corner": 0, "upper_corner": 0}, "lower_corner is 0; it must be one integer per"),
         ({"lower_corner": (0, "1"), "upper_corner": (0, 0)}, r"lower_corner\[1\] is '1'"),

@@ -13,12 +13,14 @@ from fake_driver import Driver, real
 
 from tmaasync import (
     ArgumentError,
+    ArrayTypeError,
     BackendError,
     CompileError,
     Kernel,
     LaunchError,
     _driver,
     create_tma_tile,
+    ops,
 )
 from tmaasync._driver import DeviceLimits, bindings
 
@@ -86,10 +88,29 @@ def test_a_constant_has_the_type_of_its_value(value: Any, text: str) -> None:
     assert "k" in Kernel(source, "k", constants={"VALUE": value}).compile().entries
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**70, "4", None, 1j])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e39, 2**70, "4", None, 1j])
 def test_a_constant_that_c_cannot_write_is_refused(value: Any) -> None:
-    with pytest.raises(ArgumentError, match="must be a bool, a finite float, or an int of 64 bits"):
+    with pytest.raises(ArgumentError, match="must be a bool, a number that float32 holds, or"):
         Kernel(VALUE, "k", constants={"VALUE": value})
+
+
+@pytest.mark.parametrize("value", ["x", 1.5, -1, True, object()])
+def test_what_is_no_stream_is_refused_in_host_memory_too(value: Any) -> None:
+    kernel, out = Kernel('extern "C" __global__ void one(float* p) { p[0] = 1; }', "one"), zeros(1)
+    with pytest.raises(ArrayTypeError, match=r"stream is .*; it must be a CuPy or torch stream"):
+        kernel(1, 1, (out,), stream=value)
+    with pytest.raises(ArrayTypeError, match=r"stream is .*; it must be a CuPy or torch stream"):
+        ops.copy(zeros(64), stream=value)
+    kernel(1, 1, (out,), stream=7)
+    assert out[0] == 1
+
+
+def test_options_of_a_launch_and_of_the_compiler_have_their_types() -> None:
+    kernel = Kernel('extern "C" __global__ void one(float* p) { p[0] = 1; }', "one")
+    with pytest.raises(ArgumentError, match="cooperative is 'yes'; it must be a bool"):
+        kernel(1, 1, (zeros(1),), cooperative="yes")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="options is 3; each is an option of NVRTC"):
+        Kernel(VALUE, "k", options=[3])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("argument", ["types", "constants"])

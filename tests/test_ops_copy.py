@@ -44,6 +44,20 @@ def test_a_bound_copy_has_the_last_bytes_too(size: int) -> None:
         assert (whole[size:] == 9).all()
 
 
+@pytest.mark.parametrize(("source_shift", "target_shift"), [(3, 0), (0, 5), (3, 3), (7, 2)])
+@pytest.mark.parametrize("size", [1, 57, 1000])
+def test_contiguous_memory_is_copied_from_any_address_to_any_other(
+    source_shift: int, target_shift: int, size: int
+) -> None:
+    source, whole = aligned(2048, 5), aligned(2048, 9)
+    source[:] = np.arange(2048) % 251
+    target = whole[target_shift : target_shift + size]
+    ops.copy(source[source_shift : source_shift + size], target)
+    assert (target == source[source_shift : source_shift + size]).all()
+    assert (whole[:target_shift] == 9).all()
+    assert (whole[target_shift + size :] == 9).all()
+
+
 def test_an_overlapping_copy_is_not_bound() -> None:
     first = aligned(64, 1), aligned(64, 0)
     operation = Copy(*(Layout.of(_arrays.view(array)) for array in first))

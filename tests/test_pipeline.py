@@ -248,6 +248,19 @@ def test_tile_names_must_make_distinct_constants(names: tuple[str, ...]) -> None
         Pipeline(1, tiles=dict.fromkeys(names, BIG))
 
 
+def test_a_name_that_is_no_text_is_refused() -> None:
+    names: Any = {1: BIG}
+    with pytest.raises(ArgumentError, match="tiles is 1; it names constants of the kernel"):
+        Pipeline(2, tiles=names)
+
+
+def test_more_arrivals_than_an_mbarrier_counts_are_refused() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"consumers is 524288; 2 CTAs make 1048576 arr.* 1048575"
+    ):
+        Pipeline(2, tiles={"a": BIG}, consumers=2**19, cluster_size=2)
+
+
 def test_a_side_tile_may_not_have_the_name_of_a_tile() -> None:
     with pytest.raises(ArgumentError, match=r"side is 'a'.*Choose another name"):
         Pipeline(1, tiles={"a": BIG}, side={"a": Tile(16, 16)})

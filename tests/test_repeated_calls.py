@@ -332,12 +332,24 @@ def test_alternating_calls_are_all_remembered(machine: Machine, prepared: list[o
 def test_ints_of_either_sign_are_remembered(machine: Machine, prepared: list[object]) -> None:
     kernel, arguments = machine.kernel(), machine.arguments()
     for _ in range(3):
-        for number in (7, -7, 2**32 - 1, -(2**31)):
+        for number in (7, -7, 2**31 - 1, -(2**31)):
             arguments[3] = number
             kernel(2, 32, arguments)
             packed = machine.driver.launched[-1][2]
-            assert packed[3] == struct.pack("<I", number % 2**32)
-    assert len(prepared) == 2
+            assert packed[3] == struct.pack("<i", number)
+    assert len(prepared) == 1
+
+
+def test_an_int_beyond_the_declared_type_is_refused_in_repeated_calls_too(machine: Machine) -> None:
+    kernel, arguments = machine.kernel(), machine.arguments()
+    for number in (7, 2**31, 7, 2**32 - 1, -(2**31) - 1):
+        arguments[3] = number
+        if number == 7:
+            kernel(2, 32, arguments)
+            continue
+        with pytest.raises(LaunchError, match=rf"args\[3\] is {number}; .* signed integer"):
+            kernel(2, 32, arguments)
+    assert len(machine.driver.launched) == 2
 
 
 def test_no_more_is_kept_than_there_is_room_for(

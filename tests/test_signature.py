@@ -25,9 +25,9 @@ from tmaasync import (
     create_tma_tile_template,
 )
 from tmaasync._compile import Parameter
-from tmaasync.kernel.arguments import views
+from tmaasync.kernel.arguments import pack, views
 from tmaasync.kernel.builds import CudaBuild, LaunchRequest, Recipe
-from tmaasync.kernel.signature import signature_of
+from tmaasync.kernel.signature import elements_of_variable, signature_of
 from tmaasync.kernel.source import source_of
 from tmaasync.tile import Pointer, StridedTensor
 
@@ -513,3 +513,93 @@ def test_assigning_a_tile_of_another_type_to_an_array_of_tiles_is_refused() -> N
 
     with pytest.raises(ArgumentError, match="cuda_type"):
         tiles[0] = OTHER_TILES["swizzle"]
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("declared", "size", "least", "most"),
+    [
+        ("int n", 4, -(2**31), 2**31 - 1),
+        ("const unsigned n", 4, 0, 2**32 - 1),
+        ("std::int64_t const n", 8, -(2**63), 2**63 - 1),
+        ("size_t n", 8, 0, 2**64 - 1),
+        ("unsigned char n", 1, 0, 255),
+        ("short n", 2, -(2**15), 2**15 - 1),
+        ("bool n", 1, 0, 1),
+        ("Index n", 4, -(2**31), 2**31 - 1),
+        ("char n", 1, -128, 255),
+        ("Own n", 4, -(2**31), 2**32 - 1),
+    ],
+)
+def test_an_int_must_be_one_that_the_declared_type_holds(
+    declared: str, size: int, least: int, most: int
+) -> None:
+    text = f'using Own = unsigned;\nextern "C" __global__ void k({declared}) {{}}\n'
+    signature = signature_of(source_of(text, types={"Index": np.int32}), "k")
+    parameters = signature.typed([Parameter("u", size)])
+
+    def packed(number: int) -> bytes:
+        return pack("k", parameters, (number,), (None,))[0]
+
+    for number in (least, most):
+        assert int.from_bytes(packed(number), "little") == number % (1 << 8 * size)
+    for number in (least - 1, most + 1):
+        with pytest.raises(LaunchError, match=rf"args\[0\] is {number}; the kernel takes .* Pass"):
+            packed(number)
+
+
+def test_a_numpy_scalar_gives_its_bits_to_an_integer_of_the_other_sign() -> None:
+    signature = signature_of(source_of('extern "C" __global__ void k(int mask) {}'), "k")
+    parameters = signature.typed([Parameter("u", 4)])
+    assert pack("k", parameters, (np.uint32(0xFFFFFFFF),), (None,)) == [b"\xff" * 4]
+
+
+def test_a_float_that_float32_does_not_hold_is_refused() -> None:
+    with pytest.raises(LaunchError, match=r"args\[0\] is 1e\+39; .* 4-byte floating-point number"):
+        pack("k", [Parameter("f", 4)], (1e39,), (None,))
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "refused"),
+    [
+        ("class T, int N", "k<double, 4>", True),
+        ("typename T, int N = 2", "k<float>", False),
+        ("int N, class T = double", "k<4>", True),
+        ("class T", "layers::k<float>", False),
+        ("class... T", "k<double>", False),
+    ],
+)
+def test_pointers_of_an_instance_have_the_elements_that_it_names(
+    head: str, name: str, refused: bool
+) -> None:
+    text = f"template <{head}> __global__ void k(T* out) {{}}\n"
+    signature = signature_of(source_of(text), name)
+    if refused:
+        with pytest.raises(LaunchError, match=r"args\[0\] is an array of float32; .* are float64"):
+            signature.check(views((zeros(),)))
+    else:
+        signature.check(views((zeros(),)))
+
+
+@pytest.mark.parametrize(
+    ("declared", "name", "elements"),
+    [
+        ("__constant__ float w[4];", "w", ("float32", "float32_ftz", "tfloat32", "tfloat32_ftz")),
+        ("__device__ static const int w = 3;", "w", ("int32", "uint32")),
+        ("namespace a { __device__ unsigned int w; }", "a::w", ("uint32", "int32")),
+        ("__constant__ alignas(16) double w[2][8] = {};", "w", ("float64",)),
+        ("__device__ Index w;", "w", ("int64", "uint64")),
+        ("struct Own { int n; }; __constant__ Own w;", "w", None),
+        ("__device__ float v, w;", "w", None),
+        ("namespace a { __device__ int w; } namespace b { __device__ float w; }", "b::w", None),
+        ("__device__ float4 w;", "w", None),
+    ],
+)
+def test_the_elements_of_a_variable_are_those_declared(
+    declared: str, name: str, elements: tuple[str, ...] | None
+) -> None:
+    text = f'{declared}\nextern "C" __global__ void k() {{ const float w = 0; }}\n'
+    found = elements_of_variable(source_of(text, types={"Index": np.int64}), name)
+    assert found == elements

@@ -28,6 +28,7 @@ from tmaasync import (
     Swizzle,
     TensorMapError,
     TensorMapSpec,
+    TMAError,
     create_ragged_tensor_map,
     create_ragged_tma_3d_tile,
     create_split_tma,
@@ -197,6 +198,8 @@ def test_rebind_gives_the_same_tile_over_another_array() -> None:
         (aligned((64, 32)), "array.shape"),
         (aligned((64, 128))[:, :64], "array.strides"),
         (aligned((64, 65)).reshape(-1)[1:4097].reshape(64, 64), "address"),
+        (aligned((64, 64)).view(np.int32), "array.dtype"),
+        (np.zeros((64, 64), np.float64), "array.dtype"),
     ],
 )
 def test_rebind_to_an_array_that_differs_says_in_what(other: Any, argument: str) -> None:
@@ -206,6 +209,42 @@ def test_rebind_to_an_array_that_differs_says_in_what(other: Any, argument: str)
         tile.rebind(other)
 
     assert argument in {violation.argument for violation in caught.value.violations}
+
+
+def test_a_tile_that_reads_another_type_is_rebound_to_arrays_of_both() -> None:
+    tile = create_tma_tile(aligned((64, 64)).view(np.uint32), (8, 32), dtype="fp32")
+    assert tile.rebind(aligned((64, 64)).view(np.uint32)).element.name == "float32"
+    assert tile.rebind(aligned((64, 64))).element.name == "float32"
+
+
+EQUAL: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({"tile_shape": (1, 32)}, {"tile_shape": (1.0, 32)}),
+    ({"tile_shape": (1, 32)}, {"tile_shape": (True, 32)}),
+    ({"element_strides": (1, 1)}, {"element_strides": (1.0, 1)}),
+    ({"box_shape": (8, 32)}, {"box_shape": (8.0, 32)}),
+    ({"swizzle": Swizzle.NONE}, {"swizzle": 0}),
+    ({"oob_fill": "zero"}, {"oob_fill": False}),
+    ({}, {"l2_promotion": 2}),
+    ({}, {"interleave": 0}),
+)
+
+
+@pytest.mark.parametrize(("legal", "equal"), EQUAL)
+def test_an_equal_value_of_another_type_is_refused_after_a_legal_call_too(
+    legal: dict[str, Any], equal: dict[str, Any]
+) -> None:
+    array = aligned((64, 64))
+    for _ in range(2):
+        create_tma_tile(array, **{"tile_shape": (8, 32), **legal})
+        with pytest.raises(
+            TMAError, match=rf"^{next(iter(equal))}.* is (1\.0|8\.0|True|False|0|2); "
+        ):
+            create_tma_tile(array, **{"tile_shape": (8, 32), **legal, **equal})
+
+
+def test_a_template_without_sides_is_refused() -> None:
+    with pytest.raises(TensorMapError, match=r"tile_shape is \(\); a tile has 1 to 5 sides"):
+        create_tma_tile_template((), "fp32")
 
 
 def refused(array: Any, tile_shape: Any, **options: Any) -> dict[str, str]:

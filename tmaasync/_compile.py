@@ -78,7 +78,11 @@ _C_HEADERS = Path(__file__).resolve().parent / "_nvrtc_headers"
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One kernel parameter as the PTX declares it: ``kind`` is ``u``, ``s``, ``f`` or ``b``."""
+    """One kernel parameter as the PTX declares it: ``kind`` is ``u``, ``s``, ``f`` or ``b``.
+
+    PTX has ``u`` for integers of both signs and for pointers. Where the source declares more, a
+    `Signature` makes it ``i`` (signed), ``n`` (unsigned) or ``t`` (bool).
+    """
 
     kind: str
     size_bytes: int

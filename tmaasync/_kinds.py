@@ -51,6 +51,9 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 def is_number(value: object) -> TypeGuard[float]:
     """True for an integer or a floating-point number of any library; False for a bool."""
+    if isinstance(value, np.generic):
+        kind = value.dtype.kind
+        return kind == "f" or (kind != "b" and np.can_cast(value.dtype, np.float64))
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tmaasync._kinds import is_integer, shown
 from tmaasync._torch_internals import current_stream
 from tmaasync.errors import ArrayTypeError, LaunchError, Violation
 
@@ -20,7 +21,8 @@ def stream_of(frameworks: Iterable[str], device: int | None, stream: object = No
 
     Args:
         frameworks: As `ArrayView.framework` has them.
-        device: Where the arrays lie; host memory has no streams, and 0 is returned.
+        device: Where the arrays lie; host memory has no streams: ``stream`` is checked, and 0 is
+            returned.
         stream: The caller's choice: a CuPy or torch stream, anything with ``__cuda_stream__``, or a
             handle. By default the current stream of the arrays' framework.
 
@@ -28,10 +30,11 @@ def stream_of(frameworks: Iterable[str], device: int | None, stream: object = No
         ArrayTypeError: ``stream`` is no stream.
         LaunchError: CuPy and torch arrays are mixed, and the two have different current streams.
     """
+    handle = None if stream is None else _stream_handle(stream)
     if device is None:
         return 0
-    if stream is not None:
-        return _stream_handle(stream)
+    if handle is not None:
+        return handle
     return current_stream_of(frameworks)(device)
 
 
@@ -81,8 +84,8 @@ def _common_stream(
 
 
 def _stream_handle(stream: object) -> int:
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return stream
+    if is_integer(stream) and stream >= 0:
+        return int(stream)
     protocol: Any = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         _, handle = protocol() if callable(protocol) else protocol
@@ -92,4 +95,4 @@ def _stream_handle(stream: object) -> int:
             return int(getattr(stream, attribute))
     rule = "it must be a CuPy or torch stream, an object with __cuda_stream__, or a handle"
     remedy = "Pass cupy.cuda.get_current_stream()"
-    raise ArrayTypeError.of([Violation("stream", f"a {type(stream).__name__}", rule, remedy)])
+    raise ArrayTypeError.of([Violation("stream", shown(stream), rule, remedy)])

@@ -36,6 +36,7 @@ from tmaasync._pipeline.shared_map import (
     StagedTile,
     tile_violations,
 )
+from tmaasync.barrier import MAX_ARRIVALS
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
@@ -336,6 +337,14 @@ def _violations(pipeline: Pipeline) -> Iterator[Violation]:
             pipeline.consumers,
             "it must be at least 1",
             "Count the arrivals that the consumers of one CTA make when they release a stage",
+        )
+    elif pipeline.empty_arrivals > MAX_ARRIVALS:
+        yield Violation(
+            "consumers",
+            pipeline.consumers,
+            f"{pipeline.cluster_size} CTAs make {pipeline.empty_arrivals} arrivals, and an "
+            f"mbarrier counts up to {MAX_ARRIVALS}",
+            "Let one thread of a warp arrive",
         )
     if not 1 <= pipeline.cluster_size <= MAX_CLUSTER_CTAS:
         yield Violation(

@@ -45,6 +45,7 @@ from tmaasync._ragged.rules import (
     sequence_violations,
     window_violations,
 )
+from tmaasync._tile.argument import view_in_place
 from tmaasync._tile.cut import per_side_violations, sides_of
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import (
@@ -150,7 +151,7 @@ class RaggedTensorMap(RaggedMap):
         Raises:
             TensorMapError: The array differs, or its address is no multiple of 16.
         """
-        view = _arrays.view(array, dtype=self.element)
+        view = view_in_place(array, self.array, self.element, "map")
         if view[1:5] != self._view[1:5]:
             rule = f"the map was made for {self._view}"
             remedy = "Make a map of its own for it with create_ragged_tensor_map"

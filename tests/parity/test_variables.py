@@ -117,6 +117,25 @@ def test_the_sizes_have_to_agree(on_backend: Any) -> None:
         taps.read(np.dtype((np.void, 5)))
 
 
+def test_values_of_another_type_are_refused_and_bytes_are_not() -> None:
+    kernel = Kernel(
+        '__constant__ float taps[4]; extern "C" __global__ void k(float* x) '
+        "{ x[threadIdx.x] = taps[threadIdx.x]; }",
+        "k",
+    )
+    variable, out = kernel.variable("taps", device="cpu"), np.zeros(4, np.float32)
+    for values in (np.ones(4, np.int32), np.ones(2)):
+        with pytest.raises(
+            ArgumentError, match=r"values holds .*; taps is declared with .* float32"
+        ):
+            variable.write(values)
+    variable.write(np.arange(4, dtype=np.float32).view(np.uint8))
+    kernel(1, 4, (out,))
+    assert (out == [0, 1, 2, 3]).all()
+    with pytest.raises(ArgumentError, match="dtype is 'foo'; it must be a NumPy dtype"):
+        variable.read("foo")
+
+
 def test_races_on_a_variable_are_found() -> None:
     out = np.zeros(1, np.int32)
     with (

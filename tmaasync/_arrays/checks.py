@@ -32,8 +32,7 @@ def require_writable(view: ArrayView, argument: str) -> None:
         ArgumentError: The array is read only, or one place in memory has several of its elements.
     """
     if not view.read_only:
-        if 0 in view.strides_bytes:
-            _require_own_places(view, argument)
+        _require_own_places(view, argument)
         return
     remedy = (
         "JAX arrays are immutable: write into a CuPy array and hand that to JAX through DLPack"
@@ -46,15 +45,27 @@ def require_writable(view: ArrayView, argument: str) -> None:
 
 
 def _require_own_places(view: ArrayView, argument: str) -> None:
-    repeated = any(
-        size > 1 and stride == 0
-        for size, stride in zip(view.shape, view.strides_bytes, strict=True)
-    )
-    if repeated and not view.is_empty:
-        value = f"of shape {view.shape} with strides of {view.strides_bytes} bytes"
-        rule = "several of its elements are one place in memory"
-        remedy = "Pass an array that was not expanded, such as a copy"
-        raise ArgumentError.of([Violation(argument, value, rule, remedy)])
+    if view.is_empty or not _may_overlap_itself(view):
+        return
+    value = f"of shape {view.shape} with strides of {view.strides_bytes} bytes"
+    rule = "several of its elements are one place in memory"
+    remedy = "Pass an array that was not expanded, such as a copy"
+    raise ArgumentError.of([Violation(argument, value, rule, remedy)])
+
+
+def _may_overlap_itself(view: ArrayView) -> bool:
+    """Whether a stride is shorter than the dimensions inside it reach.
+
+    Slices and transposes of an array have none. Strides set by hand overlap then, but for
+    combinations like shape (2, 2) with strides of (3, 2) elements.
+    """
+    pairs = zip(view.strides_bytes, view.shape, strict=True)
+    reach = view.element.itemsize
+    for stride, size in sorted((abs(stride), size) for stride, size in pairs if size > 1):
+        if stride < reach:
+            return True
+        reach += (size - 1) * stride
+    return False
 
 
 def where(device: int | None) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from tmaasync._hardware import MAX_SHARED_BYTES
+from tmaasync._kinds import shown
 from tmaasync.errors import Violation
 
 __all__ = ["BufferArray", "RingLayout", "SharedBuffer", "StagedTile", "tile_violations"]
@@ -180,18 +181,19 @@ def tile_violations(
 
 
 def _name_violations(
-    argument: str, tiles: Mapping[str, StagedTile], taken: set[str]
+    argument: str, tiles: Mapping[Any, StagedTile], taken: set[str]
 ) -> Iterator[Violation]:
     for name in tiles:
-        if not (name.isascii() and name.isidentifier()) or name.upper() in taken:
+        is_name = isinstance(name, str) and name.isascii() and name.isidentifier()
+        if not is_name or name.upper() in taken:
             yield Violation(
                 argument,
-                repr(name),
+                shown(name),
                 "it names constants of the kernel, so it must be an identifier that no other "
                 f"tile has in either case, and not {_EXTRA}, {_FULL} or {_EMPTY}",
                 "Choose another name",
             )
-        taken.add(name.upper())
+        taken.update([name.upper()] if is_name else [])
 
 
 def _size_violations(argument: str, tile: StagedTile) -> Iterator[Violation]:

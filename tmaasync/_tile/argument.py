@@ -12,12 +12,14 @@ from tmaasync._arrays import (
     current_address,
     fingerprint,
     require_current,
+    view,
 )
 from tmaasync._elements import Element
 from tmaasync._tile.cut import Cut
+from tmaasync.errors import TensorMapError, Violation
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-__all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile"]
+__all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile", "view_in_place"]
 
 
 class KernelArgument:
@@ -122,6 +124,25 @@ class KernelArgument:
             return int.from_bytes(packed[:8], "little") if is_like and is_there else None
 
         return read
+
+
+def view_in_place(
+    array: object, replaced: object, element: Element, kind: str = "tile"
+) -> ArrayView:
+    """Return a view of an array in place of another one, read as the same element type.
+
+    Raises:
+        TensorMapError: Its own type differs, so that its bits would mean something else.
+    """
+    own = getattr(array, "dtype", None)  # a view or a DLPack object has none
+    if own == getattr(replaced, "dtype", None):
+        return view(array, dtype=element)
+    seen = view(array)
+    if seen.element is not element:
+        rule = f"the {kind} was made for {element}"
+        remedy = "Convert the array, or make a tile of its own for it"
+        raise TensorMapError.of([Violation("array.dtype", seen.element, rule, remedy)])
+    return seen
 
 
 class CutSizes:

@@ -6,6 +6,7 @@ import operator
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
+from tmaasync._kinds import shown
 from tmaasync._memory import DeviceMemory, HostMemory, placed
 from tmaasync._tile.argument import KernelArgument, MapTile
 from tmaasync.errors import ArgumentError, Violation
@@ -163,13 +164,13 @@ class TMATensorTileArray(KernelArgument):
 def _violations(tiles: Sequence[object]) -> list[Violation]:
     if not isinstance(tiles, Sequence):
         rule = "it must be a sequence of tiles"
-        return [Violation("tiles", repr(tiles), rule, "Pass a list, such as [tile]")]
+        return [Violation("tiles", shown(tiles), rule, "Pass a list, such as [tile]")]
     if not tiles:
         return [Violation("tiles", "empty", "an array has one tile or more", "Skip the launch")]
     strangers = [
         Violation(
             f"tiles[{index}]",
-            repr(tile),
+            shown(tile),
             "it is no tile with a tensor map",
             "Pass what create_tma_tile, or a template's bind, returned",
         )

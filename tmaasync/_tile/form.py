@@ -45,6 +45,27 @@ class TileOptions(NamedTuple):
     interleave: Interleave | InterleaveName
     element_strides: tuple[int, ...] | None
 
+    def check(self, rank: int) -> None:
+        """Refuse sides and modes of other types, which a look-up takes for equal ones.
+
+        Raises:
+            TensorMapError: Not one positive integer per dimension.
+            ArgumentError: A mode is neither a member nor a name of one.
+        """
+        if rank == 0:
+            remedy = "Pass array.reshape(1)"
+            TensorMapError.raise_for(
+                [Violation("array", "0-dimensional", "a tile has 1 to 5 sides", remedy)]
+            )
+        strides = self.element_strides or (1,) * rank
+        TensorMapError.raise_for(
+            argument_violations(rank, self.tile_shape, self.box_shape, strides)
+        )
+        Swizzle.of(self.swizzle, "swizzle")
+        L2Promotion.of(self.l2_promotion, "l2_promotion")
+        OOBFill.of(self.oob_fill, "oob_fill")
+        Interleave.of(self.interleave, "interleave")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileForm(MapForm):
@@ -73,15 +94,7 @@ def cached_form(key: object, view: ArrayView, options: TileOptions) -> TileForm:
 
 def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
     """Check everything and encode: the costly part of `create_tma_tile`."""
-    if view.ndim == 0:
-        remedy = "Pass array.reshape(1)"
-        TensorMapError.raise_for(
-            [Violation("array", "0-dimensional", "a tile has 1 to 5 sides", remedy)]
-        )
     strides = options.element_strides or (1,) * view.ndim
-    TensorMapError.raise_for(
-        argument_violations(view.ndim, options.tile_shape, options.box_shape, strides)
-    )
     swizzle = Swizzle.of(options.swizzle, "swizzle")
     box = options.box_shape or default_box(options.tile_shape, view.element.itemsize, swizzle)
     cut = Cut(view.element, options.tile_shape, box, strides, swizzle)

@@ -12,7 +12,7 @@ from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._hardware import INT32_LIMIT, MAX_IM2COL_PIXELS
 from tmaasync._kinds import check_integers
-from tmaasync._tile.argument import MapForm, MapTile
+from tmaasync._tile.argument import MapForm, MapTile, view_in_place
 from tmaasync._tile.cut import (
     Cut,
     cut_violations,
@@ -177,7 +177,7 @@ class TMATensorTileIm2col(MapTile):
         Raises:
             TensorMapError: The array differs, or its address is no multiple of 16.
         """
-        view = _arrays.view(array, dtype=self.element)
+        view = view_in_place(array, self._owner, self.element)
         if view[1:5] != self._form.view[1:5]:
             remedy = "Make a tile of its own for these images with create_tma_tile_im2col"
             rule = f"the tile was made for {self._form.view[1:3]} {_arrays.where(self.device)}"

@@ -147,6 +147,9 @@ def _corner_violations(
             "pair (before, after)",
             "Pass numbers of pixels. To crop, slice the images",
         )
+    elif lower is not None and any(map(any, pairs)):
+        rule, remedy = "lower_corner and upper_corner replace it", "Leave it out, or the corners"
+        yield Violation("padding", shown(padding), rule, remedy)
     for argument, corner in (("lower_corner", lower), ("upper_corner", upper)):
         if corner is not None and len(corner) != spatial:
             yield Violation(

@@ -23,7 +23,7 @@ from tmaasync.cli._demo_host import Compiled, HostReport
 from tmaasync.cli._demo_pictures import Pictures
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.emulate.runtime_library import RUNTIME_SECONDS, build_runtime, runtime_is_built
-from tmaasync.errors import BackendError
+from tmaasync.errors import ArgumentError, BackendError
 
 __all__ = ["DemoParts", "demo"]
 
@@ -67,8 +67,10 @@ def demo(
     they run there too, and copies and matmuls are timed next to CuPy's.
     """
     parts = ctx.ensure_object(DemoParts)
-    shown = _Demo(Console(highlight=False, quiet=as_json), parts, parts.why_no_gpu())
     no_emulator = parts.why_no_emulator()
+    if no_emulator is None:
+        _make_folder(output)
+    shown = _Demo(Console(highlight=False, quiet=as_json), parts, parts.why_no_gpu())
     shown.say_where(no_emulator)
     with _without_build_notices():
         if no_emulator is None:
@@ -83,6 +85,17 @@ def demo(
     if no_emulator and shown.no_gpu:
         raise BackendError(no_emulator)
     shown.require_passed()
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder of the pictures before the half minute of the demo."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(
+            f"--output is {str(folder)!r}; it cannot be made ({error.strerror}). Pass a folder of "
+            "yours."
+        ) from error
 
 
 @contextlib.contextmanager

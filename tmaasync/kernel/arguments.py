@@ -157,9 +157,18 @@ def pack(
 def _describe(parameter: Parameter) -> str:
     if parameter.is_struct:
         return f"a struct of {parameter.size_bytes} bytes"
-    kinds = {"f": "floating-point number", "u": "integer or pointer", "s": "integer", "b": "value"}
     article = "an" if parameter.size_bytes == 8 else "a"
-    return f"{article} {parameter.size_bytes}-byte {kinds.get(parameter.kind, 'value')}"
+    return f"{article} {parameter.size_bytes}-byte {_KINDS.get(parameter.kind, 'value')}"
+
+
+_KINDS = {
+    "f": "floating-point number",
+    "u": "integer or pointer",
+    "s": "integer",
+    "i": "signed integer",
+    "n": "unsigned integer",
+    "t": "bool",
+}
 
 
 def _misfit(index: int, parameter: Parameter, arg: object, data: bytes | None) -> LaunchError:
@@ -179,7 +188,12 @@ def _remedy(parameter: Parameter) -> str:
     if parameter.is_struct:
         return "Pass a tile, or bytes or a NumPy structured scalar of that size."
     if parameter.kind == "f":
-        return "Pass a float, or a NumPy scalar of that size."
+        return "Pass a float that it holds, or a NumPy scalar of that size."
+    if parameter.kind == "t":
+        return "Pass True or False."
+    if parameter.kind in ("i", "n"):
+        least, most = _range_of(parameter)
+        return f"Pass an int from {least} to {most}, or a NumPy scalar of that size for its bits."
     return "Pass an int in range, a NumPy scalar of that size, or an array where it is a pointer."
 
 
@@ -187,7 +201,7 @@ def _bytes_of(parameter: Parameter, arg: object, view: View, device: int | None)
     if type(arg) in _NUMBERS:
         return _number(parameter, arg)
     if isinstance(view, ArrayView | Pointer):
-        is_pointer = parameter.kind in "ub" and parameter.size_bytes == 8
+        is_pointer = parameter.kind in "ubin" and parameter.size_bytes == 8
         return view.address.to_bytes(8, "little") if is_pointer else None
     if view is not None:
         return _tile_bytes(parameter, view, device) if parameter.is_struct else None
@@ -221,7 +235,24 @@ def _number(parameter: Parameter, arg: object) -> bytes | None:
     if parameter.is_struct:
         return None
     if parameter.kind == "f":
-        return _FLOATS[size].pack(arg) if size in _FLOATS else None
-    if isinstance(arg, int) and -(1 << (8 * size - 1)) <= arg < 1 << 8 * size:
+        return _packed_float(size, arg) if size in _FLOATS else None
+    least, most = _range_of(parameter)
+    if isinstance(arg, int) and least <= arg <= most:
         return (arg % (1 << 8 * size)).to_bytes(size, "little")
     return None
+
+
+def _packed_float(size: int, arg: Any) -> bytes | None:
+    try:
+        return _FLOATS[size].pack(arg)
+    except OverflowError:  # of float32, or of an int that no float64 holds
+        return None
+
+
+def _range_of(parameter: Parameter) -> tuple[int, int]:
+    """Return the least and the greatest integer of a parameter; of both signs if unknown."""
+    bits = 8 * parameter.size_bytes
+    if parameter.kind == "t":
+        return 0, 1
+    least = 0 if parameter.kind == "n" else -(1 << (bits - 1))
+    return least, (1 << (bits - 1 if parameter.kind == "i" else bits)) - 1

@@ -111,8 +111,7 @@ class EmulatorBackend(Backend):
         return emulate.max_active_clusters(size)
 
     def stream(self, frameworks: Iterable[str], given: object = None) -> int:
-        del frameworks, given
-        return 0
+        return stream_of(frameworks, None, given)
 
     def current(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

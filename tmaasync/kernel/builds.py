@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tmaasync import _driver, emulate
 from tmaasync._compile import Program, Source, compile_source, header_texts
 from tmaasync._driver import LaunchConfig, PreparedLaunch, Tracer
-from tmaasync._entries import check_entry, declaring_text, function_name
+from tmaasync._entries import check_entry, declaring_text
 from tmaasync._streams import stream_of
 from tmaasync._symbols import Symbol, symbol_named
 from tmaasync.emulate import EmulatedLaunch
@@ -36,7 +36,7 @@ from tmaasync.kernel.launch import (
 )
 from tmaasync.kernel.modules import Module, load_module, load_own_module
 from tmaasync.kernel.repeated import RepeatedCall, repeated_call
-from tmaasync.kernel.signature import Signature, signature_of
+from tmaasync.kernel.signature import Signature, elements_of_variable, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
 from tmaasync.kernel.traced_ranks import (
@@ -83,7 +83,7 @@ class Recipe:
     @functools.cached_property
     def signature(self) -> Signature:
         """The parameters as the source declares them."""
-        return signature_of(self.source, function_name(self.name))
+        return signature_of(self.source, self.name)
 
     def program(self, arch: str, *, is_traced: bool = False) -> Program:
         """Compile for a GPU, or take the result from the cache.
@@ -190,7 +190,8 @@ class CudaBuild:
         arrays = list(placed(seen))
         handle = stream_of([view.framework for view in arrays], device, stream)
         loaded, config = self._allowed(request, handle)
-        packed = pack(recipe.name, loaded.entry.parameters, args, seen, device)
+        parameters = recipe.signature.typed(loaded.entry.parameters)
+        packed = pack(recipe.name, parameters, args, seen, device)
         if any(view.framework == "other" for view in arrays):
             with _driver.on_device(device):
                 wait_for_producers(arrays, handle, device)
@@ -237,7 +238,8 @@ class CudaBuild:
             return None
         if not is_on_one_device(seen, self._device):  # a peer's allocation is checked each time
             return None
-        return repeated_call(launch, self.load().entry.parameters, args, seen, self._device)
+        parameters = self._recipe.signature.typed(self.load().entry.parameters)
+        return repeated_call(launch, parameters, args, seen, self._device)
 
     def _allowed(self, request: LaunchRequest, stream: int) -> tuple[Loaded, LaunchConfig]:
         """Return the loaded kernel, and a checked launch configuration."""
@@ -273,7 +275,8 @@ class CudaBuild:
             found = symbol_named(module.path, name, self._recipe.source.name)
             address = _address(module, found.symbol, name)
         memory = _VariableOnDevice(self, found, address)
-        return Variable(name, found.size_bytes, memory)
+        elements = elements_of_variable(self._recipe.source, name)
+        return Variable(name, found.size_bytes, memory, elements)
 
     def read_variable(self, address: int, size_bytes: int) -> bytes:
         """Return what a variable holds after the device's work."""
@@ -333,7 +336,8 @@ class EmulatedBuild:
         program = self._program
         found = symbol_named(program.path, name, self._recipe.source.name)
         memory = _VariableOnHost(name, found, program.address_of(found.address))
-        return Variable(name, found.size_bytes, memory)
+        elements = elements_of_variable(self._recipe.source, name)
+        return Variable(name, found.size_bytes, memory, elements)
 
     def prepare(
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
@@ -348,7 +352,7 @@ class EmulatedBuild:
             cluster=cluster_of(recipe.name, request.cluster, program.cluster),
             shared_bytes=shared_bytes(program.shared_bytes, request.shared_mem, limits),
             pdl=request.pdl,
-            stream=0,
+            stream=stream_of((), None, stream) if device is None else 0,
             cooperative=request.cooperative,
         )
         check_extents(config, limits)
@@ -360,7 +364,7 @@ class EmulatedBuild:
             )
             resident = clusters * math.prod(config.cluster or (1,))
             check_resident(recipe.name, config, resident, limits)
-        packed = pack(recipe.name, program.parameters, args, seen)
+        packed = pack(recipe.name, recipe.signature.typed(program.parameters), args, seen)
         ranks = {one.rank for one in args if isinstance(one, RankArgument)}
         return EmulatedLaunch(
             program,

@@ -102,8 +102,11 @@ class Kernel:
         text = replace(text, expression=expression_of(text.text, self.name))
         self._trace = trace
         self._own_traces = Collector(latest=1)
-        budget = budget_of(budget_seconds) if watches else None
-        self._recipe = Recipe(text, self.name, arch, budget, self._collector_of)
+        asked = watches or budget_seconds is not None
+        budget = budget_of(budget_seconds) if asked else None
+        self._recipe = Recipe(
+            text, self.name, arch, budget if watches else None, self._collector_of
+        )
         self._builds: dict[int | None, CudaBuild | EmulatedBuild] = {}
         self._repeated: dict[tuple[Any, ...], tuple[RepeatedCall, ...]] = {}
         self._is_seen()
@@ -139,8 +142,8 @@ class Kernel:
             grid: Blocks along x, y, z; an int is x alone.
             block: Threads of a block along x, y, z.
             args: One per kernel parameter: tiles of the type in ``types``, contiguous arrays of the
-                pointer's element type (`Pointer` is the way around this check), numbers, and NumPy
-                scalars or bytes for structs.
+                pointer's element type (`Pointer` is the way around this check), numbers that the
+                declared type holds, and NumPy scalars or bytes for structs.
             cluster: Blocks of a cluster along x, y, z; the grid, counted in blocks, is a multiple.
             shared_mem: Dynamic shared memory in bytes; by default what the source declares.
             pdl: Programmatic dependent launch: start before the kernel ahead in the stream has
@@ -216,8 +219,8 @@ class Kernel:
         """
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()
-        if pdl is not False:
-            check_flags(pdl=pdl)
+        if not (pdl is cooperative is False):
+            check_flags(pdl=pdl, cooperative=cooperative)
         seen = views(args)
         where, emulated = placement_of(seen, device)
         build = self._build_on(where)

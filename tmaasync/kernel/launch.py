@@ -114,7 +114,7 @@ def extents(argument: str, value: Extents) -> tuple[int, int, int]:
     given = tuple(value) if isinstance(value, Sequence) else (value,)
     are_integers = all(map(is_integer, given))
     if not are_integers or not 1 <= len(given) <= 3 or min(given) < 1:
-        is_empty = are_integers and 0 in given
+        is_empty = argument == "grid" and are_integers and 0 in given
         remedy = "An empty array has no tiles: skip the launch" if is_empty else "Pass 1 or more"
         raise LaunchError(
             f"{argument} is {shown(value)}; it must be one to three positive ints (x, y, z). "

@@ -138,6 +138,7 @@ _READ = "({0}_word := {0}_read({0})) is not None"
 _FLOATS = {2: "e", 4: "f", 8: "d"}
 _SIGNED = {1: "b", 2: "h", 4: "i", 8: "q"}
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_DECLARED = {"i": _SIGNED, "n": _UNSIGNED}
 
 
 def _format(parameter: Parameter, arg: Any) -> str | None:
@@ -146,13 +147,16 @@ def _format(parameter: Parameter, arg: Any) -> str | None:
     A number that it refuses may still be one that the full check accepts: one of another sign makes
     a call of its own. None for other values.
     """
-    is_number = isinstance(arg, int | float) or (
-        isinstance(arg, np.generic) and arg.dtype.kind in "iuf" and parameter.kind in "fsu"
-    )
-    if not is_number:
+    kind, is_scalar = parameter.kind, isinstance(arg, np.generic)
+    if kind == "t":
+        return "?" if isinstance(arg, bool) else None
+    if is_scalar and (arg.dtype.kind not in "iuf" or kind not in "fsuin"):
         return None
-    formats = _FLOATS if parameter.kind == "f" else _SIGNED if arg < 0 else _UNSIGNED
-    return formats.get(parameter.size_bytes)
+    if not is_scalar and not isinstance(arg, int | float):
+        return None
+    of_sign = _SIGNED if arg < 0 else _UNSIGNED
+    formats = of_sign if is_scalar else _DECLARED.get(kind, of_sign)
+    return (_FLOATS if kind == "f" else formats).get(parameter.size_bytes)
 
 
 def _bytes_reader(arg: Any) -> Callable[[Any], int | None] | None:

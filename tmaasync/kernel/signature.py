@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, is_contiguous
-from tmaasync._compile import Source
+from tmaasync._compile import Parameter, Source
 from tmaasync._elements import ELEMENTS
+from tmaasync._entries import function_name, template_of
 from tmaasync._ragged.base import RaggedMap
 from tmaasync._tile.argument import MapTile
 from tmaasync.errors import LaunchError, Violation
 from tmaasync.kernel.arguments import View
 from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray
 
-__all__ = ["Signature", "signature_of"]
+__all__ = ["Signature", "elements_of_variable", "signature_of"]
 
 # --- what a parameter takes -------------------------------------------------------------------
 
@@ -153,6 +155,17 @@ class _ValueParameter(NamedTuple):
         )
 
 
+class _NumberParameter(NamedTuple):
+    """A parameter such as ``int n``; the kind is one of `Parameter`'s."""
+
+    kind: str
+
+    def violations(self, argument: str, view: View) -> Iterator[Violation]:
+        """Yield nothing: `pack` compares numbers with the kind and the size."""
+        del argument, view
+        yield from ()
+
+
 def _is_read_only(tile: KernelArgument) -> bool:
     if tile.framework in _ALWAYS_WRITABLE:
         return False
@@ -180,12 +193,28 @@ _BULK_ELEMENT = re.compile(r"BulkTile<[^,]*,")
 class Signature:
     """The types of a kernel's parameters, compared with the arguments of every launch."""
 
-    def __init__(self, parameters: Sequence[_PointerParameter | _ValueParameter | None]) -> None:
+    def __init__(self, parameters: Sequence[_Declared | None]) -> None:
         self._count = len(parameters)
+        self._kinds = {
+            position: parameter.kind
+            for position, parameter in enumerate(parameters)
+            if isinstance(parameter, _NumberParameter)
+        }
         self._checked = [
             (position, f"args[{position}]", parameter)
             for position, parameter in enumerate(parameters)
             if parameter is not None
+        ]
+
+    def typed(self, parameters: Sequence[Parameter]) -> Sequence[Parameter]:
+        """Return the compiled parameters, integers with the sign that the source declares."""
+        if len(parameters) != self._count:
+            return parameters
+        return [
+            replace(one, kind=self._kinds[position])
+            if position in self._kinds and one.kind in "us"
+            else one
+            for position, one in enumerate(parameters)
         ]
 
     def check(self, seen: Sequence[View]) -> None:
@@ -210,6 +239,8 @@ class Signature:
 
 # --- the declaration --------------------------------------------------------------------------
 
+_Declared = _PointerParameter | _ValueParameter | _NumberParameter
+
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ATTRIBUTE = re.compile(
     r"__grid_constant__|__restrict__|__restrict|\bvolatile\b|\bstruct\b|\[\[[^\]]*\]\]"
@@ -223,16 +254,20 @@ _DEFINED = re.compile(
 _NAME_AT_END = re.compile(r"^(.*[\s*&>])(\w+)\s*((?:\[\s*\w*\s*\])?)$", re.DOTALL)
 
 
-def signature_of(source: Source, name: str) -> Signature:
-    """Read the parameter list of the entry ``name``.
+def signature_of(source: Source, expression: str) -> Signature:
+    """Read the parameter list of the entry, which may be an instance such as ``fill<float, 8>``.
 
-    Names of types are looked up in what the host supplied. A parameter of a type that the source
-    itself defines, of a macro or of a template stays unchecked; so does every one of an entry that
-    the source declares in several forms.
+    Names of types are looked up in what the host supplied, and in the instance's arguments. A
+    parameter of a type that the source itself defines, or of a macro, stays unchecked; so does
+    every one of an entry that the source declares in several forms.
     """
+    name = function_name(expression)
     text = _COMMENT.sub(lambda found: " " + "\n" * found[0].count("\n"), source.text)
     supplied = dict(_USING.findall(source.preamble))
     own = {name for found in _DEFINED.findall(text) for name in found if name}
+    instance = _instance(text, name, expression)
+    supplied |= {name: supplied.get(given, given) for name, given in instance.items()}
+    own -= instance.keys()
     known = {name: given for name, given in supplied.items() if name not in own}
     first = re.search(rf"\b{re.escape(name)}\s*\(", text)
     line = text.count("\n", 0, first.start()) + 1 if first else 1
@@ -244,6 +279,46 @@ def signature_of(source: Source, name: str) -> Signature:
     return Signature(forms.pop() if len(forms) == 1 else ())
 
 
+def _instance(text: str, name: str, expression: str) -> dict[str, str]:
+    """Return the types that an instance of a template has for the template's parameters."""
+    parameters = template_of(text, name)
+    if parameters is None or "<" not in expression:
+        return {}
+    given = _split(expression, expression.index("<") + 1)
+    declared = _split(parameters + ">", 0)
+    if any("..." in one for one in declared) or len(given) > len(declared):
+        return {}
+    found = {}
+    for position, one in enumerate(declared):
+        named, _, default = one.partition("=")
+        kind = re.fullmatch(r"(?:class|typename)\s+(\w+)\s*", named)
+        argument = given[position] if position < len(given) else default.strip()
+        if kind and argument:
+            found[kind[1]] = argument
+    return found
+
+
+_VARIABLE = (
+    r"__(?:constant|device|managed)__\s+"
+    r"(?:(?:__\w+__|static|extern|inline|volatile|const|alignas\([^)]*\))\s+)*"
+    r"([\w:\s]+?)\s+{}\s*(?:\[[^;\]]*\]\s*)*[;=]"
+)
+
+
+def elements_of_variable(source: Source, name: str) -> tuple[str, ...] | None:
+    """Return the element types that a variable of the source may be filled with; None if unknown.
+
+    Of a struct, a type that the source defines, or several variables of one name nothing is known.
+    """
+    text = _COMMENT.sub(" ", source.text)
+    supplied = dict(_USING.findall(source.preamble))
+    own = {name for found in _DEFINED.findall(text) for name in found if name}
+    types = _Types(supplied, own, {}, source.name)
+    pattern = _VARIABLE.format(re.escape(name.rpartition("::")[2]))
+    kinds = {_without_const(found[1]) for found in re.finditer(pattern, text)}
+    return _POINTEES.get(types.plain(kinds.pop())) if len(kinds) == 1 else None
+
+
 class _Types(NamedTuple):
     """Names of types: from the host, defined by the source, and other names of the host's."""
 
@@ -251,6 +326,12 @@ class _Types(NamedTuple):
     own: set[str]
     aliases: Mapping[str, str]
     position: str  # file and line of the entry
+
+    def plain(self, kind: str) -> str:
+        """Return a type's own name, without namespaces; "" for one that the source defines."""
+        name = self.known.get(kind, kind).removeprefix("::")
+        name = re.sub(r"^(?:tmaasync|std|cuda::std)::", "", name)
+        return "" if name in self.own else name
 
     def without_aliases(self, kind: str) -> str:
         """Return a declared type with the host's names in place of the source's."""
@@ -375,9 +456,7 @@ def _split(text: str, start: int) -> list[str]:
     return [part for part in parts if part]
 
 
-def _parameter(
-    text: str, types: _Types, stored: _Stored
-) -> _PointerParameter | _ValueParameter | None:
+def _parameter(text: str, types: _Types, stored: _Stored) -> _Declared | None:
     """Return what one declaration takes; None where only the compiler knows."""
     shown = " ".join(text.split())
     bare = _ATTRIBUTE.sub(" ", text.partition("=")[0]).strip()
@@ -389,6 +468,9 @@ def _parameter(
     if "*" in kind:
         return _pointer(shown, kind, types)
     declared = _without_const(kind)
+    number = _KINDS.get(types.plain(declared))
+    if number is not None:
+        return _NumberParameter(number)
     if declared not in types.known and not _MAP_OR_ARRAY.fullmatch(declared):
         return None
     indices = stored.get(named[2], frozenset()) if named else frozenset()
@@ -403,10 +485,7 @@ def _pointer(text: str, kind: str, types: _Types) -> _PointerParameter:
     if "*" in target:
         return _PointerParameter(text, _without_const(target), is_const, _POINTEES["u64"])
     pointee = _without_const(target)
-    plain = types.known.get(pointee, pointee).removeprefix("::")
-    plain = re.sub(r"^(?:tmaasync|std|cuda::std)::", "", plain)
-    elements = None if plain in types.own else _POINTEES.get(plain)
-    return _PointerParameter(text, pointee, is_const, elements)
+    return _PointerParameter(text, pointee, is_const, _POINTEES.get(types.plain(pointee)))
 
 
 def _without_const(kind: str) -> str:
@@ -452,6 +531,14 @@ _READ_AS = {
     ("float64",): "double",
 }
 _POINTEES = {name: read for read, names in _READ_AS.items() for name in names.split(", ")}
+# What numbers of a type are, in `Parameter`'s kinds. A plain char may have either sign.
+_KIND_OF = {"int": "i", "uint": "n", "bool": "t"}
+_KINDS = {"unsigned char": "n", "uint8_t": "n", "u8": "n"} | {
+    name: _KIND_OF[kind]
+    for elements, names in _READ_AS.items()
+    if elements != _BYTES and (kind := elements[0].rstrip("0123456789")) in _KIND_OF
+    for name in names.split(", ")
+}
 
 _WORDS = "|".join(sorted({re.escape(row.cuda_type) for row in ELEMENTS}, key=len, reverse=True))
 _TILE_TYPE = re.compile(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import numbers
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -105,13 +104,14 @@ def source_of(
             *_list_violations("options", options),
         ]
     )
-    ArgumentError.raise_for(_folder_violations(include_dirs := tuple(include_dirs)))
+    include_dirs, options = tuple(include_dirs), tuple(options)
+    ArgumentError.raise_for([*_folder_violations(include_dirs), *_option_violations(options)])
     text, label, folders = read(source)
     return Source(
         text=text,
         name=label,
         include_dirs=(*folders, *map(Path, include_dirs)),
-        options=tuple(options),
+        options=options,
         preamble=preamble(types or {}, constants or {}),
     )
 
@@ -120,7 +120,7 @@ def _mapping_violations(given: Mapping[str, object]) -> list[Violation]:
     return [
         Violation(
             argument,
-            repr(value),
+            shown(value),
             "it maps names of the source to what they stand for",
             "Pass a dict, such as {'Tile': tile} or {'STAGES': 4}",
         )
@@ -133,7 +133,7 @@ def _list_violations(argument: str, value: object) -> list[Violation]:
     """Refuse a lone string too: its letters would count as the items."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return []
-    return [Violation(argument, repr(value), "it must be a list", f"Pass [{value!r}]")]
+    return [Violation(argument, shown(value), "it must be a list", f"Pass [{shown(value)}]")]
 
 
 def check_names(**names: object) -> None:
@@ -157,6 +157,13 @@ def _folder_violations(include_dirs: Iterable[object]) -> list[Violation]:
         for folder in include_dirs
         if not isinstance(folder, str | os.PathLike)
     ]
+
+
+def _option_violations(options: Iterable[object]) -> Iterator[Violation]:
+    for option in options:
+        if not isinstance(option, str):
+            rule = "each is an option of NVRTC"
+            yield Violation("options", shown(option), rule, "Pass a str, such as '-lineinfo'")
 
 
 DEBUG_OPTIONS = ("--define-macro=TMAASYNC_DEBUG=1",)
@@ -209,9 +216,12 @@ def _cuda_type(name: str, value: object) -> str:
         return element(value).cuda_type
     except ArrayTypeError as error:
         raise ArgumentError(
-            f"types[{name!r}] is {value!r}; it must be a tile, an element type or C++ text. "
+            f"types[{name!r}] is {shown(value)}; it must be a tile, an element type or C++ text. "
             "Pass what create_tma_tile returned, numpy.float16, or 'MyType<4>'."
         ) from error
+
+
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def _constant(name: str, value: object) -> str:
@@ -223,11 +233,11 @@ def _constant(name: str, value: object) -> str:
             return f"int {name} = {number}"
         if -(2**63) < number < 2**63:
             return f"long long {name} = {number}ll"
-    elif isinstance(value, numbers.Real) and math.isfinite(value):
+    elif isinstance(value, numbers.Real) and abs(float(value)) <= _MAX_FLOAT32:
         return f"float {name} = {float(value)!r}f"
     raise ArgumentError(
-        f"constants[{name!r}] is {value!r}; it must be a bool, a finite float, or an int of "
-        "64 bits. Pass other things as kernel arguments or through types."
+        f"constants[{name!r}] is {shown(value)}; it must be a bool, a number that float32 holds, "
+        "or an int of 64 bits. Pass other things as kernel arguments or through types."
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from tmaasync import _driver
 from tmaasync._compile import Source
 from tmaasync._driver import UNTRACED, LaunchConfig, PreparedLaunch, Tracer
+from tmaasync._kinds import is_number
 from tmaasync._memory import PinnedMemory
 from tmaasync.errors import ArgumentError, HangError
 from tmaasync.kernel.hangs import (
@@ -48,8 +49,8 @@ def budget_of(asked: float | None, otherwise: float = _DEFAULT_SECONDS) -> float
     name = _VARIABLE if asked is None else "budget_seconds"
     value = os.environ.get(_VARIABLE, otherwise) if asked is None else asked
     try:
-        seconds = float(value)
-    except (TypeError, ValueError):
+        seconds = float(value) if asked is None or is_number(asked) else 0
+    except (ValueError, OverflowError):
         seconds = 0
     if not 0 < seconds < float("inf"):
         raise ArgumentError(

@@ -67,7 +67,8 @@ TILED_PIPELINE = CopyPipeline(tile_bytes=16384, stages=2, loads_ahead=1, tiles_p
 def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
     """Copy an array: by TMA where it is strided, by the driver where both arrays are contiguous.
 
-    In host memory the emulator copies, contiguous memory in bulk.
+    In host memory the emulator copies, contiguous memory in bulk where both arrays start at
+    multiples of 16 bytes.
 
     Args:
         source: An array of any rank, contiguous or one that `create_tma_tile` accepts once
@@ -139,7 +140,9 @@ class Copy(Operation):
         return self._launch, addresses
 
     def _prepare(self, source: ArrayView, target: ArrayView) -> Launch:
-        if self._is_contiguous and self.backend.copies_contiguous_memory:
+        # A bulk copy starts at multiples of 16 bytes; from other addresses the driver copies.
+        in_bulk = self._in_bulk and not self.backend.copies_contiguous_memory
+        if self._is_contiguous and not in_bulk:
             return _DriverCopy(self.backend, 0, self._size_bytes)
         tail_bytes = self._size_bytes % TMA_ALIGNMENT if self._in_bulk else 0
         body_bytes = self._size_bytes - tail_bytes
@@ -179,9 +182,7 @@ def check_layouts(source: Layout, target: Layout) -> None:
 def check_reach(source: ArrayView, target: ArrayView) -> None:
     """Check what `Copy` checks when it prepares a launch: that TMA reaches strided arrays."""
     layouts = Layout.of(source), Layout.of(target)
-    if source.is_empty or all(one.is_packed for one in layouts):
-        return
-    if source.device is None or not all(map(is_contiguous, layouts)):
+    if not source.is_empty and not all(map(is_contiguous, layouts)):
         # As of the emulator: the driver encodes no maps of arrays that do not exist.
         _tensor_tiles(source._replace(device=None), target._replace(device=None))
 

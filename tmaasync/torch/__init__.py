@@ -4,6 +4,7 @@ Importing this module imports torch, and registers ``torch.ops.tmaasync.*``. Its
 these operators, with the arguments of `tmaasync.ops`.
 """
 
+from tmaasync.torch import _flops as _flops
 from tmaasync.torch._attention import attention, varlen_attention
 from tmaasync.torch._conv2d import conv2d
 from tmaasync.torch._copies import copy, ragged_load, ragged_store, reduce_add

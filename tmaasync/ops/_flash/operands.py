@@ -43,6 +43,10 @@ _LEAVE_OUT = "Leave it out for the default"
 _CORNERS = ("top_left", "bottom_right")
 _LOG2_E = math.log2(math.e)
 
+# The least scale or softcap; the greatest is 1 over it. The kernels multiply by both, by the
+# quotient of both and by log2(e), in float32: none may overflow or become subnormal.
+_LEAST = 2.0**-60
+
 
 class Operands(NamedTuple):
     """Views of the operands, whose last two dimensions are heads and head_dim."""
@@ -305,11 +309,9 @@ def _causal_violations(causal: object) -> Iterator[Violation]:
 
 
 def positive_violations(name: str, value: object, remedy: str) -> Iterator[Violation]:
-    """Yield why a value, unless it is None, is no finite number above 0."""
-    if value is None:
-        return
-    if not is_number(value) or not 0 < value < math.inf:
-        rule = "it must be a finite number above 0"
+    """Yield why a value, unless it is None, is no positive factor that the kernels can apply."""
+    if value is not None and not (is_number(value) and _LEAST <= value <= 1 / _LEAST):
+        rule = f"it must be a number above 0, from {_LEAST:.1e} to {1 / _LEAST:.1e}"
         yield Violation(name, shown(value), rule, remedy)
 
 

@@ -31,6 +31,9 @@ class Lengths(NamedTuple):
         self, operands: Operands, *, keys_are_packed: bool = True
     ) -> tuple[tuple[CumulativeLengths, CumulativeLengths], Batch]:
         """Return the cumulative lengths of q and k, and the number and longest of the sequences."""
+        if self.cu_seqlens_q is None:
+            rule, remedy = "it has the cumulative lengths", "Pass a 0, then numpy.cumsum of lengths"
+            raise ArgumentError.of([Violation("cu_seqlens_q", None, rule, remedy)])
         for side, length in (("q", self.max_seqlen_q), ("k", self.max_seqlen_k)):
             ArgumentError.raise_for(_length_violations(side, length))
         max_q, max_k, cu_seqlens_k = self.max_seqlen_q, self.max_seqlen_k, self.cu_seqlens_k

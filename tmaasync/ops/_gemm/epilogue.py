@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._kinds import is_one_of, shown
+from tmaasync._kinds import is_number, is_one_of, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import TileConfig
@@ -149,7 +148,6 @@ class Epilogue:
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-_NUMBERS = (numbers.Real, np.generic)
 _MOST = float(np.finfo(np.float32).max)
 _ONE_FLOAT = Layout((), (), element("float32"), None)
 
@@ -252,7 +250,7 @@ def epilogue_numbers(
     alpha, beta = _finite("alpha", alpha), _finite("beta", beta)
     scales: list[Any] = []
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
-        if scale is not None and isinstance(scale, _NUMBERS):
+        if is_number(scale) or isinstance(scale, bool | np.generic):
             alpha *= _finite(name, scale)
             scale = None
         scales.append(scale)
@@ -263,12 +261,10 @@ def epilogue_numbers(
 def _finite(name: str, value: Any) -> float:
     if type(value) is float and -_MOST <= value <= _MOST:  # quicker
         return value
-    if isinstance(value, _NUMBERS):
-        number = float(value)
-        if abs(number) <= _MOST:
-            return number
+    if is_number(value) and -_MOST <= value <= _MOST:
+        return float(value)
     raise ArgumentError(
-        f"{name} is {value!r}; it must be a finite number that float32 holds. "
+        f"{name} is {shown(value)}; it must be a finite number that float32 holds. "
         "Pass 1.0 for no factor."
     )
 
