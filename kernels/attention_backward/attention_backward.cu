@@ -9,7 +9,6 @@
 //   BLOCK_M           queries of a block: 64 or 128
 //   HEAD_DIM          columns of the tiles: the head dimension, and zeros up to 64 or 128
 //   STAGES            stages of each pipeline, of queries and of dO
-//   ISSUES_AHEAD      whether S of a block is issued before dQ and dK of the block before it
 //   STARTS_LAST       whether a CTA visits the last block of queries first
 //   ALTERNATES        whether every other wave of tiles goes from the first block to the last
 //   TILES_DESCEND     whether tiles of a head are taken from its last keys to its first

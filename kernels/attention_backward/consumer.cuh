@@ -45,9 +45,9 @@ __device__ __forceinline__ void for_column_pairs(const RowValues& values, const 
     }
 }
 
-// Sets the probabilities of keys to zero that a query does not see.
-__device__ __forceinline__ void mask_probabilities(
-    Scores& probabilities,
+// Sets the exponents of keys to minus infinity that a query does not see.
+__device__ __forceinline__ void mask_exponents(
+    Scores& exponents,
     const BackwardProblem& problem,
     const KeyTile& tile,
     i32 block,
@@ -65,7 +65,7 @@ __device__ __forceinline__ void mask_probabilities(
         visible.end[half] = key < tile.keys.length ? end : 0;
         visible.first[half] = own - problem.right - first_query;
     }
-    mask_scores<HAS_RIGHT>(probabilities, visible, 0);
+    mask_scores<HAS_RIGHT>(exponents, visible);
 }
 
 struct Consumer {
@@ -102,13 +102,9 @@ private:
         rows.wait();
         const i32 heads = problem.heads_per_kv_head, steps = tile.blocks.count() * heads;
         auto visit = Visit::first(tile);
-        if constexpr (ISSUES_AHEAD) {
-            if (steps > 0) compute_ahead(tile, visit, steps, own_dk, own_dv);
-        } else {
-            for (i32 step = 0; step < steps; ++step) {
-                compute_block(tile, visit.block, own_dk, own_dv);
-                visit.step(tile, heads);
-            }
+        for (i32 step = 0; step < steps; ++step) {
+            compute_block(tile, visit.block, own_dk, own_dv);
+            visit.step(tile, heads);
         }
         rows.release(kKeys);
         rows.release(kValues);
@@ -116,96 +112,28 @@ private:
         hand_over_gradients(own_dk, own_dv);
     }
 
-    // --- blocks of queries, S of each issued before dQ and dK of the one before ---
-
-    __device__ __forceinline__ void compute_ahead(
-        const KeyTile& tile, Visit visit, i32 steps, KeyGradients& own_dk, KeyGradients& own_dv
-    ) {
-        Scores scores;
-        ScoresOperand p;
-        queries.wait();
-        issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
-        wgmma_wait_group<0>();
-        wgmma_fence_operands(scores);
-        find_probabilities(scores, p, tile, visit.block);
-        for (i32 step = 1; step < steps; ++step) {
-            visit.step(tile, problem.heads_per_kv_head);
-            finish_block<true>(tile, visit.block, scores, p, own_dk, own_dv);
-        }
-        finish_block<false>(tile, visit.block, scores, p, own_dk, own_dv);
-    }
-
-    // All of a block but its P, and P of the next, while the tensor cores compute dK.
-    template <bool kHasNext>
-    __device__ __forceinline__ void finish_block(
-        const KeyTile& tile,
-        i32 next,
-        Scores& scores,
-        ScoresOperand& p,
-        KeyGradients& own_dk,
-        KeyGradients& own_dv
-    ) {
-        Scores dp;
-        ScoresOperand ds;
-        const u32 own = queries.index();
-        gradients.wait();
-        issue_transposed(dp, shared.rows.stages[kValues], gradients.peek());
-        issue_product(own_dv, p, gradients.peek());
-        wgmma_wait_group<1>();
-        wgmma_fence_operands(dp);
-        find_ds(scores, dp, ds);
-        store_a_transposed<DsOperand>(ds_panels()[index], ds);
-        fence_async_view_proxy();
-        wgmma_wait_group<0>();
-        wgmma_fence_operands(own_dv);
-        wgmma_fence_operands(p);
-        gradients.release(gradients.index());
-        gradients.step();
-        sync_ds();
-
-        QueryGradients dq;
-        issue_dq(dq);
-        queries.step();
-        if constexpr (kHasNext) {
-            queries.wait();
-            issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
-        }
-        issue_product(own_dk, ds, shared.queries.stages[own]);
-        wgmma_wait_group<kHasNext ? 2 : 1>();
-        wgmma_fence_operands(dq);
-        hand_over_dq(dq);
-        if constexpr (kHasNext) {
-            wgmma_wait_group<1>();
-            wgmma_fence_operands(scores);
-            find_probabilities(scores, p, tile, next);
-        }
-        wgmma_wait_group<0>();
-        wgmma_fence_operands(own_dk);
-        wgmma_fence_operands(ds);
-        queries.release(own);
-        stage ^= 1;
-    }
-
     // --- a block of queries ---
 
     __device__ __forceinline__ void compute_block(
         const KeyTile& tile, i32 block, KeyGradients& own_dk, KeyGradients& own_dv
     ) {
+        const KeyRows& values = shared.rows.stages[kValues];
         Scores scores, dp;
         ScoresOperand p, ds;
         queries.wait();
         issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
         gradients.wait();
-        issue_transposed(dp, shared.rows.stages[kValues], gradients.peek());
-        wgmma_wait_group<1>();
+        if constexpr (!HAS_SOFTCAP) issue_transposed(dp, values, gradients.peek());
+        wgmma_wait_group<HAS_SOFTCAP ? 0 : 1>();
         wgmma_fence_operands(scores);
         find_probabilities(scores, p, tile, block);
-
+        // Softcap has no registers for dP meanwhile.
+        if constexpr (HAS_SOFTCAP) issue_transposed(dp, values, gradients.peek());
         wgmma_wait_group<0>();
         wgmma_fence_operands(dp);
-        issue_product(own_dv, p, gradients.peek());
         find_ds(scores, dp, ds);
         store_a_transposed<DsOperand>(ds_panels()[index], ds);
+        issue_product(own_dv, p, gradients.peek());
         fence_async_view_proxy();
         sync_ds();
 
@@ -241,12 +169,13 @@ private:
             for (int i = 0; i < BLOCK_M / 2; ++i) factors[i] = 1 - scores[i] * scores[i];
         }
         for_column_pairs(lse, [&](int i, float2 of_pair) {
-            scores[i] = ptx::ex2_approx_ftz(scores[i] * scale - of_pair.x);
-            scores[i + 1] = ptx::ex2_approx_ftz(scores[i + 1] * scale - of_pair.y);
+            scores[i] = scores[i] * scale - of_pair.x;
+            scores[i + 1] = scores[i + 1] * scale - of_pair.y;
         });
-        if (!tile.blocks.is_unmasked(block)) {
-            mask_probabilities(scores, problem, tile, block, index);
-        }
+        // No branch after the exponentials: the assembler mixes them with the arithmetic of dS.
+        if (!tile.blocks.is_unmasked(block)) mask_exponents(scores, problem, tile, block, index);
+#pragma unroll
+        for (float& score : scores) score = ptx::ex2_approx_ftz(score);
         accumulators_to_a<Element>(p, scores);
         if constexpr (HAS_SOFTCAP) {
 #pragma unroll
@@ -358,10 +287,7 @@ private:
         return shared.dq[stage % kDqStages][index];
     }
 
-    __device__ __forceinline__ void hand_over_part() const {
-        fence_async_view_proxy();
-        hand_over().full().arrive();
-    }
+    __device__ __forceinline__ void hand_over_part() const { hand_over().full().arrive(); }
 };
 
 }  // namespace tmaasync

@@ -165,6 +165,8 @@ private:
         const HandOver hand_over{consumer, stage};
         hand_over.full().sync();
         if (lane_index() == 0) {
+            // After the barrier one thread's fence is enough for all that the consumer wrote.
+            fence_async_view_proxy();
             send(shared.dq[stage][consumer]);
             wait_group_read<0>();
         }

@@ -93,7 +93,6 @@ ATTENTION_BACKWARD = preamble(
         "BLOCK_M": 64,
         "HEAD_DIM": 64,
         "STAGES": 2,
-        "ISSUES_AHEAD": True,
         "STARTS_LAST": True,
         "ALTERNATES": True,
         "TILES_DESCEND": True,

@@ -43,8 +43,7 @@ _READ_MESSAGE = (
     "        const HeadRows of = tile.rows_of_keys();\n"
     "        const i32 row = tile.position + consumer * kConsumerKeys;\n"
 )
-# What to replace by what. The text has one block after the other, and S issued ahead: the
-# first is in use here.
+# What to replace by what.
 DEFECTS: dict[str, tuple[str, str]] = {
     "values are read before they have landed": (
         "rows.step();\n        rows.wait();\n        const i32 heads",
@@ -59,11 +58,8 @@ DEFECTS: dict[str, tuple[str, str]] = {
         _ISSUE_S,
     ),
     "S is read before its MMAs are done": (
-        (
-            "wgmma_wait_group<1>();\n        wgmma_fence_operands(scores);\n"
-            "        find_probabilities(scores, p, tile, block);"
-        ),
-        "wgmma_fence_operands(scores);\n        find_probabilities(scores, p, tile, block);",
+        "wgmma_wait_group<HAS_SOFTCAP ? 0 : 1>();\n        wgmma_fence_operands(scores);",
+        "wgmma_fence_operands(scores);",
     ),
     "dP is read before its MMAs are done": (
         "wgmma_wait_group<0>();\n        wgmma_fence_operands(dp);",
@@ -100,13 +96,13 @@ DEFECTS: dict[str, tuple[str, str]] = {
         "hand_over().empty().sync();\n        return",
         "hand_over().empty().arrive();\n        return",
     ),
-    "results are handed over without a fence": (
-        f"{_FENCE}\n        hand_over().full().arrive();",
-        "hand_over().full().arrive();",
+    "results are sent without a fence": (
+        f"{_FENCE}\n            send(",
+        "send(",
     ),
     "results are not handed over": (
-        f"{_FENCE}\n        hand_over().full().arrive();",
-        _FENCE,
+        "hand_over_part() const { hand_over().full().arrive(); }",
+        "hand_over_part() const {}",
     ),
     "results are sent before they are handed over": (
         "hand_over.full().sync();\n        if",

@@ -22,13 +22,12 @@ PROBLEMS = 160
 REPETITIONS = 1000
 CONFIGS = [
     BackwardConfig(128, 64, 2),
-    BackwardConfig(128, 64, 2, issues_ahead=True),
-    BackwardConfig(128, 64, 2, issues_ahead=True, starts_last=True, heads_at_once=8),
-    BackwardConfig(128, 64, 2, issues_ahead=True, starts_last=True, alternates=True),
+    BackwardConfig(128, 64, 2, starts_last=True, heads_at_once=8),
+    BackwardConfig(128, 64, 2, starts_last=True, alternates=True),
     BackwardConfig(64, 128, 2),
     BackwardConfig(64, 128, 2, starts_last=True, alternates=True, heads_at_once=8),
     BackwardConfig(64, 64, 2),
-    BackwardConfig(64, 64, 3, issues_ahead=True),
+    BackwardConfig(64, 64, 3),
 ]
 
 

@@ -145,6 +145,6 @@ def _check_room(
         raise LaunchError(
             f"shared_mem is {config.shared_bytes} bytes; to trace {name}, "
             f"{traced.shared_bytes - config.shared_bytes} more are needed, and a thread "
-            f"block on {limits} has at most {limits.shared_bytes}. Use smaller tiles, or fewer "
-            "stages."
+            f"block on {limits} has at most {limits.shared_bytes}. Use smaller tiles or fewer "
+            "stages, or trace it on NumPy arrays: the emulator needs no room."
         )

@@ -114,7 +114,6 @@ class BackwardConfig:
         head_dim: Columns of the tiles, 64 or 128.
         block_m: Queries of a block: 64, or 128 with 64 columns.
         stages: Stages of each pipeline, of queries and of dO.
-        issues_ahead: Whether S of a block is issued before dQ and dK of the block before it.
         starts_last: Whether a CTA goes from the last block of queries to the first, in each block
             from query head to query head of its KV head; else head by head, from the first block.
         alternates: With ``starts_last``, whether every other wave of tiles goes from the first
@@ -127,7 +126,6 @@ class BackwardConfig:
     head_dim: int
     block_m: int
     stages: int = 2
-    issues_ahead: bool = False
     starts_last: bool = False
     alternates: bool = False
     tiles_descend: bool = False
@@ -139,7 +137,6 @@ class BackwardConfig:
             "HEAD_DIM": self.head_dim,
             "BLOCK_M": self.block_m,
             "STAGES": self.stages,
-            "ISSUES_AHEAD": self.issues_ahead,
             "STARTS_LAST": self.starts_last,
             "ALTERNATES": self.alternates,
             "TILES_DESCEND": self.tiles_descend,
@@ -161,7 +158,7 @@ def choose_backward_config(
     """
     if head_dim <= 64:
         return _narrow_config(variant, heads_on_sms)
-    config = BackwardConfig(128, 64, 2, issues_ahead=True)
+    config = BackwardConfig(128, 64, 2)
     twice = 2 * heads_on_sms
     if variant.is_deterministic and not shares_kv_heads:
         heads = _within(4, heads_on_sms, 16) if not variant.is_masked else _within(2, twice, 4)
