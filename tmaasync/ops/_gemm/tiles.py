@@ -197,10 +197,9 @@ def _shifts_rows(config: TileConfig, m: int, k_major: bool) -> bool:
     TMA fills rows outside of A at some 26 rows of 128 bytes in a nanosecond over all SMs, and loads
     them several times as fast (docs/notes/gemm.md).
     """
-    is_ragged = (
-        m % config.block_m != 0 and config.block_m % (_SHIFTED_ROWS * config.a_multicast) == 0
-    )
-    return is_ragged and k_major and not config.m_major
+    is_ragged = m % config.cluster_rows != 0
+    has_whole_boxes = config.block_m % (_SHIFTED_ROWS * config.a_multicast) == 0
+    return is_ragged and has_whole_boxes and k_major and not config.m_major
 
 
 def gemm_kernel(
