@@ -439,7 +439,7 @@ def main() -> None:
         occupancy = Occupancy.estimated(SMS, pool.submit(chip_of_device).result())
         found = {case: variants_of(case, occupancy) for case in cases}
         builds = {
-            (one.config, case.batches > 1, case.m % one.config.block_m != 0)
+            (one.config, case.batches > 1, case.m % one.config.cluster_rows != 0)
             for case in cases
             for one in found[case]
         }

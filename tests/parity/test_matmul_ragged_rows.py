@@ -21,7 +21,8 @@ CASES = [
     pytest.param(TileConfig(3, 32), 250, id="two consumers outside"),
     pytest.param(TileConfig(2, 64, rows=128), 300, id="two row blocks"),
     pytest.param(TileConfig(2, 64, rows=128, ping_pong=True), 190, id="ping-pong"),
-    pytest.param(TileConfig(1, 64, 2), 193, id="a CTA of a pair outside"),
+    pytest.param(TileConfig(1, 64, 2), 193, id="a CTA of a pair with one row"),
+    pytest.param(TileConfig(2, 64, 2), 128, id="a CTA of a pair outside"),
     pytest.param(TileConfig(2, 64, 2, rows=128, side_by_side=True), 300, id="pairs along N"),
     pytest.param(TileConfig(1, 64, 2, side_by_side=True), 70, id="boxes of 32 rows"),
 ]

@@ -66,7 +66,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 _BLOCK_K = BLOCK_K_BYTES // 2
-SHIFTED_ROWS = 64  # that start earlier where they would reach beyond A: kShiftsRows of gemm.cu
+_SHIFTED_ROWS = 64  # that start earlier where they would reach beyond A: kShiftsRows of gemm.cu
 
 
 def output_tile(out: ArrayView, config: TileConfig) -> TMATensorTile:
@@ -183,7 +183,7 @@ def gemm_tiles(
     # b is [K, N]: K is contiguous where it was transposed.
     m, n = a.shape[-1 if a_transposed else -2], b.shape[-2 if b_transposed else -1]
     k_major = not a_transposed
-    parts = rows // SHIFTED_ROWS if shifts_rows(config, m, k_major) else config.a_multicast
+    parts = rows // _SHIFTED_ROWS if _shifts_rows(config, m, k_major) else config.a_multicast
     a_tile = operand_tile(a, rows, k_major=k_major, parts=parts, is_read_once=n <= columns)
     b_tile = operand_tile(
         b, columns, k_major=b_transposed, parts=config.b_multicast, is_read_once=m <= rows
@@ -191,16 +191,15 @@ def gemm_tiles(
     return GemmMatrices(a_tile, b_tile, output_tile(c, config))
 
 
-def shifts_rows(config: TileConfig, m: int, k_major: bool) -> bool:
+def _shifts_rows(config: TileConfig, m: int, k_major: bool) -> bool:
     """Whether A is loaded 64 rows at a time, the last of them never beyond its end.
 
     TMA fills rows outside of A at some 26 rows of 128 bytes in a nanosecond over all SMs, and loads
     them several times as fast (docs/notes/gemm.md).
     """
-    is_ragged = (
-        m % config.block_m != 0 and config.block_m % (SHIFTED_ROWS * config.a_multicast) == 0
-    )
-    return is_ragged and k_major and not config.m_major
+    is_ragged = m % config.cluster_rows != 0
+    has_whole_boxes = config.block_m % (_SHIFTED_ROWS * config.a_multicast) == 0
+    return is_ragged and has_whole_boxes and k_major and not config.m_major
 
 
 def gemm_kernel(
