@@ -47,11 +47,7 @@ __device__ __forceinline__ void for_column_pairs(const RowValues& values, const 
 
 // Sets the exponents of keys to minus infinity that a query does not see.
 __device__ __forceinline__ void mask_exponents(
-    Scores& exponents,
-    const BackwardProblem& problem,
-    const KeyTile& tile,
-    i32 block,
-    int consumer
+    Scores& exponents, const BackwardProblem& problem, const KeyTile& tile, i32 block, int consumer
 ) {
     const i32 first_key =
         tile.position + consumer * kConsumerKeys + accumulator_row(thread_in_warpgroup(), 0);
@@ -75,7 +71,7 @@ struct Consumer {
     RingConsumer<KeysAndValues, Proxy::kGeneric> rows;
     RingConsumer<Queries, Proxy::kGeneric> queries;
     RingConsumer<Queries, Proxy::kGeneric> gradients;
-    u32 stage = 0;  // of dS, and of dQ if that has more than one
+    u32 stage = 0;  // of dQ, and of dS if that has more than one
 
     __device__ __forceinline__ Consumer(
         SharedMemory& shared, const BackwardProblem& problem, u32 index
@@ -90,6 +86,7 @@ struct Consumer {
     // Computes all tiles that the producer hands over.
     __device__ __forceinline__ void run() {
         const Task& task = shared.rows.side[kKeys];
+        if constexpr (kDsStages == 1) ds_is_read(1 - index).arrive();
         for (rows.wait(); !task.is_end; rows.wait()) compute(task.tile);
     }
 
@@ -132,6 +129,7 @@ private:
         wgmma_wait_group<0>();
         wgmma_fence_operands(dp);
         find_ds(scores, dp, ds);
+        if constexpr (kDsStages == 1) ds_is_read(index).sync();
         store_a_transposed<DsOperand>(ds_panels()[index], ds);
         issue_product(own_dv, p, gradients.peek());
         fence_async_view_proxy();
@@ -147,6 +145,7 @@ private:
         gradients.step();
         wgmma_wait_group<1>();
         wgmma_fence_operands(dq);
+        if constexpr (kDsStages == 1) ds_is_read(1 - index).arrive();
         hand_over_dq(dq);
         wgmma_wait_group<0>();
         wgmma_fence_operands(own_dk);
@@ -258,19 +257,14 @@ private:
         KeyGradients& own_dk, const KeyGradients& own_dv
     ) {
         using Staged = KeysOperand<Major::kK>;
-        store_accumulators<Staged, HEAD_DIM>(staged(taken_part())[0], own_dv);
+        store_accumulators<Staged, HEAD_DIM>(staged(taken_part()), own_dv);
 #pragma unroll
         for (float& value : own_dk) value *= problem.scale;
-        if constexpr (kDqStages > 1) {
-            hand_over_part();
-            stage ^= 1;
-            store_accumulators<Staged, HEAD_DIM>(staged(taken_part())[0], own_dk);
-            hand_over_part();
-            stage ^= 1;
-        } else {
-            store_accumulators<Staged, HEAD_DIM>(staged(shared.dq[0][index])[1], own_dk);
-            hand_over_part();
-        }
+        hand_over_part();
+        stage ^= 1;
+        store_accumulators<Staged, HEAD_DIM>(staged(taken_part()), own_dk);
+        hand_over_part();
+        stage ^= 1;
     }
 
     // --- memory of this stage ---
@@ -279,12 +273,12 @@ private:
         return shared.ds[stage % kDsStages];
     }
 
-    __device__ __forceinline__ HandOver hand_over() const { return {index, stage % kDqStages}; }
+    __device__ __forceinline__ HandOver hand_over() const { return {index, stage}; }
 
     // The memory of dQ, once it is handed back.
     __device__ __forceinline__ DqPart& taken_part() const {
         hand_over().empty().sync();
-        return shared.dq[stage % kDqStages][index];
+        return shared.dq[stage][index];
     }
 
     __device__ __forceinline__ void hand_over_part() const { hand_over().full().arrive(); }

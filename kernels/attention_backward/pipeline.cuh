@@ -29,10 +29,11 @@ using KeysAndValues =
 constexpr u32 kKeys = 0, kValues = 1;
 using Queries =
     Ring<typename QTile::Shared, STAGES, ConsumerWarps<kConsumerWarps>, Multicast<1>, RowValues>;
-constexpr u32 kDsStages = 2;
+// Where there is room; with one, a consumer writes dS once the other one has read the dS before.
+constexpr u32 kDsStages = kSharesDqInRows ? 1 : 2;
 // A consumer hands over dQ while the one before is still added to memory. Together the stages have
 // room for dV and dK, too.
-constexpr u32 kDqStages = kSharesDqInRows ? 1 : 2;
+constexpr u32 kDqStages = 2;
 
 struct SharedMemory {
     KeysAndValues rows;
@@ -54,8 +55,13 @@ __device__ __forceinline__ void sync_ds() {
     NamedBarrier<128 * kConsumers>{1}.sync();
 }
 
-// Where a consumer stages dV and dK: in the memory of dQ, one in each stage or both in one.
-using StagedGradients = typename KTile::Shared[2 / kDqStages];
+// The other consumer has read the dS that this one wrote.
+__device__ __forceinline__ NamedBarrier<128 * kConsumers> ds_is_read(u32 consumer) {
+    return {10 + consumer};
+}
+
+// Where a consumer stages dV and dK: in the memory of dQ, one in each stage.
+using StagedGradients = typename KTile::Shared;
 __device__ __forceinline__ auto& staged(DqPart& part) {
     static_assert(sizeof(StagedGradients) <= sizeof(DqPart), "dV and dK fit in dQ's memory");
     return reinterpret_cast<StagedGradients&>(part);

@@ -127,16 +127,13 @@ private:
             if (lane_index() == 0) turns.pass(turn);
         }
         send_part([&](DqPart& part) {
-            store_rows(dv, staged(part)[0], of, row);
-            if (kDqStages == 1) store_rows(dk, staged(part)[1], of, row);
+            store_rows(dv, staged(part), of, row);
             commit_group();
         });
-        if constexpr (kDqStages > 1) {
-            send_part([&](DqPart& part) {
-                store_rows(dk, staged(part)[0], of, row);
-                commit_group();
-            });
-        }
+        send_part([&](DqPart& part) {
+            store_rows(dk, staged(part), of, row);
+            commit_group();
+        });
     }
 
     __device__ __forceinline__ Turn request(const KeyTile& tile, const Visit& visit) const {

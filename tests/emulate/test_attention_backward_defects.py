@@ -24,7 +24,6 @@ from tmaasync.ops._flash.operands import Scores
 
 CONFIG = BackwardConfig(64, 64)
 QUERIES, KEYS = 230, 250
-BLOCKS = -(-QUERIES // CONFIG.block_m)
 
 _ISSUE_S = "issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());"
 _FENCE = "fence_async_view_proxy();"
@@ -37,6 +36,8 @@ _ISSUE_DQ_AND_DK = (
     "        QueryGradients dq;\n        issue_dq(dq);\n"
     "        issue_product(own_dk, ds, queries.peek());\n"
 )
+_READ_DS = "        wgmma_wait_group<1>();\n        wgmma_fence_operands(dq);\n"
+_ARRIVE = "        if constexpr (kDsStages == 1) ds_is_read(1 - index).arrive();\n"
 _LOAD_QUERIES = "        load_rows_and(q, own.lse, queries, shared.queries, of, visit.block);\n"
 _LOAD_DO = "        load_rows_and(dout, own.delta, gradients, shared.gradients, of, visit.block);\n"
 _READ_MESSAGE = (
@@ -117,8 +118,8 @@ DEFECTS: dict[str, tuple[str, str]] = {
         "__syncwarp();",
     ),
     "dK is staged over dQ": (
-        "(staged(taken_part())[0], own_dk)",
-        "(staged(shared.dq[stage][index])[0], own_dk)",
+        "(staged(taken_part()), own_dk)",
+        "(staged(shared.dq[stage][index]), own_dk)",
     ),
     "the warps that add dQ do not release the keys": (
         "rows.release(kKeys);\n        rows.step();",
@@ -195,6 +196,18 @@ HARMLESS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
 }
+# Of 128 queries to a block, which leave room for one stage of dS.
+ONE_STAGE = BackwardConfig(64, 128)
+DEFECTS_OF_ONE_STAGE: dict[str, tuple[str, str]] = {
+    "dS is overwritten while the other consumer reads it": (
+        "if constexpr (kDsStages == 1) ds_is_read(index).sync();",
+        "",
+    ),
+    "dS is handed back before dQ has read it": (
+        f"{_READ_DS}{_ARRIVE}",
+        f"{_ARRIVE}{_READ_DS}",
+    ),
+}
 # No defect by itself: queries of a block are loaded first, and their stage is released last, so
 # that no load of dO comes before dV of the block is done.
 LOADS_DO_FIRST = (_LOAD_QUERIES + _LOAD_DO, _LOAD_DO + _LOAD_QUERIES)
@@ -206,27 +219,29 @@ class Prepared(NamedTuple):
     wanted: tuple[Any, ...]
 
 
-def prepared(text: str, ctas: int = 1) -> Prepared:
-    """Two tiles of keys, four blocks of queries; dk and dv, and the right ones."""
+def prepared(text: str, ctas: int = 1, config: BackwardConfig = CONFIG) -> Prepared:
+    """Two tiles of keys, 230 queries; dk and dv, and the right ones."""
+    blocks = -(-QUERIES // config.block_m)
     rng = np.random.default_rng(0)
     sides = (QUERIES, KEYS, KEYS, QUERIES)
     q, k, v, dout = (rng.standard_normal((rows, 1, 64)).astype(np.float16) for rows in sides)
     of_forward = saved(q, k, v, Mask())
     dk, dv = (np.full_like(k, np.nan) for _ in range(2))
     views = [_arrays.view(one[None]) for one in (q, k, v, of_forward.out, dout, q, dk, dv)]
-    maps = maps_over(views, CONFIG, is_packed=False)
+    maps = maps_over(views, config, is_packed=False)
     variant = BackwardVariant()
     built = Kernel(
         text,
         "attention_backward",
         types={"QTile": maps.q, "KTile": maps.k},
-        constants={**CONFIG.constants, **variant.constants},
+        constants={**config.constants, **variant.constants},
     )
-    statistics, dq = row_statistics(of_forward, dout), np.full((BLOCKS, 64, 64), np.nan, np.float32)
-    turns, counter = np.zeros(2 * BLOCKS, np.uint32), np.zeros(1, np.uint32)
+    statistics = row_statistics(of_forward, dout, blocks, config.block_m)
+    dq = np.full((blocks, config.block_m, 64), np.nan, np.float32)
+    turns, counter = np.zeros(2 * blocks, np.uint32), np.zeros(1, np.uint32)
     scores = Scores.of(64, False, None, None, None)
     sizes = Sizes(QUERIES, KEYS, 1, 1, 1, 64)
-    numbers = backward_problem(sizes, scores, CONFIG, QUERIES, is_packed=False)
+    numbers = backward_problem(sizes, scores, config, QUERIES, is_packed=False)
     given = (*maps[:3], maps.dout, maps.dk, maps.dv, statistics, dq, turns, counter, 0, 0, numbers)
     launch = built.prepare(ctas, 384, given)
 
@@ -239,32 +254,38 @@ def prepared(text: str, ctas: int = 1) -> Prepared:
     return Prepared(run, (dk, dv), (wanted_dk, wanted_dv))
 
 
-def row_statistics(of_forward: Any, dout: Any) -> Any:
+def row_statistics(of_forward: Any, dout: Any, blocks: int, block_m: int) -> Any:
     """Log-sum-exp as a power of 2, and delta, of every block; infinity and 0 beyond the last."""
-    statistics = np.zeros((BLOCKS * CONFIG.block_m, 2), np.float32)
+    statistics = np.zeros((blocks * block_m, 2), np.float32)
     statistics[:, 0] = np.inf
     statistics[:QUERIES, 0] = of_forward.lse[0] * np.log2(np.e)
     statistics[:QUERIES, 1] = (of_forward.out.astype(float) * dout.astype(float)).sum((1, 2))
-    blocks = statistics.reshape(BLOCKS, CONFIG.block_m, 2).transpose(0, 2, 1)
-    return np.ascontiguousarray(blocks)
+    return np.ascontiguousarray(statistics.reshape(blocks, block_m, 2).transpose(0, 2, 1))
 
 
 @pytest.mark.parametrize(
     "defect",
-    [*DEFECTS, *DEFECTS_OF_TURNS],
+    [*DEFECTS, *DEFECTS_OF_TURNS, *DEFECTS_OF_ONE_STAGE],
 )
 def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
     text = whole_text("attention_backward.cu")
-    for old, new in (LOADS_DO_FIRST, (DEFECTS | DEFECTS_OF_TURNS)[defect]):
+    planted = (DEFECTS | DEFECTS_OF_TURNS | DEFECTS_OF_ONE_STAGE)[defect]
+    for old, new in (LOADS_DO_FIRST, planted):
         assert text.count(old) == 1
         text = text.replace(old, new)
-    found = prepared(text, ctas=2 if defect in DEFECTS_OF_TURNS else 1)
+    found = prepared(
+        text,
+        ctas=2 if defect in DEFECTS_OF_TURNS else 1,
+        config=ONE_STAGE if defect in DEFECTS_OF_ONE_STAGE else CONFIG,
+    )
 
     assert all(outcome(found.launch, *order) for order in ORDERS)
 
 
-def test_without_a_defect_there_is_none() -> None:
-    check_sound(prepared(whole_text("attention_backward.cu").replace(*LOADS_DO_FIRST)))
+@pytest.mark.parametrize("config", [CONFIG, ONE_STAGE], ids=str)
+def test_without_a_defect_there_is_none(config: BackwardConfig) -> None:
+    text = whole_text("attention_backward.cu").replace(*LOADS_DO_FIRST)
+    check_sound(prepared(text, config=config))
 
 
 @pytest.mark.parametrize("name", HARMLESS)
