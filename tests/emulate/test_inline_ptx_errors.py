@@ -92,6 +92,23 @@ def test_statements_of_other_files_stay() -> None:
     assert translated(text, lambda file, flags: "3" not in flags).text == text
 
 
+OF_A_LIBRARY = """# 1 "/usr/include/chrono" 1 3
+#pragma GCC diagnostic push
+int f() {
+# 9 "/usr/include/chrono" 3
+}
+# 1 "mine.cu" 2
+void wrap() { asm("exit;"); }
+void k() { wrap(); }
+"""
+
+
+def test_pragmas_of_other_files_end_nothing() -> None:
+    found = translated(OF_A_LIBRARY, lambda file, flags: "3" not in flags)
+
+    assert 'void __attribute__((always_inline, visibility("hidden"))) wrap()' in found.text
+
+
 MACROS = """
 #define READ_LANE(target) \\
     asm volatile("mov.u32 %0, " \\

@@ -211,6 +211,7 @@ class _Reader:
         self._text = text
         self._position = 0
         self._is_translated = is_translated
+        self._skips = False
         self.file, self._line = "", 1
 
     def tokens(self) -> Iterator[_Token]:
@@ -236,15 +237,15 @@ class _Reader:
         return None
 
     def _mark(self, marker: str) -> None:
-        found = _MARKER.match(marker)
-        if found is None:
-            return  # a pragma
-        self._line = int(found[1]) - 1  # the line break after it counts
-        if found[2] is not None:
-            self.file = found[2]
-            if not self._is_translated(self.file, found[3]):
-                after = self._text.find("\n#", self._position)
-                self._position = len(self._text) if after < 0 else after
+        found = _MARKER.match(marker)  # else a pragma
+        if found is not None:
+            self._line = int(found[1]) - 1  # the line break after it counts
+            if found[2] is not None:
+                self.file = found[2]
+                self._skips = not self._is_translated(self.file, found[3])
+        if self._skips:
+            after = self._text.find("\n#", self._position)
+            self._position = len(self._text) if after < 0 else after
 
     def statement(self, first: _Token) -> AsmStatement | None:
         """Read on to the semicolon; None if this is no statement of a function."""
