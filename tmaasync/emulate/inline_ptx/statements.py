@@ -108,7 +108,10 @@ class _Token:
 _NOTHING = _Token("", "", 0, 0, 0)
 _WRAPPER_TOKENS = 80
 _CALLER_TOKENS = 30
-_NO_NAMES = ("if", "for", "while", "switch", "operator", "__attribute__", "alignas", "decltype")
+_NO_NAMES = (
+    *("if", "constexpr", "consteval", "for", "while", "switch", "catch"),
+    *("operator", "__attribute__", "alignas", "decltype", "noexcept", "requires"),
+)
 
 
 def statements(
@@ -189,7 +192,9 @@ class _Functions:
     def _open(self, token: _Token, file: str) -> None:
         kind, name = self._header
         is_function = self._last[1].text in (")", "const", "noexcept", "override", "final")
-        is_plain = kind.kind == "word" and name.kind == "word" and name.text not in _NO_NAMES
+        is_plain = (kind.kind == "word" and kind.text != "operator") and (
+            name.kind == "word" and name.text not in _NO_NAMES
+        )
         if is_function and is_plain and self._inside is None:
             self._inside = Function(name.text, name.start, token.end, token.line, file)
             self._outside = len(self._braces)
