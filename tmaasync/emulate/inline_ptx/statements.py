@@ -112,6 +112,7 @@ _NO_NAMES = (
     *("if", "constexpr", "consteval", "for", "while", "switch", "catch"),
     *("operator", "__attribute__", "alignas", "decltype", "noexcept", "requires"),
 )
+_NO_TYPES = ("operator", "else", "do", "return")
 
 
 def statements(
@@ -192,7 +193,7 @@ class _Functions:
     def _open(self, token: _Token, file: str) -> None:
         kind, name = self._header
         is_function = self._last[1].text in (")", "const", "noexcept", "override", "final")
-        is_plain = (kind.kind == "word" and kind.text != "operator") and (
+        is_plain = (kind.kind == "word" and kind.text not in _NO_TYPES) and (
             name.kind == "word" and name.text not in _NO_NAMES
         )
         if is_function and is_plain and self._inside is None:
