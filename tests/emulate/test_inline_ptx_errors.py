@@ -92,6 +92,49 @@ def test_statements_of_other_files_stay() -> None:
     assert translated(text, lambda file, flags: "3" not in flags).text == text
 
 
+OF_A_LIBRARY = """# 1 "/usr/include/chrono" 1 3
+#pragma GCC diagnostic push
+int f() {
+# 9 "/usr/include/chrono" 3
+}
+# 1 "mine.cu" 2
+void wrap() { asm("exit;"); }
+void k() { wrap(); }
+"""
+
+
+def test_pragmas_of_other_files_end_nothing() -> None:
+    found = translated(OF_A_LIBRARY, lambda file, flags: "3" not in flags)
+
+    assert 'void __attribute__((always_inline, visibility("hidden"))) wrap()' in found.text
+
+
+CONVERTS = """
+struct Word {
+    int value;
+    __device__ operator int() const {
+        int read;
+        asm("mov.u32 %0, %1;" : "=r"(read) : "r"(value));
+        return read;
+    }
+    __device__ int operator()(int n) const {
+        if constexpr (sizeof(n) == 4) {
+            asm("add.s32 %0, %0, 1;" : "+r"(n));
+        }
+        return n;
+    }
+    __device__ explicit Word(int given) { asm("mov.u32 %0, %1;" : "=r"(value) : "r"(given)); }
+};
+extern "C" __global__ void k(int* x) { x[0] = Word(x[0] + 1)(x[0]) + Word(5); }
+"""
+
+
+def test_operators_and_constructors_may_hold_inline_ptx() -> None:
+    x = np.ones(1, np.int32)
+    Kernel(CONVERTS, "k")(1, 1, (x,))
+    assert x[0] == 7
+
+
 MACROS = """
 #define READ_LANE(target) \\
     asm volatile("mov.u32 %0, " \\

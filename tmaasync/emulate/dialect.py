@@ -13,6 +13,7 @@ _INSTRUCTIONS = {
     "ptx::fence_proxy_async_global()": "fence.proxy.async.global",
     "fence_async_view_proxy()": "fence.proxy.async.shared::cta",
     "fence_barrier_init()": "fence.mbarrier_init",
+    "invalidate()": "mbarrier.inval",
     "cp_async_commit()": "cp.async.commit_group",
     "cp_async_wait_all()": "cp.async.wait_all",
     "cp_async_wait<N>()": "cp.async.wait_group",

@@ -3,7 +3,7 @@
 
 ``says`` is a pattern for the words that lead to the defect: the remedy, the barrier or the rule.
 ``line`` is part of a line of the changed text that the report names. A defect that
-nothing reports says why in ``missed``, and one whose report leads elsewhere in ``misled``.
+nothing reports says why in ``missed``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class Defect:
     missed: str = ""
     host: Callable[[Job], Any] | None = None  # a mistake in the launch instead of the text
     times: int = 1  # that the old text occurs, everywhere to be replaced
-    misled: str = ""
 
     @property
     def key(self) -> str:
@@ -169,8 +168,7 @@ PIPE = _of(
      "        consumers.sync();\n        shared.full", "        shared.full", RACE,
      r"wait_group_read|barrier", "target.async_store"),
     ("barrier", "no barrier before the store", "        consumers.sync();\n        if (leads) {",
-     "        if (leads) {", RACE_OR_FAULT, r"barrier|" + UNWRITTEN, "target.async_store", "", None, 1,
-     "a store that ran ahead of the writers looks like a buffer that is written too early"),
+     "        if (leads) {", RACE_OR_FAULT, r"barrier|" + UNWRITTEN, "target.async_store"),
     ("barrier", "an index beyond the barriers", "shared.full[state.index].wait(state.phase)",
      "shared.full[state.index + kStages].wait(state.phase)", ANY, r"empty\[\d\]|full", ""),
     ("barrier", "initialised by every thread", "if (threadIdx.x == 0) {\n        for (int stage",

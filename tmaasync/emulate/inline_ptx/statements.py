@@ -108,7 +108,11 @@ class _Token:
 _NOTHING = _Token("", "", 0, 0, 0)
 _WRAPPER_TOKENS = 80
 _CALLER_TOKENS = 30
-_NO_NAMES = ("if", "for", "while", "switch", "operator", "__attribute__", "alignas", "decltype")
+_NO_NAMES = (
+    *("if", "constexpr", "consteval", "for", "while", "switch", "catch"),
+    *("operator", "__attribute__", "alignas", "decltype", "noexcept", "requires"),
+)
+_NO_TYPES = ("operator", "else", "do", "return")
 
 
 def statements(
@@ -189,7 +193,9 @@ class _Functions:
     def _open(self, token: _Token, file: str) -> None:
         kind, name = self._header
         is_function = self._last[1].text in (")", "const", "noexcept", "override", "final")
-        is_plain = kind.kind == "word" and name.kind == "word" and name.text not in _NO_NAMES
+        is_plain = (kind.kind == "word" and kind.text not in _NO_TYPES) and (
+            name.kind == "word" and name.text not in _NO_NAMES
+        )
         if is_function and is_plain and self._inside is None:
             self._inside = Function(name.text, name.start, token.end, token.line, file)
             self._outside = len(self._braces)
@@ -211,6 +217,7 @@ class _Reader:
         self._text = text
         self._position = 0
         self._is_translated = is_translated
+        self._skips = False
         self.file, self._line = "", 1
 
     def tokens(self) -> Iterator[_Token]:
@@ -236,15 +243,15 @@ class _Reader:
         return None
 
     def _mark(self, marker: str) -> None:
-        found = _MARKER.match(marker)
-        if found is None:
-            return  # a pragma
-        self._line = int(found[1]) - 1  # the line break after it counts
-        if found[2] is not None:
-            self.file = found[2]
-            if not self._is_translated(self.file, found[3]):
-                after = self._text.find("\n#", self._position)
-                self._position = len(self._text) if after < 0 else after
+        found = _MARKER.match(marker)  # else a pragma
+        if found is not None:
+            self._line = int(found[1]) - 1  # the line break after it counts
+            if found[2] is not None:
+                self.file = found[2]
+                self._skips = not self._is_translated(self.file, found[3])
+        if self._skips:
+            after = self._text.find("\n#", self._position)
+            self._position = len(self._text) if after < 0 else after
 
     def statement(self, first: _Token) -> AsmStatement | None:
         """Read on to the semicolon; None if this is no statement of a function."""

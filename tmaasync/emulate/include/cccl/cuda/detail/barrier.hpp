@@ -7,7 +7,6 @@
 #include <cuda/detail/atomic.hpp>
 #include <cuda/detail/shared_memory.hpp>
 #include <cuda/detail/thread_scope.hpp>
-#include <cuda/std/chrono>
 #include <tmaasync/ptx/mbarrier.cuh>
 
 namespace cuda::detail {
