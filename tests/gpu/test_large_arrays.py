@@ -107,9 +107,11 @@ def test_attention_and_its_backward() -> None:
     out, lse = ops.attention(q, k, v, return_lse=True, **window)
     gradients = ops.attention_backward(dout, q, k, v, out, lse, **window)
 
-    few = [array[:, :16_384] for array in (q, k, v, dout)]
-    few_out, few_lse = ops.attention(*few[:3], return_lse=True, **window)
-    few_gradients = ops.attention_backward(few[3], *few[:3], few_out, few_lse, **window)
+    few_q, few_k, few_v, few_dout = (array[:, :16_384] for array in (q, k, v, dout))
+    few_out, few_lse = ops.attention(few_q, few_k, few_v, return_lse=True, **window)
+    few_gradients = ops.attention_backward(
+        few_dout, few_q, few_k, few_v, few_out, few_lse, **window
+    )
     inner, late = slice(8192, 12_288), slice(-8192, -4096)  # whose windows hold the same rows
     for large, small in zip((out, *gradients), (few_out, *few_gradients), strict=True):
         assert agree(large[0, late], small[0, inner])
