@@ -11,7 +11,7 @@ import pytest
 from fake_arrays import Cupy, CupyArray
 from fake_driver import Driver
 
-from tmaasync import DriverError, _arrays, ops
+from tmaasync import DriverError, TensorMapError, _arrays, ops
 from tmaasync.ops._copy import Copy
 from tmaasync.ops._layouts import Layout
 
@@ -56,6 +56,15 @@ def test_contiguous_memory_is_copied_from_any_address_to_any_other(
     assert (target == source[source_shift : source_shift + size]).all()
     assert (whole[:target_shift] == 9).all()
     assert (whole[target_shift + size :] == 9).all()
+
+
+def test_rows_that_end_inside_a_sector_are_refused_with_a_remedy_that_helps() -> None:
+    image = np.arange(260, dtype=np.float32).reshape(13, 20)
+    with pytest.raises(TensorMapError, match=r"16 bytes, or contiguous arrays on both sides\.$"):
+        ops.copy(image[:, :5])
+    assert (ops.copy(np.ascontiguousarray(image[:, :5])) == image[:, :5]).all()
+    with pytest.raises(TensorMapError, match=r"Pad the rows of both arrays to a multiple of 16"):
+        ops.reduce_add(np.zeros((13, 5), np.float32), image[:, :5])
 
 
 def test_an_overlapping_copy_is_not_bound() -> None:

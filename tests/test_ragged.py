@@ -108,7 +108,7 @@ def test_rebinding_moves_the_map_and_keeps_the_window() -> None:
 
     assert moved.spec.address == second.ctypes.data - 8 * 256
     assert moved.array is second
-    with pytest.raises(TensorMapError, match="the map was made for"):
+    with pytest.raises(TensorMapError, match=r"array\.shape is .*; the map was made for"):
         map_.rebind(aligned((21, 64)))
 
 

@@ -47,6 +47,7 @@ from tmaasync._ragged.rules import (
 )
 from tmaasync._tile.argument import view_in_place
 from tmaasync._tile.cut import per_side_violations, sides_of
+from tmaasync._tile.form import rebind_violations
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import (
     L2Promotion,
@@ -153,9 +154,9 @@ class RaggedTensorMap(RaggedMap):
         """
         view = view_in_place(array, self.array, self.element, "map")
         if view[1:5] != self._view[1:5]:
-            rule = f"the map was made for {self._view}"
-            remedy = "Make a map of its own for it with create_ragged_tensor_map"
-            raise TensorMapError.of([Violation("array", view, rule, remedy)])
+            raise TensorMapError.of(
+                rebind_violations(self._view, view, "map", "create_ragged_tensor_map")
+            )
         placed = _with_cursor(view, self.max_length, self.ragged_dim)
         tile = self._tile.rebind(placed)
         return RaggedTensorMap(view, tile, self.max_length, self.ragged_dim)

@@ -118,8 +118,10 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
     return TileForm(cut, template, descriptor, spec, cut.cuda_type(), mask)
 
 
-def rebind_violations(old: ArrayView, new: ArrayView) -> list[Violation]:
-    """Return the properties in which an array differs from the array of a tile."""
+def rebind_violations(
+    old: ArrayView, new: ArrayView, what: str = "tile", factory: str = "create_tma_tile"
+) -> list[Violation]:
+    """Return the properties in which an array differs from the array of a tile or a map."""
     pairs = {
         "array.shape": (old.shape, new.shape),
         "array.strides": (old.strides_bytes, new.strides_bytes),
@@ -129,8 +131,8 @@ def rebind_violations(old: ArrayView, new: ArrayView) -> list[Violation]:
         Violation(
             argument,
             now,
-            f"the tile was made for {before}",
-            "Make a tile of its own for this array with create_tma_tile",
+            f"the {what} was made for {before}",
+            f"Make a {what} of its own for this array with {factory}",
         )
         for argument, (before, now) in pairs.items()
         if before != now

@@ -156,14 +156,9 @@ class _ValueParameter(NamedTuple):
 
 
 class _NumberParameter(NamedTuple):
-    """A parameter such as ``int n``; the kind is one of `Parameter`'s."""
+    """A parameter such as ``int n``; the kind is one of `Parameter`'s, which `pack` checks."""
 
     kind: str
-
-    def violations(self, argument: str, view: View) -> Iterator[Violation]:
-        """Yield nothing: `pack` compares numbers with the kind and the size."""
-        del argument, view
-        yield from ()
 
 
 def _is_read_only(tile: KernelArgument) -> bool:
@@ -203,7 +198,7 @@ class Signature:
         self._checked = [
             (position, f"args[{position}]", parameter)
             for position, parameter in enumerate(parameters)
-            if parameter is not None
+            if isinstance(parameter, _PointerParameter | _ValueParameter)
         ]
 
     def typed(self, parameters: Sequence[Parameter]) -> Sequence[Parameter]:

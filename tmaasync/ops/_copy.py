@@ -221,7 +221,9 @@ def _bulk_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
 def _tensor_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
     check_rows({"source": source, "target": target})
     read_view, write_view = with_merged_dims(source, target)
-    check_sectors(write_view)
+    check_sectors(
+        write_view, "Copy rows of a multiple of 16 bytes, or contiguous arrays on both sides"
+    )
     tile_shape = covering_tile(read_view, TILED_PIPELINE.tile_bytes)
     read, write = (create_tma_tile(view, tile_shape) for view in (read_view, write_view))
     return TILED_PIPELINE, read, write, read.tiles_per_side
@@ -235,7 +237,7 @@ def check_rows(views: Mapping[str, ArrayView]) -> None:
     )
 
 
-def check_sectors(target: ArrayView) -> None:
+def check_sectors(target: ArrayView, remedy: str) -> None:
     row_bytes = target.shape[-1] * target.element.itemsize
     over = -row_bytes % TMA_ALIGNMENT
     if over:
@@ -244,7 +246,6 @@ def check_sectors(target: ArrayView) -> None:
             f"its rows are {row_bytes} bytes and TMA stores whole 16-byte sectors, so the {over} "
             "bytes after each row would be overwritten"
         )
-        remedy = "Copy rows of a multiple of 16 bytes, or into a contiguous target"
         raise TensorMapError((Violation(name, target.shape[-1], rule, remedy),))
 
 

@@ -197,7 +197,7 @@ def _parts_of(source: ArrayView, target: ArrayView) -> list[tuple[_Part, ArrayVi
     read, write = with_merged_dims(_first(source) if is_stack else source, target)
     parts = [(part, part.of(read), part.of(write)) for part in _parts(read)]
     for _, _, of_target in parts:
-        check_sectors(of_target)
+        check_sectors(of_target, "Pad the rows of both arrays to a multiple of 16 bytes")
     if not is_stack:
         return parts
     return [(part, _stacked(a, count, step), _stacked(b, 1)) for part, a, b in parts]
