@@ -115,7 +115,7 @@ WRONG_OPTIONS: dict[str, Any] = {
     "is_causal is 'top_left'; it must be a bool": {"is_causal": "top_left"},
     "is_causal is None; it must be a bool": {"is_causal": None},
     "enable_gqa is 1; it must be a bool": {"enable_gqa": 1},
-    "scale is 'a'; it must be a finite number": {"scale": "a"},
+    "scale is 'a'; it must be a number above 0": {"scale": "a"},
 }
 
 

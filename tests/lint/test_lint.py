@@ -355,7 +355,7 @@ def sources(tmp_path: Path) -> Path:
         (["fine.cu", "--constant", "N"], "must be NAME=VALUE"),
         (["fine.cu", "--constant", "N="], "must be NAME=VALUE"),
         (["fine.cu", "--constant", "N=two"], "must be true, false or a number"),
-        (["fine.cu", "--constant", "N=nan"], "finite float"),
+        (["fine.cu", "--constant", "N=nan"], "a number that float32 holds"),
         (["fine.cu", "--constant", "1N=2"], "C++ identifier"),
         (["fine.cu", "--type", "Tile"], "must be NAME=VALUE"),
     ],
