@@ -152,8 +152,6 @@ def _shape_violations(operands: Operands) -> Iterator[Violation]:
     if heads == 0 or kv_heads == 0 or heads % kv_heads:
         rule = f"k has {kv_heads} heads, each of which serves as many of q"
         yield Violation("q.shape[-2]", heads, rule, "Pass a multiple of the heads of k")
-    if 0 in q.shape[:_HEADS] and q.ndim == 4:
-        yield Violation("q.shape", q.shape, "there are no queries", "Skip the call")
 
 
 def reach_violations(name: str, view: ArrayView) -> Iterator[Violation]:

@@ -248,6 +248,11 @@ def epilogue_numbers(
 ) -> tuple[tuple[float, float], Any, Any, Any]:
     """Return (alpha, beta), c, scale_a and scale_b, with scales that are numbers in alpha."""
     alpha, beta = _finite("alpha", alpha), _finite("beta", beta)
+    if c is None and beta not in (0, 1):  # 0 asks for no addend, 1 is the default
+        raise ArgumentError(
+            f"beta is {shown(beta)}, and there is no c; it is the factor of c. "
+            "Pass c too, or leave beta out."
+        )
     scales: list[Any] = []
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
         if is_number(scale) or isinstance(scale, bool | np.generic):
