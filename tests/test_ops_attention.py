@@ -90,6 +90,7 @@ def refused_packed(said: str, **changes: Any) -> None:
         ({"causal": "left"}, r"causal is 'left'; it is True, False, 'top_left' or 'bottom_right'"),
         ({"causal": 1}, "causal is 1; it is True"),
         ({"scale": 0.0}, r"scale is 0\.0; it must be a number above 0"),
+        ({"scale": np.float16(0)}, r"scale is .*0\.0.*; it must be a number above 0"),
         (
             {"scale": 1e39},
             r"scale is 1e\+39; it must be a number above 0, from 8\.7e-19 to 1\.2e\+18",

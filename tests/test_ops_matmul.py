@@ -32,6 +32,7 @@ def refused(error: type[Exception], said: str, **changes: Any) -> None:
     ("changes", "said"),
     [
         ({"alpha": np.nan}, r"alpha is nan; it must be a finite number that float32 holds"),
+        ({"alpha": np.float16(np.inf)}, r"alpha is .*inf.*; it must be a finite number"),
         ({"alpha": True}, "alpha is True; it must be a finite number"),
         ({"alpha": 10**400}, "alpha is a int; it must be a finite number"),
         ({"beta": np.complex64(1)}, "beta is .*1.*; it must be a finite number"),

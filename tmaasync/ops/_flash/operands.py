@@ -12,7 +12,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync._kinds import check_flags, is_flag, is_integer, is_number, shown
+from tmaasync._kinds import check_flags, is_flag, is_integer, is_number_in, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.ops._allocation import Allocator, allocator, empty
 from tmaasync.ops._layouts import Layout, refuse_overlap
@@ -308,7 +308,7 @@ def _causal_violations(causal: object) -> Iterator[Violation]:
 
 def positive_violations(name: str, value: object, remedy: str) -> Iterator[Violation]:
     """Yield why a value, unless it is None, is no positive factor that the kernels can apply."""
-    if value is not None and not (is_number(value) and _LEAST <= value <= 1 / _LEAST):
+    if value is not None and not is_number_in(value, _LEAST, 1 / _LEAST):
         rule = f"it must be a number above 0, from {_LEAST:.1e} to {1 / _LEAST:.1e}"
         yield Violation(name, shown(value), rule, remedy)
 

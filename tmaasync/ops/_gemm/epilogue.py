@@ -14,7 +14,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._kinds import is_number, is_one_of, shown
+from tmaasync._kinds import is_number, is_number_in, is_one_of, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import TileConfig
@@ -266,7 +266,7 @@ def epilogue_numbers(
 def _finite(name: str, value: Any) -> float:
     if type(value) is float and -_MOST <= value <= _MOST:  # quicker
         return value
-    if is_number(value) and -_MOST <= value <= _MOST:
+    if is_number_in(value, -_MOST, _MOST):
         return float(value)
     raise ArgumentError(
         f"{name} is {shown(value)}; it must be a finite number that float32 holds. "
