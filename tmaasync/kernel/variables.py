@@ -84,8 +84,8 @@ class Variable:
                 f"values has {data.nbytes} bytes ({data.dtype}, shape {data.shape}); {self.name} "
                 f"has {self.size_bytes} bytes. Pass an array of its size and element type."
             )
-        names = None if self._elements is None else (*self._elements, "uint8")
-        if names is not None and not (data.dtype.isnative and data.dtype.name in names):
+        name = data.dtype.name if data.dtype.isnative else data.dtype.str
+        if self._elements is not None and name not in (*self._elements, "uint8"):
             raise ArgumentError(
                 f"values holds {data.dtype}; {self.name} is declared with elements of "
                 f"{self._elements[0]}. Convert it, or pass array.view('uint8') for its bytes."
