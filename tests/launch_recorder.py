@@ -8,9 +8,9 @@ that stand in for real ones.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -175,5 +175,8 @@ def _digest(data: bytes) -> str:
 
 
 if __name__ == "__main__":
-    write = record_short if sys.argv[1] == "--short" else record_all
-    write(Path(sys.argv[-1]))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--short", action="store_true", help="write digests instead of details")
+    parser.add_argument("file", type=Path, help="the file to write")
+    arguments = parser.parse_args()
+    (record_short if arguments.short else record_all)(arguments.file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -88,7 +89,13 @@ def test_a_constant_has_the_type_of_its_value(value: Any, text: str) -> None:
     assert "k" in Kernel(source, "k", constants={"VALUE": value}).compile().entries
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e39, 2**70, "4", None, 1j])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(float("nan"), float("inf"), 1e39, 2**70, "4", None, 1j),
+        *(np.float16(np.inf), Fraction(10**400)),
+    ],
+)
 def test_a_constant_that_c_cannot_write_is_refused(value: Any) -> None:
     with pytest.raises(ArgumentError, match="must be a bool, a number that float32 holds, or"):
         Kernel(VALUE, "k", constants={"VALUE": value})

@@ -32,6 +32,7 @@ def refused(error: type[Exception], said: str, **changes: Any) -> None:
     ("changes", "said"),
     [
         ({"alpha": np.nan}, r"alpha is nan; it must be a finite number that float32 holds"),
+        ({"alpha": np.float16(np.inf)}, r"alpha is .*inf.*; it must be a finite number"),
         ({"alpha": True}, "alpha is True; it must be a finite number"),
         ({"alpha": 10**400}, "alpha is a int; it must be a finite number"),
         ({"beta": np.complex64(1)}, "beta is .*1.*; it must be a finite number"),
@@ -40,6 +41,7 @@ def refused(error: type[Exception], said: str, **changes: Any) -> None:
         ({"alpha": 1e39}, r"alpha is 1e\+39; it must be a finite number"),
         ({"c": np.ones((6, 24), np.float16), "beta": np.inf}, r"beta is inf; it must be a finite"),
         ({"beta": np.nan}, r"beta is nan; it must be"),
+        ({"beta": 2}, r"beta is 2\.0, and there is no c; .* Pass c too, or leave beta out"),
         ({"scale_a": -np.inf}, r"scale_a is -inf; it must be a finite"),
         ({"scale_a": 1e30, "scale_b": 1e30}, r"alpha times the scales is .*; it must be"),
         ({"alpha": np.ones(2)}, r"alpha is a ndarray; it must be a finite number"),

@@ -595,6 +595,7 @@ def test_pointers_of_an_instance_have_the_elements_that_it_names(
         ("__device__ float v, w;", "w", None),
         ("namespace a { __device__ int w; } namespace b { __device__ float w; }", "b::w", None),
         ("__device__ float4 w;", "w", None),
+        ("namespace a { typedef int Index; __device__ Index w; }", "a::w", None),
     ],
 )
 def test_the_elements_of_a_variable_are_those_declared(

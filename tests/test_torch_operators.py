@@ -94,6 +94,14 @@ def test_an_output_of_the_callers_is_written_and_counted_as_changed(name: str) -
     agree(found, wanted)
 
 
+def test_a_factor_of_no_addend_is_refused() -> None:
+    a, b = draw(4, 16), draw(16, 8)
+
+    with pytest.raises(ArgumentError, match=r"beta is 2\.0, and there is no c"):
+        operators.matmul(a, b, beta=2)
+    assert torch.equal(operators.matmul(a, b, beta=0), operators.matmul(a, b))
+
+
 def test_a_tensor_is_added_to_in_place() -> None:
     target, source = draw(9, 24), draw(2, 9, 24)
     wanted = (target.double() + source.double().sum(0)).float()
@@ -116,6 +124,20 @@ def test_attention_reads_tensors_off_16_bytes() -> None:
         assert torch.equal(operators.attention(one, one, one), wanted)
         rows = one.flatten(0, 1)
         assert torch.equal(operators.varlen_attention(rows, rows, rows, sums), wanted.flatten(0, 1))
+
+
+@pytest.mark.parametrize(("batch", "positions"), [(0, 5), (2, 0)])
+def test_attention_without_queries_is_empty_and_has_gradients(batch: int, positions: int) -> None:
+    q = draw(batch, positions, 2, 16).requires_grad_()
+    k, v = (draw(batch, 7, 1, 16).requires_grad_() for _ in range(2))
+
+    out, lse = operators.attention(q, k, v, return_lse=True)
+    out.sum().backward()
+
+    on_meta = operators.attention(*(one.to("meta") for one in (q, k, v)), return_lse=True)
+    for found, like in zip((out, lse), on_meta, strict=True):
+        assert (found.shape, found.dtype) == (like.shape, like.dtype)
+    assert all(one.grad is not None and not one.grad.any() for one in (q, k, v))
 
 
 def test_packed_float8_is_as_padded() -> None:

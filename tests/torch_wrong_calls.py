@@ -23,7 +23,7 @@ TYPES = (
 
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "alpha": (2.0, float("nan")),
-    "beta": (float("inf"),),
+    "beta": (2.0, float("inf")),
     "activation": ("relu", "tanh"),
     "precision": ("tf32", "fp8"),
     "dtype": TYPES,

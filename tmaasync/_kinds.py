@@ -18,6 +18,7 @@ __all__ = [
     "is_flag",
     "is_integer",
     "is_number",
+    "is_number_in",
     "is_one_of",
     "is_sequence",
     "not_flags",
@@ -55,6 +56,13 @@ def is_number(value: object) -> TypeGuard[float]:
         kind = value.dtype.kind
         return kind == "f" or (kind != "b" and np.can_cast(value.dtype, np.float64))
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def is_number_in(value: object, least: float, most: float) -> TypeGuard[float]:
+    """True for a number in a range; False for NaN."""
+    if isinstance(value, np.generic):  # NumPy rounds the limits to the value's type
+        return is_number(value) and least <= float(value) <= most
+    return is_number(value) and least <= value <= most
 
 
 def is_one_of(value: object, names: Container[str]) -> bool:

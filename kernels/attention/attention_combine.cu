@@ -3,8 +3,11 @@
 //
 //   WARPS  of a CTA, each of which combines one row at a time
 //
-// Types and other constants as in attention.cu. `schedule` holds the SplitSpans of padded arrays;
-// for packed ones it is the WorkList of attention.cu, with `splits_per_tile` splits of each tile.
+// Types and other constants as in attention.cu. `schedule` holds the SplitSpans of padded arrays.
+// Packed ones have `splits_per_tile` splits of each tile; `schedule` is the WorkList of
+// attention.cu. Without one, sequences are checked here: those that exceed the arrays or have a
+// page that does not exist are left out, and the number of one of them, counted from 1, is written
+// to `broken_sequence`.
 // Grid: CONSUMERS CTAs for every tile, which are CLUSTER tiles for every split span, or as many
 // tiles as there may be at most; 32 * WARPS threads.
 #include <tmaasync/ptx/system.cuh>
@@ -21,6 +24,7 @@ using Output = typename OTile::Element;
 
 struct CombineSharedMemory {
     typename OTile::Shared o;
+    float lse[kConsumerRows];
 };
 
 extern "C" __device__ const int attention_combine_shared_bytes = sizeof(CombineSharedMemory);
@@ -195,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
 ) {
     auto& shared = dynamic_shared<CombineSharedMemory>();
     launch_dependent_grids();
-    // A grid before this one makes the list of packed tiles.
+    // Grids before this one write the list of packed tiles, or the lengths.
     if constexpr (IS_PACKED) wait_for_previous_grids();
     const Batch batch{limits, cu_seqlens_q, cu_seqlens_k, page_table};
     const auto [tile, splits, exists] =
@@ -210,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
         for (i32 first = 0; first < splits.count; first += 32) row.add(splits, first);
         if constexpr (HAS_LSE) {
             const float value = log_sum_exp(row.row_max, row.row_sum);
-            if (lane_index() == 0) lse_at(problem, tile, row_of_tile, lse) = value;
+            if (lane_index() == 0) shared.lse[index] = value;
         }
         row.write(shared.o);
     }
@@ -220,8 +224,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
         if (threadIdx.x == 0) {
             ptx::st_release_sys(reinterpret_cast<u32*>(broken_sequence), tile.entry.index + 1);
         }
-    } else if (threadIdx.x == 0) {
-        store_staged(o, shared.o, tile, consumer);
-        wait_group_read<0>();
+        return;
     }
+    if (threadIdx.x == 0) store_staged(o, shared.o, tile, consumer);
+    if constexpr (HAS_LSE) {
+        const int row = consumer * kConsumerRows + threadIdx.x;
+        if (threadIdx.x < kConsumerRows && tile.is_query(row)) {
+            lse_at(problem, tile, row, lse) = shared.lse[threadIdx.x];
+        }
+    }
+    if (threadIdx.x == 0) wait_group_read<0>();
 }

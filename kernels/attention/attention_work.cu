@@ -29,8 +29,8 @@ struct SharedMemory {
 
 extern "C" __device__ const int attention_work_shared_bytes = sizeof(SharedMemory);
 
-// Whether any sequence has a page that does not exist. Called by all threads: warps share the
-// sequences, or each sequence where there are fewer.
+// Whether any sequence has a page that does not exist. Called by all threads: a warp takes every
+// 32nd sequence; several warps share each sequence where there are at most half as many as warps.
 __device__ bool finds_wrong_page(const Batch& batch, const Problem& problem) {
     if constexpr (PAGE_SIZE == 0) return false;
     bool is_wrong = false;

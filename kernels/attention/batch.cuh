@@ -66,7 +66,7 @@ __device__ __forceinline__ bool has_wrong_page(
 ) {
     bool is_wrong = false;
     const i32 end = entry.queries.length > 0 ? count_tiles(entry.keys.length, kPageSize) : 0;
-    // As many loads in flight.
+    // Loads in flight together.
 #pragma unroll 8
     for (i32 i = thread; i < end; i += threads) {
         const i32 page = entry.keys.pages[i];

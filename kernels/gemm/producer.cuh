@@ -50,6 +50,10 @@ __device__ void load_rows(
 ) {
     constexpr int kBoxes = ATile::kBoxes / Cluster::kN;
     static_assert(ATile::kBoxes % Cluster::kN == 0, "CTAs load as many boxes each");
+    static_assert(
+        !kShiftsRows || ATile::kBoxes * 64 == ATile::side(ATile::kRank - 2),
+        "a box has the whole depth of a stage"
+    );
 #pragma unroll
     for (int i = 0; i < kBoxes; ++i) {
         const int box = Cluster::rank_n() * kBoxes + i;

@@ -9,15 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity.attention_oracle import Array, assert_close, attend
+from parity.attention_oracle import Array, Mask, assert_close, attend
 from parity.backends import Emulate
 from parity.paged_keys import KINDS, PagedKeys, draw_paged, paged_from
 from parity.random_attention import Problem
 from parity.test_attention import few_builds, in_splits, poisoned
 
 from tmaasync import ArgumentError, ops
+from tmaasync._arrays import view
 from tmaasync.emulate import scheduled
+from tmaasync.ops._flash.config import Batch
+from tmaasync.ops._flash.operands import Operands, Scores
+from tmaasync.ops._flash.pages import PageTable
+from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
+from tmaasync.ops._sequence_lengths import CumulativeLengths
+from tmaasync.ops._varlen_attention import VarlenAttention
 
 
 @pytest.fixture(autouse=True)
@@ -154,3 +161,54 @@ def test_the_emulator_finds_no_race_in_any_order() -> None:
     for seed in range(2):
         with scheduled("random", seed=seed, races=True):
             check_pages(Emulate(), problem, pages)
+
+
+# Cumulative lengths of queries and of keys; a page of sequence 3; sequences that are left out.
+ON_DEVICE = [
+    pytest.param([0, 1, 3, 3, 6], [0, 5, 100, 130, 300], 7, (), id="other lengths"),
+    pytest.param([0, 1, 5, 6, 7], [0, 5, 100, 130, 300], 7, (1,), id="too many queries"),
+    pytest.param([0, 1, 2, 3, 4], [0, 5, 200, 230, 300], 7, (1,), id="too many keys"),
+    pytest.param([0, 2, 4, 6, 9], [0, 5, 100, 130, 300], 7, (3,), id="rows after the last"),
+    pytest.param([-1, 1, 2, 3, 4], [0, 5, 100, 130, 300], 7, (0,), id="rows before the first"),
+    pytest.param([0, 1, 2, 3, 4], [-7, 5, 100, 130, 300], 7, (0,), id="keys before the first"),
+    pytest.param([0, 1, 2, 3, 4], [0, 5, 100, 130, 300], 24, (3,), id="a wrong page"),
+]
+
+
+@pytest.mark.parametrize(("queries", "keys", "page", "wrong"), ON_DEVICE)
+def test_decode_leaves_out_wrong_sequences(
+    queries: list[int], keys: list[int], page: int, wrong: tuple[int, ...]
+) -> None:
+    """What the combine kernel finds: lengths in host memory are checked before."""
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((8, 4, 64)).astype(np.float16)
+    k, v = (rng.standard_normal((24, 16, 2, 64)).astype(np.float16) for _ in range(2))
+    table = rng.integers(0, 24, (4, 12)).astype(np.int32)
+    table[3, 1] = page
+    out, lse = poisoned(q), np.full((4, 8), np.nan, np.float32)
+    operands, batch = Operands(*map(view, (q, k, v))), Batch(4, 3, 12 * 16)
+    of_pages = PageTable.of(table, operands, batch)
+    layouts, scores = (
+        (operands.layouts, Layout.of(view(out))),
+        Scores.of(64, False, None, None, None),
+    )
+    cumulative = tuple(
+        CumulativeLengths("cu_seqlens", np.array(sums, np.int32), 4, is_on_device=True)
+        for sums in (queries, keys)
+    )
+
+    with tile_configs(in_splits(3, consumers=1)):
+        operation = VarlenAttention(*layouts, batch, scores, of_pages.pages, has_lse=True)
+        message = f"wrong about sequence {wrong[0]}" if wrong else ""
+        with pytest.raises(ArgumentError, match=message) if wrong else nullcontext():
+            operation.run(operands, view(out), view(lse), cumulative, None, of_pages.view)
+
+    written = np.zeros(8, bool)
+    for index in {0, 1, 2, 3}.difference(wrong):
+        rows = slice(*queries[index : index + 2])
+        written[rows] = True
+        keys_of = slice(keys[index + 1] - keys[index])
+        one_k, one_v = (array[table[index]].reshape(-1, 2, 64)[keys_of] for array in (k, v))
+        assert_close(out[rows], lse[:, rows], attend(q[rows], one_k, one_v, Mask()), one_v)
+    assert np.isnan(out[~written]).all()
+    assert np.isnan(lse[:, ~written]).all()

@@ -124,7 +124,7 @@ def test_values_of_another_type_are_refused_and_bytes_are_not() -> None:
         "k",
     )
     variable, out = kernel.variable("taps", device="cpu"), np.zeros(4, np.float32)
-    for values in (np.ones(4, np.int32), np.ones(2)):
+    for values in (np.ones(4, np.int32), np.ones(2), np.ones(4, ">f4")):
         with pytest.raises(
             ArgumentError, match=r"values holds .*; taps is declared with .* float32"
         ):

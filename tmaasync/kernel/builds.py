@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tmaasync import _driver, emulate
-from tmaasync._compile import Program, Source, compile_source, header_texts
+from tmaasync._compile import Parameter, Program, Source, compile_source, header_texts
 from tmaasync._driver import LaunchConfig, PreparedLaunch, Tracer
 from tmaasync._entries import check_entry, declaring_text
 from tmaasync._streams import stream_of
@@ -190,14 +190,13 @@ class CudaBuild:
         arrays = list(placed(seen))
         handle = stream_of([view.framework for view in arrays], device, stream)
         loaded, config = self._allowed(request, handle)
-        parameters = recipe.signature.typed(loaded.entry.parameters)
-        packed = pack(recipe.name, parameters, args, seen, device)
+        packed = pack(recipe.name, self._parameters, args, seen, device)
         if any(view.framework == "other" for view in arrays):
             with _driver.on_device(device):
                 wait_for_producers(arrays, handle, device)
         signals = [one for one in args if isinstance(one, RankArgument)]
         tracer = self._rank_tracer(signals, config) if signals else self._tracer
-        # The driver ends the process at a stream that was destroyed.
+        # The stream stays alive too: the driver ends the process on a launch into a destroyed one.
         keep = tuple(args), stream
         parts = (loaded.function, config, packed, keep, device, tracer)
         if loaded.watch is None:
@@ -238,8 +237,11 @@ class CudaBuild:
             return None
         if not is_on_one_device(seen, self._device):  # a peer's allocation is checked each time
             return None
-        parameters = self._recipe.signature.typed(self.load().entry.parameters)
-        return repeated_call(launch, parameters, args, seen, self._device)
+        return repeated_call(launch, self._parameters, args, seen, self._device)
+
+    @functools.cached_property
+    def _parameters(self) -> Sequence[Parameter]:
+        return self._recipe.signature.typed(self.load().entry.parameters)
 
     def _allowed(self, request: LaunchRequest, stream: int) -> tuple[Loaded, LaunchConfig]:
         """Return the loaded kernel, and a checked launch configuration."""
@@ -331,6 +333,10 @@ class EmulatedBuild:
     def _program(self) -> emulate.EmulatedProgram:
         return emulate.build(self._recipe.source, self._recipe.name)
 
+    @functools.cached_property
+    def _parameters(self) -> Sequence[Parameter]:
+        return self._recipe.signature.typed(self._program.parameters)
+
     def variable(self, name: str) -> Variable:
         """Return a variable of the library."""
         program = self._program
@@ -364,7 +370,7 @@ class EmulatedBuild:
             )
             resident = clusters * math.prod(config.cluster or (1,))
             check_resident(recipe.name, config, resident, limits)
-        packed = pack(recipe.name, recipe.signature.typed(program.parameters), args, seen)
+        packed = pack(recipe.name, self._parameters, args, seen)
         ranks = {one.rank for one in args if isinstance(one, RankArgument)}
         return EmulatedLaunch(
             program,

@@ -259,7 +259,7 @@ def signature_of(source: Source, expression: str) -> Signature:
     name = function_name(expression)
     text = _COMMENT.sub(lambda found: " " + "\n" * found[0].count("\n"), source.text)
     supplied = dict(_USING.findall(source.preamble))
-    own = {name for found in _DEFINED.findall(text) for name in found if name}
+    own = _defined(text)
     instance = _instance(text, name, expression)
     supplied |= {name: supplied.get(given, given) for name, given in instance.items()}
     own -= instance.keys()
@@ -272,6 +272,11 @@ def signature_of(source: Source, expression: str) -> Signature:
         for declared, stored in _parameter_lists(text, name)
     }
     return Signature(forms.pop() if len(forms) == 1 else ())
+
+
+def _defined(text: str) -> set[str]:
+    """Return the names of types that a text without comments defines itself."""
+    return {name for found in _DEFINED.findall(text) for name in found if name}
 
 
 def _instance(text: str, name: str, expression: str) -> dict[str, str]:
@@ -306,9 +311,10 @@ def elements_of_variable(source: Source, name: str) -> tuple[str, ...] | None:
     Of a struct, a type that the source defines, or several variables of one name nothing is known.
     """
     text = _COMMENT.sub(" ", source.text)
+    own = _defined(text)
     supplied = dict(_USING.findall(source.preamble))
-    own = {name for found in _DEFINED.findall(text) for name in found if name}
-    types = _Types(supplied, own, {}, source.name)
+    known = {name: given for name, given in supplied.items() if name not in own}
+    types = _Types(known, own, {}, source.name)
     pattern = _VARIABLE.format(re.escape(name.rpartition("::")[2]))
     kinds = {_without_const(found[1]) for found in re.finditer(pattern, text)}
     return _POINTEES.get(types.plain(kinds.pop())) if len(kinds) == 1 else None

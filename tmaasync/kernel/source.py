@@ -14,7 +14,7 @@ import numpy as np
 from tmaasync._compile import ComputedIncludeError, Source, reached
 from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
-from tmaasync._kinds import shown
+from tmaasync._kinds import is_number_in, shown
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Violation
 from tmaasync.tile import KernelArgument, TMATensorTileTemplate
@@ -233,7 +233,7 @@ def _constant(name: str, value: object) -> str:
             return f"int {name} = {number}"
         if -(2**63) < number < 2**63:
             return f"long long {name} = {number}ll"
-    elif isinstance(value, numbers.Real) and abs(float(value)) <= _MAX_FLOAT32:
+    elif is_number_in(value, -_MAX_FLOAT32, _MAX_FLOAT32):
         return f"float {name} = {float(value)!r}f"
     raise ArgumentError(
         f"constants[{name!r}] is {shown(value)}; it must be a bool, a number that float32 holds, "

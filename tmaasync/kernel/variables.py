@@ -84,7 +84,8 @@ class Variable:
                 f"values has {data.nbytes} bytes ({data.dtype}, shape {data.shape}); {self.name} "
                 f"has {self.size_bytes} bytes. Pass an array of its size and element type."
             )
-        if self._elements is not None and data.dtype.name not in (*self._elements, "uint8"):
+        name = data.dtype.name if data.dtype.isnative else data.dtype.str
+        if self._elements is not None and name not in (*self._elements, "uint8"):
             raise ArgumentError(
                 f"values holds {data.dtype}; {self.name} is declared with elements of "
                 f"{self._elements[0]}. Convert it, or pass array.view('uint8') for its bytes."

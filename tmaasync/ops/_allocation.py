@@ -26,6 +26,7 @@ __all__ = [
     "contiguous_copy",
     "empty",
     "empty_rows",
+    "fill",
     "in_order",
     "int32_on_device",
     "output_element",
@@ -188,6 +189,12 @@ def in_order(framework: str, device: int | None, stream: int) -> Iterator[None]:
         cupy = _cupy()
         with cupy.cuda.Device(device), _cupy_stream(cupy, stream):
             yield
+
+
+def fill(view: ArrayView, value: float) -> None:
+    """Set all elements of an array, inside `in_order`."""
+    owner: Any = view.owner
+    owner[...] = value
 
 
 def _torch_stream(device: int, stream: int) -> Any:

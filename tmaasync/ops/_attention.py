@@ -14,7 +14,14 @@ import numpy.typing as npt
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator_of_all, in_order
+from tmaasync.ops._allocation import (
+    Allocator,
+    address_of,
+    allocator,
+    allocator_of_all,
+    fill,
+    in_order,
+)
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
@@ -81,7 +88,7 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     Returns:
         The output, [batch, positions, heads, head_dim]; with ``return_lse`` a pair of it and the
         log-sum-exp, float32 [batch, heads, positions]. A query that sees no key gives zeros
-        and minus infinity.
+        and minus infinity. Without queries, or entries of the batch, both are empty.
 
     Raises:
         ArgumentError: An argument is not as described; every broken rule.
@@ -154,6 +161,8 @@ def _attend(
     return_lse = call.options.return_lse
     scores = Scores.of(operands.q.shape[-1], *call.options[:4])
     results = Results(operands, call.out, return_lse=return_lse)
+    if operands.q.is_empty:
+        return results.returned
     layouts = (operands.layouts, results.layout)
     operation = _CALLS.operation(Attention, *layouts, scores, has_lse=return_lse, scales=scales)
     operation.run(operands, results.out, results.lse, stream, scale_arrays)
@@ -219,8 +228,9 @@ class Attention(Operation):
         handle = self.ordered(given, stream)
         if operands.k.is_empty:
             with in_order(out.framework, out.device, handle):
-                _fill(out, 0)
-                _fill(lse, -np.inf)
+                fill(out, 0)
+                if lse is not None:
+                    fill(lse, -np.inf)
             return
         with self.backend.current():
             launch = self.prepared(lambda: self._prepare(operands, out, lse))
@@ -315,9 +325,3 @@ class Attention(Operation):
         memory = self.backend.upload(table.tobytes())
         self._tables.append(memory)
         return memory.address
-
-
-def _fill(view: ArrayView | None, value: float) -> None:
-    if view is not None:
-        owner: Any = view.owner
-        owner[...] = value

@@ -102,7 +102,7 @@ def _differentiate(
         BackwardOperation, gradients.layouts, None, scores, is_deterministic=bool(deterministic)
     )
     operation.run(gradients, stream)
-    if not gradients.views["k"].is_empty:
+    if not (gradients.views["q"].is_empty or gradients.views["k"].is_empty):
         names = (*INPUTS, *gradients.given)
         new = (*gradients.allocators(), operation.workspace(gradients.views["q"]))
         _CALLS.remember(

@@ -106,7 +106,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         c: Added to ``a @ b``, of the output's shape and type; it may be ``out``. Read from a
             staging copy if TMA cannot read it, or if its columns are contiguous and the columns
             of ``out`` are not.
-        beta: A factor of ``c``; with 0 ``c`` is not read.
+        beta: A factor of ``c``; with 0 ``c`` is not read. Without ``c`` 0 or 1.
         bias: [N], of float32 or the type of the output or of 16-bit operands, added to every row.
         activation: ``"relu"``; ``"gelu"``, by erf, to 1e-6; ``"gelu_tanh"``, its usual
             approximation by tanh; ``"silu"``.

@@ -288,8 +288,8 @@ class VarlenAttention(Operation):
     """Attention over packed arrays of given layouts, and a batch of given size.
 
     A call is two launches, or three with split-KV: `PackedLaunch`. Decode from a paged KV cache
-    makes no work list, and is two. The work list is kept while cumulative lengths in host memory
-    stay the same; not with a paged KV cache, because making the list checks the pages.
+    with split-KV makes no work list, and is two. The work list is kept while cumulative lengths in
+    host memory stay the same; not with a paged KV cache, because making the list checks the pages.
     """
 
     needs_wgmma = "ops.varlen_attention"

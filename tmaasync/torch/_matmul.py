@@ -76,7 +76,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         b: [..., K, N].
         alpha: A factor of ``a @ b``.
         c: Added to ``a @ b``, of the output's shape and type.
-        beta: A factor of ``c``.
+        beta: A factor of ``c``; without ``c`` 0 or 1.
         bias: [N], added to every row.
         activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"``.
         scale_a: A factor of ``a``: a tensor of one float32.
@@ -95,7 +95,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     """
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         require_tensors(a=a, b=b)
-    if alpha == 1 and (
+    if alpha == beta == 1 and (
         c is bias is activation is scale_a is scale_b is out is dtype is precision is None
     ):
         return _PLAIN(a, b)

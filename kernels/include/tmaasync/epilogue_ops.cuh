@@ -147,6 +147,7 @@ struct Activate {
 // Calls emit(row, sum) once for every row of the tile below `rows`: the sum of map(value, row,
 // column) over the tile's columns below `columns`. The sum of a whole row is the sum over tiles:
 // emit adds it to global memory, for example with atomicAdd. Does not change the accumulators.
+// Takes tiles that are computed where they lie (kUnshifted), since shifted ones share rows.
 template <typename Map, typename Emit>
 struct RowSums {
     Map map;

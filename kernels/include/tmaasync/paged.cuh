@@ -12,7 +12,7 @@ struct PageArray {
     i32 step;   // rows from one page to the next
     i32 count;  // pages
 
-    // A page that exists: the one of this number, if it does.
+    // Clamps a page number to the pages that exist, so that no load leaves the array.
     __device__ __forceinline__ i32 existing(i32 page) const {
         return static_cast<i32>(min(static_cast<u32>(page), static_cast<u32>(count - 1)));
     }

@@ -12,7 +12,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import Allocator, address_of, allocator, in_order
+from tmaasync.ops._allocation import Allocator, address_of, allocator, fill, in_order
 from tmaasync.ops._call_cache import Binding
 from tmaasync.ops._flash.backward import (
     Addresses,
@@ -123,6 +123,11 @@ class BackwardOperation(Operation):
         views = [gradients.views[name] for name in (*INPUTS, *GRADIENTS)]
         on_device = [_arrays.view(one.values) for one in cumulative if one.is_on_device]
         handle = self.ordered([*views, *on_device], stream)
+        if q.is_empty and not self._is_packed:
+            with in_order(q.framework, q.device, handle):
+                fill(gradients.views["dk"], 0)
+                fill(gradients.views["dv"], 0)
+            return
         with self.backend.current(), in_order(q.framework, q.device, handle):
             # Freed at once: in the order of the stream they are in use until the launches end.
             memory = self.workspace(q)()

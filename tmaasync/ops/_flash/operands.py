@@ -12,7 +12,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync._kinds import check_flags, is_flag, is_integer, is_number, shown
+from tmaasync._kinds import check_flags, is_flag, is_integer, is_number_in, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.ops._allocation import Allocator, allocator, empty
 from tmaasync.ops._layouts import Layout, refuse_overlap
@@ -152,8 +152,6 @@ def _shape_violations(operands: Operands) -> Iterator[Violation]:
     if heads == 0 or kv_heads == 0 or heads % kv_heads:
         rule = f"k has {kv_heads} heads, each of which serves as many of q"
         yield Violation("q.shape[-2]", heads, rule, "Pass a multiple of the heads of k")
-    if 0 in q.shape[:_HEADS] and q.ndim == 4:
-        yield Violation("q.shape", q.shape, "there are no queries", "Skip the call")
 
 
 def reach_violations(name: str, view: ArrayView) -> Iterator[Violation]:
@@ -310,7 +308,7 @@ def _causal_violations(causal: object) -> Iterator[Violation]:
 
 def positive_violations(name: str, value: object, remedy: str) -> Iterator[Violation]:
     """Yield why a value, unless it is None, is no positive factor that the kernels can apply."""
-    if value is not None and not (is_number(value) and _LEAST <= value <= 1 / _LEAST):
+    if value is not None and not is_number_in(value, _LEAST, 1 / _LEAST):
         rule = f"it must be a number above 0, from {_LEAST:.1e} to {1 / _LEAST:.1e}"
         yield Violation(name, shown(value), rule, remedy)
 

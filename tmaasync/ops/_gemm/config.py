@@ -59,9 +59,7 @@ _MIN_SHARE_COLUMNS = 8  # that a CTA of split-K stores, where M is contiguous
 _MIN_SWAP_AB_COLUMNS = 4096  # of over 64 rows; with fewer it gains nothing
 _FEW_SWAP_AB_ROWS = 96  # up to which it is faster whatever the depth
 _ONE_TILE_ROWS = 128
-_LONG_SWAP_AB_WEIGHTS = (
-    48 << 20
-)  # elements of B from which GEMMs of more rows are under the power limit
+_LONG_SWAP_AB_WEIGHTS = 48 << 20  # elements of B: GEMMs of more rows are under the power limit
 _MIN_SAVING = 1.2  # multiply-adds with rows rounded up to 64, over those with swap AB
 _WIDE_CHUNK_COLUMNS = 32  # in a store where M is contiguous, of more than 64 columns
 _MIN_STORE_BYTES = 32

@@ -14,7 +14,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._kinds import is_number, is_one_of, shown
+from tmaasync._kinds import is_number, is_number_in, is_one_of, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import TileConfig
@@ -248,6 +248,11 @@ def epilogue_numbers(
 ) -> tuple[tuple[float, float], Any, Any, Any]:
     """Return (alpha, beta), c, scale_a and scale_b, with scales that are numbers in alpha."""
     alpha, beta = _finite("alpha", alpha), _finite("beta", beta)
+    if c is None and beta not in (0, 1):  # 0 asks for no addend, 1 is the default
+        raise ArgumentError(
+            f"beta is {shown(beta)}, and there is no c; it is the factor of c. "
+            "Pass c too, or leave beta out."
+        )
     scales: list[Any] = []
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
         if is_number(scale) or isinstance(scale, bool | np.generic):
@@ -261,7 +266,7 @@ def epilogue_numbers(
 def _finite(name: str, value: Any) -> float:
     if type(value) is float and -_MOST <= value <= _MOST:  # quicker
         return value
-    if is_number(value) and -_MOST <= value <= _MOST:
+    if is_number_in(value, -_MOST, _MOST):
         return float(value)
     raise ArgumentError(
         f"{name} is {shown(value)}; it must be a finite number that float32 holds. "
