@@ -188,14 +188,13 @@ def test_decode_leaves_out_wrong_sequences(
     out, lse = poisoned(q), np.full((4, 8), np.nan, np.float32)
     operands, batch = Operands(*map(view, (q, k, v))), Batch(4, 3, 12 * 16)
     of_pages = PageTable.of(table, operands, batch)
-    layouts, scores = (
-        (operands.layouts, Layout.of(view(out))),
-        Scores.of(64, False, None, None, None),
-    )
-    cumulative = tuple(
+    layouts = operands.layouts, Layout.of(view(out))
+    scores = Scores.of(64, False, None, None, None)
+    cumulative_q, cumulative_k = (
         CumulativeLengths("cu_seqlens", np.array(sums, np.int32), 4, is_on_device=True)
         for sums in (queries, keys)
     )
+    cumulative = cumulative_q, cumulative_k
 
     with tile_configs(in_splits(3, consumers=1)):
         operation = VarlenAttention(*layouts, batch, scores, of_pages.pages, has_lse=True)
