@@ -556,9 +556,19 @@ def test_a_numpy_scalar_gives_its_bits_to_an_integer_of_the_other_sign() -> None
     assert pack("k", parameters, (np.uint32(0xFFFFFFFF),), (None,)) == [b"\xff" * 4]
 
 
-def test_a_float_that_float32_does_not_hold_is_refused() -> None:
-    with pytest.raises(LaunchError, match=r"args\[0\] is 1e\+39; .* 4-byte floating-point number"):
-        pack("k", [Parameter("f", 4)], (1e39,), (None,))
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        ("f", 1e39, r"1e\+39; .* 4-byte floating-point number"),
+        pytest.param("f", 10**5000, "a int; .* 4-byte floating-point number", id="long"),
+        ("t", np.int8(2), r"np\.int8\(2\); .* bool there\. Pass True or False"),
+    ],
+)
+def test_numbers_that_a_parameter_does_not_hold_are_refused(
+    kind: str, value: Any, said: str
+) -> None:
+    with pytest.raises(LaunchError, match=rf"args\[0\] is {said}"):
+        pack("k", [Parameter(kind, 1 if kind == "t" else 4)], (value,), (None,))
 
 
 @pytest.mark.parametrize(

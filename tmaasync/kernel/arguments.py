@@ -11,6 +11,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import Parameter
+from tmaasync._kinds import shown
 from tmaasync._ragged.base import RaggedMap
 from tmaasync._tile.argument import MapTile
 from tmaasync.emulate import Extent
@@ -66,7 +67,7 @@ def _view(index: int, arg: object) -> View:
         return arg
     if isinstance(arg, TMATensorTileTemplate):
         raise LaunchError(
-            f"args[{index}] is {_brief(arg)}, a template that no array fills; a launch needs the "
+            f"args[{index}] is {shown(arg)}, a template that no array fills; a launch needs the "
             "tensor map of an array. Pass template.bind(array)."
         )
     if isinstance(arg, _PLAIN) or (isinstance(arg, np.ndarray) and _is_struct(arg)):
@@ -174,14 +175,9 @@ _KINDS = {
 def _misfit(index: int, parameter: Parameter, arg: object, data: bytes | None) -> LaunchError:
     size = "" if data is None else f" of {len(data)} bytes"
     return LaunchError(
-        f"args[{index}] is {_brief(arg)}{size}; the kernel takes {_describe(parameter)} there. "
+        f"args[{index}] is {shown(arg)}{size}; the kernel takes {_describe(parameter)} there. "
         f"{_remedy(parameter)}"
     )
-
-
-def _brief(arg: object) -> str:
-    text = repr(arg)
-    return text if len(text) <= 60 and "\n" not in text else f"a {type(arg).__name__}"
 
 
 def _remedy(parameter: Parameter) -> str:
@@ -216,6 +212,8 @@ def bytes_of_number(parameter: Parameter, arg: object) -> bytes | None:
     if isinstance(arg, np.generic):  # before int and float: numpy.float64 is a float too
         floating = np.issubdtype(arg.dtype, np.inexact)
         agrees = parameter.kind == "b" or floating == (parameter.kind == "f") or parameter.is_struct
+        if parameter.kind == "t" and arg not in (0, 1):
+            return None
         return arg.tobytes() if agrees else None
     return _number(parameter, arg)
 
@@ -245,7 +243,7 @@ def _number(parameter: Parameter, arg: object) -> bytes | None:
 def _packed_float(size: int, arg: Any) -> bytes | None:
     try:
         return _FLOATS[size].pack(arg)
-    except OverflowError:  # of float32, or of an int that no float64 holds
+    except (OverflowError, struct.error):  # of float32, or of an int that no float64 holds
         return None
 
 
