@@ -105,8 +105,9 @@ def test_gradients_of_matmul_agree_with_float64(case: int) -> None:
     needs[int(rng.integers(2))] = True
 
     def ours(a: Any, b: Any, c: Any, bias: Any) -> Any:
-        epilogue: dict[str, Any] = {"alpha": alpha, "beta": beta, "activation": activation}
-        return operators.matmul(a, b, c=c, bias=bias, **epilogue)
+        epilogue: dict[str, Any] = {"alpha": alpha, "activation": activation}
+        added = {} if c is None else {"c": c, "beta": beta}
+        return operators.matmul(a, b, bias=bias, **added, **epilogue)
 
     def reference(a: Any, b: Any, c: Any, bias: Any) -> Any:
         out = alpha * (a @ b)
