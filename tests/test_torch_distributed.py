@@ -96,5 +96,5 @@ def test_two_processes_train_a_block_as_with_torchs_functions(tmp_path: Path) ->
 
 if __name__ == "__main__":
     train(int(sys.argv[1]), sys.argv[2])
-    # The end of Python aborted some runs of torch's threads: std::terminate, after all was compared.
+    # Python's end aborted some runs, after all was compared: std::terminate in a thread of torch.
     os._exit(0)
