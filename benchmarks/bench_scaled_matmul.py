@@ -22,7 +22,7 @@ from race import captured, geometric_mean, race, record, relative_error, speed_t
 from tmaasync import _arrays, ops
 from tmaasync.kernel import backend_of
 from tmaasync.ops._gemm.coefficients import coefficients
-from tmaasync.ops._gemm.config import Occupancy, ScaledTileConfig
+from tmaasync.ops._gemm.config import Occupancy, PersistentWork, ScaledTileConfig
 from tmaasync.ops._gemm.cost_model import choose_scaled_config
 from tmaasync.ops._gemm.tiles import scaled_gemm_kernel, scaled_gemm_tiles
 
@@ -224,7 +224,7 @@ def launch_of(
         config.threads,
         (*tiles, m, n, depth),
         cluster=config.cluster if config.cluster > 1 else None,
-        pdl=config.starts_early(clusters, active),
+        pdl=config.starts_early(PersistentWork(m, depth, clusters), active),
     )
 
 

@@ -3,7 +3,7 @@
 Writes section "tile_configs" of this GPU's results; about five minutes. Slices are sustained, in an
 order drawn anew for every round: what runs after something lighter or heavier does so by chance. In
 slices of 0.03 s the power limit counts less: small tiles and ping-pong look 2 to 4 % better.
-On another chip this measures, fits its numbers, and shows how the model then chooses:
+Measure, fit the numbers, and show how the model then chooses:
 
     python benchmarks/sweep_tile_configs.py && python tools/fit_cost_model.py --write
 
@@ -47,8 +47,7 @@ from race import captured, clocks_recorded, record, relative_error
 from tmaasync import _arrays, ops
 from tmaasync._timing import calls_per_slice, device_microseconds
 from tmaasync.errors import TMAError
-from tmaasync.kernel import backend_of
-from tmaasync.ops._gemm.config import Occupancy, Orientation, TileConfig
+from tmaasync.ops._gemm.config import Occupancy, Orientation, PersistentWork, TileConfig
 from tmaasync.ops._gemm.cost_model import (
     default_config,
     ranked_configs,
@@ -289,7 +288,8 @@ def choice_of_matmul(case: Case, occupancy: Occupancy) -> TileConfig:
 
 def _starts_early(config: TileConfig, case: Case, occupancy: Occupancy) -> bool:
     clusters = config.clusters(case.m, case.n) * (config.split_k if config.over_grid else 1)
-    return config.starts_early(clusters, occupancy.max_active_clusters(config.cluster_size))
+    work = PersistentWork(case.m, case.k, clusters)
+    return config.starts_early(work, occupancy.max_active_clusters(config.cluster_size))
 
 
 def starting(early: bool | None) -> AbstractContextManager[object]:
@@ -302,11 +302,6 @@ def starting(early: bool | None) -> AbstractContextManager[object]:
 def orientated(config: TileConfig) -> AbstractContextManager[object]:
     """Have matmuls swap AB or not inside a ``with``, as the tile config needs."""
     return mock.patch.object(Orientation, "gains_by_swap_ab", return_value=config.m_major)
-
-
-def chip_of_device() -> str:
-    """Return the chip of the first device; creates a context."""
-    return Occupancy.of(backend_of(0)).chip
 
 
 def alone(config: TileConfig) -> TileConfig:
@@ -436,7 +431,7 @@ def main() -> None:
         cases = [Case(*map(int, one.split("x"))) for one in options.cases]
     # This process has no context before it has all its workers: they could not inherit it.
     with ProcessPoolExecutor() as pool:
-        occupancy = Occupancy.estimated(SMS, pool.submit(chip_of_device).result())
+        occupancy = Occupancy.estimated(SMS)
         found = {case: variants_of(case, occupancy) for case in cases}
         builds = {
             (one.config, case.batches > 1, case.m % one.config.cluster_rows != 0)

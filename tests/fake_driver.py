@@ -118,8 +118,6 @@ class Driver:
             "COMPUTE_CAPABILITY_MAJOR": major,
             "COMPUTE_CAPABILITY_MINOR": minor,
             "MULTIPROCESSOR_COUNT": self._limits.sms,
-            "MEMORY_CLOCK_RATE": round(self._limits.memory_bytes_per_s * 8 / 6144 / 2e3),
-            "GLOBAL_MEMORY_BUS_WIDTH": 6144,
             "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": self._limits.shared_bytes,
             "MAX_THREADS_PER_BLOCK": self._limits.threads_per_block,
         }[which.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]

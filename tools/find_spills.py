@@ -19,7 +19,7 @@ import numpy as np
 from fit_cost_model import with_entry
 
 from tmaasync import _arrays
-from tmaasync.ops._gemm.coefficients import FITTED, coefficients, file_of
+from tmaasync.ops._gemm.coefficients import COEFFICIENTS, coefficients
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops._gemm.legal_tiles import CONSUMER_LAYOUTS
@@ -115,8 +115,8 @@ def main() -> None:
         for name in CLASSES:
             found = list(widest(name))
             print(f"{name}: {found}", flush=True)
-            text = with_entry(file_of(FITTED).read_text(), f"epilogue.{name}", str(found))
-            file_of(FITTED).write_text(text)
+            text = with_entry(COEFFICIENTS.read_text(), f"epilogue.{name}", str(found))
+            COEFFICIENTS.write_text(text)
         return
     tried = list(builds())
     with ProcessPoolExecutor() as pool:

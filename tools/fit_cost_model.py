@@ -1,8 +1,8 @@
 """Fits the cost model of matmuls under the power limit to the recorded times of tile configs.
 
-Reads section "tile_configs" of benchmarks/results, which benchmarks/sweep_tile_configs.py writes,
-and prints the numbers that the chip's file in tmaasync/ops/_gemm has; --write replaces them there.
-A chip that has none of its own yet gets those entries of h200.toml with its values.
+Reads section "tile_configs" of benchmarks/results, which benchmarks/sweep_tile_configs.py writes on
+an H200, and prints the numbers that tmaasync/ops/_gemm/h200.toml has; --write replaces them there.
+``--gpu nvidia_h100_80gb_hbm3`` fits to what another GPU recorded, for comparison.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tmaasync.ops._gemm.coefficients import CHIPS, FITTED, coefficients, file_of
+from tmaasync.ops._gemm.coefficients import COEFFICIENTS, coefficients
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import busiest_sm_work, loads_per_multiply_add
+from tmaasync.ops._gemm.cost_model import busiest_sm_work
 from tmaasync.ops._gemm.legal_tiles import has_large_consumers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from result_files import RESULTS, Row, Section, sections
+from result_files import RESULTS, Row, Section, read_section
 
+FITTED_GPU = "nvidia_h200"
 SMS = 132  # of an H100 and of an H200
 LEAST_WORK = 4e9  # multiply-adds of a matmul that is under the power limit
 STORES = range(0, 300, 10)
@@ -74,39 +75,24 @@ def _lines(row: Row, exposed_store_depth: int) -> Iterator[list[float]]:
         is_other = float(has_large_consumers(config))
         yield [
             float(np.log(work)),
-            loads_per_multiply_add(config),
+            config.loads_per_multiply_add,
             is_other,
             float(np.log(entry["us"])),
         ]
 
 
-def recorded(results: Path = RESULTS) -> dict[str, Section]:
-    """Return the section of every chip that has one."""
-    return {
-        chip_of(gpu): section for gpu, name, section in sections(results) if name == "tile_configs"
-    }
-
-
-def chip_of(gpu: str) -> str:
-    """Return the chip of a GPU's folder of results."""
-    return next(chip for chip in CHIPS if chip in gpu)
+def recorded(gpu: str = FITTED_GPU) -> Section:
+    """Return the section of a GPU, by its folder of results."""
+    return read_section(RESULTS / gpu / "tile_configs.jsonl")
 
 
 def write(found: Fit, path: Path, date: str) -> None:
-    """Replace the values and dates of a fit in a chip's file."""
+    """Replace the values and dates of a fit in a file."""
     text = path.read_text()
     for name, value in found._asdict().items():
         if name != "error":
-            if f"[gemm.{name}]" not in text:
-                text += "\n" + entry_of(file_of(FITTED).read_text(), f"gemm.{name}")
             text = with_entry(text, f"gemm.{name}", repr(round(value, 3)), date)
     path.write_text(text)
-
-
-def entry_of(text: str, name: str) -> str:
-    """Return the lines of one entry of a file."""
-    start = text.index(f"[{name}]")
-    return text[start : text.index("\n\n", start)] + "\n"
 
 
 def with_entry(text: str, name: str, value: str, date: str) -> str:
@@ -122,15 +108,17 @@ def with_entry(text: str, name: str, value: str, date: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="replace the values of every chip")
+    parser.add_argument("--gpu", default=FITTED_GPU, help="a folder of benchmarks/results")
+    parser.add_argument("--write", action="store_true", help="replace the values of the H200")
     options = parser.parse_args()
-    for chip, section in recorded().items():
-        print(chip)
-        found = fitted(section.rows)
-        for name, value in found._asdict().items():
-            print(f"  {name:20s} {value:.3f}")
-        if options.write:
-            write(found, file_of(chip), section.measured["date"][:10])
+    if options.write and options.gpu != FITTED_GPU:
+        parser.error("--write takes the times of an H200 alone")
+    section = recorded(options.gpu)
+    found = fitted(section.rows)
+    for name, value in found._asdict().items():
+        print(f"{name:20s} {value:.3f}")
+    if options.write:
+        write(found, COEFFICIENTS, section.measured["date"][:10])
 
 
 if __name__ == "__main__":

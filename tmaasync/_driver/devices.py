@@ -37,8 +37,6 @@ class DeviceLimits:
     sms: int
     shared_bytes: int
     threads_per_block: int
-    memory_bytes_per_s: float = 4.916736e12
-    """Bandwidth by memory clock and bus width; an H200's 3201 MHz and 6144 bits by default."""
 
     def __str__(self) -> str:
         major, minor = self.compute_capability
@@ -76,12 +74,6 @@ def _limits(driver: Any, device: int) -> DeviceLimits:
         sms=read("MULTIPROCESSOR_COUNT"),
         shared_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         threads_per_block=read("MAX_THREADS_PER_BLOCK"),
-        # Two transfers a cycle; kHz and bits.
-        memory_bytes_per_s=2
-        * 1e3
-        * read("MEMORY_CLOCK_RATE")
-        * read("GLOBAL_MEMORY_BUS_WIDTH")
-        / 8,
     )
 
 

@@ -15,7 +15,7 @@ from tmaasync.errors import ArgumentError, ArrayTypeError, TensorMapError, Viola
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, contiguous_copy, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
-from tmaasync.ops._gemm.config import Occupancy
+from tmaasync.ops._gemm.config import Occupancy, PersistentWork
 from tmaasync.ops._gemm.conv2d_forms import FoldedConvolution, can_fold, ranked_conv2d_forms
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
 from tmaasync.ops._gemm.tiles import (
@@ -354,7 +354,8 @@ class Conv2d(Operation):
         arguments = Conv2dArguments(
             *tiles, bias=0 if bias is None else bias, m=m, n=k, k=tiles.patches.matrix_shape[1]
         )
-        return prepared_persistent(kernel, arguments, config, config.clusters(m, k), occupancy)
+        work = PersistentWork(m, arguments.k, config.clusters(m, k))
+        return prepared_persistent(kernel, arguments, config, work, occupancy)
 
 
 def _is_reachable(operand: Layout) -> bool:

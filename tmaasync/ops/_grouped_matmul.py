@@ -14,7 +14,7 @@ from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, int32_on_device, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
-from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, TileConfig
+from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, PersistentWork, TileConfig
 from tmaasync.ops._gemm.cost_model import choose_grouped_config
 from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tiles import (
@@ -292,8 +292,8 @@ class GroupedMatmul(Operation):
         arguments = GroupedArguments(
             left, right, tiles.out, offsets, groups=groups, rows=rows, n=n, k=k
         )
-        clusters = _max_clusters(rows, groups, n, config)
-        return prepared_persistent(kernel, arguments, config, clusters, occupancy)
+        work = PersistentWork(rows, k, _max_clusters(rows, groups, n, config))
+        return prepared_persistent(kernel, arguments, config, work, occupancy)
 
 
 def _max_clusters(rows: int, groups: int, n: int, config: TileConfig) -> int:

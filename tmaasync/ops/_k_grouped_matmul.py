@@ -11,7 +11,7 @@ from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, in_order, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
-from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.config import Occupancy, PersistentWork, TileConfig
 from tmaasync.ops._gemm.cost_model import choose_config
 from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tiles import (
@@ -195,7 +195,8 @@ class KGroupedMatmul(Operation):
         )
         arguments = KGroupedArguments(*tiles, offsets, groups=groups, rows=rows, m=m, n=n)
         clusters = groups * config.clusters(m, n)
-        return prepared_persistent(kernel, arguments, config, clusters, occupancy)
+        work = PersistentWork(m, problem.k, clusters)
+        return prepared_persistent(kernel, arguments, config, work, occupancy)
 
 
 def _fits(config: TileConfig) -> bool:

@@ -21,7 +21,7 @@ from tmaasync.ops._allocation import (
     reached_output,
 )
 from tmaasync.ops._call_cache import Binding, CallCache
-from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, Orientation, TileConfig
+from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, Orientation, PersistentWork, TileConfig
 from tmaasync.ops._gemm.cost_model import default_config
 from tmaasync.ops._gemm.epilogue import (
     NO_EPILOGUE,
@@ -484,8 +484,8 @@ class Matmul(Operation):
                 k=k,
                 batches=batches,
             )
-        clusters = batches * config.clusters(m, n)
-        launch = prepared_persistent(kernel, arguments, config, clusters, occupancy)
+        work = PersistentWork(m, k, batches * config.clusters(m, n))
+        launch = prepared_persistent(kernel, arguments, config, work, occupancy)
         if not config.over_grid:
             return launch
         combine = prepared_combine(stored, self._out.rows.over(out), occupancy.sms)

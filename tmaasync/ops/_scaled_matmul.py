@@ -13,7 +13,7 @@ from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, in_order, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
-from tmaasync.ops._gemm.config import SCALE_BLOCK, SCALES_PER_LOAD, Occupancy
+from tmaasync.ops._gemm.config import SCALE_BLOCK, SCALES_PER_LOAD, Occupancy, PersistentWork
 from tmaasync.ops._gemm.cost_model import choose_scaled_config
 from tmaasync.ops._gemm.tiles import (
     ScaledArguments,
@@ -286,7 +286,8 @@ class ScaledMatmul(Operation):
         types = [tile.cuda_type for tile in tiles]
         kernel = scaled_gemm_kernel(types, transposed, config)
         arguments = ScaledArguments(*tiles, m=m, n=n, k=self._k)
-        return prepared_persistent(kernel, arguments, config, config.clusters(m, n), occupancy)
+        work = PersistentWork(m, self._k, config.clusters(m, n))
+        return prepared_persistent(kernel, arguments, config, work, occupancy)
 
 
 def _either_way(matrix: Layout) -> Operand:

@@ -1,19 +1,15 @@
-"""The numbers of the cost models of GEMMs, chip by chip: unit, script and date of each.
-
-h200.toml has all; another chip's file has those that were measured there, and h200.toml the rest.
-"""
+"""The numbers of the cost models of GEMMs; h200.toml has unit, script and date of each."""
 
 from __future__ import annotations
 
 import functools
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-__all__ = ["CHIPS", "FITTED", "Coefficients", "coefficients", "file_of", "nearest_chip"]
+__all__ = ["COEFFICIENTS", "Coefficients", "coefficients"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,7 @@ class MulticastCoefficients:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """The numbers of a chip, section by section; the file has the units."""
+    """The numbers of the file, section by section."""
 
     gemm: GemmCoefficients
     split_k: SplitKCoefficients
@@ -103,14 +99,9 @@ class Coefficients:
     multicast: MulticastCoefficients
 
     @classmethod
-    def read(cls, path: Path, over: Path | None = None) -> Coefficients:
-        """Read a file; the entries of a second one replace its own.
-
-        Each section has the entries of its class and no others.
-        """
+    def read(cls, path: Path) -> Coefficients:
+        """Read a file. Each section has the entries of its class and no others."""
         sections = tomllib.loads(path.read_text())
-        for name, entries in {} if over is None else tomllib.loads(over.read_text()).items():
-            sections[name] |= entries
         return cls(
             **{
                 name: section(**{key: _value(entry) for key, entry in sections[name].items()})
@@ -127,30 +118,10 @@ def _value(entry: Mapping[str, Any]) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-FITTED = "h200"
-"""The chip that every number was measured on."""
-
-CHIPS = {"h200": 4.9e12, "h100": 3.35e12}
-"""Bytes a second of each chip's memory, by which a device is recognised."""
-
-
-def nearest_chip(memory_bytes_per_s: float) -> str:
-    """Return the chip whose memory is closest in bandwidth.
-
-    A driver that reports no memory clock gets `FITTED`.
-
-    >>> [nearest_chip(bandwidth) for bandwidth in (4.92e12, 3.35e12, 2.04e12)]
-    ['h200', 'h100', 'h100']
-    """
-    if memory_bytes_per_s <= 0:
-        return FITTED
-    return min(CHIPS, key=lambda chip: abs(math.log(CHIPS[chip] / memory_bytes_per_s)))
-
-
-def file_of(chip: str) -> Path:
-    return Path(__file__).with_name(f"{chip}.toml")
+COEFFICIENTS = Path(__file__).with_name("h200.toml")
+"""Numbers of an H200. They choose as well on an H100: docs/notes/gemm.md, "H100"."""
 
 
 @functools.cache
-def coefficients(chip: str = FITTED) -> Coefficients:
-    return Coefficients.read(file_of(FITTED), None if chip == FITTED else file_of(chip))
+def coefficients() -> Coefficients:
+    return Coefficients.read(COEFFICIENTS)

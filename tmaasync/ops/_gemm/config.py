@@ -11,7 +11,6 @@ from tmaasync._elements import Element
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
 from tmaasync.kernel import Backend
 from tmaasync.modes import Swizzle
-from tmaasync.ops._gemm.coefficients import FITTED, nearest_chip
 from tmaasync.ops._layouts import Layout
 
 __all__ = [
@@ -24,6 +23,7 @@ __all__ = [
     "WIDE_SCALED",
     "Occupancy",
     "Orientation",
+    "PersistentWork",
     "ScaledTileConfig",
     "TileConfig",
     "output_box",
@@ -52,6 +52,8 @@ WIDE_SCALED = 256
 """Columns of the widest tile of a block-scaled GEMM, which stages its whole output at once."""
 
 _WGMMA_ROWS = 64  # of one instruction and of one store
+_LOADS_TO_START_LATE = 0.015  # elements for a multiply-add; tiles of 128 x 128 load 0.0156
+_CTA_LOADS_TO_START_LATE = 400_000  # elements of a CTA; fewer were not raced
 _BARRIER_BYTES = 1024
 _LARGEST_OUTPUT_BYTES = 4
 _ACCUMULATOR_BYTES = 4
@@ -76,28 +78,24 @@ class Occupancy:
     Attributes:
         sms: Its SMs.
         clusters_of: Returns the max active clusters of a cluster size, two or more.
-        chip: Whose numbers the cost models take: a name in `coefficients.CHIPS`.
     """
 
     sms: int
     clusters_of: Callable[[int], int]
-    chip: str = FITTED
 
     @classmethod
     def of(cls, backend: Backend) -> Occupancy:
-        limits = backend.limits
-        chip = nearest_chip(limits.memory_bytes_per_s)
-        return cls(limits.sms, backend.max_active_clusters, chip)
+        return cls(backend.limits.sms, backend.max_active_clusters)
 
     @classmethod
-    def estimated(cls, sms: int, chip: str = FITTED) -> Occupancy:
+    def estimated(cls, sms: int) -> Occupancy:
         """Return an estimate for a device that is absent, with GPCs like an H200's."""
 
         def max_active_clusters(size: int) -> int:
             full = emulate.LIMITS.sms // size
             return sms // size * emulate.max_active_clusters(size) // full
 
-        return cls(sms, max_active_clusters, chip)
+        return cls(sms, max_active_clusters)
 
     def max_active_clusters(self, size: int) -> int:
         return self.sms if size == 1 else self.clusters_of(size)
@@ -156,6 +154,14 @@ class Orientation(NamedTuple):
     def is_column_major(self) -> bool:
         """Whether C lies in memory with its rows (M) contiguous."""
         return self.swap_ab != self.m_major
+
+
+class PersistentWork(NamedTuple):
+    """What a persistent kernel computes: rows of the output and depth, in so many clusters."""
+
+    m: int
+    k: int
+    clusters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,14 +334,30 @@ class TileConfig:
             "C_IS_N_MAJOR": not self.m_major,
         }
 
-    def starts_early(self, clusters: int, active_clusters: int) -> bool:
+    def starts_early(self, work: PersistentWork, active_clusters: int) -> bool:
         """Whether CTAs start before the CTAs of the previous launch have ended (PDL).
 
-        Worth 2 to 15 % on an H200, except for a single wave that nearly fills the chip: bound by
-        memory, or next to the CTAs of a combine kernel, it loses up to 15 %.
+        Worth 2 to 15 %, but for a single wave that nearly fills the chip. Its CTAs then lie where
+        others ended, not next to those that load the same: small tiles of several rows of tiles and
+        a long K lose 3 to 30 %. So do GEMMs bound by memory, and CTAs next to a combine kernel's.
+        Launches raced on an H100 take 1.008 times as long as the better start of each, on an H200
+        1.010 (sweep_tile_configs.py --few-tiles, 2026-11-24 and 2026-11-23).
         """
-        loses = self.m_major or self.block_m == _WGMMA_ROWS or self.over_grid
-        return not loses or not active_clusters // 2 < clusters <= active_clusters
+        if not active_clusters // 2 < work.clusters <= active_clusters:
+            return True
+        loads_much = (
+            self.split_k == 1
+            and work.m > self.block_m
+            and self.loads_per_multiply_add >= _LOADS_TO_START_LATE
+            and work.k * (self.block_m + self.block_n) >= _CTA_LOADS_TO_START_LATE
+        )
+        is_small = self.m_major or self.block_m == _WGMMA_ROWS
+        return not (is_small or self.over_grid or loads_much)
+
+    @property
+    def loads_per_multiply_add(self) -> float:
+        """Elements that a tile loads for a multiply-add."""
+        return 1 / self.block_m + 1 / self.block_n
 
     def clusters(self, m: int, n: int) -> int:
         return -(-m // self.cluster_rows) * -(-n // (self.block_n * self.a_multicast))

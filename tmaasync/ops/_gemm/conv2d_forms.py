@@ -70,8 +70,8 @@ def ranked_conv2d_forms(
     64 1 1 64
     96 1 1 32
     """
-    chip = coefficients(occupancy.chip)
-    numbers = chip.conv2d
+    known = coefficients()
+    numbers = known.conv2d
     pixels = images[0] * math.prod(window.outputs(images[1:3]))
     epilogue_depth += numbers.exposed_store_depth
 
@@ -83,7 +83,7 @@ def ranked_conv2d_forms(
         waves = -(-config.clusters(pixels, filters) // occupancy.sms)
         even = pixels * filters * depth / occupancy.sms
         busy = tensor_time(
-            chip.gemm, config, depth, waves, even, on_lines=True, epilogue_depth=epilogue_depth
+            known.gemm, config, depth, waves, even, on_lines=True, epilogue_depth=epilogue_depth
         )
         box_time = numbers.box_time + config.block_m * numbers.row_time[box]
         times = busy / numbers.multiply_adds, waves * depth // box * box_time

@@ -43,7 +43,6 @@ __all__ = [
     "choose_skinny_config",
     "config_time",
     "default_config",
-    "loads_per_multiply_add",
     "paired_in_many_waves",
     "ranked_configs",
     "ranked_over_grid",
@@ -101,7 +100,7 @@ def choose_config(
     waves = count * best.clusters(m, n) / occupancy.sms
     has_few_rows = count > 1 and -(-m // best.block_m) < _MIN_TILES_TO_SHARE
     is_alone = best.ping_pong or has_few_rows
-    is_short = waves <= coefficients(occupancy.chip).gemm.waves_to_share
+    is_short = waves <= coefficients().gemm.waves_to_share
     if best.cluster > 1 or is_alone or is_short:
         return best
     if gains_side_by_side(best, problem):
@@ -144,7 +143,7 @@ def config_time(
 
     Takes the arguments of `choose_config`.
     """
-    numbers = coefficients(occupancy.chip).gemm
+    numbers = coefficients().gemm
     m, k, count, on_lines = problem.m, problem.k, problem.batches, problem.on_lines
     rows = m + config.block_m // 2 if is_uneven else m
     clusters = count * config.clusters(rows, problem.n)
@@ -210,7 +209,7 @@ def _power_limited_time(
     The more SMs work at a time, the lower is the clock that the power allows.
     """
     busiest = busiest_sm_work(numbers, config, k, waves, epilogue_depth)
-    more = loads_per_multiply_add(config) - _LARGE_TILE
+    more = config.loads_per_multiply_add - _LARGE_TILE
     energy = numbers.multiply_add_energy * (1 + numbers.loads_to_energy * more)
     if has_large_consumers(config):
         energy /= numbers.large_consumers
@@ -232,10 +231,6 @@ def _exposed_stores(config: TileConfig, waves: int) -> int:
     return 1 if config.ping_pong else waves
 
 
-def loads_per_multiply_add(config: TileConfig) -> float:
-    return 1 / config.block_m + 1 / config.block_n
-
-
 def _throughput(numbers: GemmCoefficients, config: TileConfig, *, on_lines: bool) -> float:
     """Return the share of the tensor cores' peak: small tiles load more for their work.
 
@@ -243,7 +238,7 @@ def _throughput(numbers: GemmCoefficients, config: TileConfig, *, on_lines: bool
     64) 0.7.
     """
     if on_lines:
-        loaded = loads_per_multiply_add(config)
+        loaded = config.loads_per_multiply_add
     else:
         rows = config.block_m * config.b_multicast
         columns = config.block_n * config.a_multicast
@@ -287,7 +282,7 @@ def _faster_with_split_k(
     problem: Problem, whole: TileConfig, occupancy: Occupancy, fits: Fits
 ) -> TileConfig:
     """Return the best tile config for few tiles where that is faster than this one, else this."""
-    known = coefficients(occupancy.chip)
+    known = coefficients()
     chosen, time = whole, _microseconds(problem, whole, occupancy)
     for ranked, microseconds, min_gain in (
         (ranked_split_k, _microseconds, known.split_k.min_gain),
@@ -337,21 +332,21 @@ def _was_raced_split(tile: TileConfig) -> bool:
 
 def _microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) -> float:
     """Return the time of few tiles: a soft maximum of three bounds, and the reduction."""
-    numbers = coefficients(occupancy.chip).split_k
+    numbers = coefficients().split_k
     k_bytes = problem.k_blocks * BLOCK_K_BYTES
     clusters = problem.batches * config.clusters(problem.m, problem.n)
     loads = clusters * (config.block_m * config.cluster + config.block_n) * k_bytes
     l2 = loads / (numbers.l2_bytes if config.split_k == 1 else numbers.l2_bytes_split)
     memory = problem.batches * (problem.m + problem.n) * k_bytes / numbers.memory_bytes
     waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
-    alone = _cta_microseconds(problem, config, waves, occupancy.chip)
+    alone = _cta_microseconds(problem, config, waves)
     time = math.sqrt(math.hypot(alone**2, l2**2, memory**2))
     return time + _reduction(config, numbers)
 
 
-def _cta_microseconds(problem: Problem, config: TileConfig, waves: int, chip: str) -> float:
+def _cta_microseconds(problem: Problem, config: TileConfig, waves: int) -> float:
     """Return the time of a CTA that has the chip for itself."""
-    known = coefficients(chip)
+    known = coefficients()
     k_blocks = -(-problem.k_blocks // config.split_k)
     loads = waves * k_blocks / config.stages * known.split_k.pipeline_fill
     if problem.m_major and problem.n <= SKINNY_LIMIT:
@@ -387,7 +382,7 @@ def ranked_over_grid(problem: Problem, occupancy: Occupancy) -> list[TileConfig]
 def _grid_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
     if problem.m_major or problem.batches > 1 or not problem.on_lines:
         return
-    raced = coefficients(occupancy.chip).grid.k_block
+    raced = coefficients().grid.k_block
     for whole in all_tiles(problem):
         if (whole.consumers, whole.block_n) not in raced or not is_usual(whole):
             continue
@@ -403,7 +398,7 @@ def _grid_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig
 
 def _grid_microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) -> float:
     """Return the time of one wave: a soft maximum of three bounds, and the combine kernel."""
-    numbers = coefficients(occupancy.chip).grid
+    numbers = coefficients().grid
     k_blocks = -(-problem.k_blocks // config.split_k)
     alone = k_blocks * numbers.k_block[config.consumers, config.block_n]
     k_bytes = problem.k_blocks * BLOCK_K_BYTES
@@ -498,7 +493,7 @@ def _of_least_time(
 
 def paired_in_many_waves(config: _Config, m: int, n: int, occupancy: Occupancy) -> _Config:
     """Return the config in pairs that multicast B where it has more than a few waves."""
-    waves_to_share = coefficients(occupancy.chip).multicast.waves_to_share
+    waves_to_share = coefficients().multicast.waves_to_share
     shares = config.clusters(m, n) > waves_to_share * occupancy.sms
     return replace(config, cluster=2) if shares else config
 
@@ -507,7 +502,7 @@ def choose_scaled_config(
     m: int, n: int, occupancy: Occupancy, *, column_scales: bool
 ) -> ScaledTileConfig:
     """Return the tile config of least time of a block-scaled GEMM."""
-    numbers = coefficients(occupancy.chip).scaled
+    numbers = coefficients().scaled
 
     def skinny_time(shape: tuple[int, int]) -> float:
         tiles = ScaledTileConfig(*shape).clusters(m, n)

@@ -19,6 +19,7 @@ from tmaasync.ops._gemm.config import (
     SCALE_BLOCK,
     SCALES_PER_LOAD,
     Occupancy,
+    PersistentWork,
     ScaledTileConfig,
     TileConfig,
     output_box,
@@ -112,20 +113,20 @@ def prepared_persistent(
     kernel: Kernel,
     arguments: Sequence[Any],
     config: TileConfig,
-    clusters: int,
+    work: PersistentWork,
     occupancy: Occupancy,
 ) -> Launch:
     """Return the launch of a persistent kernel: as many clusters as run at once, at most."""
     size = config.cluster_size
     active = occupancy.max_active_clusters(size)
     # A cluster that splits K loads nothing for another tile while partial sums are in the stages.
-    resident = clusters if config.cluster_splits > 1 else min(clusters, active)
+    resident = work.clusters if config.cluster_splits > 1 else min(work.clusters, active)
     launch = kernel.prepare(
         resident * size,
         config.threads,
         arguments,
         cluster=size if size > 1 else None,
-        pdl=config.starts_early(clusters, active),
+        pdl=config.starts_early(work, active),
     )
     launch.release()
     return launch
