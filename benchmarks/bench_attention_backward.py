@@ -82,7 +82,7 @@ class Variant(NamedTuple):
 
 def variants() -> Iterator[tuple[str, Variant]]:
     """The orders of blocks and tiles, and how many heads are scheduled together, for each tile."""
-    for config in (BackwardConfig(128, 64, 2), BackwardConfig(64, 128, 2)):
+    for config in (BackwardConfig(128, 64, 2), BackwardConfig(64, 128, 2, ds_stages=1)):
         own = config.head_dim
         yield f"{own}: first", Variant(config)
         for heads in (2, 4, 8, 16):

@@ -29,18 +29,24 @@ using KeysAndValues =
 constexpr u32 kKeys = 0, kValues = 1;
 using Queries =
     Ring<typename QTile::Shared, STAGES, ConsumerWarps<kConsumerWarps>, Multicast<1>, RowValues>;
-// Where there is room; with one, a consumer writes dS once the other one has read the dS before.
-constexpr u32 kDsStages = kSharesDqInRows ? 1 : 2;
-// A consumer hands over dQ while the one before is still added to memory. Together the stages have
-// room for dV and dK, too.
-constexpr u32 kDqStages = 2;
+// With one stage a consumer writes dS once the other one has read the dS before. Else dS has the
+// stage of its queries.
+constexpr u32 kDsStages = DS_STAGES;
+static_assert(kDsStages == 1 || kDsStages == STAGES, "one stage, or one for each of the queries");
+// Consumers in turn take the parts of dQ's memory, which is a ring: with more parts than consumers
+// they hand over dQ while the dQ before is still added to memory. dV and dK go the same way.
+constexpr u32 kDqParts = DQ_PARTS;
+static_assert(kConsumers <= kDqParts && kDqParts <= 4, "8 named barriers: 2 for each part");
+__device__ __forceinline__ u32 next_part(u32 part) {
+    return (part + kConsumers) % kDqParts;
+}
 
 struct SharedMemory {
     KeysAndValues rows;
     Queries queries;    // and lse
     Queries gradients;  // dO, and delta
     DsPanel ds[kDsStages][kConsumers];
-    DqPart dq[kDqStages][kConsumers];
+    DqPart dq[kDqParts];
 
     // Initialise the barriers, by one thread.
     __device__ __forceinline__ void init() {
@@ -60,24 +66,21 @@ __device__ __forceinline__ NamedBarrier<128 * kConsumers> ds_is_read(u32 consume
     return {10 + consumer};
 }
 
-// Where a consumer stages dV and dK: in the memory of dQ, one in each stage.
+// Where a consumer stages dV and dK: in the memory of dQ, one in each part.
 using StagedGradients = typename KTile::Shared;
 __device__ __forceinline__ auto& staged(DqPart& part) {
     static_assert(sizeof(StagedGradients) <= sizeof(DqPart), "dV and dK fit in dQ's memory");
     return reinterpret_cast<StagedGradients&>(part);
 }
 
-// The hand-over of results in a consumer's part of `dq` to the warp that sends them to memory, and
-// of that part back to the consumer.
+// The hand-over of results in a part of `dq` to the consumer's warp that sends them to memory, and
+// from that warp to the consumer that takes the part next.
 struct HandOver {
-    u32 consumer;
-    u32 stage;
+    u32 part;
 
     using Barrier = NamedBarrier<128 + 32>;
-    __device__ __forceinline__ Barrier full() const { return {2 + kDqStages * consumer + stage}; }
-    __device__ __forceinline__ Barrier empty() const {
-        return {2 + kDqStages * (kConsumers + consumer) + stage};
-    }
+    __device__ __forceinline__ Barrier full() const { return {2 + part}; }
+    __device__ __forceinline__ Barrier empty() const { return {2 + kDqParts + part}; }
 };
 
 }  // namespace tmaasync

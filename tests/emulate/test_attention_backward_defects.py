@@ -197,7 +197,7 @@ HARMLESS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 # Of 128 queries to a block, which leave room for one stage of dS.
-ONE_STAGE = BackwardConfig(64, 128)
+ONE_STAGE = BackwardConfig(64, 128, ds_stages=1)
 DEFECTS_OF_ONE_STAGE: dict[str, tuple[str, str]] = {
     "dS is overwritten while the other consumer reads it": (
         "if constexpr (kDsStages == 1) ds_is_read(index).sync();",

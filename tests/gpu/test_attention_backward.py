@@ -24,8 +24,8 @@ CONFIGS = [
     BackwardConfig(128, 64, 2),
     BackwardConfig(128, 64, 2, starts_last=True, heads_at_once=8),
     BackwardConfig(128, 64, 2, starts_last=True, alternates=True),
-    BackwardConfig(64, 128, 2),
-    BackwardConfig(64, 128, 2, starts_last=True, alternates=True, heads_at_once=8),
+    BackwardConfig(64, 128, 2, ds_stages=1),
+    BackwardConfig(64, 128, 2, ds_stages=1, starts_last=True, alternates=True, heads_at_once=8),
     BackwardConfig(64, 64, 2),
     BackwardConfig(64, 64, 3),
 ]
