@@ -71,7 +71,7 @@ struct Consumer {
     RingConsumer<KeysAndValues, Proxy::kGeneric> rows;
     RingConsumer<Queries, Proxy::kGeneric> queries;
     RingConsumer<Queries, Proxy::kGeneric> gradients;
-    u32 part;  // of dQ's memory
+    u32 stage = 0;  // of dQ
 
     __device__ __forceinline__ Consumer(
         SharedMemory& shared, const BackwardProblem& problem, u32 index
@@ -81,8 +81,7 @@ struct Consumer {
           index(index),
           rows(shared.rows.consumer()),
           queries(shared.queries.consumer()),
-          gradients(shared.gradients.consumer()),
-          part(index) {}
+          gradients(shared.gradients.consumer()) {}
 
     // Computes all tiles that the producer hands over.
     __device__ __forceinline__ void run() {
@@ -228,15 +227,15 @@ private:
         wgmma_fence_operands(dq);
         wgmma_fence();
 #pragma unroll
-        for (int half = 0; half < kConsumers; ++half) {
+        for (int part = 0; part < kConsumers; ++part) {
             const u32 row = kDqShare == DqShare::kRows ? index * 64 : 0;
             const u32 column = kDqShare == DqShare::kRows ? 0 : index * kDqColumns;
-            const u64 ds = DsOperand::descriptor(ds_panels()[half], row);
-            const u64 k = Depth::descriptor(keys.consumers[half], column);
+            const u64 ds = DsOperand::descriptor(ds_panels()[part], row);
+            const u64 k = Depth::descriptor(keys.consumers[part], column);
             if constexpr (kDqShare == DqShare::kTransposedColumns) {
-                wgmma_tile<Depth, DsOperand>(dq, k, ds, half > 0);
+                wgmma_tile<Depth, DsOperand>(dq, k, ds, part > 0);
             } else {
-                wgmma_tile<DsOperand, Depth>(dq, ds, k, half > 0);
+                wgmma_tile<DsOperand, Depth>(dq, ds, k, part > 0);
             }
         }
         wgmma_commit_group();
@@ -275,15 +274,17 @@ private:
         return shared.ds[kDsStages == 1 ? 0 : queries.index()];
     }
 
+    __device__ __forceinline__ HandOver hand_over() const { return {index, stage}; }
+
     // The memory of dQ, once it is handed back.
     __device__ __forceinline__ DqPart& taken_part() const {
-        HandOver{part}.empty().sync();
-        return shared.dq[part];
+        hand_over().empty().sync();
+        return shared.dq[stage][index];
     }
 
     __device__ __forceinline__ void hand_over_part() {
-        HandOver{part}.full().arrive();
-        part = next_part(part);
+        hand_over().full().arrive();
+        stage = (stage + 1) % kDqStages;
     }
 };
 

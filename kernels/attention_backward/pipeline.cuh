@@ -33,20 +33,17 @@ using Queries =
 // stage of its queries.
 constexpr u32 kDsStages = DS_STAGES;
 static_assert(kDsStages == 1 || kDsStages == STAGES, "one stage, or one for each of the queries");
-// Consumers in turn take the parts of dQ's memory, which is a ring: with more parts than consumers
-// they hand over dQ while the dQ before is still added to memory. dV and dK go the same way.
-constexpr u32 kDqParts = DQ_PARTS;
-static_assert(kConsumers <= kDqParts && kDqParts <= 4, "8 named barriers: 2 for each part");
-__device__ __forceinline__ u32 next_part(u32 part) {
-    return (part + kConsumers) % kDqParts;
-}
+// With two stages a consumer hands over dQ while the one before is still added to memory. dV and dK
+// take the same way.
+constexpr u32 kDqStages = DQ_STAGES;
+static_assert(kDqStages <= 2, "named barriers: two for each stage of a consumer");
 
 struct SharedMemory {
     KeysAndValues rows;
     Queries queries;    // and lse
     Queries gradients;  // dO, and delta
     DsPanel ds[kDsStages][kConsumers];
-    DqPart dq[kDqParts];
+    DqPart dq[kDqStages][kConsumers];
 
     // Initialise the barriers, by one thread.
     __device__ __forceinline__ void init() {
@@ -66,21 +63,24 @@ __device__ __forceinline__ NamedBarrier<128 * kConsumers> ds_is_read(u32 consume
     return {10 + consumer};
 }
 
-// Where a consumer stages dV and dK: in the memory of dQ, one in each part.
+// Where a consumer stages dV and dK: in the memory of dQ.
 using StagedGradients = typename KTile::Shared;
 __device__ __forceinline__ auto& staged(DqPart& part) {
     static_assert(sizeof(StagedGradients) <= sizeof(DqPart), "dV and dK fit in dQ's memory");
     return reinterpret_cast<StagedGradients&>(part);
 }
 
-// The hand-over of results in a part of `dq` to the consumer's warp that sends them to memory, and
-// from that warp to the consumer that takes the part next.
+// The hand-over of results in a consumer's part of `dq` to the warp that sends them to memory, and
+// of that part back to the consumer.
 struct HandOver {
-    u32 part;
+    u32 consumer;
+    u32 stage;
 
     using Barrier = NamedBarrier<128 + 32>;
-    __device__ __forceinline__ Barrier full() const { return {2 + part}; }
-    __device__ __forceinline__ Barrier empty() const { return {2 + kDqParts + part}; }
+    __device__ __forceinline__ Barrier full() const { return {2 + kDqStages * consumer + stage}; }
+    __device__ __forceinline__ Barrier empty() const {
+        return {2 + kDqStages * (kConsumers + consumer) + stage};
+    }
 };
 
 }  // namespace tmaasync
