@@ -71,7 +71,7 @@ struct Consumer {
     RingConsumer<KeysAndValues, Proxy::kGeneric> rows;
     RingConsumer<Queries, Proxy::kGeneric> queries;
     RingConsumer<Queries, Proxy::kGeneric> gradients;
-    u32 stage = 0;  // of dQ
+    u32 part;  // of dQ's memory
 
     __device__ __forceinline__ Consumer(
         SharedMemory& shared, const BackwardProblem& problem, u32 index
@@ -81,7 +81,8 @@ struct Consumer {
           index(index),
           rows(shared.rows.consumer()),
           queries(shared.queries.consumer()),
-          gradients(shared.gradients.consumer()) {}
+          gradients(shared.gradients.consumer()),
+          part(index) {}
 
     // Computes all tiles that the producer hands over.
     __device__ __forceinline__ void run() {
@@ -274,17 +275,17 @@ private:
         return shared.ds[kDsStages == 1 ? 0 : queries.index()];
     }
 
-    __device__ __forceinline__ HandOver hand_over() const { return {index, stage}; }
+    __device__ __forceinline__ HandOver hand_over() const { return {index, part}; }
 
     // The memory of dQ, once it is handed back.
     __device__ __forceinline__ DqPart& taken_part() const {
         hand_over().empty().sync();
-        return shared.dq[stage][index];
+        return shared.dq[part];
     }
 
     __device__ __forceinline__ void hand_over_part() {
         hand_over().full().arrive();
-        stage = (stage + 1) % kDqStages;
+        part = next_part(part);
     }
 };
 

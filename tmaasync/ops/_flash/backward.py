@@ -115,7 +115,7 @@ class BackwardConfig:
         block_m: Queries of a block: 64, or 128 with 64 columns, or 80 with 128.
         stages: Stages of each pipeline, of queries and of dO.
         ds_stages: Stages of dS, 1 or ``stages``; None for ``stages``.
-        dq_stages: Stages of dQ, 1 or 2.
+        dq_parts: Parts of dQ's memory, of half a block's dQ each: 2, 3 or 4.
         starts_last: Whether a CTA goes from the last block of queries to the first, in each block
             from query head to query head of its KV head; else head by head, from the first block.
         alternates: With ``starts_last``, whether every other wave of tiles goes from the first
@@ -129,7 +129,7 @@ class BackwardConfig:
     block_m: int
     stages: int = 2
     ds_stages: int | None = None
-    dq_stages: int = 2
+    dq_parts: int = 4
     starts_last: bool = False
     alternates: bool = False
     tiles_descend: bool = False
@@ -142,7 +142,7 @@ class BackwardConfig:
             "BLOCK_M": self.block_m,
             "STAGES": self.stages,
             "DS_STAGES": self.ds_stages or self.stages,
-            "DQ_STAGES": self.dq_stages,
+            "DQ_PARTS": self.dq_parts,
             "STARTS_LAST": self.starts_last,
             "ALTERNATES": self.alternates,
             "TILES_DESCEND": self.tiles_descend,
