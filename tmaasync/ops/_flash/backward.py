@@ -151,6 +151,7 @@ class BackwardConfig:
 
 _NARROW = BackwardConfig(64, 128, ds_stages=1)
 _WIDE = BackwardConfig(128, 64)
+_WIDE_FULL = _WIDE
 
 
 def choose_backward_config(
@@ -178,7 +179,7 @@ def choose_backward_config(
     if variant.is_masked:
         heads = _within(2, twice, 16)
         return replace(config, starts_last=True, alternates=True, heads_at_once=heads)
-    return replace(config, heads_at_once=8 if shares_kv_heads else min(heads_in_l2, 16))
+    return replace(_WIDE_FULL, heads_at_once=8 if shares_kv_heads else min(heads_in_l2, 16))
 
 
 def _narrow_config(variant: BackwardVariant, heads_on_sms: float) -> BackwardConfig:
