@@ -82,7 +82,7 @@ class Variant(NamedTuple):
 
 def variants() -> Iterator[tuple[str, Variant]]:
     """The orders of blocks and tiles, and how many heads are scheduled together, for each tile."""
-    for config in (BackwardConfig(128, 64, 2), BackwardConfig(64, 128, 2)):
+    for config in (BackwardConfig(128, 64, 2), BackwardConfig(64, 128, 2, ds_stages=1)):
         own = config.head_dim
         yield f"{own}: first", Variant(config)
         for heads in (2, 4, 8, 16):
@@ -95,6 +95,23 @@ def variants() -> Iterator[tuple[str, Variant]]:
             yield f"{own}: alternating, {heads} heads", Variant(alternating)
             yield f"{own}: last, {heads} heads, deterministic", Variant(last, True)
             yield f"{own}: down, {heads} heads, deterministic", Variant(down, True)
+    yield from variants_of_80_queries()
+
+
+def variants_of_80_queries() -> Iterator[tuple[str, Variant]]:
+    """Blocks of 80 queries, with the shared memory that is left for dS, for dQ, or unused."""
+    config = BackwardConfig(128, 80, dq_parts=2)
+    for name, own in (
+        ("80", config),
+        ("80, 1 dS", replace(config, ds_stages=1)),
+        ("80, 3 dQ", replace(config, ds_stages=1, dq_parts=3)),
+    ):
+        yield f"{name}: first", Variant(own)
+        for heads in (2, 4, 8, 16):
+            of_heads = replace(own, heads_at_once=heads)
+            alternating = replace(of_heads, starts_last=True, alternates=True)
+            yield f"{name}: first, {heads} heads", Variant(of_heads)
+            yield f"{name}: alternating, {heads} heads", Variant(alternating)
 
 
 VARIANTS = dict(variants())
@@ -288,11 +305,16 @@ def print_row(label: str, row: dict[str, Any], reference: str) -> None:
     print(f"{label:48s} {figures}  {speed_text(row, reference)}{shorter}", flush=True)
 
 
-def race_variants(case: Case, names: list[str], options: argparse.Namespace) -> dict[str, float]:
+def race_variants(
+    case: Case,
+    names: list[str],
+    options: argparse.Namespace,
+    named: AttentionPeer | None = None,
+) -> dict[str, float]:
     """Return the TFLOP/s of each variant that the case can have, and of the peers."""
     problem = Problem(case)
-    theirs = peers(problem)
-    of_peer = theirs["cudnn"]() if "cudnn" in theirs else None
+    theirs = peers(problem, named)
+    of_peer = next(iter(theirs.values()))() if theirs else None
     candidates = {}
     for name in names:
         variant = VARIANTS[name]
@@ -418,6 +440,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     options = parsed()
+    named = AttentionPeer(options.peer) if options.peer else None
     torch.manual_seed(0)
     chosen = [case for case in cases() if options.only in case.label]
     if options.once:
@@ -428,13 +451,14 @@ def main() -> None:
         chosen = [case for case in chosen if case.label in DECISIVE]
     if options.variants:
         names = [*VARIANTS] if options.variants == "all" else options.variants.split("; ")
-        print_table({case.label: race_variants(case, names, options) for case in chosen})
+        print_table({case.label: race_variants(case, names, options, named) for case in chosen})
         return
-    measure_all(chosen, options)
+    measure_all(chosen, options, named)
 
 
-def measure_all(chosen: list[Case], options: argparse.Namespace) -> None:
-    named = AttentionPeer(options.peer) if options.peer else None
+def measure_all(
+    chosen: list[Case], options: argparse.Namespace, named: AttentionPeer | None
+) -> None:
     peer_name, section, versions = "cudnn", "{}", {}
     if named is not None:
         peer_name, section, versions = named.name, named.section("{}"), named.versions

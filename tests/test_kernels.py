@@ -558,8 +558,21 @@ def test_the_attention_backward_compiles_clean(
     assert_clean(backward_kernel(backward_types(config, variant), variant, config))
 
 
-def test_kernels_around_the_attention_backward_compile_clean() -> None:
-    config = BackwardConfig(128, 64)
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize(
+    "config",
+    [BackwardConfig(128, 80, dq_parts=2), BackwardConfig(128, 80, ds_stages=1, dq_parts=3)],
+    ids=str,
+)
+def test_blocks_of_80_queries_compile_clean(config: BackwardConfig, is_packed: bool) -> None:
+    variant = BackwardVariant(is_packed=is_packed)
+
+    assert_clean(backward_kernel(backward_types(config, variant), variant, config))
+
+
+@pytest.mark.parametrize("block_m", [64, 80])
+def test_kernels_around_the_attention_backward_compile_clean(block_m: int) -> None:
+    config = BackwardConfig(128, block_m)
     types = backward_types(config, EVERY_MASK)
     for part in ("rows", "dq"):
         source = f"attention_backward_{part}.cu"

@@ -35,11 +35,15 @@ __device__ __forceinline__ void stage_part(
 #pragma unroll
         for (int j = 0; j < 4; ++j) values[4 * i + j] = quad.values[j] * scale;
     }
-    const u32 column = consumer * (HEAD_DIM / kConsumers);
-    if constexpr (kSharesDqInRows) {
+    const u32 column = consumer * kDqColumns;
+    if constexpr (kDqShare == DqShare::kRows) {
         store_accumulators<Staged, kDqColumns>(shared.dq, values, consumer * 64, 0);
-    } else {
+    } else if constexpr (kDqShare == DqShare::kColumns) {
         store_accumulators<Staged, kDqColumns>(shared.dq, values, 0, column);
+    } else {
+        u32 pairs[BLOCK_M / 16][4];
+        accumulators_to_a<Element>(pairs, values);
+        store_a_transposed<Staged>(shared.dq, pairs, 0, column);
     }
 }
 

@@ -15,11 +15,21 @@ constexpr int kConsumers = 2;
 constexpr int kConsumerKeys = 64;  // of a tile of keys, which a consumer warpgroup works on
 constexpr int kTileKeys = kConsumers * kConsumerKeys;
 
-// Consumers share dQ of a tile: rows of 64, or columns.
-constexpr bool kSharesDqInRows = BLOCK_M == 64 * kConsumers;
-constexpr int kDqColumns = kSharesDqInRows ? HEAD_DIM : HEAD_DIM / kConsumers;
+// How consumers share dQ of a tile, which M = 64 of wgmma decides: each has 64 of its rows, or half
+// of its columns. If M is not its rows, dQ^T is computed instead, with 64 columns of dQ along M and
+// the queries along N (FlashAttention-3's dQ_swapAB).
+enum class DqShare { kRows, kColumns, kTransposedColumns };
+constexpr DqShare kDqShare = BLOCK_M == 64 * kConsumers ? DqShare::kRows
+                             : BLOCK_M == 64            ? DqShare::kColumns
+                                                        : DqShare::kTransposedColumns;
+constexpr int kDqColumns = kDqShare == DqShare::kRows ? HEAD_DIM : HEAD_DIM / kConsumers;
+constexpr int kDqAccumulators = BLOCK_M * HEAD_DIM / (128 * kConsumers);
 
-static_assert(BLOCK_M == 64 || kSharesDqInRows, "64 rows, or 64 for each consumer");
+static_assert(BLOCK_M % 16 == 0, "queries are K of dV and dK");
+static_assert(
+    kDqShare != DqShare::kTransposedColumns || kDqColumns == 64,
+    "64 queries, 64 for each consumer, or 64 columns of dQ for each"
+);
 
 // Operands of 64 rows of keys or values, and of BLOCK_M rows of queries or of dO: with the rows
 // along M or N, or along K.
@@ -39,7 +49,7 @@ struct alignas(alignment_bytes(Swizzle::k128B)) DsPanel {
 struct alignas(16) Quad {
     float values[4];
 };
-constexpr int kDqQuads = kDqColumns / 8;
+constexpr int kDqQuads = kDqAccumulators / 4;
 struct alignas(1024) DqPart {
     Quad quads[kDqQuads][128];
 };

@@ -15,7 +15,7 @@ namespace tmaasync {
 using Scores = float[BLOCK_M / 2];
 using ScoresOperand = u32[BLOCK_M / 16][4];
 using KeyGradients = float[HEAD_DIM / 2];
-using QueryGradients = float[kDqColumns / 2];
+using QueryGradients = float[kDqAccumulators];
 
 // Calls use(i, values of columns i and i + 1) for every pair of a thread's accumulators.
 template <typename Use>
@@ -71,7 +71,7 @@ struct Consumer {
     RingConsumer<KeysAndValues, Proxy::kGeneric> rows;
     RingConsumer<Queries, Proxy::kGeneric> queries;
     RingConsumer<Queries, Proxy::kGeneric> gradients;
-    u32 stage = 0;  // of dQ, and of dS if that has more than one
+    u32 part;  // of dQ's memory
 
     __device__ __forceinline__ Consumer(
         SharedMemory& shared, const BackwardProblem& problem, u32 index
@@ -81,7 +81,8 @@ struct Consumer {
           index(index),
           rows(shared.rows.consumer()),
           queries(shared.queries.consumer()),
-          gradients(shared.gradients.consumer()) {}
+          gradients(shared.gradients.consumer()),
+          part(index) {}
 
     // Computes all tiles that the producer hands over.
     __device__ __forceinline__ void run() {
@@ -152,7 +153,6 @@ private:
         wgmma_fence_operands(ds);
         queries.release(queries.index());
         queries.step();
-        stage ^= 1;
     }
 
     // P from S. The scores become the factors of dS: P, and with softcap P times its derivative.
@@ -221,7 +221,7 @@ private:
         wgmma_commit_group();
     }
 
-    // The consumer's share of dQ = dS K.
+    // The consumer's share of dQ = dS K, or of dQ^T = K^T dS^T.
     __device__ __forceinline__ void issue_dq(QueryGradients& dq) const {
         using Depth = KeysOperand<Major::kMN>;
         const KeyRows& keys = shared.rows.stages[kKeys];
@@ -229,11 +229,15 @@ private:
         wgmma_fence();
 #pragma unroll
         for (int part = 0; part < kConsumers; ++part) {
-            const DsPanel& panel = ds_panels()[part];
-            const u32 own = kSharesDqInRows ? 0 : index * (HEAD_DIM / kConsumers);
-            const u64 k = Depth::descriptor(keys.consumers[part], own);
-            const u64 ds = DsOperand::descriptor(panel, kSharesDqInRows ? index * 64 : 0);
-            wgmma_tile<DsOperand, Depth>(dq, ds, k, part > 0);
+            const u32 row = kDqShare == DqShare::kRows ? index * 64 : 0;
+            const u32 column = kDqShare == DqShare::kRows ? 0 : index * kDqColumns;
+            const u64 ds = DsOperand::descriptor(ds_panels()[part], row);
+            const u64 k = Depth::descriptor(keys.consumers[part], column);
+            if constexpr (kDqShare == DqShare::kTransposedColumns) {
+                wgmma_tile<Depth, DsOperand>(dq, k, ds, part > 0);
+            } else {
+                wgmma_tile<DsOperand, Depth>(dq, ds, k, part > 0);
+            }
         }
         wgmma_commit_group();
     }
@@ -241,7 +245,7 @@ private:
     // --- results ---
 
     // Hands the consumer's share of dQ to the warp that adds it to memory.
-    __device__ __forceinline__ void hand_over_dq(const QueryGradients& dq) const {
+    __device__ __forceinline__ void hand_over_dq(const QueryGradients& dq) {
         auto& quads = taken_part().quads;
 #pragma unroll
         for (int i = 0; i < kDqQuads; ++i) {
@@ -261,27 +265,28 @@ private:
 #pragma unroll
         for (float& value : own_dk) value *= problem.scale;
         hand_over_part();
-        stage ^= 1;
         store_accumulators<Staged, HEAD_DIM>(staged(taken_part()), own_dk);
         hand_over_part();
-        stage ^= 1;
     }
 
-    // --- memory of this stage ---
+    // --- memory of this block ---
 
     __device__ __forceinline__ DsPanel (&ds_panels() const)[kConsumers] {
-        return shared.ds[stage % kDsStages];
+        return shared.ds[kDsStages == 1 ? 0 : queries.index()];
     }
 
-    __device__ __forceinline__ HandOver hand_over() const { return {index, stage}; }
+    __device__ __forceinline__ HandOver hand_over() const { return {index, part}; }
 
     // The memory of dQ, once it is handed back.
     __device__ __forceinline__ DqPart& taken_part() const {
         hand_over().empty().sync();
-        return shared.dq[stage][index];
+        return shared.dq[part];
     }
 
-    __device__ __forceinline__ void hand_over_part() const { hand_over().full().arrive(); }
+    __device__ __forceinline__ void hand_over_part() {
+        hand_over().full().arrive();
+        part = next_part(part);
+    }
 };
 
 }  // namespace tmaasync

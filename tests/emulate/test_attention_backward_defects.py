@@ -75,7 +75,7 @@ DEFECTS: dict[str, tuple[str, str]] = {
         "fence_async_view_proxy();",
     ),
     "dS of a block overwrites the one before": (
-        "return shared.ds[stage % kDsStages];",
+        "return shared.ds[kDsStages == 1 ? 0 : queries.index()];",
         "return shared.ds[0];",
     ),
     "dO is released before dV has read it": (
@@ -102,24 +102,24 @@ DEFECTS: dict[str, tuple[str, str]] = {
         "send(",
     ),
     "results are not handed over": (
-        "hand_over_part() const { hand_over().full().arrive(); }",
-        "hand_over_part() const {}",
+        "        hand_over().full().arrive();\n",
+        "",
     ),
     "results are sent before they are handed over": (
         "hand_over.full().sync();\n        if",
         "hand_over.full().arrive();\n        if",
     ),
     "memory is handed back while TMA reads it": (
-        "send(shared.dq[stage][consumer]);\n            wait_group_read<0>();",
-        "send(shared.dq[stage][consumer]);",
+        "send(shared.dq[part]);\n            wait_group_read<0>();",
+        "send(shared.dq[part]);",
     ),
     "memory is not handed back": (
-        "__syncwarp();\n        hand_over.empty().arrive();",
+        "__syncwarp();\n        hand_over.next().empty().arrive();",
         "__syncwarp();",
     ),
     "dK is staged over dQ": (
         "(staged(taken_part()), own_dk)",
-        "(staged(shared.dq[stage][index]), own_dk)",
+        "(staged(shared.dq[part]), own_dk)",
     ),
     "the warps that add dQ do not release the keys": (
         "rows.release(kKeys);\n        rows.step();",
@@ -197,7 +197,7 @@ HARMLESS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 # Of 128 queries to a block, which leave room for one stage of dS.
-ONE_STAGE = BackwardConfig(64, 128)
+ONE_STAGE = BackwardConfig(64, 128, ds_stages=1)
 DEFECTS_OF_ONE_STAGE: dict[str, tuple[str, str]] = {
     "dS is overwritten while the other consumer reads it": (
         "if constexpr (kDsStages == 1) ds_is_read(index).sync();",
@@ -206,6 +206,16 @@ DEFECTS_OF_ONE_STAGE: dict[str, tuple[str, str]] = {
     "dS is handed back before dQ has read it": (
         f"{_READ_DS}{_ARRIVE}",
         f"{_ARRIVE}{_READ_DS}",
+    ),
+}
+# Of 80 queries to a block, whose dQ is computed transposed.
+TRANSPOSED = BackwardConfig(128, 80, dq_parts=2)
+# Of three parts of dQ's memory, which go from one consumer to the other.
+THREE_PARTS = BackwardConfig(128, 80, ds_stages=1, dq_parts=3)
+DEFECTS_OF_THREE_PARTS: dict[str, tuple[str, str]] = {
+    "a part of dQ's memory goes back to the consumer that had it": (
+        "hand_over.next().empty().arrive();",
+        "hand_over.empty().arrive();",
     ),
 }
 # No defect by itself: queries of a block are loaded first, and their stage is released last, so
@@ -223,8 +233,8 @@ def prepared(text: str, ctas: int = 1, config: BackwardConfig = CONFIG) -> Prepa
     """Two tiles of keys, 230 queries; dk and dv, and the right ones."""
     blocks = -(-QUERIES // config.block_m)
     rng = np.random.default_rng(0)
-    sides = (QUERIES, KEYS, KEYS, QUERIES)
-    q, k, v, dout = (rng.standard_normal((rows, 1, 64)).astype(np.float16) for rows in sides)
+    sides, columns = (QUERIES, KEYS, KEYS, QUERIES), config.head_dim
+    q, k, v, dout = (rng.standard_normal((rows, 1, columns)).astype(np.float16) for rows in sides)
     of_forward = saved(q, k, v, Mask())
     dk, dv = (np.full_like(k, np.nan) for _ in range(2))
     views = [_arrays.view(one[None]) for one in (q, k, v, of_forward.out, dout, q, dk, dv)]
@@ -237,10 +247,10 @@ def prepared(text: str, ctas: int = 1, config: BackwardConfig = CONFIG) -> Prepa
         constants={**config.constants, **variant.constants},
     )
     statistics = row_statistics(of_forward, dout, blocks, config.block_m)
-    dq = np.full((blocks, config.block_m, 64), np.nan, np.float32)
+    dq = np.full((blocks, config.block_m, columns), np.nan, np.float32)
     turns, counter = np.zeros(2 * blocks, np.uint32), np.zeros(1, np.uint32)
-    scores = Scores.of(64, False, None, None, None)
-    sizes = Sizes(QUERIES, KEYS, 1, 1, 1, 64)
+    scores = Scores.of(columns, False, None, None, None)
+    sizes = Sizes(QUERIES, KEYS, 1, 1, 1, columns)
     numbers = backward_problem(sizes, scores, config, QUERIES, is_packed=False)
     given = (*maps[:3], maps.dout, maps.dk, maps.dv, statistics, dq, turns, counter, 0, 0, numbers)
     launch = built.prepare(ctas, 384, given)
@@ -260,29 +270,37 @@ def row_statistics(of_forward: Any, dout: Any, blocks: int, block_m: int) -> Any
     statistics[:, 0] = np.inf
     statistics[:QUERIES, 0] = of_forward.lse[0] * np.log2(np.e)
     statistics[:QUERIES, 1] = (of_forward.out.astype(float) * dout.astype(float)).sum((1, 2))
+    if dout.shape[-1] == 128:  # RowValues in quads
+        statistics = statistics.reshape(-1, 2, 4, 2, 2).swapaxes(1, 2)
     return np.ascontiguousarray(statistics.reshape(blocks, block_m, 2).transpose(0, 2, 1))
+
+
+CONFIGS = {
+    **dict.fromkeys(DEFECTS_OF_ONE_STAGE, ONE_STAGE),
+    **dict.fromkeys(DEFECTS_OF_THREE_PARTS, THREE_PARTS),
+}
 
 
 @pytest.mark.parametrize(
     "defect",
-    [*DEFECTS, *DEFECTS_OF_TURNS, *DEFECTS_OF_ONE_STAGE],
+    [*DEFECTS, *DEFECTS_OF_TURNS, *DEFECTS_OF_ONE_STAGE, *DEFECTS_OF_THREE_PARTS],
 )
 def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
     text = whole_text("attention_backward.cu")
-    planted = (DEFECTS | DEFECTS_OF_TURNS | DEFECTS_OF_ONE_STAGE)[defect]
+    planted = (DEFECTS | DEFECTS_OF_TURNS | DEFECTS_OF_ONE_STAGE | DEFECTS_OF_THREE_PARTS)[defect]
     for old, new in (LOADS_DO_FIRST, planted):
         assert text.count(old) == 1
         text = text.replace(old, new)
     found = prepared(
         text,
         ctas=2 if defect in DEFECTS_OF_TURNS else 1,
-        config=ONE_STAGE if defect in DEFECTS_OF_ONE_STAGE else CONFIG,
+        config=CONFIGS.get(defect, CONFIG),
     )
 
     assert all(outcome(found.launch, *order) for order in ORDERS)
 
 
-@pytest.mark.parametrize("config", [CONFIG, ONE_STAGE], ids=str)
+@pytest.mark.parametrize("config", [CONFIG, ONE_STAGE, TRANSPOSED, THREE_PARTS], ids=str)
 def test_without_a_defect_there_is_none(config: BackwardConfig) -> None:
     text = whole_text("attention_backward.cu").replace(*LOADS_DO_FIRST)
     check_sound(prepared(text, config=config))

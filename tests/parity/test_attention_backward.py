@@ -20,6 +20,11 @@ from tmaasync.ops._flash.backward import BackwardConfig
 from tmaasync.ops._operation import tile_configs
 
 SMALL = BackwardConfig(64, 64)
+OF_80_QUERIES = [
+    BackwardConfig(128, 80, dq_parts=2),
+    BackwardConfig(128, 80, ds_stages=1, dq_parts=2),
+    BackwardConfig(128, 80, ds_stages=1, dq_parts=3),
+]
 ALTERNATING = BackwardConfig(64, 64, starts_last=True, alternates=True, heads_at_once=2)
 
 
@@ -231,6 +236,17 @@ def test_random_packed_sequences(backend: Any, number: int, deterministic: bool)
     problem = drawn(number, head_dim=head_dim)
 
     check_packed(backend, problem, deterministic=deterministic)
+
+
+@pytest.mark.parametrize("config", OF_80_QUERIES, ids=["", "one dS", "one dS, three parts of dQ"])
+@pytest.mark.usefixtures("two_ctas")
+def test_blocks_of_80_queries(backend: Any, config: BackwardConfig) -> None:
+    """Their dQ is computed transposed."""
+    lengths = {"queries": (79, 80, 81, 1, 200, 0), "keys": (127, 128, 129, 200, 1, 3)}
+    problem = drawn(0, **lengths, head_dim=128, heads=2, kv_heads=1, mask=Mask(), softcap=None)
+
+    with tile_configs(lambda _: config), scheduled("adversarial", seed=3, races=True):
+        check_packed(backend, problem)
 
 
 @pytest.mark.usefixtures("two_ctas")

@@ -221,15 +221,15 @@ __device__ __forceinline__ void store_a_transposed(
 ) {
     static_assert(Buffer::kMajor == Major::kK, "rows of the tile are K of A");
     static_assert(sizeof(typename Buffer::Element) == 2, "stmatrix transposes 16-bit elements");
-    const u32 base = operand_address(shared);
     const int thread = thread_in_warpgroup(), lane = thread % 32;
     const u32 row = first_row + lane / 16 * 8 + lane % 8;
     const u32 column = first_column + thread / 32 * 16 + lane / 8 % 2 * 8;
+    // Sixteen rows further on the swizzle is the same: one address, with constant offsets.
+    const u32 first = operand_address(shared) + Buffer::offset_bytes(row, column);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
         ptx::stmatrix_x4_trans(
-            base + Buffer::offset_bytes(row + 16 * step, column), a[step][0], a[step][1],
-            a[step][2], a[step][3]
+            first + step * 16 * Buffer::kSpan, a[step][0], a[step][1], a[step][2], a[step][3]
         );
     }
 }
