@@ -82,8 +82,11 @@ class Variant(NamedTuple):
 
 def variants() -> Iterator[tuple[str, Variant]]:
     """The orders of blocks and tiles, and how many heads are scheduled together, for each tile."""
-    for config in (BackwardConfig(128, 64, 2), BackwardConfig(64, 128, 2, ds_stages=1)):
-        own = config.head_dim
+    for own, config in (
+        ("128", BackwardConfig(128, 64)),
+        ("128 by 80 queries", BackwardConfig(128, 80)),
+        ("64", BackwardConfig(64, 128)),
+    ):
         yield f"{own}: first", Variant(config)
         for heads in (2, 4, 8, 16):
             of_heads = replace(config, heads_at_once=heads)
@@ -95,23 +98,6 @@ def variants() -> Iterator[tuple[str, Variant]]:
             yield f"{own}: alternating, {heads} heads", Variant(alternating)
             yield f"{own}: last, {heads} heads, deterministic", Variant(last, True)
             yield f"{own}: down, {heads} heads, deterministic", Variant(down, True)
-    yield from variants_of_80_queries()
-
-
-def variants_of_80_queries() -> Iterator[tuple[str, Variant]]:
-    """Blocks of 80 queries, with the shared memory that is left for dS, for dQ, or unused."""
-    config = BackwardConfig(128, 80, dq_parts=2)
-    for name, own in (
-        ("80", config),
-        ("80, 1 dS", replace(config, ds_stages=1)),
-        ("80, 3 dQ", replace(config, ds_stages=1, dq_parts=3)),
-    ):
-        yield f"{name}: first", Variant(own)
-        for heads in (2, 4, 8, 16):
-            of_heads = replace(own, heads_at_once=heads)
-            alternating = replace(of_heads, starts_last=True, alternates=True)
-            yield f"{name}: first, {heads} heads", Variant(of_heads)
-            yield f"{name}: alternating, {heads} heads", Variant(alternating)
 
 
 VARIANTS = dict(variants())

@@ -552,20 +552,8 @@ def test_the_attention_backward_compiles_clean(
     head_dim: int, variant: BackwardVariant, shares_kv_heads: bool
 ) -> None:
     config = choose_backward_config(
-        head_dim, variant, shares_kv_heads=shares_kv_heads, heads_in_l2=3, heads_on_sms=2
+        head_dim, variant, shares_kv_heads=shares_kv_heads, heads_on_sms=2
     )
-
-    assert_clean(backward_kernel(backward_types(config, variant), variant, config))
-
-
-@pytest.mark.parametrize("is_packed", [False, True])
-@pytest.mark.parametrize(
-    "config",
-    [BackwardConfig(128, 80, dq_parts=2), BackwardConfig(128, 80, ds_stages=1, dq_parts=3)],
-    ids=str,
-)
-def test_blocks_of_80_queries_compile_clean(config: BackwardConfig, is_packed: bool) -> None:
-    variant = BackwardVariant(is_packed=is_packed)
 
     assert_clean(backward_kernel(backward_types(config, variant), variant, config))
 

@@ -109,8 +109,9 @@ def test_sequences_that_leave_their_arrays() -> None:
 @pytest.mark.parametrize(
     ("variant", "keys", "starts_last", "heads"),
     [
-        (BackwardVariant(), 8192, False, 3),
-        (BackwardVariant(), 1024, False, 16),
+        (BackwardVariant(), 16384, True, 2),
+        (BackwardVariant(), 4096, True, 4),
+        (BackwardVariant(), 1024, True, 8),
         (BackwardVariant(has_right=True), 1024, True, 16),
         (BackwardVariant(has_right=True), 8192, True, 4),
         (BackwardVariant(has_right=True), 16384, True, 2),
@@ -127,7 +128,6 @@ def test_longer_heads_are_worked_on_fewer_at_a_time(
         128,
         variant,
         shares_kv_heads=False,
-        heads_in_l2=24 * 1024 // keys,
         heads_on_sms=heads_on_sms(keys, 132),
     )
 

@@ -9,8 +9,6 @@
 //   BLOCK_M           queries of a block: 64, or 128 with 64 columns, or 80 with 128
 //   HEAD_DIM          columns of the tiles: the head dimension, and zeros up to 64 or 128
 //   STAGES            stages of each pipeline, of queries and of dO
-//   DS_STAGES         stages of dS: 1, or STAGES
-//   DQ_PARTS          parts of dQ's memory, of half a block's dQ each: 2, 3 or 4
 //   STARTS_LAST       whether a CTA visits the last block of queries first
 //   ALTERNATES        whether every other wave of tiles goes from the first block to the last
 //   TILES_DESCEND     whether tiles of a head are taken from its last keys to its first

@@ -71,7 +71,7 @@ struct Consumer {
     RingConsumer<KeysAndValues, Proxy::kGeneric> rows;
     RingConsumer<Queries, Proxy::kGeneric> queries;
     RingConsumer<Queries, Proxy::kGeneric> gradients;
-    u32 part;  // of dQ's memory
+    u32 stage = 0;  // of dQ
 
     __device__ __forceinline__ Consumer(
         SharedMemory& shared, const BackwardProblem& problem, u32 index
@@ -81,8 +81,7 @@ struct Consumer {
           index(index),
           rows(shared.rows.consumer()),
           queries(shared.queries.consumer()),
-          gradients(shared.gradients.consumer()),
-          part(index) {}
+          gradients(shared.gradients.consumer()) {}
 
     // Computes all tiles that the producer hands over.
     __device__ __forceinline__ void run() {
@@ -275,17 +274,17 @@ private:
         return shared.ds[kDsStages == 1 ? 0 : queries.index()];
     }
 
-    __device__ __forceinline__ HandOver hand_over() const { return {index, part}; }
+    __device__ __forceinline__ HandOver hand_over() const { return {index, stage}; }
 
     // The memory of dQ, once it is handed back.
     __device__ __forceinline__ DqPart& taken_part() const {
         hand_over().empty().sync();
-        return shared.dq[part];
+        return shared.dq[stage][index];
     }
 
     __device__ __forceinline__ void hand_over_part() {
         hand_over().full().arrive();
-        part = next_part(part);
+        stage = (stage + 1) % kDqStages;
     }
 };
 

@@ -79,14 +79,12 @@ struct Reduction {
     const KTile& dv;
     Turns turns;
     u32 consumer;
-    u32 part = consumer;  // of dQ's memory
+    u32 stage = 0;
 
     __device__ __forceinline__ void run() {
         auto rows = shared.rows.consumer();
         const Task& task = shared.rows.side[kKeys];
-        for (u32 first = consumer; first < kDqParts; first += kConsumers) {
-            HandOver{consumer, first}.empty().arrive();
-        }
+        for (u32 each = 0; each < kDqStages; ++each) HandOver{consumer, each}.empty().arrive();
         for (rows.wait(); !task.is_end; rows.wait()) send(task.tile, rows);
     }
 
@@ -161,17 +159,17 @@ private:
     // Has one thread send what the consumer hands over next, and hands the memory back.
     template <typename Send>
     __device__ __forceinline__ void send_part(const Send& send) {
-        const HandOver hand_over{consumer, part};
+        const HandOver hand_over{consumer, stage};
         hand_over.full().sync();
         if (lane_index() == 0) {
             // After the barrier one thread's fence is enough for all that the consumer wrote.
             fence_async_view_proxy();
-            send(shared.dq[part]);
+            send(shared.dq[stage][consumer]);
             wait_group_read<0>();
         }
         __syncwarp();
-        hand_over.next().empty().arrive();
-        part = next_part(part);
+        hand_over.empty().arrive();
+        stage = (stage + 1) % kDqStages;
     }
 };
 

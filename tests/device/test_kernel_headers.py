@@ -93,8 +93,6 @@ ATTENTION_BACKWARD = preamble(
         "BLOCK_M": 64,
         "HEAD_DIM": 64,
         "STAGES": 2,
-        "DS_STAGES": 2,
-        "DQ_PARTS": 4,
         "STARTS_LAST": True,
         "ALTERNATES": True,
         "TILES_DESCEND": True,

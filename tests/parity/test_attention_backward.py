@@ -21,9 +21,9 @@ from tmaasync.ops._operation import tile_configs
 
 SMALL = BackwardConfig(64, 64)
 OF_80_QUERIES = [
-    BackwardConfig(128, 80, dq_parts=2),
-    BackwardConfig(128, 80, ds_stages=1, dq_parts=2),
-    BackwardConfig(128, 80, ds_stages=1, dq_parts=3),
+    BackwardConfig(128, 80),
+    BackwardConfig(128, 80, starts_last=True, alternates=True, heads_at_once=2),
+    BackwardConfig(128, 80, tiles_descend=True),
 ]
 ALTERNATING = BackwardConfig(64, 64, starts_last=True, alternates=True, heads_at_once=2)
 
@@ -238,7 +238,7 @@ def test_random_packed_sequences(backend: Any, number: int, deterministic: bool)
     check_packed(backend, problem, deterministic=deterministic)
 
 
-@pytest.mark.parametrize("config", OF_80_QUERIES, ids=["", "one dS", "one dS, three parts of dQ"])
+@pytest.mark.parametrize("config", OF_80_QUERIES, ids=["first", "alternating", "down"])
 @pytest.mark.usefixtures("two_ctas")
 def test_blocks_of_80_queries(backend: Any, config: BackwardConfig) -> None:
     """Their dQ is computed transposed."""

@@ -114,8 +114,6 @@ class BackwardConfig:
         head_dim: Columns of the tiles, 64 or 128.
         block_m: Queries of a block: 64, or 128 with 64 columns, or 80 with 128.
         stages: Stages of each pipeline, of queries and of dO.
-        ds_stages: Stages of dS, 1 or ``stages``; None for ``stages``.
-        dq_parts: Parts of dQ's memory, of half a block's dQ each: 2, 3 or 4.
         starts_last: Whether a CTA goes from the last block of queries to the first, in each block
             from query head to query head of its KV head; else head by head, from the first block.
         alternates: With ``starts_last``, whether every other wave of tiles goes from the first
@@ -128,8 +126,6 @@ class BackwardConfig:
     head_dim: int
     block_m: int
     stages: int = 2
-    ds_stages: int | None = None
-    dq_parts: int = 4
     starts_last: bool = False
     alternates: bool = False
     tiles_descend: bool = False
@@ -141,17 +137,10 @@ class BackwardConfig:
             "HEAD_DIM": self.head_dim,
             "BLOCK_M": self.block_m,
             "STAGES": self.stages,
-            "DS_STAGES": self.ds_stages or self.stages,
-            "DQ_PARTS": self.dq_parts,
             "STARTS_LAST": self.starts_last,
             "ALTERNATES": self.alternates,
             "TILES_DESCEND": self.tiles_descend,
         }
-
-
-_NARROW = BackwardConfig(64, 128, ds_stages=1)
-_WIDE = BackwardConfig(128, 64)
-_WIDE_FULL = _WIDE
 
 
 def choose_backward_config(
@@ -159,17 +148,16 @@ def choose_backward_config(
     variant: BackwardVariant,
     *,
     shares_kv_heads: bool,
-    heads_in_l2: int,
     heads_on_sms: float,
 ) -> BackwardConfig:
     """Return the tile config of a variant, with GQA where ``shares_kv_heads``.
 
     ``heads_on_sms`` is how many heads have as many tiles of keys as there are SMs. What was fastest
-    on an H200 (2026-11-23) is in docs/notes/attention.md. Windows and softcap were not timed.
+    on an H200 (2026-11-24) is in docs/notes/attention.md. Windows and softcap were not timed.
     """
     if head_dim <= 64:
         return _narrow_config(variant, heads_on_sms)
-    config = _WIDE
+    config = BackwardConfig(128, 64)
     twice = 2 * heads_on_sms
     if variant.is_deterministic and not shares_kv_heads:
         heads = _within(4, heads_on_sms, 16) if not variant.is_masked else _within(2, twice, 4)
@@ -179,11 +167,12 @@ def choose_backward_config(
     if variant.is_masked:
         heads = _within(2, twice, 16)
         return replace(config, starts_last=True, alternates=True, heads_at_once=heads)
-    return replace(_WIDE_FULL, heads_at_once=8 if shares_kv_heads else min(heads_in_l2, 16))
+    full = BackwardConfig(128, 80, starts_last=True, alternates=True)
+    return replace(full, heads_at_once=_within(2, heads_on_sms, 8))
 
 
 def _narrow_config(variant: BackwardVariant, heads_on_sms: float) -> BackwardConfig:
-    config = BackwardConfig(64, 64) if variant.has_softcap else _NARROW
+    config = BackwardConfig(64, 64 if variant.has_softcap else 128)
     if variant.is_deterministic and variant.is_masked:
         return replace(config, tiles_descend=True, heads_at_once=4)
     if variant.is_deterministic:

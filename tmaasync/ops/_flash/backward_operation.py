@@ -24,7 +24,6 @@ from tmaasync.ops._flash.backward import (
     backward_steps,
     choose_backward_config,
     count_key_tiles,
-    heads_in_l2,
     heads_on_sms,
     maps_over,
 )
@@ -97,7 +96,6 @@ class BackwardOperation(Operation):
             head_dim,
             self._variant,
             shares_kv_heads=self._sizes.heads_per_kv_head > 1,
-            heads_in_l2=heads_in_l2(self._sizes, self._longest),
             heads_on_sms=heads_on_sms(
                 k.shape[-3] if batch is None else batch.max_keys, self.backend.limits.sms
             ),
