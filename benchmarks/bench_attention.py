@@ -497,7 +497,7 @@ def measure_host() -> dict[str, Any]:
     guard = _arrays.guard(arrays)
     if guard is None or bound is None:
         raise SystemExit("this torch has no guards")
-    check, address_of = guard
+    check, address_of = guard.check, guard.address_of
     launch = bound[0].bind(bound[1], torch.cuda.current_stream().cuda_stream)
 
     def guards_and_launch() -> None:

@@ -112,6 +112,7 @@ def cases() -> Iterator[Case]:
             yield Case(length, head_dim, heads, heads, causal, TOKENS // length)
     for length in (4096, 8192, 16384):
         yield Case(length, 128, 64, 8, True, 2 if length < TOKENS else 1)
+    yield Case(4096, 128, 64, 8, False, 2)
 
 
 # --- gradients ------------------------------------------------------------------------------------
