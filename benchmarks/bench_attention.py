@@ -32,6 +32,7 @@ from race import (
     plain_race,
     race,
     record,
+    recorded,
     relative_error,
     speed_text,
     tera_per_second,
@@ -518,17 +519,14 @@ def measure_host() -> dict[str, Any]:
 
 
 def measure_padded(options: argparse.Namespace) -> None:
-    rows = [measure(case, options) for case in cases(short=options.short)]
+    with recorded("attention") as rows:
+        found = (measure(case, options) for case in cases(short=options.short))
+        rows.extend(row for row in found if "speed_over_cudnn" in row)
     for head_dim, causal in ((128, False), (128, True), (64, False), (64, True)):
-        alike = [
-            row
-            for row in rows
-            if (row["head_dim"], row["causal"]) == (head_dim, causal) and "speed_over_cudnn" in row
-        ]
+        alike = [row for row in rows if (row["head_dim"], row["causal"]) == (head_dim, causal)]
         mask = "causal" if causal else "full"
         if alike:
             print(f"{head_dim} {mask}: geometric mean {geometric_mean(alike, 'cudnn'):.3f} x cuDNN")
-    print(record("attention", [row for row in rows if "speed_over_cudnn" in row]))
     print(record("attention_host", [measure_host()]))
 
 
@@ -536,12 +534,13 @@ def measure_named(named: AttentionPeer, options: argparse.Namespace) -> None:
     """Race the peer that the user names, in the cases that it takes."""
     compared = f"speed_over_{named.name}"
     if not options.packed:
-        found = [case for case in cases(short=options.short) if not case.queries]
-        rows = [row for case in found if compared in (row := measure(case, options, named))]
+        with recorded(named.section("attention"), versions=named.versions) as rows:
+            taken = [case for case in cases(short=options.short) if not case.queries]
+            found = (measure(case, options, named) for case in taken)
+            rows.extend(row for row in found if compared in row)
         print(f"geometric mean {geometric_mean(rows, named.name):.3f} x {named.name}")
-        print(record(named.section("attention"), rows, versions=named.versions))
-    packed = [race_packed(batch, options, named) for batch in batches()]
-    print(record(named.section("varlen_attention"), packed, versions=named.versions))
+    with recorded(named.section("varlen_attention"), versions=named.versions) as packed:
+        packed.extend(race_packed(batch, options, named) for batch in batches())
 
 
 def sweep_all(options: argparse.Namespace) -> None:
@@ -580,14 +579,15 @@ def main() -> None:
         sweep_all(options)
         return
     if options.float8 or not (options.packed or options.short):
-        rows = [measure_float8(case, options.rounds) for case in float8_cases(short=options.short)]
-        print(record("attention_float8", rows))
+        with recorded("attention_float8") as rows:
+            found = float8_cases(short=options.short)
+            rows.extend(measure_float8(case, options.rounds) for case in found)
     if options.float8:
         return
     if not options.packed:
         measure_padded(options)
-    packed = [measure_batch(batch, options.rounds) for batch in batches()]
-    print(record("varlen_attention", packed))
+    with recorded("varlen_attention") as packed:
+        packed.extend(measure_batch(batch, options.rounds) for batch in batches())
 
 
 if __name__ == "__main__":

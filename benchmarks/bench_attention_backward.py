@@ -9,7 +9,8 @@ normally distributed. FLOPs are 2.5 times the forward's: 10 * head_dim for every
 it attends to. Before it is timed, each gradient is compared with float64, up to 4096 positions, or
 else with the peer; an error above twice the peer's ends the run.
 
-    --only TEXT       cases whose label contains the text, such as "8192" or "64, causal"
+    --only TEXT       cases whose label contains the text, such as "8192" or "64, causal";
+                      their rows are replaced in the results
     --variants "A; B" times variants of ours in one race, by name, or all; nothing is recorded
     --decide          all variants in the few cases that decide between them
     --once            runs the first case once, for a profiler
@@ -19,16 +20,6 @@ else with the peer; an error above twice the peer's ends the run.
     --peer MODULE     this peer instead, such as flash_attn_interface, which is FlashAttention-3:
                       see attention_peer.py. Writes "attention_backward_MODULE" and
                       "varlen_attention_backward_MODULE"
-
-What the next run on a chip has to show, a command each, and how long it may take:
-
-* Which order of blocks and tiles is the fastest, against what docs/notes/attention.md predicts
-  (300 s): `bench_attention_backward.py --decide --rounds 5`
-* 1,000 deterministic calls with the same bits (60 s):
-  `pytest -m gpu tests/gpu/test_attention_backward.py -k same_bits`
-* What limits the kernel (60 s): `ncu --set full --kernel-name attention_backward --launch-count 1
-  python benchmarks/bench_attention_backward.py --once --only "2 x 8192, 16 heads of 128, causal"`
-* Rows of an H100 (300 s): `bench_attention_backward.py --rounds 4`, on an H100
 """
 
 from __future__ import annotations
@@ -47,7 +38,7 @@ from race import (
     geometric_mean,
     plain_race,
     race,
-    record,
+    recorded,
     relative_error,
     speed_text,
     tera_per_second,
@@ -449,17 +440,16 @@ def measure_all(
     peer_name, section, versions = "cudnn", "{}", {}
     if named is not None:
         peer_name, section, versions = named.name, named.section("{}"), named.versions
+    kept = partial(recorded, is_part=bool(options.only), versions=versions)
     if not options.packed:
-        rows = [measure(case, options, named) for case in chosen]
-        compared = [row for row in rows if f"speed_over_{peer_name}" in row]
-        if compared:
-            print(f"geometric mean {geometric_mean(compared, peer_name):.3f} x {peer_name}")
-        if not options.only:
-            print(record(section.format("attention_backward"), compared, versions=versions))
+        with kept(section.format("attention_backward")) as rows:
+            found = (measure(case, options, named) for case in chosen)
+            rows.extend(row for row in found if f"speed_over_{peer_name}" in row)
+        if rows:
+            print(f"geometric mean {geometric_mean(rows, peer_name):.3f} x {peer_name}")
     packed = [batch for batch in batches() if options.only in batch.name]
-    rows = [measure_batch(batch, options, named) for batch in packed]
-    if not options.only:
-        print(record(section.format("varlen_attention_backward"), rows, versions=versions))
+    with kept(section.format("varlen_attention_backward")) as rows:
+        rows.extend(measure_batch(batch, options, named) for batch in packed)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from race import (
     captured,
     geometric_mean,
     race,
-    record,
+    recorded,
     relative_error,
     speed_text,
     tera_per_second,
@@ -249,14 +249,13 @@ def main() -> None:
     if options.sweep:
         sweep(cases, min(options.rounds, 3))
         return
-    rows = []
-    for case in cases:
-        rows.append(measure(Arrays(case), options.rounds))
-        print(f"{case.label:56s} {report(rows[-1])}", flush=True)
+    with recorded("conv2d", is_part=bool(options.only)) as rows:
+        for case in cases:
+            rows.append(measure(Arrays(case), options.rounds))
+            print(f"{case.label:56s} {report(rows[-1])}", flush=True)
     print(f"geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
     if not options.only:
         print(f"of the target shapes {geometric_mean(rows[: len(TARGETS)], 'torch'):.3f} x torch")
-    print(record("conv2d", rows, is_part=bool(options.only)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 
 import cupy
 import numpy as np
-from race import geometric_mean, race, record, speed_text, tera_per_second
+from race import geometric_mean, race, recorded, speed_text, tera_per_second
 
 from tmaasync import ops
 
@@ -56,16 +56,15 @@ def main() -> None:
         (window, (4097, 2052, 2056)),
         (window, (16384, 8192, 8200)),
     ]
-    rows = []
-    for make, arguments in cases:
-        rows.append(measure(*make(*arguments), rounds))
-        print(
-            f"{rows[-1]['case']:36s} {rows[-1]['tb_per_s']['tmaasync']:6.3f} TB/s  "
-            f"{speed_text(rows[-1], 'cupy')}",
-            flush=True,
-        )
+    with recorded("copy") as rows:
+        for make, arguments in cases:
+            rows.append(measure(*make(*arguments), rounds))
+            print(
+                f"{rows[-1]['case']:36s} {rows[-1]['tb_per_s']['tmaasync']:6.3f} TB/s  "
+                f"{speed_text(rows[-1], 'cupy')}",
+                flush=True,
+            )
     print(f"geometric mean {geometric_mean(rows, 'cupy'):.3f} x cupy")
-    print(record("copy", rows))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from bench_attention import (
     paged_from,
     peer,
 )
-from race import captured, race, record
+from race import captured, race, recorded
 from torch.nn.attention import SDPBackend
 
 from tmaasync import ops
@@ -97,12 +97,12 @@ def main() -> None:
     parser.add_argument("--paged", action="store_true", help="section paged_decode alone")
     options = parser.parse_args()
     torch.manual_seed(0)
-    decoded = [measure_paged_decode(case, options.rounds) for case in paged_decode_cases()]
-    print(record("paged_decode", decoded))
+    with recorded("paged_decode") as rows:
+        rows.extend(measure_paged_decode(case, options.rounds) for case in paged_decode_cases())
     if options.paged:
         return
-    rows = [measure_float8(case, options.rounds) for case in float8_decode_cases()]
-    print(record("attention_float8", rows, is_part=True))
+    with recorded("attention_float8", is_part=True) as rows:
+        rows.extend(measure_float8(case, options.rounds) for case in float8_decode_cases())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
+from race import geometric_mean, race, recorded, relative_error, speed_text, tera_per_second
 
 from tmaasync import ops
 from tmaasync.ops._gemm.config import TileConfig
@@ -235,18 +235,17 @@ def speed(problem: Grouped | KGrouped | Batched, rounds: int) -> float:
 
 
 def run(section: str, problems: Iterator[Any], rounds: int) -> None:
-    rows = []
-    for problem in problems:
-        rows.append(measure(problem, rounds))
-        print(
-            f"{rows[-1]['case']:48s} {rows[-1]['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  "
-            f"{speed_text(rows[-1], 'torch')}",
-            flush=True,
-        )
+    with recorded(section) as rows:
+        for problem in problems:
+            rows.append(measure(problem, rounds))
+            print(
+                f"{rows[-1]['case']:48s} {rows[-1]['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  "
+                f"{speed_text(rows[-1], 'torch')}",
+                flush=True,
+            )
     for kind in dict.fromkeys(row.get("kind", "batched") for row in rows):
         alike = [row for row in rows if row.get("kind", "batched") == kind]
         print(f"geometric mean, {kind}: {geometric_mean(alike, 'torch'):.3f} x torch")
-    print(record(section, rows))
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from race import (
     geometric_mean,
     plain_race,
     race,
-    record,
+    recorded,
     relative_error,
     speed_text,
     tera_per_second,
@@ -159,19 +159,19 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="MxNxK in bfloat16; by default all")
     options = parser.parse_args()
     torch.manual_seed(0)
-    rows = []
     wanted = None if options.only is None else [one.replace("x", " x ") for one in options.only]
-    for case in cases():
-        if wanted is not None and case.label.removeprefix("bfloat16 ") not in wanted:
-            continue
-        rows.append(measure(case, options.rounds))
-        print(
-            f"{rows[-1]['case']:32s} {rows[-1]['us']['tmaasync']:9.1f} us  "
-            f"{rows[-1]['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  "
-            f"{rows[-1]['bytes_tb_per_s']:6.3f} TB/s  "
-            f"{speed_text(rows[-1], 'torch')}",
-            flush=True,
-        )
+    with recorded("matmul", is_part=wanted is not None) as rows:
+        for case in cases():
+            if wanted is not None and case.label.removeprefix("bfloat16 ") not in wanted:
+                continue
+            rows.append(measure(case, options.rounds))
+            print(
+                f"{rows[-1]['case']:32s} {rows[-1]['us']['tmaasync']:9.1f} us  "
+                f"{rows[-1]['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  "
+                f"{rows[-1]['bytes_tb_per_s']:6.3f} TB/s  "
+                f"{speed_text(rows[-1], 'torch')}",
+                flush=True,
+            )
     is_cube = [row["m"] == row["n"] == row["k"] for row in rows]
     is_half = [row["dtype"] == "float16" for row in rows]
     pairs = list(zip(rows, is_cube, is_half, strict=True))
@@ -179,7 +179,6 @@ def main() -> None:
     print("bf16 weights", mean([row for row, cube, _ in pairs if not cube]))
     print("  M <= 64   ", mean([row for row, cube, _ in pairs if not cube and row["m"] <= 64]))
     print("fp16 cubes  ", mean([row for row, _, half in pairs if half]))
-    print(record("matmul", rows, is_part=wanted is not None))
 
 
 if __name__ == "__main__":

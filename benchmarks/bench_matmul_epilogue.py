@@ -8,11 +8,12 @@ has them, else its matmul and a kernel after it; "plain" is our matmul alone) of
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
+from race import geometric_mean, race, recorded, relative_error, speed_text, tera_per_second
 
 from tmaasync import ops
 
@@ -157,22 +158,16 @@ def main() -> None:
     shapes: Iterable[Shape] = SHAPES[:1] if options.short else SHAPES
     if options.epilogues:
         shapes = [one for one in SHAPES if "x".join(map(str, one)) in options.epilogues]
-    types = [
-        measure(case.__name__, shape, *case(*shape), options.rounds)
-        for case in (int8, tf32)
-        for shape in shapes
-        if not options.epilogues
-    ]
-    fused = [
-        measure(case, shape, runs, wanted, 4e-3, options.rounds)
-        for shape in shapes
-        for case, runs, wanted in epilogues(*shape)
-    ]
-    for section, rows in (("matmul_types", types), ("matmul_epilogue", fused)):
-        if not rows:
-            continue
-        print(f"{section}: geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
-        print(record(section, rows, is_part=bool(options.epilogues)))
+    if not options.epilogues:
+        with recorded("matmul_types") as rows:
+            for case, shape in itertools.product((int8, tf32), shapes):
+                rows.append(measure(case.__name__, shape, *case(*shape), options.rounds))
+        print(f"matmul_types: geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
+    with recorded("matmul_epilogue", is_part=bool(options.epilogues)) as rows:
+        for shape in shapes:
+            for name, runs, wanted in epilogues(*shape):
+                rows.append(measure(name, shape, runs, wanted, 4e-3, options.rounds))
+    print(f"matmul_epilogue: geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import cupy
 import numpy as np
-from race import geometric_mean, race, record, speed_text, tera_per_second
+from race import geometric_mean, race, recorded, speed_text, tera_per_second
 
 from tmaasync import ops
 from tmaasync.ops._copy import CopyPipeline
@@ -129,17 +129,16 @@ def main() -> None:
     if options.sweep:
         sweep(min(options.rounds, 3))
         return
-    rows = []
-    for case, kind in itertools.product(CASES, LENGTHS):
-        for row in measure(Batch(*case, kind), options.rounds):
-            rows.append(row)
-            print(
-                f"{row['case']:64s} {row['tb_per_s']['tmaasync']:6.3f} TB/s  "
-                f"{speed_text(row, 'ops.copy')}",
-                flush=True,
-            )
+    with recorded("ragged") as rows:
+        for case, kind in itertools.product(CASES, LENGTHS):
+            for row in measure(Batch(*case, kind), options.rounds):
+                rows.append(row)
+                print(
+                    f"{row['case']:64s} {row['tb_per_s']['tmaasync']:6.3f} TB/s  "
+                    f"{speed_text(row, 'ops.copy')}",
+                    flush=True,
+                )
     print(f"geometric mean {geometric_mean(rows, 'ops.copy'):.3f} x ops.copy")
-    print(record("ragged", rows))
 
 
 if __name__ == "__main__":

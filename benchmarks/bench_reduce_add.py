@@ -9,7 +9,7 @@ import argparse
 from typing import Any
 
 import torch
-from race import geometric_mean, race, record, speed_text, tera_per_second
+from race import geometric_mean, race, recorded, speed_text, tera_per_second
 
 from tmaasync import Kernel, ops
 
@@ -105,11 +105,13 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     torch.manual_seed(0)
     sizes = [(64, torch.float32), (1024, torch.float32), (256, torch.bfloat16)]
-    rows = [measure(whole(*case), rounds) for case in sizes]
-    shared = [measure(contended(*case), rounds) for case in CONTENDED]
-    print(f"geometric mean {geometric_mean(rows, 'torch'):.3f} x add_")
-    print(f"geometric mean, contended {geometric_mean(shared, 'atomics'):.3f} x atomics")
-    print(record("reduce_add", [*rows, *shared]))
+    with recorded("reduce_add") as rows:
+        rows.extend(measure(whole(*case), rounds) for case in sizes)
+        rows.extend(measure(contended(*case), rounds) for case in CONTENDED)
+    print(f"geometric mean {geometric_mean(rows[: len(sizes)], 'torch'):.3f} x add_")
+    print(
+        f"geometric mean, contended {geometric_mean(rows[len(sizes) :], 'atomics'):.3f} x atomics"
+    )
 
 
 if __name__ == "__main__":

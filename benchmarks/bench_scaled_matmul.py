@@ -17,7 +17,15 @@ from typing import Any
 
 import torch
 from bench_matmul import CACHE_BYTES, LAUNCHES
-from race import captured, geometric_mean, race, record, relative_error, speed_text, tera_per_second
+from race import (
+    captured,
+    geometric_mean,
+    race,
+    recorded,
+    relative_error,
+    speed_text,
+    tera_per_second,
+)
 
 from tmaasync import _arrays, ops
 from tmaasync.kernel import backend_of
@@ -261,14 +269,13 @@ def main() -> None:
     for name, (section, case, sizes) in sections.items():
         if options.only not in {None, name}:
             continue
-        rows = []
-        for m, n, k in sizes:
-            rows.append(measure(case, m, n, k, options.rounds))
-            print(report(rows[-1]), flush=True)
+        with recorded(section) as rows:
+            for m, n, k in sizes:
+                rows.append(measure(case, m, n, k, options.rounds))
+                print(report(rows[-1]), flush=True)
         raced = [row for row in rows if "torch" in row["us"]]
         if raced:
             print(f"{section}: geometric mean {geometric_mean(raced, 'torch'):.3f} x torch")
-        print(record(section, rows))
 
 
 if __name__ == "__main__":

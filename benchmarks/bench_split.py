@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 import torch
 from bench_matmul import CACHE_BYTES, LAUNCHES, Case, Operands, check, mean, measure
-from race import captured, race, record, speed_text
+from race import captured, race, recorded, speed_text
 
 from tmaasync import _arrays
 from tmaasync.errors import TMAError
@@ -175,17 +175,16 @@ def main() -> None:
     if options.sweep:
         sweep(cases, options.rounds)
         return
-    rows = []
-    for case in cases:
-        rows.append(measure(case, options.rounds))
-        us = rows[-1]["us"]
-        print(
-            f"{case.label:34s} {us['tmaasync']:7.2f} us, torch {us['torch']:7.2f} us: "
-            f"{speed_text(rows[-1], 'torch')}",
-            flush=True,
-        )
+    with recorded("split_k") as rows:
+        for case in cases:
+            rows.append(measure(case, options.rounds))
+            us = rows[-1]["us"]
+            print(
+                f"{case.label:34s} {us['tmaasync']:7.2f} us, torch {us['torch']:7.2f} us: "
+                f"{speed_text(rows[-1], 'torch')}",
+                flush=True,
+            )
     print(f"geometric mean: {mean(rows)}")
-    print(record("split_k", rows))
 
 
 if __name__ == "__main__":

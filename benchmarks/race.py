@@ -14,13 +14,22 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import cupy
-from result_files import RESULTS, Row, Section, name_in_paths, read_section, write_section
+from result_files import (
+    RESULTS,
+    Row,
+    Section,
+    kept_rows,
+    name_in_paths,
+    read_section,
+    write_section,
+)
 
 from tmaasync._timing import (
     Timings,
@@ -194,6 +203,23 @@ def record(
     if is_part and path.exists():
         whole = read_section(path).with_part(whole)
     return write_section(path, whole)
+
+
+@contextmanager
+def recorded(
+    section: str, *, is_part: bool = False, versions: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[list[Row]]:
+    """Record the rows that the ``with`` adds to the list, and print the path.
+
+    Where it is cut off, the rows that there are replace earlier ones of their cases.
+    """
+
+    def keep(rows: list[Row], is_whole: bool) -> None:
+        path = record(section, rows, is_part=is_part or not is_whole, versions=versions)
+        print(path, flush=True)
+
+    with kept_rows(keep) as rows:
+        yield rows
 
 
 def circumstances() -> dict[str, Any]:

@@ -9,7 +9,10 @@ digit, so that a new measurement changes the lines of its own rows only.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +58,26 @@ def read_section(path: Path) -> Section:
     if not lines or lines[0].keys() != {"measured"}:
         raise ValueError(f'{path} has no header; its first line must be {{"measured": ...}}.')
     return Section(lines[0]["measured"], lines[1:])
+
+
+@contextmanager
+def kept_rows(keep: Callable[[list[Row], bool], object]) -> Iterator[list[Row]]:
+    """Hand the rows that the ``with`` adds to the list to ``keep``, and whether they are all.
+
+    They are not where it is cut off: by an error, Ctrl-C, or SIGTERM, which `timeout` sends.
+    """
+    rows: list[Row] = []
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit("cut off by SIGTERM"))
+    try:
+        yield rows
+    except BaseException:
+        if rows:
+            keep(rows, False)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    if rows:
+        keep(rows, True)
 
 
 def sections(results: Path = RESULTS) -> Iterator[tuple[str, str, Section]]:

@@ -42,7 +42,7 @@ from bench_matmul import (
     WEIGHTS,
 )
 from bench_split import chosen, compile_for
-from race import captured, clocks_recorded, record, relative_error
+from race import captured, clocks_recorded, recorded, relative_error
 
 from tmaasync import _arrays, ops
 from tmaasync._timing import calls_per_slice, device_microseconds
@@ -441,11 +441,10 @@ def main() -> None:
         list(pool.map(compile_for, *zip(*builds, strict=True)))
     print(f"compiled in {time.monotonic() - start:.1f} s", flush=True)
     torch.manual_seed(0)
-    rows = []
-    for case, variants in found.items():
-        rows.append(measure(case, variants, options.rounds, options.seconds))
-        show(rows[-1])
-    print(record(section, rows, is_part=bool(options.cases)))
+    with recorded(section, is_part=bool(options.cases)) as rows:
+        for case, variants in found.items():
+            rows.append(measure(case, variants, options.rounds, options.seconds))
+            show(rows[-1])
 
 
 if __name__ == "__main__":

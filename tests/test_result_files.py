@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from result_files import RESULTS, Section, name_in_paths, read_section, sections, write_section
+from result_files import (
+    RESULTS,
+    Row,
+    Section,
+    kept_rows,
+    name_in_paths,
+    read_section,
+    sections,
+    write_section,
+)
 
 DATA = Path(__file__).parent / "data"
 FILES = [*sorted(RESULTS.rglob("*.*")), DATA / "hardware_nvidia_h200.jsonl"]
@@ -107,3 +120,46 @@ def test_a_part_replaces_the_rows_of_its_own_cases() -> None:
         {"case": "y", "us": 3, "measured": {"date": "2"}},
         {"case": "z", "us": 4, "measured": {"date": "2"}},
     ]
+
+
+def rows_kept(interrupt: Callable[[], object]) -> list[tuple[list[Row], bool]]:
+    found: list[tuple[list[Row], bool]] = []
+    with (
+        contextlib.suppress(SystemExit),
+        kept_rows(lambda rows, is_whole: found.append((rows, is_whole))) as rows,
+    ):
+        rows.append({"case": "first"})
+        interrupt()
+        rows.append({"case": "second"})
+    return found
+
+
+def test_a_run_that_ends_keeps_all_rows() -> None:
+    assert rows_kept(lambda: None) == [([{"case": "first"}, {"case": "second"}], True)]
+
+
+def test_a_run_that_is_terminated_keeps_the_rows_that_it_has() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    assert rows_kept(lambda: os.kill(os.getpid(), signal.SIGTERM)) == [([{"case": "first"}], False)]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_an_error_in_a_measurement_keeps_the_rows_before_it() -> None:
+    def measured() -> Iterator[Row]:
+        yield {"case": "first"}
+        raise ValueError("broken")
+
+    found: list[tuple[list[Row], bool]] = []
+    with contextlib.suppress(ValueError), kept_rows(lambda *kept: found.append(kept)) as rows:
+        rows.extend(measured())
+
+    assert found == [([{"case": "first"}], False)]
+
+
+def test_a_run_without_a_row_keeps_none() -> None:
+    found: list[tuple[list[Row], bool]] = []
+    with kept_rows(lambda *kept: found.append(kept)):
+        pass
+
+    assert found == []
