@@ -24,7 +24,7 @@ MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_matmul.py conv
 	grouped_matmul.py matmul.py matmul_epilogues.py matmul_split_k.py matmul_types.py paged_attention.py \
 	ragged.py ragged_heads.py scaled_matmul.py)
 
-.PHONY: demo test test-gpu check docs format clean venv memcheck false-alarms peers
+.PHONY: demo test test-gpu check docs format clean venv memcheck false-alarms peers record
 
 # It needs no formatter, linter, type checker or test: where those are installed it takes that
 # environment, and otherwise a smaller one, with CuPy and NVRTC only where there is an NVIDIA driver.
@@ -60,6 +60,21 @@ peers: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	export PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"; \
 		timeout 600 $(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS); failed=$$?; \
 		timeout 330 $(TEST_PYTHON) benchmarks/bench_peers.py && $(TEST_PYTHON) tools/write_tables.py && exit $$failed
+
+# On a machine with a Hopper GPU: the benchmarks in this order, each for at most LIMIT_S seconds, of
+# which it records the rows that it has; then the tables and pictures of the documents.
+LIMIT_S ?= 300
+ROUNDS ?= 3
+RECORDED := attention_backward attention matmul matmul_epilogue split scaled_matmul grouped conv \
+	decode reduce_add ragged copy
+
+record: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
+	export PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"; \
+		for one in $(RECORDED); do \
+			timeout $(LIMIT_S) $(TEST_PYTHON) benchmarks/bench_$$one.py --rounds $(ROUNDS); \
+		done; \
+		timeout $(LIMIT_S) $(TEST_PYTHON) benchmarks/bench_host.py; \
+		$(TEST_PYTHON) tools/write_tables.py && $(TEST_PYTHON) tools/plot_results.py
 
 # Lookups of driver functions that this driver lacks are no errors of ours.
 memcheck: $(INSTALLED)
