@@ -157,7 +157,7 @@ class Orientation(NamedTuple):
 
 
 class PersistentWork(NamedTuple):
-    """What a persistent kernel computes: rows of the output and depth, in so many clusters."""
+    """The work of a persistent kernel: rows of the output, depth, and clusters that cover it."""
 
     m: int
     k: int
