@@ -19,8 +19,8 @@ from tmaasync._compile import (
     compile_source,
     headers_near,
     load_nvrtc,
-    reached,
 )
+from tmaasync._includes import reached
 from tmaasync.errors import BackendError, CompileError
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'

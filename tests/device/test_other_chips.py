@@ -24,8 +24,9 @@ from tmaasync import (
     create_tma_tile,
     create_tma_tile_im2col,
 )
-from tmaasync._compile import Assembly, Source, assemble, compile_source, reached
+from tmaasync._compile import Assembly, Source, assemble, compile_source
 from tmaasync._hardware import CHIP_LIMITS, HOPPER
+from tmaasync._includes import reached
 from tmaasync._sources import include_dir
 from tmaasync.kernel.observed import observe
 from tmaasync.kernel.source import arch_for

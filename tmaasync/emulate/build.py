@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tmaasync import _compile
+from tmaasync import _compile, _includes
 from tmaasync._compile import Parameter, Source
 from tmaasync._entries import check_entry, declaring_text, entry_names, function_name, template_of
 from tmaasync._sources import include_dir
@@ -270,17 +270,17 @@ def _cache_key(whole: str, options: tuple[str, ...], headers: Headers, *, has_as
     kept = [option for option in options if not option.startswith("-I")]
     table = _translator_facts() if has_asm else ()
     facts = (_FORMAT, whole, kept, headers, runtime_name(), toolchain.compiler_facts(), table)
-    return _compile.digest(json.dumps(facts).encode())
+    return _includes.digest(json.dumps(facts).encode())
 
 
 def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]:
     """Return the headers that the text reaches; all of our folders for a macro's include."""
-    reached = _compile.reached_or_all(whole, folders, folders[:-1])
+    reached = _includes.reached_or_all(whole, folders, folders[:-1])
     # Our headers of CUDA's names include CUDA's own, which the include path hides.
     hidden = (f"#include <{path.name}>\n" for path in reached if path.parent == INCLUDE_DIR)
-    for path in (*reached, *_compile.reached("".join(hidden), toolkit_folders())):
+    for path in (*reached, *_includes.reached("".join(hidden), toolkit_folders())):
         if path.is_file():
-            yield str(path), _compile.file_digest(path)
+            yield str(path), _includes.file_digest(path)
 
 
 # --- inline PTX ---------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def _without_asm(source: Source, text: str) -> inline_ptx.Translated:
 @functools.cache
 def _translator_facts() -> tuple[tuple[str, str], ...]:
     folder = Path(inline_ptx.__file__).parent
-    return tuple((path.name, _compile.file_digest(path)) for path in sorted(folder.rglob("*.py")))
+    return tuple((path.name, _includes.file_digest(path)) for path in sorted(folder.rglob("*.py")))
 
 
 # --- what sources begin with ------------------------------------------------------------------
@@ -352,7 +352,7 @@ def _prefix(source: Source, flags: tuple[str, ...], headers: Headers) -> toolcha
         names &= {"cuda.hpp", "inline_ptx.hpp"}
     text = "".join(f"#include <{name}>\n" for name in _PREFIX_HEADERS if Path(name).name in names)
     facts = (_FORMAT, text, flags, [*_headers(text, folders)], toolchain.compiler_facts())
-    path = _compile.cache_dir() / f"prefix-{_compile.digest(json.dumps(facts).encode())}.gch"
+    path = _compile.cache_dir() / f"prefix-{_includes.digest(json.dumps(facts).encode())}.gch"
     if not _is_whole(path):
         options = (*flags, *(f"-I{folder}" for folder in folders))
         made_once(path, lambda: toolchain.precompile(options, text), {"source": "prefix"})

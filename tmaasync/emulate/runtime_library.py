@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tmaasync import _compile
+from tmaasync import _compile, _includes
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.errors import BackendError
@@ -104,10 +104,10 @@ def toolkit_folders() -> tuple[Path, ...]:
 
 def _runtime() -> Runtime:
     files = sorted((*_RUNTIME_DIR.glob("*.?pp"), *INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
-    digests = [(path.name, _compile.file_digest(path)) for path in files]
+    digests = [(path.name, _includes.file_digest(path)) for path in files]
     flags = toolchain.flags(is_kernel=False)
     facts = json.dumps((_FORMAT, digests, flags, toolchain.compiler_facts()))
-    stem = f"runtime-{_compile.digest(facts.encode())}"
+    stem = f"runtime-{_includes.digest(facts.encode())}"
     folder = _compile.cache_dir()
     return Runtime(folder / f"{stem}.so", folder / f"{stem}-part.o")
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync._compile import ComputedIncludeError, Source, reached
+from tmaasync._compile import Source
 from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
+from tmaasync._includes import ComputedIncludeError, reached
 from tmaasync._kinds import is_number_in, shown
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Violation

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tmaasync._arrays import ArrayView
-from tmaasync._compile import digest, file_digest, reached
 from tmaasync._hardware import MAX_SHARED_BYTES
+from tmaasync._includes import digest, file_digest, reached
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync._tile.window import Window
 from tmaasync.kernel import Kernel, Launch
