@@ -7,7 +7,7 @@ own `PipelineState`, and waits on ``state.phase`` of the barrier at ``state.inde
 |---|---|---|---|
 | producer | 1: fresh barriers pass | ``empty[index]`` | expects bytes on ``full[index]``, loads |
 | consumer | 0 | ``full[index]`` | reads, arrives on ``empty[index]`` |
-| either | | | ``step()``: index + 1; the phase flips when the index wraps to 0 |
+| either | | | ``step()``: index + 1; the phase toggles when the index wraps to 0 |
 
 | barrier | arrivals per phase | bytes per phase | completes when |
 |---|---|---|---|
@@ -55,7 +55,7 @@ __all__ = [
 class PipelineState:
     """The position of one role in a pipeline: stage index, phase and step count.
 
-    ``phase`` is the parity to wait on; it flips each time the index wraps to 0.
+    ``phase`` is the parity to wait on; it toggles each time the index wraps to 0.
 
     >>> state = PipelineState.for_consumer(2)
     >>> for _ in range(3):

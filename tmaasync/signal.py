@@ -7,7 +7,7 @@ never reset between iterations or launches, so a fast rank may run ahead.
 | in a kernel | order at system scope |
 |---|---|
 | ``signals.post(to, signal, epoch)`` | release; after TMA stores, ``wait_group<0>()`` first |
-| ``signals.post_reduce(to, signal, value)`` | the same, but adds to the epoch |
+| ``signals.post_reduce(to, signal, value)`` | the same; adds ``value`` to the signal |
 | ``signals.wait(signal, epoch)`` | acquire, then ``fence.proxy.async.global`` |
 | ``signals.epoch_of(signal)`` | acquire |
 | ``signals.sync_ranks(first, epoch)`` | all earlier accesses happen before all later ones |

@@ -214,9 +214,9 @@ class Kernel:
     ) -> PreparedLaunch | EmulatedLaunch | SkippedLaunch:
         """Check and pack a launch; calling the result is one driver call.
 
-        In a debug build that call also waits for the kernel's end. Arguments and errors are those
-        of `__call__`. The result keeps the arrays and the stream alive, and does not check again
-        whether arrays were moved.
+        In a debug build that call also waits for the kernel's end. Arguments and errors are the
+        same as for `__call__`. The result keeps the arrays and the stream alive, and does not check
+        again whether arrays were moved.
         """
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()
