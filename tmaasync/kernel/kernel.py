@@ -136,7 +136,7 @@ class Kernel:
         stream: object = None,
         device: int | None = None,
     ) -> None:
-        """Launch the kernel; the parameters extend those of CuPy's ``RawKernel``.
+        """Launch the kernel; the parameters extend the ones of CuPy's ``RawKernel``.
 
         Args:
             grid: Blocks along x, y, z; an int is x alone.

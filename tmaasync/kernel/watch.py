@@ -98,8 +98,7 @@ class HangWatch:
         """Surround a launch on a stream: wait for its end, and raise a detected hang.
 
         The host cannot wait for a stream that is being captured, nor for a launch that itself waits
-        for later launches of other devices. The next launch raises the hang of a graph replay, or
-        of such a launch.
+        for later launches of other devices. In both cases the next launch raises the hang.
 
         Raises:
             HangError: A wait of this launch, or of a graph replay since, exceeded its budget.

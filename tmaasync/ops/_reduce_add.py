@@ -53,8 +53,8 @@ def reduce_add(target: Any, source: Any, *, stream: object = None) -> Any:
         target: The array to update: float16, bfloat16, float32, float64, or 32-bit or 64-bit
             integers, on a GPU, or in host memory for the emulator. A contiguous array, and each row
             of other arrays, must be a multiple of 16 bytes.
-        source: An array of the same shape and type, on the same device; or a stack of such arrays
-            along an additional first dimension, which are all added.
+        source: An array of the same shape and type, on the same device; or a stack of arrays of
+            that shape along an additional first dimension, which are all added.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -110,7 +110,7 @@ class StackPipeline:
 
 
 # A block's single tile fills one of three stages; the other two limit an SM to four blocks, not
-# six: 0.970 to 0.994 of torch's add_ instead of 0.956 to 0.983 (256 and 1024 MiB, H200, 2026-11-23).
+# six: 0.970 to 0.994 of torch's add_, not 0.956 to 0.983 (256 and 1024 MiB, H200, 2026-11-23).
 ADD_PIPELINE = replace(TILED_PIPELINE, stages=3)
 STACK_PIPELINE = StackPipeline(tile_bytes=16384, stages=6, consumer_warps=4, blocks_per_sm=2)
 
