@@ -139,7 +139,7 @@ class BackwardOperation(Operation):
             launch.launch_at(self._addresses(named, address_of(memory)), handle)
 
     def bind_named(self, named: Mapping[str, int], workspace: int) -> Binding | None:
-        """Return the launches on arrays at these addresses; None if a gradient overlaps an array."""
+        """Return the launches for these addresses; None if a gradient overlaps another array."""
         if self._launch is None:
             return None
         moved = [named[name] for name in Maps._fields]
