@@ -1,4 +1,4 @@
-"""Python for the Tensor Memory Accelerator of NVIDIA Hopper GPUs."""
+"""Python interface to the Tensor Memory Accelerator (TMA) of NVIDIA Hopper GPUs."""
 
 from tmaasync import emulate, ops, trace
 from tmaasync._sources import include_dir

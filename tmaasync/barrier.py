@@ -1,9 +1,9 @@
 """The mbarrier protocol in plain Python: arrivals, expected bytes, phases.
 
-A barrier counts two things in each phase: arrivals still pending, and bytes announced but not yet
-landed (the tx-count). When both are zero the phase completes, the next one begins and the arrivals
-are pending again. A wait names a phase by its parity alone, so it can mean only the current phase
-or the one before it:
+In each phase a barrier counts pending arrivals, and expected bytes that have not landed yet (the
+tx-count). When both counts reach zero, the phase completes and the next one begins with all its
+arrivals pending. A wait identifies a phase by its parity only, so it can refer only to the current
+phase or the previous one:
 
 | barrier is in | ``wait(0)`` | ``wait(1)`` |
 |---|---|---|
@@ -36,7 +36,7 @@ MAX_TX_COUNT = 2**20 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarrierWord:
-    """The 64 bits of an initialised barrier, as a value: each operation returns the next word.
+    """The 64-bit state of an initialised barrier; each operation returns the next word.
 
     >>> word = BarrierWord.for_count(1).expect_bytes(128)
     >>> word.phase, word.missing
@@ -53,7 +53,7 @@ class BarrierWord:
 
     @classmethod
     def for_count(cls, count: int, name: str = "barrier") -> BarrierWord:
-        """Return a fresh word in phase 0, each of whose phases takes ``count`` arrivals."""
+        """Return a fresh word in phase 0, with ``count`` arrivals per phase."""
         check_integers(count=count)
         if not 1 <= count <= MAX_ARRIVALS:
             raise ProtocolError(
@@ -64,7 +64,7 @@ class BarrierWord:
 
     @property
     def missing(self) -> str:
-        """Arrivals and bytes that the current phase still waits for, in words."""
+        """The pending arrivals and bytes of the current phase, as text for a message."""
         arrivals = f"{self.pending} of {self.count} arrivals" if self.pending else ""
         if self.tx_count < 0:
             landed = f"the announcement of {-self.tx_count} bytes that have landed"
@@ -73,7 +73,7 @@ class BarrierWord:
         return " and ".join(part for part in (arrivals, landed) if part)
 
     def has_completed(self, parity: int) -> bool:
-        """Tell whether a wait on this parity would return."""
+        """Return whether a wait on this parity would return."""
         return self.phase & 1 != parity
 
     def arrive(self, count: int = 1) -> BarrierWord:
@@ -117,7 +117,7 @@ class BarrierWord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrivalToken:
-    """The opaque state that an arrival returns: which phase of which barrier it belongs to."""
+    """The opaque state that an arrival returns: its barrier and its phase."""
 
     _barrier: SharedMemBarrier
     _phase: int
@@ -126,10 +126,10 @@ class ArrivalToken:
 class SharedMemBarrier:
     """One mbarrier, with the method names of the device's ``SharedMemBarrier``.
 
-    Nothing here blocks or races: one Python thread plays all the roles, and ``waiter`` names which
-    one is waiting. What the hardware leaves undefined raises ``ProtocolError``; the barrier is then
-    as it was before the call. A remote arrival in a cluster (``arrive_cluster``) is an ``arrive``
-    on the object of that CTA; memory order and scope say nothing about phases, hence the aliases.
+    Nothing here blocks or races: one Python thread plays all the roles, and ``waiter`` names the
+    role that waits. Behaviour that the hardware leaves undefined raises ``ProtocolError`` and
+    leaves the barrier unchanged. A remote arrival in a cluster (``arrive_cluster``) is an
+    ``arrive`` on that CTA's object. Memory order and scope do not affect phases, hence the aliases.
 
     >>> full = SharedMemBarrier(count=1, name="full[0]")
     >>> token = full.expect_bytes(4096)
@@ -143,7 +143,7 @@ class SharedMemBarrier:
     __slots__ = ("_name", "_seen", "_word")
 
     def __init__(self, count: int | None = 1, *, name: str = "barrier") -> None:
-        """Make a barrier ready for ``count`` arrivals a phase; with ``None`` it awaits ``init``."""
+        """Initialise a barrier for ``count`` arrivals per phase; with ``None``, call ``init``."""
         self._name = name
         self._word: BarrierWord | None = None
         self._seen: dict[str, int] = {}
@@ -160,7 +160,7 @@ class SharedMemBarrier:
 
     @property
     def count(self) -> int:
-        """Arrivals that each phase takes."""
+        """The number of arrivals per phase."""
         return self._live_word().count
 
     @property
@@ -170,16 +170,16 @@ class SharedMemBarrier:
 
     @property
     def pending_arrivals(self) -> int:
-        """Arrivals that the current phase still waits for."""
+        """The number of arrivals still pending in the current phase."""
         return self._live_word().pending
 
     @property
     def tx_count(self) -> int:
-        """Bytes expected less bytes landed in the current phase."""
+        """Bytes expected minus bytes landed in the current phase."""
         return self._live_word().tx_count
 
     def init(self, count: int = 1) -> None:
-        """Begin phase 0, with ``count`` arrivals a phase."""
+        """Begin phase 0, with ``count`` arrivals per phase."""
         if self._word is not None:
             raise ProtocolError(
                 f"{self._name}: init of a barrier that is in use (phase {self.phase}). "
@@ -189,14 +189,14 @@ class SharedMemBarrier:
         self._seen = {}
 
     def inval(self) -> None:
-        """End the barrier's life, so that its memory can serve something else."""
+        """Invalidate the barrier, so that its memory can be reused."""
         self._live_word()
         self._word = None
 
     invalidate = inval
 
     def arrive(self, count: int = 1) -> ArrivalToken:
-        """Take ``count`` arrivals; the token can be tested for the phase they belong to."""
+        """Count ``count`` arrivals; `test_wait` accepts the returned token."""
         word = self._live_word()
         check_integers(count=count)
         if not 1 <= count <= MAX_ARRIVALS:
@@ -217,16 +217,16 @@ class SharedMemBarrier:
         self._advance(self._live_word().expect_tx(size_bytes))
 
     def complete_tx(self, size_bytes: int) -> None:
-        """Let bytes land, as a TMA load does or in place of a load that is left out."""
+        """Credit landed bytes, as a TMA load does, or in place of a load that is left out."""
         self._advance(self._live_word().complete_tx(size_bytes))
 
     complete_transaction = complete_tx
 
     def test_wait(self, phase: int | ArrivalToken, *, waiter: str = "the waiter") -> bool:
-        """Tell whether the phase of this parity, or of this token, has completed.
+        """Return whether the phase of this parity, or of this token, has completed.
 
-        ``waiter`` names who asks: one who has seen a phase complete must not miss the next, because
-        a parity does not distinguish a phase from the one two later.
+        ``waiter`` names the role that asks. A role must test every phase in turn, because a parity
+        does not distinguish a phase from the one two phases later.
         """
         word = self._live_word()
         if isinstance(phase, ArrivalToken):
@@ -246,7 +246,7 @@ class SharedMemBarrier:
     try_wait = test_wait
 
     def wait(self, phase: int | ArrivalToken, *, waiter: str = "the waiter") -> None:
-        """Pass if the phase has completed; raise if not, as nothing else will ever complete it."""
+        """Return if the phase has completed; raise if not, as no other thread can complete it."""
         if not self.test_wait(phase, waiter=waiter):
             word = self._live_word()
             raise ProtocolError(

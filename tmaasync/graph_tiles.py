@@ -1,6 +1,6 @@
-"""Tiles and arrays of a captured CUDA graph, exchanged between replays.
+"""Rebind the tiles and arrays of a captured CUDA graph between replays.
 
-A capture freezes the arguments of its launches, tensor maps included, into the nodes of the graph.
+A capture freezes all kernel arguments, including tensor maps, into the nodes of the graph.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WORD_BYTES = 8
 
 
 class _Slot(NamedTuple):
-    """The position of bytes: kernel of the graph, parameter of the kernel, offset in it."""
+    """The position of an argument: kernel in the graph, parameter index, byte offset."""
 
     kernel: int
     parameter: int
@@ -47,26 +47,26 @@ class _Slot(NamedTuple):
 
 
 class GraphTiles:
-    """The tiles and arrays that the kernels of a captured CUDA graph were given.
+    """The tiles and arrays among the kernel arguments of a captured CUDA graph.
 
-    `rebind` moves one of them to another array, in place in the executable graph: nothing is
-    captured or instantiated again. Launches of the graph from then on use the new array, launches
-    already in a stream the old one. Grid, cluster, numbers and the order of the nodes stay.
+    `rebind` replaces one array by another, in place in the executable graph, without a new capture
+    or instantiation. Later launches of the graph use the new array; launches already in a stream
+    use the old one. Grid, cluster, scalar arguments and node order do not change.
 
     Keep this object as long as the graph is launched: it keeps the graph and the new arrays alive.
-    The caller keeps the arrays of the capture until they are moved. One `GraphTiles` serves one
-    graph; a second one of the same graph would not know what the first has changed.
+    The caller keeps the captured arrays alive until they are rebound. Make only one `GraphTiles`
+    per graph; a second one would not know the changes of the first.
 
     Args:
-        graph: What CuPy's ``stream.end_capture()`` returned, or a ``torch.cuda.CUDAGraph`` made
+        graph: The result of CuPy's ``stream.end_capture()``, or a ``torch.cuda.CUDAGraph`` made
             with ``keep_graph=True`` and instantiated.
 
     Raises:
-        ArgumentError: It is neither of them, or it holds kernels that cannot be looked into.
+        ArgumentError: The graph has another type, or holds kernels whose parameters cannot be read.
     """
 
     def __init__(self, graph: object) -> None:
-        """Read the parameters of every kernel; nothing is changed."""
+        """Read the parameters of every kernel, without changing them."""
         captured, self._executable = _handles(graph)
         nodes = graph_nodes(captured)
         ArgumentError.raise_for(_unreadable(nodes))
@@ -79,26 +79,26 @@ class GraphTiles:
         self._lock = threading.Lock()
 
     def rebind(self, captured: object, array: object) -> None:
-        """Have launches of the graph from now on use another array.
+        """Use another array in later launches of the graph.
 
         Args:
-            captured: The tile or array that a launch in the capture was given; a tile also after it
-                was moved. For an array, all tensor maps and pointers into any part of it move. Name
-                the operands of `ops` in this way: the caller never sees their tiles.
-            array: The array to use instead. For a captured array: one of the same shape, strides,
-                element type, device, and distance from a multiple of 16 bytes. For a captured tile:
-                one that the tile's own ``rebind`` takes. For a tile of `create_tma_tile` shape and
-                strides may differ, but the number of tiles may not, because the grid stays. Sizes
-                that the kernel was given as numbers stay too.
+            captured: A tile or array that was an argument of a captured launch; a tile stays valid
+                here after it was rebound. For an array, all tensor maps and pointers into any part
+                of it are rebound; pass the array for operands of `ops`, whose tiles are internal.
+            array: The new array. For a captured array: the same shape, strides, element type,
+                device, and address modulo 16 bytes. For a captured tile: an array that the tile's
+                own ``rebind`` accepts. For a tile of `create_tma_tile` shape and strides may
+                differ, but the number of tiles may not, because the grid is fixed. Sizes that the
+                kernel takes as numbers are fixed too.
 
         Raises:
-            ArgumentError: No kernel of the graph holds it, or the driver copies it, or the array
-                does not fit.
+            ArgumentError: No kernel of the graph holds ``captured``, or a memcpy or memset node
+                uses it, or the array does not fit.
             TensorMapError: The array breaks rules of the tensor map.
-            ArrayTypeError: It is no array, or of another type than the one that was captured.
-            DriverError: The driver refused.
+            ArrayTypeError: Not an array, or of another type than the captured one.
+            DriverError: The driver rejected the change.
 
-        After any of these the graph is as before.
+        After any of these errors the graph is unchanged.
         """
         _check_writable(captured, array)
         if isinstance(captured, KernelArgument):
@@ -116,20 +116,20 @@ class GraphTiles:
             self._patch(found)
             self._held.update(dict.fromkeys(found, keep))
 
-    # --- the parameters that hold it ----------------------------------------------------------
+    # --- parameters that hold the captured tile or array --------------------------------------
 
     def _holding(self, tile: KernelArgument, new: KernelArgument) -> Iterator[tuple[_Slot, bytes]]:
-        """Parameters that are this tile, and what they become."""
+        """Yield the parameters that hold this tile, with their new bytes."""
         forms = {tile.argument: new.argument}
         if isinstance(tile, MapTile | RaggedMap) and isinstance(new, MapTile | RaggedMap):
-            forms[tile.descriptor] = new.descriptor  # for parameters of a bare map
+            forms[tile.descriptor] = new.descriptor  # parameters that are the tensor map alone
         for kernel, parameters in enumerate(self._captured):
             for index, data in enumerate(parameters):
                 if data in forms:
                     yield _Slot(kernel, index, 0), forms[data]
 
     def _pointing_into(self, old: ArrayView, shift: int) -> Iterator[tuple[_Slot, bytes]]:
-        """Addresses in the array among the parameters, and what they become."""
+        """Yield the addresses within the array among the parameters, with their new bytes."""
         low, high = old.byte_bounds
         if any(start < high and low < end for start, end in self._copied):
             raise ArgumentError(
@@ -145,7 +145,7 @@ class GraphTiles:
     # --- the change ---------------------------------------------------------------------------
 
     def _patch(self, changes: Mapping[_Slot, bytes]) -> None:
-        """Change all of it in the executable graph, or, where the driver refuses, nothing."""
+        """Apply all changes to the executable graph, or none if the driver rejects one."""
         after: dict[int, list[bytes]] = {}
         for slot, data in changes.items():
             parameters = after.setdefault(slot.kernel, list(self._now[slot.kernel]))
@@ -207,15 +207,15 @@ def _unreadable(nodes: GraphNodes) -> Iterator[Violation]:
 
 
 def _addresses(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the offsets in a parameter that may be addresses, and the array's address then.
+    """Yield the offsets of possible addresses in a parameter, with the array address at each.
 
-    Other numbers are hardly ever as large as the address of an array.
+    Other numbers are rarely as large as an array's address.
     """
     ragged = array_address(data)
     if ragged is not None:
         yield 0, ragged
     elif _map_in(data) is not None:
-        yield 0, _word(data, 0)  # the other words of a map are no addresses
+        yield 0, _word(data, 0)  # the other words of a tensor map are not addresses
     else:
         for offset in range(0, len(data) - _WORD_BYTES + 1, _WORD_BYTES):
             yield offset, _word(data, offset)
@@ -226,7 +226,7 @@ def _word(data: bytes, offset: int) -> int:
 
 
 def _map_in(data: bytes) -> TensorMapSpec | Im2colSpec | None:
-    """Return the tensor map with which a parameter begins."""
+    """Return the tensor map at the start of a parameter, or None."""
     if len(data) < TENSOR_MAP_BYTES:
         return None
     try:
@@ -236,7 +236,7 @@ def _map_in(data: bytes) -> TensorMapSpec | Im2colSpec | None:
 
 
 def _shifted(data: bytes, offset: int, shift: int) -> bytes:
-    """Return the address at the offset, moved by ``shift``; a tensor map's address has rules."""
+    """Return the address at ``offset`` plus ``shift``; check it if it is a tensor map's."""
     address = _word(data, offset) + shift
     map_ = _map_in(data)
     if map_ is not None:
@@ -248,7 +248,7 @@ def _shifted(data: bytes, offset: int, shift: int) -> bytes:
 
 
 def _moved(tile: KernelArgument, array: object) -> KernelArgument:
-    """Return the tile over another array, if the captured launch can serve it."""
+    """Return the tile over another array, if the captured launch supports it."""
     _check_element(tile, array)
     if isinstance(tile, TMATensorTileArray):
         raise ArgumentError(
@@ -268,7 +268,7 @@ def _moved(tile: KernelArgument, array: object) -> KernelArgument:
 
 
 def _check_writable(captured: object, array: object) -> None:
-    """Refuse a read-only array in place of a writable one, to which a kernel may write."""
+    """Reject a read-only array for a captured writable one, which a kernel may write."""
     owner = captured.array if isinstance(captured, KernelArgument) else captured
     old = _arrays.view(owner, argument="captured")
     if _arrays.view(array, argument="array").read_only and not old.read_only:
@@ -278,7 +278,7 @@ def _check_writable(captured: object, array: object) -> None:
 
 
 def _check_element(tile: KernelArgument, array: object) -> None:
-    """Refuse another type, even of the same size: a tile of bytes that hold FP8 is one of FP8."""
+    """Reject another element type, even of the same size; FP8 in bytes counts as FP8."""
     own = _arrays.view(array, argument="array").element
     wanted = _arrays.view(tile.array, argument="captured.array").element
     if own not in (wanted, getattr(tile, "element", wanted)):
@@ -330,7 +330,7 @@ def _of_as_many_tiles(tile: KernelArgument, new: KernelArgument) -> KernelArgume
 
 
 def _tile_count(tile: Any) -> object:
-    """Count the tiles: along each side, or all of contiguous memory."""
+    """Return the tiles per side, or the total for contiguous memory."""
     if isinstance(tile, BulkTile):
         return -(-tile.size_bytes // tile.tile_bytes)
     return tile.tiles_per_side

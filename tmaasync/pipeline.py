@@ -1,15 +1,15 @@
 """Pipelines: stages of shared memory that a producer fills and consumers empty (a ring buffer).
 
-Each stage holds one buffer per tile and two barriers. Every role cycles through the stages with a
-`PipelineState` of its own and waits on ``state.phase`` of the barrier at ``state.index``:
+Each stage holds one buffer per tile and two barriers. Every role cycles through the stages with its
+own `PipelineState`, and waits on ``state.phase`` of the barrier at ``state.index``:
 
 | role | first phase | waits on | then |
 |---|---|---|---|
 | producer | 1: fresh barriers pass | ``empty[index]`` | expects bytes on ``full[index]``, loads |
 | consumer | 0 | ``full[index]`` | reads, arrives on ``empty[index]`` |
-| either | | | ``step()``: index + 1; back at 0 the phase changes |
+| either | | | ``step()``: index + 1; the phase toggles when the index wraps to 0 |
 
-| barrier | arrivals a phase | bytes a phase | completes when |
+| barrier | arrivals per phase | bytes per phase | completes when |
 |---|---|---|---|
 | ``full[stage]`` | `Pipeline.full_arrivals` | `Pipeline.stage_bytes` | all loads landed |
 | ``empty[stage]`` | `Pipeline.empty_arrivals` | - | all consumers have read |
@@ -53,9 +53,9 @@ __all__ = [
 
 @dataclass(slots=True)
 class PipelineState:
-    """The position of one role in a pipeline of ``stages``: stage index, phase and step count.
+    """The position of one role in a pipeline: stage index, phase and step count.
 
-    ``phase`` is the parity to wait on: it changes each time the index comes back to 0.
+    ``phase`` is the parity to wait on; it toggles each time the index wraps to 0.
 
     >>> state = PipelineState.for_consumer(2)
     >>> for _ in range(3):
@@ -70,7 +70,7 @@ class PipelineState:
     count: int = 0
 
     def __post_init__(self) -> None:
-        """Reject an index outside the stages, and a phase that is no parity."""
+        """Reject an index outside the stages, and a phase other than 0 or 1."""
         check_integers(stages=self.stages, index=self.index, phase=self.phase, count=self.count)
         if self.stages < 0 or not 0 <= self.index < max(self.stages, 1) or self.phase not in (0, 1):
             raise ArgumentError(
@@ -81,17 +81,17 @@ class PipelineState:
 
     @classmethod
     def for_producer(cls, stages: int) -> Self:
-        """Return the state in which the producer starts; it waits on the empty barriers.
+        """Return the producer's initial state; the producer waits on the empty barriers.
 
-        It starts on phase 1, the phase "before" phase 0 of a fresh barrier, so that the first lap
-        passes at once: all stages are empty. Where the consumers arrive on every empty barrier
-        before the loop, start it from ``for_consumer`` instead.
+        Its phase is 1, the parity before phase 0 of a fresh barrier. All stages are empty at first,
+        so the waits of the first lap return at once. If the consumers arrive on every empty barrier
+        before the loop, start from ``for_consumer`` instead.
         """
         return cls(stages, phase=1)
 
     @classmethod
     def for_consumer(cls, stages: int) -> Self:
-        """Return the state in which a consumer starts; it waits on the full barriers."""
+        """Return a consumer's initial state; consumers wait on the full barriers."""
         return cls(stages)
 
     def __enter__(self) -> Self:
@@ -101,7 +101,7 @@ class PipelineState:
     def __exit__(self, *_: object) -> None: ...
 
     def step(self) -> None:
-        """Go on to the next stage; in a pipeline without stages, stay."""
+        """Move to the next stage; a pipeline without stages does not move."""
         if self.stages == 0:
             return
         self.count += 1
@@ -111,7 +111,7 @@ class PipelineState:
             self.phase ^= 1
 
     def advance(self, stages: int) -> None:
-        """Go on by this many stages, which may be several laps."""
+        """Move forward by ``stages`` stages, possibly several laps."""
         check_integers(stages=stages)
         if stages < 0:
             rule, remedy = "a pipeline goes forwards", "Pass 0 or more"
@@ -141,19 +141,19 @@ class _RingArguments(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The host twin of `Ring` and `StoreRing`: ``stages`` of tiles, with their barriers.
+    """The host counterpart of `Ring` and `StoreRing`: stages of tiles, with their barriers.
 
-    Its arguments are the arguments of the device type ``Ring<Stage, stages, ...>``, whose ``Stage``
-    has a member for each of ``tiles``:
+    Its arguments mirror the device type ``Ring<Stage, stages, ...>``, whose ``Stage`` has one
+    member per entry of ``tiles``:
 
     * ``consumers``: ``ConsumerWarps<consumers>``, the warps of a CTA that read every stage.
     * ``cluster_size``: ``Multicast<cluster_size>``.
-    * ``producer_threads``: ``ProducerThreads<n>`` instead; threads fill the stages, not TMA.
-    * ``side``: the members of ``Side``, small tiles of each stage that lie after the barriers.
+    * ``producer_threads``: ``ProducerThreads<n>``; threads fill the stages instead of TMA.
+    * ``side``: the members of ``Side``, small tiles of each stage, placed after the barriers.
     * ``loads_ahead``: ``StoreRing<Stage, stages, loads_ahead>``; TMA stores drain the stages.
 
-    The shared memory is a struct of the ring and of ``extra_bytes``, which an epilogue needs for
-    example. Offsets count from a base aligned to ``shared_alignment``.
+    Shared memory holds the ring and then ``extra_bytes``, for example for an epilogue. Offsets
+    count from a base aligned to ``shared_alignment``.
 
     >>> from types import SimpleNamespace
     >>> tile = SimpleNamespace(tile_bytes=16384, smem_alignment=1024)
@@ -174,7 +174,7 @@ class Pipeline:
     loads_ahead: int | None = None
 
     def __post_init__(self) -> None:
-        """Reject numbers that describe no pipeline, and one that does not fit in shared memory."""
+        """Reject invalid numbers, and a pipeline that does not fit in shared memory."""
         ArgumentError.raise_for(_kind_violations(self))
         object.__setattr__(self, "tiles", dict(self.tiles))
         object.__setattr__(self, "side", dict(self.side))
@@ -185,7 +185,7 @@ class Pipeline:
     @classmethod
     def fit(cls, *, max_stages: int | None = None, **arguments: Unpack[_RingArguments]) -> Self:
         """Return the pipeline with the most stages that fit in shared memory (227 KiB)."""
-        # A bad argument is rejected here, with one stage, as it is by the constructor.
+        # The constructor rejects bad arguments here, with a single stage.
         smallest = cls(1, **arguments)
         if max_stages is not None:
             check_integers(max_stages=max_stages)
@@ -194,7 +194,7 @@ class Pipeline:
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes that land in one stage: what its full barrier must expect, in every CTA."""
+        """Bytes that land in one stage, and that its full barrier must expect, in every CTA."""
         return sum(tile.tile_bytes for tile in (*self.tiles.values(), *self.side.values()))
 
     @property
@@ -204,29 +204,29 @@ class Pipeline:
 
     @property
     def empty_arrivals(self) -> int:
-        """Arrivals that empty a stage: one of every consumer in the cluster."""
+        """Arrivals that empty a stage: one from every consumer in the cluster."""
         return self.consumers * self.cluster_size
 
     @property
     def shared_alignment(self) -> int:
-        """The alignment that the base of the map needs."""
+        """The required alignment of the map's base, in bytes."""
         return self._layout.alignment
 
     @property
     def shared_map(self) -> tuple[SharedBuffer, ...]:
-        """Every buffer, by offset: the stages, the barriers, side data and extra bytes."""
+        """All buffers, sorted by offset: stages, barriers, side tiles and extra bytes."""
         found = (buffer for array in self._arrays() for buffer in array.buffers())
         return tuple(sorted(found, key=lambda buffer: buffer.offset_bytes))
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory to launch with: ``sizeof`` of the kernel's struct."""
+        """Dynamic shared memory of a launch, in bytes: ``sizeof`` the kernel's struct."""
         return self._layout.shared_bytes(self.stages)
 
     def constants(self) -> dict[str, int]:
         """Return the compile-time constants of a kernel with this pipeline.
 
-        They are the arguments of its ring, the counts of its barriers, and offsets: tile ``a`` of
+        They are the ring's arguments, the barriers' arrival counts, and offsets: tile ``a`` of
         stage ``s`` lies at ``A_OFFSET + s * A_STRIDE``.
         """
         optional = {"PRODUCER_THREADS": self.producer_threads, "LOADS_AHEAD": self.loads_ahead}
@@ -251,10 +251,10 @@ class Pipeline:
     def protocol(self) -> PipelineProtocol:
         """Return the protocol that a kernel with this pipeline must follow.
 
-        The CTAs of a cluster have equal pipelines, and the consumers of all CTAs release each
-        stage: one pipeline with all their consumers stands for them. The arrival of a producer
-        thread that waits for its copies stands as an arrival and bytes. Where TMA stores drain the
-        stages, the bulk groups in flight are the reads in flight.
+        The CTAs of a cluster have equal pipelines, and consumers of all CTAs release each stage. So
+        one pipeline with all these consumers models the cluster. A producer thread's arrival after
+        its copies is modelled as an arrival and bytes. If TMA stores drain the stages, the bulk
+        groups in flight count as reads in flight.
         """
         load_bytes = tuple(tile.tile_bytes for tile in (*self.tiles.values(), *self.side.values()))
         protocol = PipelineProtocol.standard(

@@ -1,12 +1,12 @@
 """Packed sequences of different lengths: one tensor map that TMA clips at each sequence's end.
 
-A packed array holds the sequences one after the other along its ragged dimension. The map has that
-dimension twice: as a *window* of ``max_length`` rows in its place, and as a *cursor* over all rows,
-outermost. Where the map's coordinates put row r of a sequence of L rows that starts at row p:
+A packed array holds sequences back to back along its ragged dimension. The map has that dimension
+twice: as a *window* of ``max_length`` rows in its original position, and as a *cursor* over all
+rows, outermost. Coordinates of row r in a sequence of L rows that starts at row p:
 
-| coordinate | value | so that |
+| field of the map | value | effect |
 |---|---|---|
-| cursor | p + L | no row after the sequence is in the window |
+| cursor | p + L | the window holds no row after the sequence |
 | window | ``max_length`` - L + r | rows from L on are out of bounds |
 | address | ``max_length`` rows below the array | cursor and window together reach row p + r |
 
@@ -14,11 +14,11 @@ outermost. Where the map's coordinates put row r of a sequence of L rows that st
 |---|---|---|
 | 0 <= r < L | brings row p + r | writes row p + r |
 | r >= L | writes fill, which the barrier counts | is dropped |
-| r < 0 | rejected: the row belongs to the sequence before | rejected |
+| r < 0 | rejected: the row belongs to the previous sequence | rejected |
 
 | factory | coordinates | class |
 |---|---|---|
-| `create_ragged_tensor_map` | the array's, and the cursor | `RaggedTensorMap` |
+| `create_ragged_tensor_map` | the array's coordinates, and the cursor | `RaggedTensorMap` |
 | `create_ragged_tma_3d_tile` | heads merged with the cursor | `RaggedTMA3DTile` |
 """
 
@@ -74,13 +74,13 @@ _PER_DIMENSION = re.compile(r"(tile_shape|box_shape|shape|strides_bytes|array\.s
 
 
 class RaggedWork(NamedTuple):
-    """The tiles that cover a batch, in the order of the packed array; one entry per tile each.
+    """The tiles that cover a batch, in the order of the packed array; one entry per tile.
 
     Attributes:
-        sequences: Which sequence the tile belongs to.
-        rows: Its first row within the sequence.
-        coordinates: Where in the map it starts, one row of 32-bit numbers per tile: innermost
-            first, as the device takes them, 0 along the other dimensions of the array.
+        sequences: The index of the tile's sequence.
+        rows: The tile's first row within the sequence.
+        coordinates: The tile's start in the map, one row of 32-bit numbers per tile: innermost
+            first, as on the device, and 0 along the array's other dimensions.
     """
 
     sequences: npt.NDArray[np.int32]
@@ -91,18 +91,16 @@ class RaggedWork(NamedTuple):
 class RaggedTensorMap(RaggedMap):
     """A tensor map over a packed array of sequences, and the tile that one call moves.
 
-    Made by `create_ragged_tensor_map`. One map serves loads and stores: what lies beyond the end of
-    a sequence is filled with zeros by a load and dropped by a store, by TMA itself. Pass it to a
-    kernel for a ``const __grid_constant__`` parameter of the type `cuda_type`. The array stays
-    alive as long as the map.
+    Made by `create_ragged_tensor_map`. One map serves loads and stores. Beyond the end of a
+    sequence TMA itself fills loads with zeros and drops stores. Pass the map to a kernel for a
+    ``const __grid_constant__`` parameter of the type `cuda_type`. The map keeps the array alive.
 
-    The map has one dimension more than the array. The ragged dimension of stride s is in it twice:
-    outermost as a *cursor* over all rows, and in its own place as a *window* of ``max_length``
+    The map has one dimension more than the array. The ragged dimension, of stride s, appears twice:
+    outermost as a *cursor* over all rows, and in its own position as a *window* of ``max_length``
     rows. For row r of a sequence of length L that starts at row p, the cursor is p + L and the
-    window max_length - L + r; together they reach row p + r and max_length rows more. The map's
-    address makes up for these: it lies ``max_length * s`` below the array. From r = L on the window
-    is out of bounds. No coordinates in bounds give an address below the array or beyond the
-    sequence.
+    window is max_length - L + r. Their sum is row p + r plus max_length rows. The map's address
+    compensates: it lies ``max_length * s`` below the array. From r = L on the window is out of
+    bounds. No in-bounds coordinates give an address below the array or beyond the sequence.
 
     Sources: the clipping of loads and stores, and loads through an address below the allocation,
     were measured on an H200 (docs/hardware.md).
@@ -143,7 +141,7 @@ class RaggedTensorMap(RaggedMap):
 
     @property
     def total_rows(self) -> int:
-        """Rows of the packed array, all sequences together."""
+        """The number of rows of the packed array."""
         return self._view.shape[self.ragged_dim]
 
     def rebind(self, array: object) -> RaggedTensorMap:
@@ -164,16 +162,16 @@ class RaggedTensorMap(RaggedMap):
     # --- coordinates ----------------------------------------------------------------------------
 
     def load_coordinates(self, start: int, length: int, at: Sequence[int]) -> tuple[int, ...]:
-        """Return where in the map a tile of one sequence starts, outermost dimension first.
+        """Return the map coordinates at which a tile of one sequence starts, outermost first.
 
-        As `spec.check_coordinates` takes it; the device's ``load_coordinates`` has it innermost
+        `spec.check_coordinates` takes this order; the device's ``load_coordinates`` uses innermost
         first.
 
         Args:
             start: First row of the sequence in the packed array.
-            length: Rows of the sequence.
-            at: Where in the sequence the tile starts, one number per dimension of the array,
-                outermost first; along the ragged one, in rows of the sequence.
+            length: Number of rows of the sequence.
+            at: The tile's start in the sequence, one number per dimension of the array, outermost
+                first; along the ragged dimension it counts rows of the sequence.
 
         Raises:
             ArgumentError: The sequence is longer than ``max_length`` or leaves the array, or the
@@ -211,16 +209,16 @@ class RaggedTensorMap(RaggedMap):
             yield from row_violations(f"at[{self.ragged_dim}]", at[self.ragged_dim])
 
     def work_list(self, lengths: object = None, *, cu_seqlens: object = None) -> RaggedWork:
-        """List every tile that holds rows of a batch; sequences of no rows have none.
+        """List the tiles that cover a batch; an empty sequence has no tiles.
 
         Args:
-            lengths: Rows of each sequence: a sequence of ints or an array of integers. One on a
-                device is read, which waits for the device.
-            cu_seqlens: Instead of the lengths, their cumulative lengths: 0 first, the total last.
+            lengths: Rows of each sequence: a sequence of ints or an array of integers. Reading an
+                array on a device waits for the device.
+            cu_seqlens: The cumulative lengths instead of ``lengths``: 0 first, the total last.
 
         Raises:
             ArgumentError: Both or neither are given, the first sum is not 0, sums decrease, a
-                sequence is longer than ``max_length``, or they are more rows than the array has.
+                sequence is longer than ``max_length``, or the total exceeds the array's rows.
         """
         sums = cumulative_lengths(
             lengths, cu_seqlens, max_length=self.max_length, total_rows=self.total_rows
@@ -238,7 +236,7 @@ class RaggedTensorMap(RaggedMap):
         return RaggedWork(sequences, rows.astype(np.int32), coordinates)
 
 
-def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and the sequences
+def create_ragged_tensor_map(  # noqa: PLR0913 - create_tma_tile's arguments, and the sequences
     array: object,
     tile_shape: Sequence[int],
     *,
@@ -250,15 +248,15 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
     oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     dtype: object = None,
 ) -> RaggedTensorMap:
-    """Describe a tile of sequences that lie one after the other in an array.
+    """Describe a tile of sequences that are packed back to back in an array.
 
     Args:
-        array: The packed array, of 2 to 4 dimensions: (total_rows, last), with heads and groups
-            between the two, or with the rows further in. Its last dimension is contiguous; its
+        array: The packed array, of 2 to 4 dimensions: (total_rows, last), optionally with heads
+            and groups between the two, or before the rows. Its last dimension is contiguous; its
             other strides, in bytes, are multiples of 16.
         tile_shape: Elements per side, outermost first, one per dimension of the array.
-        max_length: Rows of the longest sequence; by default the rows of the array.
-        ragged_dim: The dimension of the array that the sequences share out; not the last.
+        max_length: Rows of the longest sequence; by default the array's rows.
+        ragged_dim: The dimension along which the sequences are packed; not the last.
         swizzle: As in `create_tma_tile`.
         box_shape: As in `create_tma_tile`.
         l2_promotion: As in `create_tma_tile`.
@@ -300,7 +298,7 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
 
 
 def _with_cursor(view: ArrayView, max_length: int, ragged_dim: int) -> ArrayView:
-    """Return the array as the map sees it: see `RaggedTensorMap`."""
+    """Return the array with a cursor and a window dimension, as `RaggedTensorMap` explains."""
     stride = view.strides_bytes[ragged_dim]
     windowed = [*view.shape]
     windowed[ragged_dim] = max_length
@@ -312,7 +310,7 @@ def _with_cursor(view: ArrayView, max_length: int, ragged_dim: int) -> ArrayView
     )
 
 
-# --- what a ragged map must be ----------------------------------------------------------------
+# --- rules of a ragged map --------------------------------------------------------------------
 
 
 def _array_violations(
@@ -344,7 +342,7 @@ def _in_terms_of_the_array(violations: Sequence[Violation], dim: int) -> list[Vi
             value=violation.value[1:] if isinstance(violation.value, tuple) else violation.value,
         )
         for violation in violations
-        # The array's own address was checked; the map's can only be off with the row stride.
+        # The array's own address was checked, so a misaligned map address means a bad row stride.
         if violation.argument != "address"
     ]
     return list(dict.fromkeys(renamed))

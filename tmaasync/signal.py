@@ -1,19 +1,19 @@
-"""Signals: flags in the memory of several GPUs, by which these order their accesses.
+"""Signals: flags in the memory of several GPUs that order accesses across GPUs.
 
-A signal is a word of four bytes that holds an **epoch**, which only grows. A rank posts an epoch to
-a signal of a peer when what the peer waits for is done, and the peer waits until its signal has
-reached that epoch. Nothing is reset between rounds or launches, so that a fast rank may be ahead.
+A signal is a 4-byte word that holds an **epoch**, which only grows. When its work is done, a rank
+posts an epoch to a signal of a peer; the peer waits until its signal reaches that epoch. Epochs are
+never reset between iterations or launches, so a fast rank may run ahead.
 
 | in a kernel | order at system scope |
 |---|---|
 | ``signals.post(to, signal, epoch)`` | release; after TMA stores, ``wait_group<0>()`` first |
-| ``signals.post_reduce(to, signal, value)`` | the same, and adds |
+| ``signals.post_reduce(to, signal, value)`` | the same; adds ``value`` to the signal |
 | ``signals.wait(signal, epoch)`` | acquire, then ``fence.proxy.async.global`` |
 | ``signals.epoch_of(signal)`` | acquire |
-| ``signals.sync_ranks(first, epoch)`` | all accesses before happen before all after |
+| ``signals.sync_ranks(first, epoch)`` | all earlier accesses happen before all later ones |
 
-On the host, `Signals.stream_write` and `Signals.stream_wait` order the copies of copy engines,
-such as `Signals.stream_copy`. (PTX ISA, "Memory Consistency Model" and "Async proxy".)
+On the host, `Signals.stream_write` and `Signals.stream_wait` order copy-engine copies, such as
+`Signals.stream_copy`. (PTX ISA, "Memory Consistency Model" and "Async proxy".)
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ _LOOK_EVERY_SECONDS = 1e-3
 
 
 def _is_reached(seen: int, epoch: int) -> bool:
-    """Whether ``int32(seen - epoch) >= 0``, as kernels and ``cuStreamWaitValue32`` compare."""
+    """Return ``int32(seen - epoch) >= 0``, the test of kernels and ``cuStreamWaitValue32``."""
     return (seen - epoch) % _EPOCHS < _EPOCHS // 2
 
 
 class _StreamWait(NamedTuple):
-    """A wait of a stream that the host has not seen end."""
+    """A stream wait whose end the host has not seen yet."""
 
     rank: int
     signal: int
@@ -82,27 +82,27 @@ class _StreamWait(NamedTuple):
 
 
 class Signals:
-    """The signals of several ranks: a pad of them in the memory of each.
+    """The signals of several ranks: one signal pad (array) in the memory of each rank.
 
     ``signals[rank]`` is the argument of that rank's launches, for a parameter of the type
     ``const tmaasync::Signals``. Prepare the launches of all ranks first (`Kernel.prepare`), then
-    call them, then call `synchronize`: a rank that waits for one that is not launched yet would
-    otherwise wait while the host compiles, loads or allocates.
+    call them, then call `synchronize`. Otherwise a running rank waits for its peers while the host
+    still compiles, loads or allocates for them.
 
-    Every wait has a budget, in release builds too. Once it is spent, the host raises `HangError`
-    from `synchronize` and from every later launch with these signals. In a debug build the kernels
-    of all ranks then end, what they should have written is undefined, and the CUDA contexts live.
-    In a release build the kernel traps, and its context is lost.
+    Every wait has a time budget, in release builds too. When a wait exceeds it, `synchronize` and
+    every later launch with these signals raise `HangError`. In a debug build the kernels of all
+    ranks then end with undefined output, and the CUDA contexts survive. In a release build the
+    kernel traps, and its context is lost.
 
     Args:
-        pads: For each rank one contiguous array of int32 or uint32, all of the same length: a
-            signal an element. They begin as zeros. In one process each lies on the device of its
-            rank (`enable_peer_access`); over processes they are the buffers of symmetric memory.
-        budget_seconds: How long a wait may take; by default the environment's
+        pads: One contiguous int32 or uint32 array per rank, all of the same length and initially
+            zero; each element is a signal. Within one process each lies on its rank's device
+            (`enable_peer_access`); across processes they are symmetric-memory buffers.
+        budget_seconds: Maximum duration of a wait; by default the environment variable
             ``TMAASYNC_BUDGET_SECONDS``, else 10.
 
     Raises:
-        ArgumentError: There are no pads or more than 16, or one is unfit; every one is listed.
+        ArgumentError: There are no pads or more than 16, or a pad is invalid; all are listed.
 
     >>> import numpy as np
     >>> signals = Signals([np.zeros(8, np.uint32) for rank in range(2)])
@@ -111,7 +111,7 @@ class Signals:
     """
 
     def __init__(self, pads: Sequence[object], *, budget_seconds: float | None = None) -> None:
-        """Note where the pads are, and take memory for reports of waits."""
+        """Record the pads' addresses, and allocate memory for hang reports."""
         self._pads = _views(pads)
         self.count: int = self._pads[0].shape[0]
         self.budget_seconds = budget_of(budget_seconds, _DEFAULT_SECONDS)
@@ -142,21 +142,21 @@ class Signals:
 
     @property
     def reports_address(self) -> int:
-        """Where kernels report waits that took too long; 0 for the emulator."""
+        """The address to which kernels report waits that took too long; 0 for the emulator."""
         return 0 if self._reports is None else self._reports.address
 
     # --- the end of waiting -------------------------------------------------------------------
 
     def synchronize(self) -> None:
-        """Wait for all work of the ranks' devices; on the emulator, run the launches in the queue.
+        """Wait for all work on the ranks' devices; on the emulator, run the queued launches.
 
-        Launches on GPUs inside `trace.record` have their traces then, also those that hung in a
-        debug build.
+        Afterwards the traces of GPU launches inside `trace.record` are available, including
+        launches that hung in a debug build.
 
         Raises:
-            HangError: A wait for a signal took too long; rank, signal, epoch wanted and seen are
-                named.
-            DriverError: A kernel died of something else.
+            HangError: A wait for a signal took too long; the error names the rank, the signal, and
+                the expected and current epochs.
+            DriverError: A kernel failed for another reason.
         """
         world = emulate.current_world()
         if world is not None:
@@ -174,7 +174,7 @@ class Signals:
             raise died
 
     def check(self) -> None:
-        """Raise the hang that kernels or `synchronize` have found; waits for nothing.
+        """Raise a hang that kernels or `synchronize` have detected, without waiting.
 
         Raises:
             HangError: A wait for a signal took too long.
@@ -185,7 +185,7 @@ class Signals:
 
     @property
     def has_hung(self) -> bool:
-        """Whether a wait has taken too long: nothing can be launched with these signals."""
+        """Whether a wait took too long; then these signals can no longer be used in a launch."""
         return bool(self._hung) or bool(self._reported())
 
     def _reported(self) -> tuple[HungSignal, ...]:
@@ -200,16 +200,16 @@ class Signals:
     def stream_write(
         self, rank: int, to: int, signal: int, epoch: int, *, stream: object = None
     ) -> None:
-        """Have a stream of one rank post an epoch to another, after the stream's earlier work.
+        """Post an epoch from a stream of one rank to another rank, after the stream's earlier work.
 
-        It announces copies of copy engines to kernels of a peer (``cuStreamWriteValue32``), and
-        does not wait for an SM that is free, as a kernel would.
+        Use it to signal a finished copy-engine copy to a peer's kernel (``cuStreamWriteValue32``).
+        Unlike a kernel, it needs no free SM.
 
         Args:
-            rank: Whose stream it is.
-            to: Whose signal it is.
+            rank: The rank of the stream.
+            to: The rank of the signal.
             signal: The signal's index.
-            epoch: What the signal is set to.
+            epoch: The signal's new value.
             stream: As in `Kernel`; by default the current stream of the pad's framework.
 
         Raises:
@@ -223,17 +223,17 @@ class Signals:
         _driver.write_word(device, handle, self._word(to, signal), epoch % _EPOCHS)
 
     def stream_wait(self, rank: int, signal: int, epoch: int, *, stream: object = None) -> None:
-        """Have a stream of a rank wait until its signal has reached an epoch.
+        """Make a stream of a rank wait until the rank's signal reaches an epoch.
 
-        What is submitted to the stream from now on, such as a copy of a copy engine, comes after
-        what the poster did before (``cuStreamWaitValue32``). `synchronize` ends a wait that takes
-        longer than the budget. The emulator needs no budget: a wait that nobody ends is an
+        Work submitted to the stream afterwards, such as a copy-engine copy, happens after the
+        poster's earlier work (``cuStreamWaitValue32``). `synchronize` ends a wait that exceeds the
+        budget. The emulator needs no budget: a wait that can never end raises
         `EmulatedDeadlock`, which is a `HangError`.
 
         Args:
-            rank: Whose signal and stream it is.
+            rank: The rank of the signal and the stream.
             signal: The signal's index.
-            epoch: What the signal has to reach.
+            epoch: The epoch to wait for.
             stream: As in `Kernel`; by default the current stream of the pad's framework.
 
         Raises:
@@ -250,14 +250,14 @@ class Signals:
     def stream_copy(
         self, rank: int, target: object, source: object, *, stream: object = None
     ) -> None:
-        """Have a stream of a rank copy an array by a copy engine (``cuMemcpyAsync``).
+        """Copy an array on a stream of a rank with a copy engine (``cuMemcpyAsync``).
 
-        With `stream_wait` before it and `stream_write` after it, the copy is a step between
-        kernels of several ranks. On emulated devices NumPy would copy at once, and this copies when
-        it is the stream's turn.
+        Put `stream_wait` before it and `stream_write` after it to order the copy with kernels of
+        several ranks. On emulated devices it copies in stream order; a NumPy assignment would copy
+        immediately.
 
         Args:
-            rank: Whose stream it is.
+            rank: The rank of the stream.
             target: A contiguous array on any device, as large as the source.
             source: A contiguous array on any device.
             stream: As in `Kernel`; by default the current stream of the pad's framework.
@@ -278,7 +278,7 @@ class Signals:
         _driver.bound_copy(device, to.address, of.address, high - low, handle)()
 
     def _end_stream_waits(self) -> None:
-        """Wait until the streams go on; once the budget is spent, release those that do not."""
+        """Wait until all stream waits end; release those that exceed the budget."""
         start = time.monotonic()
         late: list[HungSignal] = []
         for rank, signal, epoch in self._stream_waits:
@@ -315,7 +315,7 @@ class Signals:
         return device
 
     def _is_emulated(self) -> bool:
-        """Whether the pads lie on devices of the world that is open."""
+        """Return whether the pads lie on devices of the current emulated world."""
         world = emulate.current_world()
         return world is not None and world.device_of(self._pads[0].address) is not None
 
@@ -342,10 +342,10 @@ _WORD_BYTES = 4
 
 
 class RankSignals(RankArgument):
-    """The signals of all ranks, for the launches of one of them; made by `Signals`.
+    """The signals of all ranks, as the kernel argument of one rank; made by `Signals`.
 
-    Pass it to a kernel for a parameter of the type `cuda_type`. A launch runs on the device of the
-    rank's pad.
+    Pass it to a kernel for a parameter of the type `cuda_type`. The launch runs on the device of
+    the rank's pad.
     """
 
     __slots__ = ("_signals", "rank")
@@ -353,7 +353,7 @@ class RankSignals(RankArgument):
     _kind = "signals"
 
     def __init__(self, signals: Signals, rank: int) -> None:
-        """Belong to the signals."""
+        """Use ``signals[rank]``."""
         self._signals = signals
         self.rank = rank
 
@@ -375,7 +375,7 @@ class RankSignals(RankArgument):
 
     @property
     def argument(self) -> bytes:
-        """The bytes of the kernel parameter: the pads' addresses, and what a wait needs."""
+        """The bytes of the kernel parameter: pad addresses, report address, budget and sizes."""
         signals = self._signals
         addresses = [pad.address for pad in signals.pads]
         return _STRUCT.pack(
@@ -422,7 +422,7 @@ class RankSignals(RankArgument):
             require_current(pad, f"pad {rank} of {argument or self._kind}")
 
     def _address_reader(self) -> None:
-        """Return None: each launch looks whether a wait has hung."""
+        """Return None, so that each launch checks for hung waits."""
 
 
 # --- checks of pads --------------------------------------------------------------------------

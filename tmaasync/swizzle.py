@@ -1,7 +1,7 @@
-"""Shared-memory offsets of a tile's bytes under a swizzle, and bank conflicts of reading them.
+"""Swizzled shared-memory offsets of a tile, and the bank conflicts of warp accesses.
 
-Pure arithmetic on integers and NumPy arrays; ``swizzle.cuh`` holds the same function for kernels.
-Offsets count bytes from the start of the tile, which lies at a multiple of ``Swizzle.alignment``.
+Pure arithmetic on integers and NumPy arrays; ``swizzle.cuh`` holds the device version. Offsets
+count bytes from the start of the tile, which is aligned to ``Swizzle.alignment``.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _Offset = TypeVar("_Offset", int, npt.NDArray[np.int64])
 
 _BANKS = 32
 _BANK_BYTES = 4
-_ROW_SHIFT = 7  # bits 7-9 choose the pattern of a line ...
-_UNIT_SHIFT = 4  # ... that is applied to bits 4-6, the number of the 16-byte unit
+_ROW_SHIFT = 7  # address bits 7-9 select the XOR pattern of a 128-byte line
+_UNIT_SHIFT = 4  # the pattern is applied to bits 4-6, the index of the 16-byte unit
 
 
 def shared_offset(offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Offset:
-    """Return the offset of a byte that would lie at ``offset_bytes`` without swizzle.
+    """Return the swizzled offset of the byte at the linear offset ``offset_bytes``.
 
-    The number of the 16-byte unit (address bits 4 to 6) is XORed with address bits 7 to 9, of which
-    ``B32`` keeps one, ``B64`` two and ``B128`` three.
+    The index of the 16-byte unit (address bits 4 to 6) is XORed with address bits 7 to 9: ``B32``
+    uses one of these bits, ``B64`` two and ``B128`` all three.
 
     Args:
-        offset_bytes: One offset or an array of them, 0 or more.
-        swizzle: The mode of the tensor map or its short name; modes of sm_100 are refused.
+        offset_bytes: One offset or an array of offsets, 0 or more.
+        swizzle: The mode of the tensor map or its short name; sm_100 modes are rejected.
 
     Raises:
         ArgumentError: No mode has this name, or the mode exists on sm_100 and later only.
@@ -74,7 +74,7 @@ def shared_offset(offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Off
 
 
 def linear_offset(shared_offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Offset:
-    """Return the unswizzled offset of a byte: `shared_offset` is its own inverse."""
+    """Return the linear offset of a swizzled one: `shared_offset` is its own inverse."""
     _check_offsets(shared_offset_bytes=shared_offset_bytes)
     return shared_offset(shared_offset_bytes, swizzle)
 
@@ -88,9 +88,9 @@ def tile_offset(
 ) -> _Offset:
     """Return an element's offset in shared memory, in bytes from the start of the tile.
 
-    The boxes of a tile lie one after the other, the last side of the grid of boxes slowest and the
-    others in row-major order. Each box is dense, and the swizzle runs over the whole. When only the
-    last side is split that is ``[chunks][other sides][chunk]``.
+    The boxes of a tile lie back to back. In the grid of boxes the last side varies slowest, the
+    others are row-major. Each box is dense, and the swizzle applies to the whole tile. If only the
+    last side is split, the layout is ``[chunks][other sides][chunk]``.
 
     Args:
         index: The element's index, one number or array per side, outermost first.
@@ -160,14 +160,14 @@ def _side_violations(
 
 
 def bank_conflicts(addresses_bytes: npt.ArrayLike, access_bytes: int) -> int:
-    """Return the extra passes over the banks that one access of a warp takes; 0: no conflict.
+    """Return the number of extra passes of one warp access due to bank conflicts; 0 if none.
 
-    Shared memory has 32 banks of 4 bytes. A warp's access is served in phases: all 32 lanes at up
+    Shared memory has 32 banks of 4 bytes. A warp access is served in phases: all 32 lanes at up
     to 4 bytes each, half the warp at 8, and eight lanes at 16. Within a phase, lanes conflict if
-    they access different words of one bank; lanes with the same word share it.
+    they access different words of one bank; lanes that access the same word do not.
 
     Args:
-        addresses_bytes: The shared-memory address of each lane, 1 to 32 of them.
+        addresses_bytes: The shared-memory address of each lane, for 1 to 32 lanes.
         access_bytes: Bytes per lane: 1, 2, 4, 8 or 16; each address is a multiple of it.
 
     Raises:
@@ -181,17 +181,17 @@ def bank_conflicts(addresses_bytes: npt.ArrayLike, access_bytes: int) -> int:
 
 
 def bank_words(addresses_bytes: npt.ArrayLike, access_bytes: int) -> npt.NDArray[np.int64]:
-    """Count the words that one access of a warp reads from each bank, phase by phase.
+    """Count the distinct words that one warp access reads from each bank, phase by phase.
 
-    A phase takes as many passes as its busiest bank has words to deliver;
-    `bank_conflicts` lists which lanes make a phase.
+    The passes of a phase equal the word count of its busiest bank. `bank_conflicts` says which
+    lanes form a phase.
 
     Args:
         addresses_bytes: As in `bank_conflicts`.
         access_bytes: As in `bank_conflicts`.
 
     Returns:
-        Numbers of different words, (phases, 32).
+        Word counts, of shape (phases, 32).
 
     Raises:
         ArgumentError: As `bank_conflicts`.
@@ -243,15 +243,15 @@ def render(
 ) -> str:
     """Return a drawing of shared memory for the terminal: the tile's 16-byte chunks, line by line.
 
-    One line per 128 bytes, one cell per 16. A cell names the row of the tile (all sides but the
-    last, counted through) and the 16-byte chunk within it.
+    A line is 128 bytes, a cell 16 bytes. A cell shows the row of the tile (all sides but the last,
+    flattened) and the index of the 16-byte chunk within that row.
 
     Args:
         tile_shape: As in `tile_offset`.
         box_shape: As in `tile_offset`; its last side is a multiple of 16 bytes.
         itemsize: As in `tile_offset`.
         swizzle: As in `tile_offset`.
-        lines: How many lines to draw at most.
+        lines: Maximum number of lines.
 
     Raises:
         ArgumentError: As `tile_offset`, or the box's last side is no multiple of 16 bytes.

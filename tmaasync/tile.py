@@ -1,8 +1,8 @@
-"""Tiles: the part of an array that one call in a kernel moves to or from shared memory.
+"""Tiles: the parts of an array that one device call moves to or from shared memory.
 
-One TMA instruction moves a box; a tile is one or more boxes. The 128 bytes of the tensor map hold
-the array's address, shape and strides and the box. The tile's type in CUDA C++, ``cuda_type``,
-holds shapes, swizzle and byte counts for the compiler.
+One TMA instruction moves a box; a tile is one or more boxes. The 128-byte tensor map holds the
+array's address, shape and strides, and the box shape. The tile's CUDA C++ type, ``cuda_type``,
+holds the shapes, swizzle and byte counts that the compiler needs.
 
 | device call | moves one tile | out of bounds | complete when |
 |---|---|---|---|
@@ -11,14 +11,14 @@ holds shapes, swizzle and byte counts for the compiler.
 | ``async_store`` | shared memory to array | is dropped | ``commit_group``, ``wait_group`` |
 | ``async_reduce`` | the same, combining | is dropped | the same |
 
-A load credits the fill too: a barrier expects `tile_bytes` at the array's edges as well.
+Fill bytes count as landed: a barrier expects the full `tile_bytes` at the array's edges too.
 
-| swizzle | box by default | tile in shared memory |
+| swizzle | default box | tile in shared memory |
 |---|---|---|
-| ``NONE`` | the tile, in equal parts of at most 256 a side | box after box, row-major |
+| ``NONE`` | the tile, in equal parts of at most 256 elements a side | box after box, row-major |
 | ``B32``, ``B64``, ``B128`` | last side: 32, 64, 128 bytes | ``[chunks][other sides][chunk]`` |
 
-| factory | of | tile |
+| factory | source | tile |
 |---|---|---|
 | `create_tma_tile` | an array of 1 to 5 dimensions | `TMATensorTile` |
 | `create_tensor_tile` | an operand of wgmma | `TMATensorTile` |
@@ -27,7 +27,7 @@ A load credits the fill too: a barrier expects `tile_bytes` at the array's edges
 | `create_split_tma` | memory with extents known at run time | `SplitLastDimTMATensorTile` |
 | `create_tma_tile_im2col` | images of a convolution (im2col) | `TMATensorTileIm2col` |
 
-Shapes run outermost side first, device coordinates innermost first. (PTX ISA, "Tensors".)
+Shapes list the outermost side first, device coordinates the innermost. (PTX ISA, "Tensors".)
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class TMATensorTile(MapTile):
 
     @property
     def tiles_per_side(self) -> tuple[int, ...]:
-        """Tiles that cover the array along each side, outermost first."""
+        """The number of tiles that cover the array along each side, outermost first."""
         strides = self._form.cut.element_strides
         spans = zip(self._form.view.shape, self.tile_shape, strides, strict=True)
         return tuple(-(-extent // (side * stride)) for extent, side, stride in spans)
@@ -149,7 +149,7 @@ class TMATensorTile(MapTile):
         return _tile_at(self._form, view)
 
 
-# For libraries that give an address at once, and whose arrays a kernel may always write.
+# Frameworks that return an address in one call, and whose arrays are always writable.
 _CURRENT_ADDRESS: dict[str, Callable[[Any], int]] = {
     "cupy": lambda array: array.data.ptr,
     "torch": lambda tensor: tensor.data_ptr(),
@@ -174,10 +174,10 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
 ) -> TMATensorTile:
     """Describe a tile of an array of 1 to 5 dimensions.
 
-    Without swizzle the box is the tile, in as many equal parts as keep each side at 256 or less.
-    With swizzle the box's last side is the swizzle's span (32, 64 or 128 bytes), and the tile lies
-    in shared memory as ``[chunks][other sides][chunk]``. Asking again for a tile that was made
-    before costs a look-up.
+    Without swizzle the box is the tile, split into equal parts of at most 256 elements a side.
+    With swizzle the box's last side is the swizzle's span (32, 64 or 128 bytes), and the layout in
+    shared memory is ``[chunks][other sides][chunk]``. A repeated call with equal arguments costs
+    one cache look-up.
 
     Args:
         array: NumPy, CuPy, torch, JAX, or anything with DLPack or ``__cuda_array_interface__``. Its
@@ -186,7 +186,7 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         swizzle: How 16-byte chunks are permuted in shared memory, so that columns are read without
             bank conflicts: ``"none"``, ``"32B"``, ``"64B"``, ``"128B"``, or a member of `Swizzle`.
             Operands of wgmma use ``"128B"``.
-        box_shape: Elements per side of one instruction, in place of the rule above.
+        box_shape: Elements per side of one box; overrides the rule above.
         l2_promotion: The granule in which L2 fetches what a load touches: ``"none"``, ``"64B"``,
             ``"128B"``, ``"256B"``, or a member of `L2Promotion`.
         oob_fill: What a load writes beyond the array: ``"zero"``, or ``"nan"`` for floating-point
@@ -210,18 +210,18 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
     """
     seen = fingerprint(array)
     if seen is not None:
-        # The hot path: one look-up finds all but the address, which needs a mask.
+        # Hot path: one look-up finds everything but the address, whose alignment a mask checks.
         address, layout = seen
         try:
             form = FORMS[
                 layout, tile_shape, swizzle, box_shape, l2_promotion, oob_fill, interleave,
                 element_strides, dtype,
             ]  # fmt: skip
-        except (KeyError, TypeError):  # TypeError: a list, which the slow path makes a tuple
+        except (KeyError, TypeError):  # TypeError: a list; the slow path turns it into a tuple
             pass
         else:
-            # Equal values of other types are refused: 8.0 is 8, and 0 is OOBFill.ZERO. That takes
-            # 0.1 us of 0.8 (CuPy's arrays without a GPU, 2026-11-23).
+            # Reject equal values of other types: 8.0 == 8, and 0 == OOBFill.ZERO. The check takes
+            # 0.1 us of 0.8 us (CuPy arrays without a GPU, 2026-11-23).
             if (
                 not address & form.address_mask
                 and (swizzle.__class__ in _MODES and l2_promotion.__class__ in _MODES)
@@ -265,16 +265,16 @@ def create_tensor_tile(
 ) -> TMATensorTile:
     """Describe a tile in the shared-memory layout of a wgmma operand: one box per chunk.
 
-    A chunk is the swizzle's span, 16 bytes without swizzle, so that the tile is always
-    ``[chunks][other sides][chunk]``. `create_tma_tile` makes one box of it without swizzle.
+    A chunk is the swizzle's span, or 16 bytes without swizzle. The layout is therefore always
+    ``[chunks][other sides][chunk]``; without swizzle `create_tma_tile` would use a single box.
     (PTX ISA, "Shared memory matrix layout" of ``wgmma``.)
 
     Args:
         array: As in `create_tma_tile`; 1 to 5 dimensions.
-        tile_shape: Elements per side, outermost first. Without ``k_major_tma`` it is (M or N, K),
-            the reverse of the array's order.
+        tile_shape: Elements per side, outermost first. With ``k_major_tma=False`` it is
+            (M or N, K), the reverse of the array's order.
         swizzle: As in `create_tma_tile`.
-        k_major_tma: Whether K is the contiguous side. Else the array is (K, M or N).
+        k_major_tma: Whether K is the contiguous side. If not, the array is (K, M or N).
         dtype: As in `create_tma_tile`.
 
     Raises:
@@ -306,9 +306,8 @@ def create_tma_tile_gather4(
     """Describe a tile of a matrix whose rows a kernel gathers by index, four at a time.
 
     TMA's gather4 instruction needs sm_100. On Hopper a box is one row of a chunk, and
-    ``async_copy_gather4`` issues one load for each. The tile in shared memory is the same,
-    ``[chunks][rows][chunk]``. A row index outside the matrix gives fill, and so do columns after
-    its last.
+    ``async_copy_gather4`` issues one load per box. The layout in shared memory is the same:
+    ``[chunks][rows][chunk]``. Rows and columns outside the matrix are filled.
 
     Args:
         array: A matrix (rows, columns) with contiguous rows, as in `create_tma_tile`.
@@ -348,8 +347,8 @@ def create_tma_tile_gather4(
 class TMATensorTileTemplate(CutSizes):
     """A tile's type and sizes, without an array; made by `create_tma_tile_template`.
 
-    A kernel is built with it (``Kernel(types={"Tile": template})``), but not launched with it:
-    `bind` returns the tile over an array.
+    Build a kernel with it (``Kernel(types={"Tile": template})``). To launch the kernel, pass the
+    tile that `bind` returns for an array.
     """
 
     cut: Cut
@@ -363,7 +362,7 @@ class TMATensorTileTemplate(CutSizes):
 
     @property
     def cuda_type(self) -> str:
-        """The tile's type in CUDA C++, the same as that tiles from `bind` have."""
+        """The tile's type in CUDA C++; the tiles that `bind` returns have the same type."""
         return self.cut.cuda_type()
 
     def bind(self, array: object) -> TMATensorTile:
@@ -400,7 +399,7 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
     """Describe a tile before there is an array, with the arguments of `create_tma_tile`.
 
     Args:
-        tile_shape: Elements per side, outermost first: as many as the arrays will have dimensions.
+        tile_shape: Elements per side, outermost first, one per dimension of the arrays.
         dtype: The element type, as a NumPy dtype, a name such as ``"bf16"``, or a ``DataType``.
         swizzle: As in `create_tma_tile`.
         box_shape: As in `create_tma_tile`.
@@ -441,8 +440,8 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
 class SplitLastDimTMATensorTile(TMATensorTile):
     """A tile of whole chunks in shared memory; made by `create_split_tma`.
 
-    Its ``spec``, ``tile_shape`` and ``box_shape`` describe the tensor map, which for a folded tile
-    has four or five dimensions; `smem_shape` is the tile as the caller gave it.
+    ``spec``, ``tile_shape`` and ``box_shape`` describe the tensor map, which has four or five
+    dimensions if the tile is folded. `smem_shape` is the tile shape that the caller passed.
     """
 
     __slots__ = ("_split",)
@@ -489,15 +488,15 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
     ``[chunks][other sides][chunk]``.
 
     With ``fold_chunks`` one instruction loads all chunks of ``(rows, 1, depth)`` from
-    ``(rows, heads, depth)``: a box cannot be wider than a swizzled chunk, so the chunks become a
-    dimension of the map. The coordinates in a kernel stay ``{depth, head, row}``.
+    ``(rows, heads, depth)``. A box cannot be wider than a swizzled chunk, so the map has a
+    dimension for the chunks. Device coordinates remain ``{depth, head, row}``.
 
     Args:
         array: Contiguous memory of any shape, as in `create_tma_tile`.
         tile_shape: Elements per side, outermost first.
-        gmem_shape: The extents that the tile is cut out of, outermost first, contiguous from the
-            array's start, for extents known only at run time, such as rows in use. By default the
-            array's shape.
+        gmem_shape: Extents of the global tensor, outermost first, contiguous from the array's
+            start. Use it for extents known only at run time, such as the rows in use. By default
+            the array's shape.
         swizzle: As in `create_tma_tile`.
         fold_chunks: Chunks along the last side that one instruction moves: 1, or all of them.
         row_major: Lay a folded tile out as ``[rows / 8][chunks][8][chunk]``.

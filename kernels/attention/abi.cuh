@@ -1,7 +1,7 @@
 #pragma once
 
-// The structs that the host and the attention kernels share, each declared here alone. The host
-// writes or reads their bytes: a change of size or order is one of both sides.
+// The structs that the host and the attention kernels share, each declared only here. The host
+// writes or reads their bytes: change size or order on both sides.
 #include <tmaasync/paged.cuh>
 #include <tmaasync/tmaasync.cuh>
 
@@ -14,21 +14,21 @@ struct Problem {
     i32 batch;
     i32 heads;
     i32 heads_per_kv_head;  // GQA: query heads that share a KV head
-    i32 queries;            // positions of an entry; of packed sequences, rows of the array
-    i32 keys;               // the same of keys
-    i32 left;               // how many keys before its own a position sees
-    i32 right;              // how many after its own
+    i32 queries;            // positions of an entry; for packed sequences, rows of the array
+    i32 keys;               // the same for keys
+    i32 left;               // window: keys before a position's own key
+    i32 right;              // window: keys after a position's own key
     i32 is_bottom_right;    // the last position is aligned with the last key, else first with first
-    float scale;            // of a score before softcap's tanh
-    float scale_log2;       // of a score in the exponent of 2
+    float scale;            // factor of a score before softcap's tanh
+    float scale_log2;       // factor of a score in the exponent of 2
     i32 page_step;          // rows of keys from one page to the next
-    i32 pages;              // of the arrays of keys and values
+    i32 pages;              // number of pages in the arrays of keys and values
 };
 static_assert(sizeof(Problem) == 48);
 
 // --- padded arrays: the schedule of the host -----------------------------------------------------
 
-// Split-KV: the blocks of keys of one split of a tile, and the workspace slot of its partial
+// Split-KV: the blocks of keys in one split of a tile, and the workspace slot of its partial
 // output.
 struct KeySplit {
     i32 first = 0;
@@ -54,7 +54,7 @@ static_assert(sizeof(SplitSpan) == 16);
 
 // --- packed sequences: the schedule of attention_work.cu -----------------------------------------
 
-// What the sequences of a batch are checked against.
+// The limits against which the sequences of a batch are checked.
 struct BatchLimits {
     i32 max_queries;
     i32 max_keys;
@@ -81,14 +81,14 @@ struct alignas(16) WorkItem {
 static_assert(sizeof(WorkItem<RaggedSequence>) == 32);
 static_assert(sizeof(WorkItem<PagedSequence<1>>) == 48);
 
-// All tiles of a batch. They come in sections: sequences whose keys, of `heads_at_once` tiles of
-// heads, fit in L2. In a section those that see the most keys come first: the
+// All tiles of a batch, grouped in sections: sequences whose keys, for `heads_at_once` tiles of
+// heads, fit in L2. In a section tiles with the most keys come first: the
 // longest-processing-time-first (LPT) schedule.
 template <typename Keys>
 struct WorkListWith {
     i32 count;
     i32 heads_at_once;  // divides the tiles of heads
-    u32 tile_counter;   // tiles that CTAs have asked for; 0 again when all are done
+    u32 tile_counter;   // tiles that CTAs have requested; 0 again after the last
     WorkItem<Keys> items[1];
 };
 static_assert(sizeof(WorkListWith<RaggedSequence>) == 16 + 32);
@@ -96,13 +96,13 @@ static_assert(sizeof(WorkListWith<PagedSequence<1>>) == 16 + 48);
 
 // --- split-KV: the workspace ---------------------------------------------------------------------
 
-// The partial output of one consumer over one split of the keys. Rows that are no queries are not
+// The partial output of one consumer over one split of the keys. Rows that are not queries are not
 // written.
 template <int kRows, int kHeadDim>
 struct alignas(16) PartialOutput {
     float accumulators[kRows][kHeadDim];
-    float row_max[kRows];  // the scaled score that probabilities are relative to, as a power of 2
-    float row_sum[kRows];  // of the probabilities
+    float row_max[kRows];  // scaled score subtracted before the exponential, as an exponent of 2
+    float row_sum[kRows];  // sum of the probabilities
 };
 static_assert(sizeof(PartialOutput<64, 128>) == 64 * (128 + 2) * 4);
 
@@ -116,8 +116,8 @@ static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * 64 * (128 + 2) * 4);
 // --- FP8
 // ------------------------------------------------------------------------------------------
 
-// A scale of an operand: a number times an array element of a KV head. With steps of 0 one element
-// serves all heads.
+// The scale of an operand: a number times an array element per KV head. With steps of 0 all heads
+// share one element.
 struct Scale {
     i32 entry_step;
     i32 head_step;

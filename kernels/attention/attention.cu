@@ -3,44 +3,42 @@
 // consumers, MMAs that overlap the softmax, and the lazy rescaling of FlashAttention-4. With
 // split-KV (flash-decoding) attention_combine.cu follows.
 //
-//   QTile, OTile    64 rows of queries or output, all of the head dimension
-//   KTile, VTile    BLOCK_N rows of keys or values; of FP8 values that attention_values.cu has
-//                   transposed, as many columns
-//   TRANSPOSES_V    whether FP8 values lie in memory as the keys do, and the producer's other warps
+//   QTile, OTile    64 rows of queries or output, over the whole head dimension
+//   KTile, VTile    BLOCK_N rows of keys or values; BLOCK_N columns of FP8 values that
+//                   attention_values.cu has transposed
+//   TRANSPOSES_V    whether FP8 V has the layout of K in memory, and the producer's other warps
 //                   transpose each block
 //   HAS_FEW_ROWS    whether no tile has more than 8 rows of queries
 //   CONSUMERS       consumer warpgroups, of 64 rows of queries each
-//   BLOCK_N         keys of a block
-//   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to lines of 64 bytes
+//   BLOCK_N         keys per block
+//   HEAD_DIM        columns of the tiles: the head dimension, zero-padded to a multiple of 64 bytes
 //   STAGES          stages of each pipeline, of keys and of values
-//   QUERY_BUFFERS   1, or 2: queries are loaded during the tile before; of 16-bit elements the
-//                   first S of a tile then overlaps the last P V of the tile before
+//   QUERY_BUFFERS   1, or 2: queries are loaded during the previous tile; with 16-bit elements the
+//                   first S of a tile then overlaps the last P V of the previous tile
 //   HEADS_PER_TILE  query heads of one KV head that share a tile (GQA packing)
-//   CLUSTER         CTAs that share loads of keys and values: 1, or 2 where nothing is packed. Each
-//                   loads half of the boxes and multicasts them to both
-//   IS_PACKED       whether sequences lie one after the other (varlen); else every entry has its
+//   CLUSTER         CTAs that share loads of keys and values: 1, or 2 without packed sequences.
+//                   Each CTA loads half of the boxes and multicasts them to both
+//   IS_PACKED       whether sequences are packed back to back (varlen); else every entry has its
 //                   own slice
-//   PAGE_SIZE       rows of a page of the paged KV cache of packed sequences; 0 without pages
-//   ONE_TILE_EACH   of packed sequences: whether each has one tile for a tile of heads, so that no
-//                   work list is made
-//   HAS_LEFT        whether positions do not see keys too far before them: a sliding window
-//   HAS_RIGHT       whether they do not see keys too far after them: a window, or a causal mask
+//   PAGE_SIZE       rows per page of the paged KV cache of packed sequences; 0 without pages
+//   ONE_TILE_EACH   packed sequences: whether each sequence has one tile per tile of heads, so that
+//                   no work list is needed
+//   HAS_LEFT        whether keys far before a position are masked: a sliding window
+//   HAS_RIGHT       whether keys far after a position are masked: a window, or a causal mask
 //   HAS_SOFTCAP     whether scores are cap * tanh(score / cap)
 //   HAS_LSE         whether the log-sum-exp is written
 //   O_OVER_Q        whether the output is staged in the queries' memory; else in its own
-//   SPLITS_KEYS     split-KV: whether tiles may be worked on in splits of their keys, by several
-//                   clusters
+//   SPLITS_KEYS     split-KV: whether the keys of a tile may be split over several clusters
 //
-// `schedule` is the WorkList of attention_work.cu for packed sequences, if there is one; else
-// `cu_seqlens_q`, `cu_seqlens_k` and `page_table` describe them. For padded arrays, where a mask
-// makes tiles differ, it is the number of each cluster's span in each of `waves`, or with split-KV
-// the ScheduledSpan. For packed sequences with split-KV, `waves` is the number of splits of every
-// tile. `partials` is the workspace for split tiles. `scales` of FP8 operands, and the arrays
-// `scale_q`, `scale_k` and `scale_v` of [entries, KV heads] that they may need, give each tile its
-// Descale.
+// For packed sequences `schedule` is the WorkList of attention_work.cu, if there is one; else
+// `cu_seqlens_q`, `cu_seqlens_k` and `page_table` describe them. For padded arrays whose tiles
+// differ because of a mask, it is the number of each cluster's span in each of `waves`, or with
+// split-KV the ScheduledSpan. For packed sequences with split-KV, `waves` is the number of splits
+// per tile. `partials` is the workspace for split tiles. For FP8, `scales` and its optional arrays
+// `scale_q`, `scale_k` and `scale_v` of [entries, KV heads] determine the Descale of each tile.
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. At the edges of
-// the arrays TMA fills loads with zeros, so that no NaN of a neighbour gets in, and clips stores.
+// the arrays TMA fills loads with zeros, so that no NaN of other data is read, and clips stores.
 #include <tmaasync/roles.cuh>
 
 #include "abi.cuh"
@@ -52,9 +50,9 @@
 
 using namespace tmaasync;
 
-// Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
-// single consumer has enough from the start. A producer that multicasts, transposes, or looks up
-// several pages for a block needs more.
+// Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki; a single
+// consumer has enough without a claim. A producer that multicasts, transposes, or looks up several
+// pages per block needs more.
 constexpr bool kBlockHasPages = PAGE_SIZE > 0 && PAGE_SIZE % BLOCK_N != 0;
 constexpr bool kNeedsMore = CLUSTER > 1 || TRANSPOSES_V || kBlockHasPages;
 using Registers = RegisterSplit<
@@ -68,7 +66,7 @@ using Roles = WarpSpecialized<CONSUMERS, Registers, CLUSTER>;
 
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
-// What a consumer does with its tiles besides the main loop.
+// The attention variant of this kernel: masks, score function and epilogue.
 struct Variant : AttentionVariant {
     static constexpr bool kSkipsBlocks = tmaasync::kSkipsBlocks;
     static constexpr bool kStoreReleasesQueries = O_OVER_Q;
@@ -109,8 +107,8 @@ struct Variant : AttentionVariant {
 
     // --- the epilogue ---
 
-    // The factors of the output's rows, and the log-sum-exp. A split tile's output is only scaled
-    // by the values' descale factor; row_max and row_sum are written.
+    // Compute the factors of the output's rows, and write the log-sum-exp. A split tile is scaled
+    // only by the descale factor of V, and its row_max and row_sum are written.
     __device__ __forceinline__ void finish(
         const Task& task, const Softmax& softmax, float (&normalizers)[2]
     ) const {
@@ -155,7 +153,7 @@ struct Variant : AttentionVariant {
     }
 
 private:
-    // Where the consumer's partial output of a split tile goes.
+    // The consumer's partial output for a split tile.
     __device__ __forceinline__ ConsumerPartial& partial_of(const Tile& tile) const {
         return partials[tile.slot() * CLUSTER + Span::rank_m()].consumers[consumer];
     }

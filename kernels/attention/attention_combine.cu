@@ -1,15 +1,15 @@
 // The combine kernel of split-KV (flash-decoding, Dao et al. 2023): rescales the partial outputs of
 // a tile to a common row_max, adds them up, and stores the output and its log-sum-exp.
 //
-//   WARPS  of a CTA, each of which combines one row at a time
+//   WARPS  warps of a CTA, each of which combines one row at a time
 //
-// Types and other constants as in attention.cu. `schedule` holds the SplitSpans of padded arrays.
-// Packed ones have `splits_per_tile` splits of each tile; `schedule` is the WorkList of
-// attention.cu. Without one, sequences are checked here: those that exceed the arrays or have a
-// page that does not exist are left out, and the number of one of them, counted from 1, is written
-// to `broken_sequence`.
-// Grid: CONSUMERS CTAs for every tile, which are CLUSTER tiles for every split span, or as many
-// tiles as there may be at most; 32 * WARPS threads.
+// Types and other constants are as in attention.cu. For padded arrays `schedule` holds the
+// SplitSpans. Packed sequences have `splits_per_tile` splits per tile, and `schedule` is the
+// WorkList of attention.cu. Without a work list, sequences are checked here: a sequence that
+// exceeds the arrays or has a page that does not exist is skipped, and the number of one of them,
+// counted from 1, is written to `broken_sequence`.
+// Grid: CONSUMERS CTAs per tile, with CLUSTER tiles per split span, or the maximum number of tiles;
+// 32 * WARPS threads.
 #include <tmaasync/ptx/system.cuh>
 
 #include "abi.cuh"
@@ -79,12 +79,12 @@ struct alignas(16) Quad {
 constexpr int kQuads = HEAD_DIM / 4;
 constexpr int kQuadsOfLane = (kQuads + 31) / 32;
 
-// Partial outputs whose loads are in flight together. With 16 instead of 8, and before the factors
-// are known, decode of 32768 keys took 36.6 us instead of 37.5 (bench_decode.py --paged, padded, on
-// an H200, 2026-11-23). They take 107 of the 128 registers that 512 threads leave.
+// Partial outputs whose loads are in flight together. With 16 instead of 8, issued before the
+// factors are known, decode of 32768 keys took 36.6 us instead of 37.5 (bench_decode.py --paged,
+// padded, on an H200, 2026-11-23). They use 107 of the 128 registers that 512 threads have.
 constexpr int kAtOnce = 16 / kQuadsOfLane;
 
-// A row of the output. Each lane of a warp has four columns, and four of every 128 after them.
+// A row of the output. Each lane of a warp has four of every 128 columns.
 struct Row {
     int row;
     float row_max = kEmptyRowMax;
@@ -94,7 +94,7 @@ struct Row {
 
     __device__ __forceinline__ explicit Row(int row) : row(row) {}
 
-    // Adds up to 32 partial outputs from `first` on. Each lane computes the factor of one.
+    // Add up to 32 partial outputs from `first` on. Each lane computes the factor of one.
     __device__ __forceinline__ void add(const Partials& partials, i32 first) {
         const i32 count = min(partials.count - first, 32), lane = lane_index();
         float own_max = kEmptyRowMax, own_sum = 0;
@@ -115,7 +115,7 @@ struct Row {
         }
     }
 
-    // Normalises the output and stages it.
+    // Normalise the output and stage it.
     __device__ __forceinline__ void write(typename OTile::Shared& staged) {
         struct alignas(8) Four {
             u32 pairs[2];
@@ -138,7 +138,7 @@ private:
         return kQuads % 32 == 0 || quad(i) < kQuads;
     }
 
-    // Loads the row of partial outputs from `first` on; zeros after the last.
+    // Load the row of partial outputs from `first` on; zeros after the last.
     __device__ __forceinline__ void load(const Partials& partials, i32 first) {
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {
@@ -172,7 +172,7 @@ private:
 };
 
 // Whether the sequence of a tile exceeds the arrays, or this thread finds a page that does not
-// exist. Warps without a row of queries look, if there are any: the others load partial outputs.
+// exist. If some warps have no row of queries, they search: the others load partial outputs.
 __device__ __forceinline__ bool finds_broken(
     const Batch& batch, const Problem& problem, const Tile& tile, i32 consumer
 ) {
@@ -199,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
 ) {
     auto& shared = dynamic_shared<CombineSharedMemory>();
     launch_dependent_grids();
-    // Grids before this one write the list of packed tiles, or the lengths.
+    // Earlier grids write the list of packed tiles, or the lengths.
     if constexpr (IS_PACKED) wait_for_previous_grids();
     const Batch batch{limits, cu_seqlens_q, cu_seqlens_k, page_table};
     const auto [tile, splits, exists] =
@@ -220,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
     }
     fence_async_view_proxy();
     if (__syncthreads_or(ONE_TILE_EACH && finds_broken(batch, problem, tile, consumer))) {
-        // CTAs of other heads and sequences may report, too: to the host, which reads one.
+        // CTAs of other heads and sequences may report too; the host reads one report.
         if (threadIdx.x == 0) {
             ptx::st_release_sys(reinterpret_cast<u32*>(broken_sequence), tile.entry.index + 1);
         }

@@ -1,12 +1,12 @@
-// Transposes FP8 values for attention.cu, because wgmma accepts FP8 values only with the keys
-// contiguous. Every sixteen keys come in the order of column_of_k, in which a thread holds their
-// probabilities. Beyond the last key there are zeros.
+// Transposes FP8 V for attention.cu, because for FP8 wgmma accepts V only with the keys contiguous.
+// Each group of sixteen keys has the order of column_of_k, in which a thread holds their
+// probabilities. Positions after the last key are zero.
 //
 //   VTile           keys by HEAD_DIM columns, of [batch, keys, kv_heads, head_dim]
-//   TransposedTile  HEAD_DIM columns by as many keys, of [batch, kv_heads, head_dim, keys]
-//   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to a multiple of 64
+//   TransposedTile  HEAD_DIM columns by the same keys, of [batch, kv_heads, head_dim, keys]
+//   HEAD_DIM        columns of the tiles: the head dimension, zero-padded to a multiple of 64
 //
-// Grid: a CTA of 128 threads for every block of keys of every head of every entry.
+// Grid: one CTA of 128 threads per block of keys, head and entry.
 #include <tmaasync/wgmma.cuh>
 
 #include "abi.cuh"
@@ -31,7 +31,7 @@ struct SharedMemory {
 
 extern "C" __device__ const int attention_values_shared_bytes = sizeof(SharedMemory);
 
-// Transposes four rows of four bytes.
+// Transpose four rows of four bytes.
 __device__ __forceinline__ void transpose(const u32 (&rows)[4], u32 (&columns)[4]) {
     const u32 even[2] = {
         __byte_perm(rows[0], rows[1], 0x5140), __byte_perm(rows[2], rows[3], 0x5140)
@@ -45,7 +45,7 @@ __device__ __forceinline__ void transpose(const u32 (&rows)[4], u32 (&columns)[4
     columns[3] = __byte_perm(odd[0], odd[1], 0x7632);
 }
 
-// A warp transposes sixteen keys by 32 columns at a time, a lane four by four of them.
+// A warp transposes sixteen keys by 32 columns at a time, and a lane four by four of them.
 __device__ void transpose_tile(SharedMemory& shared) {
     constexpr int kSixteens = kKeys / 16, kBlocks = kSixteens * HEAD_DIM / 32;
     const int lane = lane_index();

@@ -1,10 +1,10 @@
 // Writes the schedule of attention.cu for packed sequences: cuts them into tiles of queries, in
-// sections of consecutive sequences with about `section_keys` keys together, whose keys stay in L2.
-// In a section the tiles that see the most keys come first: a longest-processing-time-first (LPT)
-// schedule (Graham 1969; the varlen sort of FlashAttention-3), whose last tiles are short. One CTA.
+// sections of consecutive sequences with about `section_keys` keys in total, which stay in L2. In a
+// section the tiles with the most keys come first: a longest-processing-time-first (LPT) schedule
+// (Graham 1969; the varlen sort of FlashAttention-3), whose last tiles are short. One CTA.
 //
-// Leaves out sequences that exceed the arrays, and sequences with a page that does not exist.
-// Writes the number of one of them, counted from 1, to `broken_sequence`.
+// Skips sequences that exceed the arrays or have a page that does not exist, and writes the number
+// of one of them, counted from 1, to `broken_sequence`.
 //
 // The constants are as in attention.cu.
 #include "abi.cuh"
@@ -29,8 +29,8 @@ struct SharedMemory {
 
 extern "C" __device__ const int attention_work_shared_bytes = sizeof(SharedMemory);
 
-// Whether any sequence has a page that does not exist. Called by all threads: a warp takes every
-// 32nd sequence; several warps share each sequence where there are at most half as many as warps.
+// Whether any sequence has a page that does not exist. Called by all threads: a warp checks every
+// 32nd sequence; several warps share a sequence if there are at most half as many as warps.
 __device__ bool finds_wrong_page(const Batch& batch, const Problem& problem) {
     if constexpr (PAGE_SIZE == 0) return false;
     bool is_wrong = false;
@@ -43,7 +43,7 @@ __device__ bool finds_wrong_page(const Batch& batch, const Problem& problem) {
     return __syncthreads_or(is_wrong);
 }
 
-// Calls use(tile) for every tile, once for all heads: a warp takes a sequence, a lane a tile.
+// Call use(tile) for every tile, once for all heads: a warp takes a sequence, a lane a tile.
 template <typename Use>
 __device__ void for_each_tile(
     const Batch& batch, const Problem& problem, bool checks_pages, i32& broken, Use use
@@ -65,8 +65,8 @@ __device__ void for_each_tile(
     }
 }
 
-// Bins for a counting sort: the tiles of a bin are of one section and see about as many keys. Bins
-// are ordered by section, and in a section from most keys to fewest.
+// Bins for a counting sort: the tiles of a bin belong to one section and have similarly many keys.
+// Bins are ordered by section, and in a section from most keys to fewest.
 struct Bins {
     i32 section_keys;
     i32 sections;
@@ -88,7 +88,7 @@ struct Bins {
     }
 };
 
-// The sum of the values of all threads before this one.
+// The sum of the values of all lower threads (an exclusive scan).
 __device__ i32 sum_before(SharedMemory& shared, i32 value) {
     const i32 warp = warp_index(), lane = lane_index();
     i32 sum = value;
@@ -102,8 +102,8 @@ __device__ i32 sum_before(SharedMemory& shared, i32 value) {
     return sum - value;
 }
 
-// Turns the number of tiles in each bin into the index of its first (a prefix sum). Returns to the
-// last thread the number of all tiles.
+// Convert the number of tiles in each bin to the index of its first tile (a prefix sum). Return the
+// total number of tiles in the last thread.
 __device__ i32 scan_bins(SharedMemory& shared) {
     auto* mine = &shared.bins[threadIdx.x * kBinsPerThread];
     i32 here = 0;

@@ -1,7 +1,6 @@
 #pragma once
 
-// The sequences of a packed batch as the caller describes them: cumulative lengths, and a page
-// table.
+// The sequences of a packed batch, described by the caller's cumulative lengths and page table.
 #include "abi.cuh"
 #include "config.cuh"
 
@@ -33,7 +32,7 @@ __device__ __forceinline__ bool is_sequence(const Rows& rows, i32 max_length, i3
            rows.start <= total - rows.length;
 }
 
-// A sequence of the batch; without queries and keys, if it exceeds the arrays.
+// A sequence of the batch; without queries and keys if it exceeds the arrays.
 struct CheckedEntry {
     Entry entry;
     bool is_broken;
@@ -50,7 +49,7 @@ entry_of(const Batch& batch, const Problem& problem, i32 index) {
     return {{index, {}, {}}, true};
 }
 
-// Whether this thread finds a page of the entry that does not exist, in its share of them.
+// Whether this thread finds a page that does not exist, in its share of the entry's pages.
 __device__ __forceinline__ bool has_wrong_page(
     const Problem&, const EntryWith<RaggedSequence>&, i32, i32
 ) {

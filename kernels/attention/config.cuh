@@ -1,7 +1,7 @@
 #pragma once
 
-// The tile config of attention: numbers that follow from the constants that the host passes.
-// attention.cu explains those.
+// The tile config of attention: numbers derived from the host's constants, which attention.cu
+// explains.
 #include <tmaasync/attention_mask.cuh>
 #include <tmaasync/paged.cuh>
 #include <tmaasync/scheduler.cuh>
@@ -10,20 +10,20 @@
 
 namespace tmaasync {
 
-using Span = ClusterShape<CLUSTER>;  // the CTAs of neighbouring tiles
+using Span = ClusterShape<CLUSTER>;  // the CTAs of adjacent tiles
 
-constexpr int kConsumerRows = 64;  // of the tile, which a consumer warpgroup works on
+constexpr int kConsumerRows = 64;  // rows of the tile per consumer warpgroup
 constexpr int kTileRows = CONSUMERS * kConsumerRows;
 constexpr int kTilePositions = kTileRows / HEADS_PER_TILE;
 constexpr int kSpanPositions = CLUSTER * kTilePositions;
 constexpr int kConsumerPositions = kConsumerRows / HEADS_PER_TILE;
 
-// Whether the tiles of a span differ in the last block that they see.
+// Whether the tiles of a span differ in their last block.
 constexpr bool kSkipsBlocks = CLUSTER > 1 && HAS_RIGHT;
 
 static_assert(kConsumerRows % HEADS_PER_TILE == 0, "a consumer's rows are whole positions");
 
-// Where the keys of a sequence lie: one after the other, or in a paged KV cache.
+// The location of a sequence's keys: packed rows, or a paged KV cache.
 template <int kPageSize>
 struct KeysIn {
     using type = PagedSequence<kPageSize>;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The epilogue: stores a consumer's output and log-sum-exp in global memory. attention.cu
-// explains the constants.
+// The epilogue: stores a consumer's output and log-sum-exp in global memory. attention.cu explains
+// the constants.
 #include "pipeline.cuh"
 #include "scheduler.cuh"
 
@@ -9,12 +9,12 @@ namespace tmaasync {
 
 using StagedOutput = typename Operands::Output<OTile>;
 
-// The first of a thread's two rows, as a row of the tile; the other is eight further on.
+// The first of a thread's two rows, as a row of the tile; the other is eight rows below.
 __device__ __forceinline__ int row_of_thread(int consumer) {
     return consumer * kConsumerRows + accumulator_row(thread_in_warpgroup(), 0);
 }
 
-// The log-sum-exp of a row that is a query.
+// The log-sum-exp of a row, which must be a query.
 __device__ __forceinline__ float& lse_at(
     const Problem& problem, const Tile& tile, int row, float* lse
 ) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void store_rows(
     }
 }
 
-// Stores the staged tile of a consumer. Called by one thread.
+// Store the staged tile of a consumer. Called by one thread.
 __device__ __forceinline__ void store_staged(
     const OTile& o, const typename OTile::Shared& staged, const Tile& tile, int consumer
 ) {

@@ -13,8 +13,8 @@ using Operands =
 using Accumulators = typename Operands::Accumulators;
 using Softmax = typename Operands::Softmax;
 
-// FP8 queries, keys and values: every KV head has descale factors, and the values are transposed,
-// here or by attention_values.cu.
+// With FP8 operands every KV head has descale factors, and V is transposed, here or by
+// attention_values.cu.
 constexpr bool kIsFp8 = Operands::kIsFp8;
 
 // Whether scores are scaled and capped before the mask; else the softmax scales them.
@@ -35,7 +35,7 @@ struct Descale {
     float values;
 };
 
-// The scales of FP8 operands, and the arrays that they may need.
+// The scales of FP8 operands, and their optional arrays.
 struct Descales {
     const Scales& scales;
     const float* q;
@@ -50,7 +50,7 @@ struct Descales {
     }
 };
 
-// The descale factors of a tile: of FP8 its KV head's, else 1.
+// The descale factors of a tile: for FP8 its KV head's, else 1.
 template <bool kIsScaled>
 struct TileDescale {
     __device__ static TileDescale of(const Descales&, const Tile&, i32) { return {}; }
@@ -68,12 +68,12 @@ struct TileDescale<true> {
     __device__ __forceinline__ Descale descale() const { return own; }
 };
 
-// The message from the producer that comes with the queries of a tile.
+// The producer's message that accompanies the queries of a tile.
 struct Task : TileDescale<kIsFp8> {
     Tile tile;
 };
 
-// Where a consumer's output is staged: in its own memory, or over its queries.
+// The staging memory of a consumer's output: its own, or its queries'.
 template <bool kIsOverQ>
 struct OutputStaging {
     typename OTile::Shared tiles[CONSUMERS];
@@ -92,7 +92,7 @@ struct OutputStaging<true> {
 using Pipelines =
     AttentionPipelines<Operands, Task, CONSUMERS, STAGES, QUERY_BUFFERS, Span::Sharing>;
 
-// Bases, because an empty one has no bytes.
+// Base classes, because an empty base takes no bytes.
 struct SharedMemory : Pipelines, OutputStaging<O_OVER_Q> {};
 
 }  // namespace tmaasync

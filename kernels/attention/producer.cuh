@@ -9,9 +9,9 @@
 
 namespace tmaasync {
 
-// Pages looked up together, one after the other with 1. With pages of 16, on an H200 (2026-11-23):
-// FP8 decode is 1.25 to 1.37 times as fast with 8; bf16 prefill 1.11 times with 4 (docs/notes/
-// attention.md), no faster with 8. In FP8 with several consumers 4 spill at head dimension 192.
+// Number of pages looked up together. With pages of 16, on an H200 (2026-11-23): FP8 decode is 1.25
+// to 1.37 times as fast with 8; bf16 prefill 1.11 times with 4 (docs/notes/attention.md), and not
+// faster with 8. In FP8 with several consumers, 4 spill at head dimension 192.
 constexpr int kPagesAhead = CONSUMERS == 1 ? 8 : kIsFp8 ? 1 : 4;
 
 struct Producer {
@@ -45,7 +45,7 @@ struct Producer {
     }
 
 private:
-    // Loads a block of keys or values. With kIsTransposed, as the FP8 values of
+    // Load a block of keys or values. With kIsTransposed, for FP8 values from
     // attention_values.cu, the array's columns are the keys.
     template <bool kIsTransposed, typename Rows, typename Ring>
     __device__ __forceinline__ void load_block(
@@ -67,7 +67,7 @@ private:
         }
     }
 
-    // The same from a paged KV cache. Looks up the first pages before it waits.
+    // The same from a paged KV cache. It looks up the first pages before it waits.
     template <bool, typename Rows, typename Ring, int kPageSize>
     __device__ __forceinline__ void load_block(
         const Rows& rows,
@@ -85,7 +85,7 @@ private:
     }
 };
 
-// Takes a tile of the schedule while the one before is loaded.
+// Load all tiles; take a tile of the schedule while the previous tile is loaded.
 template <typename Scheduler>
 __device__ void load_tiles(Producer& producer, Scheduler schedule) {
     while (!schedule.done()) {

@@ -4,8 +4,8 @@
 //
 // A tile is kTileRows rows of one CTA: HEADS_PER_TILE heads of each of kTilePositions positions.
 // The heads of a tile share a KV head (GQA packing: FlashAttention's pack_gqa). The CTAs of a
-// cluster work on a span, which is CLUSTER neighbouring tiles, and all load the blocks that any of
-// them sees.
+// cluster compute a span, which is CLUSTER adjacent tiles, and all of them load the blocks that any
+// of them needs.
 #include <tmaasync/scheduler.cuh>
 
 #include "abi.cuh"
@@ -14,7 +14,7 @@
 
 namespace tmaasync {
 
-// Which blocks of its keys a tile is worked on with: all, or with split-KV one split of them.
+// The blocks of keys to process for a tile: all, or with split-KV one split.
 template <bool kMayBeSplit>
 struct KeysOfTile {
     __device__ static KeysOfTile of(const KeySplit&) { return {}; }
@@ -39,10 +39,10 @@ struct KeysOfTile<true> {
 
 struct Tile : KeysOfTile<SPLITS_KEYS> {
     Entry entry;
-    i32 head;      // the first of its heads
-    i32 position;  // the first of its positions
+    i32 head;      // first head
+    i32 position;  // first position
 
-    // Which keys its positions see.
+    // The mask of the tile's positions.
     __device__ __forceinline__ Mask mask(const Problem& problem) const {
         const i32 shift = problem.is_bottom_right ? entry.keys.length - entry.queries.length : 0;
         return {entry.keys.length, shift, problem.left, problem.right};
@@ -54,8 +54,7 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
         return clip(mask(problem).blocks(from, kSpanPositions));
     }
 
-    // The blocks up to the last that the tile sees. Those without a mask are so for the rows of one
-    // consumer.
+    // The blocks up to the tile's last one. The unmasked range holds for the rows of one consumer.
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem, int consumer) const {
         KeyBlocks mine = blocks(problem);
         if constexpr (kSkipsBlocks) {
@@ -66,12 +65,12 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
         return mine.for_rows(mask(problem).blocks(from, kConsumerPositions));
     }
 
-    // The position of a row, which its heads share.
+    // The position of a row; the heads of a position have adjacent rows.
     __device__ __forceinline__ i32 position_of(int row) const {
         return position + row / HEADS_PER_TILE;
     }
 
-    // Whether a row is one of the tile's queries; other rows are not written.
+    // Whether a row is a query of the tile; other rows are not written.
     __device__ __forceinline__ bool is_query(int row) const {
         return position_of(row) < entry.queries.length;
     }
@@ -79,9 +78,9 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
 
 // --- padded arrays -------------------------------------------------------------------------------
 
-// The spans of padded arrays, head by head; entries are all alike. The last span of a head may have
-// a tile after the last query: its CTA's share of the loads is needed, and TMA stores nothing of
-// it.
+// The spans of padded arrays, head by head; all entries are alike. The last span of a head may have
+// a tile after the last query: the cluster needs its CTA's share of the loads, and TMA stores
+// nothing of the tile.
 struct PaddedTiles {
     using Cluster = Span;
 
@@ -108,12 +107,12 @@ struct PaddedTiles {
     }
 };
 
-// The schedule of the host with split-KV: what each cluster takes in each wave. Hybrid stream-K
-// (Osama et al. 2023), whose last wave has split spans.
+// The host's schedule with split-KV: the span of each cluster in each wave. Hybrid stream-K (Osama
+// et al. 2023), whose last wave has split spans.
 struct SplitScheduler : Schedule<SplitScheduler> {
     PaddedTiles tiles;
     const ScheduledSpan* table;  // [waves][clusters]
-    i32 end;                     // of the table
+    i32 end;                     // end of the table
     i32 index = Span::index();
 
     __device__ __forceinline__ SplitScheduler(
@@ -130,8 +129,8 @@ struct SplitScheduler : Schedule<SplitScheduler> {
     }
 };
 
-// The scheduler of padded arrays: where a mask makes spans differ, or with split-KV, the host's
-// `table` of `waves`, else any.
+// The scheduler of padded arrays: the host's `table` of `waves` if a mask makes spans differ, or
+// with split-KV; else a static scheduler.
 __device__ __forceinline__ auto padded_schedule(
     const Problem& problem, const void* table, i32 waves
 ) {
@@ -147,10 +146,10 @@ __device__ __forceinline__ auto padded_schedule(
 
 // --- packed sequences ----------------------------------------------------------------------------
 
-// The tiles of a work list: a section's tiles in passes of `heads_at_once` heads each.
+// The tiles of a work list: each section's tiles in passes of `heads_at_once` tiles of heads.
 struct ListedTiles {
     const WorkList& list;
-    i32 heads;  // tiles of them
+    i32 heads;  // number of tiles of heads
 
     __device__ __forceinline__ ListedTiles(const Problem& problem, const WorkList& list)
         : list(list), heads(problem.heads / HEADS_PER_TILE) {}
@@ -171,8 +170,7 @@ struct ListedTiles {
     }
 };
 
-// The tiles of sequences with at most kTilePositions queries, as in decode: one for each tile of
-// heads.
+// The tiles of sequences with at most kTilePositions queries, as in decode: one per tile of heads.
 struct SequencesAsTiles {
     const Problem& problem;
     const Batch& batch;
@@ -190,8 +188,8 @@ struct SequencesAsTiles {
     }
 };
 
-// The tiles of packed sequences. With split-KV a tile has `splits`, which are equal shares of the
-// blocks that it sees.
+// The tiles of packed sequences. With split-KV a tile has `splits`, which are equal shares of its
+// blocks.
 template <typename Tiles>
 struct PackedTiles {
     using Cluster = ClusterShape<>;
@@ -205,7 +203,7 @@ struct PackedTiles {
     )
         : problem(problem), tiles(tiles), splits(SPLITS_KEYS ? splits_per_tile : 1) {}
 
-    // Tiles, or splits of them.
+    // The number of tiles, or of splits.
     __device__ __forceinline__ int count() const { return tiles.count() * splits; }
 
     __device__ __forceinline__ Tile at(i32 index) const {
@@ -217,7 +215,7 @@ struct PackedTiles {
     }
 };
 
-// All tiles of packed sequences, without regard to splits.
+// All tiles of packed sequences, without splits.
 __device__ __forceinline__ auto packed_tiles(
     const Problem& problem, const void* list, const Batch& batch
 ) {

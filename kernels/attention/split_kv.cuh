@@ -1,7 +1,7 @@
 #pragma once
 
-// Split-KV (flash-decoding, Dao et al. 2023): the partial outputs of a tile over splits of its
-// keys, which attention.cu writes to a workspace and attention_combine.cu combines.
+// Split-KV (flash-decoding, Dao et al. 2023): attention.cu writes the partial outputs of a tile,
+// one per split of its keys, to a workspace, and attention_combine.cu combines them.
 #include "abi.cuh"
 #include "epilogue.cuh"
 
@@ -10,11 +10,11 @@ namespace tmaasync {
 using ConsumerPartial = PartialOutput<kConsumerRows, HEAD_DIM>;
 using TilePartial = PartialTile<CONSUMERS, kConsumerRows, HEAD_DIM>;
 
-// The row_max of a row that saw no key: less than all scores, and finite, so that differences are
-// numbers.
+// The row_max of a row without keys: lower than all scores, but finite, so that differences are
+// not NaN.
 constexpr float kEmptyRowMax = -1e30f;
 
-// Writes the thread's accumulators.
+// Write the thread's accumulators.
 __device__ __forceinline__ void write_partial(
     ConsumerPartial& partial, const Accumulators& accumulators, const Tile& tile, int consumer
 ) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ void write_partial(
     }
 }
 
-// Writes row_max and row_sum of the thread's rows.
+// Write row_max and row_sum of the thread's rows.
 __device__ __forceinline__ void write_partial_softmax(
     ConsumerPartial& partial, const Softmax& softmax
 ) {

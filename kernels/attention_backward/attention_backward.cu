@@ -1,25 +1,25 @@
-// The backward of attention.cu: dK and dV, and dQ in the workspace, from dO. A warp-specialised
-// persistent kernel after FlashAttention-3 (Shah et al. 2024). A CTA works on a tile of keys, whose
-// dK and dV stay in registers, and loops over the queries that see them. Their dQ is added to fp32
-// memory by TMA (cp.reduce.async.bulk). attention_backward_rows.cu comes before it, and
-// attention_backward_dq.cu, which converts dQ, after it.
+// The backward of attention.cu: computes dK and dV, and dQ in the workspace, from dO. A
+// warp-specialised persistent kernel after FlashAttention-3 (Shah et al. 2024). A CTA processes a
+// tile of keys, whose dK and dV stay in registers, and loops over the queries that attend to them.
+// TMA adds their dQ to fp32 memory (cp.reduce.async.bulk). attention_backward_rows.cu runs before
+// this kernel, and attention_backward_dq.cu, which converts dQ, after it.
 //
-//   QTile             BLOCK_M rows of queries or dO, all of the head dimension
+//   QTile             BLOCK_M rows of queries or dO, over the whole head dimension
 //   KTile             64 rows of keys, values, dK or dV
-//   BLOCK_M           queries of a block: 64, or 128 with 64 columns, or 80 with 128
-//   HEAD_DIM          columns of the tiles: the head dimension, and zeros up to 64 or 128
+//   BLOCK_M           queries per block: 64, or 128 with 64 columns, or 80 with 128
+//   HEAD_DIM          columns of the tiles: the head dimension, zero-padded to 64 or 128
 //   STAGES            stages of each pipeline, of queries and of dO
 //   STARTS_LAST       whether a CTA visits the last block of queries first
-//   ALTERNATES        whether every other wave of tiles goes from the first block to the last
-//   TILES_DESCEND     whether tiles of a head are taken from its last keys to its first
-//   IS_PACKED         whether sequences lie one after the other (varlen)
-//   HAS_LEFT          whether positions do not see keys too far before them: a sliding window
-//   HAS_RIGHT         whether they do not see keys too far after them: a window, or a causal mask
+//   ALTERNATES        whether every other wave of tiles visits blocks from first to last
+//   TILES_DESCEND     whether the tiles of a head are scheduled from the last keys to the first
+//   IS_PACKED         whether sequences are packed back to back (varlen)
+//   HAS_LEFT          whether keys far before a position are masked: a sliding window
+//   HAS_RIGHT         whether keys far after a position are masked: a window, or a causal mask
 //   HAS_SOFTCAP       whether scores are cap * tanh(score / cap)
 //   IS_DETERMINISTIC  whether tiles of keys add to dQ in a fixed order
 //
 // Grid: any number of CTAs, of 384 threads. At the edges of the arrays TMA fills loads with zeros,
-// so that no NaN of a neighbour gets in, and clips stores.
+// so that no NaN of other data is read, and clips stores.
 #include <tmaasync/roles.cuh>
 
 #include "abi.cuh"

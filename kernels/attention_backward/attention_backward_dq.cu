@@ -1,9 +1,9 @@
-// After attention_backward.cu: scales dQ of a tile of queries, converts it from fp32, and stores it
-// with the strides of the caller's array.
+// Runs after attention_backward.cu: scales dQ of a tile of queries, converts it from fp32, and
+// stores it with the strides of the caller's array.
 //
-// BLOCK_M, HEAD_DIM and IS_PACKED are as in attention_backward.cu; QTile is of dQ.
+// BLOCK_M, HEAD_DIM and IS_PACKED are as in attention_backward.cu; QTile is a tile of dQ.
 //
-// Grid: a CTA of 256 threads for every tile of queries in the workspace.
+// Grid: one CTA of 256 threads per tile of queries in the workspace.
 #include <tmaasync/bulk_group.cuh>
 
 #include "abi.cuh"
@@ -21,8 +21,8 @@ struct SharedMemory {
 
 extern "C" __device__ const int attention_backward_dq_shared_bytes = sizeof(SharedMemory);
 
-// Stages a consumer's share of dQ, which this warpgroup reads as the consumer's threads wrote it:
-// zeros if no key sees the queries, as nothing was written then.
+// Stage a consumer's share of dQ, which this warpgroup reads in the layout of the consumer's
+// threads. Stage zeros if the queries attend to no key, because then nothing was written.
 __device__ __forceinline__ void stage_part(
     SharedMemory& shared, const DqPart& part, bool is_written, int consumer, float scale
 ) {

@@ -1,12 +1,12 @@
-// Before attention_backward.cu: for every tile of queries the log-sum-exp of its rows as a power of
-// 2, and delta, the row sums of dO * O (FlashAttention-2, section 3.1.2). Rows that are no queries,
-// or see no key, get infinity, so that their probabilities are zero. Also clears the turns in the
-// workspace, and writes to `broken_sequence` the number, counted from 1, of a sequence that the
-// arrays do not have.
+// Runs before attention_backward.cu: for every tile of queries it computes the log-sum-exp of each
+// row as an exponent of 2, and delta, the row sums of dO * O (FlashAttention-2, section 3.1.2).
+// Rows that are not queries, or have no key, get infinity, so that their probabilities are zero. It
+// also clears the turns in the workspace, and writes the number, counted from 1, of a sequence that
+// exceeds the arrays to `broken_sequence`.
 //
 // QTile, BLOCK_M, HEAD_DIM and IS_PACKED are as in attention_backward.cu.
 //
-// Grid: a CTA of 128 threads for every tile of queries in the workspace.
+// Grid: one CTA of 128 threads per tile of queries in the workspace.
 #include "abi.cuh"
 #include "config.cuh"
 #include "query_tiles.cuh"
@@ -26,7 +26,7 @@ extern "C" __device__ const int attention_backward_rows_shared_bytes = sizeof(Sh
 
 using Rows = QueriesOperand<Major::kK>;
 
-// dO * O of a row, added up by one thread: the swizzle keeps neighbours in other banks.
+// The row sum of dO * O, computed by one thread: the swizzle puts adjacent rows in other banks.
 __device__ __forceinline__ float row_delta(const SharedMemory& shared, int row) {
     constexpr int kUnit = 16 / sizeof(Element);
     float partial[2] = {0, 0};
@@ -46,7 +46,7 @@ __device__ __forceinline__ float row_delta(const SharedMemory& shared, int row) 
     return partial[0] + partial[1];
 }
 
-// The log-sum-exp of a row of the tile, as a power of 2.
+// The log-sum-exp of a row of the tile, as an exponent of 2.
 __device__ __forceinline__ float row_lse(
     const BackwardProblem& problem, const QueryTiles::Tile& tile, const float* lse, int row
 ) {
@@ -58,7 +58,7 @@ __device__ __forceinline__ float row_lse(
     return own == masked_score() ? kInfinity : own * kLog2E;
 }
 
-// Reports a sequence that the arrays do not have.
+// Report a sequence that exceeds the arrays.
 __device__ __forceinline__ void check_sequences(const Sequences& sequences, i32* broken_sequence) {
     const auto& problem = sequences.problem;
     for (i32 entry = threadIdx.x; entry < problem.batch; entry += kThreads) {

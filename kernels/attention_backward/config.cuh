@@ -1,7 +1,7 @@
 #pragma once
 
-// The tile config of the attention backward, and its operands: what follows from the types and
-// constants that the host passes. attention_backward.cu explains those.
+// The tile config of the attention backward, and its operands, derived from the host's types and
+// constants, which attention_backward.cu explains.
 #include <tmaasync/attention_mask.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -12,12 +12,12 @@ namespace tmaasync {
 using Element = typename QTile::Element;
 
 constexpr int kConsumers = 2;
-constexpr int kConsumerKeys = 64;  // of a tile of keys, which a consumer warpgroup works on
+constexpr int kConsumerKeys = 64;  // keys of a tile per consumer warpgroup
 constexpr int kTileKeys = kConsumers * kConsumerKeys;
 
-// How consumers share dQ of a tile, which M = 64 of wgmma decides: each has 64 of its rows, or half
-// of its columns. If M is not its rows, dQ^T is computed instead, with 64 columns of dQ along M and
-// the queries along N (FlashAttention-3's dQ_swapAB).
+// How consumers share dQ of a tile, given M = 64 of wgmma: each has 64 rows, or half of the
+// columns. If the rows are not a multiple of 64, dQ^T is computed instead, with 64 columns of dQ
+// along M and the queries along N (FlashAttention-3's dQ_swapAB).
 enum class DqShare { kRows, kColumns, kTransposedColumns };
 constexpr DqShare kDqShare = BLOCK_M == 64 * kConsumers ? DqShare::kRows
                              : BLOCK_M == 64            ? DqShare::kColumns
@@ -31,21 +31,21 @@ static_assert(
     "64 queries, 64 for each consumer, or 64 columns of dQ for each"
 );
 
-// Operands of 64 rows of keys or values, and of BLOCK_M rows of queries or of dO: with the rows
-// along M or N, or along K.
+// Operands of 64 rows of keys or values, and of BLOCK_M rows of queries or dO, with the rows along
+// M or N, or along K.
 template <Major kMajor>
 using KeysOperand = WgmmaBuffer<Element, KTile::kSwizzle, kMajor, kConsumerKeys, HEAD_DIM>;
 template <Major kMajor>
 using QueriesOperand = WgmmaBuffer<Element, QTile::kSwizzle, kMajor, BLOCK_M, HEAD_DIM>;
 
-// dS of a consumer's keys: BLOCK_M rows, a column for each key.
+// dS of a consumer's keys: BLOCK_M rows, one column per key.
 using DsOperand = WgmmaBuffer<Element, Swizzle::k128B, Major::kK, BLOCK_M, kConsumerKeys>;
 struct alignas(alignment_bytes(Swizzle::k128B)) DsPanel {
     unsigned char bytes[BLOCK_M * kConsumerKeys * sizeof(Element)];
 };
 
-// A consumer's accumulators of dQ as they lie in memory, in the order of registers: no bank
-// conflicts, and one bulk copy. attention_backward_dq.cu reads them with the same threads.
+// The memory layout of a consumer's accumulators of dQ, in register order: no bank conflicts, and
+// one bulk copy. attention_backward_dq.cu reads them with the same threads.
 struct alignas(16) Quad {
     float values[4];
 };
@@ -57,15 +57,15 @@ static_assert(
     sizeof(DqPart) * kConsumers == sizeof(float) * BLOCK_M * HEAD_DIM, "a share of a tile each"
 );
 
-// Of every row of a tile: its log-sum-exp, as a power of 2, or its sum of dO * O. Rows are columns
-// of the transposed scores. With quads, the four of each sixteen rows that a thread holds lie
-// together, so that it reads them at once. That is 2 to 3 % faster with 128 columns and 2 to 4 %
-// slower with 64 (bench_attention_backward.py on an H200, 2026-11-23).
+// One value per row of a tile: its log-sum-exp, as an exponent of 2, or its sum of dO * O. Rows are
+// columns of the transposed scores. With quads, a thread's four of each sixteen rows are adjacent,
+// so that it reads them at once. That is 2 to 3 % faster with 128 columns and 2 to 4 % slower with
+// 64 (bench_attention_backward.py on an H200, 2026-11-23).
 struct alignas(16) RowValues {
     static constexpr bool kInQuads = HEAD_DIM == 128;
     float values[BLOCK_M];
 
-    // Where the value of a row lies.
+    // The index of a row's value.
     __device__ __forceinline__ static int index(int row) {
         if (!kInQuads) return row;
         return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2;

@@ -17,12 +17,12 @@ using ScoresOperand = u32[BLOCK_M / 16][4];
 using KeyGradients = float[HEAD_DIM / 2];
 using QueryGradients = float[kDqAccumulators];
 
-// Calls use(i, values of columns i and i + 1) for every pair of a thread's accumulators.
+// Call use(i, values of columns i and i + 1) for every pair of a thread's accumulators.
 template <typename Use>
 __device__ __forceinline__ void for_column_pairs(const RowValues& values, const Use& use) {
     if constexpr (RowValues::kInQuads) {
         u32 lane = lane_index();
-        wgmma_fence_operands(lane);  // found anew: a register for it would spill another
+        wgmma_fence_operands(lane);  // force recomputation: keeping it would spill a register
         const auto* quads = reinterpret_cast<const float4*>(values.values) + lane % 4;
 #pragma unroll
         for (int i = 0; i < BLOCK_M / 2; i += 8) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void for_column_pairs(const RowValues& values, const 
     }
 }
 
-// Sets the exponents of keys to minus infinity that a query does not see.
+// Set the exponents of masked keys to minus infinity.
 __device__ __forceinline__ void mask_exponents(
     Scores& exponents, const BackwardProblem& problem, const KeyTile& tile, i32 block, int consumer
 ) {
@@ -71,7 +71,7 @@ struct Consumer {
     RingConsumer<KeysAndValues, Proxy::kGeneric> rows;
     RingConsumer<Queries, Proxy::kGeneric> queries;
     RingConsumer<Queries, Proxy::kGeneric> gradients;
-    u32 stage = 0;  // of dQ
+    u32 stage = 0;  // stage of dQ
 
     __device__ __forceinline__ Consumer(
         SharedMemory& shared, const BackwardProblem& problem, u32 index
@@ -83,7 +83,7 @@ struct Consumer {
           queries(shared.queries.consumer()),
           gradients(shared.gradients.consumer()) {}
 
-    // Computes all tiles that the producer hands over.
+    // Compute all tiles that the producer hands over.
     __device__ __forceinline__ void run() {
         const Task& task = shared.rows.side[kKeys];
         if constexpr (kDsStages == 1) ds_is_read(1 - index).arrive();
@@ -124,7 +124,7 @@ private:
         wgmma_wait_group<HAS_SOFTCAP ? 0 : 1>();
         wgmma_fence_operands(scores);
         find_probabilities(scores, p, tile, block);
-        // Softcap has no registers for dP meanwhile.
+        // With softcap there are no registers for dP until now.
         if constexpr (HAS_SOFTCAP) issue_transposed(dp, values, gradients.peek());
         wgmma_wait_group<0>();
         wgmma_fence_operands(dp);
@@ -154,7 +154,8 @@ private:
         queries.step();
     }
 
-    // P from S. The scores become the factors of dS: P, and with softcap P times its derivative.
+    // Compute P from S. The scores become the factors of dS: P, with softcap P times its
+    // derivative.
     __device__ __forceinline__ void find_probabilities(
         Scores& scores, ScoresOperand& p, const KeyTile& tile, i32 block
     ) const {
@@ -170,7 +171,7 @@ private:
             scores[i] = scores[i] * scale - of_pair.x;
             scores[i + 1] = scores[i + 1] * scale - of_pair.y;
         });
-        // No branch after the exponentials: the assembler mixes them with the arithmetic of dS.
+        // No branch after the exponentials, so that the assembler interleaves them with dS.
         if (!tile.blocks.is_unmasked(block)) mask_exponents(scores, problem, tile, block, index);
 #pragma unroll
         for (float& score : scores) score = ptx::ex2_approx_ftz(score);
@@ -181,7 +182,7 @@ private:
         }
     }
 
-    // dS = P * (dP - delta), without the scale of the scores.
+    // Compute dS = P * (dP - delta), without the scale of the scores.
     __device__ __forceinline__ void find_ds(
         Scores& scores, const Scores& dp, ScoresOperand& ds
     ) const {
@@ -192,9 +193,9 @@ private:
         accumulators_to_a<Element>(ds, scores);
     }
 
-    // --- MMAs, a wgmma group each ---
+    // --- MMAs, one wgmma group each ---
 
-    // S = K Q^T, or dP = V dO^T.
+    // Issue S = K Q^T, or dP = V dO^T.
     __device__ __forceinline__ void issue_transposed(
         Scores& scores, const KeyRows& keys, const typename QTile::Shared& block
     ) const {
@@ -208,7 +209,7 @@ private:
         wgmma_commit_group();
     }
 
-    // dV += P^T dO, or dK += dS^T Q.
+    // Issue dV += P^T dO, or dK += dS^T Q.
     __device__ __forceinline__ void issue_product(
         KeyGradients& gradient, ScoresOperand& a, const typename QTile::Shared& block
     ) const {
@@ -220,7 +221,7 @@ private:
         wgmma_commit_group();
     }
 
-    // The consumer's share of dQ = dS K, or of dQ^T = K^T dS^T.
+    // Issue the consumer's share of dQ = dS K, or of dQ^T = K^T dS^T.
     __device__ __forceinline__ void issue_dq(QueryGradients& dq) const {
         using Depth = KeysOperand<Major::kMN>;
         const KeyRows& keys = shared.rows.stages[kKeys];
@@ -243,7 +244,7 @@ private:
 
     // --- results ---
 
-    // Hands the consumer's share of dQ to the warp that adds it to memory.
+    // Hand the consumer's share of dQ to the warp that adds it to memory.
     __device__ __forceinline__ void hand_over_dq(const QueryGradients& dq) {
         auto& quads = taken_part().quads;
 #pragma unroll
@@ -255,7 +256,7 @@ private:
         hand_over_part();
     }
 
-    // Hands dV and dK to the same warp, which stores them.
+    // Hand dV and dK to the same warp, which stores them.
     __device__ __forceinline__ void hand_over_gradients(
         KeyGradients& own_dk, const KeyGradients& own_dv
     ) {
@@ -276,7 +277,7 @@ private:
 
     __device__ __forceinline__ HandOver hand_over() const { return {index, stage}; }
 
-    // The memory of dQ, once it is handed back.
+    // Wait until the memory of dQ is handed back, and return it.
     __device__ __forceinline__ DqPart& taken_part() const {
         hand_over().empty().sync();
         return shared.dq[stage][index];

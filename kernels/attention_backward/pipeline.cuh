@@ -11,39 +11,39 @@ namespace tmaasync {
 
 constexpr int kConsumerWarps = 4 * kConsumers;
 
-// The message that comes with the keys of a tile.
+// The message that accompanies the keys of a tile.
 struct Task {
     KeyTile tile;
     bool is_end;
 };
 
-// The rows of keys or of values, one part for each consumer.
+// The rows of keys or values, one part per consumer.
 struct KeyRows {
     typename KTile::Shared consumers[kConsumers];
 };
 
-// Keys and values in turn, so that each always has the same stage. The warps that add dQ take part
-// for the message, which comes with the keys.
+// Keys and values alternate, so that each always has the same stage. The warps that add dQ are
+// consumers too, for the message that accompanies the keys.
 using KeysAndValues =
     Ring<KeyRows, 2, ConsumerWarps<kConsumerWarps + kConsumers>, Multicast<1>, Task>;
 constexpr u32 kKeys = 0, kValues = 1;
 using Queries =
     Ring<typename QTile::Shared, STAGES, ConsumerWarps<kConsumerWarps>, Multicast<1>, RowValues>;
-// Where there is room dS has the stages of its queries. With one, a consumer writes dS once the
-// other one has read the dS before.
+// If memory suffices, dS has as many stages as the queries. With one stage, a consumer writes dS
+// after the other consumer has read the previous dS.
 constexpr u32 kDsStages = kDqShare == DqShare::kRows ? 1 : STAGES;
-// With two stages a consumer hands over dQ while the one before is still added to memory; 80
-// queries leave room for one. dV and dK take the same way.
+// With two stages a consumer hands over dQ while the previous one is still added to memory; 80
+// queries leave memory for only one. dV and dK use the same stages.
 constexpr u32 kDqStages = kDqShare == DqShare::kTransposedColumns ? 1 : 2;
 
 struct SharedMemory {
     KeysAndValues rows;
-    Queries queries;    // and lse
-    Queries gradients;  // dO, and delta
+    Queries queries;    // Q and lse
+    Queries gradients;  // dO and delta
     DsPanel ds[kDsStages][kConsumers];
     DqPart dq[kDqStages][kConsumers];
 
-    // Initialise the barriers, by one thread.
+    // Initialise the barriers; called by one thread.
     __device__ __forceinline__ void init() {
         rows.init();
         queries.init();
@@ -51,25 +51,25 @@ struct SharedMemory {
     }
 };
 
-// Both consumers have written dS of a block; what they read of the dS before is read.
+// Wait until both consumers have written dS of a block, and have read the previous dS.
 __device__ __forceinline__ void sync_ds() {
     NamedBarrier<128 * kConsumers>{1}.sync();
 }
 
-// The other consumer has read the dS that this one wrote.
+// The barrier on which the other consumer signals that it has read this consumer's dS.
 __device__ __forceinline__ NamedBarrier<128 * kConsumers> ds_is_read(u32 consumer) {
     return {10 + consumer};
 }
 
-// Where a consumer stages dV and dK: in the memory of dQ.
+// A consumer's staging memory for dV and dK, which is the memory of dQ.
 using StagedGradients = typename KTile::Shared;
 __device__ __forceinline__ auto& staged(DqPart& part) {
     static_assert(sizeof(StagedGradients) <= sizeof(DqPart), "dV and dK fit in dQ's memory");
     return reinterpret_cast<StagedGradients&>(part);
 }
 
-// The hand-over of results in a consumer's part of `dq` to the warp that sends them to memory, and
-// of that part back to the consumer.
+// The hand-over of a consumer's part of `dq`: with results to the warp that sends them to memory,
+// and empty back to the consumer.
 struct HandOver {
     u32 consumer;
     u32 stage;

@@ -45,10 +45,10 @@ struct Producer {
           queries(shared.queries.producer()),
           gradients(shared.gradients.producer()) {}
 
-    // Loads what a tile needs, if there is one. The first block of queries comes first: its stages
-    // are free before the stages of keys and values, which the tile before needs to its end.
+    // Load the data of a tile, if there is one. The first block of queries comes first: its stages
+    // are free before the stages of keys and values, which the previous tile needs to its end.
     __device__ __forceinline__ void load(const KeyTile& next) {
-        // Kept next to the values, where nobody else looks: the producer has few registers.
+        // Kept in the unused side data of the values, because the producer has few registers.
         KeyTile& tile = shared.rows.side[kValues].tile;
         tile = next;
         if (!tile.exists()) return;
@@ -64,7 +64,7 @@ struct Producer {
         }
     }
 
-    // Ends the loops of the other warps.
+    // End the loops of the other warps.
     __device__ __forceinline__ void end() {
         const auto stage = keys_and_values.acquire_with(Task{{}, true}, 0);
     }
@@ -90,7 +90,7 @@ private:
         }
     }
 
-    // Loads a block of queries and dO of one of the heads that share the keys.
+    // Load a block of queries and dO of one of the heads that share the keys.
     __device__ __forceinline__ void load_block(const KeyTile& tile, const Visit& visit) {
         const HeadRows of{
             tile.queries, tile.entry, tile.kv_head * problem.heads_per_kv_head + visit.head
@@ -100,7 +100,7 @@ private:
         load_rows_and(dout, own.delta, gradients, shared.gradients, of, visit.block);
     }
 
-    // Loads rows of a block, and a number for each.
+    // Load rows of a block, and one number per row.
     __device__ __forceinline__ static void load_rows_and(
         const QTile& rows,
         const RowValues& values,
@@ -115,9 +115,9 @@ private:
     }
 };
 
-// Loads all tiles of a schedule. It takes a tile once the tile before is loaded, while the
-// consumers have blocks left. Taken earlier, a tile waits for this CTA while others are idle, and
-// so do all tiles whose turn to add dQ comes after it.
+// Load all tiles of a schedule. It takes a tile after the previous tile is loaded, while the
+// consumers still have blocks. If taken earlier, a tile would wait for this CTA while other CTAs
+// are idle, and so would all tiles that add to dQ after it.
 template <typename Scheduler>
 __device__ void load_tiles(Producer& producer, Scheduler schedule) {
     for (; !schedule.done(); schedule.step()) producer.load(schedule.tile());

@@ -1,7 +1,7 @@
 #pragma once
 
-// The sequences of a batch, and their tiles of queries as the workspace has them.
-// attention_backward.cu explains the constants.
+// The sequences of a batch, and their tiles of queries in workspace order. attention_backward.cu
+// explains the constants.
 #include <tmaasync/scheduler.cuh>
 
 #include "abi.cuh"
@@ -9,8 +9,8 @@
 
 namespace tmaasync {
 
-// The sequences of a batch: slices of padded arrays, or what cumulative lengths describe. A
-// sequence that the arrays do not have is empty.
+// The sequences of a batch: slices of padded arrays, or packed sequences with cumulative lengths. A
+// sequence that exceeds the arrays is empty.
 struct Sequences {
     const BackwardProblem& problem;
     const i32* cu_seqlens_q;
@@ -38,14 +38,14 @@ private:
     }
 };
 
-// Whatever the lengths, the number of a sequence's first tile: the next sequence's is at least as
-// many higher as this one has tiles, so that no prefix sum of tiles is needed.
+// The number of a sequence's first tile. For any lengths it leaves at least enough numbers for the
+// sequence's tiles, so that no prefix sum of tiles is needed.
 template <int kRows>
 __device__ __forceinline__ i32 first_tile(const i32* cu_seqlens, i32 entry) {
     return cu_seqlens[entry] / kRows + entry;
 }
 
-// The last of `batch` entries whose first tile is not after this one.
+// The last of `batch` entries whose first tile is at or before `tile`.
 template <int kRows>
 __device__ __forceinline__ i32 entry_of_tile(const i32* cu_seqlens, i32 batch, i32 tile) {
     i32 entry = 0;
@@ -57,7 +57,7 @@ __device__ __forceinline__ i32 entry_of_tile(const i32* cu_seqlens, i32 batch, i
     return entry;
 }
 
-// The tiles of queries in the order of the workspace.
+// The tiles of queries in workspace order.
 struct QueryTiles {
     const Sequences& sequences;
 
@@ -65,7 +65,7 @@ struct QueryTiles {
     struct Tile {
         i32 entry;
         i32 head;
-        i32 position;  // the first of its positions
+        i32 position;  // first position
         RaggedSequence queries;
 
         __device__ __forceinline__ bool exists() const {

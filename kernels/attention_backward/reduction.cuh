@@ -1,7 +1,7 @@
 #pragma once
 
-// The warps that send the results of a consumer to memory while it works on: dQ of each block,
-// which bulk reductions (cp.reduce.async.bulk) add to the workspace, and dK and dV of the tile.
+// The warps that send a consumer's results to memory while it continues: dQ of each block, which
+// bulk reductions (cp.reduce.async.bulk) add to the workspace, and dK and dV of the tile.
 #include <tmaasync/ptx/gpu.cuh>
 #include <tmaasync/tma.cuh>
 
@@ -11,26 +11,26 @@
 
 namespace tmaasync {
 
-// The order in which tiles of keys add to a part of dQ. The first one stores instead of adding, so
-// that nobody clears the workspace, and the others wait until it has. If runs must give the same
-// bits, each waits for all that come before it in the schedule: some CTA works on them or has
-// finished, so that there is no deadlock.
+// The order in which tiles of keys add to a part of dQ. The first tile stores instead of adding, so
+// that the workspace need not be cleared, and the others wait for its store. In deterministic mode
+// each tile waits for all earlier tiles in the schedule: CTAs are processing or have finished them,
+// so there is no deadlock.
 struct Turns {
-    u32* states;  // of each part of dQ, beginning with 0: how many have added, or one of these
+    u32* states;  // per part of dQ, initially 0: number of additions, or one of these
     static constexpr u32 kClaimed = 1;
     static constexpr u32 kStored = 2;
 
     struct Turn {
         i32 part;
-        u32 before;  // how many add before it, if runs must give the same bits
-        u32 state;   // of the part, as it was seen last
+        u32 before;  // number of earlier additions, in deterministic mode
+        u32 state;   // last seen state of the part
 
         __device__ __forceinline__ bool is_first() const {
             return (IS_DETERMINISTIC ? before : state) == 0;
         }
     };
 
-    // Asks for the turn of a tile, which await() waits for. All of this by one thread.
+    // Request the turn of a tile, for which await() waits. One thread calls all of these functions.
     __device__ __forceinline__ Turn
     request(const BackwardProblem& problem, const KeyTile& tile, i32 block, i32 part) const {
         u32* const state = states + part;
@@ -50,7 +50,7 @@ struct Turns {
         ptx::fence_proxy_async_global();
     }
 
-    // Lets the next ones add, once the bulk copies of this thread are complete.
+    // Lets the next tiles add, after the bulk copies of this thread are complete.
     __device__ __forceinline__ void pass(const Turn& turn) const {
         if (!IS_DETERMINISTIC && !turn.is_first()) return;
         wait_group<0>();
@@ -60,7 +60,7 @@ struct Turns {
     }
 
 private:
-    // The number of tiles of keys that add before this one, if runs must give the same bits.
+    // The number of tiles of keys that add before this one, in deterministic mode.
     __device__ __forceinline__ static u32 before(
         const BackwardProblem& problem, const KeyTile& tile, i32 block
     ) {
@@ -70,7 +70,7 @@ private:
     }
 };
 
-// One warp, for the consumer of this number.
+// The work of one warp, which serves one consumer.
 struct Reduction {
     SharedMemory& shared;
     const BackwardProblem& problem;
@@ -92,8 +92,8 @@ private:
     using Turn = Turns::Turn;
     using Rows = RingConsumer<KeysAndValues, Proxy::kGeneric>;
 
-    // Sends the results of a tile to memory. The tile is read where it lies, as the producer's
-    // warps have few registers, and released before the last block.
+    // Send the results of a tile to memory. The tile's message is read in place, because the
+    // producer's warps have few registers, and released before the last block.
     __device__ __forceinline__ void send(const KeyTile& tile, Rows& rows) {
         const i32 heads = problem.heads_per_kv_head;
         i32 left = tile.blocks.count() * heads;
@@ -107,7 +107,7 @@ private:
         while (--left > 0) {
             visit.step(tile, heads);
             Turn next{};
-            // Known by the time that the addition takes.
+            // The request overlaps the addition.
             add(turn, [&] { next = request(tile, visit); });
             if (lane_index() == 0) {
                 turns.pass(turn);
@@ -141,7 +141,7 @@ private:
         return turns.request(problem, tile, visit.block, part);
     }
 
-    // Adds dQ of a block.
+    // Add dQ of a block.
     template <typename Meanwhile>
     __device__ __forceinline__ void add(const Turn& turn, const Meanwhile& meanwhile) {
         send_part([&](DqPart& part) {
@@ -156,13 +156,13 @@ private:
         });
     }
 
-    // Has one thread send what the consumer hands over next, and hands the memory back.
+    // Send the consumer's next part in one thread, and hand the memory back.
     template <typename Send>
     __device__ __forceinline__ void send_part(const Send& send) {
         const HandOver hand_over{consumer, stage};
         hand_over.full().sync();
         if (lane_index() == 0) {
-            // After the barrier one thread's fence is enough for all that the consumer wrote.
+            // After the barrier one thread's fence covers all writes of the consumer.
             fence_async_view_proxy();
             send(shared.dq[stage][consumer]);
             wait_group_read<0>();

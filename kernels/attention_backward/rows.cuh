@@ -1,18 +1,18 @@
 #pragma once
 
-// Rows of a head of a sequence, from padded or from packed arrays, by TMA.
+// TMA loads and stores of rows of a sequence's head, in padded or packed arrays.
 #include <tmaasync/tmaasync.cuh>
 
 namespace tmaasync {
 
-// The sequence and head that rows belong to; of padded arrays the entry of the batch.
+// The sequence and head of rows; for padded arrays, the batch entry.
 struct HeadRows {
     RaggedSequence sequence;
     i32 entry;
     i32 head;
 };
 
-// Load the rows of a tile from `row` of the sequence on, zeros after its end.
+// Load the rows of a tile from `row` of the sequence on, with zeros after its end.
 template <typename Tile>
 __device__ __forceinline__ void load_rows(
     const Tile& tile,
@@ -28,7 +28,7 @@ __device__ __forceinline__ void load_rows(
     }
 }
 
-// Store them; rows after the end of the sequence are dropped.
+// Store the rows of a tile; rows after the end of the sequence are dropped.
 template <typename Tile>
 __device__ __forceinline__ void store_rows(
     const Tile& tile, const typename Tile::Shared& shared, const HeadRows& of, i32 row

@@ -1,7 +1,7 @@
 #pragma once
 
-// Tiles of keys of the attention backward: which there are, in which order, and which queries see
-// them. attention_backward.cu explains the constants.
+// The tiles of keys of the attention backward, their order, and the queries that attend to them.
+// attention_backward.cu explains the constants.
 #include <tmaasync/attention_mask.cuh>
 #include <tmaasync/scheduler.cuh>
 
@@ -11,17 +11,17 @@
 
 namespace tmaasync {
 
-// A tile of keys of one KV head, and the tiles of queries that see it, of each of its query
-// heads. The message from the producer to the other warps.
+// A tile of keys of one KV head, and the blocks of queries that attend to it, in each of its query
+// heads. It is the producer's message to the other warps.
 struct KeyTile {
     i32 entry;
     RaggedSequence queries;
     RaggedSequence keys;
     i32 kv_head;
-    i32 position;      // the first of its keys
+    i32 position;      // first key
     i32 first_tile;    // the workspace number of the first tile of queries of its first head
-    KeyBlocks blocks;  // of queries: find_blocks() sets them
-    i32 direction;     // -1: its blocks are visited from the last to the first
+    KeyBlocks blocks;  // blocks of queries, set by find_blocks()
+    i32 direction;     // -1: visit the blocks from last to first
 
     __device__ __forceinline__ bool exists() const {
         return kv_head >= 0 && position >= 0 && position < keys.length;
@@ -33,8 +33,8 @@ struct KeyTile {
         return problem.is_bottom_right ? keys.length - queries.length : 0;
     }
 
-    // Sets the blocks of queries that see a key of the tile. Position p sees keys from
-    // p + shift - left to p + shift + right.
+    // Set the blocks of queries that attend to a key of the tile. Position p attends to the keys
+    // from p + shift - left to p + shift + right.
     __device__ __forceinline__ void find_blocks(const BackwardProblem& problem) {
         const i32 own = position - shift(problem), last = position + kTileKeys - 1 - shift(problem);
         const i32 end = min(position + kTileKeys, keys.length) - shift(problem);
@@ -50,7 +50,7 @@ struct KeyTile {
         if (position + kTileKeys > keys.length) blocks.unmasked_end = 0;
     }
 
-    // The tiles of keys that a block of queries sees.
+    // The tiles of keys to which a block of queries attends.
     __device__ __forceinline__ KeyBlocks seen_by(const BackwardProblem& problem, i32 block) const {
         const WindowMask<kTileKeys, HAS_LEFT, HAS_RIGHT> mask{
             keys.length, shift(problem), problem.left, problem.right
@@ -60,17 +60,18 @@ struct KeyTile {
     }
 };
 
-// A block of queries of one query head. All warps of a CTA visit the blocks of a tile in one order.
-// With STARTS_LAST it goes from the last block to the first, in each block head by head: CTAs with
-// tiles of the same KV head are at the same block at about the same time, and share its rows in L2,
-// although a causal mask starts every tile at another block. But the longest tiles, which come
-// first, end at different times. ALTERNATES sends every other wave of tiles from the first block to
-// the last: a tile that starts later starts at a later block, so that these CTAs are at the same
-// block, too. With 8 query heads to a KV head that is 2 to 11 % faster (docs/notes/attention.md).
-// Else it goes head by head, from the first block on.
+// A block of queries of one query head. All warps of a CTA visit the blocks of a tile in the same
+// order. With STARTS_LAST the order is from the last block to the first, and in each block head by
+// head. CTAs with tiles of the same KV head then process the same block at about the same time, and
+// share its rows in L2, although a causal mask gives every tile another first block. But the
+// longest tiles, which come first, end at different times. With ALTERNATES every other wave of
+// tiles runs from the first block to the last: a tile that starts later starts at a later block, so
+// that these CTAs process the same block too. With 8 query heads per KV head that is 2 to 11 %
+// faster (docs/notes/attention.md). Without STARTS_LAST the order is head by head, from the first
+// block.
 struct Visit {
     i32 block;
-    i32 head;  // among the query heads that share the tile's KV head
+    i32 head;  // index among the query heads that share the tile's KV head
     i32 direction;
 
     __device__ __forceinline__ static Visit first(const KeyTile& tile) {
@@ -79,7 +80,7 @@ struct Visit {
         return {direction < 0 ? tile.blocks.end - 1 : tile.blocks.first, 0, direction};
     }
 
-    // The block's tile of the workspace.
+    // The workspace tile of the block.
     __device__ __forceinline__ i32
     number(const BackwardProblem& problem, const KeyTile& tile) const {
         return tile.first_tile + head * problem.query_tiles + block;
@@ -98,8 +99,8 @@ struct Visit {
     }
 };
 
-// The tiles of keys, of `heads_at_once` heads together. Under a causal mask the longest tiles come
-// first (LPT): more queries see them. Some tiles of packed sequences are empty.
+// The tiles of keys, interleaved over `heads_at_once` heads. With a causal mask the longest tiles
+// come first (LPT): more queries attend to them. Some tiles of packed sequences are empty.
 struct KeyTiles {
     using Cluster = ClusterShape<>;
 
@@ -142,7 +143,7 @@ private:
     }
 
     struct HeadTile {
-        i32 line;  // head
+        i32 line;  // index of the head
         i32 tile;
     };
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// The parts of a GEMM, by the tile types and constants that the host passes. gemm.cu explains
-// those.
+// The parts of a GEMM, derived from the host's tile types and constants, which gemm.cu explains.
 #include <tmaasync/epilogue.cuh>
 #include <tmaasync/mainloop.cuh>
 #include <tmaasync/ring.cuh>
@@ -24,7 +23,7 @@ static_assert(
     !STORES_PARTIALS || CTile::kRank == 3, "the partial outputs of the splits are a batch"
 );
 
-// In a ping-pong kernel every consumer has tiles of its own, in a cooperative one all share each.
+// In a ping-pong kernel every consumer has its own tiles; in a cooperative one all share each tile.
 constexpr int kConsumersPerTile = PING_PONG ? 1 : CONSUMERS;
 constexpr int kBlockM = kConsumersPerTile * ROWS;
 constexpr int kBlockK = 128 / static_cast<int>(sizeof(typename ATile::Element));
@@ -36,7 +35,7 @@ using TileScheduler = StaticScheduler<OutputTiles<kBlockM, BLOCK_N, Cluster, GRO
 
 static_assert(Cluster::kCtas <= 8, "a portable cluster has at most eight CTAs");
 
-// The blocks along K that this CTA multiplies for a tile.
+// The K blocks of a tile that this CTA multiplies.
 __device__ KRange k_range(const TileScheduler& schedule, const OutputTile& tile, int k_blocks) {
     if constexpr (STORES_PARTIALS) return KRange(k_blocks, tile.batch, schedule.tiles.batches);
     return KRange::of<Cluster>(k_blocks);
@@ -62,7 +61,7 @@ constexpr auto kOutputMajor = C_IS_N_MAJOR ? OutputMajor::kN : OutputMajor::kM;
 
 using SplitK =
     SplitKReduction<Accumulators, OutputChunk<CTile, kOutputMajor>::kColumns, Cluster, CONSUMERS>;
-// Without split-K a slice is the whole tile.
+// A slice is the entire tile without split-K.
 using TileEpilogue = Epilogue<CTile, SplitK::kSliceColumns, kOutputMajor>;
 
 static_assert(
@@ -72,7 +71,7 @@ static_assert(
 
 // --- shared memory -------------------------------------------------------------------------------
 
-// The operand tiles of one step along K.
+// The operand tiles of one K block.
 struct Stage {
     static constexpr int kBytes = ATile::kBytes + BTile::kBytes;
 
@@ -80,7 +79,7 @@ struct Stage {
     typename BTile::Shared b;
 };
 
-// Side holds the scales that a stage of a block-scaled GEMM has next to the tiles.
+// Side holds the scales of a stage of a block-scaled GEMM.
 template <typename Side>
 using OperandRing =
     Ring<Stage, STAGES, ConsumerWarps<4 * kConsumersPerTile>, Cluster::Sharing, Side>;
@@ -95,7 +94,7 @@ struct SharedStorage {
 
 using SharedMemory = SharedStorage<NoSide>;
 using OperandProducer = RingProducer<OperandRing<NoSide>>;
-// wgmma alone reads the stages of operands.
+// Only wgmma reads the operand stages.
 using OperandConsumer = RingConsumer<OperandRing<NoSide>, Proxy::kAsync>;
 
 }  // namespace tmaasync

@@ -1,6 +1,6 @@
 #pragma once
 
-// The consumers of a GEMM: they multiply and store their tiles. The epilogue applies the visitors.
+// The consumers of a GEMM multiply and store their tiles. The epilogue applies the visitors.
 #include "config.cuh"
 
 namespace tmaasync {
@@ -30,7 +30,7 @@ __device__ void multiply_tiles(
     epilogue.drain();
 }
 
-// Multiply and store the range of K of every partial output.
+// Multiply and store every partial output, over its range of K.
 template <typename Loop>
 __device__ void multiply_k_ranges(
     SharedMemory& shared,
@@ -52,8 +52,8 @@ __device__ void multiply_k_ranges(
     epilogue.drain();
 }
 
-// The consumers of a kernel that supports split-K. Where a cluster splits K, the grid has a cluster
-// for every tile.
+// The consumers of a kernel that supports split-K. If a cluster splits K, the grid has one cluster
+// per tile.
 template <typename Loop, typename Schedule, typename... Visitors>
 __device__ void multiply_tiles_or_split_k(
     SharedMemory& shared,

@@ -8,14 +8,14 @@
 //                   the filters and one tap
 //   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, C_IS_N_MAJOR
 //                   as in gemm.cu
-//   FOLDED          whether neighbouring pixels of a row of the images are one of more channels, as
-//                   many as a chunk has. The filters are then [K, R, 1, S * C], and
-//   FILTER_OFFSET   is where their first value comes in the first folded tap
+//   FOLDED          whether adjacent pixels of a row of the images are folded into one pixel with
+//                   the channels of a chunk. The filters are then [K, R, 1, S * C], and
+//   FILTER_OFFSET   is the offset of their first value in the first folded tap
 //   Bias, BIAS, ACTIVATION    the epilogue's operations: see epilogue_ops.cuh
 //
-// Grid, threads and edges as in gemm.cu. Where no chunk divides the channels, both tiles have zeros
-// after the last channel, so that every tap takes whole chunks. A stage of narrow chunks holds
-// several taps.
+// Grid, threads and edges are as in gemm.cu. If no chunk divides the channels, both tiles have
+// zeros after the last channel, so that every tap takes whole chunks. A stage of narrow chunks
+// holds several taps.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -36,8 +36,8 @@ static_assert(ATile::side(0) == kBlockM && ATile::kPixels == kBlockM, "a box has
 static_assert(BTile::side(0) == BLOCK_N && BTile::box_side(3) == kChunkChannels, "see above");
 static_assert(BTile::boxes(0) == CLUSTER, "a box has the filters that a CTA loads for all");
 
-// Where a chunk of the filters starts, at the column's channel and tap. Beyond a folded row of
-// taps, on either side, all is fill, as it is after the last tap.
+// The coordinates of a chunk of the filters at the column's channel and tap. Positions before and
+// after a folded row of taps, and after the last tap, are fill.
 __device__ Coordinates<4> filters_at(const typename ATile::Column& column, int n) {
     const i32 s = static_cast<i32>(column.tap[0]), r = static_cast<i32>(column.tap[1]);
     if constexpr (FOLDED) {
@@ -49,7 +49,7 @@ __device__ Coordinates<4> filters_at(const typename ATile::Column& column, int n
     }
 }
 
-// Loads this CTA's share of a chunk of the filters.
+// Load this CTA's share of a chunk of the filters.
 __device__ void load_filters(
     typename BTile::Shared& shared,
     SharedMemBarrier& full,

@@ -1,6 +1,6 @@
 #pragma once
 
-// The operations of a fused epilogue, by the host's numbers. It defines
+// The operations of a fused epilogue. The host defines
 //
 //   Bias          element type of the bias
 //   BIAS          the number of a BiasSide
@@ -11,7 +11,7 @@
 
 namespace tmaasync {
 
-// Which side of the output the bias has an element for.
+// The side of the output along which the bias runs.
 enum class BiasSide { kNone, kColumns, kRows };
 
 constexpr BiasSide kBiasSide = static_cast<BiasSide>(BIAS);

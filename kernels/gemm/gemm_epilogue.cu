@@ -1,9 +1,9 @@
 // GEMM with a fused epilogue: C = activation(scale A B + beta addend + bias), computed in fp32 and
-// rounded once. Tiles, constants and grid as in gemm.cu, and
+// rounded once. Tiles, constants and grid are as in gemm.cu; in addition:
 //
 //   Bias, BIAS, ACTIVATION    see epilogue_ops.cuh
-//   IS_SCALED       whether scale is not 1: it is alpha times what scale_a and scale_b point to
-//   HAS_ADDEND      whether there is an addend: a matrix like C, and it may be C itself
+//   IS_SCALED       whether scale may differ from 1: it is alpha * *scale_a * *scale_b
+//   HAS_ADDEND      whether there is an addend: a matrix like C, which may be C itself
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -15,7 +15,7 @@ using namespace tmaasync;
 
 extern "C" __device__ const int gemm_epilogue_shared_bytes = sizeof(SharedMemory);
 
-// The pointers may be null, for a scale of 1.
+// A null pointer means a scale of 1.
 __device__ float whole_scale(float alpha, const float* scale_a, const float* scale_b) {
     return alpha * (scale_a == nullptr ? 1.0f : *scale_a) * (scale_b == nullptr ? 1.0f : *scale_b);
 }

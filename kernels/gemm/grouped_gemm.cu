@@ -1,18 +1,18 @@
 // Grouped GEMM (MoE): C[rows of a group, N] = A[the same rows, K] B[group, K, N], accumulated in
-// fp32. Groups have any number of rows and follow one another in A and C. Nothing is padded: a
-// tile loads and multiplies rows beyond its group, since a row of the output depends on its own row
-// of A alone, and the map of C drops them.
+// fp32. Groups have any number of rows and are packed in A and C without padding. A tile may load
+// and multiply rows beyond its group: an output row depends only on its own row of A, and the map
+// of C drops rows beyond the group.
 //
 //   ATile           rows of A: 64 deep, 128-byte swizzle, K contiguous
 //   BTile           (1, ...) one of the matrices: the same depth and swizzle; K or N contiguous
-//   CTile           RaggedTensorMap of C; its tile as in gemm.cu
+//   CTile           RaggedTensorMap of C, with the tile of gemm.cu
 //   CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, A_IS_K_MAJOR, B_IS_K_MAJOR
 //                   as in gemm.cu
-//   C_IS_N_MAJOR    else swap AB (as in TensorRT-LLM), for groups of few rows: ATile is one of the
-//                   matrices, BTile are rows, and groups lie along N
+//   C_IS_N_MAJOR    if false, swap AB (as in TensorRT-LLM), for groups of few rows: ATile is one of
+//                   the matrices, BTile is rows of A, and groups lie along N
 //
-// Grid, threads and edges as in gemm.cu. All tiles of a cluster lie in one group, along M; where a
-// group has an odd number of rows of tiles, the tiles of its last row lie along N.
+// Grid, threads and edges are as in gemm.cu. All tiles of a cluster lie in one group, along M; if a
+// group has an odd number of rows of tiles, a cluster's tiles in its last row lie along N.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -31,7 +31,7 @@ static_assert(kSwapsAB ? B_IS_K_MAJOR : A_IS_K_MAJOR, "rows of A are rows in mem
 
 using GroupScheduler = GroupedScheduler<kBlockM, BLOCK_N, CLUSTER, GROUP_M, kSwapsAB>;
 
-// Where an operand's tile starts: `first` counts along M or N, in rows of A from the group's first.
+// The start of an operand's tile: `first` counts along M or N; for rows of A, within the group.
 template <int kRank, bool kIsKMajor>
 __device__ Coordinates<kRank> operand_at(const GroupTile& tile, int first, int k) {
     if (kRank == 2) first += tile.rows.start;
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) grouped_gemm(
         shared,
         [&] { load_tiles(shared, a, b, GroupScheduler(groups, n), count_tiles(k, kBlockK)); },
         [&](int consumer) {
-            // A grid before this one may have written the ends.
+            // An earlier grid may have written the ends.
             wait_for_previous_grids();
             auto stages = shared.ring.consumer<Proxy::kAsync>();
             const int k_blocks = count_tiles(k, kBlockK);

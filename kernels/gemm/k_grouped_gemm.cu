@@ -1,8 +1,8 @@
 // K-grouped GEMM (the 2d-2d form of PyTorch's _grouped_mm): C[group] = A[group]^T B[group], where a
-// group is some rows of A and of B, accumulated in fp32. It is the gradient of the weights of a
-// grouped GEMM. Groups have any number of rows and follow one another; a group without rows has a C
-// of zeros. The maps of A and B stop at the end of each group, so that rows of the next one come as
-// zeros: whatever these rows hold, they add nothing.
+// group is a range of rows of A and B, accumulated in fp32. It computes the weight gradient of a
+// grouped GEMM. Groups have any number of rows and are packed; C of an empty group is zero. The
+// maps of A and B stop at the end of each group, so that rows of the next group are loaded as zeros
+// and add nothing.
 //
 //   ATile           RaggedTensorMap of A, 64 rows of kBlockM columns, 128-byte swizzle
 //   BTile           RaggedTensorMap of B, 64 rows of BLOCK_N columns, 128-byte swizzle
@@ -10,7 +10,7 @@
 //   CONSUMERS, ROWS, BLOCK_N, STAGES, GROUP_M
 //                   as in gemm.cu; CLUSTER and SPLIT_K are 1, and PING_PONG is false
 //
-// Grid, threads and edges as in gemm.cu.
+// Grid, threads and edges are as in gemm.cu.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -27,13 +27,13 @@ using Loop = TileLoop<
 
 extern "C" __device__ const int k_grouped_gemm_shared_bytes = sizeof(SharedMemory);
 
-// The rows of the groups, one after the other.
+// An iterator over the rows of the groups.
 class GroupRows {
 public:
     __device__ explicit GroupRows(const RowGroups& groups)
         : groups_(groups), rows_(groups.after(0, 0)) {}
 
-    // Of this group or a later one than in the last call.
+    // The rows of a group; groups must not decrease from call to call.
     __device__ RaggedSequence of(int group) {
         while (group_ < group) rows_ = groups_.after(rows_.end(), ++group_);
         return rows_;
@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) k_grouped_gemm(
     Roles::run(
         shared, [&] { load_tiles(shared, a, b, schedule, GroupRows(groups)); },
         [&](int consumer) {
-            // A grid before this one may have written the ends.
+            // An earlier grid may have written the ends.
             wait_for_previous_grids();
             multiply_tiles(shared, c, schedule, GroupRows(groups), consumer);
         },

@@ -9,11 +9,11 @@ using Loop = TileLoop<
     WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>,
     WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>>;
 
-// Whether rows are loaded 64 at a time, and none from outside of A: see shifted_row().
+// Whether A is loaded 64 rows at a time, never beyond its end: see shifted_row().
 constexpr bool kShiftsRows =
     A_IS_K_MAJOR && C_IS_N_MAJOR && ATile::box_side(ATile::kRank - 2) == 64;
 
-// The last row that 64 rows are loaded from, of m.
+// The last row of m at which a load of 64 rows may start.
 __device__ constexpr int last_row(int m) {
     return kShiftsRows ? max(m - 64, 0) : kUnshifted;
 }
@@ -28,7 +28,7 @@ __device__ Coordinates<BTile::kRank> b_at(const OutputTile& tile, int k) {
     return in_batch<BTile::kRank>(B_IS_K_MAJOR ? k : n, B_IS_K_MAJOR ? n : k, tile.batch);
 }
 
-// Loads an operand tile that kCtas CTAs share: all of the multicast group, or one.
+// Load an operand tile that kCtas CTAs share: the multicast group, or one CTA.
 template <int kCtas, typename LoadedStage, typename Tile>
 __device__ void load_operand(
     const LoadedStage& stage,
@@ -43,7 +43,7 @@ __device__ void load_operand(
     }
 }
 
-// Loads a tile of A, 64 rows at a time.
+// Load a tile of A, 64 rows at a time.
 template <typename LoadedStage>
 __device__ void load_rows(
     const LoadedStage& stage, const ATile& a, const OutputTile& tile, int k, int last
@@ -67,7 +67,7 @@ __device__ void load_rows(
     }
 }
 
-// Loads the operands of every tile. After each tile, load_more(producer, tile) may fill further
+// Load the operands of every tile. After each tile, load_more(producer, tile) may fill further
 // stages.
 template <typename LoadMore>
 __device__ void load_tiles(

@@ -1,18 +1,18 @@
-// Block-scaled FP8 GEMM: C[M, N] = A[M, K] B[K, N] of operands with a scale for every 128 elements
-// along K. The tensor cores accumulate 128 elements of K; CUDA cores scale these partial sums and
+// Block-scaled FP8 GEMM: C[M, N] = A[M, K] B[K, N], whose operands have one scale per 128 elements
+// of K. The tensor cores accumulate 128 elements of K; CUDA cores scale these partial sums and
 // promote them into fp32 accumulators (DeepSeek-V3's fine-grained FP8, DeepGEMM).
 //
 //   ATile, BTile    operand tiles, 128 deep, 128-byte swizzle, K contiguous
-//   AScaleTile      of [K / 128, M]: 1 by the rows of a CTA tile
-//   BScaleTile      of [K / 128, N]: 1 by BLOCK_N; or, where a scale serves 128 columns, 16 bytes
-//                   along the contiguous side of [K / 128, N / 128] or of its transpose, and in
-//                   the transpose a row for every 128 columns of a CTA tile
-//   B_SCALE_COLUMNS    columns that a scale of B serves: 1 or 128
-//   B_SCALES_ARE_K_MAJOR    whether the scales of B lie transposed; of 128 columns only
+//   AScaleTile      1 by the rows of a CTA tile, of an array [K / 128, M]
+//   BScaleTile      1 by BLOCK_N, of an array [K / 128, N]; or, with one scale per 128 columns, 16
+//                   bytes along the contiguous side of [K / 128, N / 128] or its transpose, and in
+//                   the transpose one row per 128 columns of a CTA tile
+//   B_SCALE_COLUMNS    columns per scale of B: 1 or 128
+//   B_SCALES_ARE_K_MAJOR    whether the scales of B are transposed; only for 128 columns
 //   CTile, CONSUMERS, BLOCK_N, STAGES, CLUSTER, GROUP_M    as in gemm.cu; ROWS is 64
-//   EPILOGUE_BUFFERS    in which a consumer stages chunks of its output
+//   EPILOGUE_BUFFERS    staging buffers of a consumer for chunks of its output
 //
-// Grid, threads and edges as in gemm.cu. Beyond the arrays elements and scales are zero.
+// Grid, threads and edges are as in gemm.cu. Elements and scales beyond the arrays are zero.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -26,7 +26,7 @@ struct StageScales {
     typename BScaleTile::Shared b;
 };
 
-// All chunks of a tile at once, where there is a buffer for each; else by halves of the buffers.
+// Convert all chunks of a tile at once if each has a buffer; else half of the buffers at once.
 constexpr int kChunks = BLOCK_N / OutputChunk<CTile, kOutputMajor>::kColumns;
 constexpr int kChunksAtOnce = kChunks <= EPILOGUE_BUFFERS ? kChunks : EPILOGUE_BUFFERS / 2;
 using ScaledEpilogue = Epilogue<CTile, BLOCK_N, kOutputMajor, EPILOGUE_BUFFERS, kChunksAtOnce>;
@@ -35,7 +35,7 @@ using ScaledSharedMemory = SharedStorage<StageScales, ScaledEpilogue>;
 
 constexpr int kScaleBlock = 128;
 constexpr bool kScalesEveryColumn = B_SCALE_COLUMNS == 1;
-constexpr int kScalesPerLoad = 4;  // 16 bytes, the least that TMA loads
+constexpr int kScalesPerLoad = 4;  // 16 bytes, the minimum of a TMA load
 
 using ScaledLoop =
     ScaledMainLoop<WgmmaOperand<ATile, Major::kK>, WgmmaOperand<BTile, Major::kK>, BLOCK_N>;
@@ -52,7 +52,7 @@ constexpr u32 kScaledStageBytes = Stage::kBytes + AScaleTile::kBytes + BScaleTil
 
 // --- producer ------------------------------------------------------------------------------------
 
-// Where the load of B's scales starts; of 128 columns, at the multiple of 16 bytes below.
+// The start of the load of B's scales; for 128 columns, rounded down to a multiple of 16 bytes.
 __device__ Coordinates<2> b_scales_at(int n, int block) {
     const int column = n / B_SCALE_COLUMNS;
     if constexpr (kScalesEveryColumn) {
@@ -89,7 +89,7 @@ __device__ void load_tiles(
 
 // --- main loop -----------------------------------------------------------------------------------
 
-// The scales of a stage as a thread reads them, in a tile that starts at column n.
+// A thread's scales of a stage, for a tile that starts at column n.
 struct Scales {
     int consumer;
     int n;

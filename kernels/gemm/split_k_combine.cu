@@ -1,11 +1,11 @@
 // The combine kernel of split-K over the grid (cuBLAS's splitKreduce_kernel): adds up the partial
-// outputs of gemm.cu in the order of K, so that every run gives the same bits, and rounds once.
+// outputs of gemm.cu in the order of K, so that results are deterministic, and rounds once.
 //
 //   Partial   float or int: an accumulator
 //   Output    element of C
 //
-// `partials` is [splits, m, n], its rows as far apart as n rounded up to quads of four columns;
-// rows of C are `pitch` elements apart, a multiple of 16 bytes. Any number of CTAs, of at most 1024
+// `partials` is [splits, m, n]; its row stride is n rounded up to quads of four columns. The row
+// stride of C is `pitch` elements, a multiple of 16 bytes. Any number of CTAs, of at most 1024
 // threads, covers C.
 #include <tmaasync/scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
@@ -34,7 +34,7 @@ __device__ __forceinline__ T rounded(Partial value) {
     }
 }
 
-// Rounds four columns of a row from `column` on, and stores those that the row has.
+// Round four columns of a row from `column` on, and store the columns that exist.
 __device__ __forceinline__ void store(Output* row, int column, int n, const Quad& sum) {
     OutputQuad result;
 #pragma unroll
@@ -54,7 +54,7 @@ __device__ __forceinline__ void add(Quad& sum, const Quad& more) {
     for (int i = 0; i < kColumns; ++i) sum.values[i] += more.values[i];
 }
 
-// Adds kCount splits, all of whose loads are in flight at a time.
+// Add kCount splits, with all of their loads in flight at once.
 template <int kCount>
 __device__ __forceinline__ void add_splits(Quad& sum, const Quad* first, i64 step) {
     Quad loaded[kCount];

@@ -1,4 +1,4 @@
-"""The CPU back end: kernels on host memory, every CUDA thread a fiber under a scheduler of ours.
+"""The CPU back end: runs kernels on host memory, with every CUDA thread as a scheduled fiber.
 
 A kernel launched on NumPy arrays runs here, compiled from the same source by the system's C++
 compiler. `scheduled` chooses how threads and asynchronous copies are interleaved.
@@ -6,7 +6,7 @@ compiler. `scheduled` chooses how threads and asynchronous copies are interleave
 >>> with scheduled("random", seed=7):
 ...     pass  # launches in here replay the same interleaving every time
 
-What they do, event by event, `tmaasync.trace` keeps and draws, as it does for launches on a GPU.
+`tmaasync.trace` records and draws the events of a launch, as for launches on a GPU.
 """
 
 from tmaasync.emulate.build import EmulatedProgram, build

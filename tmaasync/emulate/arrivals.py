@@ -1,4 +1,4 @@
-"""The warps that a waiting thread waits for, from what the warps of its cluster did so far."""
+"""Infer the warps that a hung wait is missing from the earlier arrivals in its cluster."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _DEEDS = {"full": "filled", "empty": "released"}
 
 
 class Arrivals:
-    """Who arrived on the mbarriers of a cluster, and who arrives on them as a rule.
+    """Actual and expected arrivals on the mbarriers of a cluster.
 
-    A warp is expected on a barrier of a ring if it has done its part on any stage: the producer
-    waits on ``empty`` and arrives on ``full``, a consumer the other way round. Where ``consumer 0``
-    was seen, warps with the same role and another number, such as ``consumer 1``, are expected.
+    A warp is expected on a barrier of a ring if it has used any stage in that role: the producer
+    waits on ``empty`` and arrives on ``full``; a consumer does the opposite. If ``consumer 0`` was
+    seen, warps with the same role and another number, such as ``consumer 1``, are expected too.
     """
 
     def __init__(self, report: dict[str, Any], name_of: Callable[[int], str | None]) -> None:
@@ -29,7 +29,7 @@ class Arrivals:
         self._name_of = name_of
 
     def late(self, waiting: dict[str, Any]) -> str | None:
-        """Return a sentence about the warps that a wait of the report lacks; None if unknown."""
+        """Return a sentence about the warps that a wait is missing; None if unknown."""
         barrier = waiting["barrier"]
         missing, part = barrier["missing_arrivals"], self._part(barrier)
         own = next(each for each in self._barriers if _is_same(each, barrier))
@@ -38,7 +38,7 @@ class Arrivals:
         expected = self._with_peers({*own["arrivers"], *self._of_ring(own, part)})
         late = sorted(expected - {*own["arrived"]})
         home = waiting["block"]
-        # One arrival of each warp, or one of each lane: more warps than arrivals are a guess.
+        # A warp arrives once, or once per lane; more late warps than arrivals would be a guess.
         if late and len(late) <= missing:
             return self._sentence(late, home, part, barrier["missing_bytes"] < 0)
         if part is None:
@@ -48,7 +48,7 @@ class Arrivals:
         return f"no warp has {_done(part)}"
 
     def _of_ring(self, own: dict[str, Any], part: RingPart | None) -> Iterable[int]:
-        """Yield the warps that did this barrier's part on any stage of its ring."""
+        """Yield the warps that have used this barrier's role on any stage of its ring."""
         if part is None:
             return
         for other in self._barriers:
@@ -87,7 +87,7 @@ class Arrivals:
         return len(roles) == 1 and bool(self._warps[warps[0]]["role"])
 
     def _described(self, warps: Iterable[int], home: list[int]) -> str:
-        """Name warps by role, by block where it is not the waiting one's."""
+        """Name warps by role, and by block if it is not the waiting thread's block."""
         groups: dict[tuple[Any, ...], list[int]] = {}
         for warp in sorted(warps):
             facts = self._warps[warp]
@@ -108,7 +108,7 @@ def _kind(role: tuple[tuple[int, ...], str]) -> tuple[tuple[int, ...], str] | No
 
 
 def _done(part: RingPart) -> str:
-    """Return what an arrival on the barrier has done: "released stage 2 of ring"."""
+    """Return the meaning of an arrival on the barrier, as in "released stage 2 of ring"."""
     return f"{_DEEDS[part.member]} {part.stage_name}"
 
 

@@ -1,9 +1,9 @@
 """Build CUDA source into a shared library for this machine, in the same cache as the cubins.
 
-There are two seams: ``tmaasync_emulate/cuda.hpp``, included first, gives CUDA's built-ins their
-meaning, and our ``tmaasync/ptx/*.cuh`` (and the hang watch in ``tmaasync/instrument``) come first
-on the include path. Nothing of the source is rewritten but its inline PTX (`inline_ptx`). The
-instructions themselves are in the runtime, a library of its own that is compiled once.
+There are two interfaces to the emulator. ``tmaasync_emulate/cuda.hpp``, included first, defines
+CUDA's built-ins. The emulator's ``tmaasync/ptx/*.cuh`` (and the hang watch in
+``tmaasync/instrument``) come first on the include path. Only inline PTX of the source is rewritten
+(`inline_ptx`). The instructions are in the runtime, a separate library that is compiled once.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _PREFIX_HEADERS = (
     "cuda_fp16.h",
     "cuda_fp8.h",
 )
-_CHOICE = re.compile(r"#\s*(?:define|undef)\s+_*CUDA")  # macros that CUDA's headers look at
+_CHOICE = re.compile(r"#\s*(?:define|undef)\s+_*CUDA")  # macros that CUDA's headers read
 _DEFINITION = re.compile(r"(?:-D|--define-macro=|-U|--undefine-macro=)(.+)")
 
 
-Headers = tuple[tuple[str, str], ...]  # of each its path and its digest
+Headers = tuple[tuple[str, str], ...]  # (path, digest) of each header
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class EmulatedProgram:
     source: Source = field(repr=False)
     parameters: tuple[Parameter, ...]
     shared_bytes: int | None
-    max_threads: int | None  # by __launch_bounds__
-    cluster: tuple[int, int, int] | None  # by __cluster_dims__
-    registers: int  # that each thread starts with; 0 where only the compiler knows
-    static_bytes: int  # of shared memory
+    max_threads: int | None  # from __launch_bounds__
+    cluster: tuple[int, int, int] | None  # from __cluster_dims__
+    registers: int  # initial registers per thread; 0 if only the compiler knows
+    static_bytes: int  # static shared memory
     library: Any = field(repr=False)
     runtime: Any = field(repr=False)
 
     def address_of(self, offset: int) -> int:
-        """Return where an address of the library's file is in memory."""
+        """Return the memory address for an offset in the library's file."""
         loaded = ctypes.cast(self.library.tmaasync_emulate_call, ctypes.c_void_p).value
         begin = self.runtime.tmaasync_emulate_library_address
         begin.restype, begin.argtypes = ctypes.c_uint64, (ctypes.c_void_p,)
@@ -90,12 +90,12 @@ def build(source: Source, name: str) -> EmulatedProgram:
     """Compile one function of a source for this machine, or take it from the cache.
 
     Args:
-        source: What to compile.
+        source: The source to compile.
         name: The function.
 
     Raises:
         ArgumentError: The source has no ``__global__`` function of this name.
-        CompileError: The compiler refused the source; the message shows its words.
+        CompileError: The compiler rejected the source; the message shows the compiler's error.
         BackendError: There is no C++20 compiler, or CUDA's headers are missing.
     """
     declaring = declaring_text(source.text, name, functools.partial(_compile.header_texts, source))
@@ -128,7 +128,7 @@ def _translation_unit(source: Source, name: str, declaring: str, *, has_asm: boo
     )
 
 
-# NVRTC has no <cstdint>, and kernels define its names in other words than the host's compiler.
+# NVRTC has no <cstdint>, so kernels define its names, differently from the host's compiler.
 _OWN_INTEGERS = re.compile(
     r"\btypedef\s+[\w\s]+?\b(u?int(?:8|16|32|64|ptr)_t)\s*;"
     r"|\busing\s+(u?int(?:8|16|32|64|ptr)_t)\s*="
@@ -137,7 +137,7 @@ _HEADERS_WITH_INTEGERS = re.compile(r"#\s*include\s*<(?:cuda/|cooperative_groups
 
 
 def _own_integers(text: str) -> tuple[str, ...]:
-    """Return the names of <cstdint> that the source defines, unless its headers need them."""
+    """Return the names of <cstdint> that the source defines and its headers do not need."""
     bare = _COMMENT.sub(" ", text)
     if _HEADERS_WITH_INTEGERS.search(bare):
         return ()
@@ -153,14 +153,14 @@ _BLOCK_SIZE = re.compile(r"__block_size__\s*\(\s*\(([^()]*)\)\s*(?:,\s*\(([^()]*
 
 
 def _spelled_out(block_size: re.Match[str]) -> str:
-    """Return what ``__block_size__((x, y, z), (x, y, z))`` says of threads and clusters."""
+    """Expand ``__block_size__((x, y, z), (x, y, z))`` into threads and clusters."""
     sides, cluster = block_size.groups()
     bounds = f"__launch_bounds__(({sides.replace(',', ')*(')}))"
     return f"{bounds} __cluster_dims__({cluster})" if cluster else bounds
 
 
 def _attributes(text: str, name: str) -> str:
-    """Return constants with what the entry's __launch_bounds__ and __cluster_dims__ hold."""
+    """Return constants with the values of the entry's __launch_bounds__ and __cluster_dims__."""
     bare = _BLOCK_SIZE.sub(_spelled_out, _COMMENT.sub(" ", text))
     function = function_name(name)
     found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(function)}\s*\(", bare)
@@ -178,7 +178,7 @@ def _attributes(text: str, name: str) -> str:
 
 
 def _exported(constant: str, value: str, text: str, name: str) -> str:
-    """Return a constant of the library whose value may depend on the entry's template arguments."""
+    """Return an exported constant, whose value may depend on the entry's template arguments."""
     function = function_name(name)
     scope, arguments = name.partition("<")[0].rpartition("::")[0], name.partition("<")[2]
     parameters = template_of(text, function)
@@ -207,7 +207,7 @@ def _folders(source: Source) -> tuple[Path, ...]:
 
 
 def _options(source: Source) -> tuple[str, ...]:
-    """Return the CUDA compiler's options that mean the same here."""
+    """Return the CUDA compiler's options that the C++ compiler understands too."""
     kept = [option for option in source.options if _DEFINITION.fullmatch(option)]
     plain = [
         option.replace("--define-macro=", "-D").replace("--undefine-macro=", "-U")
@@ -225,7 +225,7 @@ def _compiled(
     notice = toolchain.reported_if_slow(words) if is_built else contextlib.nullcontext()
     with ThreadPoolExecutor(1) as pool, notice:
         building = pool.submit(build_runtime)
-        # Next to the runtime, precompiling would take 0.6 s of a core, and saves 0.3 s at most.
+        # While the runtime is compiled, precompiling takes 0.6 s of a core and saves 0.3 s at most.
         prefix = _prefix(source, flags, headers) if is_built else None
         compiled = _compiled_object(source, whole, flags, prefix, has_asm=has_asm)
         runtime = building.result()
@@ -253,7 +253,7 @@ def _compiled_object(
             (*flags, *_options(source)),
             whole,
             prefix=prefix,
-            other_files={Path(source.name).name: source.text},  # for the lines in messages
+            other_files={Path(source.name).name: source.text},  # for source lines in messages
             translate=translate if has_asm else None,
         )
     except toolchain.RefusedError as refused:
@@ -274,9 +274,9 @@ def _cache_key(whole: str, options: tuple[str, ...], headers: Headers, *, has_as
 
 
 def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]:
-    """Return the headers that the text reaches; all of our folders for a macro's include."""
+    """Yield the headers that the text includes; with a computed include, all of our folders."""
     reached = _includes.reached_or_all(whole, folders, folders[:-1])
-    # Our headers of CUDA's names include CUDA's own, which the include path hides.
+    # Our headers named like CUDA's include CUDA's own, which the include path hides.
     hidden = (f"#include <{path.name}>\n" for path in reached if path.parent == INCLUDE_DIR)
     for path in (*reached, *_includes.reached("".join(hidden), toolkit_folders())):
         if path.is_file():
@@ -287,7 +287,7 @@ def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]
 
 
 def _has_asm(source: Source) -> bool:
-    """Whether the source, or a header of its own, may have an ``asm`` statement."""
+    """Return whether the source, or a header of its own, may have an ``asm`` statement."""
     if inline_ptx.has_asm(_COMMENT.sub(" ", source.whole_text)):
         return True
     headers = (Path(path) for path, _ in _headers(source.whole_text, _folders(source)))
@@ -304,12 +304,12 @@ def _version_has_asm(path: Path, modified_ns: int) -> bool:
 
 
 def _is_authors(file: str) -> bool:
-    """Whether a file is one of the source's, and none of the emulator, CUDA or the compiler."""
+    """Return whether a file belongs to the source, not to the emulator, CUDA or the compiler."""
     return not file.startswith(tuple(map(str, (INCLUDE_DIR, *toolkit_folders()))))
 
 
-# libcu++ for NVRTC declares the tuple protocol of std with parameter packs, and CUTLASS up to 4.6
-# repeats that. The host's library has declared it otherwise.
+# libcu++ for NVRTC declares std's tuple protocol with parameter packs, and CUTLASS up to 4.6
+# repeats the declaration. The host's library declares it differently.
 _TUPLE_PROTOCOL = re.compile(
     r"template\s*<\s*(?:size_t\s+\w+\s*,\s*)?class\s*\.\.\.\s*\w+\s*>\s*"
     r"struct\s+tuple_(?:size|element)\s*;"
@@ -335,14 +335,14 @@ def _translator_facts() -> tuple[tuple[str, str], ...]:
     return tuple((path.name, _includes.file_digest(path)) for path in sorted(folder.rglob("*.py")))
 
 
-# --- what sources begin with ------------------------------------------------------------------
+# --- precompiled prefixes ---------------------------------------------------------------------
 
 
 def _prefix(source: Source, flags: tuple[str, ...], headers: Headers) -> toolchain.Prefix | None:
-    """Precompile the first header, and the headers of CUDA's number types that the source reaches.
+    """Precompile the first header, and CUDA's number-type headers that the source includes.
 
-    Reading them is half of the compiler's work for a GEMM: 0.62 s of a core become 0.35 s. Whether
-    the source's own options change what they say, the compiler checks.
+    Parsing them is half of the compile time of a GEMM: 0.62 s of a core become 0.35 s. The compiler
+    checks whether the source's own options invalidate the precompiled header.
     """
     if not toolchain.can_precompile():
         return None
@@ -360,7 +360,7 @@ def _prefix(source: Source, flags: tuple[str, ...], headers: Headers) -> toolcha
 
 
 def _chooses(source: Source, headers: Headers) -> bool:
-    """Whether the source, or a header of its own, sets a macro ahead of CUDA's headers."""
+    """Return whether the source, or a header of its own, sets a macro for CUDA's headers."""
     others = tuple(map(str, (INCLUDE_DIR, *toolkit_folders())))
     own = (Path(path) for path, _ in headers if not path.startswith(others))
     texts = (source.whole_text, *(path.read_text(errors="replace") for path in own))
@@ -371,7 +371,7 @@ _WHOLE_PREFIXES: set[Path] = set()
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a precompiled header is in the cache; its 20 MB are read once a process."""
+    """Return whether a precompiled header is in the cache; its 20 MB are read once per process."""
     if path not in _WHOLE_PREFIXES and _compile.load_facts(path) is not None:
         _WHOLE_PREFIXES.add(path)
     return path in _WHOLE_PREFIXES and path.is_file()
@@ -388,7 +388,7 @@ _RUNTIMES: dict[str, Any] = {}
 
 
 def _loaded_runtime(path: Path) -> Any:
-    # By name, as the loader does for the kernels' libraries: of two caches' copies one serves all.
+    # Keyed by name, like the dynamic loader for kernel libraries: copies in two caches are one.
     if path.name not in _RUNTIMES:
         _RUNTIMES[path.name] = ctypes.CDLL(str(path))
     return _RUNTIMES[path.name]
@@ -397,7 +397,7 @@ def _loaded_runtime(path: Path) -> Any:
 def _loaded(path: Path, name: str, source: Source) -> EmulatedProgram:
     loaded_runtime = _loaded_runtime(
         build_runtime().library
-    )  # before the library that asks for it by name
+    )  # before the library, which refers to the runtime by name
     library = _opened(path, source)
     all_static = loaded_runtime.tmaasync_emulate_static_bytes(library.tmaasync_emulate_call)
     facts = ctypes.POINTER(_ParameterFacts)()
@@ -421,9 +421,9 @@ def _loaded(path: Path, name: str, source: Source) -> EmulatedProgram:
 
 
 def _static_shared(source: Source, name: str, bytes_of_all: int) -> int:
-    """Return the bytes of static shared memory; refuse what ptxas does.
+    """Return the bytes of static shared memory; reject a size that ptxas rejects.
 
-    Of several kernels in one source only their sum is known.
+    For several kernels in one source only their sum is known.
     """
     is_alone = len(entry_names(source.text)) == 1
     if bytes_of_all <= MAX_STATIC_SHARED_BYTES * (1 if is_alone else 2):
@@ -454,7 +454,7 @@ def _opened(path: Path, source: Source) -> ctypes.CDLL:
 
 
 def _unmangled(symbol: str) -> str:
-    """Return the name of a function in no namespace, as it is written."""
+    """Return the unmangled name of a function in the global namespace."""
     plain = re.match(r"_Z(\d+)", symbol)
     return symbol[plain.end() : plain.end() + int(plain[1])] if plain else symbol
 

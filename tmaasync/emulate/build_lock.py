@@ -1,4 +1,4 @@
-"""Files of the cache that are made once, however many processes and threads ask for them."""
+"""Cache files that are made once, even if several processes and threads request them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["made_once"]
 
 
 def made_once(path: Path, make: Callable[[], bytes], facts: Mapping[str, Any]) -> Path:
-    """Return the path of a whole file of the cache, made by one caller while the others wait."""
+    """Return the path of a complete cache file; one caller makes it while the others wait."""
     if _compile.load_facts(path) is None:
         with _locked(path.with_suffix(".lock")):
             if _compile.load_facts(path) is None:
@@ -29,12 +29,12 @@ def made_once(path: Path, make: Callable[[], bytes], facts: Mapping[str, Any]) -
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with the process, on a file that is removed afterwards."""
+    """Hold a lock on a temporary file; the lock ends with the process."""
     while True:
         with path.open("w") as file:
             _lock(file.fileno())
             if not _is_at(path, file.fileno()):
-                continue  # who had the lock removed the file; another one may be there by now
+                continue  # the previous holder removed the file; there may be a new one by now
             try:
                 yield
             finally:
@@ -43,7 +43,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _lock(descriptor: int) -> None:
-    """Wait for the lock. Where a file system has none, two processes may make the same file."""
+    """Wait for the lock. On a file system without locks two processes may make the same file."""
     if fcntl is None:
         return
     with contextlib.suppress(OSError):

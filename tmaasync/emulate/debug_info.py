@@ -1,4 +1,4 @@
-"""The DWARF of a compiled kernel: the names in its shared memory, the lines of its code."""
+"""DWARF debug information of a compiled kernel: names in shared memory, and source lines."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ _Answer = TypeVar("_Answer")
 
 
 class DebugInfo:
-    """The debug information of one library, read when something is asked for the first time.
+    """The debug information of one library, read on first use.
 
-    Without pyelftools, or of a file that is missing, damaged or stripped, nothing is known.
+    Without pyelftools, or if the file is missing, damaged or stripped, all queries return nothing.
     """
 
     def __init__(self, path: Path, source_text: str = "") -> None:
-        """Remember the library and the text that it was compiled from; nothing is read."""
+        """Store the library's path and the text that it was compiled from, without reading it."""
         self._path = path
         self._source_text = source_text
-        # Reports of several launches may come at once, and pyelftools seeks in one stream.
+        # Several launches may report concurrently, and pyelftools seeks in one shared stream.
         self._lock = threading.Lock()
 
     def frames(self, address: int) -> tuple[Frame, ...]:
-        """Return the functions that the instruction belongs to, innermost first; none when unknown.
+        """Return the functions that contain the instruction, innermost first; empty if unknown.
 
         Args:
-            address: Counted from where the library is loaded. Of a call that has not returned yet
-                that is the return address less one.
+            address: Relative to the library's load address. For a call that has not returned, pass
+                the return address minus one.
         """
         return self._asked(lambda: self._frames(address), ())
 
     def source_line(self, address: int, source_name: str) -> str | None:
         """Return the line in the kernel's source, as in ``gemm.cu:120``.
 
-        Of an address in a function of a header, the one line of the source that calls it.
+        For an address in a header's function, the line is the source's only call of it, if unique.
         """
         return self._source_line_at(address, source_name) or self._line_of_calls(
             address, source_name
@@ -78,18 +78,18 @@ class DebugInfo:
         return lines.pop() if len(lines) == 1 else None
 
     def callers(self, address: int) -> tuple[int, ...]:
-        """Return the calls of the function that the instruction belongs to, inlined ones apart.
+        """Return the calls of the function that contains the instruction, except inlined calls.
 
         Args:
-            address: As of `frames`, which take the results too.
+            address: As in `frames`, which accepts the results too.
         """
         return self._asked(lambda: tuple(self._calls.get(self._entry(address), ())), ())
 
     def shared_name(self, offset: int) -> str | None:
         """Return the name at this byte of dynamic shared memory's struct, as in ``full[2]``.
 
-        The struct is the type of `dynamic_shared`, or else the only one that the source casts an
-        ``extern __shared__`` array to. None where there is neither.
+        The struct is the type of `dynamic_shared`, else the only type to which the source casts an
+        ``extern __shared__`` array; None if there is neither.
         """
         return self._asked(lambda: place_name(self._layout, offset), None)
 
@@ -102,11 +102,11 @@ class DebugInfo:
         return self._asked(lambda: self._static_name(offset), None)
 
     def parameter_names(self, function: str) -> tuple[str, ...]:
-        """Return the names of a function's parameters, as the source has them."""
+        """Return the names of a function's parameters in the source."""
         return self._asked(lambda: self._parameter_names(function), ())
 
     def _asked(self, question: Callable[[], _Answer], unknown: _Answer) -> _Answer:
-        # Names adorn a report. Whatever is wrong with the file, the report itself must come.
+        # Names are optional: a broken file must not suppress the report itself.
         with self._lock:
             try:
                 return question()
@@ -134,10 +134,10 @@ class DebugInfo:
 
     @functools.cached_property
     def _calls(self) -> dict[int, list[int]]:
-        """Of each function's first address the last bytes of the instructions that call it.
+        """Map each function's first address to the last bytes of the instructions that call it.
 
-        Found in the code: without -fvar-tracking compilers list no calls. Whatever else has the
-        same bytes does not lead to the start of a function.
+        Calls are found in the machine code, because without -fvar-tracking compilers list none.
+        Other bytes that look like a call do not lead to the start of a function.
         """
         from elftools.elf.elffile import ELFFile
 
@@ -163,7 +163,7 @@ class DebugInfo:
         return own or self._layout_of_casts()
 
     def _layout_of_casts(self) -> DIE | None:
-        """Return the struct that a variable for dynamic shared memory has; None if several do."""
+        """Return the struct of the variables for dynamic shared memory; None if not unique."""
         variables = variables_of_casts(self._source_text)
         found = [kind for unit in self._units for kind in unit.structs_of(variables)]
         return found[0] if len({(name_of(kind), size_bytes(kind)) for kind in found}) == 1 else None
@@ -182,15 +182,15 @@ class DebugInfo:
 
 @functools.lru_cache
 def debug_info(path: Path, source_text: str = "") -> DebugInfo:
-    """Return the debug information of a library and its source, the same object each time."""
+    """Return the debug information of a library and its source, cached."""
     return DebugInfo(path, source_text)
 
 
 def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
-    """Return the innermost frame in the kernel's own source, or else in no header of this library.
+    """Return the innermost frame in the kernel's own source, else outside this library's headers.
 
-    The headers next to the shipped kernels are parts of their source. An ``asm`` statement counts
-    as an instruction: of a function around one, the frame is the one that calls it.
+    Headers next to the shipped kernels count as their source. An ``asm`` statement counts as an
+    instruction: for a function that wraps one, the result is its caller's frame.
     """
     ours = (f"{include_dir()}/", f"{Path(__file__).resolve().parent}/")
     frames = [_of_shipped(frame) for frame in _without_asm(frames)]
@@ -201,7 +201,7 @@ def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
 
 
 def _without_asm(frames: Sequence[Frame]) -> Iterator[Frame]:
-    """Yield the frames with the asm statements last, by the names of their files."""
+    """Yield the frames, those with asm statements (by file name) last."""
     yield from (frame for frame in frames if not frame.file.endswith(ASM_SUFFIX))
     for frame in frames:
         if frame.file.endswith(ASM_SUFFIX):
@@ -209,32 +209,32 @@ def _without_asm(frames: Sequence[Frame]) -> Iterator[Frame]:
 
 
 def _of_shipped(frame: Frame) -> Frame:
-    """Shorten the name of a header next to the shipped kernels to its file name."""
+    """Shorten the path of a header next to the shipped kernels to its file name."""
     path = Path(frame.file)
     return replace(frame, file=path.name) if path in _shipped_headers() else frame
 
 
 @functools.cache
 def _shipped_headers() -> frozenset[Path]:
-    """The headers next to the shipped kernels, of one family or shared by all."""
+    """Return the headers next to the shipped kernels, of one family or shared by all."""
     folder = kernels_dir()
     return frozenset(
         path for path in folder.rglob("*.cuh") if not path.is_relative_to(include_dir())
     )
 
 
-# --- calls in the machine's code ----------------------------------------------------------------
+# --- calls in machine code ----------------------------------------------------------------------
 
 
 def _calls_of_x86(code: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each ``call`` ends, and where it leads, both from the start of the code."""
+    """Yield the end and the target of each ``call``, relative to the start of the code."""
     for found in re.finditer(rb"\xe8(?=(.{4}))", code, re.DOTALL):
         end = found.start() + 5
         yield end - 1, end + int.from_bytes(found[1], "little", signed=True)
 
 
 def _calls_of_arm(code: bytes) -> Iterator[tuple[int, int]]:
-    """The same for ``bl``."""
+    """Yield the end and the target of each ``bl``, relative to the start of the code."""
     for at in range(0, len(code) - 3, 4):
         word = int.from_bytes(code[at : at + 4], "little")
         if word >> 26 == 0b100101:

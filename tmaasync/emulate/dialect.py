@@ -1,4 +1,4 @@
-"""Remedies for kernels that include none of our headers: instructions in place of our functions."""
+"""Remedies for kernels without our headers: name instructions instead of our functions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _INSTRUCTIONS = {
     "init() must": "mbarrier.init must",
     "between init() and": "between mbarrier.init and",
 }
-# Longer names before those that they begin or end with, and no part of a word.
+# Whole words only; longer names come before names that they contain.
 _NAMES = re.compile(
     r"(?<![\w.])(?:"
     + "|".join(map(re.escape, sorted(_INSTRUCTIONS, key=len, reverse=True)))
@@ -51,7 +51,7 @@ _COUNTED = re.compile(r"\bcp_async_wait<(\d+)>\(\)")
 
 
 def in_words_of(source: Source, sentence: str) -> str:
-    """Return a sentence of a report, with instructions in place of functions that are ours."""
+    """Return a report's sentence with our functions replaced by instructions, if needed."""
     if _OURS.search(source.text):
         return sentence
     named = _COUNTED.sub(r"cp.async.wait_group \1", sentence)

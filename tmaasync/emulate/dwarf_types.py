@@ -1,4 +1,4 @@
-"""Entries of DWARF, and the types in them: the members of an object, their names and offsets."""
+"""DWARF entries and types: names and offsets of an object's members."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _STEP = re.compile(r"\w+|\[\d+\]")
 
 
 def place_name(layout: DIE | None, offset: int) -> str | None:
-    """Return the name at this byte of the type; None if nothing there has one."""
+    """Return the name at this byte of the type; None if there is no name."""
     if layout is None or not 0 <= offset < size_bytes(layout):
         return None
     return leaf_at(layout, offset)[0].removeprefix(".") or None
 
 
 def has_member(kind: DIE | None, name: str) -> bool:
-    """True if the names between dots and brackets lead from the type to a member."""
+    """Return whether a dotted, indexed name leads from the type to a member."""
     for step in _STEP.findall(name):
         if kind is None:
             return False
@@ -67,7 +67,7 @@ def has_member(kind: DIE | None, name: str) -> bool:
 
 
 def _member_type(kind: DIE, name: str) -> DIE | None:
-    """Return the type of the member of this name; members of bases and anonymous ones count."""
+    """Return the type of a member by name, including bases' and anonymous members."""
     for member, _ in members(kind):
         inner = target(member, "DW_AT_type")
         if name_of(member) == name and member.tag == "DW_TAG_member":
@@ -80,9 +80,9 @@ def _member_type(kind: DIE, name: str) -> DIE | None:
 
 
 def leaf_at(kind: DIE, offset: int) -> tuple[str, DIE]:
-    """The smallest part of the type that has this byte, barriers first: its name there, its type.
+    """Return name and type of the smallest part of the type at this byte, preferring barriers.
 
-    Of a union's members there may be several.
+    A union may have several parts there.
     """
     kind = bare(kind)
     leaves = []
@@ -97,7 +97,7 @@ def _leaf_order(leaf: tuple[str, DIE]) -> tuple[bool, int]:
 
 
 def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
-    """Yield the element, or the members and bases, that have this byte: name, type and start."""
+    """Yield name, type and start of the element, or the members and bases, at this byte."""
     if kind.tag == "DW_TAG_array_type":
         element = target(kind, "DW_AT_type")
         flat = offset // size_bytes(element)
@@ -107,18 +107,18 @@ def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
             inner = target(member, "DW_AT_type")
             if start <= offset < start + size_bytes(inner):
                 name = name_of(member) if member.tag == "DW_TAG_member" else ""
-                # The C++ library's own names are reserved: of an array's elements, say.
+                # Hide reserved names of the C++ library, such as the element array of std::array.
                 is_shown = name and not _RESERVED.match(name)
                 yield (f".{name}" if is_shown else ""), inner, start
 
 
 def _is_barrier(kind: DIE) -> bool:
-    """True for a SharedMemBarrier and for a cuda::barrier."""
+    """Return whether the type is a SharedMemBarrier or a cuda::barrier."""
     return name_of(kind).partition("<")[0] in _BARRIERS
 
 
 def _is_whole(kind: DIE) -> bool:
-    """True if nothing inside has a name of interest: a barrier's word, a tile's bytes."""
+    """Return whether the type's members have no useful names: a barrier's word, a tile's bytes."""
     name = name_of(kind)
     return (
         _is_barrier(kind)
@@ -128,7 +128,7 @@ def _is_whole(kind: DIE) -> bool:
 
 
 def members(kind: DIE) -> Iterator[tuple[DIE, int]]:
-    """Members and bases of which an object has one each at an offset known beforehand."""
+    """Yield the members and bases with a constant offset, one per object."""
     for member in kind.iter_children():
         start = number(member, "DW_AT_data_member_location", 0)
         is_part = member.tag in ("DW_TAG_member", "DW_TAG_inheritance")
@@ -142,7 +142,7 @@ def is_compound(member: tuple[DIE, int]) -> bool:
 
 
 def _counts(array: DIE) -> list[int]:
-    """Elements along each dimension, outermost first."""
+    """Return the elements along each dimension, outermost first."""
     ranges = [die for die in array.iter_children() if die.tag == "DW_TAG_subrange_type"]
     return [number(die, "DW_AT_count", number(die, "DW_AT_upper_bound", -1) + 1) for die in ranges]
 
@@ -156,7 +156,7 @@ def _subscripts(counts: list[int], flat: int) -> str:
 
 
 def size_bytes(kind: DIE) -> int:
-    """Return the size of an object of the type; 0 if it is not known."""
+    """Return the size of an object of the type; 0 if unknown."""
     kind = bare(kind)
     if kind.tag == "DW_TAG_array_type":
         return math.prod(_counts(kind)) * size_bytes(target(kind, "DW_AT_type"))
@@ -164,7 +164,7 @@ def size_bytes(kind: DIE) -> int:
 
 
 def bare(kind: DIE) -> DIE:
-    """Return the type without its other names and qualifiers."""
+    """Return the type without typedefs and qualifiers."""
     while kind.tag in _SAME_TYPE:
         kind = target(kind, "DW_AT_type")
     return kind
@@ -183,7 +183,7 @@ def name_of(die: DIE) -> str:
 
 
 def is_implicit(function: DIE) -> bool:
-    """Return whether the compiler declared it."""
+    """Return whether the compiler declared the function implicitly."""
     if "DW_AT_artificial" in function.attributes:
         return True
     origin = next((link for link in _NAMED_BY if link in function.attributes), None)
@@ -198,7 +198,7 @@ def target(die: DIE, attribute: str) -> DIE:
 
 
 def number(die: DIE, attribute: str, unknown: int) -> int:
-    """Return the value of the attribute, or ``unknown`` where there is none."""
+    """Return the value of the attribute, or ``unknown`` if it is missing."""
     found = die.attributes.get(attribute)
     return found.value if found is not None and isinstance(found.value, int) else unknown
 
@@ -209,7 +209,7 @@ def covers(ranges: Ranges, address: int) -> bool:
 
 
 def code_ranges(die: DIE) -> Ranges:
-    """Return the addresses of its code; what lies at 0 the linker has dropped."""
+    """Return the addresses of an entry's code; the linker has dropped code at address 0."""
     if "DW_AT_ranges" in die.attributes:
         return tuple((start, end) for start, end in _listed_ranges(die) if start != 0)
     start = number(die, "DW_AT_low_pc", 0)

@@ -39,14 +39,15 @@ _INNER_SCOPES = (
     "DW_TAG_catch_block",
 )
 _PARAMETER = "DW_TAG_formal_parameter"
-# Of an expression "push this constant, then make an address of it": its first and last byte.
+# The expression "push a constant, then form a TLS address": its first byte with the size of the
+# constant, and its last byte.
 _CONSTANT_BYTES = {0x0C: 4, 0x0E: 8}
 _THREAD_LOCAL = (0x9B, 0xE0)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One function of a call chain, and the line it had come to."""
+    """One function of a call chain, and its current line."""
 
     function: str
     file: str
@@ -71,15 +72,15 @@ class Unit:
     # --- addresses -----------------------------------------------------------------------------
 
     def frames(self, address: int) -> tuple[Frame, ...]:
-        """Return the functions that the instruction belongs to, innermost first."""
+        """Return the functions that contain the instruction, innermost first."""
         chain = self._chain(address)
         position = self._position(address) if chain else None
         if position is None:
             return ()
         frames = []
         for scope in reversed(chain):
-            # A copy constructor that the compiler wrote has the line of its struct; the operator()
-            # of a lambda counts as written by the compiler too.
+            # Skip implicit functions, such as a copy constructor, whose line is its struct's. But a
+            # lambda's operator() is implicit too.
             if scope is chain[0] or name_of(scope) == "operator()" or not is_implicit(scope):
                 frames.append(Frame(name_of(scope), *position))
             position = (
@@ -89,14 +90,14 @@ class Unit:
         return tuple(frames)
 
     def entry(self, address: int) -> int:
-        """Return where the function begins that the address is in."""
+        """Return the start of the function that contains the address."""
         return min(start for start, _ in code_ranges(self._chain(address)[0]))
 
     def _chain(self, address: int) -> list[DIE]:
-        """Return the function and the inlined calls that the address is in, outermost first."""
+        """Return the function and inlined calls that contain the address, outermost first."""
         chain = []
         scope = _function_at(self._functions, address)
-        # Looking into each function takes as long as all the rest, and few have any inside.
+        # Local functions come last: finding them takes as long as all the rest, and few exist.
         scope = scope or _function_at(self._local_functions, address)
         while scope is not None:
             if scope.tag in ("DW_TAG_subprogram", "DW_TAG_inlined_subroutine"):
@@ -111,7 +112,7 @@ class Unit:
 
     @functools.cached_property
     def _local_functions(self) -> list[_Extent]:
-        """Functions of types that a function declares, lambdas above all."""
+        """Functions of local types, mainly lambdas."""
         within = ("DW_TAG_namespace", "DW_TAG_subprogram", "DW_TAG_lexical_block", *OBJECTS)
         return _extents(_functions_in(self._unit.get_top_DIE(), within))
 
@@ -128,7 +129,7 @@ class Unit:
 
     @functools.cached_property
     def _lines(self) -> tuple[list[int], list[tuple[int, int] | None]]:
-        """Addresses in order, and from each on the file and line; ``None`` where code ends."""
+        """Sorted addresses, and the (file, line) from each on; None at the end of code."""
         starts: list[int] = []
         positions: list[tuple[int, int] | None] = []
         for rows in sorted(self._sequences(), key=lambda rows: rows[0][0]):
@@ -146,14 +147,14 @@ class Unit:
                 continue
             if state.end_sequence:
                 rows.append((state.address, None))
-                if rows[0][0] != 0:  # the linker dropped what lies at 0
+                if rows[0][0] != 0:  # the linker dropped code at address 0
                     yield rows
                 rows = []
-            elif state.line:  # 0 is what the compiler added; it belongs to the line before
+            elif state.line:  # line 0 is compiler-generated code; it belongs to the previous line
                 rows.append((state.address, (state.file, state.line)))
 
     def parameter_names(self, function: str) -> tuple[str, ...]:
-        """Return the names of a function's parameters; none if it is not here."""
+        """Return the names of a function's parameters; empty if the unit lacks the function."""
         for scope in _functions_in(self._unit.get_top_DIE(), ("DW_TAG_namespace",)):
             if name_of(scope).partition("<")[0] != function:
                 continue
@@ -209,7 +210,7 @@ class Unit:
                         yield kind
 
     def thread_locals(self) -> Iterator[tuple[int, DIE]]:
-        """Variables that each thread has its own of, and where they lie in the segment of these."""
+        """Yield the thread_local variables, with their offsets in the TLS segment."""
         for die in self._unit.iter_DIEs():
             where = die.attributes.get("DW_AT_location")
             if die.tag != "DW_TAG_variable" or where is None or not isinstance(where.value, list):

@@ -1,4 +1,4 @@
-"""``extern __shared__`` arrays: every one is the CTA's dynamic shared memory."""
+"""``extern __shared__`` arrays, which all refer to the CTA's dynamic shared memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["variables_of_casts", "with_dynamic_shared"]
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ARRAY = re.compile(r"\bextern\b[^;{}()]*?\b__shared__\b[^;{}]*?\b(\w+)\s*\[\s*\]")
-# A declaration or assignment from a cast of the whole array, as in
+# A declaration or assignment from a cast of the entire array, as in
 # "auto& shared = *reinterpret_cast<SharedMemory*>(&raw[0]);".
 _FROM_CAST = (
     r"\b(\w+)\s*[=({]\s*\*?\s*\(?\s*"
@@ -33,21 +33,21 @@ def variables_of_casts(text: str) -> frozenset[str]:
     return frozenset(re.findall(_FROM_CAST % (arrays, arrays), bare))
 
 
-_DYNAMIC_SHARED = b"_ZN16tmaasync_emulate14dynamic_memoryE"  # of tmaasync_emulate/cuda.hpp
+_DYNAMIC_SHARED = b"_ZN16tmaasync_emulate14dynamic_memoryE"  # in tmaasync_emulate/cuda.hpp
 _SYMBOL_TABLE = 2
 _THREAD_LOCAL = 6
 _UNDEFINED = 0
-# Of a 64-bit ELF file (System V ABI, chapter 4): type, offset, size, link of a section; name, info,
-# visibility, section, value, size of a symbol.
+# 64-bit ELF (System V ABI, chapter 4). Section: type, offset, size, link. Symbol: name, info,
+# visibility, section, value, size.
 _SECTION = struct.Struct("<4xI16xQQI20x")
 _SYMBOL = struct.Struct("<IBBHQQ")
 
 
 def with_dynamic_shared(compiled: bytes) -> bytes:
-    """Return an object whose undefined ``thread_local`` variables are the dynamic shared memory.
+    """Bind an object's undefined ``thread_local`` variables to dynamic shared memory.
 
-    The compiler leaves one undefined for each ``extern __shared__`` array, under the name that the
-    array has in its namespace.
+    The compiler leaves one undefined variable per ``extern __shared__`` array, with the array's
+    mangled name.
     """
     file = bytearray(compiled)
     for symbols, names in _symbol_tables(compiled):
@@ -62,7 +62,7 @@ def with_dynamic_shared(compiled: bytes) -> bytes:
 
 
 def _symbol_tables(file: bytes) -> Iterator[tuple[list[tuple[int, tuple[int, ...]]], int]]:
-    """Yield each table's symbols with their positions, and the position of their names."""
+    """Yield each table's symbols with their positions, and the position of the name table."""
     (sections_at,) = struct.unpack_from("<Q", file, 0x28)
     (count,) = struct.unpack_from("<H", file, 0x3C)
     sections = [

@@ -1,4 +1,4 @@
-"""Estimate of a launch on the CPU, before anything runs."""
+"""Estimate the size of a launch on the CPU before it runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SECONDS_PER_THREAD = 4e-7
 class LaunchEstimate:
     """The size of one launch; ``memory_bytes`` counts every stack at its full depth.
 
-    Clusters that wait for others are resident with them: up to ``resident`` at once.
+    Clusters that wait for each other are resident together, up to ``resident`` at once.
     """
 
     blocks: int
@@ -43,12 +43,12 @@ class LaunchEstimate:
 
     @property
     def threads(self) -> int:
-        """Threads of the whole grid."""
+        """The number of threads of the grid."""
         return self.blocks * self.threads_per_block
 
     @property
     def least_seconds(self) -> float:
-        """Seconds for threads that do nothing."""
+        """The time for threads that do nothing, in seconds."""
         return self.threads * _SECONDS_PER_THREAD / self.workers
 
     def __str__(self) -> str:
@@ -113,9 +113,9 @@ def _estimate(
 
 
 def _resident(config: LaunchConfig, resources: tuple[int, int], cluster_bytes: int) -> int:
-    """Return how many clusters are resident at once: as on the chip, if half of memory holds them.
+    """Return the clusters that are resident at once: as on the chip, if half of memory holds them.
 
-    ``cluster_bytes``: the bytes that a cluster needs without its threads.
+    ``cluster_bytes`` is the memory of a cluster without its threads.
     """
     threads = math.prod(config.cluster or (1,)) * math.prod(config.block)
     fitting = _machine_bytes() // 2 // (cluster_bytes + threads * _RESIDENT_BYTES_PER_THREAD)

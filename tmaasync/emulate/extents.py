@@ -1,4 +1,4 @@
-"""Where the arrays of a launch lie, and what the kernel's source calls an address in them."""
+"""Extents of a launch's arrays, and names for addresses in them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Extent", "GlobalNames"]
 
 
 class Extent(NamedTuple):
-    """An array's address, its bytes from ``first`` to ``end`` relative to it, and its layout.
+    """An array's address, its byte range from ``first`` to ``end`` relative to it, and its layout.
 
-    An array that may hold pointers may lead to others, which no argument names.
+    An array that may hold pointers may refer to arrays that are not arguments.
     """
 
     address: int
@@ -43,13 +43,13 @@ class Extent(NamedTuple):
         return "".join(sides) if offset < self.element_bytes else None
 
     def distance(self, address: int) -> int:
-        """Return how far the address lies before (below 0) or after the array; 0 if inside."""
+        """Return the distance of an address before (negative) or after the array; 0 if inside."""
         after = address - (self.address + self.end - 1)
         return max(0, after) or min(0, address - self.address - self.first)
 
 
-_HEXADECIMAL = re.compile(r"0x[0-9a-f]{9,}")  # a mask has eight digits at most
-_FAR_BYTES = 1 << 24  # an address that is further away has nothing to do with the array
+_HEXADECIMAL = re.compile(r"0x[0-9a-f]{9,}")  # longer than a mask, which has at most 8 digits
+_FAR_BYTES = 1 << 24  # an address farther away is unrelated to the array
 
 
 _CLOSE_BYTES = 256
@@ -75,20 +75,20 @@ class GlobalNames:
         parameters: Sequence[str],
         variables: Mapping[str, Extent] = MappingProxyType({}),
     ) -> None:
-        """Keep arrays of each argument, names of parameters as far as known, and variables."""
+        """Store the arrays of each argument, the known parameter names, and variables."""
         self._variables = variables
         self._arrays = [] if arrays is None else arrays
         self._parameters = parameters
 
     def name(self, address: int) -> str | None:
-        """Return the parameter and the index, as in ``total[12]``; None outside every array."""
+        """Return parameter and index, as in ``total[12]``; None outside all arrays."""
         for parameter, extent in self._named():
             if extent.distance(address) == 0 and extent.end > extent.first:
                 return self._element(parameter, extent, address)
         return None
 
     def in_text(self, text: str) -> str:
-        """Put the array and the index after every address of the text."""
+        """Append array and index to every address in the text."""
         return _HEXADECIMAL.sub(self._with_name, text)
 
     def _with_name(self, found: re.Match[str]) -> str:
@@ -99,7 +99,7 @@ class GlobalNames:
     def _next_to(self, address: int) -> str | None:
         """Name an address by the nearest array: "total[64], 4 bytes after the end of total".
 
-        Where it lies between two arrays that are close to each other, by both.
+        Between two arrays that are close together, name both.
         """
         near: dict[tuple[int, int], tuple[int, str]] = {}
         for parameter, extent in self._named():

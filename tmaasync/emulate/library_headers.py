@@ -1,4 +1,4 @@
-"""Headers of CUDA's libraries: which of them the emulator has, and which it refuses by name."""
+"""Headers of CUDA's libraries: the emulator supports some, and rejects the others by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tmaasync.errors import CompileError
 
 __all__ = ["check_library_headers"]
 
-# Device code in CUDA's folders of headers, which is written for its compiler.
+# CUDA header folders with device code that only CUDA's compiler accepts.
 _LIBRARIES = ("cooperative_groups", "cub", "cuda", "thrust")
 _LIBRARY_HEADERS = re.compile(
     r"(?:cu(?:blas|dnn|fft|rand|solver|sparse|tensor)|nccl|nvshmem)\w*\.h"
@@ -21,12 +21,12 @@ _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(if|endif|include)\w*[ \t]*<?([^>\n]*)",
 
 
 def check_library_headers(source: Source) -> None:
-    """Refuse a header of CUDA's libraries that the emulator has no own one for.
+    """Reject a header of CUDA's libraries without a replacement in the emulator.
 
-    What an ``#if`` surrounds may not be meant for the CPU, and is left to the compiler.
+    Includes inside ``#if`` may not be meant for the CPU, and are left to the compiler.
 
     Raises:
-        CompileError: With the header, its line and the headers that there are.
+        CompileError: Names the header, its line and the supported headers.
     """
     depth = 0
     for directive in _DIRECTIVE.finditer(source.text):

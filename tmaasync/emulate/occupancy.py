@@ -1,4 +1,4 @@
-"""What the emulated device holds at once: an H200's SMs, with their limits."""
+"""Occupancy of the emulated device: the SMs of an H200, with their limits."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ _ACTIVE_CLUSTERS = {3: 39, 4: 30, 5: 20, 6: 16, 7: 14, 8: 14}
 
 
 def max_active_clusters(size: int) -> int:
-    """Return the number of clusters that the emulated device runs at once, one block per SM.
+    """Return the max active clusters of the emulated device, one block per SM.
 
-    An H200's answers to ``cuOccupancyMaxActiveClusters`` (benchmarks/bench_split.py prints them).
+    The values are an H200's ``cuOccupancyMaxActiveClusters`` (benchmarks/bench_split.py prints
+    them).
     """
     return _ACTIVE_CLUSTERS.get(size, LIMITS.sms // size)
 
 
-# Of one SM of compute capability 9.0: CUDA Programming Guide, "Compute Capabilities".
+# Limits of an SM of compute capability 9.0: CUDA Programming Guide, "Compute Capabilities".
 _SM_BLOCKS = 32
 _SM_WARPS = 64
 _SM_SHARED_BYTES = 228 * 1024
-_SYSTEM_SHARED_BYTES = 1024  # of each block
+_SYSTEM_SHARED_BYTES = 1024  # per block
 _SM_REGISTERS = 64 * 1024
 
 MAX_STATIC_SHARED_BYTES = 48 * 1024
@@ -51,15 +52,15 @@ def max_resident_clusters(config: LaunchConfig, registers: int, static_bytes: in
 
     Args:
         config: The launch.
-        registers: Of a thread; 0 where only the compiler knows, and then they set no limit.
-        static_bytes: Of static shared memory, in addition to the launch's dynamic one.
+        registers: Registers per thread; 0 if only the compiler knows, which sets no limit.
+        static_bytes: Static shared memory, in addition to the launch's dynamic shared memory.
     """
     blocks, _ = _blocks_of_sm(config, registers, static_bytes)
     return blocks * max_active_clusters(math.prod(config.cluster or (1,)))
 
 
 def residency(config: LaunchConfig, registers: int, static_bytes: int = 0) -> str:
-    """Return in words how many blocks of this launch the emulated device holds at once, and why.
+    """Return text with the resident blocks of this launch on the emulated device, and the limit.
 
     >>> residency(LaunchConfig((999, 1, 1), (1024, 1, 1), None, 0, False, 0), registers=0)
     '132 SMs hold 264 blocks: 2 an SM by threads (1024 of 2048)'
@@ -72,7 +73,7 @@ def residency(config: LaunchConfig, registers: int, static_bytes: int = 0) -> st
 
 
 def _blocks_of_sm(config: LaunchConfig, registers: int, static_bytes: int) -> tuple[int, str]:
-    """Return how many blocks fit one SM, and which limit sets that."""
+    """Return the number of blocks per SM, and the limit that determines it."""
     threads = math.prod(config.block)
     warps = -(-threads // WARP_THREADS)
     shared_bytes = config.shared_bytes + static_bytes + _SYSTEM_SHARED_BYTES

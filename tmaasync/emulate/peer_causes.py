@@ -1,4 +1,4 @@
-"""The likeliest missing step between accesses of two devices."""
+"""The most likely missing step between racing accesses of two devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ATOMIC = "atomic operation"
 
 
 def cause_between_devices(first: EmulatedAccess, second: EmulatedAccess, known: Set[str]) -> str:
-    """Return the step that is most likely missing; ``known`` are the facts of the detector."""
+    """Return the most likely missing step; ``known`` holds the detector's facts."""
     operations = (first.operation, second.operation)
     is_plain_write = "ordinary write" in operations
     if operations == (_ATOMIC, _ATOMIC):

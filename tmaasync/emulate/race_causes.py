@@ -1,4 +1,4 @@
-"""The likeliest cause of a race in one kernel, by the two accesses and the known facts."""
+"""The most likely cause of a race in one kernel, from the two accesses and known facts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
 
 @dataclass(frozen=True, slots=True)
 class RacingPair:
-    """Two accesses that race, and what the detector knows of them."""
+    """Two racing accesses, and the detector's facts about them."""
 
     first: EmulatedAccess
     second: EmulatedAccess
@@ -26,7 +26,7 @@ class RacingPair:
     known: frozenset[str]
 
     def holds(self, fact: str) -> bool:
-        """Return whether a fact of the detector, or one of these, is true."""
+        """Return whether a fact holds: the detector's, or one derived here."""
         first, second = self.first, self.second
         facts = {
             "is_global": self.memory == "global",
@@ -42,10 +42,10 @@ class RacingPair:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The likeliest missing step between two accesses; None stands for any operation.
+    """A rule for the most likely missing step between two accesses; None matches any operation.
 
-    All of ``needs`` have to hold, and none of ``lacks``. In a cause ``{full}`` stands for the
-    mbarrier that a load completes on, and ``{empty}`` for the one on which its stage is released.
+    All of ``needs`` must hold, and none of ``lacks``. In a cause ``{full}`` stands for the mbarrier
+    on which a load completes, and ``{empty}`` for the mbarrier on which its stage is released.
     """
 
     before: str | None
@@ -69,7 +69,7 @@ _FLAG = (
     "by an atomic operation and then calls __threadfence()"
 )
 
-# The first that fits.
+# The first matching rule applies.
 _RULES = (
     *(
         _Rule(
@@ -350,11 +350,11 @@ _RULES = (
 
 
 def cause_in_a_kernel(pair: RacingPair, empty: str | None) -> str:
-    """Return the cause by the first rule that fits.
+    """Return the cause from the first matching rule.
 
     Args:
         pair: The two accesses.
-        empty: The mbarrier on which the stage is released, if it has a name.
+        empty: The name of the mbarrier on which the stage is released, if any.
     """
     rule = next(rule for rule in _RULES if rule.fits(pair))
     return rule.cause.format(

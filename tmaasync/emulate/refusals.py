@@ -1,4 +1,4 @@
-"""From the C++ compiler's log to the one error that the author of a kernel has to see."""
+"""Reduce the C++ compiler's log to the one error that matters to the kernel's author."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ERROR = re.compile(
 )
 _NEXT = re.compile(r"^\S[^:]*:(?:\d+:)* |^In file included|^\s+from ")
 _ASSERTION = re.compile(r"static assertion failed(?: due to requirement '.*')?: (.*)$")
-# Where a template of a header is used: g++ says so before the error, clang after it.
+# The use of a header's template: g++ reports it before the error, clang after it.
 _USED = re.compile(r"(?:required from|in instantiation of .* requested here|in expansion of macro)")
-# A function of ours that no kernel may call: g++ and clang++ show its reason.
+# One of our functions that no kernel may call: g++ and clang++ show its reason.
 _BARRED = re.compile(r"(?:declared with attribute error|declared with 'error' attribute): (.*)$")
 
 
 class _Missing(NamedTuple):
-    """A part of CUDA that the CPU back end does not have, how to know it, and what to do."""
+    """A CUDA feature that the CPU back end lacks, a pattern that detects it, and the remedy."""
 
     what: str
     pattern: re.Pattern[str]
@@ -61,7 +61,7 @@ _MISSING = (
 
 
 class _Error(NamedTuple):
-    """One error: where in which file, its words, and its line of the log."""
+    """One error: file, line, text, and its line in the log."""
 
     file: str
     line: int
@@ -70,7 +70,7 @@ class _Error(NamedTuple):
 
     @property
     def rule(self) -> str | None:
-        """The words of a ``static_assert``, or of a function that no kernel may call."""
+        """The message of a ``static_assert``, or of a function that no kernel may call."""
         found = _ASSERTION.search(self.text) or _BARRED.search(self.text)
         return None if found is None else found[1]
 
@@ -81,11 +81,11 @@ def refusal(
     """Return one sentence with the line and the remedy, then the compiler's first error.
 
     Args:
-        source: What was compiled.
+        source: The compiled source.
         log: The compiler's output.
-        compiler: Its name.
+        compiler: The compiler's name.
         undefined: Names that the log reports as unknown.
-        folders: The include path, which the text leaves out of file names.
+        folders: The include path, which is removed from file names.
     """
     lines = log.strip().splitlines()
     if missing := _missing(source, log):
@@ -112,7 +112,7 @@ def refusal(
 
 
 def _missing(source: Source, log: str) -> str | None:
-    """Name the first part of CUDA that the back end lacks, on a line that the log refers to."""
+    """Return the first unsupported CUDA feature on a line that the log refers to."""
     for line, code in enumerate(source.text.splitlines(), 1):
         if not re.search(rf"{re.escape(source.name)}:{line}\b", log):
             continue
@@ -133,7 +133,7 @@ def _errors(lines: Sequence[str]) -> Iterator[_Error]:
 
 
 def _decisive(source: Source, errors: Sequence[_Error]) -> _Error:
-    """Return the first error; of a header's, the first broken rule that it states itself."""
+    """Return the first error; among errors in headers, the first with a stated rule."""
     if errors[0].file == source.name:
         return errors[0]
     return next((error for error in errors if error.rule), errors[0])
@@ -142,7 +142,7 @@ def _decisive(source: Source, errors: Sequence[_Error]) -> _Error:
 def _own_place(
     source: Source, lines: Sequence[str], errors: Sequence[_Error], error: _Error
 ) -> int | None:
-    """Return the line of the source that has the error, or uses what has it."""
+    """Return the line of the source that has the error, or that uses the code with the error."""
     if error.file == source.name:
         return error.line
     used = re.compile(rf"^{re.escape(source.name)}:(\d+):.*{_USED.pattern}")
@@ -163,7 +163,7 @@ def _shown(lines: Sequence[str], error: _Error) -> Iterator[str]:
 
 def _hint(source: Source, error: _Error, undefined: Sequence[str]) -> str:
     if not any(re.search(rf"\b{name}\b", error.text) for name in undefined):
-        return ""  # they follow from another mistake
+        return ""  # the undefined names follow from another mistake
     called = [name for name in undefined if re.search(rf"\b{name}\s*\(", source.text)]
     supplied = [name for name in undefined if name not in called]
     hint = ""

@@ -1,4 +1,4 @@
-"""From the runtime's report of a failed launch to an exception with names and lines."""
+"""Turn the runtime's report of a failed launch into an exception with names and lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tmaasync.trace.rings import ring_part
 
 __all__ = ["Facts", "error_of", "error_of_several", "shared_names"]
 
-# In the order of the runtime's Operation.
+# In the order of the runtime's enum Operation.
 _OPERATIONS = (
     "ordinary read",
     "ordinary write",
@@ -67,7 +67,7 @@ COPY_ENGINE = Path(__file__).with_name("copy_engine.cu")
 
 
 def _variables(program: EmulatedProgram) -> Mapping[str, Extent]:
-    """Return where the kernel's variables in constant and global memory lie."""
+    """Return the extents of the kernel's variables in constant and global memory."""
     found = variables_of(program.path) if program.path.is_file() else {}
     return {
         name: Extent(program.address_of(one.address), 0, one.size_bytes)
@@ -77,7 +77,7 @@ def _variables(program: EmulatedProgram) -> Mapping[str, Extent]:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the host knows of a launch that failed."""
+    """The host's knowledge of a failed launch."""
 
     config: LaunchConfig
     budget_seconds: float
@@ -86,14 +86,14 @@ class Facts:
 
 
 def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
-    """Return the exception for what the runtime reports of a launch."""
+    """Return the exception for the runtime's report of one launch."""
     return error_of_several([(program, facts, None)], report)
 
 
 def error_of_several(
     launches: Sequence[tuple[EmulatedProgram, Facts, int | None]], report: str
 ) -> TMAError:
-    """Return the exception for what the runtime reports of launches that ran together.
+    """Return the exception for the runtime's report of launches that ran together.
 
     Args:
         launches: The program, the facts and the emulated device of each.
@@ -142,7 +142,7 @@ def error_of_several(
 
 
 def _name_caller(words: _Words, record: dict[str, Any]) -> None:
-    """Put the innermost caller with a line where what has none was interrupted."""
+    """Replace an interrupted address without a line by its innermost caller with a line."""
     address = record.get("address", 0)
     if not record.get("callers") or words.line(address):
         return
@@ -156,7 +156,7 @@ def _name_caller(words: _Words, record: dict[str, Any]) -> None:
 
 
 def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
-    """Return the source's names of offsets in the kernel's shared memory."""
+    """Return the source's names for offsets in the kernel's shared memory."""
     words = _Words(program, shared_bytes)
     return functools.cache(lambda offset: words.name(offset) or offset_name(offset))
 
@@ -176,7 +176,7 @@ class _Words:
         device: int | None = None,
     ) -> None:
         self.program = program
-        self.device = device  # of an emulated world
+        self.device = device  # ordinal in an emulated world
         self._info = debug_info(program.path, program.source.text)
         self._arrays = arrays
         self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
@@ -188,35 +188,35 @@ class _Words:
         return self._info.source_line(address, self.program.source.name)
 
     def name(self, offset: int) -> str | None:
-        """Return the source's name of this offset of shared memory."""
+        """Return the source's name for this offset in shared memory."""
         if offset < self._static:
             return self._info.shared_name(offset)
-        # Static variables keep their order, with the dynamic array among them taken out.
+        # Static variables keep their order, without the dynamic array among them.
         static = offset - self._static
         offsets = (static, static + MAX_SHARED_BYTES)
         names = filter(None, map(self._info.static_shared_name, offsets))
         own = next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
-        return own or self._info.shared_name(offset)  # beyond the memory that the launch asks for
+        return own or self._info.shared_name(offset)  # beyond the launch's dynamic memory
 
     @functools.cached_property
     def globals(self) -> GlobalNames:
-        """The names of addresses in global memory."""
+        """The names for addresses in global memory."""
         names = self._info.parameter_names(function_name(self.program.name))
         return GlobalNames(self._arrays, names, _variables(self.program))
 
     def with_names(self, reason: str) -> str:
-        """Put the source's names of barriers, buffers and arrays where the reason has addresses."""
+        """Replace addresses in the reason by names of barriers, buffers and arrays."""
         named = _ADDRESS.sub(lambda found: self._described(found[1], int(found[2])), reason)
         return self.globals.in_text(named)
 
     def sibling(self, name: str | None, member: str) -> str | None:
-        """Return another member of the stage that has this name; None if there is none."""
+        """Return another member of the stage of this name; None if there is none."""
         part = ring_part(name)
         other = None if part is None else part.sibling(member)
         return other if other is not None and self._info.has_shared_member(other) else None
 
     def _unnamed_barrier(self, offset: int) -> str:
-        """Name a place without a name by the mbarriers before it: "empty[3], of 3"."""
+        """Name an unnamed offset by the mbarriers before it: "empty[3] of 3"."""
         unnamed = f"the mbarrier at shared offset {offset}"
         for steps in range(1, _MAX_BARRIERS_BEYOND):
             name = self.name(offset - steps * _BARRIER_BYTES)
@@ -247,7 +247,7 @@ class _Words:
 
 _BARRIER_BYTES = 8
 _ELEMENT = re.compile(r"(.*)\[(\d+)\]")
-_MAX_BARRIERS_BEYOND = 16  # an mbarrier that far after the last one is no index of it
+_MAX_BARRIERS_BEYOND = 16  # an mbarrier farther away is not a bad index of the array
 
 
 # --- deadlocks --------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def _waiting(words: _Words, arrivals: Arrivals | None, record: dict[str, Any]) -
 
 
 def _of_polled(words: _Words, polled: dict[str, Any] | None) -> str:
-    """Name what a thread reads again and again, if it has a name."""
+    """Return the name of the address that a thread polls, if any."""
     name = polled and _place_name(words, polled["memory"], polled["start"])
     return f" of {name}" if name else ""
 

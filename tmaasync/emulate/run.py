@@ -1,4 +1,4 @@
-"""A launch on the CPU: threads as fibers, clusters over the cores of this machine."""
+"""Launches on the CPU: threads run as fibers, and clusters are spread over the cores."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ _POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
 class Schedule:
     """The interleaving of threads and copies.
 
-    ``round_robin`` runs threads one after the other and lands copies in order, as late as it can.
-    ``random`` draws both from ``seed``. ``adversarial`` draws a plan for each cluster and keeps to
-    it: a warp, a warpgroup or a CTA that runs only when no other can, another one that runs as far
-    ahead as it can, copies that land at once, out of order or as late as possible. With either,
-    ``try_wait`` now and then gives up, as on the chip. The same seed replays the same run of each
-    cluster.
+    ``round_robin`` runs threads in order, and lands copies in order and as late as possible.
+    ``random`` draws both from ``seed``. ``adversarial`` draws one strategy per cluster: a warp,
+    warpgroup or CTA that runs only if no other can, another one that runs as far ahead as possible,
+    and copies that land at once, out of order or as late as possible. With ``random`` and
+    ``adversarial``, ``try_wait`` sometimes gives up, as on the chip. The same seed replays the same
+    run of each cluster.
 
-    ``workers`` is how many clusters run at once at most, by default one per core. A cluster that
-    runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
-    is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
-    With ``races`` every memory access is checked against earlier ones; with None, the accesses to
-    the first `SEARCHED_WORDS` words of a launch; with False, no access. While races are
-    searched for, clusters run on one core, and those that signal one another through global memory
-    are interleaved there.
+    ``workers`` is the maximum number of clusters that run at once, by default one per core. A
+    cluster that runs for ``budget_seconds`` of a core without a completed phase, a landed copy or a
+    finished thread is stopped; ``math.inf`` disables the limit. A launch of more than
+    ``max_threads`` threads is rejected. With ``races=True`` every memory access is checked against
+    earlier ones; with None only accesses to the first `SEARCHED_WORDS` words of a launch; with
+    False none. During the race search clusters run on one core, and clusters that signal each other
+    through global memory are interleaved there.
     """
 
     policy: Policy = "round_robin"
@@ -94,7 +94,7 @@ class Schedule:
 
     @property
     def searched_words(self) -> int:
-        """The words of 8 bytes whose accesses are checked for races; 0 for none."""
+        """The number of 8-byte words whose accesses are checked for races; 0 for none."""
         return {None: SEARCHED_WORDS, True: 2**64 - 1, False: 0}[self.races]
 
 
@@ -124,7 +124,7 @@ def scheduled(
 ) -> Iterator[Schedule]:
     """Interleave the launches inside the ``with`` by a `Schedule`.
 
-    What is not given stays as it is outside of the ``with``.
+    Arguments that are None keep their value from outside the ``with``.
     """
     given: dict[str, Any] = {
         "policy": policy,
@@ -144,12 +144,12 @@ def scheduled(
 
 
 def is_scheduled() -> bool:
-    """Return whether `scheduled` has a say in launches here and now."""
+    """Return whether `scheduled` applies to launches in the current context."""
     return _SCHEDULE.get() is not _DEFAULT
 
 
 def current_schedule() -> Schedule:
-    """Return the schedule of launches here and now."""
+    """Return the schedule of launches in the current context."""
     return _SCHEDULE.get()
 
 
@@ -179,7 +179,7 @@ class EmulatedLaunch:
         "_pointers", "_program", "_queue", "_rank", "_ready", "last_run",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0913 - what a launch is made of
+    def __init__(  # noqa: PLR0913 - the parts of a launch
         self,
         program: EmulatedProgram,
         config: LaunchConfig,
@@ -190,11 +190,11 @@ class EmulatedLaunch:
         queue: StreamQueue | None = None,
         rank: int | None = None,
     ) -> None:
-        """Pack the arguments; nothing runs.
+        """Pack the arguments, without running.
 
-        ``arrays`` is where the arrays of each argument lie. ``collector_of`` returns, at each call,
-        the collector of its trace. Inside an emulated world it waits in a ``queue``, and a
-        launch with signals is of a ``rank``.
+        ``arrays`` holds the extents of each argument's arrays. ``collector_of`` returns the trace
+        collector at each call. Inside an emulated world the launch waits in a ``queue``, and a
+        launch with signals has a ``rank``.
         """
         self._queue = queue
         self._rank = rank
@@ -215,10 +215,10 @@ class EmulatedLaunch:
         """Run the kernel to its end; inside `devices`, put the launch into its device's queue.
 
         Raises:
-            EmulatedDeadlock: Every thread that has not ended waits, and nothing is in flight.
-            EmulatedRace: Two accesses to the same bytes are in no order.
-            EmulatedFault: A thread did what ends a kernel on the chip, or what no kernel may do.
-            EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
+            EmulatedDeadlock: All remaining threads wait, and nothing is in flight.
+            EmulatedRace: Two accesses to the same bytes are unordered.
+            EmulatedFault: A thread did something that ends a kernel on the chip, or is illegal.
+            EmulatedTimeout: The schedule's budget was spent without progress.
             LaunchError: The launch is too large for this machine or for the schedule.
         """
         if self._queue is not None:
@@ -247,9 +247,9 @@ class EmulatedLaunch:
         self.last_run = EmulatedRun(schedule=schedule, seconds=seconds)
 
     def _ready_for(self, schedule: Schedule) -> _Ready:
-        """Return the launch's numbers: the last call's, unless they changed or are in use.
+        """Return the launch's parameter block: the last call's, unless it changed or is in use.
 
-        It saves a third of a launch of one thread (benchmarks/bench_emulate.py).
+        Reuse saves a third of the time of a one-thread launch (benchmarks/bench_emulate.py).
         """
         ready, self._ready = self._ready, None
         extents = self._extents()
@@ -261,8 +261,8 @@ class EmulatedLaunch:
         return _Ready(schedule, extents, size, numbers)
 
     def _queued(self) -> QueuedLaunch:
-        """Return the launch as it is now: its arguments may change before it runs."""
-        assert self._queue is not None  # noqa: S101 - asked for inside a world alone
+        """Return a snapshot of the launch, because its arguments may change before it runs."""
+        assert self._queue is not None  # noqa: S101 - called only inside a world
         schedule = _SCHEDULE.get()
         size = self._size(schedule)
         collector = self._collector_of()
@@ -293,7 +293,7 @@ class EmulatedLaunch:
         )
 
     def _extents(self, start: int | None = None) -> list[Extent]:
-        """Return where the launch's arrays lie, and the arguments that may hold pointers."""
+        """Return the extents of the launch's arrays, and of arguments that may hold pointers."""
         found = [_BLANK]
         start = _first_aligned(self._buffer) if start is None else start
         ends = (*self._offsets[1:], ctypes.sizeof(self._buffer) - _ALIGNMENT)
@@ -309,7 +309,7 @@ class EmulatedLaunch:
         log: _EventLog,
         begin: TracedTo = _NOT_TRACED,
     ) -> TracedTo:
-        """Give the events to the collector, whether the launch ended well or not."""
+        """Give the events to the collector, even if the launch failed."""
         config = self._config
         names = shared_names(program, config.shared_bytes)
         raw = _take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
@@ -340,17 +340,17 @@ class EmulatedLaunch:
         return size
 
     def release(self) -> None:
-        """Keep no array alive: the launch gets the addresses of every call."""
+        """Keep no array alive; every call passes the addresses."""
         self._keep = None
 
     def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
-        """Return what does as `launch_at` with these arguments."""
+        """Return a bound call of `launch_at` with these arguments."""
         return functools.partial(self.launch_at, addresses, stream)
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """Run with the first arguments (tiles or pointers) at other addresses; no streams here.
+        """Run with other addresses for the first arguments (tiles or pointers); ignore the stream.
 
-        May be used from several threads.
+        It is thread-safe.
         """
         del stream
         with self._lock:
@@ -367,7 +367,7 @@ class EmulatedLaunch:
 
 
 class _Ready(NamedTuple):
-    """What a launch is given, as long as its schedule and its arrays stay the same."""
+    """The parameters of a launch, valid while its schedule and arrays stay the same."""
 
     schedule: Schedule
     extents: list[Extent]
@@ -375,7 +375,7 @@ class _Ready(NamedTuple):
     numbers: _LaunchNumbers
 
 
-# What ragged maps load through where there is nothing in bounds.
+# The memory through which ragged maps load if nothing is in bounds.
 _BLANK = Extent(blank_address(None), 0, BLANK_BYTES)
 _ADDRESS = struct.Struct("<Q")
 _ALIGNMENT = 128
@@ -402,7 +402,7 @@ def _first_aligned(buffer: Any) -> int:
 
 
 class StreamQueue(NamedTuple):
-    """The launches of a stream of an emulated device, which run one after the other."""
+    """A stream of an emulated device, whose launches run in order."""
 
     device: int
     stream: Hashable = None
@@ -422,7 +422,7 @@ class QueuedLaunch:
 
 
 class LaunchQueue(Protocol):
-    """Where the launches of a world of several devices go."""
+    """The launch queue of a world of several devices."""
 
     def add(self, launch: QueuedLaunch) -> None:
         """Append a launch to the queue of its device."""
@@ -469,7 +469,7 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
     return TracedTo(*map(max, zip(*ends, strict=True)))
 
 
-# --- the library's numbers --------------------------------------------------------------------
+# --- parameter structs of the runtime ---------------------------------------------------------
 
 
 class _Extents(ctypes.Structure):
@@ -515,7 +515,7 @@ class _LaunchNumbers(ctypes.Structure):
     )
 
     def start(self, fresh: bytes | None) -> None:
-        """Set what the last launch may have changed."""
+        """Reset the fields that the last launch may have changed."""
         ctypes.memset(self.written, 0, max(1, self.arrays))
         if self.grid_barrier:
             self.grid_barrier.contents.value = 0
@@ -565,7 +565,7 @@ def _numbers(
     )
 
 
-# The arrays of the launch before, and for each whether it was written to.
+# The arrays of the previous launch, and for each whether the launch wrote to it.
 _WRITTEN: contextvars.ContextVar[tuple[Sequence[Extent], bytes]] = contextvars.ContextVar(
     "tmaasync written", default=((), b"")
 )
@@ -576,7 +576,7 @@ def _bytes_of(extent: Extent) -> range:
 
 
 def _fresh(known: Sequence[Extent]) -> bytes | None:
-    """Return for each array whether the launch before wrote to it; None if to none of them."""
+    """Return, per array, whether the previous launch wrote to it; None if it wrote to none."""
     written = [_bytes_of(one) for one, flag in zip(*_WRITTEN.get(), strict=True) if flag]
     fresh = bytes(
         any(one.start < other.stop and other.start < one.stop for other in written)

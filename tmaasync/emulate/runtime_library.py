@@ -1,4 +1,4 @@
-"""The emulator's runtime: a shared library, and the object that every kernel's library has."""
+"""The emulator's runtime: a shared library, and an object that is linked into every kernel."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ INCLUDE_DIR = Path(__file__).resolve().parent / "include"
 CCCL_DIR = INCLUDE_DIR / "cccl"
 """libcu++, where the CUDA toolkit has it too: CUTLASS includes ``<cccl/cuda/std/tuple>``."""
 _RUNTIME_DIR = Path(__file__).resolve().parent / "runtime"
-_SOURCES = ("calls.cpp", "launch.cpp", "mma_multiply.cpp")  # the longest first
+_SOURCES = ("calls.cpp", "launch.cpp", "mma_multiply.cpp")  # longest first
 _PART_SOURCE = "linked_into_kernels.cpp"
 _FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Where the runtime lies in the cache."""
+    """The paths of the runtime in the cache."""
 
     library: Path
-    part: Path  # an object, for every kernel's library
+    part: Path  # the object that is linked into every kernel's library
 
 
 def build_runtime(*, notice: bool = True) -> Runtime:
     """Compile the emulator's runtime, or find it in the cache.
 
-    Of several processes and threads one compiles it, and the others wait.
+    If several processes and threads need it, one compiles and the others wait.
 
     Args:
-        notice: Whether a line on stderr reports a build that takes more than 2 s.
+        notice: Whether to report a build that takes more than 2 s with a line on stderr.
 
     Raises:
         BackendError: There is no C++20 compiler, or CUDA's headers are missing.
@@ -91,7 +91,7 @@ def toolkit_folders() -> tuple[Path, ...]:
     """Return the folders of CUDA's own headers.
 
     Raises:
-        BackendError: There are none.
+        BackendError: They are missing.
     """
     folders = _compile.toolkit_include_dirs()
     if not any((folder / "cuda_bf16.h").is_file() for folder in folders):
@@ -113,7 +113,7 @@ def _runtime() -> Runtime:
 
 
 def _compiled_library(soname: str) -> bytes:
-    # The short source after the long ones, so that two cores are busy to the end.
+    # The short source comes last, so that two cores stay busy until the end.
     with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
         return toolchain.link([*pool.map(_compiled, _SOURCES)], soname=soname)
 

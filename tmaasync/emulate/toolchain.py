@@ -1,4 +1,4 @@
-"""The C++ compiler of this machine, and the libraries that it makes for the emulator."""
+"""The C++ compiler of this machine, which builds the emulator's libraries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def compiler_facts() -> tuple[str, str]:
     """Return the compiler's path and version text.
 
     Raises:
-        BackendError: There is none.
+        BackendError: There is no compiler.
     """
     return _compiler_facts(os.environ.get("CXX"), os.environ.get("PATH"))
 
@@ -80,72 +80,72 @@ _FIRST_GCC_WITH_PATTERNS = 12
 
 
 def flags(*, is_kernel: bool) -> tuple[str, ...]:
-    """The compiler's options for a kernel or for the runtime.
+    """Return the compiler's options for a kernel or for the runtime.
 
-    What the sanitizer inserts are calls; they find the functions of tmaasync_emulate/accesses.hpp,
-    and no sanitizer is linked.
+    The sanitizer inserts calls to the functions of tmaasync_emulate/accesses.hpp; no sanitizer
+    runtime is linked.
     """
     is_clang = _is_clang()
     common = (
         "-std=c++20",
         "-O2",
         "-w",
-        "-Wno-psabi",  # g++ adds notes about the ABI of old releases to the errors, -w or not
+        "-Wno-psabi",  # even with -w, g++ adds notes about the ABI of old releases to errors
         "-fPIC",
         "-fno-strict-aliasing",
         "-ffp-contract=off",
         "-U_FORTIFY_SOURCE",
-        "-fstack-clash-protection",  # so that no frame steps over the page below its stack
+        "-fstack-clash-protection",  # so that no frame skips the guard page below its stack
     )
     if not is_kernel:
         fast = ("-O1", "-finline-small-functions", *_without(_POINTLESS_PASSES), _GARBAGE_LIMIT)
         return (*common, *(() if is_clang else fast), "-fvisibility=hidden")
-    # The dialect in which the compiler asks for a thread_local's address by a call.
+    # The TLS dialect in which the compiler gets a thread_local's address by a call.
     dialect = "gnu" if platform.machine() in ("x86_64", "AMD64") else "trad"
     gcc = (
         "-fno-extern-tls-init",
         "-fno-gnu-unique",
         f"-mtls-dialect={dialect}",
-        # Else a struct that a call returns goes to memory without a store that g++ instruments.
+        # With elision, a returned struct reaches memory without a store that g++ instruments.
         "-fno-elide-constructors",
-        "-fno-crossjumping",  # calls of two branches stay two, each with its line
+        "-fno-crossjumping",  # keep equal calls in two branches separate, each with its line
         "-fno-tree-tail-merge",
         "-fno-var-tracking",  # reports name lines and members, not the values of variables
-        "-fdata-sections",  # which `link` sorts
+        "-fdata-sections",  # `link` sorts the sections
     )
     kernel = (
         *("-x", "c++"),
         *common,
         "-g",
         "-fvisibility-inlines-hidden",
-        "-fno-optimize-sibling-calls",  # a call that the runtime returns to has its line
+        "-fno-optimize-sibling-calls",  # keep the frame and line of a tail call to the runtime
         "-fno-exceptions",  # as in device code
-        "-fno-builtin-printf",  # calls that name it call tmaasync_emulate/c_library.hpp
-        "-fstack-protector-strong",  # a local array written beyond its end ends the launch
+        "-fno-builtin-printf",  # printf calls go to tmaasync_emulate/c_library.hpp
+        "-fstack-protector-strong",  # a write beyond a local array ends the launch
     )
     marks = ("-ftrivial-auto-var-init=pattern",) if _marks_variables() else ()
     return (*kernel, *marks, *(() if is_clang else gcc), *_sanitizer(is_clang))
 
 
 def _marks_variables() -> bool:
-    """Whether the compiler can mark variables without a value, as runtime/mma.hpp expects."""
+    """Return whether the compiler can mark uninitialised variables, as runtime/mma.hpp expects."""
     version = compiler_facts()[1].split()[-1].partition(".")[0]
     return _is_clang() or (version.isdecimal() and int(version) >= _FIRST_GCC_WITH_PATTERNS)
 
 
-# Passes of g++ -O1 that find next to nothing in the code of kernels, most of which is calls.
-# Without them attention compiles in 1.05 s instead of 1.30 s, and runs as fast.
+# g++ -O1 passes that gain almost nothing in kernel code, which is mostly calls. Without them
+# attention compiles in 1.05 s instead of 1.30 s, and runs as fast.
 _POINTLESS_PASSES = (
     *("combine-stack-adjustments", "compare-elim", "cprop-registers", "dse", "forward-propagate"),
     *("if-conversion", "if-conversion2", "ipa-profile", "ipa-reference"),
     *("move-loop-invariants", "reorder-blocks", "shrink-wrap", "tree-bit-ccp"),
     *("tree-dse", "tree-pta", "tree-sink", "tree-slsr"),
 )
-# The runtime's search for races takes half as long again without the first two of these, and 9 %
-# longer without the third.
+# Three more passes, only for kernels: without the first two of them the runtime's race search takes
+# 50 % longer, without the third 9 %.
 _POINTLESS_IN_KERNELS = (*_POINTLESS_PASSES, "ipa-pure-const", "tree-ch", "tree-dominator-opts")
 
-# g++ collects no garbage before it holds 256 MiB, which saves a tenth of its time: 490 MiB at most.
+# g++ starts garbage collection only at 256 MiB: 10 % less compile time, 490 MiB at most.
 _GARBAGE_LIMIT = "--param=ggc-min-heapsize=262144"
 
 
@@ -154,9 +154,9 @@ def _without(passes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _sanitizer(is_clang: bool) -> tuple[str, ...]:
-    """Options that turn accesses into calls.
+    """Return options that turn memory accesses into calls.
 
-    Around calls there is little to optimise: -O1 compiles attention in 1.17 s instead of 1.65 s.
+    Code around calls has little to optimise: -O1 compiles attention in 1.17 s instead of 1.65 s.
     """
     settings = ("tsan-instrument-func-entry-exit=0", "tsan-distinguish-volatile=1")
     if is_clang:
@@ -167,9 +167,9 @@ def _sanitizer(is_clang: bool) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def reported_if_slow(what: str, seconds: float = _NOTICE_AFTER_SECONDS) -> Iterator[None]:
-    """Log one line with ``what`` once the block has run for longer than ``seconds``.
+    """Log one line with ``what`` if the block runs for longer than ``seconds``.
 
-    Where nobody has set up logging, Python prints a warning's text on stderr and nothing else.
+    Without a logging setup, Python prints only the text of a warning on stderr.
     ``logging.getLogger("tmaasync").setLevel("ERROR")`` turns the line off.
     """
     timer = threading.Timer(seconds, _LOG.warning, [what])
@@ -182,15 +182,15 @@ def reported_if_slow(what: str, seconds: float = _NOTICE_AFTER_SECONDS) -> Itera
 
 
 def can_precompile() -> bool:
-    """Whether `precompile` works: g++ checks on its own that a header fits, clang++ does not."""
+    """Return whether `precompile` works: g++ checks that a header matches, clang++ does not."""
     return not _is_clang()
 
 
 def precompile(options: Sequence[str], prefix: str) -> bytes:
-    """Compile what texts may begin with, for `compile_object` with the same options but for macros.
+    """Precompile a common prefix for `compile_object` with the same options, except macros.
 
     Raises:
-        RefusedError: The compiler's words.
+        RefusedError: With the compiler's log.
     """
     compiler, _ = compiler_facts()
     with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
@@ -203,7 +203,7 @@ def precompile(options: Sequence[str], prefix: str) -> bytes:
 
 @dataclass(frozen=True)
 class Prefix:
-    """What a C++ text begins with, and the file that `precompile` made of it."""
+    """The prefix of a C++ text, and its precompiled file from `precompile`."""
 
     text: str
     precompiled: Path
@@ -219,8 +219,8 @@ def compile_object(
 ) -> bytes:
     """Compile one C++ text.
 
-    The compiler reads the text of a prefix where the precompiled file does not fit. ``translate``
-    changes what the preprocessor leaves of the text.
+    If the precompiled file does not match, the compiler reads the prefix as text. ``translate``
+    changes the preprocessed text.
 
     Raises:
         RefusedError: With the compiler's log.
@@ -252,7 +252,7 @@ def link(
 ) -> bytes:
     """Link objects into a shared library: the runtime's or a kernel's.
 
-    The library of a kernel has one more object, ``part``, and finds the runtime next to itself.
+    A kernel's library has one more object, ``part``, and finds the runtime in its own folder.
 
     Raises:
         RefusedError: With the linker's log.
@@ -266,13 +266,13 @@ def link(
             path.write_bytes(compiled)
         paths += filter(None, (part, runtime))
         options = ["-shared", "-Wl,-Bsymbolic", "-Wl,-rpath,$ORIGIN", "-pthread"]
-        # Static shared variables by alignment, so that an array ahead of an mbarrier begins where
-        # ptxas puts it: g++ writes them from the last to the first.
+        # Sort static shared variables by alignment, so that an array before an mbarrier starts
+        # where ptxas puts it: g++ writes them from the last to the first.
         options.append("-Wl,--sort-section=alignment")
         if soname is not None:
             options.append(f"-Wl,-soname,{soname}")
         if runtime is not None and not _is_clang():
-            # The C++ library comes with it; to read its names is most of the linker's work.
+            # The runtime brings the C++ library; reading its symbols is most of the linker's work.
             options += ["-nodefaultlibs", "-lm", "-lc", "-lgcc"]
         _run([compiler, *map(str, paths), *options, "-o", str(library)], folder)
         return library.read_bytes()
@@ -283,7 +283,7 @@ def _preprocessed(
 ) -> Path:
     """Preprocess a text, translate it, and return the file with the result."""
     expanded, target = source.with_suffix(".i"), source.with_suffix(".ii")
-    # A precompiled prefix stays one, by a pragma.
+    # Keep a precompiled prefix as a pragma.
     keeps_prefix = () if _is_clang() else ("-fpch-preprocess",)
     command = [compiler, *options, *keeps_prefix, "-E", str(source), "-o", str(expanded)]
     _run(command, str(source.parent))

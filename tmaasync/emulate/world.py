@@ -1,4 +1,4 @@
-"""Several emulated devices: their memory, their queues of launches, and their access to peers."""
+"""Several emulated devices: memory, launch queues and peer access."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tmaasync.errors import ArgumentError
 __all__ = ["EmulatedDevice", "World", "current_world", "devices"]
 
 _MAX_DEVICES = 16
-_ALIGNMENT = 256  # as cudaMalloc's
+_ALIGNMENT = 256  # like cudaMalloc
 
 
 class EmulatedDevice:
-    """A device of a `World`; its arrays are NumPy arrays that the world knows by their address."""
+    """A device of a `World`; the world identifies its NumPy arrays by address."""
 
     def __init__(self, ordinal: int) -> None:
-        """Have no memory yet."""
+        """Make a device without memory."""
         self.ordinal = ordinal
         self._arrays: list[npt.NDArray[Any]] = []
 
@@ -31,9 +31,9 @@ class EmulatedDevice:
         return f"<EmulatedDevice {self.ordinal}>"
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
-        """Return a copy of the values in memory of this device: a NumPy array.
+        """Return a copy of the values in this device's memory, as a NumPy array.
 
-        Its views belong to the device too. It lives as long as the world.
+        Views of the array belong to the device too. The array lives as long as the world.
         """
         source = np.asarray(values, dtype)
         memory = np.empty(source.nbytes + _ALIGNMENT, np.uint8)
@@ -44,7 +44,7 @@ class EmulatedDevice:
         return target
 
     def holds(self, address: int) -> bool:
-        """Whether an address lies in an array of the device."""
+        """Return whether an address lies in an array of the device."""
         return any(
             array.ctypes.data <= address < array.ctypes.data + max(1, array.nbytes)
             for array in self._arrays
@@ -54,10 +54,10 @@ class EmulatedDevice:
 class World:
     """Several emulated devices, made by `devices`.
 
-    Launches go into a queue of their device. `synchronize`, or the end of the ``with``, runs them.
-    The launches of one device run one after the other; with ``stream=`` they run one after the
-    other on each stream, which any value names. All devices and streams run together: the
-    schedule's seed interleaves their blocks.
+    Launches go into their device's queue; `synchronize`, or the end of the ``with``, runs them.
+    Launches of one device run in order. With ``stream=``, which may be any value, they run in order
+    per stream. All devices and streams run concurrently: the schedule's seed interleaves their
+    blocks.
     """
 
     def __init__(self, count: int) -> None:
@@ -82,18 +82,18 @@ class World:
         return iter(self._devices)
 
     def device_of(self, address: int) -> int | None:
-        """Return the ordinal of the device whose memory has an address; None for other memory."""
+        """Return the ordinal of the device that owns an address; None for other memory."""
         for device in self._devices:
             if device.holds(address):
                 return device.ordinal
         return None
 
     def enable_peer_access(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Let the first device of each pair reach the memory of the second."""
+        """Let the first device of each pair access the memory of the second."""
         self._pairs.update(pairs)
 
     def has_peer_access(self, device: int, peer: int) -> bool:
-        """Whether a device may reach the memory of another one."""
+        """Return whether a device may access the memory of a peer."""
         return (device, peer) in self._pairs
 
     def add(self, launch: QueuedLaunch) -> None:
@@ -101,13 +101,13 @@ class World:
         self._queue.append(launch)
 
     def synchronize(self) -> None:
-        """Run the launches in the queues, all devices together.
+        """Run the queued launches of all devices together.
 
         Raises:
             EmulatedDeadlock: Every thread of every device waits.
-            EmulatedRace: Two accesses, of one device or of two, are in no order.
-            EmulatedFault: A thread did what ends a kernel on the chip, or what no kernel may do.
-            EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
+            EmulatedRace: Two accesses, of one or two devices, are unordered.
+            EmulatedFault: A thread did something that ends a kernel on the chip, or is illegal.
+            EmulatedTimeout: The schedule's budget was spent without progress.
         """
         launches, self._queue = self._queue, []
         if launches:
@@ -119,10 +119,10 @@ def devices(count: int) -> Iterator[World]:
     """Emulate several devices inside the ``with``: launches on their arrays run together.
 
     Args:
-        count: How many devices, 1 to 16.
+        count: The number of devices, 1 to 16.
 
     Raises:
-        ArgumentError: The count is none of these, or another world is open.
+        ArgumentError: The count is out of range, or another world is open.
 
     >>> with devices(2) as world:
     ...     pads = [device.array(np.zeros(8, np.uint32)) for device in world]
@@ -148,6 +148,6 @@ def devices(count: int) -> Iterator[World]:
 
 
 def current_world() -> World | None:
-    """Return the world of launches here and now; None outside of `devices`."""
+    """Return the current world; None outside of `devices`."""
     world = WORLD.get()
     return world if isinstance(world, World) else None

@@ -85,7 +85,7 @@ def extents_of(seen: Sequence[View]) -> list[Iterable[Extent]]:
 
 
 class _ExtentsOfTiles:
-    """Extents that each launch reads anew, since the host may assign other tiles in between."""
+    """Extents that each launch reads again, since the host may assign other tiles in between."""
 
     def __init__(self, tiles: TMATensorTileArray) -> None:
         self._tiles = tiles
@@ -119,7 +119,7 @@ def _extent(view: Placed) -> Extent:
 
 
 def _is_of_pointers(view: Placed) -> bool:
-    """Whether elements may be pointers: 8-byte integers, structs, bytes, or maps with addresses."""
+    """Return whether elements may hold pointers: 8-byte integers, structs, bytes or tensor maps."""
     if not isinstance(view, ArrayView):
         return isinstance(view, TMATensorTileArray)
     dtype = view.element.dtype
@@ -135,10 +135,10 @@ def pack(
 ) -> list[bytes]:
     """Return the bytes of every parameter for a launch on a device; None for the emulator.
 
-    ``seen`` is what `views` made of the arguments.
+    ``seen`` is the result of `views` for the arguments.
 
     Raises:
-        LaunchError: Number, kind or size of the arguments are not the kernel's.
+        LaunchError: The number, kind or size of the arguments does not match the kernel.
     """
     if len(parameters) != len(args):
         raise LaunchError(
@@ -208,7 +208,7 @@ def _bytes_of(parameter: Parameter, arg: object, view: View, device: int | None)
 
 
 def bytes_of_number(parameter: Parameter, arg: object) -> bytes | None:
-    """Return the bytes of a number, or of a NumPy scalar; None if it does not fit the parameter."""
+    """Return the bytes of a number or NumPy scalar; None if it does not fit the parameter."""
     if isinstance(arg, np.generic):  # before int and float: numpy.float64 is a float too
         floating = np.issubdtype(arg.dtype, np.inexact)
         agrees = parameter.kind == "b" or floating == (parameter.kind == "f") or parameter.is_struct
@@ -219,7 +219,7 @@ def bytes_of_number(parameter: Parameter, arg: object) -> bytes | None:
 
 
 def _tile_bytes(parameter: Parameter, tile: KernelArgument, device: int | None) -> bytes:
-    """Return a tile's bytes; a parameter of a map's size gets the map alone."""
+    """Return a tile's bytes; a parameter with the size of a tensor map gets only the map."""
     if isinstance(tile, MapTile | RaggedMap) and parameter.size_bytes == TENSOR_MAP_BYTES:
         return tile.descriptor
     return tile.argument_on(device)
@@ -243,12 +243,12 @@ def _number(parameter: Parameter, arg: object) -> bytes | None:
 def _packed_float(size: int, arg: Any) -> bytes | None:
     try:
         return _FLOATS[size].pack(arg)
-    except (OverflowError, struct.error):  # of float32, or of an int that no float64 holds
+    except (OverflowError, struct.error):  # too large for float32, or an int for float64
         return None
 
 
 def _range_of(parameter: Parameter) -> tuple[int, int]:
-    """Return the least and the greatest integer of a parameter; of both signs if unknown."""
+    """Return the range of an integer parameter; of unknown sign, signed and unsigned combined."""
     bits = 8 * parameter.size_bytes
     if parameter.kind == "t":
         return 0, 1

@@ -1,4 +1,4 @@
-"""Back ends: the arrays decide whether their kernels run on a CUDA device or on the emulator."""
+"""Back ends: CUDA devices, and the emulator for arrays in host memory."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ BoundCall = Callable[[], None]
 
 
 class Launch(Protocol):
-    """A prepared launch, or several that are made one after the other."""
+    """A prepared launch, or a sequence of launches."""
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """Launch with the first arguments at these addresses."""
+        """Launch with these addresses as the first arguments."""
 
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
         """Return a call that launches with these addresses and this stream."""
@@ -55,10 +55,10 @@ class Backend(ABC):
         """
 
     def require_wgmma(self, user: str) -> None:
-        """Check that a kernel or operation that needs wgmma can run here.
+        """Check that the device has wgmma, which a kernel or operation needs.
 
         Raises:
-            BackendError: The device has no wgmma, or no TMA either.
+            BackendError: The device has no wgmma, or not even TMA.
         """
         limits = self.limits
         if limits.compute_capability != HOPPER:
@@ -67,26 +67,26 @@ class Backend(ABC):
 
     @abstractmethod
     def max_active_clusters(self, size: int) -> int:
-        """Return how many clusters of this many blocks run at once, one block per SM."""
+        """Return the max active clusters of ``size`` blocks, one block per SM."""
 
     @abstractmethod
     def stream(self, frameworks: Iterable[str], given: object = None) -> int:
-        """Return the handle of the caller's stream, or of the frameworks' current one."""
+        """Return the handle of the caller's stream, or of the frameworks' current stream."""
 
     @abstractmethod
     def current(self) -> contextlib.AbstractContextManager[None]:
-        """Make the device current for a while."""
+        """Make the device current inside the ``with``."""
 
     @abstractmethod
     def upload(self, data: bytes) -> HostMemory | DeviceMemory:
-        """Return a copy of the data for kernels, at an address that is a multiple of 128.
+        """Copy data to the device, 128-byte aligned, and return the memory.
 
-        The copy lives as long as the result. Every stream sees it when this returns.
+        The copy lives as long as the result, and is visible to every stream on return.
         """
 
     @abstractmethod
     def host_flag(self) -> npt.NDArray[np.int32]:
-        """Return an int32 zero in memory that kernels write and the host reads without waiting."""
+        """Return an int32 zero that kernels can write and the host can read without a wait."""
 
     @property
     @abstractmethod
@@ -122,7 +122,7 @@ class EmulatorBackend(Backend):
     def host_flag(self) -> npt.NDArray[np.int32]:
         return np.zeros(1, np.int32)
 
-    copies_contiguous_memory = False  # here a copy shows what TMA does
+    copies_contiguous_memory = False  # so that a copy runs, and shows, the TMA kernel
 
     def bound_copy(self, target: int, source: int, size_bytes: int, stream: int) -> BoundCall:
         del stream
@@ -168,5 +168,5 @@ class CudaBackend(Backend):
 
 @functools.cache
 def backend_of(device: int | None) -> Backend:
-    """Return the back end of arrays on this device; None for host memory."""
+    """Return the back end for arrays on this device; None for host memory."""
     return EmulatorBackend() if device is None else CudaBackend(device)

@@ -1,4 +1,4 @@
-"""A kernel on one back end: compiled for it, loaded, and its launches prepared."""
+"""Kernel builds, one per back end: compile and load a kernel, and prepare its launches."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ _LOG = logging.getLogger("tmaasync")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that both back ends build a kernel from.
+    """The inputs from which both back ends build a kernel.
 
     Attributes:
         source: Text, preamble and options.
         name: The entry function.
-        arch: What to compile for; None for what the device and the source need.
-        budget_seconds: How long a wait may take; None in a release build.
-        collector_of: Says who takes the trace of a launch, when it is made.
+        arch: The architecture to compile for; None lets the device and the source decide.
+        budget_seconds: Maximum duration of a wait; None in a release build.
+        collector_of: Returns the trace collector of a launch, at launch time.
     """
 
     source: Source
@@ -88,11 +88,11 @@ class Recipe:
     def program(self, arch: str, *, is_traced: bool = False) -> Program:
         """Compile for a GPU, or take the result from the cache.
 
-        The assembler's remarks are logged, but of debug builds and traced ones, which are slower
+        Remarks of the assembler are logged, except for debug and traced builds, which are slower
         anyway.
         """
         source = self.source
-        if source.expression:  # of which NVRTC would print its own words
+        if source.expression:  # for which NVRTC would print its own error messages
             headers = functools.partial(header_texts, source)
             declaring = declaring_text(source.text, self.name, headers)
             check_entry(declaring, source.name, self.name)
@@ -112,7 +112,7 @@ class Recipe:
 
 
 class LaunchRequest(NamedTuple):
-    """The arguments of `Kernel.prepare`, without the kernel's own."""
+    """The arguments of `Kernel.prepare`, except the kernel's arguments."""
 
     grid: Extents
     block: Extents
@@ -134,7 +134,7 @@ def build_on(device: int | None, recipe: Recipe) -> CudaBuild | EmulatedBuild:
 def load_on_device(recipe: Recipe, device: int, is_traced: bool, is_own: bool = False) -> Loaded:
     """Compile a kernel, and load it on a device whose context is current.
 
-    ``is_own`` asks for a module that nothing else uses.
+    With ``is_own`` the module is not shared.
     """
     limits = _driver.require_device(device)
     arch = recipe.arch or arch_for(recipe.source, limits.compute_capability, limits.name)
@@ -147,7 +147,7 @@ def load_on_device(recipe: Recipe, device: int, is_traced: bool, is_own: bool = 
 
 
 def _watch(recipe: Recipe, device: int, module: Module) -> HangWatch | None:
-    """Return the watch of a debug build whose kernel has waits."""
+    """Return the hang watch of a debug build whose kernel has waits; else None."""
     state = None if recipe.budget_seconds is None else module.global_address(STATE_NAME)
     if state is None or recipe.budget_seconds is None:
         return None
@@ -156,7 +156,7 @@ def _watch(recipe: Recipe, device: int, module: Module) -> HangWatch | None:
 
 
 class CudaBuild:
-    """A kernel on one CUDA device, where ``load`` brings it when it is first needed."""
+    """A kernel on one CUDA device; ``load`` loads it on first use."""
 
     def __init__(
         self,
@@ -164,15 +164,15 @@ class CudaBuild:
         device: int,
         load: Callable[..., Loaded] = load_on_device,
     ) -> None:
-        """Compile nothing yet."""
+        """Store the arguments, without compiling."""
         self._recipe = recipe
         self._device = device
         self._load = load
         self._loaded: dict[bool, Loaded] = {}
-        # Traced, for launches with signals: one for each that may be in flight.
+        # Traced modules for launches with signals: one per launch that may be in flight.
         self._own: list[Loaded] = []
         self._spare: list[Loaded] = []
-        self._written: dict[str, bytes] = {}  # into variables, by their symbols
+        self._written: dict[str, bytes] = {}  # last data written to variables, by symbol
         self._tracer = ChipTracer(
             recipe.source,
             recipe.name,
@@ -184,7 +184,7 @@ class CudaBuild:
     def prepare(
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
     ) -> PreparedLaunch:
-        """Check and pack a launch; ``seen`` is what `views` made of the arguments."""
+        """Check and pack a launch; ``seen`` is the result of `views` for the arguments."""
         recipe, device = self._recipe, self._device
         recipe.signature.check(seen)
         arrays = list(placed(seen))
@@ -196,7 +196,7 @@ class CudaBuild:
                 wait_for_producers(arrays, handle, device)
         signals = [one for one in args if isinstance(one, RankArgument)]
         tracer = self._rank_tracer(signals, config) if signals else self._tracer
-        # The stream stays alive too: the driver ends the process on a launch into a destroyed one.
+        # Keep the stream alive too: a launch into a destroyed stream ends the process.
         keep = tuple(args), stream
         parts = (loaded.function, config, packed, keep, device, tracer)
         if loaded.watch is None:
@@ -204,7 +204,7 @@ class CudaBuild:
         return (UnawaitedLaunch if signals else WatchedLaunch)(loaded.watch, *parts)
 
     def _rank_tracer(self, signals: Sequence[RankArgument], config: LaunchConfig) -> Tracer:
-        """Return the tracer of a launch with signals, which has all memory that it needs."""
+        """Return the tracer of a launch with signals, with its memory already allocated."""
         collector, name = self._recipe.collector_of(), self._recipe.name
         if collector is None:
             return UnpreparedTracer(name, self._recipe.collector_of)
@@ -220,7 +220,7 @@ class CudaBuild:
             )
 
     def _own_module(self) -> Loaded:
-        """Return a traced module that no launch uses; the device's context is current."""
+        """Return an unused traced module; the device's context is current."""
         if self._spare:
             return self._spare.pop()
         loaded = self._load(self._recipe, self._device, is_traced=True, is_own=True)
@@ -232,10 +232,10 @@ class CudaBuild:
     def repeated(
         self, launch: PreparedLaunch, args: Sequence[object], seen: Sequence[View]
     ) -> RepeatedCall | None:
-        """Return a prepared launch of these arguments for later calls with arguments like them."""
+        """Return the prepared launch as a call for later arguments of the same kinds, or None."""
         if type(launch) is not PreparedLaunch:  # a debug build waits for the kernel's end
             return None
-        if not is_on_one_device(seen, self._device):  # a peer's allocation is checked each time
+        if not is_on_one_device(seen, self._device):  # peer allocations are checked in every call
             return None
         return repeated_call(launch, self._parameters, args, seen, self._device)
 
@@ -281,12 +281,12 @@ class CudaBuild:
         return Variable(name, found.size_bytes, memory, elements)
 
     def read_variable(self, address: int, size_bytes: int) -> bytes:
-        """Return what a variable holds after the device's work."""
+        """Wait for the device's work, and return a variable's bytes."""
         _driver.synchronize_device(self._device)
         return _driver.download(self._device, address, size_bytes)
 
     def write_variable(self, symbol: str, data: bytes) -> None:
-        """Fill a variable after the device's work: the traced module has one too."""
+        """Wait for the device's work, and fill a variable in all modules, traced ones included."""
         _driver.synchronize_device(self._device)
         self._written[symbol] = data
         with _driver.on_device(self._device):
@@ -323,10 +323,10 @@ def _address(module: Module, symbol: str, name: str) -> int:
 
 
 class EmulatedBuild:
-    """A kernel on the emulator, where only `emulate.devices` has streams; grids run one by one."""
+    """A kernel on the emulator; grids run one by one, and only `emulate.devices` has streams."""
 
     def __init__(self, recipe: Recipe) -> None:
-        """Compile nothing yet."""
+        """Store the recipe, without compiling."""
         self._recipe = recipe
 
     @functools.cached_property
@@ -348,7 +348,7 @@ class EmulatedBuild:
     def prepare(
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
     ) -> EmulatedLaunch:
-        """Check and pack a launch; ``seen`` is what `views` made of the arguments."""
+        """Check and pack a launch; ``seen`` is the result of `views` for the arguments."""
         self._recipe.signature.check(seen)
         recipe, program, limits = self._recipe, self._program, emulate.LIMITS
         device = request.emulated_device
@@ -409,9 +409,9 @@ extern "C" __global__ void probe() {}
 
 @functools.cache
 def max_active_clusters(device: int, size: int) -> int:
-    """Ask the driver how many clusters of ``size`` blocks run at once, one block per SM.
+    """Ask the driver for the max active clusters of ``size`` blocks, one block per SM.
 
-    A cluster lies within one GPC, and how many SMs these have differs from chip to chip.
+    A cluster lies within one GPC, and the number of SMs per GPC differs from chip to chip.
     """
     recipe = Recipe(source_of(_PROBE), "probe", None, None, lambda: None)
     with _driver.on_device(device):

@@ -1,4 +1,4 @@
-"""The device of a launch, and the arrays of other devices that it reaches."""
+"""The device of a launch, and access checks for arrays on other devices."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ Where = Callable[[Placed], int | None]
 
 
 class Placement(NamedTuple):
-    """Where a launch runs: the CUDA device, or None and the device of an emulated world."""
+    """The device of a launch: a CUDA device, or None and the device of an emulated world."""
 
     device: int | None
     emulated: int | None = None
 
 
 def placement_of(seen: Sequence[View], asked: int | None) -> Placement:
-    """Return where a launch runs; None for host memory, where the emulator runs the kernel.
+    """Return the device of a launch; None for host memory, where the emulator runs the kernel.
 
     Args:
-        seen: What `views` made of the arguments.
-        asked: The caller's ``device=``; by default the one device of the arrays, without arrays of
-            tiles over several devices. A launch without arrays has the current device.
+        seen: The result of `views` for the arguments.
+        asked: The caller's ``device=``; by default the single device of the arrays, not counting
+            arrays of tiles over several devices. A launch without arrays uses the current device.
 
     Raises:
-        LaunchError: The arrays name no device or several, or the device cannot reach one of them.
+        LaunchError: The arrays lie on no single device, or the device cannot access one of them.
     """
     members = _members(seen)
     world = emulate.current_world()
@@ -55,12 +55,12 @@ def placement_of(seen: Sequence[View], asked: int | None) -> Placement:
 
 
 def is_on_one_device(seen: Sequence[View], device: int | None) -> bool:
-    """Whether every array of a launch lies on its device."""
+    """Return whether every array of a launch lies on ``device``."""
     return all(member.device == device for _, member in _members(seen))
 
 
 def _members(seen: Sequence[View]) -> list[tuple[str, Placed]]:
-    """Return what has memory, with the names of errors: ``args[1]``, or ``args[1][2]``."""
+    """Return the arrays and tiles, with their names for errors: ``args[1]``, ``args[1][2]``."""
     found: list[tuple[str, Placed]] = []
     for position, view in enumerate(seen):
         if view is None:
@@ -75,7 +75,7 @@ def _members(seen: Sequence[View]) -> list[tuple[str, Placed]]:
 
 
 def _without_arrays() -> int | None:
-    """Return the current device; None where the emulator was asked for, or where no device is."""
+    """Return the current device; None inside `emulate.scheduled` or without a GPU."""
     if is_scheduled():
         return None
     try:
@@ -105,7 +105,7 @@ def _checked_ordinal(asked: int, count: int) -> int:
 
 
 def _home(seen: Sequence[View], devices: set[int | None], where: Where) -> int | None:
-    """Return the device of the arrays that lie on one, where others span several."""
+    """Return the common device of the arguments that lie on one device."""
     homes: set[int | None] = set()
     for view in seen:
         if view is None:
@@ -187,7 +187,7 @@ def _emulated(
     members: Sequence[tuple[str, Placed]],
     asked: int | None,
 ) -> int:
-    """Return the emulated device of a launch whose arrays a world has made."""
+    """Return the emulated device of a launch on arrays of an emulated world."""
 
     def where(member: Placed) -> int | None:
         return world.device_of(_address(member))

@@ -1,4 +1,4 @@
-"""From a debug build's records of a hung kernel's waits to the names of its source."""
+"""Decode a debug build's records of hung waits into threads, barrier names and likely causes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class BarrierWord(NamedTuple):
 
     @classmethod
     def decode(cls, word: int) -> BarrierWord:
-        """Decode the bits, whose layout the PTX ISA leaves open (docs/hardware.md)."""
+        """Decode the bits; the PTX ISA does not specify their layout (docs/hardware.md)."""
         return cls(
             arrivals=-_field(word, _ARRIVALS) % _COUNTS,
             missing_arrivals=-_field(word, _MISSING_ARRIVALS) % _COUNTS,
@@ -90,7 +90,7 @@ class BarrierWord(NamedTuple):
         )
 
 
-# First bit and width. Arrivals are counted up to 2^20, bytes up to 0.
+# (first bit, width). The hardware counts arrivals up to 2^20, and bytes up to 0.
 _ARRIVALS, _BYTES_BEYOND, _MISSING_ARRIVALS = (1, 20), (21, 21), (43, 20)
 _COUNTS = 1 << 20
 
@@ -108,7 +108,7 @@ def _signed(value: int, width: int) -> int:
 
 
 def _causes(word: BarrierWord, phase: int, part: RingPart | None) -> Iterator[str]:
-    """Return the likely causes, the likeliest first; ``part`` is the barrier's part of a ring."""
+    """Yield the likely causes, most likely first; ``part`` is the barrier's role in a ring."""
     arrived, missing_bytes = word.arrivals - word.missing_arrivals, word.missing_bytes
     if word.arrivals == 0:
         yield "these 8 bytes are no mbarrier: init() was not called, or something overwrote it"
@@ -143,7 +143,7 @@ def _causes(word: BarrierWord, phase: int, part: RingPart | None) -> Iterator[st
 
 
 def _nobody(part: RingPart | None) -> str:
-    """Return what it means that no thread has arrived."""
+    """Return the likely cause if no thread has arrived."""
     if part is not None and part.member == "empty":
         return f"no consumer has released {part.stage_name}"
     if part is not None and part.member == "full":
@@ -155,9 +155,9 @@ def _nobody(part: RingPart | None) -> str:
 
 
 def hung_threads(records: bytes, source: Source, name_of: BarrierName) -> Iterator[HungThreads]:
-    """Return the waiting threads; warps that waited for the same thing are one entry.
+    """Yield the waiting threads; warps with the same wait share one entry.
 
-    Waits of the first cluster that exceeded the budget come first, then the others, longest first.
+    Waits of the first cluster that exceeded the budget come first, then the rest, longest first.
 
     Args:
         records: The bytes of `RECORDS` records.
@@ -184,7 +184,7 @@ def _hung(group: list[Any], source: Source, name_of: BarrierName) -> HungThreads
     word = BarrierWord.decode(int(first["word"]))
     phase = int(first["phase"])
     file, line = Path(first["file"].decode()), int(first["line"])
-    # In a cluster the window of each CTA has an address of its own, by multiples of 16 MiB.
+    # The shared-memory windows of a cluster's CTAs are multiples of 16 MiB apart.
     offset = (int(first["barrier"]) - int(first["dynamic"])) % _WINDOW_BYTES
     name = name_of(offset) if offset < _WINDOW_BYTES // 2 else None
     part = ring_part(name)
@@ -230,7 +230,7 @@ def _threads(record: Any) -> Iterator[int]:
 
 
 def _code(source: Source, file: Path, line: int) -> str | None:
-    """Return the text of a line of the kernel or of a header; None where it is not found."""
+    """Return the text of a line of the kernel or a header; None if it is not found."""
     if str(file) == source.name:
         text = source.text
     elif file.is_file():
@@ -245,10 +245,10 @@ def _code(source: Source, file: Path, line: int) -> str | None:
 
 
 def barrier_names(source: Source, kernel: str) -> BarrierName:
-    """Return the names that the kernel's source has for its dynamic shared memory.
+    """Return the source's names for parts of the kernel's dynamic shared memory, by offset.
 
-    The GPU's compiler keeps none: they come from the same source, compiled for the emulator. None
-    if that is impossible, for example without a C++ compiler.
+    GPU builds keep no names, so they come from the emulator's build of the same source. A name is
+    None if that build is impossible, for example without a C++ compiler.
     """
 
     @functools.cache

@@ -1,4 +1,4 @@
-"""One function of a CUDA source: compiled when first needed, launched on arrays of either kind."""
+"""A kernel of a CUDA source, compiled on first use and launched on GPU or host arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tmaasync.trace.collector import CollectorOf
 __all__ = ["Kernel"]
 
 _MAX_REQUESTS = 1024
-# A grid is launched with few kinds of arguments: tiles of other layouts, or another device.
+# One grid sees few argument kinds: tiles of different layouts, or different devices.
 _MAX_CALLS = 4
 
 
@@ -39,35 +39,35 @@ class Kernel:
     Args:
         source: The path of a ``.cu`` file, the bare name of a shipped one (``"copy.cu"``), or CUDA
             C++ text: a string with a line break or with ``__global__``.
-        name: The function's name; by default the stem of the file. Of a function in a namespace,
-            or an instance of a template, the whole expression: ``"layers::softmax<float, 128>"``.
-        types: Names that the source leaves to the host, each with a tile (its `cuda_type`), an
-            element type, or C++ text.
-        constants: Names that the source leaves to the host, each with a bool, int or float.
-        include_dirs: Folders with headers of your own. A file's own folder is searched anyhow.
-        options: Further NVRTC options. Sources are compiled as C++20 on both back ends;
-            ``--std=c++17`` chooses another standard for GPUs.
+        name: The function's name; by default the stem of the file. For a function in a namespace,
+            or an instance of a template, the full expression: ``"layers::softmax<float, 128>"``.
+        types: Type names that the host defines for the source, each with a tile (its `cuda_type`),
+            an element type, or C++ text.
+        constants: Constants that the host defines for the source, each a bool, int or float.
+        include_dirs: Folders of your own headers. A source file's own folder is always searched.
+        options: Additional NVRTC options. Sources are compiled as C++20 on both back ends;
+            ``--std=c++17`` selects another standard for GPUs.
         arch: The architecture to compile for, such as ``"sm_90a"``. By default the compute
-            capability of the arrays' device, with the ``a`` where the source uses wgmma, setmaxnreg
+            capability of the arrays' device, with the ``a`` if the source uses wgmma, setmaxnreg
             or multicast, or edits tensor maps.
-        debug: Whether to have the headers check what their calls are given (``TMAASYNC_DEBUG`` is
-            then 1 in the source too). A broken rule ends the kernel: on a GPU with a line on
-            stdout and the loss of the CUDA context, on the CPU with an `EmulatedFault`. On a GPU a
-            launch then waits for the kernel's end, and a wait on a barrier that takes too long
-            becomes a `HangError`. By default the environment's ``TMAASYNC_DEBUG``, which
-            is off unless set and not ``0``.
-        trace: Whether launches leave a trace. By default those inside ``with trace.record()`` do;
-            with True all do, and `last_trace` is the last one outside of it; with False
-            none does.
-        budget_seconds: How long a wait may take in a debug build on a GPU. By default the
-            environment's ``TMAASYNC_BUDGET_SECONDS``, else 1.
+        debug: Whether the headers check the arguments of their calls (``TMAASYNC_DEBUG`` is then
+            1 in the source too). A broken rule ends the kernel: on a GPU with a line on stdout and
+            the loss of the CUDA context, on the CPU with an `EmulatedFault`. On a GPU each launch
+            waits for the kernel's end, and a barrier wait that takes too long raises
+            `HangError`. By default the environment variable ``TMAASYNC_DEBUG``, which is off
+            unless set to something other than ``0``.
+        trace: Whether launches record a trace. By default only those inside
+            ``with trace.record()``; with True all, and `last_trace` is the last one outside of
+            ``record``; with False none.
+        budget_seconds: Maximum duration of a wait in a debug build on a GPU. By default the
+            environment variable ``TMAASYNC_BUDGET_SECONDS``, else 1.
 
-    The source sees ``#include <tmaasync/tmaasync.cuh>``. A parameter that is a tile is declared
+    The source can ``#include <tmaasync/tmaasync.cuh>``. Declare a tile parameter as
     ``const __grid_constant__ Tile tile``. If the source defines
-    ``extern "C" __device__ const int <name>_shared_bytes``, that much dynamic shared memory is
-    given to every launch that does not ask otherwise.
+    ``extern "C" __device__ const int <name>_shared_bytes``, it is the default dynamic shared memory
+    of a launch.
 
-    Compiling happens at the first launch, or by `compile`.
+    The kernel is compiled at the first launch, or by `compile`.
     """
 
     def __init__(  # noqa: PLR0913 - arguments of a compiler
@@ -84,7 +84,7 @@ class Kernel:
         trace: bool | None = None,
         budget_seconds: float | None = None,
     ) -> None:
-        """Read the source; nothing is compiled yet."""
+        """Read the source, without compiling it."""
         flags = {"debug": debug, "trace": trace}
         check_flags(**{name: value for name, value in flags.items() if value is not None})
         check_names(name=name, arch=arch)
@@ -118,7 +118,7 @@ class Kernel:
     def last_trace(self) -> Trace | None:
         """The trace of the last launch outside of ``with trace.record()``; needs ``trace=True``.
 
-        The other launches of a traced kernel are in what ``record`` gives.
+        Traces of launches inside ``record`` go to its result instead.
         """
         launches = self._own_traces.launches
         return launches[-1] if launches else None
@@ -136,24 +136,25 @@ class Kernel:
         stream: object = None,
         device: int | None = None,
     ) -> None:
-        """Launch, with the parameters of CuPy's ``RawKernel`` and those that it lacks.
+        """Launch the kernel; the parameters extend the ones of CuPy's ``RawKernel``.
 
         Args:
             grid: Blocks along x, y, z; an int is x alone.
-            block: Threads of a block along x, y, z.
+            block: Threads per block along x, y, z.
             args: One per kernel parameter: tiles of the type in ``types``, contiguous arrays of the
-                pointer's element type (`Pointer` is the way around this check), numbers that the
-                declared type holds, and NumPy scalars or bytes for structs.
-            cluster: Blocks of a cluster along x, y, z; the grid, counted in blocks, is a multiple.
-            shared_mem: Dynamic shared memory in bytes; by default what the source declares.
-            pdl: Programmatic dependent launch: start before the kernel ahead in the stream has
-                ended. The kernel calls ``wait_for_previous_grids()`` before it reads its results.
-            cooperative: Cooperative launch: all blocks are resident at once, so that they may wait
-                for one another, as in ``sync_grid()``. The grid is checked before the launch.
+                pointer's element type (`Pointer` bypasses this check), numbers that fit the
+                declared type, and NumPy scalars or bytes for structs.
+            cluster: Blocks per cluster along x, y, z; must divide the grid, counted in blocks.
+            shared_mem: Dynamic shared memory in bytes; by default the size that the source defines.
+            pdl: Programmatic dependent launch: start before the previous kernel in the stream has
+                ended. The kernel calls ``wait_for_previous_grids()`` before it reads the previous
+                kernel's results.
+            cooperative: Cooperative launch: all blocks are resident at once, so they may wait for
+                one another, as in ``sync_grid()``. The grid size is checked before the launch.
             stream: A CuPy or torch stream, a handle, or anything with ``__cuda_stream__``; by
                 default the current stream of the arrays' framework.
-            device: The ordinal of the device to launch on; by default the one of the arrays. Arrays
-                of other devices are reached over NVLink, after `enable_peer_access`. A launch
+            device: The ordinal of the device to launch on; by default the arrays' device. Arrays
+                on other devices are accessed over NVLink, after `enable_peer_access`. A launch
                 without arrays runs on the current device; inside `emulate.scheduled`, and on a
                 machine without a GPU, on the CPU.
 
@@ -163,15 +164,15 @@ class Kernel:
             BackendError: No driver, no device, a device older than sm_90, or a kernel that needs
                 wgmma on a device without it.
             CompileError: The source does not compile.
-            HangError: In a debug build, on a GPU: a wait took too long, and the kernel was stopped.
+            HangError: In a debug build on a GPU: a wait took too long, and the kernel was stopped.
 
         Warns:
-            UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
+            UntestedDeviceWarning: At the first kernel on a GPU that is not Hopper.
         """
         key: tuple[object, ...] = (grid, block)
         is_plain = cluster is shared_mem is device is None and pdl is cooperative is False
         if not (is_plain and (type(grid) is int is type(block) or _are_of_ints(grid, block))):
-            # With their types, as 1.0 is no extent, though it equals 1.
+            # The key includes the types, because 1.0 equals 1 but is not a valid extent.
             options = (cluster, shared_mem, pdl, cooperative, device)
             key += (options, *map(type, (grid, block, *options)), *_types_in(grid, block, cluster))
         try:
@@ -213,9 +214,9 @@ class Kernel:
     ) -> PreparedLaunch | EmulatedLaunch | SkippedLaunch:
         """Check and pack a launch; calling the result is one driver call.
 
-        In a debug build it also waits for the kernel's end. Takes and raises what a call does.
-        The result keeps the arrays and the stream alive; it does not look again whether arrays were
-        moved.
+        In a debug build that call also waits for the kernel's end. Arguments and errors are the
+        same as for `__call__`. The result keeps the arrays and the stream alive, and does not check
+        again whether arrays were moved.
         """
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()
@@ -234,7 +235,7 @@ class Kernel:
         args: Sequence[object],
         device: int | None,
     ) -> None:
-        """Have later calls like this one skip what does not change."""
+        """Cache the launch, so that later calls of the same form skip unchanged checks."""
         try:
             hash(key)
         except TypeError:
@@ -251,10 +252,11 @@ class Kernel:
     def compile(self, arch: str | None = None) -> Program:
         """Compile, or take the result from the cache. Needs no GPU.
 
-        With ``trace=True`` the build is the one that leaves a trace on a GPU.
+        With ``trace=True`` it compiles the traced build for GPUs.
 
         Args:
-            arch: By default the kernel's own, else ``sm_90`` or ``sm_90a`` as the source needs.
+            arch: By default the kernel's own ``arch``, else the source decides between ``sm_90``
+                and ``sm_90a``.
 
         Raises:
             CompileError: The source does not compile, or has no function of this name.
@@ -266,20 +268,20 @@ class Kernel:
         return recipe.program(arch, is_traced=bool(self._trace))
 
     def variable(self, name: str, *, device: int | Literal["cpu"] | None = None) -> Variable:
-        """Return a ``__constant__`` or ``__device__`` variable of the kernel, to fill or to read.
+        """Return a ``__constant__`` or ``__device__`` variable of the kernel, to write or read.
 
-        It does what ``cudaMemcpyToSymbol`` and ``cudaMemcpyFromSymbol`` do. A variable belongs to a
-        kernel on a device: fill it for each. A launch that leaves a trace on a GPU has variables of
-        its own; `write` fills them too.
+        It is the equivalent of ``cudaMemcpyToSymbol`` and ``cudaMemcpyFromSymbol``. Each kernel has
+        its own copy of the variable on each device: write every copy. The traced build on a GPU has
+        its own copy too, which `write` also fills.
 
         Args:
-            name: The variable as C++ names it: ``"taps"``, ``"layers::table<float, 8>"``.
+            name: The variable's C++ name: ``"taps"``, ``"layers::table<float, 8>"``.
             device: The ordinal of a GPU, or ``"cpu"``. By default, as for a launch without arrays,
                 the current device; inside `emulate.scheduled`, and on a machine without a GPU, the
                 CPU.
 
         Raises:
-            ArgumentError: The kernel uses no variable of this name; the message lists those it has.
+            ArgumentError: The kernel uses no variable of this name; the message lists all names.
             CompileError: The source does not compile.
             BackendError: No driver, no device, or a device older than sm_90.
         """
@@ -306,7 +308,7 @@ class Kernel:
 
     @property
     def _collector_of(self) -> CollectorOf:
-        """Says who takes the trace of a launch, when it is made."""
+        """A function that returns the trace collector of a launch, at launch time."""
         if self._trace is None:
             return current_collector
         return self._current_or_own if self._trace else _nobody

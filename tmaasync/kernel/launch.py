@@ -37,7 +37,7 @@ Extents = int | Sequence[int]
 
 
 class Loaded:
-    """A function on one device, and the launch configurations that were checked."""
+    """A loaded function on one device, and its checked launch configurations."""
 
     __slots__ = ("_checked", "entry", "function", "module", "watch")
 
@@ -51,10 +51,10 @@ class Loaded:
         self._checked: set[LaunchConfig] = set()
 
     def global_address(self, name: str) -> int:
-        """Return the address of a variable of the package's headers.
+        """Return the address of a variable that the package's headers define.
 
         Raises:
-            LaunchError: The source includes none of the headers that have it.
+            LaunchError: The source includes no header that defines it.
         """
         address = self.module.global_address(name)
         if address is None:
@@ -66,7 +66,7 @@ class Loaded:
         return address
 
     def allow(self, config: LaunchConfig, limits: DeviceLimits) -> None:
-        """Check the extents, and opt in to large shared memory and large clusters, once each."""
+        """Check the extents once, and opt in to large shared memory and large clusters."""
         if config in self._checked:
             return
         check_extents(config, limits)
@@ -82,9 +82,9 @@ class Loaded:
 
 
 def wait_for_producers(placed: Iterable[Placed], stream: int, device: int | None) -> None:
-    """Make a stream wait for the producers of arrays whose framework does not name its stream.
+    """Make a stream wait for the producers of arrays whose framework reports no current stream.
 
-    By the stream protocols of DLPack and of ``__cuda_array_interface__`` (version 3). Arrays of
+    It uses the stream protocols of DLPack and ``__cuda_array_interface__`` (version 3). Arrays on
     other devices are ordered by signals.
     """
     for view in placed:
@@ -96,7 +96,7 @@ def wait_for_producers(placed: Iterable[Placed], stream: int, device: int | None
                 _driver.wait_for(stream, theirs)
 
 
-# DLPack's number for the default stream, whose handle is 0.
+# DLPack's number for the legacy default stream, whose handle is 0.
 _LEGACY_DEFAULT_STREAM = 1
 
 
@@ -126,10 +126,10 @@ def extents(argument: str, value: Extents) -> tuple[int, int, int]:
 
 
 def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
-    """Compare block, cluster and grid with the limits of the device.
+    """Check block, cluster and grid against the limits of the device.
 
     Raises:
-        LaunchError: The block, the grid or the cluster is too large, or the grid no multiple of it.
+        LaunchError: The block, grid or cluster is too large, or does not divide the grid.
     """
     threads = math.prod(config.block)
     if threads > limits.threads_per_block:
@@ -164,10 +164,10 @@ def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
 
 
 def check_resident(name: str, config: LaunchConfig, resident: int, limits: DeviceLimits) -> None:
-    """Compare the grid of a cooperative launch with the blocks that the device holds at once.
+    """Check that all blocks of a cooperative launch can be resident at once.
 
     Raises:
-        LaunchError: Blocks of the grid would wait for others that cannot start.
+        LaunchError: Resident blocks would wait for blocks that cannot start.
     """
     blocks = math.prod(config.grid)
     if blocks > resident:
@@ -182,10 +182,10 @@ def check_resident(name: str, config: LaunchConfig, resident: int, limits: Devic
 def check_static_shared(
     name: str, config: LaunchConfig, static_bytes: int, limits: DeviceLimits
 ) -> None:
-    """Compare static and dynamic shared memory together with what a block has.
+    """Check static plus dynamic shared memory against the limit of a block.
 
     Raises:
-        LaunchError: They do not fit, and a device would refuse the launch.
+        LaunchError: They do not fit; a device would reject the launch.
     """
     whole = config.shared_bytes + static_bytes
     if whole > limits.shared_bytes:
@@ -196,7 +196,7 @@ def check_static_shared(
         )
 
 
-# Technical specifications per compute capability (CUDA programming guide): the same on all chips.
+# CUDA programming guide, technical specifications per compute capability: equal on all chips.
 _MAX_BLOCK_Z = 64
 _GRID_LIMITS = {"x": 2**31 - 1, "y": 65535, "z": 65535}
 
@@ -215,7 +215,7 @@ def _check_grid(grid: tuple[int, int, int]) -> None:
 
 
 def check_launch_bounds(name: str, max_threads: int | None, config: LaunchConfig) -> None:
-    """Compare a block with the kernel's ``__launch_bounds__``, as the driver does on a GPU.
+    """Check a block against the kernel's ``__launch_bounds__``, as the driver does on a GPU.
 
     Raises:
         LaunchError: The block has more threads.
@@ -231,10 +231,10 @@ def check_launch_bounds(name: str, max_threads: int | None, config: LaunchConfig
 def cluster_of(
     name: str, asked: Extents | None, declared: tuple[int, int, int] | None
 ) -> tuple[int, int, int] | None:
-    """Return the cluster of a launch: as asked for, else by ``__cluster_dims__``.
+    """Return the cluster of a launch: the caller's, else the one of ``__cluster_dims__``.
 
     Raises:
-        LaunchError: They differ; the driver refuses this on a GPU.
+        LaunchError: The two differ; on a GPU the driver rejects this.
     """
     cluster = None if asked is None else extents("cluster", asked)
     if cluster is not None and declared is not None and cluster != declared:
@@ -246,7 +246,7 @@ def cluster_of(
 
 
 def _check_registers(entry: Entry, config: LaunchConfig, limits: DeviceLimits) -> None:
-    """Refuse a block whose threads need more registers than a block has."""
+    """Reject a block whose threads need more registers than an SM provides to a block."""
     threads = math.prod(config.block)
     warps = -(-threads // WARP_THREADS)
     registers = -(-entry.registers // REGISTER_GRANULE) * REGISTER_GRANULE
@@ -261,10 +261,10 @@ def _check_registers(entry: Entry, config: LaunchConfig, limits: DeviceLimits) -
 
 
 def shared_bytes(needed: int | None, asked: int | None, limits: DeviceLimits) -> int:
-    """Return the dynamic shared memory of a launch: as asked for, else as the source declares.
+    """Return the dynamic shared memory of a launch: the caller's, else the source's.
 
     Raises:
-        LaunchError: A thread block has less.
+        LaunchError: It exceeds the limit of a thread block.
     """
     shared = asked if asked is not None else needed or 0
     if not is_integer(shared):

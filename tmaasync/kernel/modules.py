@@ -12,7 +12,7 @@ __all__ = ["Module", "load_module", "load_own_module"]
 
 
 class Module(Protocol):
-    """A module on one device, whose context is current when these are called."""
+    """A module on one device; the device's context must be current in every call."""
 
     path: Path  # of the cubin
 
@@ -20,15 +20,15 @@ class Module(Protocol):
         """Return the handle of a kernel."""
 
     def global_address(self, name: str) -> int | None:
-        """Return the address of a variable; None if the module has none of this name."""
+        """Return the address of a variable; None if the module lacks it."""
 
 
 def load_module(path: Path, device: int) -> Module:
     """Load a cubin on a device whose context is current.
 
-    CuPy's ``RawModule`` loads it wherever there can be CuPy arrays: once CuPy was imported. Either
-    way a module stays loaded until the process ends, since a CUDA graph may hold its kernels, and
-    the same file is loaded once per device.
+    If CuPy was imported, its ``RawModule`` loads the file, else the driver. Each file is loaded
+    once per device, and stays loaded until the process ends, because a CUDA graph may hold its
+    kernels.
     """
     cupy = sys.modules.get("cupy")
     if cupy is not None:
@@ -37,7 +37,7 @@ def load_module(path: Path, device: int) -> Module:
 
 
 def load_own_module(path: Path, device: int) -> Module:
-    """Load a cubin once more, with variables of its own; the device's context is current."""
+    """Load a separate copy of a cubin, with its own variables; the device's context is current."""
     return _DriverModule(path, _driver.load_own_module(path, device))
 
 

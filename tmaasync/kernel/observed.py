@@ -1,4 +1,4 @@
-"""Kernels that a block of code makes or launches, for tools that read their sources."""
+"""Observers of kernels that code makes or launches, for tools that read their sources."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["KernelObserver", "SeenKernel", "SkippedLaunch", "current_observer", 
 
 
 class SeenKernel(NamedTuple):
-    """A kernel as it is compiled: its entry function, its source, and the architecture asked for.
+    """A kernel to compile: its entry function, source and requested architecture.
 
-    ``arch`` is None where the source and the device decide.
+    ``arch`` is None if the source and the device decide.
     """
 
     name: str
@@ -24,7 +24,7 @@ class SeenKernel(NamedTuple):
 
 
 class SkippedLaunch:
-    """Stands for a prepared launch of an observer that launches nothing."""
+    """The placeholder for a prepared launch if the observer launches nothing."""
 
     def __call__(self) -> None:
         """Launch nothing."""
@@ -38,7 +38,7 @@ class SkippedLaunch:
         return self
 
     def release(self) -> None:
-        """Nothing is kept."""
+        """Release nothing."""
 
 
 class KernelObserver:
@@ -54,7 +54,7 @@ class KernelObserver:
 
     @property
     def kernels(self) -> tuple[SeenKernel, ...]:
-        """Each kernel once, in the order in which they were first seen."""
+        """The distinct kernels, in the order of first sight."""
         return tuple(self._seen)
 
     def see(self, kernel: SeenKernel) -> None:
@@ -64,7 +64,7 @@ class KernelObserver:
 
 _OBSERVER = contextvars.ContextVar[KernelObserver | None]("tmaasync kernels", default=None)
 
-# The variable's own method, as every launch asks.
+# The context variable's own method, for speed: every launch calls it.
 current_observer: Callable[[], KernelObserver | None] = _OBSERVER.get
 """Return the observer of kernels made and launched here and now; None without one."""
 

@@ -1,4 +1,4 @@
-"""Direct calls like an earlier one: of the arguments, only what may have changed is looked at."""
+"""Fast path for repeated direct launches: check only the arguments that may have changed."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def repeated_call(
     seen: Sequence[View],
     device: int,
 ) -> RepeatedCall | None:
-    """Return the launch for calls like this one; None if all of them need the full check.
+    """Return the fast path for calls like this one; None if they need the full check.
 
     Args:
-        launch: What the call prepared. It keeps no array alive from now on.
+        launch: The prepared launch of the call. Afterwards it keeps no array alive.
         parameters: The kernel's parameters.
         args: The arguments of the call.
-        seen: What `views` made of them.
-        device: Where the arrays lie.
+        seen: The result of `views` for the arguments.
+        device: The device of the arrays.
     """
     formats: list[str] = []
     codes: list[AddressCode] = []
@@ -79,10 +79,10 @@ def repeated_call(
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(codes: tuple[tuple[str, str, str], ...], *, has_guard: bool) -> CodeType:
-    """Compile one function for arguments of these kinds.
+    """Generate one function for arguments of these kinds.
 
-    A function for each of three arrays took 0.4 us more of 2.4 (without a GPU and the driver's
-    part, 2026-11-23: docs/notes/host.md), and three tensors without torch's guard 0.6.
+    For three arrays, a separate function per array took 0.4 us more, of 2.4 us (without a GPU and
+    the driver's part, 2026-11-23: docs/notes/host.md); three tensors without torch's guard 0.6 us.
     """
     arguments = [f"a{index}" for index in range(len(codes))]
     conditions = [f"{argument}.__class__ is {argument}_class" for argument in arguments]
@@ -144,8 +144,8 @@ _DECLARED = {"i": _SIGNED, "n": _UNSIGNED}
 def _format(parameter: Parameter, arg: Any) -> str | None:
     """Return the struct format that packs numbers of this type and sign as the full check does.
 
-    A number that it refuses may still be one that the full check accepts: one of another sign makes
-    a call of its own. None for other values.
+    It may reject a number that the full check accepts: a number of the other sign gets its own
+    fast path. Return None for other values.
     """
     kind, is_scalar = parameter.kind, isinstance(arg, np.generic)
     if kind == "t":
@@ -160,7 +160,7 @@ def _format(parameter: Parameter, arg: Any) -> str | None:
 
 
 def _bytes_reader(arg: Any) -> Callable[[Any], int | None] | None:
-    """Return a reader of the same bytes."""
+    """Return a reader that accepts only the same bytes."""
     if not isinstance(arg, bytes | np.generic):
         return None
     data = arg if isinstance(arg, bytes) else arg.tobytes()

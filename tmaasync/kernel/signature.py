@@ -1,4 +1,4 @@
-"""The parameters that a kernel's source declares, and the arguments that do not fit their types."""
+"""Read a kernel's parameter types from its source, and check arguments against them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray
 
 __all__ = ["Signature", "elements_of_variable", "signature_of"]
 
-# --- what a parameter takes -------------------------------------------------------------------
+# --- kinds of parameters ----------------------------------------------------------------------
 
 
 class _PointerParameter(NamedTuple):
@@ -32,7 +32,7 @@ class _PointerParameter(NamedTuple):
     elements: tuple[str, ...] | None
 
     def violations(self, argument: str, view: View) -> Iterator[Violation]:
-        """Yield what makes an array unfit for this pointer."""
+        """Yield the rules that an array breaks for this pointer."""
         if not isinstance(view, ArrayView):
             return
         if self.elements is not None and view.element.name not in self.elements:
@@ -91,8 +91,8 @@ _Indices = frozenset[str]
 class _ValueParameter(NamedTuple):
     """A parameter such as ``const __grid_constant__ Tile tile``.
 
-    ``type_name`` and ``cuda_type`` are None where the host supplied no type of a tile. ``stored``
-    are the indices with which the entry, or a function that it calls, stores to the parameter.
+    ``type_name`` and ``cuda_type`` are None unless the host supplied a tile type. ``stored`` holds
+    the indices with which the entry, or a function that it calls, stores to the parameter.
     """
 
     text: str
@@ -103,7 +103,7 @@ class _ValueParameter(NamedTuple):
     position: str
 
     def violations(self, argument: str, view: View) -> Iterator[Violation]:
-        """Yield what makes a tile unfit: its type, or where its tensor map would lie."""
+        """Yield a mismatch of a tile's type, or of its tensor map's memory."""
         if not isinstance(view, KernelArgument) or isinstance(view, Pointer):
             return
         if isinstance(view, _WITH_MAP) and not self.is_grid_constant:
@@ -118,7 +118,7 @@ class _ValueParameter(NamedTuple):
             yield self._other_type(argument, view)
 
     def read_only(self, argument: str, view: View) -> Iterator[Violation]:
-        """Yield a tile of a read-only array, to which the kernel stores."""
+        """Yield a violation if the kernel stores to a tile of a read-only array."""
         if isinstance(view, TMATensorTileArray):
             yield from self._read_only_tiles(argument, list(view))
         elif isinstance(view, _WITH_MAP) and _is_read_only(view):
@@ -127,7 +127,7 @@ class _ValueParameter(NamedTuple):
     def _read_only_tiles(
         self, argument: str, tiles: Sequence[KernelArgument]
     ) -> Iterator[Violation]:
-        """Yield the tiles at literal indices, or the first one if none of them is writable."""
+        """Yield the read-only tiles at literal indices, or the first if no tile is writable."""
         read_only = [index for index, tile in enumerate(tiles) if _is_read_only(tile)]
         named = {int(index) for index in self.stored if index.isdecimal()}
         if len(named) < len(self.stored) and len(read_only) == len(tiles):
@@ -156,7 +156,7 @@ class _ValueParameter(NamedTuple):
 
 
 class _NumberParameter(NamedTuple):
-    """A parameter such as ``int n``; the kind is one of `Parameter`'s, which `pack` checks."""
+    """A parameter such as ``int n``; `pack` checks its kind, as defined in `Parameter`."""
 
     kind: str
 
@@ -168,12 +168,12 @@ def _is_read_only(tile: KernelArgument) -> bool:
 
 
 def _is_same(cuda_type: str, other: str) -> bool:
-    # The two spellings differ for a type in text alone, where comparing takes 30 us.
+    # Only a type given as text can have another spelling; that comparison takes 30 us.
     return cuda_type == other or _compared(cuda_type) == _compared(other)
 
 
 def _compared(cuda_type: str) -> str:
-    """Return a type in one spelling; a kernel may read a `BulkTile` as elements of any type."""
+    """Return a type in canonical spelling; a kernel may read a `BulkTile` as any element type."""
     plain = _SPACE.sub(r"\1", cuda_type)
     return _BULK_ELEMENT.sub("BulkTile<", plain)
 
@@ -186,7 +186,7 @@ _BULK_ELEMENT = re.compile(r"BulkTile<[^,]*,")
 
 
 class Signature:
-    """The types of a kernel's parameters, compared with the arguments of every launch."""
+    """The declared parameter types of a kernel, which every launch checks its arguments against."""
 
     def __init__(self, parameters: Sequence[_Declared | None]) -> None:
         self._count = len(parameters)
@@ -202,7 +202,7 @@ class Signature:
         ]
 
     def typed(self, parameters: Sequence[Parameter]) -> Sequence[Parameter]:
-        """Return the compiled parameters, integers with the sign that the source declares."""
+        """Return the compiled parameters, with the signedness that the source declares."""
         if len(parameters) != self._count:
             return parameters
         return [
@@ -213,13 +213,13 @@ class Signature:
         ]
 
     def check(self, seen: Sequence[View]) -> None:
-        """Compare the views of the arguments with the declared types.
+        """Check the views of the arguments against the declared types.
 
         Raises:
-            LaunchError: A tile or array has another type, or an array must not be written or is
-                not contiguous; every argument that does not fit is reported.
+            LaunchError: A tile or array has another type, or an array is read-only or not
+                contiguous; every mismatch is reported.
         """
-        if len(seen) != self._count:  # reported with the compiled parameters
+        if len(seen) != self._count:  # `pack` reports it
             return
         found: list[Violation] = []
         for position, argument, parameter in self._checked:
@@ -252,9 +252,9 @@ _NAME_AT_END = re.compile(r"^(.*[\s*&>])(\w+)\s*((?:\[\s*\w*\s*\])?)$", re.DOTAL
 def signature_of(source: Source, expression: str) -> Signature:
     """Read the parameter list of the entry, which may be an instance such as ``fill<float, 8>``.
 
-    Names of types are looked up in what the host supplied, and in the instance's arguments. A
-    parameter of a type that the source itself defines, or of a macro, stays unchecked; so does
-    every one of an entry that the source declares in several forms.
+    Type names are looked up among the host's types and the instance's arguments. A parameter whose
+    type is defined by the source or by a macro is not checked. If the source declares the entry
+    with different parameter lists, no parameter is checked.
     """
     name = function_name(expression)
     text = _COMMENT.sub(lambda found: " " + "\n" * found[0].count("\n"), source.text)
@@ -275,12 +275,12 @@ def signature_of(source: Source, expression: str) -> Signature:
 
 
 def _defined(text: str) -> set[str]:
-    """Return the names of types that a text without comments defines itself."""
+    """Return the names of the types that a text without comments defines."""
     return {name for found in _DEFINED.findall(text) for name in found if name}
 
 
 def _instance(text: str, name: str, expression: str) -> dict[str, str]:
-    """Return the types that an instance of a template has for the template's parameters."""
+    """Return the template's type parameters with the instance's types."""
     parameters = template_of(text, name)
     if parameters is None or "<" not in expression:
         return {}
@@ -306,9 +306,9 @@ _VARIABLE = (
 
 
 def elements_of_variable(source: Source, name: str) -> tuple[str, ...] | None:
-    """Return the element types that a variable of the source may be filled with; None if unknown.
+    """Return the element types that may fill a variable of the source; None if unknown.
 
-    Of a struct, a type that the source defines, or several variables of one name nothing is known.
+    They are unknown for a struct, a type that the source defines, and a name of several variables.
     """
     text = _COMMENT.sub(" ", source.text)
     own = _defined(text)
@@ -321,7 +321,7 @@ def elements_of_variable(source: Source, name: str) -> tuple[str, ...] | None:
 
 
 class _Types(NamedTuple):
-    """Names of types: from the host, defined by the source, and other names of the host's."""
+    """Type names: supplied by the host, defined by the source, and aliases of the host's types."""
 
     known: Mapping[str, str]
     own: set[str]
@@ -329,13 +329,13 @@ class _Types(NamedTuple):
     position: str  # file and line of the entry
 
     def plain(self, kind: str) -> str:
-        """Return a type's own name, without namespaces; "" for one that the source defines."""
+        """Return a type's name without namespaces; "" for a type that the source defines."""
         name = self.known.get(kind, kind).removeprefix("::")
         name = re.sub(r"^(?:tmaasync|std|cuda::std)::", "", name)
         return "" if name in self.own else name
 
     def without_aliases(self, kind: str) -> str:
-        """Return a declared type with the host's names in place of the source's."""
+        """Return a declared type with the source's aliases replaced by the host's names."""
         return re.sub(r"\w+", lambda word: self.aliases.get(word[0], word[0]), kind)
 
 
@@ -346,9 +346,9 @@ _ALIAS = re.compile(
 
 
 def _aliases(text: str, supplied: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Return names that the source gives to one of the host's types, or to an array of its tiles.
+    """Return the source's aliases for the host's types, or for arrays of the host's tiles.
 
-    A name that is defined twice, or that the host supplies as well, stays the compiler's.
+    A name that is defined twice, or also supplied by the host, is left to the compiler.
     """
     found: dict[str, set[str]] = {}
     for template, using, target, typedef_target, typedef in _ALIAS.findall(text):
@@ -363,18 +363,18 @@ def _aliases(text: str, supplied: Mapping[str, str], known: Mapping[str, str]) -
     return aliases
 
 
-# --- the tiles that it stores to --------------------------------------------------------------
+# --- tiles to which the kernel stores ---------------------------------------------------------
 
 _Stored = Mapping[str, _Indices]
 _INDEX = r"(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?"
 _STORE = re.compile(
     rf"\b(\w+)\s*{_INDEX}\s*\.\s*(?:template\s+)?(?:async_store|async_reduce)\w*\s*[(<]"
 )
-# The functions of tma.cuh, whose first argument is a map.
+# Store functions of tma.cuh; their first argument is the tensor map.
 _RAW_STORE = re.compile(
     rf"\btma_(?:store|reduce)\s*(?:<[^;{{}}()]*>)?\s*\(\s*(\w+)\s*{_INDEX}\s*(?:\.\s*map)?\s*,"
 )
-# The methods of `Epilogue`, whose second argument is the output.
+# Store methods of `Epilogue`; their second argument is the output.
 _EPILOGUE_STORE = re.compile(r"\.\s*(?:template\s+)?(?:store|reduce)\s*(?:<[^;{}()]*>)?\s*\(")
 _TILE_ARGUMENT = re.compile(rf"&?\s*(\w+)\s*{_INDEX}")
 _CALL = r"\b{}\s*(?:<[^;{{}}()]*>)?\s*\("
@@ -384,7 +384,7 @@ _FUNCTION = re.compile(r"__device__[^;{}()]*?\b(\w+)\s*\(")
 def _parameter_lists(text: str, name: str) -> Iterator[tuple[list[str], _Stored]]:
     """Yield the parameters of every declaration of a ``__global__`` function.
 
-    With them come the names to which it stores, each with the indices.
+    Each comes with the names to which the function stores, and their indices.
     """
     helpers = _storing_functions(text)
     for found in re.finditer(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", text):
@@ -396,7 +396,7 @@ def _parameter_lists(text: str, name: str) -> Iterator[tuple[list[str], _Stored]
 
 
 def _stored_in(body: str) -> Iterator[tuple[str, str]]:
-    """Yield the names that code stores to, each with an index or an empty text."""
+    """Yield the names to which code stores, each with an index or an empty string."""
     yield from _STORE.findall(body)
     yield from _RAW_STORE.findall(body)
     for call in _EPILOGUE_STORE.finditer(body):
@@ -406,7 +406,7 @@ def _stored_in(body: str) -> Iterator[tuple[str, str]]:
 
 
 def _storing_functions(text: str) -> dict[str, frozenset[int]]:
-    """Return the device functions that store to a tile, with the positions of these tiles."""
+    """Return the device functions that store to a tile parameter, with the parameter positions."""
     functions: dict[str, frozenset[int]] = {}
     for found in _FUNCTION.finditer(text):
         body = _body(text, found.end())
@@ -431,7 +431,7 @@ def _stored_by_helpers(
 
 
 def _body(text: str, start: int) -> str:
-    """Return the first braces after a position, with what they enclose."""
+    """Return the first braced block after a position, including its braces."""
     depth = 0
     for found in re.finditer(r"[{};]", text[start:]):
         depth += {"{": 1, "}": -1, ";": 0}[found[0]]
@@ -441,7 +441,7 @@ def _body(text: str, start: int) -> str:
 
 
 def _split(text: str, start: int) -> list[str]:
-    """Return what stands between a bracket and its end, cut at its commas."""
+    """Split the contents of a bracket at its top-level commas."""
     depth, begin, parts = 0, start, []
     for position in range(start, len(text)):
         sign = text[position]
@@ -458,7 +458,7 @@ def _split(text: str, start: int) -> list[str]:
 
 
 def _parameter(text: str, types: _Types, stored: _Stored) -> _Declared | None:
-    """Return what one declaration takes; None where only the compiler knows."""
+    """Parse one parameter declaration; None if only the compiler can know its type."""
     shown = " ".join(text.split())
     bare = _ATTRIBUTE.sub(" ", text.partition("=")[0]).strip()
     if "(" in bare or "#" in bare:
@@ -498,7 +498,7 @@ _ARRAY_OF = re.compile(r"(?:tmaasync::)?TMATensorTileArray\s*<\s*(\w+)\s*>")
 
 
 def _resolved(declared: str, known: Mapping[str, str]) -> tuple[str, str] | tuple[None, None]:
-    """Return the name of a tile's type and the type, if the host supplied it."""
+    """Return the name and the CUDA type of a tile that the host supplied, else (None, None)."""
     array = _ARRAY_OF.fullmatch(declared)
     name = array[1] if array else declared
     cuda_type = known.get(name)
@@ -507,12 +507,12 @@ def _resolved(declared: str, known: Mapping[str, str]) -> tuple[str, str] | tupl
     return name, f"tmaasync::TMATensorTileArray<{cuda_type}>" if array else cuda_type
 
 
-# --- the names of types in CUDA C++ -----------------------------------------------------------
+# --- type names in CUDA C++ -------------------------------------------------------------------
 
 _BYTES = tuple(row.name for row in ELEMENTS if row.itemsize == 1)
 _FLOAT = tuple(row.name for row in ELEMENTS if row.cuda_type in ("float", "tmaasync::tfloat32"))
-# Signed and unsigned integers of one width may alias in C++. NumPy and CuPy store bfloat16 and FP8
-# as unsigned integers where ml_dtypes is not in use.
+# In C++ signed and unsigned integers of one width may alias. Without ml_dtypes, NumPy and CuPy
+# store bfloat16 and FP8 as unsigned integers.
 _READ_AS = {
     _BYTES: "unsigned char, char, uint8_t, u8, byte",
     ("int8", "uint8"): "signed char, int8_t, i8",
@@ -532,7 +532,7 @@ _READ_AS = {
     ("float64",): "double",
 }
 _POINTEES = {name: read for read, names in _READ_AS.items() for name in names.split(", ")}
-# What numbers of a type are, in `Parameter`'s kinds. A plain char may have either sign.
+# Number types, as kinds of `Parameter`. A plain char may be signed or unsigned.
 _KIND_OF = {"int": "i", "uint": "n", "bool": "t"}
 _KINDS = {"unsigned char": "n", "uint8_t": "n", "u8": "n"} | {
     name: _KIND_OF[kind]
@@ -546,7 +546,7 @@ _TILE_TYPE = re.compile(
     rf"tmaasync::(\w+)<((?:{_WORDS}|tmaasync::(?:\w+<|Swizzle::k\w+|CachePolicy::\w+)"
     r"|0x[0-9a-f]+|\d+|true|false|>|,\s*)+)>"
 )
-# A type in the host's spelling has all its arguments; by hand some can be left to their defaults.
+# The host's spelling has all template arguments; hand-written types may omit defaults.
 _ARGUMENT_COUNTS = {
     "TMATensorTile": 4,
     "TMATensorTileIm2col": 5,
@@ -557,7 +557,7 @@ _ARGUMENT_COUNTS = {
 
 
 def _is_tile_type(cuda_type: str) -> bool:
-    """True for a type in the spelling of a tile's ``cuda_type``, which can be compared."""
+    """Return whether a type has the spelling of a tile's ``cuda_type`` and so is comparable."""
     found = _TILE_TYPE.fullmatch(cuda_type)
     if found is None:
         return False

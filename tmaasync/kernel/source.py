@@ -1,4 +1,4 @@
-"""From the caller's source and names to the compiler's input."""
+"""Make the compiler's input from the caller's source, types and constants."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 _ARCH = re.compile(r"sm_(\d+)(\d)([af]?)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CONSUMER_MAJOR = 12
-# ptxas 13.5 assembles it for sm_90a alone (tests/device/test_other_chips.py).
+# ptxas 13.5 assembles wgmma only for sm_90a (tests/device/test_other_chips.py).
 _WGMMA = re.compile("wgmma")
-# Whoever includes this, or a header that does, means wgmma.
+# Code that includes this header, directly or not, uses wgmma.
 _WGMMA_HEADER = "tmaasync/wgmma.cuh"
 
 
 def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
-    """Return the text of a source, its name in messages, and the folder of its own headers.
+    """Return a source's text, its name for messages, and the folder of its own headers.
 
     Raises:
         ArgumentError: There is no file of that name.
@@ -80,7 +80,7 @@ def _without_entry(text: str) -> ArgumentError:
 
 
 def _is_text(source: str) -> bool:
-    """True for CUDA C++ and false for a path."""
+    """Return True for CUDA C++ text and False for a path."""
     return "\n" in source or "__global__" in source or source.lstrip().startswith("#include")
 
 
@@ -131,17 +131,17 @@ def _mapping_violations(given: Mapping[str, object]) -> list[Violation]:
 
 
 def _list_violations(argument: str, value: object) -> list[Violation]:
-    """Refuse a lone string too: its letters would count as the items."""
+    """Reject values other than iterables, and strings, whose characters would be the items."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return []
     return [Violation(argument, shown(value), "it must be a list", f"Pass [{shown(value)}]")]
 
 
 def check_names(**names: object) -> None:
-    """Refuse names that are given and are no text.
+    """Reject names that are neither None nor strings.
 
     Raises:
-        ArgumentError: Each is named, with its value.
+        ArgumentError: Lists each invalid name with its value.
     """
     ArgumentError.raise_for(
         Violation(argument, shown(name), "it must be a str", "Pass a name, or leave it out")
@@ -171,15 +171,15 @@ DEBUG_OPTIONS = ("--define-macro=TMAASYNC_DEBUG=1",)
 
 
 def is_debug(asked: bool | None) -> bool:
-    """Choose a debug build as asked, else as the environment variable is set."""
+    """Return the caller's ``debug``, else the environment variable's setting."""
     return os.environ.get("TMAASYNC_DEBUG", "0") not in ("", "0") if asked is None else asked
 
 
 def preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | float]) -> str:
-    """Return the names that the source leaves to the host, in CUDA C++.
+    """Return CUDA C++ definitions of the host's types and constants.
 
     Raises:
-        ArgumentError: A name is no identifier, or a value has no C++ text.
+        ArgumentError: A name is not an identifier, or a value has no C++ text.
     """
     lines = [
         f"using {_identifier('types', name)} = {_cuda_type(name, types[name])};" for name in types
@@ -199,7 +199,7 @@ def _identifier(argument: str, name: str) -> str:
     return name
 
 
-# half, float and double are C++ text: with cuda_fp16.h half is CUDA's own type.
+# half, float and double stay C++ text, because in cuda_fp16.h half is CUDA's own type.
 _CPP_NAMES = ("half", "float", "double")
 _ELEMENT_TYPES = {
     name: element(name).cuda_type
@@ -245,8 +245,8 @@ def _constant(name: str, value: object) -> str:
 def arch_for(source: Source, capability: tuple[int, int], device: str = "this device") -> str:
     """Return the architecture to compile a source for, on a device of this compute capability.
 
-    It is the architecture-specific one (``sm_90a``, ``sm_100a``): machine code is made for the
-    device at hand, and headers such as CUTLASS's leave out what another target does not assemble.
+    It is architecture-specific (``sm_90a``, ``sm_100a``): machine code targets the present device,
+    and headers such as CUTLASS's omit instructions that other targets do not assemble.
 
     Raises:
         BackendError: The source needs wgmma, and the device has none.
@@ -259,13 +259,13 @@ def arch_for(source: Source, capability: tuple[int, int], device: str = "this de
 def check_runs(arch: str, capability: tuple[int, int], device: str) -> None:
     """Check that machine code for an architecture runs on a device.
 
-    ``sm_XY`` runs on X.Y and on later minor numbers, ``sm_XYa`` on X.Y alone.
+    ``sm_XY`` runs on X.Y and later minor versions, ``sm_XYa`` only on X.Y.
 
     Raises:
-        ArgumentError: It does not.
+        ArgumentError: The code does not run on the device.
     """
     found = _ARCH.fullmatch(arch)
-    if found is None:  # NVRTC refuses it
+    if found is None:  # NVRTC rejects it
         return
     major, minor, suffix = int(found[1]), int(found[2]), found[3]
     runs = major == capability[0] and minor <= capability[1]
@@ -278,7 +278,7 @@ def check_runs(arch: str, capability: tuple[int, int], device: str) -> None:
 
 
 def without_wgmma(user: str, capability: tuple[int, int], device: str) -> BackendError:
-    """Return the error of a kernel or operation that needs wgmma, on a device without it."""
+    """Return the error for a kernel or operation that needs wgmma on a device without it."""
     instructions = "mma.sync" if capability[0] == _CONSUMER_MAJOR else "tcgen05"
     return BackendError(
         f"{user} needs wgmma, the tensor core instructions of compute capability 9.0 alone; "
@@ -290,8 +290,8 @@ def without_wgmma(user: str, capability: tuple[int, int], device: str) -> Backen
 def _own_code(source: Source) -> str:
     """Return the text, the preamble and the caller's headers, without comments.
 
-    Headers of the package are left out, since they mention instructions that nobody may call; for
-    the one that stands for wgmma, its name stands.
+    The package's headers are left out, because they mention instructions that the kernel may not
+    use. For the wgmma header its name is added instead.
     """
     texts = [source.preamble, source.text]
     folders = (include_dir(), *source.include_dirs)

@@ -1,4 +1,4 @@
-"""Traced launches on a GPU: another build of the kernel, whose warps note what they do."""
+"""Traced launches on a GPU: a separate kernel build whose warps record events (notes)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["TRACE_OPTIONS", "TRACE_SYMBOL", "ChipTracer", "check_not_captured"]
 
 TRACE_OPTIONS = ("--define-macro=TMAASYNC_TRACE=1",)
 TRACE_SYMBOL = "tmaasync_trace"
-# A module has one variable with the address that its warps write notes to.
+# Serialises traced launches: a module has one variable with the address of the notes.
 _LOCK = threading.Lock()
 
 
 class ChipTracer:
-    """The traced build of one kernel on one device, built when it is first needed.
+    """The traced build of one kernel on one device, built on first use.
 
-    ``collector_of`` returns the collector of a launch made here and now.
+    ``collector_of`` returns the trace collector that is current at launch time.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class ChipTracer:
     def traced_config(
         self, config: LaunchConfig, notes_per_warp: int
     ) -> tuple[Layout, LaunchConfig]:
-        """Return the size of a trace, and the configuration with room for it in shared memory.
+        """Return the trace layout, and the configuration with shared memory for it.
 
         Raises:
-            LaunchError: There is no room.
+            LaunchError: Shared memory is too small.
         """
         layout = Layout.of(config.grid, config.block, notes_per_warp)
         traced = config._replace(shared_bytes=layout.shared_bytes(config.shared_bytes))
@@ -81,7 +81,7 @@ class ChipTracer:
     def raw_trace(
         self, raw: bytes, layout: Layout, config: LaunchConfig, rank: int | None = None
     ) -> RawTrace:
-        """Return what a launch in this configuration left, with all that decoding needs."""
+        """Return the raw trace of a launch, with the data that decoding needs."""
         launch = ChipLaunch(
             kernel_name=self.name,
             grid=config.grid,
@@ -97,7 +97,7 @@ class ChipTracer:
     def _noted(
         self, loaded: Loaded, layout: Layout, launch: Callable[[], None], config: LaunchConfig
     ) -> bytes:
-        """Memory for the notes of one launch's warps."""
+        """Launch with memory for the warps' notes, wait for the end, and return the notes."""
         device = self.device
         address = _driver.allocate(device, layout.size_bytes)
         try:
@@ -113,7 +113,7 @@ class ChipTracer:
             _driver.free(device, address)
 
     def _names(self, shared_bytes: int) -> NameOf:
-        """Names of shared memory, which only the emulator's build of the source knows."""
+        """Return names of shared memory, which only the emulator's build of the source has."""
 
         @functools.cache
         def names() -> NameOf:
@@ -126,7 +126,7 @@ class ChipTracer:
 
 
 def check_not_captured(name: str, stream: int) -> None:
-    """Refuse a traced launch into a CUDA graph.
+    """Reject a traced launch into a CUDA graph.
 
     Raises:
         LaunchError: The stream is being captured.

@@ -1,8 +1,8 @@
 """Traced launches with `Signals` on GPUs, which wait for launches that the host makes later.
 
-So the host cannot wait for the end of each, and allocates nothing once one of them runs: memory for
-the trace and a module of its own are there before a launch is called. `Signals.synchronize` reads
-the traces of all ranks.
+The host therefore cannot wait for each launch, and must not allocate while one runs: the trace
+memory and a separate module exist before the launch. `Signals.synchronize` reads the traces of all
+ranks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class TracedRanks:
-    """The traced launches of some signals that are in flight."""
+    """The traced launches in flight that use one `Signals` object."""
 
     def __init__(self) -> None:
         self._launches: list[tuple[RankTracer, Collector]] = []
@@ -46,18 +46,18 @@ class TracedRanks:
         return any(one is tracer for one, _ in self._launches)
 
     def add(self, tracer: RankTracer, collector: Collector) -> None:
-        """Note a launch that was made."""
+        """Record a launch as in flight."""
         self._launches.append((tracer, collector))
 
     def hand_over(self) -> None:
-        """Give the traces of launches that have ended to their collectors.
+        """Give the traces of finished launches to their collectors.
 
-        A lost CUDA context takes the traces of its device along.
+        The traces of a device are lost with its CUDA context.
         """
         launches, self._launches = self._launches, []
         read: list[tuple[Collector, RawTrace]] = []
         for tracer, collector in launches:
-            with contextlib.suppress(DriverError):  # synchronize raises what the kernel died of
+            with contextlib.suppress(DriverError):  # synchronize raises the kernel's error
                 read.append((collector, tracer.read()))
         traces = decode([raw for _, raw in read])
         for (collector, _), trace in zip(read, traces, strict=True):
@@ -65,7 +65,7 @@ class TracedRanks:
 
 
 class RankArgument(KernelArgument):
-    """A kernel argument of a rank, whose launches wait for launches of other ranks, made later."""
+    """A kernel argument of a rank whose launches wait for later launches of other ranks."""
 
     __slots__ = ()
 
@@ -77,10 +77,10 @@ class RankArgument(KernelArgument):
 
 
 def check_call(name: str, args: Iterable[object]) -> None:
-    """Refuse a traced launch on a GPU that waits for other ranks and is not prepared.
+    """Reject a traced GPU launch that waits for other ranks and was not prepared.
 
     Raises:
-        LaunchError: It would need memory when others run.
+        LaunchError: It would allocate memory while other ranks run.
     """
     ranks = (one for one in args if isinstance(one, RankArgument))
     if any(one.array_view is not None and one.array_view.device is not None for one in ranks):
@@ -92,7 +92,7 @@ def check_call(name: str, args: Iterable[object]) -> None:
 
 
 def check_none_in_flight(name: str, of: RankArgument) -> None:
-    """Refuse to make room for a trace while other launches run.
+    """Reject the allocation of a trace while other launches run.
 
     Raises:
         LaunchError: Traced launches with these signals are in flight.
@@ -113,10 +113,10 @@ class UnpreparedTracer:
         self.collector_of = collector_of
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
-        """Refuse a launch inside ``record``.
+        """Reject a launch inside ``record``.
 
         Raises:
-            LaunchError: A collector records here and now.
+            LaunchError: A collector is recording.
         """
         if self.collector_of() is not None:
             raise LaunchError(
@@ -127,7 +127,7 @@ class UnpreparedTracer:
 
 
 class RankTracer:
-    """The trace of a prepared launch of one rank, with memory and a module of its own."""
+    """The tracer of a prepared launch of one rank, with its own memory and module."""
 
     def __init__(
         self,
@@ -138,15 +138,15 @@ class RankTracer:
         module: Callable[[], Loaded],
         spare: Callable[[Loaded], None],
     ) -> None:
-        """Make room for the trace; the device's context is current.
+        """Allocate memory for the trace; the device's context is current.
 
         Args:
             build: The traced build.
             of: The launch's signals.
             config: Grid, block and shared memory of the launch.
-            collector: Says how many notes a warp has room for.
+            collector: Sets the number of notes per warp.
             module: Returns a loaded module that no other launch uses.
-            spare: Takes it back.
+            spare: Takes the module back.
 
         Raises:
             LaunchError: There is no room for the trace.
@@ -164,11 +164,11 @@ class RankTracer:
         self._begin_anew()
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
-        """Launch the traced build, and return; `Signals.synchronize` hands over the trace.
+        """Launch the traced build without waiting; `Signals.synchronize` hands over the trace.
 
         Raises:
-            LaunchError: The stream is being captured, or the launch was called before and its trace
-                is not read yet.
+            LaunchError: The stream is being captured, or the trace of an earlier call has not been
+                read yet.
         """
         collector, in_flight, name = self.collector_of(), self._of._traced, self._build.name
         if collector is None:
@@ -186,10 +186,10 @@ class RankTracer:
         in_flight.add(self, collector)
 
     def read(self) -> RawTrace:
-        """Return the trace of a launch that has ended; the next call begins anew.
+        """Return the trace of a finished launch, and reset the tracer.
 
         Raises:
-            DriverError: A kernel has died, and the CUDA context with it.
+            DriverError: A kernel failed and the CUDA context is lost.
         """
         device, layout = self._build.device, self._layout
         raw = _driver.download(device, self._address, layout.size_bytes)

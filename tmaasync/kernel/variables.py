@@ -1,4 +1,4 @@
-"""Variables of a kernel's module in ``__constant__`` and ``__device__`` memory."""
+"""``__constant__`` and ``__device__`` variables of a kernel's module."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Variable:
     """A ``__constant__`` or ``__device__`` variable of a kernel, made by `Kernel.variable`.
 
     Attributes:
-        name: As it was asked for.
+        name: The name as passed to `Kernel.variable`.
         size_bytes: The size of the variable.
     """
 
@@ -47,12 +47,12 @@ class Variable:
         return f"<Variable {self.name}: {self.size_bytes} bytes>"
 
     def read(self, dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
-        """Return a copy of the variable in host memory: an array of one dimension.
+        """Return a copy of the variable in host memory, as an array of one dimension.
 
-        Waits for the device's work.
+        It waits for the device's work.
 
         Raises:
-            ArgumentError: The variable does not hold a whole number of elements of this type.
+            ArgumentError: The variable's size is not a multiple of this element type's.
         """
         try:
             element = np.dtype(dtype)
@@ -69,14 +69,14 @@ class Variable:
     def write(self, values: npt.ArrayLike) -> None:
         """Fill the whole variable, as ``cudaMemcpyToSymbol`` does.
 
-        Waits for the device's work; later launches read the new values.
+        It waits for the device's work; later launches read the new values.
 
         Args:
-            values: A host array or NumPy scalar with as many bytes as the variable. Of a variable
-                of numbers it has their type, or is uint8, its bytes.
+            values: A host array or NumPy scalar of the variable's size in bytes. For a variable of
+                numbers its type must match, or be uint8 for raw bytes.
 
         Raises:
-            ArgumentError: They have more or fewer bytes, or another type.
+            ArgumentError: The values have another size or type.
         """
         data = np.asarray(values)
         if data.nbytes != self.size_bytes or data.dtype.hasobject:

@@ -1,4 +1,4 @@
-"""Launches of debug builds: they wait for the kernel's end, and report hung waits."""
+"""Launches of debug builds, which wait for the kernel's end and report hung waits."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ STATE_NAME = "tmaasync_hang_state"
 _DEFAULT_SECONDS = 1.0
 _VARIABLE = "TMAASYNC_BUDGET_SECONDS"
 _LOOK_EVERY_SECONDS = 1e-4
-# Once a wait has outlasted its budget, longer than any thread that can drain takes to.
+# Time to end after a wait exceeded its budget: longer than any drainable thread needs.
 _DRAIN_SECONDS = 3.0
 
 
 def budget_of(asked: float | None, otherwise: float = _DEFAULT_SECONDS) -> float:
-    """Return the budget of a wait: as asked, else from the environment, else ``otherwise``.
+    """Return the budget of a wait: the caller's, else the environment's, else ``otherwise``.
 
     Raises:
-        ArgumentError: The budget is not a number above 0.
+        ArgumentError: The budget is not a positive number.
     """
     name = _VARIABLE if asked is None else "budget_seconds"
     value = os.environ.get(_VARIABLE, otherwise) if asked is None else asked
@@ -60,14 +60,14 @@ def budget_of(asked: float | None, otherwise: float = _DEFAULT_SECONDS) -> float
     return seconds
 
 
-# Kernels of the same source share a module, and so the variable: by device and address.
+# Keys are (device, address): kernels of one source share a module, hence the variable.
 _LOCKS: dict[tuple[int, int], threading.RLock] = {}
 _WATCHES: weakref.WeakValueDictionary[tuple[int, int], HangWatch] = weakref.WeakValueDictionary()
 """The watch to whose records the variable points."""
 
 
 class HangWatch:
-    """The memory into which one loaded kernel reports waits that exceed their budget."""
+    """The memory to which one loaded kernel reports waits that exceed their budget."""
 
     def __init__(
         self,
@@ -81,13 +81,13 @@ class HangWatch:
     ) -> None:
         """Allocate memory for the records, and write its address into the kernel's variable.
 
-        Once a wait has outlasted its budget, the kernel has ``drain_seconds`` to end.
+        After a wait exceeds its budget, the kernel has ``drain_seconds`` to end.
         """
         self._source, self._kernel, self._names = source, kernel, names
         self._state_address, self._device = state_address, device
         self._budget_seconds, self._drain_seconds = budget_seconds, drain_seconds
         self._records = PinnedMemory(device, RECORDS * WAIT_RECORD.itemsize)
-        # All launches of a module share the variable. A launch may call another one.
+        # All launches of a module share the variable. The lock is reentrant: launches may nest.
         self._variable = (device, state_address)
         self._lock = _LOCKS.setdefault(self._variable, threading.RLock())
         with self._lock:
@@ -95,15 +95,14 @@ class HangWatch:
 
     @contextlib.contextmanager
     def watching(self, stream: int, *, waits: bool = True) -> Iterator[None]:
-        """Around a launch on a stream: wait for its end, and raise the hang that was found.
+        """Surround a launch on a stream: wait for its end, and raise a detected hang.
 
-        A stream that is being captured cannot be waited for. The next launch raises the hang of a
-        replay. It also raises the hang of a launch that the host does not wait for: one that
-        itself waits for launches of other devices, which come after it.
+        The host cannot wait for a stream that is being captured, nor for a launch that itself waits
+        for later launches of other devices. In both cases the next launch raises the hang.
 
         Raises:
-            HangError: A wait of this launch, or of a graph's since the last, outlasted its budget.
-            DriverError: The kernel died.
+            HangError: A wait of this launch, or of a graph replay since, exceeded its budget.
+            DriverError: The kernel failed.
         """
         with self._lock:
             if _driver.is_capturing(stream):
@@ -128,7 +127,7 @@ class HangWatch:
             if give_up is None and self._has_records():
                 give_up = time.monotonic() + self._drain_seconds
             time.sleep(_LOOK_EVERY_SECONDS)
-        # The kernel's prints appear now too.
+        # Also flushes the kernel's printf output.
         _driver.synchronize(stream, self._kernel)
 
     def _has_records(self) -> bool:
@@ -136,7 +135,7 @@ class HangWatch:
         return bool(written.any())
 
     def _found(self) -> HangError:
-        """Return the error of a kernel that has ended; the next launch begins anew."""
+        """Return the error of a finished kernel, and reset the records."""
         state = _driver.download(self._device, self._state_address, HANG_STATE.itemsize)
         error = self._error(unrecorded(state), has_ended=True)
         self._reset()
@@ -149,7 +148,7 @@ class HangWatch:
         )
 
     def _reset(self) -> None:
-        """Empty the records, and have the kernel's variable point to them."""
+        """Clear the records, and point the kernel's variable to them."""
         _WATCHES[self._variable] = self
         self._records.clear()
         state: Any = np.zeros((), HANG_STATE)
@@ -159,7 +158,7 @@ class HangWatch:
 
 
 class WatchedLaunch(PreparedLaunch):
-    """A prepared launch of a debug build; a call returns when the kernel has ended."""
+    """A prepared launch of a debug build; a call returns after the kernel's end."""
 
     __slots__ = ("_watch",)
 
@@ -173,7 +172,7 @@ class WatchedLaunch(PreparedLaunch):
         device: int,
         tracer: Tracer = UNTRACED,
     ) -> None:
-        """Pack the arguments; nothing is launched."""
+        """Pack the arguments, without launching."""
         super().__init__(function, config, arguments, keep, device, tracer)
         self._watch = watch
 
@@ -181,22 +180,22 @@ class WatchedLaunch(PreparedLaunch):
         return self._watch.watching(stream)
 
     def __call__(self) -> None:
-        """Launch, and wait for the end.
+        """Launch, and wait for the kernel's end.
 
         Raises:
             HangError: A wait of the kernel took too long.
-            LaunchError: The driver refused the launch.
-            DriverError: The kernel died, or one before it, and the CUDA context with it.
+            LaunchError: The driver rejected the launch.
+            DriverError: This or an earlier kernel failed, and the CUDA context is lost.
         """
         with _driver.on_device(self._device), self._watching(self._packed.config.stream):
             super().__call__()
 
     def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
-        """Return a call of `launch_at` with these arguments."""
+        """Return a bound call of `launch_at` with these arguments."""
         return functools.partial(self.launch_at, addresses, stream)
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """Launch with the first arguments (tiles or pointers) at other addresses, on a stream."""
+        """Launch on a stream, with other addresses for the first arguments (tiles or pointers)."""
         with _driver.on_device(self._device), self._watching(stream):
             super().launch_at(addresses, stream)
 
@@ -204,7 +203,8 @@ class WatchedLaunch(PreparedLaunch):
 class UnawaitedLaunch(WatchedLaunch):
     """A prepared launch of a debug build whose kernel waits for launches of other devices.
 
-    A call returns at once: the host has yet to make those. The next one raises a hang.
+    A call returns at once, because the host makes those launches later. The next call raises a
+    hang.
     """
 
     __slots__ = ()

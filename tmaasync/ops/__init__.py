@@ -1,4 +1,4 @@
-"""Ready-made kernels on arrays: GEMM, attention, convolution, copies; a module for each."""
+"""Operations on arrays with ready-made kernels: GEMM, attention, convolution, copies."""
 
 from tmaasync._torch_internals import refuse_tracing
 from tmaasync.ops._attention import attention

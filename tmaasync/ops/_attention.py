@@ -1,4 +1,4 @@
-"""ops.attention."""
+"""ops.attention: FlashAttention of padded batches."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ __all__ = ["attention"]
 _AXES = "[batch, positions, heads, head_dim]"
 _FLOAT32 = element(np.float32)
 _CALLS = CallCache()
-_RETURN_LSE = 4  # in `Options`
-_OUT, _LSE = 3, 4  # among the arrays of a call, after q, k and v
+_RETURN_LSE = 4  # index in `Options`
+_OUT, _LSE = 3, 4  # indices among the arrays of a call, after q, k and v
 
 
 def attention(  # noqa: PLR0913 - the parameters of attention
@@ -59,39 +59,39 @@ def attention(  # noqa: PLR0913 - the parameters of attention
 ) -> Any:
     """Compute ``softmax(scale * q @ k.T + mask) @ v`` for every head, accumulated in fp32.
 
-    FlashAttention: on the arrays' GPU, or, in host memory, on the emulator. The columns of a head
-    are contiguous; batch, positions and heads may have any strides that are multiples of 16 bytes.
-    So slices of one packed QKV array need no copy, and [batch, heads, positions, head_dim] arrays
-    are passed transposed.
+    FlashAttention, on the arrays' GPU, or on the emulator for arrays in host memory. head_dim is
+    contiguous; the strides of batch, positions and heads may be any multiples of 16 bytes. Slices
+    of a packed QKV array therefore need no copy; transpose [batch, heads, positions, head_dim]
+    arrays.
 
     Args:
-        q: [batch, positions, heads, head_dim], bfloat16, float16 or float8_e4m3fn; head_dim a
-            multiple of 8, for float8 of 16, up to 256.
+        q: [batch, positions, heads, head_dim], bfloat16, float16 or float8_e4m3fn; head_dim is a
+            multiple of 8 (float8: 16) and at most 256.
         k: [batch, keys, kv_heads, head_dim]. GQA/MQA: the number of query heads must be a multiple
             of the number of KV heads; head h of q attends to head ``h // (heads // kv_heads)``.
         v: As k.
-        causal: A query sees no keys after its own. ``True`` or ``"bottom_right"``: the last query
-            is aligned with the last key. ``"top_left"``: query i sees keys up to i.
+        causal: Causal mask. ``True`` or ``"bottom_right"``: the last query is aligned with the last
+            key. ``"top_left"``: query i attends to keys <= i.
         scale: Factor of the scores; by default ``1 / sqrt(head_dim)``.
-        window: A sliding window (left, right): the keys that a query sees before and after its
-            own; None is no limit. ``causal`` sets how queries and keys are aligned; by default the
-            last query is aligned with the last key.
+        window: A sliding window (left, right): the number of keys that a query attends to before
+            and after its own position; None means no limit. ``causal`` sets the alignment of
+            queries and keys; by default the last query is aligned with the last key.
         softcap: Scores become ``softcap * tanh(score / softcap)``, before the mask.
         return_lse: Whether to return the log-sum-exp of the scores too.
-        scales: For float8 operands, the descale factors of q, k and v: each a number, None for
-            1, or an array of float32 on the same device, with one element or [batch, kv_heads].
+        scales: Descale factors of float8 q, k and v: each a number, None for 1, or a float32 array
+            on the same device, with one element or of shape [batch, kv_heads].
         dtype: The element type of q, k and v, for frameworks without it (float8 in bytes).
-        out: An array like q to write to; for float8 operands bfloat16 or float16. By default a new
-            contiguous one; for float8 operands bfloat16.
+        out: The output, an array like q; for float8 operands bfloat16 or float16. By default a new
+            contiguous array; for float8 operands bfloat16.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
-        The output, [batch, positions, heads, head_dim]; with ``return_lse`` a pair of it and the
-        log-sum-exp, float32 [batch, heads, positions]. A query that sees no key gives zeros
-        and minus infinity. Without queries, or entries of the batch, both are empty.
+        The output, [batch, positions, heads, head_dim]; with ``return_lse`` the pair (output,
+        log-sum-exp), log-sum-exp as float32 [batch, heads, positions]. A query without keys gives
+        zeros and minus infinity. With no queries, or an empty batch, both are empty.
 
     Raises:
-        ArgumentError: An argument is not as described; every broken rule.
+        ArgumentError: An argument is invalid; every broken rule is listed.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
 
@@ -120,7 +120,7 @@ def _scaled_attention(
     dtype: object,
     stream: object,
 ) -> Any:
-    """Attend with float8 operands whose scales, or whose type, the caller gives."""
+    """Run attention with float8 operands whose scales or type the caller passes."""
     numbers, given = given_scales(scales)
     key = (*options, *numbers, dtype)
     inputs = (*qkv, *given)
@@ -139,9 +139,9 @@ def _scaled_attention(
 
 
 class _Call(NamedTuple):
-    """A call, and its cache key: its arrays, and a key of everything else.
+    """A call as its cache key: its arrays, and a key of everything else.
 
-    The arrays are q, k, v, scales that are arrays, and the output if the caller gives it.
+    The arrays are q, k, v, scales that are arrays, and the caller's output, if any.
     """
 
     arrays: tuple[Any, ...]
@@ -157,7 +157,7 @@ def _attend(
     scales: Scales = UNSCALED,
     scale_arrays: tuple[ArrayView, ...] = (),
 ) -> Any:
-    """Attend where no call like it was made before, and have it found by its key."""
+    """Run a call that is not in the cache, and cache it."""
     return_lse = call.options.return_lse
     scores = Scores.of(operands.q.shape[-1], *call.options[:4])
     results = Results(operands, call.out, return_lse=return_lse)
@@ -186,8 +186,8 @@ def _attend(
 class Attention(Operation):
     """Attention over padded arrays of given layouts.
 
-    A call is up to three launches: FP8 values are transposed, if attention.cu does not do it; tiles
-    are attended; and, where keys are split, partial outputs are combined.
+    A call is up to three launches: transpose V for FP8, unless attention.cu does it; attention
+    itself; and with split-KV the combine kernel.
     """
 
     needs_wgmma = "ops.attention"
@@ -223,7 +223,7 @@ class Attention(Operation):
         stream: object,
         scales: Sequence[ArrayView] = (),
     ) -> None:
-        """Launch on these arrays; ``scales`` are the ones given as arrays."""
+        """Launch on these arrays; ``scales`` holds the scales that are arrays."""
         given = (*operands, *scales, out)
         handle = self.ordered(given, stream)
         if operands.k.is_empty:
@@ -240,14 +240,14 @@ class Attention(Operation):
             launch.launch_at(self._named(addresses), handle)
             return
         with self.backend.current(), in_order(operands.q.framework, out.device, handle):
-            # Given back at once: in the order of the stream it is in use until the launches end.
+            # Freed at once: in stream order it stays in use until the launches end.
             memory = [make() for make in workspaces]
             launch.launch_at(self._named([*addresses, *map(address_of, memory)]), handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launches on arrays at these addresses.
 
-        In the order q, k, v, scales that are arrays, the output, lse if any, the workspace.
+        The order is q, k, v, scales that are arrays, the output, lse if any, the workspace.
         """
         del numbers
         if self._launch is None:
@@ -256,7 +256,7 @@ class Attention(Operation):
         return (self._launch, named) if is_apart(_OUT, named, self._spans) else None
 
     def workspaces(self, like: ArrayView) -> Sequence[Allocator]:
-        """Return allocators of the workspace that a launch takes, after a ``run``."""
+        """Return the allocators of a launch's workspace; call it after ``run``."""
         if self._float8 is not None:
             return (self._float8.allocator(like, self._partial_bytes),)
         if self._partial_bytes:
@@ -282,7 +282,7 @@ class Attention(Operation):
 
     @functools.cached_property
     def _float8(self) -> Float8Workspace | None:
-        """V transposed ahead, if it is."""
+        """The workspace of V transposed before the launch; None if the kernel transposes it."""
         config = self._config
         is_ahead = config.element_bytes == 1 and not config.transposes_v
         return Float8Workspace.of(self._v) if is_ahead else None
@@ -292,7 +292,7 @@ class Attention(Operation):
         q, k, v, o = (reachable(view) for view in (*operands, out))
         values = v
         if self._float8 is not None:
-            # The tile is encoded over this one; launches get the address of their own.
+            # The tile is encoded over this array; each launch gets the address of its own one.
             values = self._float8.transposed(self._float8.allocator(v)(), v)
         tiles = attention_tiles(q, k, values, o, config)
         clusters = self.backend.limits.sms // config.cluster
@@ -319,7 +319,7 @@ class Attention(Operation):
         return replace(config.for_queries(self._sizes.queries), stream_k=pays)
 
     def _upload(self, table: npt.NDArray[Any]) -> int:
-        """Return the address of a copy that lives as long as the operation; 0 for no table."""
+        """Upload a table for the operation's lifetime; return its address, 0 for no table."""
         if not table.size:
             return 0
         memory = self.backend.upload(table.tobytes())

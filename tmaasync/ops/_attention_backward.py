@@ -1,4 +1,4 @@
-"""ops.attention_backward."""
+"""ops.attention_backward: gradients of ops.attention."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ def attention_backward(  # noqa: PLR0913 - the parameters of attention, and the 
 ) -> tuple[Any, Any, Any]:
     """Compute the gradients of `attention` with respect to q, k and v.
 
-    P and dS are computed again block by block, as in FlashAttention. dQ is added up in fp32 by TMA
-    reductions (``cp.reduce.async.bulk``), whose order differs from run to run unless
-    ``deterministic``. A call allocates one workspace: for every query and head, rounded up to
-    blocks of 64 to 128 queries, ``4 * head_dim + 8`` bytes, head_dim rounded up to 64 or 128. It
-    does not wait for the GPU.
+    P and dS are recomputed block by block, as in FlashAttention. dQ is accumulated in fp32 by TMA
+    reductions (``cp.reduce.async.bulk``), in an order that differs from run to run unless
+    ``deterministic``. A call allocates one workspace of ``4 * head_dim + 8`` bytes per query and
+    head; head_dim is rounded up to 64 or 128, and queries to blocks of 64 to 128. It does not wait
+    for the GPU.
 
     Args:
-        dout: Gradient of the output: [batch, positions, heads, head_dim], as q.
+        dout: Gradient of the output, [batch, positions, heads, head_dim], an array like q.
         q: As in `attention`, bfloat16 or float16; head_dim up to 128.
         k: As in `attention`.
         v: As in `attention`.
-        out: What `attention` returned, with any strides that it takes.
-        lse: The log-sum-exp that it returned: float32 [batch, heads, positions], contiguous.
-        causal: As in `attention`; this and the next three as they were there.
+        out: The output of `attention`, with any strides that `attention` accepts.
+        lse: The log-sum-exp of `attention`: float32 [batch, heads, positions], contiguous.
+        causal: As in the call of `attention`; the same holds for the next three.
         scale: As in `attention`.
         window: As in `attention`.
         softcap: As in `attention`.
-        deterministic: Whether dq is added up in a fixed order, so that every call gives the same
-            bits. dk and dv always have them.
-        dq: An array like q to write to; by default a new contiguous one.
-        dk: An array like k.
-        dv: An array like v.
+        deterministic: Whether to accumulate dq in a fixed order, for bitwise equal results in every
+            call. dk and dv are always deterministic.
+        dq: The output for dq, an array like q; by default a new contiguous array.
+        dk: The same for dk, an array like k.
+        dv: The same for dv, an array like v.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
-        dq, dk and dv. With GQA dk and dv are added up over the query heads that share a KV head.
+        dq, dk and dv. With GQA dk and dv are summed over the query heads that share a KV head.
 
     Raises:
-        ArgumentError: An argument is not as described; every broken rule.
+        ArgumentError: An argument is invalid; every broken rule is listed.
         ArrayTypeError: A type that the kernels do not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
 
@@ -92,7 +92,7 @@ def attention_backward(  # noqa: PLR0913 - the parameters of attention, and the 
 def _differentiate(
     arrays: tuple[Any, ...], key: tuple[Any, ...], outputs: tuple[Any, ...], stream: object
 ) -> tuple[Any, Any, Any]:
-    """Run a call that is not in the cache, and put it there."""
+    """Run a call that is not in the cache, and cache it."""
     causal, scale, window, softcap, deterministic, _ = key
     check_flags(deterministic=deterministic)
     gradients = Gradients.of(arrays[: len(INPUTS)], outputs, _AXES)

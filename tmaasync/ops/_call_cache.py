@@ -1,4 +1,4 @@
-"""The one cache of operations: from a caller's arrays to the launch that served them before."""
+"""The call cache of operations: maps a caller's arrays to the launch of an earlier call."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Binding = tuple[Launch, Sequence[int]]
 
 
 class _Bindable(Protocol):
-    """The interface that an operation has for calls like an earlier one."""
+    """The interface of an operation for repeated calls."""
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """Return the launch on arrays at these addresses; None if that cannot be done in one."""
+        """Return the launch on arrays at these addresses; None if a bound launch is impossible."""
 
 
 _Operation = TypeVar("_Operation")
@@ -35,7 +35,7 @@ _Operation = TypeVar("_Operation")
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """An operation, the rest of the key of a call, and the arrays that the call allocates."""
+    """A cached operation, the rest of the call's key, and a function that makes new arrays."""
 
     operation: _Bindable
     new_arrays: Callable[[], tuple[Any, ...]] | None
@@ -47,14 +47,14 @@ class _Entry:
     guard: Guard | None
 
     def stream(self, given: object) -> int:
-        """Return the caller's choice, or the current one of the arrays' framework."""
+        """Return the caller's stream, or the current stream of the arrays' framework."""
         if given is None:
             return self.current_stream(self.device)
         return stream_of((), self.device, given)
 
 
 class _Guess(NamedTuple):
-    """An entry, and before it what every call asks of it: unpacking costs least."""
+    """An entry, preceded by the fields that every call needs: unpacking is the fastest access."""
 
     option: object
     check: Callable[..., bool]
@@ -65,31 +65,30 @@ class _Guess(NamedTuple):
     entry: _Entry
 
 
-_NO_GUESS: Any = (object(), None, None, None, None, None, None)  # an option like no other
+_NO_GUESS: Any = (object(), None, None, None, None, None, None)  # matches no option
 
 _CACHES: weakref.WeakSet[CallCache] = weakref.WeakSet()
 
 
 def forget() -> None:
-    """Empty every cache of calls, so that operations are made and launches prepared anew."""
+    """Clear all call caches, so that operations and launches are prepared again."""
     for cache in _CACHES:
         cache.clear()
 
 
 class CallCache:
-    """From arrays and options to the very launch that served calls like this before.
+    """A cache from arrays and options to the bound launch of an earlier call like this.
 
-    A call goes through three tables, and each of them pays (benchmarks/bench_host.py on an H200's
-    host, 2026-11-21: 11 us for a matmul with scales that looked at its arrays anew took 21):
+    A call uses three tables, and each of them pays off (benchmarks/bench_host.py on an H200's host,
+    2026-11-21: a matmul with scales takes 11 us, and 21 us if it inspects its arrays again):
 
-    * guesses: the entry of the last call with the same second array (weights, as a rule), confirmed
-      by torch's guard at a quarter of the cost of the arrays' fingerprints;
-    * entries: by the fingerprints of the arrays, for CuPy, and for torch where no guess holds;
-    * bound calls: by the addresses of the arrays, from the second call there on: nothing is packed.
+    * guesses: the entry of the last call with the same second array (usually weights), confirmed by
+      torch's guard at a quarter of the cost of the arrays' fingerprints;
+    * entries: by the arrays' fingerprints, for CuPy, and for torch if no guess holds;
+    * bound calls: by the arrays' addresses, from their second call on, without packing.
 
-    Calls that it cannot serve, such as those that need staging copies, find at least the
-    `operation` that was made for the layouts of their arrays. Holds no array, empties a table that
-    is full, and may be used from any thread.
+    Other calls, for example with staging copies, still reuse the `operation` for their arrays'
+    layouts. The cache holds no arrays, clears a table that is full, and is thread-safe.
     """
 
     def __init__(self) -> None:
@@ -114,23 +113,21 @@ class CallCache:
     ) -> tuple[Any, ...] | None:
         """Repeat the launch of an earlier call with arrays like these.
 
-        This is all that the host does in a call like an earlier one, so it is one function that
-        calls little but C. It is safe because it looks at all that a launch depends on. The guard
-        sees what the arrays are, but for their addresses: one that was resized, or another object
-        with the same identity, does not pass. Their present addresses, and the stream of the
-        moment, are the key of a bound call. What follows from these was checked when the key was
-        new: that the output overlaps no input, and that TMA reaches all. A bound call never
-        changes, so it writes no arguments and takes no lock.
+        This is all the host work of a repeated call, so it is one function that calls little but C.
+        It is safe because it checks everything that a launch depends on. The guard checks all
+        properties of the arrays except their addresses: a resized array, or another object with the
+        same identity, fails. The current addresses and stream are the key of a bound call. Their
+        consequences were checked when the key was new: the output overlaps no input, and TMA can
+        access all arrays. A bound call is immutable, so it writes no arguments and takes no lock.
 
         Args:
-            arrays: Two or more; with equal options always as many.
+            arrays: Two or more arrays; equal options always have equally many.
             option: The rest of the key.
-            stream: The caller's choice; None for the current stream of the arrays' framework.
+            stream: The caller's stream; None for the current stream of the arrays' framework.
             numbers: Further launch arguments, which may differ from call to call.
 
         Returns:
-            The arrays, followed by the new ones; None if nothing like it was done before, or it
-            cannot be done here.
+            The arrays, followed by the new arrays; None if the cache cannot serve the call.
         """
         key: tuple[Any, ...]
         guess = self._guesses.get(id(arrays[1]), _NO_GUESS)
@@ -142,10 +139,10 @@ class CallCache:
                 arrays += new_arrays()
             handle = current_stream(device) if stream is None else entry.stream(stream)
             count = len(arrays)
-            if count == 4:  # as of attention; written out it costs a third less than map
+            if count == 4:  # attention; unrolled code costs a third less than map
                 a, b, c, d = arrays
                 key = (entry, handle, numbers, where(a), where(b), where(c), where(d))
-            elif count == 3:  # as of matmul
+            elif count == 3:  # matmul
                 a, b, c = arrays
                 key = (entry, handle, numbers, where(a), where(b), where(c))
             else:
@@ -165,7 +162,7 @@ class CallCache:
     def operation(
         self, make: Callable[..., _Operation], *layouts: Hashable, **options: Hashable
     ) -> _Operation:
-        """Return the operation that was made for these layouts before, or ``make`` it."""
+        """Return the cached operation for these layouts, or ``make`` it."""
         key = (make, layouts, *options.items())
         found: _Operation | None = self._operations.get(key)
         if found is None:
@@ -186,12 +183,11 @@ class CallCache:
         new_arrays: Callable[[], tuple[Any, ...]] | None = None,
         has_workspace: bool = False,
     ) -> None:
-        """Have the operation found for arrays like these, which `run` gets.
+        """Cache the operation for later calls of `run` with arrays like these.
 
-        The launch goes to the current stream of these frameworks. ``new_arrays`` makes those that
-        the caller does not give. A workspace among them is given back when the call returns: to the
-        current stream's memory, so that it can serve no launch on another stream, which the caller
-        names.
+        By default the launch goes to the current stream of these frameworks. ``new_arrays`` makes
+        the arrays that the caller does not pass. A workspace among them returns to the current
+        stream's memory pool at the end of the call. A call on an explicit stream must not use it.
         """
         seen = _key(arrays, option)
         if seen is None or device is None:
@@ -233,7 +229,7 @@ class CallCache:
         fitting = entry.guard
         if fitting is None:
             return
-        if not fitting.check(*arrays):  # a parameter, say, or inference mode
+        if not fitting.check(*arrays):  # for example a parameter, or inference mode
             fitting = guard(arrays)
             if fitting is None:
                 return
@@ -245,7 +241,7 @@ class CallCache:
         )
 
     def _new_call(self, key: tuple[Any, ...]) -> BoundCall | None:
-        """Return the call of a key, which is bound from the second time on."""
+        """Return the call for a key; it is bound and stored when the key comes a second time."""
         entry: _Entry
         entry, stream, numbers, *addresses = key
         if misaligned(addresses) != entry.misaligned:
@@ -264,7 +260,7 @@ class CallCache:
 
 
 def misaligned(addresses: Iterable[int]) -> int | None:
-    """Return which addresses are no multiple of 16, a bit each; None if one is null."""
+    """Return a bit mask of the addresses that are not multiples of 16; None if one is null."""
     found, bit = 0, 1
     for address in addresses:
         if address & (TMA_ALIGNMENT - 1):
@@ -285,13 +281,13 @@ def _key(arrays: Sequence[object], option: object) -> tuple[object, list[int]] |
         address, layout = seen
         addresses.append(address)
         layouts.append(layout)
-    # Whether each starts at a multiple of 16 bytes decides how it is read, so that is in the key.
+    # The 16-byte alignment of each array decides how it is read, so it is part of the key.
     off = misaligned(addresses)
-    if off is None:  # freed; a view says so
+    if off is None:  # a freed array, which its view reports
         return None
     key = (option, off, *layouts)
     try:
         hash(key)
-    except TypeError:  # an option that is a list, say
+    except TypeError:  # for example an option that is a list
         return None
     return key, addresses

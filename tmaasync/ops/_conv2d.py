@@ -1,4 +1,4 @@
-"""ops.conv2d: conv2d.cu, an implicit GEMM whose patches TMA gathers (im2col)."""
+"""ops.conv2d: an implicit GEMM (conv2d.cu) whose patches TMA gathers with im2col maps."""
 
 from __future__ import annotations
 
@@ -66,35 +66,35 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     """Convolve images with filters: an implicit GEMM of patches and filters, in fp32.
 
     ``out[n, p, q, k] = sum(images[n, p * stride + r * dilation - padding, ..., c] * filters[k, r,
-    s, c])`` over r, s and c, with zeros around the images; then the bias, then the
-    activation, then one rounding. The filters are not mirrored, as in every deep-learning
-    framework. On the arrays' GPU, or, in host memory, on the emulator.
+    s, c])`` over r, s and c, with zero padding; then bias, activation and one rounding. As in
+    deep-learning frameworks, it is a cross-correlation: filters are not mirrored. It runs on the
+    arrays' GPU, or on the emulator for arrays in host memory.
 
-    Images or filters that TMA cannot read (the channels not contiguous, or strides or an address
-    off multiples of 16 bytes) are read from staging copies; an output that it cannot store is
-    written through one.
+    Images or filters that TMA cannot read (channels not contiguous, or an address or stride that is
+    not a multiple of 16 bytes) are read from staging copies. An output that TMA cannot store is
+    written through a staging copy.
 
     Args:
-        images: [N, H, W, C], bfloat16 or float16; C a multiple of 8. For torch's ``channels_last``
-            images pass ``images.permute(0, 2, 3, 1)``.
+        images: [N, H, W, C], bfloat16 or float16; C is a multiple of 8. For torch's
+            ``channels_last`` images pass ``images.permute(0, 2, 3, 1)``.
         filters: [K, R, S, C], of the same type and device.
         bias: [K], of the same type or float32.
-        stride: Pixels from one output to the next, 1 to 8: one number, or (down, across).
+        stride: Pixels between outputs, 1 to 8: one number, or (down, across).
         padding: Zeros around the images: one number, (top and bottom, left and right), or ((top,
             bottom), (left, right)).
-        dilation: Pixels from one tap to the next: one number, or (down, across).
+        dilation: Pixels between filter taps: one number, or (down, across).
         activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"``, as in `matmul`.
-        out: The output, [N, P, Q, K]. By default a new array of the framework of ``images``; where
-            K elements are no multiple of 16 bytes its pixels are padded: it is not contiguous.
-        dtype: Of the output: bfloat16, float16 or float32; by default ``out``'s type, else
-            the type of ``images``.
+        out: The output, [N, P, Q, K]. By default a new array of the framework of ``images``; if K
+            elements are not a multiple of 16 bytes, pixels are padded and it is not contiguous.
+        dtype: Output type: bfloat16, float16 or float32; by default the type of ``out``, else
+            of ``images``.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         The output.
 
     Raises:
-        ArgumentError: Shapes, window or ``out`` are not as described; every broken rule.
+        ArgumentError: Shapes, window or ``out`` are invalid; every broken rule is listed.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
 
@@ -133,7 +133,7 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
 
 
 def _frozen(value: Any) -> Any:
-    if type(value) is int:  # as a rule; to look for two other types costs four times as much
+    if type(value) is int:  # the common case; checking two other types costs four times as much
         return value
     return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
 
@@ -148,7 +148,7 @@ class Views(NamedTuple):
 
     @classmethod
     def of(cls, images: Any, filters: Any, bias: Any) -> Views:
-        """Return views of the operands, checked to fit each other."""
+        """Return views of the operands, checked against each other."""
         views = cls(
             _arrays.view(images, argument="images"),
             _arrays.view(filters, argument="filters"),
@@ -232,12 +232,12 @@ def _shape_violations(views: Views) -> Iterator[Violation]:
 # --- the window -------------------------------------------------------------------------------
 
 _MAX_STRIDE = 8
-_CORNERS = range(-128, 128)  # of an im2col map of rank 4
+_CORNERS = range(-128, 128)  # bounding-box corners of an im2col map of rank 4
 _SIDES = ("height", "width")
 
 
 def window_over(views: Views, stride: PerSide, padding: Padding, dilation: PerSide) -> Window:
-    """Return the window of the filters; errors name the arguments of the convolution."""
+    """Return the filters' window; errors use the names of the convolution's arguments."""
     taps = views.filters.shape[1:3]
     try:
         window = window_of(2, taps, stride, dilation, padding)
@@ -286,7 +286,7 @@ def _window_violations(window: Window, extents: Sequence[int]) -> Iterator[Viola
 # --- the operation ----------------------------------------------------------------------------
 
 _MAX_STRIDE_BYTES = 1 << 40
-_OUT = 2  # among the kernel's parameters
+_OUT = 2  # index among the kernel's parameters
 
 
 class Conv2d(Operation):
@@ -295,7 +295,7 @@ class Conv2d(Operation):
     needs_wgmma = "ops.conv2d"
 
     def __init__(self, out: Layout, window: Window, epilogue: Epilogue, *operands: Layout) -> None:
-        """Operands are images, filters, and a bias if any."""
+        """Check and store the layouts; operands are images, filters and a bias, if any."""
         super().__init__(out.device)
         spans = [layout.span_bytes for layout in operands]
         self._spans = (*spans[:_OUT], out.span_bytes, *spans[_OUT:])
@@ -321,7 +321,7 @@ class Conv2d(Operation):
             launch.launch_at(addresses, handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """See `Operation`; addresses: images, filters, a bias if any, out."""
+        """See `Operation`. Addresses: images, filters, a bias if any, out."""
         images, filters, *bias, out = addresses
         pointers = (images, filters, out, *bias)
         if self._launch is None or not is_apart(_OUT, pointers, self._spans):
@@ -359,7 +359,7 @@ class Conv2d(Operation):
 
 
 def _is_reachable(operand: Layout) -> bool:
-    """Whether the kernel can read an operand without a staging copy."""
+    """Return whether the kernel can read an operand without a staging copy."""
     *outer, last = operand.strides_bytes
     is_dense = last == operand.element.itemsize or operand.shape[-1] == 1
     has_steps = all(0 <= one < _MAX_STRIDE_BYTES and one % TMA_ALIGNMENT == 0 for one in outer)
@@ -371,11 +371,11 @@ def _reached(view: ArrayView, stream: int) -> ArrayView:
 
 
 def _pixel_rows(out: Layout) -> Operand:
-    """Return how TMA stores the output: as a matrix with a row for each pixel."""
+    """Return the output as TMA stores it: a matrix with one row per pixel."""
     (pixels,) = with_merged_dims(
         out._replace(shape=out.shape[:3], strides_bytes=out.strides_bytes[:3])
     )
-    row_bytes = pixels.strides_bytes[0] if pixels.shape else 0  # of one row it does not count
+    row_bytes = pixels.strides_bytes[0] if pixels.shape else 0  # irrelevant for a single row
     rows = out._replace(
         shape=(math.prod(out.shape[:3]), out.shape[3]),
         strides_bytes=(row_bytes, out.strides_bytes[3]),

@@ -1,4 +1,4 @@
-"""ops.copy: the driver for contiguous memory on a GPU, copy.cu for the rest."""
+"""ops.copy: copies by the driver for contiguous memory on a GPU, else by TMA (copy.cu)."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ __all__ = [
 _CALLS = CallCache()
 
 
-# With the alignment of shared memory to 1024 bytes.
+# Barriers, including the alignment of shared memory to 1024 bytes.
 BARRIERS_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPipeline:
-    """The pipeline of a block: copies in flight, and tiles until the block ends."""
+    """The pipeline of a block: tile size, stages, loads in flight, and tiles per block."""
 
     tile_bytes: int
     stages: int
@@ -54,27 +54,27 @@ class CopyPipeline:
     tiles_per_block: int
 
     def within(self, shared_bytes: int) -> CopyPipeline:
-        """Return the pipeline with as many stages as fit into this much shared memory."""
+        """Return the pipeline, with fewer stages if ``shared_bytes`` of memory require it."""
         room = (shared_bytes - BARRIERS_BYTES) // self.tile_bytes
         return self if self.stages <= room else replace(self, stages=room)
 
 
-# The fastest of some ninety settings on an H200, 1 GiB (benchmarks/bench_copy.py, 2026-11-20).
+# Fastest of about ninety settings for 1 GiB on an H200 (benchmarks/bench_copy.py, 2026-11-20).
 BULK_PIPELINE = CopyPipeline(tile_bytes=32768, stages=4, loads_ahead=2, tiles_per_block=2)
 TILED_PIPELINE = CopyPipeline(tile_bytes=16384, stages=2, loads_ahead=1, tiles_per_block=1)
 
 
 def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
-    """Copy an array: by TMA where it is strided, by the driver where both arrays are contiguous.
+    """Copy an array: with TMA if it is strided, with the driver if both arrays are contiguous.
 
-    In host memory the emulator copies, contiguous memory in bulk where both arrays start at
-    multiples of 16 bytes.
+    In host memory the emulator copies; contiguous arrays that start at multiples of 16 bytes use
+    bulk copies.
 
     Args:
-        source: An array of any rank, contiguous or one that `create_tma_tile` accepts once
-            mergeable dimensions are merged.
+        source: An array of any rank; contiguous, or accepted by `create_tma_tile` after merging
+            mergeable dimensions.
         target: The destination, an array of the same shape and element type that does not
-            overlap the source. By default a new one of the source's framework.
+            overlap the source. By default a new array of the source's framework.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -82,8 +82,8 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
 
     Raises:
         ArgumentError: Shapes or types differ, the arrays overlap, or the target is read-only.
-        TensorMapError: A strided array breaks TMA's rules, or rows of the target end within 16
-            bytes that belong to another array: TMA stores whole 16-byte sectors.
+        TensorMapError: A strided array breaks TMA's rules, or rows of the target end inside a
+            16-byte sector that holds other data: TMA stores whole sectors.
     """
     if target is not None and _CALLS.run((source, target), None, stream) is not None:
         return target
@@ -134,13 +134,13 @@ class Copy(Operation):
         launch.launch_at((source.address, target.address), handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """See `Operation`; addresses: source, target."""
+        """See `Operation`. Addresses: source, target."""
         if self._launch is None or not is_apart(1, addresses, self._spans):
             return None
         return self._launch, addresses
 
     def _prepare(self, source: ArrayView, target: ArrayView) -> Launch:
-        # A bulk copy starts at multiples of 16 bytes; from other addresses the driver copies.
+        # Bulk copies need addresses that are multiples of 16 bytes; else the driver copies.
         in_bulk = self._in_bulk and not self.backend.copies_contiguous_memory
         if self._is_contiguous and not in_bulk:
             return _DriverCopy(self.backend, 0, self._size_bytes)
@@ -180,19 +180,19 @@ def check_layouts(source: Layout, target: Layout) -> None:
 
 
 def check_reach(source: ArrayView, target: ArrayView) -> None:
-    """Check what `Copy` checks when it prepares a launch: that TMA reaches strided arrays."""
+    """Check that TMA can access strided arrays, as `Copy` does when it prepares a launch."""
     layouts = Layout.of(source), Layout.of(target)
     if not source.is_empty and not all(map(is_contiguous, layouts)):
-        # As of the emulator: the driver encodes no maps of arrays that do not exist.
+        # Use emulator tiles: the driver does not encode tensor maps of arrays that do not exist.
         _tensor_tiles(source._replace(device=None), target._replace(device=None))
 
 
 @dataclass(frozen=True, slots=True)
 class _DriverCopy:
-    """A copy by the driver: of contiguous memory on a GPU, or of fewer than 16 bytes.
+    """A driver copy of contiguous memory on a GPU, or of fewer than 16 bytes.
 
-    TMA reaches 0.95 to 0.99 of its bandwidth for contiguous memory (benchmarks/bench_copy.py on an
-    H200, 2026-11-20), and cannot store fewer than 16 bytes.
+    For contiguous memory TMA reaches 0.95 to 0.99 of the driver's bandwidth
+    (benchmarks/bench_copy.py on an H200, 2026-11-20). TMA cannot store fewer than 16 bytes.
     """
 
     backend: Backend
@@ -250,7 +250,7 @@ def check_sectors(target: ArrayView, remedy: str) -> None:
 
 
 def tile_grid(tiles: Sequence[int]) -> bytes:
-    """Return the kernel's count of tiles along each side, which are given outermost first."""
+    """Return the kernel's tile counts per side; ``tiles`` is outermost first."""
     innermost_first = (*reversed(tiles), 1, 1, 1, 1)[:5]
     return np.array(innermost_first, np.int32).tobytes()
 

@@ -54,33 +54,33 @@ def grouped_matmul(
 ) -> Any:
     """Grouped GEMM (MoE): ``out[rows of g] = a[rows of g] @ b[g]``, accumulated in fp32.
 
-    Groups have any number of rows, none included, and follow each other; nothing is padded. Group g
-    has the rows from ``offsets[g - 1]``, or 0, up to ``offsets[g]``. Rows after the last group are
-    not written: in a new output they are uninitialised.
+    Groups may have any number of rows, including none, and are packed without padding. Group g has
+    the rows from ``offsets[g - 1]``, or 0, up to ``offsets[g]``. Rows after the last group are not
+    written: in a new output they are uninitialised.
 
-    If TMA cannot read ``a`` (K not contiguous, or an address or stride that is no multiple of 16
-    bytes), it is read from a staging copy. So is ``b`` if neither side of its matrices is
-    contiguous. An output that TMA cannot store (the same rule, and rows must end at a multiple of
-    16 bytes) is written through one.
+    If TMA cannot read ``a`` (K is not contiguous, or the address or a stride is not a multiple of
+    16 bytes), it is read from a staging copy. The same applies to ``b`` if neither side of its
+    matrices is contiguous. An output that TMA cannot store (the same rule, and row ends must be
+    multiples of 16 bytes) is written through a staging copy.
 
     Args:
         a: [T, K], bfloat16 or float16, on a GPU, or in host memory for the emulator.
         b: [G, K, N], of the same type and device, with K or N contiguous. For matrices stored as
             [G, N, K] pass ``b.swapaxes(1, 2)``.
-        offsets: [G], integers that do not decrease, the last at most T. In host memory they are
-            checked. On the device of ``a`` they are used unchecked, without a wait: a group that
-            ends before it starts has no rows, and none has rows after T; a debug build traps.
-        out: The output, [T, N]. By default a new array of the framework of ``a``; where N elements
-            are no multiple of 16 bytes its rows are padded, so it is not contiguous.
-        dtype: Of the output: bfloat16, float16 or float32; by default ``out``'s type, else
-            ``a``'s.
+        offsets: [G], non-decreasing integers, the last at most T. In host memory they are checked.
+            On the device of ``a`` they are used unchecked, without a wait: a group that ends before
+            it starts is empty, and groups are cut at row T; a debug build traps.
+        out: The output, [T, N]. By default a new array of the framework of ``a``; if a row of N
+            elements is not a multiple of 16 bytes, rows are padded and the array is not contiguous.
+        dtype: Output type: bfloat16, float16 or float32; by default the type of ``out``, else
+            of ``a``.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         The output.
 
     Raises:
-        ArgumentError: Shapes or offsets do not fit, or ``out`` is not as described.
+        ArgumentError: Shapes or offsets do not match, or ``out`` is invalid.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
@@ -142,7 +142,7 @@ class Offsets(NamedTuple):
 
     @classmethod
     def of(cls, values: Any, groups: int | None, total_rows: int, device: int | None) -> Offsets:
-        """Check the caller's offsets against the numbers of groups, if that is known, and rows."""
+        """Check the caller's offsets against the number of groups, if known, and of rows."""
         view = None if is_listed(values) else _arrays.view(values, argument="offsets")
         if view is not None and (view.device is not None or view.is_stand_in):
             _check_layout(view.shape, view.element, groups)
@@ -160,13 +160,13 @@ class Offsets(NamedTuple):
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the kernel can read the caller's array."""
+        """Whether the kernel reads the caller's array itself."""
         return self.is_on_device and is_int32_in_place(self.values)
 
     def on(self, device: int | None, framework: str, stream: int) -> Any:
-        """Return 32-bit integers on the device, in the order of the stream.
+        """Return the offsets as 32-bit integers on the device, in stream order.
 
-        ``framework`` is the output's: new integers are an array of the same library.
+        A new array belongs to ``framework``, the output's.
         """
         if device is None or self.is_in_place:
             return self.values
@@ -222,17 +222,17 @@ def _check_order(ends: np.ndarray[Any, Any], total_rows: int) -> None:
 
 # --- the operation ----------------------------------------------------------------------------
 
-_OUT = 2  # among a, b, out
+_OUT = 2  # index among a, b, out
 
 
 class GroupedMatmul(Operation):
-    """A grouped GEMM; the offsets' values are not part of it."""
+    """A grouped GEMM for given layouts and any values of the offsets."""
 
     needs_wgmma = "ops.grouped_matmul"
 
     def __init__(self, a: Layout, b: Layout, out: Layout) -> None:
         super().__init__(out.device)
-        # Groups start at any row, and TMA's coordinates at 16 bytes: K has to be contiguous.
+        # Groups start at any row, and TMA coordinates at multiples of 16 bytes: K is contiguous.
         self._a = Operand.of_rows(a)
         self._b = Operand.of(b)
         self._out = Operand.of_output(out)
@@ -251,14 +251,14 @@ class GroupedMatmul(Operation):
         handle = self.ordered(views, stream)
         a, b = reached_operand(self._a, a, handle), reached_operand(self._b, b, handle)
         ends = _arrays.view(offsets.on(out.device, out.framework, handle))
-        # Rows of no group stay as they are.
+        # Rows outside all groups keep their values.
         with reached_output(self._out, out, handle, keeps_rest=True) as target:
             launch = self.prepared(lambda: self._prepare(a, b, target, ends))
             pointers = self._pointers(a.address, b.address, target.address, ends.address)
             launch.launch_at(pointers, handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """See `Operation`; addresses: a, b, offsets, out."""
+        """See `Operation`. Addresses: a, b, offsets, out."""
         a, b, offsets, out = addresses
         if self._launch is None or not is_apart(_OUT, (a, b, out), self._spans):
             return None
@@ -297,7 +297,7 @@ class GroupedMatmul(Operation):
 
 
 def _max_clusters(rows: int, groups: int, n: int, config: TileConfig) -> int:
-    """Return how many clusters cover groups that each have one row more than whole tiles."""
+    """Return the most clusters for any groups: each has one row more than whole tiles."""
     if config.m_major:
         return (rows // config.block_n + groups) * -(-n // config.block_m)
     return (rows // config.block_m + groups) * -(-n // config.block_n)

@@ -1,4 +1,4 @@
-"""ops.matmul: gemm.cu and gemm_epilogue.cu."""
+"""ops.matmul: GEMMs with gemm.cu and gemm_epilogue.cu."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ __all__ = ["Matmul", "check_addresses", "check_layouts", "matmul", "output_of"]
 
 _NO_FACTORS = (1.0, 0.0)
 _CALLS = CallCache()
-# Apart from the plain ones: a cache guesses by the second array, and weights may serve in both.
+# Separate from plain calls: the cache guesses by the second array (weights), which both may use.
 _EPILOGUE_CALLS = CallCache()
 
 
@@ -86,40 +86,40 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     ``out = activation(alpha * scale_a * scale_b * (a @ b) + beta * c + bias)``, computed in fp32
     and rounded once.
 
-    Both operands have one type: bfloat16, float16, or float32 (as tf32). The two FP8 types may be
-    mixed, and so may int8 and uint8. The tensor cores accumulate in fp32; FP8 with about 14 bits of
-    fraction, like torch's ``use_fast_accum=True``; integers in int32, which cannot overflow while
-    K is at most 131,071 (two uint8: 33,025).
+    Both operands have the same type: bfloat16, float16, or float32 (as tf32). The two FP8 types may
+    be mixed, and so may int8 and uint8. The tensor cores accumulate in fp32; for FP8 with about 14
+    fraction bits, like torch's ``use_fast_accum=True``; for integers in int32, which cannot
+    overflow while K is at most 131,071 (uint8 times uint8: 33,025).
 
-    Operands of 16 bits may have either side contiguous, so ``matmul(a, b.T)`` multiplies by a
-    matrix stored as [N, K]. For all other types wgmma reads K contiguous: [M, K] and [N, K].
-    Operands with another layout, or whose rows TMA cannot read (the address or the stride is no
-    multiple of 16 bytes), are read from staging copies. An output that TMA cannot store (the same
-    rule, and rows must end at a multiple of 16 bytes) is written through one.
+    16-bit operands may have either side contiguous, so ``matmul(a, b.T)`` multiplies by a matrix
+    stored as [N, K]. For all other types wgmma needs K contiguous: [M, K] and [N, K]. Operands
+    with another layout, or whose rows TMA cannot read (the address or stride is not a multiple of
+    16 bytes), are read from staging copies. An output that TMA cannot store (the same rule, and
+    row ends must be multiples of 16 bytes) is written through a staging copy.
 
     Args:
         a: [M, K], on a GPU, or in host memory for the emulator; or a batch, [B, M, K]. Reshape
             arrays of more dimensions.
-        b: [K, N], on the same device; or a batch, [B, K, N]. One matrix, or a batch of one, is
-            broadcast over a batch on the other side.
-        alpha: A factor of ``a @ b``.
-        c: Added to ``a @ b``, of the output's shape and type; it may be ``out``. Read from a
-            staging copy if TMA cannot read it, or if its columns are contiguous and the columns
-            of ``out`` are not.
-        beta: A factor of ``c``; with 0 ``c`` is not read. Without ``c`` 0 or 1.
-        bias: [N], of float32 or the type of the output or of 16-bit operands, added to every row.
-        activation: ``"relu"``; ``"gelu"``, by erf, to 1e-6; ``"gelu_tanh"``, its usual
-            approximation by tanh; ``"silu"``.
-        scale_a: A factor of ``a``: a number, or an array of one float32 on the same device, which
-            the kernel reads, so that the host does not wait for it.
+        b: [K, N], on the same device; or a batch, [B, K, N]. A single matrix, or a batch of one,
+            is broadcast over the other operand's batch.
+        alpha: Factor of ``a @ b``.
+        c: Addend of the output's shape and type; it may be ``out``. It is read from a staging copy
+            if TMA cannot read it, or if its columns are contiguous and the columns of ``out`` are
+            not.
+        beta: Factor of ``c``; with 0 ``c`` is not read. Without ``c`` it must be 0 or 1.
+        bias: [N], added to every row; float32, the output's type, or the type of 16-bit operands.
+        activation: ``"relu"``; ``"gelu"``, with erf, accurate to 1e-6; ``"gelu_tanh"``, the usual
+            tanh approximation; ``"silu"``.
+        scale_a: Factor of ``a``: a number, or an array of one float32 on the same device. The
+            kernel reads the array, so the host does not wait for it.
         scale_b: The same for ``b``.
         out: The output, [M, N], or [B, M, N] if either operand is a batch. By default a new array
-            of the framework of ``a``; where N elements are no multiple of 16 bytes its rows are
-            padded, so it is not contiguous. It must not overlap an input, but may be ``c``.
-        dtype: Of the output: bfloat16, float16 or float32; for integers int32. By default ``out``'s
-            type, else ``a``'s; for float8 bfloat16.
-        precision: ``"tf32"`` rounds float32 operands to the nearest tf32, which has 10 bits of
-            fraction. Without it float32 is refused, and with it all other types are.
+            of the framework of ``a``; if a row of N elements is not a multiple of 16 bytes, rows
+            are padded and the array is not contiguous. It must not overlap an input, except ``c``.
+        dtype: Output type: bfloat16, float16 or float32; int32 for integers. By default the type of
+            ``out``, else of ``a``; for float8 bfloat16.
+        precision: ``"tf32"`` rounds float32 operands to the nearest tf32, which has 10 fraction
+            bits. float32 operands require it; all other types reject it.
         a_dtype: Read ``a`` as this type of the same width, for frameworks without
             that type, such as float8 in a CuPy array of uint8.
         b_dtype: The same for ``b``.
@@ -129,8 +129,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         The output.
 
     Raises:
-        ArgumentError: The shapes or types do not fit, ``out`` is not as described, or a factor is
-            not finite.
+        ArgumentError: Shapes or types do not match, ``out`` is invalid, or a factor is not finite.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
@@ -158,7 +157,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
 def _call_key(
     a: Any, b: Any, out: Any, dtype: object, epilogue: EpilogueArguments[Any], reading: Reading
 ) -> tuple[tuple[Any, ...], tuple[object, ...]]:
-    """Return the arrays, the output last, and the option of a call with an epilogue."""
+    """Return the arrays, output last, and the key of a call with an epilogue."""
     arrays = (a, b, *epilogue.arrays)
     option = (dtype, out is None, epilogue.form, reading)
     return arrays if out is None else (*arrays, out), option
@@ -174,11 +173,11 @@ def _multiply(  # noqa: PLR0913 - all that is given
     reading: Reading,
     stream: object,
 ) -> Any:
-    """Run a call that is not in the cache, and put it there."""
+    """Run a call that is not in the cache, and cache it."""
     left = reading.of(_arrays.view(a, dtype=reading.a, argument="a"), "a")
     right = reading.of(_arrays.view(b, dtype=reading.b, argument="b"), "b")
     if left.shape[1:] and left.shape[-1] == 0 and right.shape[-2:-1] == (0,):
-        # There is nothing to add up, which zeros do too.
+        # K is 0, so the result is zero; a few zeros along K give the same.
         a = _zeros(left, (*left.shape[:-1], 8), stream)
         b = _zeros(right, (*right.shape[:-2], 8, right.shape[-1]), stream)
         reading = Reading(left.element, right.element)
@@ -207,7 +206,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
 
 
 def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
-    """Return zero bits in elements as wide, in the order of the stream."""
+    """Return an array of zeros of the same element width, made in stream order."""
     handle = backend_of(like.device).stream((like.framework,), stream)
     with in_order(like.framework, like.device, handle):
         array = empty_rows(like, shape, element(f"int{8 * like.element.itemsize}"))
@@ -234,7 +233,7 @@ def check_layouts(
     dtype: Element | None,
     epilogue: EpilogueArguments[Layout],
 ) -> None:
-    """Check that operands, epilogue and output fit each other."""
+    """Check that operands, epilogue and output match each other."""
     check_operands(a, b)
     check_output(out, output_shape(a, b), a.device, outputs_of(a.element), dtype)
     if epilogue.form != NO_EPILOGUE.form:
@@ -274,7 +273,7 @@ def _check_epilogue(epilogue: EpilogueArguments[Layout], a: Layout, out: Layout)
 def check_addresses(
     out: ArrayView, a: ArrayView, b: ArrayView, epilogue: EpilogueArguments[ArrayView]
 ) -> None:
-    """Check that one device has all, and that the output overlaps no input but the addend."""
+    """Check that all arrays lie on one device, and the output overlaps no input but the addend."""
     _arrays.common_device({"out": out, **epilogue.named})
     given = {"a": a, "b": b, **epilogue.named}
     c = epilogue.c
@@ -285,7 +284,7 @@ def check_addresses(
 
 # --- the operation ----------------------------------------------------------------------------
 
-_ADDEND = 2  # among the arrays of a call, if there is one: a, b, the epilogue's, out
+_ADDEND = 2  # index among the arrays of a call, if any: a, b, the epilogue's, out
 
 
 class Matmul(Operation):
@@ -301,7 +300,7 @@ class Matmul(Operation):
         dtype: Element | None = None,
         epilogue: EpilogueArguments[Layout] = NO_EPILOGUE,
     ) -> None:
-        """Check the layouts, and decide how the kernel reads and writes them."""
+        """Check the layouts, and choose how the kernel reads and writes the arrays."""
         check_layouts(a, b, out, dtype, epilogue)
         super().__init__(out.device)
         a, b, out, epilogue = _with_fewer_dimensions(a, b, out, epilogue)
@@ -320,7 +319,7 @@ class Matmul(Operation):
         self._a, self._b = _operand(a, k_is_last=True), _operand(b, k_is_last=False)
         rows = out.transposed if is_column_major else out
         self._out = Operand.of_output(rows)
-        # The kernel reads the addend as it stores the output.
+        # The kernel reads the addend with the layout in which it stores the output.
         self._addend = None
         if c is not None:
             self._addend = Operand.of_rows(c.transposed if is_column_major else c)
@@ -346,12 +345,12 @@ class Matmul(Operation):
 
     @property
     def staged_operands(self) -> tuple[str, ...]:
-        """Names of the operands that TMA cannot read where they are."""
+        """The names of the operands that need staging copies."""
         a, b = (self._b, self._a) if self._orientation.swap_ab else (self._a, self._b)
         return tuple(name for name, operand in (("a", a), ("b", b)) if operand.is_staged)
 
     def bind(self, addresses: Sequence[int], *factors: float) -> Binding | None:
-        """See `Operation`; addresses: a, b, the epilogue's arrays, out, the workspace if any."""
+        """See `Operation`. Addresses: a, b, the epilogue's arrays, out, the workspace if any."""
         workspace = 0
         if self._partials is not None:
             *addresses, workspace = addresses
@@ -365,7 +364,7 @@ class Matmul(Operation):
         return self._launch, self._pointers(a, b, out, given, factors or _NO_FACTORS)
 
     def overlaps(self, addresses: Sequence[int]) -> bool:
-        """Whether the output overlaps an input, other than an addend that is the output itself."""
+        """Return whether the output overlaps an input, except an addend that is the output."""
         *starts, out = addresses
         end = out + self._out_span
         for index, (start, span) in enumerate(zip(starts, self._read_spans, strict=True)):
@@ -406,26 +405,26 @@ class Matmul(Operation):
                 launch.launch_at(pointers, handle)
                 return
             with self.backend.current(), in_order(a.framework, out.device, handle):
-                # Given back at once: in the order of the stream it is in use until both end.
+                # Freed at once: in stream order it stays in use until both launches end.
                 memory = allocate()
                 at = SplitAddresses(a.address, b.address, address_of(memory), target.address)
                 launch.launch_at(at, handle)
 
     def workspace(self, like: ArrayView) -> Allocator | None:
-        """Return an allocator of the workspace that a launch takes, after a ``run``."""
+        """Return the allocator of a launch's workspace, or None; call it after ``run``."""
         return None if self._partials is None else self._partials.allocator(like)
 
     def _pointers(
         self, a: int, b: int, out: int, given: Sequence[int], factors: tuple[float, ...]
     ) -> Sequence[int]:
-        """Return the kernel's first parameters; a and b are the kernel's."""
+        """Return the kernel's first parameters; a and b are in the kernel's order."""
         pointers = GemmMatrices(a, b, out)
         if self._epilogue is None:
             return pointers
         return *pointers, *self._arguments.pointers(out, given, *factors)
 
     def config_on(self, gpu: str | None, occupancy: Occupancy) -> TileConfig:
-        """Return the tile config that it gets on a GPU of this name; None is the emulator.
+        """Return the tile config on a GPU of this name; None means the emulator.
 
         A config tuned for the plain GEMM may leave no room for an epilogue.
         """
@@ -497,13 +496,13 @@ class Matmul(Operation):
 def _with_fewer_dimensions(
     a: Layout, b: Layout, out: Layout, epilogue: EpilogueArguments[Layout]
 ) -> tuple[Layout, Layout, Layout, EpilogueArguments[Layout]]:
-    """Return the same without a batch, or as one matrix, where that is possible."""
+    """Return the problem without a batch, or merged into one matrix, if that is possible."""
     a, b = a.without_batch, b.without_batch
     addend = epilogue.c
     if out.shape[0] == 1:
         out, addend = out.without_batch, None if addend is None else addend.without_batch
     if len(a.shape) == 3 and len(b.shape) == 2:
-        # Every row is multiplied by the same matrix.
+        # All batches multiply by the same matrix, so their rows form one matrix.
         rows, target = a.merged_batch(), out.merged_batch()
         merged = None if addend is None else addend.merged_batch()
         if _need_no_staging(rows, target) and (addend is None) == (merged is None):
@@ -512,14 +511,14 @@ def _with_fewer_dimensions(
 
 
 def _need_no_staging(rows: Layout | None, target: Layout | None) -> bool:
-    """Whether there are both, used as they are: staging copies are made of the caller's arrays."""
+    """Return whether both exist and need no staging copies, which use the caller's layouts."""
     if rows is None or target is None:
         return False
     return rows.in_rows() is not None and target.in_stored_rows() is not None
 
 
 def _operand(matrix: Layout, *, k_is_last: bool) -> Operand:
-    """Return how the tensor cores read it: in any layout, or in rows along K."""
+    """Return the operand as the tensor cores read it: in any layout, or in rows along K."""
     if takes_any_layout(matrix.element):
         return Operand.of(matrix)
     return Operand.of_k_rows(matrix, k_is_last=k_is_last)

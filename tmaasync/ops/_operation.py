@@ -1,4 +1,4 @@
-"""Operations: work done once for the layouts of arrays, and work done in each call."""
+"""Operations: the base class that separates work per array layout from work per call."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["LaunchSequence", "Operation", "overridden", "shipped_kernel", "tile_
 
 
 class Operation:
-    """Work on arrays of given layouts: all but their addresses and the stream.
+    """An operation on arrays of given layouts, for any addresses and stream.
 
-    A subclass is made from `Layout`s (through `CallCache.operation`). Its ``run`` takes views of
-    arrays, makes staging copies where TMA cannot reach one, and launches; the first time it chooses
-    a tile config, encodes tiles and prepares the kernel. Its `bind` serves later calls on arrays
-    with the same layouts, which look at nothing but addresses.
+    A subclass is constructed from `Layout`s (through `CallCache.operation`). Its ``run`` takes
+    views of arrays, makes staging copies of arrays that TMA cannot access, and launches. The first
+    ``run`` also chooses a tile config, encodes tiles and prepares the kernel. Later calls on arrays
+    with the same layouts use `bind`, which needs only the addresses.
 
     Attributes:
-        needs_wgmma: The public name of an operation whose kernels issue wgmma; None for others.
+        needs_wgmma: The public name of an operation whose kernels use wgmma; else None.
     """
 
     needs_wgmma: ClassVar[str | None] = None
 
     def __init__(self, device: int | None) -> None:
-        """Refuse a device that lacks the instructions of the kernels."""
+        """Reject a device that lacks the kernels' instructions."""
         self.backend = backend_of(device)
         if self.needs_wgmma is not None:
             self.backend.require_wgmma(self.needs_wgmma)
@@ -42,14 +42,14 @@ class Operation:
 
     @property
     def is_bindable(self) -> bool:
-        """Whether a call is launches on the arrays as they are, and was made before."""
+        """Whether a call needs no staging copies and ``run`` has prepared its launch."""
         return self._launch is not None and not self._needs_staging
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """Return the launch and its addresses, for arrays like the last ``run`` had.
+        """Return the launch and its addresses, for arrays with the layouts of the last ``run``.
 
         Args:
-            addresses: Of the arrays in the order of the call's cache key, new ones last.
+            addresses: Array addresses in the order of the call's cache key, then new arrays.
             numbers: Further arguments of the launch.
 
         Returns:
@@ -64,7 +64,7 @@ class Operation:
             return self._launch
 
     def ordered(self, views: Iterable[ArrayView], stream: object) -> int:
-        """Return the stream's handle, after the work that makes the arrays is ordered before it."""
+        """Make the stream wait for the arrays' producers, and return its handle."""
         each = tuple(views)
         handle = self.backend.stream([view.framework for view in each], stream)
         wait_for_producers(each, handle, self.backend.device)
@@ -94,13 +94,13 @@ class Operation:
             )
 
 
-# --- several launches -------------------------------------------------------------------------
+# --- sequences of launches --------------------------------------------------------------------
 
 
 class LaunchSequence:
-    """Launches made one after the other in a stream; to the caller they are one launch.
+    """A sequence of launches in one stream, with the interface of a single launch.
 
-    Each step is a launch and a function that picks its addresses from the call's.
+    Each step is a launch and a function that selects its addresses from the call's.
     """
 
     def __init__(self, *steps: tuple[Launch, Callable[[Any], Sequence[int]]]) -> None:
@@ -129,7 +129,7 @@ def shipped_kernel(
     constants: Mapping[str, bool | int],
     name: str | None = None,
 ) -> Kernel:
-    """Return the one `Kernel` of a shipped source, or of its function, for these macros."""
+    """Return the shared `Kernel` for a shipped source or its function, with these macros."""
     return _kernel(source, name, tuple(types.items()), tuple(constants.items()))
 
 
@@ -143,7 +143,7 @@ def _kernel(
     return Kernel(source, name, types=dict(types), constants=dict(constants))
 
 
-# --- tile configs that are not the cost model's -----------------------------------------------
+# --- overrides of the cost model's tile configs -----------------------------------------------
 
 _Config = TypeVar("_Config")
 _OVERRIDE: contextvars.ContextVar[Callable[[Any], Any] | None] = contextvars.ContextVar(
@@ -153,9 +153,9 @@ _OVERRIDE: contextvars.ContextVar[Callable[[Any], Any] | None] = contextvars.Con
 
 @contextlib.contextmanager
 def tile_configs(choose: Callable[[Any], Any]) -> Iterator[None]:
-    """Have operations inside the ``with`` use ``choose(tile config of the cost model)``.
+    """Make operations inside the ``with`` use ``choose(tile config of the cost model)``.
 
-    For tests and sweeps. Calls made before are forgotten, and so are those made inside, at its end.
+    For tests and sweeps. The call caches are cleared on entry and on exit.
     """
     forget()
     token = _OVERRIDE.set(choose)
@@ -167,7 +167,7 @@ def tile_configs(choose: Callable[[Any], Any]) -> Iterator[None]:
 
 
 def overridden(config: _Config) -> _Config:
-    """Return the tile config to use in place of the cost model's choice, as a rule that itself."""
+    """Return the override of the cost model's tile config; without an override, the config."""
     choose = _OVERRIDE.get()
     if choose is None:
         return config

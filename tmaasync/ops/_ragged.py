@@ -1,4 +1,4 @@
-"""ops.ragged_store and ops.ragged_load: ragged.cu, between packed sequences and padded batches."""
+"""ops.ragged_store and ops.ragged_load: copy between packed sequences and padded batches."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ __all__ = [
 _CALLS = CallCache()
 
 
-# Where the caller sets the longest sequence, for messages.
+# The argument that sets max_length, for messages.
 _NAMES_OF_STORE = BatchNames(max_length="padded.shape[1]")
 _NAMES_OF_LOAD = BatchNames(max_length="out.shape[1]")
 
-# What the packed and the padded array are called.
+# Argument names of the packed and the padded array.
 _NAMES = {"ragged_store": ("out", "padded"), "ragged_load": ("packed", "out")}
 
 
@@ -60,30 +60,30 @@ def ragged_store(
     check: bool = False,
     stream: object = None,
 ) -> Any:
-    """Pack the sequences of a padded batch one after the other, without their padding.
+    """Pack the sequences of a padded batch back to back, without their padding.
 
-    On the arrays' GPU, or, in host memory, on the emulator.
+    It runs on the arrays' GPU, or on the emulator for arrays in host memory.
 
     Args:
         padded: An array of shape (batch, max_length, last), with up to two more dimensions (heads,
-            groups) before the last. The contiguous part of a row takes a multiple of 16 bytes.
+            groups) before the last. The contiguous part of a row is a multiple of 16 bytes.
         lengths: Rows of each sequence: ints or an array of integers, in host memory or on the
             padded array's device.
-        out: The output, of shape (total_rows, ...) with rows like those in ``padded``. Rows after
-            the last sequence are left alone. By default a new array of just the rows needed, for
-            which the lengths have to be in host memory.
+        out: The output, of shape (total_rows, ...), with the row shape of ``padded``. Rows after
+            the last sequence are not written. By default a new array of exactly the rows needed,
+            which requires the lengths in host memory.
         cu_seqlens: Cumulative lengths instead of lengths: 0 first, the total last.
-        check: Whether to check lengths on a device too, which waits for them. Unchecked, sequences
-            longer than ``max_length`` are cut and those beyond the end of ``out`` dropped; with
-            ``TMAASYNC_DEBUG=1`` the kernel traps.
+        check: Whether to check lengths on a device too, which waits for the device. Unchecked,
+            sequences longer than ``max_length`` are cut, and sequences beyond the end of ``out``
+            dropped; with ``TMAASYNC_DEBUG=1`` the kernel traps.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         ``out``.
 
     Raises:
-        ArgumentError: The lengths do not fit the arrays, or shapes, types or devices differ.
-        TensorMapError: TMA cannot reach the rows; every rule is listed with a remedy.
+        ArgumentError: The lengths do not match the arrays, or shapes, types or devices differ.
+        TensorMapError: TMA cannot access the rows; every broken rule is listed with a remedy.
 
     >>> import numpy as np
     >>> padded = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -110,32 +110,32 @@ def ragged_load(
     check: bool = False,
     stream: object = None,
 ) -> Any:
-    """Unpack sequences into a padded batch, with zeros after each of them.
+    """Unpack sequences into a padded batch, with zeros after each sequence.
 
-    On the arrays' GPU, or, in host memory, on the emulator.
+    It runs on the arrays' GPU, or on the emulator for arrays in host memory.
 
     Args:
         packed: An array of shape (total_rows, last), with up to two more dimensions (heads, groups)
-            before the last. The contiguous part of a row takes a multiple of 16 bytes. Rows after
-            the last sequence are not looked at.
+            before the last. The contiguous part of a row is a multiple of 16 bytes. Rows after
+            the last sequence are not read.
         lengths: Rows of each sequence: ints or an array of integers, in host memory or on the
             packed array's device.
-        out: The output, of shape (batch, max_length, ...) with rows like those in ``packed``. By
+        out: The output, of shape (batch, max_length, ...), with the row shape of ``packed``. By
             default a new array.
         cu_seqlens: Cumulative lengths instead of lengths: 0 first, the total last.
         max_length: Rows of the padded array. By default ``out.shape[1]``, else the longest
-            sequence, for which the lengths have to be in host memory.
-        check: Whether to check lengths on a device too, which waits for them. Unchecked, sequences
-            longer than ``max_length`` are cut, and those beyond the end of ``packed`` read as
-            zeros; with ``TMAASYNC_DEBUG=1`` the kernel traps.
+            sequence, which requires the lengths in host memory.
+        check: Whether to check lengths on a device too, which waits for the device. Unchecked,
+            sequences longer than ``max_length`` are cut, and sequences beyond the end of ``packed``
+            read as zeros; with ``TMAASYNC_DEBUG=1`` the kernel traps.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         ``out``.
 
     Raises:
-        ArgumentError: The lengths do not fit the arrays, or shapes, types or devices differ.
-        TensorMapError: TMA cannot reach the rows; every rule is listed with a remedy.
+        ArgumentError: The lengths do not match the arrays, or shapes, types or devices differ.
+        TensorMapError: TMA cannot access the rows; every broken rule is listed with a remedy.
 
     >>> import numpy as np
     >>> packed = np.ones((3, 4), np.float32)
@@ -166,7 +166,7 @@ def _run(
     max_length: object,
     stream: object,
 ) -> None:
-    """Pack or unpack, and remember it; ``max_length`` is the caller's."""
+    """Pack or unpack, and cache the call; ``max_length`` is the caller's."""
     operation = _CALLS.operation(RaggedCopy, entry, Layout.of(packed), Layout.of(padded))
     frameworks = operation.run(packed, padded, cumulative, stream)
     if cumulative.is_on_device and not cumulative.is_direct:
@@ -189,12 +189,12 @@ def _was_made_again(
     cu_seqlens: object,
     stream: object,
 ) -> bool:
-    """Repeat an earlier call with equal arguments, if any; errors are left to the first call.
+    """Repeat an earlier call with equal arguments, if any; the full path reports errors.
 
-    Found for cumulative lengths on the device, and for any lengths in host memory.
+    The cache serves cumulative lengths on the device, and any lengths in host memory.
     """
     _, max_length = option
-    is_plain = max_length is None or type(max_length) is int  # True and 1 are the same key
+    is_plain = max_length is None or type(max_length) is int  # True and 1 are equal keys
     if not is_plain or (lengths is None) == (cu_seqlens is None):
         return False
     name, values = ("lengths", lengths) if cu_seqlens is None else ("cu_seqlens", cu_seqlens)
@@ -204,7 +204,7 @@ def _was_made_again(
         is_integer = array.dtype.kind in "iu"
         return is_integer and _CALLS.run(arrays, (*option, False), stream, numbers) is not None
     if name == "lengths" or stream is not None:
-        # On a given stream cumulative lengths are ordered after the work that made them.
+        # On an explicit stream the full path orders the launch after the lengths' producer.
         return False
     return _CALLS.run((*arrays, values), (*option, True), stream) is not None
 
@@ -275,9 +275,9 @@ def checked_load(
 
 
 def check_reach(entry: str, packed: ArrayView, padded: ArrayView) -> None:
-    """Check what `RaggedCopy` checks when it prepares a launch: that TMA reaches the rows."""
+    """Check that TMA can access the rows, as `RaggedCopy` does when it prepares a launch."""
     if not (packed.is_empty or padded.is_empty):
-        # As of the emulator: the driver encodes no maps of arrays that do not exist.
+        # Use emulator tiles: the driver does not encode tensor maps of arrays that do not exist.
         packed, padded = packed._replace(device=None), padded._replace(device=None)
         ragged_tiles(packed, padded, RAGGED_PIPELINE, _NAMES[entry])
 
@@ -336,7 +336,7 @@ class RaggedPointers(NamedTuple):
 
 
 class RaggedCopy(Operation):
-    """Packing, or unpacking, between arrays; the lengths' values are not part of it."""
+    """Packing or unpacking between arrays of given layouts, for any values of the lengths."""
 
     def __init__(self, entry: str, packed: Layout, padded: Layout) -> None:
         """``entry`` names the kernel's function."""
@@ -347,7 +347,7 @@ class RaggedCopy(Operation):
         self._limits = Limits(max_length, packed.shape[0])
         self._names = _NAMES_OF_STORE if entry == "ragged_store" else _NAMES_OF_LOAD
         self._below_bytes = 0
-        self._framework = ""  # of the last output
+        self._framework = ""  # framework of the last output
         self._checked: tuple[object, CumulativeLengths] | None = None
         self._uploaded: tuple[bytes, int, Any] | None = None
 
@@ -360,7 +360,7 @@ class RaggedCopy(Operation):
             views.append(_arrays.view(cumulative.values))
         handle = self.ordered(views, stream)
         self._framework = (packed if self._entry == "ragged_store" else padded).framework
-        # Alive until the launch is in the stream; who has the memory next comes after it there.
+        # Kept alive until the launch is in the stream, which orders any reuse of the memory.
         array = self.on_device(cumulative, handle)
         cu_seqlens = _arrays.view(array)
         launch = self.prepared(lambda: self._prepare(packed, padded, cu_seqlens))
@@ -372,8 +372,8 @@ class RaggedCopy(Operation):
         """See `Operation`.
 
         Args:
-            addresses: Of the packed and the padded array, and of cumulative lengths on the device.
-            numbers: Argument, type, shape and bytes of lengths in host memory.
+            addresses: The packed array, the padded array, and cumulative lengths on the device.
+            numbers: Argument name, type, shape and bytes of lengths in host memory.
         """
         if self._launch is None or not is_apart(0, addresses, self._spans):
             return None
@@ -391,7 +391,7 @@ class RaggedCopy(Operation):
     def _checked_lengths(
         self, name: str, dtype: Any, shape: tuple[int, ...], data: bytes
     ) -> CumulativeLengths:
-        """Return lengths in host memory, checked where they differ from the last ones."""
+        """Return lengths in host memory, checked unless they equal the last ones."""
         key = (name, dtype, shape, data)
         last = self._checked
         if last is not None and last[0] == key:
@@ -406,7 +406,7 @@ class RaggedCopy(Operation):
         return cumulative
 
     def on_device(self, cumulative: CumulativeLengths, stream: int) -> Any:
-        """Return the cumulative lengths on the arrays' device; the last ones stay uploaded."""
+        """Return the cumulative lengths on the arrays' device; the last upload is reused."""
         if cumulative.is_on_device or self.backend.device is None:
             return cumulative.on(self.backend.device, self._framework, stream)
         data = cumulative.values.tobytes()
@@ -449,7 +449,7 @@ class RaggedCopy(Operation):
 
 @dataclass(frozen=True, slots=True)
 class _LaunchWithUpload:
-    """A launch with cumulative lengths that are uploaded in the order of its stream."""
+    """A launch whose cumulative lengths are uploaded in stream order."""
 
     operation: RaggedCopy
     launch: Launch

@@ -1,4 +1,4 @@
-"""ops.reduce_add: copy.cu with reductions in place of stores; reduce_stack.cu for stacks."""
+"""ops.reduce_add: copy.cu with TMA reductions instead of stores; reduce_stack.cu for stacks."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = ["check_layouts", "check_reach", "checked_target", "reduce_add"]
 
 _CALLS = CallCache()
 
-# PTX ISA, cp.reduce.async.bulk.tensor: .add follows the type of the map. It has none for s64; u64
-# gives the same bits.
+# PTX ISA, cp.reduce.async.bulk.tensor: .add uses the tensor map's type. It lacks s64; u64 gives the
+# same bits.
 _READ_AS = {
     **{name: name for name in ("float16", "bfloat16", "float32", "float64")},
     **{name: name for name in ("int32", "uint32", "uint64")},
@@ -43,29 +43,29 @@ _READ_AS = {
 def reduce_add(target: Any, source: Any, *, stream: object = None) -> Any:
     """Add an array to another in place, ``target += source``, by TMA reduction.
 
-    The L2 cache adds, as atomics do: several launches, on one stream or on several, may add to one
-    target at the same time. The order in which values are added to an element is not defined, so
-    floating-point results may differ from run to run in their last bits.
+    The L2 cache adds atomically: several launches, on one or several streams, may add to one target
+    concurrently. The order of the additions to an element is undefined, so the last bits of
+    floating-point results may differ from run to run.
 
-    A stack's arrays are first added up on the SMs, 16-bit floats in float32.
+    The arrays of a stack are first summed on the SMs, 16-bit floats in float32.
 
     Args:
-        target: The array that is added to, of float16, bfloat16, float32, float64, or integers of
-            32 or 64 bits, on a GPU, or in host memory for the emulator. Contiguous arrays, and rows
-            of others, are a multiple of 16 bytes.
+        target: The array to update: float16, bfloat16, float32, float64, or 32-bit or 64-bit
+            integers, on a GPU, or in host memory for the emulator. A contiguous array, and each row
+            of other arrays, must be a multiple of 16 bytes.
         source: An array of the same shape and type, on the same device; or a stack of arrays of
-            that shape, with one dimension more before the others, all of which are added.
+            that shape along an additional first dimension, which are all added.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         The target.
 
     Raises:
-        ArgumentError: The shapes or devices do not fit, the arrays overlap, or the target is
+        ArgumentError: The shapes or devices do not match, the arrays overlap, or the target is
             read-only.
-        ArrayTypeError: The types differ, or TMA has no addition for them.
-        TensorMapError: An array breaks TMA's rules, such as a stride that is no multiple of 16
-            bytes, or rows of the target that end inside 16 bytes.
+        ArrayTypeError: The types differ, or TMA cannot add them.
+        TensorMapError: An array breaks TMA's rules, such as a stride that is not a multiple of 16
+            bytes, or rows of the target that end inside a 16-byte sector.
 
     Source: PTX ISA, ``cp.reduce.async.bulk.tensor``.
     """
@@ -96,7 +96,7 @@ class ReduceArguments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StackPipeline:
-    """The kernel's pipeline, and how many blocks run on an SM."""
+    """The kernel's pipeline, and the number of blocks per SM."""
 
     tile_bytes: int
     stages: int
@@ -104,13 +104,13 @@ class StackPipeline:
     blocks_per_sm: int
 
     def within(self, shared_bytes: int) -> StackPipeline:
-        """Return the pipeline with as many stages as fit into this much shared memory."""
-        room = (shared_bytes - BARRIERS_BYTES) // self.tile_bytes - 1  # the sum has one
+        """Return the pipeline, with fewer stages if ``shared_bytes`` of memory require it."""
+        room = (shared_bytes - BARRIERS_BYTES) // self.tile_bytes - 1  # one tile holds the sum
         return self if self.stages <= room else replace(self, stages=room)
 
 
-# Three stages, of which one tile fills one, leave room for four blocks on an SM, not six: 0.970 to
-# 0.994 of torch's add_ in place of 0.956 to 0.983 (256 and 1024 MiB, H200, 2026-11-23).
+# A block's single tile fills one of three stages; the other two limit an SM to four blocks, not
+# six: 0.970 to 0.994 of torch's add_, not 0.956 to 0.983 (256 and 1024 MiB, H200, 2026-11-23).
 ADD_PIPELINE = replace(TILED_PIPELINE, stages=3)
 STACK_PIPELINE = StackPipeline(tile_bytes=16384, stages=6, consumer_warps=4, blocks_per_sm=2)
 
@@ -131,7 +131,7 @@ class ReduceAdd(Operation):
         launch.launch_at((source.address, target.address), handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """See `Operation`; addresses: source, target."""
+        """See `Operation`. Addresses: source, target."""
         if self._launch is None or not is_apart(1, addresses, self._spans):
             return None
         return self._launch, addresses
@@ -161,12 +161,12 @@ class ReduceAdd(Operation):
 
 
 def check_reach(source: ArrayView, target: ArrayView) -> None:
-    """Check what `ReduceAdd` checks when it prepares a launch: that TMA reaches the arrays."""
+    """Check that TMA can access the arrays, as `ReduceAdd` does when it prepares a launch."""
     make, tile_bytes = _tiles, ADD_PIPELINE.tile_bytes
     if source.ndim > target.ndim:
         make, tile_bytes = _stack_tiles, STACK_PIPELINE.tile_bytes
     if not source.is_empty:
-        # As of the emulator: the driver encodes no maps of arrays that do not exist.
+        # Use emulator tiles: the driver does not encode tensor maps of arrays that do not exist.
         for _, read, write in _parts_of(source._replace(device=None), target._replace(device=None)):
             make(read, write, tile_bytes)
 
@@ -186,7 +186,7 @@ def _stack_tiles(
 
 
 def _parts_of(source: ArrayView, target: ArrayView) -> list[tuple[_Part, ArrayView, ArrayView]]:
-    """Return the parts that are added by a launch each, as views of both arrays.
+    """Return views of both arrays, one pair per launch.
 
     If the source is a stack, the views are stacks too; the target's view holds one array.
     """
@@ -234,13 +234,13 @@ def check_layouts(source: Layout, target: Layout) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of both arrays: their address plus an offset, in a shape; None for all as it is."""
+    """A part of both arrays: an address offset and a shape; shape None means the whole array."""
 
     shape: tuple[int, ...] | None
     offset_bytes: int
 
     def of(self, view: ArrayView) -> ArrayView:
-        """Return the layout of the part, where the array starts: launches move it."""
+        """Return the part's layout at the array's start address; `moved` adds the offset."""
         if self.shape is None:
             return view
         itemsize = view.element.itemsize
@@ -252,9 +252,9 @@ class _Part:
 
 
 def _parts(merged: ArrayView) -> list[_Part]:
-    """Return contiguous arrays as rows of the longest box, and the elements left after them.
+    """Split a contiguous array into rows as long as the longest box, and a remainder.
 
-    In one dimension boxes would have 256 elements.
+    In one dimension a box has at most 256 elements.
     """
     if len(merged.shape) != 1 or merged.shape[0] <= MAX_BOX_SIDE:
         return [_Part(None, 0)]
@@ -270,7 +270,7 @@ def _first(stack: ArrayView) -> ArrayView:
 
 
 def _stacked(view: ArrayView, count: int, step: int | None = None) -> ArrayView:
-    """Return a stack of ``count`` arrays like the view; one alone has any legal stride."""
+    """Return a stack of ``count`` arrays like the view; a single one may have any legal stride."""
     if step is None:
         low, high = view.byte_bounds
         step = -(-(high - low) // TMA_ALIGNMENT) * TMA_ALIGNMENT

@@ -54,28 +54,28 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     """Multiply fp8 matrices with scales for blocks of 128 along K (a block-scaled FP8 GEMM).
 
     ``out[m, n] = sum(scale_a[m, k // 128] * a[m, k] * b[k, n] * scale_b[k // 128, n // 128])`` over
-    k; or with ``scale_b[k // 128, n]``. The tensor cores accumulate over 128 k; these
-    accumulators are scaled and added in fp32, then rounded once.
+    k; or with ``scale_b[k // 128, n]``. The tensor cores accumulate over 128 elements of K; the
+    accumulators are then scaled and added in fp32, and rounded once.
 
     These layouts need no staging copies:
 
     * ``a`` and ``b.T``: K contiguous, rows that start at multiples of 16 bytes;
-    * ``scale_a``, and ``scale_b`` with a scale per column: M or N contiguous, with a stride that is
-      a multiple of 4 scales;
-    * ``scale_b`` with a scale per 128 columns: either side contiguous, with the same stride rule.
+    * ``scale_a``, and ``scale_b`` with one scale per column: M or N contiguous, with a stride that
+      is a multiple of 4 scales;
+    * ``scale_b`` with one scale per 128 columns: either side contiguous, with the same stride rule.
 
-    They are the layouts of torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128. Only
-    1 x 128 scales of b are [N, K / 128] there: pass their ``.T``.
+    They match torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128, except 1 x 128 scales
+    of b, which torch stores as [N, K / 128]: pass their ``.T``.
 
     Args:
         a: [M, K], float8_e4m3fn or float8_e5m2, on a GPU, or in host memory for the emulator.
-        b: [K, N], one of these types, on the same device; of a matrix [N, K] pass ``b.T``.
+        b: [K, N], of either type, on the same device; for a matrix [N, K] pass ``b.T``.
         scale_a: [M, ceil(K / 128)], float32.
         scale_b: [ceil(K / 128), ceil(N / 128)] or [ceil(K / 128), N], float32; its shape
-            decides which. With a scale per 128 columns, K may be padded to a multiple of 4 scales.
-        out: The output, [M, N]. By default a new array of the framework of ``a``; where N elements
-            are no multiple of 16 bytes its rows are padded, so it is not contiguous.
-        dtype: Of the output: bfloat16, float16 or float32; by default ``out``'s type, else
+            decides. With one scale per 128 columns, K may be padded to a multiple of 4 scales.
+        out: The output, [M, N]. By default a new array of the framework of ``a``; if a row of N
+            elements is not a multiple of 16 bytes, rows are padded and the array is not contiguous.
+        dtype: Output type: bfloat16, float16 or float32; by default the type of ``out``, else
             bfloat16.
         a_dtype: Read ``a`` as this type of the same width, for frameworks without
             that type, such as float8 in a CuPy array of uint8.
@@ -86,7 +86,7 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
         The output.
 
     Raises:
-        ArgumentError: Shapes or devices do not fit, or ``out`` is not as described.
+        ArgumentError: Shapes or devices do not match, or ``out`` is invalid.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
 
@@ -128,7 +128,7 @@ class Operands(NamedTuple):
     def of(
         cls, a: Any, b: Any, scale_a: Any, scale_b: Any, dtypes: tuple[object, object]
     ) -> Operands:
-        """Look at them and check that they fit each other; a and b may be read as given types."""
+        """Return checked views of the operands; a and b may be read as other ``dtypes``."""
         a_dtype, b_dtype = (
             None if dtype is None else element(dtype, argument=argument)
             for dtype, argument in zip(dtypes, ("a_dtype", "b_dtype"), strict=True)
@@ -155,7 +155,7 @@ class Operands(NamedTuple):
 
     @property
     def column_scales(self) -> bool:
-        """Whether every column of B has scales, not every 128 columns."""
+        """Whether B has one scale per column, not per 128 columns."""
         columns = self.b.shape[1]
         return columns > 1 and self.scale_b.shape[1] == columns
 
@@ -218,7 +218,7 @@ def _shape_violations(operands: Operands) -> Iterator[Violation]:
 
 # --- the operation ----------------------------------------------------------------------------
 
-# Which of the operands the kernel takes transposed: b as [N, K], the scales of a as [K / 128, M].
+# Operands that the kernel takes transposed: b as [N, K], the scales of a as [K / 128, M].
 _TRANSPOSES = (False, True, True, False)
 
 
@@ -267,7 +267,7 @@ class ScaledMatmul(Operation):
             launch.launch_at(ScaledMatrices(*(view.address for view in views)), handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """See `Operation`; addresses: the operands, out."""
+        """See `Operation`. Addresses: the operands, out."""
         if self._launch is None or not is_apart(-1, addresses, self._spans):
             return None
         return self._launch, ScaledMatrices(*addresses)
@@ -291,7 +291,7 @@ class ScaledMatmul(Operation):
 
 
 def _either_way(matrix: Layout) -> Operand:
-    """Return the matrix as it is or transposed, if TMA can read that; else a staging copy."""
+    """Return the matrix, or its transpose, if TMA can read it; else a staging copy."""
     plain, transposed = Operand.of_rows(matrix), Operand.of_rows(matrix.transposed)
     if plain.is_staged and not transposed.is_staged:
         return replace(transposed, transposed=True)

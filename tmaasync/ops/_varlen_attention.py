@@ -1,4 +1,4 @@
-"""ops.varlen_attention."""
+"""ops.varlen_attention: FlashAttention of packed sequences."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _AXES = "[rows, heads, head_dim]"
 _PAGE_AXES = "[pages, page_size, heads, head_dim]"
 _FLOAT32, _BYTE = element(np.float32), element(np.uint8)
 _INTEGERS = (int, type(None))
-_OUT = 3  # after q, k and v
+_OUT = 3  # index among the arrays, after q, k and v
 _Inputs = tuple[ArrayView, ArrayView, ArrayView | None]
 """Cumulative lengths of q and of k, int32 on the arrays' device, and the page table."""
 _CALLS = CallCache()
@@ -79,49 +79,48 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
 ) -> Any:
     """Compute `attention` within each sequence of packed arrays.
 
-    TMA itself stops at the end of each sequence: loads fill in zeros for the rows after it, and
-    stores leave them alone. Rows after the last sequence are not touched.
+    TMA itself stops at the end of each sequence: loads fill the rows after it with zeros, and
+    stores skip them. Rows after the last sequence are not written.
 
     Args:
         q: [rows, heads, head_dim], bfloat16, float16 or float8_e4m3fn, as in `attention`.
         k: [key_rows, kv_heads, head_dim]; with ``page_table`` [pages, page_size, kv_heads,
-            head_dim], ``page_size`` a multiple of 8. There may be whole rows between pages.
+            head_dim], ``page_size`` a multiple of 8. Gaps between pages must be whole rows.
         v: As k.
         cu_seqlens_q: Cumulative lengths of the sequences in q: 0 first, the total last; integers in
-            host memory or on the device. In host memory they are checked, and the work list made
-            from them is kept for the next call with the same ones.
+            host memory or on the device. In host memory they are checked, and their work list is
+            reused by a later call with the same lengths.
         cu_seqlens_k: The same for k, or for the keys in its pages; by default ``cu_seqlens_q``.
-        max_seqlen_q: Rows of the longest sequence in q; needed where ``cu_seqlens_q`` is on a
+        max_seqlen_q: Rows of the longest sequence in q; required if ``cu_seqlens_q`` is on a
             device.
-        max_seqlen_k: The same for k; by default ``max_seqlen_q``, where ``cu_seqlens_k`` is left
-            out.
+        max_seqlen_k: The same for k; without ``cu_seqlens_k`` by default ``max_seqlen_q``.
         causal: As in `attention`, for each sequence.
         scale: As in `attention`.
         window: As in `attention`.
         softcap: As in `attention`.
         page_table: The pages of each sequence's keys, [sequences, pages_per_sequence], int32 on the
             arrays' device: key i of sequence s is row ``i % page_size`` of page
-            ``page_table[s, i // page_size]``. Pages may be shared. Rows of a page after
-            a sequence's last key do not matter, nor do entries after its last page.
+            ``page_table[s, i // page_size]``. Sequences may share pages. Rows after a sequence's
+            last key, and entries after its last page, are ignored.
         return_lse: As in `attention`.
-        scales: As in `attention`: for float8 operands, numbers or arrays with one element or
-            [sequences, kv_heads].
+        scales: As in `attention`, for float8 operands: numbers, or arrays with one element or of
+            shape [sequences, kv_heads].
         dtype: As in `attention`: the element type of q, k and v, for frameworks without it.
-        out: An array like q to write to; for float8 operands bfloat16 or float16. By default a new
-            contiguous one (for float8 operands bfloat16), whose rows after the last sequence are
+        out: The output, an array like q; for float8 operands bfloat16 or float16. By default a new
+            contiguous array (for float8 operands bfloat16), whose rows after the last sequence are
             uninitialised.
-        check: Whether to check cumulative lengths on a device too, and the entries of
-            ``page_table``, which waits for them. Unchecked, a sequence that its array cannot have
-            is skipped, and a later call reports it.
+        check: Whether to check cumulative lengths on a device and the entries of ``page_table``
+            too, which waits for the device. Unchecked, a sequence outside its array is skipped,
+            and a later call reports it.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
-        The output, [rows, heads, head_dim]; with ``return_lse`` a pair of it and the log-sum-exp,
-        float32 [heads, rows].
+        The output, [rows, heads, head_dim]; with ``return_lse`` the pair (output, log-sum-exp),
+        log-sum-exp as float32 [heads, rows].
 
     Raises:
-        ArgumentError: An argument is not as described; every broken rule. Also where cumulative
-            lengths on a device or pages, unchecked, were wrong in an earlier call.
+        ArgumentError: An argument is invalid; every broken rule is listed. Or an earlier call had
+            invalid cumulative lengths on a device or an invalid page, unchecked.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
 
@@ -132,7 +131,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     array([ 4.,  4., 24., 24., 24.], dtype=float16)
     """
     has_own_keys = cu_seqlens_k is not None and cu_seqlens_k is not cu_seqlens_q
-    # k comes second, because guesses go by it: cumulative lengths may be in host memory.
+    # k is second, because the cache guesses by the second array, and cu_seqlens may be on the host.
     arrays: tuple[Any, ...] = (cu_seqlens_q, k, q, v)
     if has_own_keys:
         arrays += (cu_seqlens_k,)
@@ -150,7 +149,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     longest = (max_seqlen_q, max_seqlen_k)
     options = (causal, scale, window, softcap, return_lse, *longest)
     form = (has_own_keys, page_table is None, out is None, numbers, dtype)
-    # An equal key has to mean an equal call; and checks are made anew each time.
+    # Equal keys must mean equal calls (True equals 1), and ``check`` repeats its checks every time.
     is_key = not check and type(max_seqlen_q) in _INTEGERS and type(max_seqlen_k) in _INTEGERS
     if is_key:
         done = _CALLS.run(arrays, (form, options), stream)
@@ -167,7 +166,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
 
 
 class _Float8(NamedTuple):
-    """The arguments of a call that only float8 operands have; no numbers without scales."""
+    """The arguments for float8 operands; without scales the numbers are empty."""
 
     dtype: object
     numbers: tuple[float | None, ...] | None
@@ -180,11 +179,10 @@ class _Float8(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """A call, and its cache key: its arrays, and a key of everything else.
+    """A call as its cache key: its arrays, and a key of everything else.
 
     The arrays are cu_seqlens_q, k, q and v, then cu_seqlens_k if it is another array, the page
-    table, scales that are arrays, and the output, if given. The key is None for calls that are not
-    cached.
+    table, scales that are arrays, and the output, if passed. The key is None for uncached calls.
     """
 
     arrays: tuple[Any, ...]
@@ -201,7 +199,7 @@ class _Call(NamedTuple):
 
 
 def _attend(call: _Call, stream: object) -> Any:
-    """Run a call that is not in the cache, and put it there."""
+    """Run a call that is not in the cache, and cache it."""
     options = call.options
     is_paged = call.page_table is not None
     axes = (_AXES, _PAGE_AXES if is_paged else _AXES)
@@ -253,7 +251,7 @@ def _remember(call: _Call, operation: VarlenAttention, results: Results) -> None
 
 
 class _Form(NamedTuple):
-    """An operation on calls of one form: with their own cu_seqlens_k, or without.
+    """An operation for calls of one form: with a separate cu_seqlens_k, or without.
 
     One array is not passed as both: torch's guard refuses one tensor as two arguments.
     """
@@ -263,7 +261,7 @@ class _Form(NamedTuple):
     scale_arrays: int
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """Return the launches on arrays at these addresses: of a `_Call`, then of new ones."""
+        """Return the launches on the arrays of a `_Call` and new arrays, at these addresses."""
         del numbers
         cu_seqlens_q, k, q, v, *more = addresses
         rest = iter(more)
@@ -277,7 +275,7 @@ class _Form(NamedTuple):
 
 
 class _KeptList(NamedTuple):
-    """A work list, its inputs (the stream, cumulative lengths in host memory), and its launch."""
+    """A work list with its inputs (stream, cumulative lengths in host memory) and its launch."""
 
     content: object
     array: Any
@@ -288,8 +286,8 @@ class VarlenAttention(Operation):
     """Attention over packed arrays of given layouts, and a batch of given size.
 
     A call is two launches, or three with split-KV: `PackedLaunch`. Decode from a paged KV cache
-    with split-KV makes no work list, and is two. The work list is kept while cumulative lengths in
-    host memory stay the same; not with a paged KV cache, because making the list checks the pages.
+    with split-KV needs no work list, so it is two. The work list is reused while cumulative lengths
+    in host memory stay the same, except with a paged KV cache: making the list checks the pages.
     """
 
     needs_wgmma = "ops.varlen_attention"
@@ -328,11 +326,11 @@ class VarlenAttention(Operation):
         page_table: ArrayView | None = None,
         scales: Sequence[ArrayView] = (),
     ) -> None:
-        """Launch on these arrays; ``scales`` are the ones given as arrays.
+        """Launch on these arrays; ``scales`` holds the scales that are arrays.
 
         Raises:
-            ArgumentError: Cumulative lengths on a device described no batch, or a page did not
-                exist: in an earlier call like this, or, on the emulator, in this one.
+            ArgumentError: Cumulative lengths on a device were invalid, or a page did not exist, in
+                an earlier call like this, or, on the emulator, in this one.
         """
         given = [
             *operands,
@@ -341,12 +339,12 @@ class VarlenAttention(Operation):
             *(_arrays.view(one.values) for one in cumulative if one.is_on_device),
         ]
         handle = self.ordered(given if page_table is None else [*given, page_table], stream)
-        if operands.k.is_empty:  # a map needs a row; no key of this one is ever loaded
+        if operands.k.is_empty:  # a tensor map needs a row; this one is never loaded
             instead = operands.q._replace(shape=(1, *operands.k.shape[1:]))
             operands = Operands(operands.q, instead, instead)
         arrays = (*operands, out)
         with self.backend.current(), in_order(out.framework, out.device, handle):
-            # Freed at once: in the stream's order the memory is in use until the launches end.
+            # Freed at once: in stream order it stays in use until the launches end.
             partials = [make() for make in self._new_partials(operands.q)]
             content, kept = self._content(cumulative, handle), self._kept
             if content is not None and kept is not None and kept.content == content:
@@ -372,8 +370,8 @@ class VarlenAttention(Operation):
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launches on arrays at these addresses.
 
-        In the order q, k, v, the output, lse, the cumulative lengths, the page table, scales that
-        are arrays, the workspaces; 0 where there is none.
+        The order is q, k, v, the output, lse, the cumulative lengths, the page table, scales that
+        are arrays, the workspaces; 0 for an absent array.
         """
         del numbers
         if self._launch is None or not is_apart(_OUT, addresses, self._spans):
@@ -390,7 +388,7 @@ class VarlenAttention(Operation):
         if config.one_tile_each:
             return
         list_bytes = work_list_bytes(self._max_tiles(config, heads=False), is_paged=self.is_paged)
-        # Bytes: with pages it holds pointers, which the emulator follows in arrays of bytes.
+        # An array of bytes, because with pages it holds pointers, and the emulator follows them.
         yield allocator(like, (list_bytes,), _BYTE)
 
     def _new_partials(self, like: ArrayView) -> Iterator[Allocator]:
@@ -436,12 +434,13 @@ class VarlenAttention(Operation):
         splits = packed_kv_splits(tiles, self._typical, config, self._scores, self._sms)
         few = config.for_queries(self._batch.max_queries)
         chosen: TileConfig = overridden(replace(few, kv_splits=splits))
-        # A list costs a launch, and puts the longest tiles first: of split ones all run at once.
+        # The list costs a launch; it puts the longest tiles first (LPT), but split tiles all run
+        # at once.
         is_short = self._batch.max_queries <= chosen.positions
         return replace(chosen, one_tile_each=self.is_paged and chosen.kv_splits > 1 and is_short)
 
     def _max_tiles(self, config: TileConfig, *, heads: bool) -> int:
-        """Return an upper bound on the tiles for any lengths; of all heads, or of one."""
+        """Return an upper bound on the tiles for any lengths; of all heads, or one head."""
         tiles = self._batch.size
         if self._batch.max_queries > config.positions:
             tiles += self._q.shape[0] // config.positions
@@ -453,13 +452,13 @@ class VarlenAttention(Operation):
 
     @property
     def _typical(self) -> Sizes:
-        """Sizes of sequences of the mean length; of paged keys, of the longest."""
+        """The sizes of a sequence of mean length; for paged keys, of the longest."""
         size = self._batch.size
         return self._sizes(max(1, self._q.shape[0] // size), max(1, self._packed.keys // size))
 
     @property
     def _packed(self) -> Sizes:
-        """Rows of all sequences; of paged keys, which sequences may share, an upper bound."""
+        """The rows of all sequences; an upper bound for paged keys, which may be shared."""
         keys = self._k.shape[0]
         if self.is_paged:
             keys = min(self._batch.size * self._batch.max_keys, MAX_ROWS)
@@ -498,7 +497,7 @@ class VarlenAttention(Operation):
             cu_seqlens_q,
             cu_seqlens_k,
             page_table=0 if page_table is None or page_table.is_empty else Pointer(page_table),
-            # Pinned host memory is no array of the device.
+            # Pinned host memory is not an array of the device, so pass its address.
             broken_sequence=flag if self.backend.device is None else int(flag.ctypes.data),
             limits=record(
                 BATCH_LIMITS,
@@ -522,7 +521,7 @@ class VarlenAttention(Operation):
             limits=sequences.limits,
             problem=self._problem,
         )
-        # One kernel for all: the list does not depend on splits.
+        # One kernel for all splits: the list does not depend on kv_splits.
         return work_list_step(self.variant, replace(self._config, kv_splits=1), arguments)
 
     def _prepare_attend(

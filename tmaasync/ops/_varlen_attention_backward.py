@@ -1,4 +1,4 @@
-"""ops.varlen_attention_backward."""
+"""ops.varlen_attention_backward: gradients of ops.varlen_attention."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def varlen_attention_backward(  # noqa: PLR0913 - the parameters of attention, a
 ) -> tuple[Any, Any, Any]:
     """Compute the gradients of `varlen_attention`: `attention_backward` within each sequence.
 
-    TMA itself stops at the end of each sequence, in loads and in stores. Rows after the last
-    sequence are not touched. The workspace is as in `attention_backward`, where each sequence is
-    rounded up to whole blocks.
+    TMA itself stops at the end of each sequence, in loads and stores. Rows after the last sequence
+    are not written. The workspace is as in `attention_backward`, with each sequence rounded up to
+    whole blocks.
 
     Args:
-        dout: Gradient of the output: [rows, heads, head_dim], as q.
+        dout: Gradient of the output, [rows, heads, head_dim], an array like q.
         q: As in `varlen_attention`, bfloat16 or float16; head_dim up to 128.
         k: [key_rows, kv_heads, head_dim], not paged.
         v: As k.
-        out: What `varlen_attention` returned.
-        lse: The log-sum-exp that it returned: float32 [heads, rows], contiguous.
-        cu_seqlens_q: As in `varlen_attention`; this and the next three as they were there.
+        out: The output of `varlen_attention`.
+        lse: The log-sum-exp of `varlen_attention`: float32 [heads, rows], contiguous.
+        cu_seqlens_q: As in the call of `varlen_attention`; the same holds for the next three.
         cu_seqlens_k: As in `varlen_attention`.
         max_seqlen_q: As in `varlen_attention`.
         max_seqlen_k: As in `varlen_attention`.
@@ -65,21 +65,20 @@ def varlen_attention_backward(  # noqa: PLR0913 - the parameters of attention, a
         window: As in `attention`.
         softcap: As in `attention`.
         deterministic: As in `attention_backward`.
-        dq: An array like q to write to. By default a new contiguous one, whose rows after the last
-            sequence are uninitialised.
-        dk: An array like k.
-        dv: An array like v.
-        check: Whether to check cumulative lengths on a device too, which waits for them.
-            Unchecked, a sequence that its array cannot have is left out, and a later call reports
-            it.
+        dq: The output for dq, an array like q. By default a new contiguous array, whose rows after
+            the last sequence are uninitialised.
+        dk: The same for dk, an array like k.
+        dv: The same for dv, an array like v.
+        check: Whether to check cumulative lengths on a device too, which waits for the device.
+            Unchecked, a sequence outside its array is skipped, and a later call reports it.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         dq, dk and dv.
 
     Raises:
-        ArgumentError: An argument is not as described; every broken rule. Also where cumulative
-            lengths on a device, unchecked, were wrong in an earlier call.
+        ArgumentError: An argument is invalid; every broken rule is listed. Or an earlier call had
+            invalid cumulative lengths on a device, unchecked.
         ArrayTypeError: A type that the kernels do not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
 
@@ -100,7 +99,7 @@ def varlen_attention_backward(  # noqa: PLR0913 - the parameters of attention, a
     arrays = (*inputs, *of_batch, *given)
     form = (has_own_keys, *(array is None for array in outputs))
     options = (causal, scale, window, softcap, deterministic, max_seqlen_q, max_seqlen_k)
-    # An equal key has to mean an equal call; and checks are made anew each time.
+    # Equal keys must mean equal calls (True equals 1), and ``check`` repeats its checks every time.
     is_key = check is False and type(max_seqlen_q) in _INTEGERS and type(max_seqlen_k) in _INTEGERS
     key = (form, options) if is_key else None
     if key is not None:
@@ -113,7 +112,7 @@ def varlen_attention_backward(  # noqa: PLR0913 - the parameters of attention, a
 
 
 class _Call(NamedTuple):
-    """A call, and its cache key, which is None for calls that are not cached."""
+    """A call and its cache key, which is None for uncached calls."""
 
     arrays: tuple[Any, ...]
     key: tuple[Any, ...] | None
@@ -125,13 +124,13 @@ class _Call(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the arrays up to the gradients."""
+        """The names of the arrays before the gradients."""
         of_batch = ("cu_seqlens_q", "cu_seqlens_k")[: 1 + self.has_own_keys]
         return (*INPUTS, *of_batch)
 
 
 def _differentiate(call: _Call, stream: object) -> tuple[Any, Any, Any]:
-    """Run a call that is not in the cache, and put it there."""
+    """Run a call that is not in the cache, and cache it."""
     *mask, deterministic = call.options
     check_flags(deterministic=deterministic, check=call.lengths.check)
     gradients = Gradients.of(call.inputs, call.outputs, _AXES)

@@ -1,7 +1,7 @@
-"""Operations of `tmaasync.ops` as operators of PyTorch.
+"""The operations of `tmaasync.ops` as PyTorch operators.
 
-Importing this module imports torch, and registers ``torch.ops.tmaasync.*``. Its functions call
-these operators, with the arguments of `tmaasync.ops`.
+Importing this module imports torch and registers ``torch.ops.tmaasync.*``. Its functions take the
+arguments of `tmaasync.ops` and call these operators.
 """
 
 from tmaasync.torch import _flops as _flops

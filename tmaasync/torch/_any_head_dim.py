@@ -1,4 +1,4 @@
-"""Attention over heads of any width up to 256: zeros, which change no score, fill up their rows."""
+"""Attention with any head_dim up to 256, padded with zeros, which do not change the scores."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["attend", "attend_packed"]
 
 
 def attend(q: Any, k: Any, v: Any, *, scale: float | None, **options: Any) -> Any:
-    """Call `attention`; v may have fewer columns than q and k, and its columns are returned.
+    """Call `attention`; v may have another head_dim than q and k, which the output has too.
 
-    Without queries the output is empty, and gradients are zeros.
+    With no queries the output is empty, and gradients are zero.
     """
     if 0 in q.shape[:-1]:
         return _empty(q, k, v, return_lse=options.get("return_lse", False))
@@ -36,10 +36,10 @@ def attend_packed(
 
 
 def _scale(q: Any, k: Any, scale: float | None) -> float:
-    """Return the factor of the scores of heads that were not filled up yet.
+    """Return the scale of the scores for the head_dim before padding.
 
     Raises:
-        ArgumentError: Heads of q and k have different widths, or none: zeros would fill them up.
+        ArgumentError: head_dim of q and k differ, or are 0; padding would hide this.
     """
     head_dim = q.shape[-1] if q.dim() else 0
     if not head_dim or k.shape[-1:] != q.shape[-1:]:
@@ -49,7 +49,7 @@ def _scale(q: Any, k: Any, scale: float | None) -> float:
 
 
 def _empty(q: Any, k: Any, v: Any, *, return_lse: bool) -> Any:
-    # The sums are added to no elements, and connect the tensors to autograd's graph.
+    # The output has no elements; adding the sums connects the tensors to autograd's graph.
     dtype = computed_type(q)
     out = q.new_zeros((*q.shape[:-1], v.shape[-1]), dtype=dtype)
     out = out + (q.sum() + k.sum() + v.sum()).to(dtype)
@@ -60,7 +60,7 @@ def _empty(q: Any, k: Any, v: Any, *, return_lse: bool) -> Any:
 
 
 def _padded(*tensors: Any) -> list[Any]:
-    """Return the tensors with rows of one size, a multiple of 16 bytes."""
+    """Return the tensors padded to one head_dim, a multiple of 16 bytes."""
     step = TMA_ALIGNMENT // computed_type(tensors[0]).itemsize
     width = -(-max(one.shape[-1] for one in tensors) // step) * step
     pad = torch.nn.functional.pad

@@ -56,11 +56,11 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     """Compute ``softmax(scale * q @ k.T + mask) @ v`` for every head.
 
     This is `tmaasync.ops.attention` as the operator ``torch.ops.tmaasync.attention``, or
-    ``attention_with_lse`` with ``return_lse`` and where an input requires grad. It has a backward
-    for bfloat16 and float16, up to 128 columns of a head; not for the log-sum-exp. The layout is
-    [batch, positions, heads, head_dim]. For [batch, heads, positions, head_dim], torch's layout,
+    ``attention_with_lse`` with ``return_lse`` or if an input requires grad. It has a backward for
+    bfloat16 and float16 with head_dim up to 128, but not for the log-sum-exp. The layout is
+    [batch, positions, heads, head_dim]. For torch's layout, [batch, heads, positions, head_dim],
     call `scaled_dot_product_attention`, or pass ``q.transpose(1, 2)`` and so on. Tensors that TMA
-    cannot read, because a stride or the address is no multiple of 16 bytes, are copied.
+    cannot read, because a stride or the address is not a multiple of 16 bytes, are copied.
 
     Args:
         q: [batch, positions, heads, head_dim].
@@ -69,18 +69,18 @@ def attention(  # noqa: PLR0913 - the parameters of attention
         causal: As in `tmaasync.ops.attention`. The operator takes a bool, and
             ``causal_alignment``, ``"bottom_right"`` or ``"top_left"``.
         scale: Factor of the scores; by default ``1 / sqrt(head_dim)``.
-        window: Keys that a query sees (before, after) its own. The operator takes ``window_left``
-            and ``window_right``.
+        window: Sliding window (left, right): keys that a query attends to before and after its own.
+            The operator takes ``window_left`` and ``window_right``.
         softcap: Scores become ``softcap * tanh(score / softcap)``.
         return_lse: Whether to return the log-sum-exp of the scores too.
-        scales: For float8 operands, the descale factors of q, k and v: float32 tensors, or None
-            for 1. The operator takes ``scale_q``, ``scale_k`` and ``scale_v``.
-        deterministic: Whether the backward gives the same bits every time; so it does where
-            ``torch.use_deterministic_algorithms`` asks for it.
-        out: A tensor like q to write to. With it there is no backward.
+        scales: Descale factors of float8 q, k and v: float32 tensors, or None for 1. The operator
+            takes ``scale_q``, ``scale_k`` and ``scale_v``.
+        deterministic: Whether the backward gives bitwise equal results in every call; also enabled
+            by ``torch.use_deterministic_algorithms``.
+        out: The output, a tensor like q. With it there is no backward.
 
     Returns:
-        The output; with ``return_lse`` a pair of it and the log-sum-exp, float32
+        The output; with ``return_lse`` the pair (output, log-sum-exp), log-sum-exp as float32
         [batch, heads, positions].
     """
     require_tensors(q=q, k=k, v=v)
@@ -121,9 +121,9 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     """Compute `attention` within each sequence of packed tensors.
 
     This is `tmaasync.ops.varlen_attention` as the operator ``torch.ops.tmaasync.varlen_attention``,
-    or ``varlen_attention_with_lse`` with ``return_lse`` and where an input requires grad. It has a
-    backward as `attention` has, but not with a paged KV cache. Tensors that TMA cannot read are
-    copied, but not a paged KV cache, which is refused then.
+    or ``varlen_attention_with_lse`` with ``return_lse`` or if an input requires grad. It has the
+    same backward as `attention`, but not with a paged KV cache. Tensors that TMA cannot read are
+    copied, except a paged KV cache, which is rejected.
 
     Args:
         q: [rows, heads, head_dim].
@@ -133,7 +133,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         cu_seqlens_q: Cumulative lengths of the sequences in q, a tensor of int32: 0 first, the
             total last.
         cu_seqlens_k: The same for k; by default ``cu_seqlens_q``.
-        max_seqlen_q: Rows of the longest sequence in q; needed where ``cu_seqlens_q`` is on a GPU.
+        max_seqlen_q: Rows of the longest sequence in q; required if ``cu_seqlens_q`` is on a GPU.
         max_seqlen_k: The same for k.
         causal: As in `attention`.
         scale: As in `attention`.
@@ -141,13 +141,13 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         softcap: As in `attention`.
         page_table: The pages of each sequence's keys, as in `tmaasync.ops.varlen_attention`.
         return_lse: As in `attention`.
-        scales: As in `attention`; tensors of one element or [sequences, kv_heads].
+        scales: As in `attention`; tensors of one element or of shape [sequences, kv_heads].
         deterministic: As in `attention`.
-        out: A tensor like q to write to.
+        out: The output, a tensor like q.
 
     Returns:
-        The output; with ``return_lse`` a pair of it and the log-sum-exp, float32 [heads, rows].
-        Rows of the output after the last sequence are uninitialised.
+        The output; with ``return_lse`` the pair (output, log-sum-exp), log-sum-exp as float32
+        [heads, rows]. Rows of the output after the last sequence are uninitialised.
     """
     require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q)
     require_tensors_or_none(cu_seqlens_k=cu_seqlens_k, page_table=page_table, out=out)
@@ -169,7 +169,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
 def _mask_arguments(
     causal: bool | str, scale: float | None, window: _Window | None, softcap: float | None
 ) -> dict[str, Any]:
-    """Return the operator's arguments without its defaults: each one costs the dispatcher time."""
+    """Return the operator's non-default arguments: each argument costs the dispatcher time."""
     mask: dict[str, Any] = {}
     if causal:
         mask["causal"] = True
@@ -215,7 +215,7 @@ def _run_attention(
 
 
 def _run_attention_with_lse(*given: Any, deterministic: bool = False, **options: Any) -> Any:
-    del deterministic  # of the backward
+    del deterministic  # used by the backward only
     return _run_attention(*given, **options, return_lse=True)
 
 
@@ -273,7 +273,7 @@ def _run_varlen(  # noqa: PLR0913 - the arguments of the operator
 ) -> Any:
     out, return_lse = options.pop("out", None), options.pop("return_lse", False)
     q = reachable(q)
-    if page_table is None:  # a paged KV cache is too large to be copied in each call
+    if page_table is None:  # a paged KV cache is too large to copy in each call
         k, v = reachable(k), reachable(v)
     return ops.varlen_attention(
         *(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k),

@@ -1,4 +1,4 @@
-"""``tmaasync::attention_backward`` and the varlen form, and what autograd calls around them."""
+"""``tmaasync::attention_backward``, its varlen form, and their autograd functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TORCHS = "torch.nn.functional.scaled_dot_product_attention"
 
 
 def has_backward(q: Any) -> bool:
-    """Whether the kernels have gradients for this type and head_dim."""
+    """Return whether the kernels have gradients for this type and head_dim."""
     return computed_type(q) in _TYPES and q.shape[-1] <= MAX_HEAD_DIM
 
 
@@ -104,7 +104,7 @@ def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
 
 
 def _checked(views: dict[str, ArrayView], axes: str, options: dict[str, Any]) -> Operands:
-    """Check what the operations check of tensors and mask, in their order."""
+    """Check tensors and mask as the operations do, in the same order."""
     *tensors, lse = views.values()
     given = (*map(reached, tensors), dense_copy(lse))
     gradients = Gradients.of(given, (None,) * len(GRADIENTS), axes)
@@ -133,7 +133,7 @@ define(
 
 
 def save(ctx: Any, results: Any, q: Any, k: Any, v: Any, *scales: Any, **options: Any) -> None:
-    """Keep what the backward reads."""
+    """Save the tensors and options that the backward needs."""
     del scales
     out, lse = results
     ctx.mark_non_differentiable(lse)
@@ -164,7 +164,7 @@ def save_varlen(  # noqa: PLR0913 - the arguments of the operator
 
 
 def check(needs: Sequence[bool], q: Any, k: Any, v: Any, *scales: Any, **options: Any) -> None:
-    """Refuse what has no backward."""
+    """Reject arguments without a backward."""
     del needs, k, v, options
     _require_backward(q, scales)
 
@@ -176,12 +176,12 @@ def check_varlen(
     _require_backward(q, sequences[_PAGE_TABLE:])
 
 
-_PAGE_TABLE = 4  # after cumulative and greatest lengths
-_OTHERS_OF_VARLEN = _PAGE_TABLE + 4  # with the page table and three scales
+_PAGE_TABLE = 4  # index after cumulative and maximum lengths
+_OTHERS_OF_VARLEN = _PAGE_TABLE + 4  # including the page table and three scales
 
 
 def _require_backward(q: Any, lacking: Sequence[Any]) -> None:
-    """Refuse a type, a head_dim or an argument, such as scales or pages, without a backward."""
+    """Reject a type, head_dim or argument, such as scales or pages, without a backward."""
     if not has_backward(q) or any(one is not None for one in lacking):
         raise ArgumentError(
             f"q holds {q.dtype} with {q.shape[-1]} columns and a tensor requires grad; attention "

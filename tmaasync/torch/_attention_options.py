@@ -1,4 +1,4 @@
-"""Arguments of the attention operators: the mask, and tensors that TMA can read."""
+"""Arguments of the attention operators: mask options, and copies for TMA."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def mask_options(
     window_right: int | None = None,
     softcap: float | None = None,
 ) -> dict[str, Any]:
-    """Return the mask's arguments of tmaasync.ops."""
+    """Return the mask arguments for tmaasync.ops."""
     window = None if window_left is window_right is None else (window_left, window_right)
     aligned = causal and (True if causal_alignment == "bottom_right" else causal_alignment)
     return {"causal": aligned, "scale": scale, "window": window, "softcap": softcap}
 
 
 def reachable(tensor: Any) -> Any:
-    """Return the tensor, or a copy if TMA cannot read it: its stride or address is off 16 bytes."""
+    """Return the tensor, or a copy if its address or strides are not multiples of 16 bytes."""
     if not tensor.dim():
-        return tensor  # which the operation refuses
+        return tensor  # the operation rejects it
     step = TMA_ALIGNMENT // tensor.element_size()
     is_aligned = tensor.data_ptr() % TMA_ALIGNMENT == 0
     if is_aligned and tensor.shape[-1] % step == 0 and tensor.is_contiguous():
-        return tensor  # at a third of the cost of a look at each stride
+        return tensor  # fast path: a third of the cost of checking each stride
     *outer, last = tensor.stride()
     is_reachable = is_aligned and last == 1
     for size, stride in zip(tensor.shape, outer, strict=False):
@@ -63,7 +63,7 @@ def reachable(tensor: Any) -> Any:
 
 
 def reached(view: ArrayView) -> ArrayView:
-    """Return a stand-in of what `reachable` returns for the tensor."""
+    """Return a stand-in for the result of `reachable`."""
     is_reached = not view.ndim or not any(reach_violations("", view))
     return view if is_reached else dense_copy(view)
 

@@ -1,4 +1,4 @@
-"""``torch.autocast``: the operators that it casts operands of, and the type that these get."""
+"""``torch.autocast``: operand types, and casts of operands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CAST = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def computed_type(tensor: Any) -> Any:
-    """Return the type of an operand after autocast, which changes none where it is off."""
+    """Return the type of an operand after autocast; if autocast is off, its own type."""
     kind = tensor.device.type
     if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind) and tensor.dtype in _CAST:
         return torch.get_autocast_dtype(kind)

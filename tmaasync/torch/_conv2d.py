@@ -1,4 +1,4 @@
-"""``tmaasync::conv2d``."""
+"""The operator ``tmaasync::conv2d``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     out: Any = None,
     dtype: Any = None,
 ) -> Any:
-    """Convolve images with filters, both with their channels last.
+    """Convolve images with filters, both channels-last.
 
     This is `tmaasync.ops.conv2d` as the operator ``torch.ops.tmaasync.conv2d``. Its output is
     contiguous. It has no backward.
@@ -46,7 +46,7 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
         dilation: As in `tmaasync.ops.conv2d`. The operator takes one or two numbers.
         activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"``.
         out: The output, [N, P, Q, K].
-        dtype: Of the output: bfloat16, float16 or float32; by default the type of ``images``.
+        dtype: Output type: bfloat16, float16 or float32; by default the type of ``images``.
 
     Returns:
         The output.

@@ -1,4 +1,4 @@
-"""``tmaasync::copy``, ``reduce_add``, ``ragged_store`` and ``ragged_load``."""
+"""The operators ``tmaasync::copy``, ``reduce_add``, ``ragged_store`` and ``ragged_load``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["copy", "ragged_load", "ragged_store", "reduce_add"]
 
 
 def copy(source: Any, *, out: Any = None) -> Any:
-    """Copy a tensor by TMA.
+    """Copy a tensor with TMA.
 
     This is `tmaasync.ops.copy` as the operator ``torch.ops.tmaasync.copy``. It has no backward.
 
     Args:
-        source: A tensor as `tmaasync.ops.copy` takes it.
+        source: As in `tmaasync.ops.copy`.
         out: The destination; by default a new contiguous tensor.
 
     Returns:
@@ -46,8 +46,8 @@ def reduce_add(target: Any, source: Any) -> Any:
     returns nothing. It has no backward.
 
     Args:
-        target: A tensor as `tmaasync.ops.reduce_add` takes it.
-        source: A tensor like it, or a stack of tensors like it.
+        target: As in `tmaasync.ops.reduce_add`.
+        source: A tensor like ``target``, or a stack of them.
 
     Returns:
         The target.
@@ -58,7 +58,7 @@ def reduce_add(target: Any, source: Any) -> Any:
 
 
 def ragged_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None) -> Any:
-    """Pack the sequences of a padded batch one after the other, without their padding.
+    """Pack the sequences of a padded batch back to back, without their padding.
 
     This is `tmaasync.ops.ragged_store` as the operator ``torch.ops.tmaasync.ragged_store``. It has
     no backward.
@@ -70,7 +70,8 @@ def ragged_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = No
         out: The output, [total_rows, ..., last].
 
     Returns:
-        The output. Rows after the last sequence are zeros, or left alone in ``out``.
+        The output. Rows after the last sequence are zeros in a new output; in ``out`` they are not
+        written.
     """
     require_tensors(padded=padded, cu_seqlens=cu_seqlens)
     require_tensors_or_none(out=out)
@@ -81,7 +82,7 @@ def ragged_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = No
 
 
 def ragged_load(packed: Any, cu_seqlens: Any, max_length: int, *, out: Any = None) -> Any:
-    """Unpack sequences into a padded batch, with zeros after each of them.
+    """Unpack sequences into a padded batch, with zeros after each sequence.
 
     This is `tmaasync.ops.ragged_load` as the operator ``torch.ops.tmaasync.ragged_load``. It has no
     backward.
@@ -89,7 +90,7 @@ def ragged_load(packed: Any, cu_seqlens: Any, max_length: int, *, out: Any = Non
     Args:
         packed: [total_rows, ..., last].
         cu_seqlens: Cumulative lengths of the sequences, a tensor of integers.
-        max_length: Rows of a sequence in the output.
+        max_length: Rows per sequence in the output.
         out: The output, [batch, max_length, ..., last].
 
     Returns:

@@ -1,4 +1,4 @@
-"""Attention with the signatures of the flash_attn package."""
+"""Drop-in attention functions with the signatures of the flash_attn package."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Compute what ``flash_attn.flash_attn_func`` computes; its backward up to 128 columns.
+    """Compute ``flash_attn.flash_attn_func``; its backward needs head_dim up to 128.
 
     Args:
         q: [batch, positions, heads, head_dim], bfloat16 or float16, head_dim up to 256.
@@ -43,22 +43,21 @@ def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
         v: As k.
         dropout_p: 0; the kernels have no dropout.
         softmax_scale: Factor of the scores; by default ``1 / sqrt(head_dim)``.
-        causal: Whether a query sees no keys after its own; the last query is aligned with the last
-            key.
-        window_size: Keys that a query sees (before, after) its own; -1 is no limit.
-        softcap: Scores become ``softcap * tanh(score / softcap)``; 0 or less leaves them as they
-            are.
+        causal: Whether to apply a causal mask, with the last query aligned with the last key.
+        window_size: Sliding window (left, right): keys that a query attends to before and after its
+            own; -1 means no limit.
+        softcap: Scores become ``softcap * tanh(score / softcap)``; 0 or less means no softcap.
         alibi_slopes: None; the kernels have no ALiBi.
-        deterministic: Whether the backward gives the same bits every time, as the forward does.
+        deterministic: Whether the backward is deterministic; the forward always is.
         return_attn_probs: Whether to return the log-sum-exp too.
 
     Returns:
-        The output; with ``return_attn_probs`` a tuple of it, the log-sum-exp, float32
+        The output; with ``return_attn_probs`` a tuple of the output, the log-sum-exp, float32
         [batch, heads, positions], and None for the probabilities.
 
     Raises:
-        ArgumentError: An argument that the kernels do not have; every one is listed.
-        ArrayTypeError: A type that the kernels do not have.
+        ArgumentError: An argument that the kernels do not support; all are listed.
+        ArrayTypeError: A type that the kernels do not support.
     """
     require_tensors(q=q, k=k, v=v)
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
@@ -86,7 +85,7 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
     return_attn_probs: bool = False,
     block_table: Any = None,
 ) -> Any:
-    """Compute what ``flash_attn.flash_attn_varlen_func`` computes; its backward as the other's.
+    """Compute ``flash_attn.flash_attn_varlen_func``; the backward is as in `flash_attn_func`.
 
     Args:
         q: [rows, heads, head_dim], bfloat16 or float16, head_dim up to 256.
@@ -108,12 +107,12 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
         block_table: The blocks of each sequence's keys, [sequences, blocks_per_sequence], int32.
 
     Returns:
-        The output; with ``return_attn_probs`` a tuple of it, the log-sum-exp, float32
+        The output; with ``return_attn_probs`` a tuple of the output, the log-sum-exp, float32
         [heads, rows], and None for the probabilities.
 
     Raises:
-        ArgumentError: An argument that the kernels do not have; every one is listed.
-        ArrayTypeError: A type that the kernels do not have.
+        ArgumentError: An argument that the kernels do not support; all are listed.
+        ArrayTypeError: A type that the kernels do not support.
     """
     require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     require_tensors_or_none(block_table=block_table)
@@ -154,40 +153,39 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Any:
-    """Compute what ``flash_attn.flash_attn_with_kvcache`` computes, but for rotary embeddings.
+    """Compute ``flash_attn.flash_attn_with_kvcache``, without rotary embeddings.
 
     Args:
         q: [batch, positions, heads, head_dim], bfloat16 or float16, head_dim a multiple of 8.
         k_cache: [cache_batch, cache_length, kv_heads, head_dim]; with ``block_table`` [blocks,
             block_size, kv_heads, head_dim]. The second dimension is a multiple of 8.
         v_cache: As k_cache.
-        k: New keys, [batch, new, kv_heads, head_dim], written into the cache after
-            ``cache_seqlens`` keys, before the attention.
+        k: New keys, [batch, new, kv_heads, head_dim]; they are written to the cache, after
+            ``cache_seqlens`` keys, before attention runs.
         v: As k.
         rotary_cos: None; apply rotary embeddings before the call.
         rotary_sin: None.
         cache_seqlens: Keys of each sequence in the cache: an int, or an int32 tensor [batch]. By
             default the whole cache.
-        cache_batch_idx: The entry of the cache that belongs to each sequence; not with
-            ``block_table``.
-        cache_leftpad: None; the keys of a sequence start where its cache starts.
+        cache_batch_idx: The cache entry of each sequence; not with ``block_table``.
+        cache_leftpad: None; the keys of a sequence start at the start of its cache.
         block_table: The blocks of each sequence, [batch, blocks_per_sequence], int32.
         softmax_scale: As in `flash_attn_func`.
         causal: As in `flash_attn_func`.
         window_size: As in `flash_attn_func`.
         softcap: As in `flash_attn_func`.
-        rotary_interleaved: Ignored, as there are no rotary embeddings.
+        rotary_interleaved: Ignored, because there are no rotary embeddings.
         alibi_slopes: As in `flash_attn_func`.
-        num_splits: Ignored; the number of splits is chosen by the operation.
+        num_splits: Ignored; the operation chooses the number of splits.
         return_softmax_lse: Whether to return the log-sum-exp too.
 
     Returns:
-        The output; with ``return_softmax_lse`` a pair of it and the log-sum-exp, float32
-        [batch, heads, positions].
+        The output; with ``return_softmax_lse`` the pair (output, log-sum-exp), log-sum-exp as
+        float32 [batch, heads, positions].
 
     Raises:
-        ArgumentError: An argument that the kernels do not have; every one is listed.
-        ArrayTypeError: A type that the kernels do not have.
+        ArgumentError: An argument that the kernels do not support; all are listed.
+        ArrayTypeError: A type that the kernels do not support.
     """
     del rotary_interleaved, num_splits
     caches = {"k_cache": k_cache, "v_cache": v_cache}
@@ -252,7 +250,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
 
 
 def _count(name: str, value: Any) -> Any:
-    """Return a greatest length; it may be a tensor of one integer, or a symbol."""
+    """Return a maximum length, which may be a tensor of one integer, or a symbol."""
     if value is None or isinstance(value, int | torch.SymInt):
         return value
     if isinstance(value, torch.Tensor) or is_integer(value):
@@ -310,7 +308,7 @@ def _of_other_ranks(**tensors: Any) -> Iterator[Violation]:
 
 
 def _unlike(q: Any, k_cache: Any, v_cache: Any) -> Iterator[Violation]:
-    """Compare queries and caches, as the operation would after new keys are written."""
+    """Check queries against caches, as the operation would after new keys are written."""
     if v_cache.shape != k_cache.shape:
         rule = f"k_cache has shape {tuple(k_cache.shape)}"
         remedy = "Pass caches of one shape"
@@ -330,7 +328,7 @@ def _unlike(q: Any, k_cache: Any, v_cache: Any) -> Iterator[Violation]:
 
 
 def _misshapen(q: Any, k_cache: Any, cache_seqlens: Any, **new: Any) -> Iterator[Violation]:
-    """Compare shapes that would be broadcast, and types that would be converted."""
+    """Reject shapes that would be broadcast, and types that would be converted."""
     batch = q.shape[0]
     if isinstance(cache_seqlens, torch.Tensor):
         if cache_seqlens.shape != (batch,):
@@ -354,7 +352,7 @@ def _misshapen(q: Any, k_cache: Any, cache_seqlens: Any, **new: Any) -> Iterator
 
 
 def _elsewhere(q: Any, **given: Any) -> Iterator[Violation]:
-    """Refuse tensors of other devices before the cache changes; lengths may be in host memory."""
+    """Reject tensors on other devices before the cache changes; lengths may be in host memory."""
     for name, tensor in given.items():
         if not isinstance(tensor, torch.Tensor):
             continue
@@ -367,7 +365,7 @@ def _elsewhere(q: Any, **given: Any) -> Iterator[Violation]:
 def _not_numbers_of_pages(
     q: Any, k_cache: Any, cache_batch_idx: Any, block_table: Any
 ) -> Iterator[Violation]:
-    """Check which entries of the cache the sequences have; numbers on a GPU are not waited for."""
+    """Check the cache entries of the sequences; numbers on a GPU are not checked."""
     batch, count = q.shape[0], k_cache.shape[0]
     if block_table is not None:
         if block_table.dim() != 2 or block_table.shape[0] != batch:
@@ -406,7 +404,7 @@ def _wrong_blocks(block_table: Any, totals: Any, k_cache: Any) -> Iterator[Viola
 
 
 def _is_readable(tensor: Any) -> bool:
-    """Whether the host knows the values, so that it need not wait for a GPU."""
+    """Return whether the host can read the values without waiting for a GPU."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -429,7 +427,7 @@ def _contradictions(
 
 
 def _lost_gradients(**tensors: Any) -> Iterator[Violation]:
-    """Refuse before the cache changes what the operation would refuse after it."""
+    """Reject, before the cache changes, tensors that the operation would reject afterwards."""
     for name, tensor in tensors.items():
         if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
             rule = "there is no backward through a cache, so its gradient would be lost"
@@ -438,7 +436,7 @@ def _lost_gradients(**tensors: Any) -> Iterator[Violation]:
 
 
 def _overflow(cache_seqlens: Any, capacity: int, new: int) -> Iterator[Violation]:
-    """Check the lengths that the host knows: it does not wait for a GPU."""
+    """Check the lengths that the host can read without waiting for a GPU."""
     least = longest = capacity if cache_seqlens is None else cache_seqlens
     if isinstance(longest, torch.Tensor):
         if not (_is_readable(longest) and longest.numel()):
@@ -454,7 +452,7 @@ def _overflow(cache_seqlens: Any, capacity: int, new: int) -> Iterator[Violation
 
 
 def _page_table(q: Any, k_cache: Any, cache_batch_idx: Any, block_table: Any) -> Any:
-    """Return the page table of a cache; without blocks, each sequence's cache is one page."""
+    """Return the page table of a cache; without ``block_table`` a sequence's cache is one page."""
     if block_table is not None:
         return block_table
     entries = cache_batch_idx
@@ -471,7 +469,7 @@ def _lengths(q: Any, cache_seqlens: Any, capacity: int) -> Any:
 
 
 def _append(cache: Any, new: Any, table: Any, lengths: Any) -> None:
-    """Write new keys or values of each sequence into its pages, after the ones that it has."""
+    """Append new keys or values of each sequence to its pages."""
     positions = lengths.to(new.device)[:, None] + torch.arange(new.shape[1], device=new.device)
     pages = table.gather(1, (positions // cache.shape[1]).long()).long()
     cache[pages, positions % cache.shape[1]] = new

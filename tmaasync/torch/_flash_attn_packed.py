@@ -1,4 +1,4 @@
-"""flash_attn's functions of queries, keys and values that one tensor holds, and their gradients."""
+"""flash_attn's functions for queries, keys and values packed in one tensor."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def flash_attn_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
 
     Args:
         qkv: [batch, positions, 3, heads, head_dim].
-        dropout_p: As in `flash_attn_func`, as are the others, the results and the errors.
-        softmax_scale: See there.
-        causal: See there.
-        window_size: See there.
-        softcap: See there.
-        alibi_slopes: See there.
-        deterministic: See there.
-        return_attn_probs: See there.
+        dropout_p: As in `flash_attn_func`, like all other arguments, results and errors.
+        softmax_scale: As in `flash_attn_func`.
+        causal: As in `flash_attn_func`.
+        window_size: As in `flash_attn_func`.
+        softcap: As in `flash_attn_func`.
+        alibi_slopes: As in `flash_attn_func`.
+        deterministic: As in `flash_attn_func`.
+        return_attn_probs: As in `flash_attn_func`.
     """
     q, k, v = _parts(3, "[batch, positions, 3, heads, head_dim]", qkv=qkv)
     return flash_attn_func(
@@ -73,14 +73,14 @@ def flash_attn_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
     Args:
         q: [batch, positions, heads, head_dim].
         kv: [batch, keys, 2, kv_heads, head_dim].
-        dropout_p: As in `flash_attn_func`, as are the others, the results and the errors.
-        softmax_scale: See there.
-        causal: See there.
-        window_size: See there.
-        softcap: See there.
-        alibi_slopes: See there.
-        deterministic: See there.
-        return_attn_probs: See there.
+        dropout_p: As in `flash_attn_func`, like all other arguments, results and errors.
+        softmax_scale: As in `flash_attn_func`.
+        causal: As in `flash_attn_func`.
+        window_size: As in `flash_attn_func`.
+        softcap: As in `flash_attn_func`.
+        alibi_slopes: As in `flash_attn_func`.
+        deterministic: As in `flash_attn_func`.
+        return_attn_probs: As in `flash_attn_func`.
     """
     k, v = _parts(2, "[batch, keys, 2, kv_heads, head_dim]", kv=kv, q=q)
     return flash_attn_func(
@@ -117,15 +117,14 @@ def flash_attn_varlen_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash
         qkv: [rows, 3, heads, head_dim].
         cu_seqlens: Cumulative lengths of the sequences, int32.
         max_seqlen: Rows of the longest sequence; None if ``cu_seqlens`` is in host memory.
-        dropout_p: As in `flash_attn_varlen_func`, as are the others, the results
-            and the errors.
-        softmax_scale: See there.
-        causal: See there.
-        window_size: See there.
-        softcap: See there.
-        alibi_slopes: See there.
-        deterministic: See there.
-        return_attn_probs: See there.
+        dropout_p: As in `flash_attn_varlen_func`, like all other arguments, results and errors.
+        softmax_scale: As in `flash_attn_varlen_func`.
+        causal: As in `flash_attn_varlen_func`.
+        window_size: As in `flash_attn_varlen_func`.
+        softcap: As in `flash_attn_varlen_func`.
+        alibi_slopes: As in `flash_attn_varlen_func`.
+        deterministic: As in `flash_attn_varlen_func`.
+        return_attn_probs: As in `flash_attn_varlen_func`.
     """
     q, k, v = _parts(3, "[rows, 3, heads, head_dim]", qkv=qkv, cu_seqlens=cu_seqlens)
     return flash_attn_varlen_func(
@@ -168,19 +167,18 @@ def flash_attn_varlen_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_
     Args:
         q: [rows, heads, head_dim].
         kv: [key_rows, 2, kv_heads, head_dim].
-        cu_seqlens_q: As in `flash_attn_varlen_func`, as are the others, the results
-            and the errors.
-        cu_seqlens_k: See there.
-        max_seqlen_q: See there.
-        max_seqlen_k: See there.
-        dropout_p: See there.
-        softmax_scale: See there.
-        causal: See there.
-        window_size: See there.
-        softcap: See there.
-        alibi_slopes: See there.
-        deterministic: See there.
-        return_attn_probs: See there.
+        cu_seqlens_q: As in `flash_attn_varlen_func`, like all other arguments, results and errors.
+        cu_seqlens_k: As in `flash_attn_varlen_func`.
+        max_seqlen_q: As in `flash_attn_varlen_func`.
+        max_seqlen_k: As in `flash_attn_varlen_func`.
+        dropout_p: As in `flash_attn_varlen_func`.
+        softmax_scale: As in `flash_attn_varlen_func`.
+        causal: As in `flash_attn_varlen_func`.
+        window_size: As in `flash_attn_varlen_func`.
+        softcap: As in `flash_attn_varlen_func`.
+        alibi_slopes: As in `flash_attn_varlen_func`.
+        deterministic: As in `flash_attn_varlen_func`.
+        return_attn_probs: As in `flash_attn_varlen_func`.
     """
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     k, v = _parts(2, "[key_rows, 2, kv_heads, head_dim]", kv=kv, q=q, **lengths)

@@ -1,11 +1,11 @@
 """FLOPs of the operators, for ``torch.utils.flop_counter.FlopCounterMode``.
 
-Counted as torch counts its own: two for each multiply-add of a matmul, all keys of attention
-whatever the mask hides, and nothing for epilogues, softmax and scales. Rows after the last group of
-a grouped GEMM count too, since only the device knows how many there are.
+They are counted as torch counts its own: two per multiply-add of a matmul, all keys of attention
+regardless of the mask, and nothing for epilogues, softmax and scales. Rows after the last group of
+a grouped GEMM count too, because only the device knows their number.
 
-Registering them imports Triton, where it is installed: 0.34 s of ``import tmaasync.torch``, unless
-torch.compile has done so (H200 machine, torch 2.11, 2026-11-23).
+The registration imports Triton, if installed: 0.34 s of ``import tmaasync.torch``, unless
+torch.compile has imported it (H200 machine, torch 2.11, 2026-11-23).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch._subclasses import FakeTensor
 from torch.utils.flop_counter import register_flop_formula
 
-# The operators, defined by these modules.
+# These modules define the operators.
 import tmaasync.torch._attention
 import tmaasync.torch._conv2d
 import tmaasync.torch._grouped_matmul
@@ -30,7 +30,7 @@ __all__: list[str] = []
 _OPERATORS = torch.ops.tmaasync
 _Shape = Sequence[int]
 
-# Matmuls of each query and head: Q K^T and P V; and in the backward Q K^T again, dP, dV, dQ, dK.
+# Matmuls per query and head. Forward: Q K^T and P V. Backward: Q K^T again, dP, dV, dQ and dK.
 _FORWARD, _BACKWARD = 2, 5
 
 
@@ -96,9 +96,9 @@ def _packed_attention(
 
 
 def _lengths(cu_seqlens: Any, longest: int | None) -> list[int]:
-    """Return the rows of each sequence, which waits for a device, as torch's own counter does.
+    """Return the rows of each sequence; this waits for a device, like torch's own counter.
 
-    Of tensors without memory only the longest is known: the count is then the most it can be.
+    For tensors without memory only the longest is known; the count is then an upper bound.
     """
     if isinstance(cu_seqlens, FakeTensor) or cu_seqlens.device.type == "meta":
         return [longest or 0] * (cu_seqlens.shape[0] - 1)

@@ -25,15 +25,15 @@ def grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any 
 
     This is `tmaasync.ops.grouped_matmul` as the operator ``torch.ops.tmaasync.grouped_matmul``. Its
     output is contiguous. The gradient of ``a`` is a grouped GEMM too, with zeros for rows after the
-    last group. The gradient of ``b`` is one `k_grouped_matmul`. Neither waits for ``offsets``. It
-    cannot be differentiated twice.
+    last group. The gradient of ``b`` is one `k_grouped_matmul`. Neither waits for ``offsets``.
+    There is no second derivative.
 
     Args:
         a: [T, K], bfloat16 or float16.
         b: [G, K, N], of the same type.
-        offsets: [G], a tensor of integers: where each group of rows ends.
+        offsets: [G], a tensor of integers: the end row of each group.
         out: The output, [T, N]. With it there is no backward.
-        dtype: Of the output: bfloat16, float16 or float32; by default the type of ``a``.
+        dtype: Output type: bfloat16, float16 or float32; by default the type of ``a``.
 
     Returns:
         The output. Rows after the last group are uninitialised.
@@ -57,9 +57,9 @@ def k_grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: An
     Args:
         a: [M, T], bfloat16 or float16; M contiguous.
         b: [T, N], of the same type; N contiguous.
-        offsets: [G], a tensor of integers: where each group of rows ends.
+        offsets: [G], a tensor of integers: the end row of each group.
         out: The output, [G, M, N].
-        dtype: Of the output: bfloat16, float16 or float32; by default the type of ``a``.
+        dtype: Output type: bfloat16, float16 or float32; by default the type of ``a``.
 
     Returns:
         The output.
@@ -132,7 +132,7 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
     grad = grad.to(ctx.dtype).contiguous()
     of_a = of_b = None
     if b is not None:
-        # The kernel leaves rows after the last group as they are.
+        # The kernel does not write rows after the last group.
         of_a = grad.new_zeros(ctx.shape)
         torch.ops.tmaasync.grouped_matmul.out(grad, b.mT, offsets, out=of_a)
     if a is not None:

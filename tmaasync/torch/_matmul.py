@@ -60,29 +60,29 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
 ) -> Any:
     """Multiply matrices, or batches of them, like ``torch.matmul``, with an epilogue.
 
-    This is `tmaasync.ops.matmul` as the operator ``torch.ops.tmaasync.matmul``. It differs in these
-    points:
+    This is `tmaasync.ops.matmul` as the operator ``torch.ops.tmaasync.matmul``. Differences:
 
-    * It is differentiable in ``a``, ``b``, ``c`` and ``bias``, by the same kernels; but not for FP8
-      and integers, not in the scales, and not twice.
+    * It is differentiable in ``a``, ``b``, ``c`` and ``bias``, with the same kernels, but not for
+      FP8 and integers, not in the scales, and not twice.
     * Operands may have any number of batch dimensions, which are broadcast as in ``torch.matmul``.
-    * The output is contiguous. Where N elements are no multiple of 16 bytes that costs a copy.
+    * The output is contiguous. If a row of N elements is not a multiple of 16 bytes, that costs a
+      copy.
 
     The gradients of ``a`` and ``b`` are accumulated in fp32 and rounded to their types. For an
-    activation other than relu the backward computes ``a @ b`` again, instead of keeping it.
+    activation other than relu the backward recomputes ``a @ b`` instead of storing it.
 
     Args:
         a: [..., M, K], on a GPU, or on the CPU for the emulator.
         b: [..., K, N].
-        alpha: A factor of ``a @ b``.
-        c: Added to ``a @ b``, of the output's shape and type.
-        beta: A factor of ``c``; without ``c`` 0 or 1.
+        alpha: Factor of ``a @ b``.
+        c: Addend of the output's shape and type.
+        beta: Factor of ``c``; without ``c`` it must be 0 or 1.
         bias: [N], added to every row.
         activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"``.
-        scale_a: A factor of ``a``: a tensor of one float32.
+        scale_a: Factor of ``a``: a tensor of one float32.
         scale_b: The same for ``b``.
         out: The output, [..., M, N]. With it there is no backward.
-        dtype: Of the output, as in `tmaasync.ops.matmul`.
+        dtype: Output type, as in `tmaasync.ops.matmul`.
         precision: ``"tf32"`` for float32 operands.
 
     Returns:
@@ -155,7 +155,7 @@ def _run(  # noqa: PLR0913 - the arguments of the operator
 
 
 def _with_one_batch(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return operands of ops.matmul: matrices, or batches with one dimension."""
+    """Return operands for ops.matmul: matrices, or batches with one batch dimension."""
     if b.ndim == 2:
         return a.flatten(0, -2), b
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -185,9 +185,9 @@ def _output_shape(a: Any, b: Any) -> tuple[Any, ...]:
 
 
 def _check_like_output(shape: tuple[int, ...], c: Any, out: Any, strides: Any) -> None:
-    """Check what becomes one batch, where another shape of as many elements would pass.
+    """Check c and out before they are flattened, which would hide a wrong shape of equal size.
 
-    ``strides`` are the strides of ``out`` if it is not contiguous, else None.
+    ``strides`` holds the strides of ``out`` if it is not contiguous, else None.
     """
     for name, tensor in (("c", c), ("out", out)):
         if tensor is not None and tuple(tensor.shape) != shape:
@@ -232,7 +232,7 @@ def _fake(  # noqa: PLR0913 - the arguments of the operator
 
 
 def _as_one_batch(a: Any, b: Any, c: Any, out: Any, **others: Any) -> dict[str, Any]:
-    """Return the stand-ins as `_run` passes the tensors on."""
+    """Return the stand-ins in the form in which `_run` passes the tensors on."""
     shape = _output_shape(a, b)
     is_dense = out is None or is_contiguous(out)
     strides = (
@@ -269,7 +269,7 @@ def _check_views(  # noqa: PLR0913 - the arguments of the operator
     dtype: Any,
     precision: str | None,
 ) -> None:
-    """Check what `tmaasync.ops.matmul` checks, in its order."""
+    """Check arguments as `tmaasync.ops.matmul` does, in the same order."""
     (factor, _), c, scale_a, scale_b = epilogue_numbers(alpha, beta, c, scale_a, scale_b)
     function = activation_of(activation)
     epilogue: EpilogueArguments[Any] = EpilogueArguments(
@@ -284,9 +284,9 @@ def _check_views(  # noqa: PLR0913 - the arguments of the operator
     check_addresses(output.view, a, b, views)
 
 
-# Compiled code names every argument of an operator in each call, the defaults too: 2.5 us of 20.6
-# (without a GPU, 2026-11-23: docs/notes/host.md). So a matmul without options has a schema of its
-# own. It comes first, so that torch.ops.tmaasync.matmul(a, b) is this one.
+# Compiled code passes every argument of an operator in each call, defaults included: 2.5 us of 20.6
+# (without a GPU, 2026-11-23: docs/notes/host.md). So a matmul without options has its own schema,
+# defined first, so that torch.ops.tmaasync.matmul(a, b) selects it.
 _OPERANDS = "Tensor a, Tensor b"
 _OPTIONS = (
     "Tensor? c=None, Tensor? bias=None, Tensor? scale_a=None, Tensor? scale_b=None, "
@@ -329,7 +329,7 @@ def _save(  # noqa: PLR0913 - the arguments of the operator
     scale_b: Any = None,
     **options: Any,
 ) -> None:
-    """Keep what the backward reads."""
+    """Save the tensors and options that the backward needs."""
     needs = ctx.needs = (*ctx.needs, *_NO_NEEDS)
     ctx.options = _Options(**options) if options else _NO_OPTIONS
     activation = ctx.options.activation
@@ -352,10 +352,10 @@ _NO_NEEDS = (False,) * (_SCALE_B + 1)
 
 
 def _check(needs: Sequence[bool], a: Any, b: Any, *given: Any, **options: Any) -> None:
-    """Refuse operands and scales without a backward."""
+    """Reject operands and scales without a backward."""
     del options
     if a.dtype in _DIFFERENTIABLE and b.dtype in _DIFFERENTIABLE and len(given) < _SCALE_A - _B:
-        return  # no scales; what follows takes 0.5 us
+        return  # no scales; the checks below take 0.5 us
     for needs_operand, name, operand in zip(needs, "ab", (a, b), strict=False):
         if needs_operand and operand.dtype not in _DIFFERENTIABLE:
             raise ArgumentError(
@@ -381,8 +381,8 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         again = _WITH_OPTIONS(a, b, c, bias, scale_a, scale_b, **linear)
         grad = _DERIVATIVES[activation](grad, again)
     factors = _factors(options, scale_a, scale_b)
-    # Straight to the kernel, as the forward went, unless a mode sees the calls: two passes through
-    # the dispatcher less (benchmarks/bench_host.py, "tmaasync.torch.matmul and its backward").
+    # Call the kernel directly, like the forward, unless a mode observes the calls. This saves two
+    # dispatcher passes (benchmarks/bench_host.py, "tmaasync.torch.matmul and its backward").
     is_plain = ctx.is_plain and type(grad) is torch.Tensor and not _is_batched(grad)
     is_plain = is_plain and _count_modes() == 0
     multiply = _run if is_plain else _multiply
@@ -397,7 +397,7 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
 
 
 def _factors(options: _Options, scale_a: Any, scale_b: Any) -> dict[str, Any]:
-    """Return the options of the forward that its backward shares, without defaults."""
+    """Return the non-default options that the forward and its backward share."""
     if options is _NO_OPTIONS and scale_a is scale_b is None:
         return {}
     given = {
@@ -425,15 +425,15 @@ def _times(
     like: tuple[Any, Any],
     factors: dict[str, Any],
 ) -> Any:
-    """Return ``left @ right``, added up over the batches that were broadcast."""
+    """Return ``left @ right``, summed over broadcast batches."""
     shape, dtype = like
-    # 1 us each, of the types that gradients have as a rule.
+    # Skip casts that change nothing, the usual case: each takes 1 us.
     left = left if left.dtype == dtype else left.to(dtype)
     right = right if right.dtype == dtype else right.to(dtype)
     if left.ndim == right.ndim == 2:
         return multiply(left, right, **factors)
     if len(shape) == 2 and left.ndim == right.ndim and left.shape[:-2] == right.shape[:-2]:
-        # One matrix served all of a batch: one GEMM over all of its rows.
+        # One matrix was broadcast over the batch: one GEMM over all rows computes the sum.
         left, right = left.mT.flatten(0, -2).mT, right.flatten(0, -2)
     batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     if tuple(batch) == tuple(shape[:-2]):

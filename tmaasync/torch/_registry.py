@@ -1,4 +1,4 @@
-"""How an operation of tmaasync.ops becomes operators of ``torch.library``."""
+"""Registration of tmaasync.ops operations as ``torch.library`` operators."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BACK_ENDS = ("CPU", "CUDA")
 _TRANSFORMS = ("FuncTorchDynamicLayerFrontMode", "Batched")
 """Dispatch keys of calls inside transforms of torch.func, and of the tensors that torch.autograd
 calls a backward with for is_grads_batched=True; others never see them."""
-# Compiled code passes tensors with the strides that they have in eager mode: TMA asks for some.
+# Compiled code must pass tensors with their eager-mode strides, because TMA has stride rules.
 _TAGS = (
     torch.Tag.pt2_compliant_tag,
     getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),
@@ -51,15 +51,15 @@ def define(
     other_returns: str | None = "",
     is_differentiable: bool = False,
 ) -> None:
-    """Define ``tmaasync::<name>`` and, with an output of the caller's, ``tmaasync::<name>.out``.
+    """Define ``tmaasync::<name>`` and, for a caller's output, ``tmaasync::<name>.out``.
 
     Args:
-        name: Of both operators, or of an overload without an ``.out``, ``<name>.<overload>``.
+        name: The name of both operators; or ``<name>.<overload>``, an overload without ``.out``.
         arguments: The schema of the arguments.
         run: Takes the arguments, and the caller's output as ``out``. It calls an operation of
-            tmaasync.ops, which refuses tensors that require grad, in grad mode.
-        fake: Takes the same arguments, the caller's output as ``out`` too. It checks them as
-            ``run`` does, and returns tensors without memory that are like new results.
+            tmaasync.ops, which in grad mode rejects tensors that require grad.
+        fake: Takes the same arguments, including ``out``. It checks them as ``run`` does, and
+            returns tensors without memory that describe new results.
         returns: The schema of the results, the output first.
         other_returns: The schema of the results of ``.out``; None if there is no ``.out``.
         is_differentiable: Whether the caller registers a backward; ``.out`` has none.
@@ -68,7 +68,7 @@ def define(
     own_fake = fake if is_differentiable else checked
     _define(name, f"({arguments}) -> {returns}", run, own_fake)
     if not is_differentiable:
-        # The operation refuses what needs a backward: no need for a call into Python here.
+        # The operation rejects tensors that need a backward, so no Python call is needed here.
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
     if other_returns is None:
         return
@@ -87,16 +87,16 @@ def define(
 
 
 def register_autocast(name: str, operands: int) -> None:
-    """Have ``torch.autocast`` cast an operator's first arguments, its operands; not with ``.out``.
+    """Make ``torch.autocast`` cast an operator's first ``operands`` arguments, except in ``.out``.
 
-    As for torch's own matmul and attention. Without autocast it costs nothing.
+    This matches torch's own matmul and attention. Without autocast it costs nothing.
     """
     operator = _overload(name)
     for back_end in _BACK_ENDS:
         kind = back_end.lower()
 
         def cast(*given: Any, kind: str = kind, **options: Any) -> Any:
-            if options.get("precision") is None:  # else the caller asked for float32
+            if options.get("precision") is None:  # else the caller requests float32 operands
                 given = (*cast_operands(given[:operands]), *given[operands:])
             with torch.autocast(kind, enabled=False):
                 return operator(*given, **options)
@@ -115,10 +115,10 @@ def define_in_place(
     """Define ``tmaasync::<name>``, which changes its first argument and returns nothing.
 
     Args:
-        name: Of the operator.
-        arguments: Their schema; the first one is annotated as changed.
-        run: Takes the arguments. It calls an operation of tmaasync.ops, which refuses tensors that
-            require grad, in grad mode.
+        name: The name of the operator.
+        arguments: The schema of the arguments; the first one is annotated as mutated.
+        run: Takes the arguments. It calls an operation of tmaasync.ops, which in grad mode rejects
+            tensors that require grad.
         fake: Takes the same arguments, and checks them.
     """
 
@@ -132,9 +132,10 @@ def define_in_place(
 def _define_changing(
     name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]
 ) -> None:
-    """Define an operator that changes an argument: the operation itself refuses what has a bit.
+    """Define an operator that mutates an argument.
 
-    torch's own rule for lazy negation asks for the changed tensor among the results.
+    The operation itself rejects tensors with a negative bit: torch's own fallback for lazy negation
+    requires the mutated tensor among the results.
     """
     _define(name, schema, run, fake)
     for key in ("Autograd", "Negative"):
@@ -146,16 +147,16 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
     for back_end in _BACK_ENDS:
         _LIBRARY.impl(name, run, back_end)
     packet, *_ = name.split(".")
-    # Grad and jvp would unwrap tensors on their way to the kernel, and return zeros.
+    # torch.func.grad and jvp would unwrap tensors before the kernel, and return zeros.
     for key in _TRANSFORMS:
         _LIBRARY.impl(name, functools.partial(_refuse_transforms, packet), key)
     torch.library.register_fake(f"tmaasync::{name}", _on_meta(packet, fake), lib=_LIBRARY)
 
 
 def _on_meta(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the fake kernel, for calls whose tensors are all without memory, or all with one.
+    """Return the fake kernel, which rejects calls that mix meta tensors with others.
 
-    The dispatcher calls it where any is on meta: results that have memory would be uninitialised.
+    The dispatcher calls it if any tensor is on meta; results with memory would be uninitialised.
     """
 
     @functools.wraps(fake)
@@ -182,7 +183,7 @@ def _refuse_transforms(name: str, *given: Any, **options: Any) -> None:
 
 
 def _refusing_gradients(fake: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a fake kernel that refuses, as the operation does, tensors that need a backward."""
+    """Return a fake kernel that rejects tensors that need a backward, as the operation does."""
     signature = inspect.signature(fake)
 
     @functools.wraps(fake)
@@ -211,23 +212,23 @@ def register_backward(  # noqa: C901 - one closure for each dispatch key
     check: Callable[..., None] | None = None,
     first: tuple[str, Callable[..., Any]] | None = None,
 ) -> None:
-    """Give an operator its backward.
+    """Register the backward of an operator.
 
-    As ``torch.library.register_autograd`` does, but a call in eager mode goes from autograd
-    straight to ``run``, where that dispatches a second time (10 us less a call).
+    Unlike ``torch.library.register_autograd``, a call in eager mode goes from autograd directly to
+    ``run`` without a second dispatch (10 us less per call).
 
     Args:
-        name: Of the operator.
-        run: As `define` has it.
-        save: Takes autograd's context, the results, and the arguments of the call. It keeps what
-            the backward needs. The context's ``needs`` has a bool for each positional argument;
-            its ``is_plain`` is whether the call went straight to ``run``.
-        backward: Takes the context and the gradients of the results; returns a gradient, or None,
-            for each positional argument of the operator, however many the call gave.
-        check: Takes the context's ``needs`` and the arguments of the call, and refuses what has no
-            backward, before anything is launched.
-        first: The name and the ``run`` of an operator that returns the first of these results
-            alone, of the same arguments. Where a gradient is wanted it becomes this one.
+        name: The name of the operator.
+        run: As in `define`.
+        save: Takes autograd's context, the results, and the arguments of the call. It saves what
+            the backward needs. The context's ``needs`` has a bool per positional argument;
+            ``is_plain`` says whether the call went directly to ``run``.
+        backward: Takes the context and the gradients of the results. It returns a gradient, or
+            None, for each positional argument of the operator, even if the call passed fewer.
+        check: Takes the context's ``needs`` and the arguments of the call. It rejects arguments
+            without a backward before any launch.
+        first: The name and the ``run`` of an operator with the same arguments that returns only
+            the first result. If a gradient is needed, it calls this operator.
     """
     operator = _overload(name)
     plain, requires_grad, is_grad_enabled = (
@@ -299,7 +300,7 @@ def _refuse_tangents(operator: Any, given: tuple[Any, ...]) -> None:
 
 
 def refuse_second_backward(name: str, instead: str) -> None:
-    """Refuse to be differentiated twice: grad mode is on in a backward with ``create_graph``."""
+    """Reject a second derivative: grad mode is on in a backward with ``create_graph``."""
     if torch.is_grad_enabled():
         raise ArgumentError(
             f"create_graph=True: the backward of tmaasync::{name} cannot be differentiated again. "

@@ -1,4 +1,4 @@
-"""``tmaasync::scaled_matmul``."""
+"""The operator ``tmaasync::scaled_matmul``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def scaled_matmul(
 
     Args:
         a: [M, K], float8_e4m3fn or float8_e5m2.
-        b: [K, N], one of these types; of a matrix [N, K] pass ``b.T``.
+        b: [K, N], of either type; for a matrix [N, K] pass ``b.T``.
         scale_a: [M, ceil(K / 128)], float32.
         scale_b: [ceil(K / 128), ceil(N / 128)] or [ceil(K / 128), N], float32.
         out: The output, [M, N].
-        dtype: Of the output: bfloat16, which is the default, float16 or float32.
+        dtype: Output type: bfloat16 (the default), float16 or float32.
 
     Returns:
         The output.

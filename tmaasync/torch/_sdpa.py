@@ -1,4 +1,4 @@
-"""`scaled_dot_product_attention` with the signature of torch."""
+"""`scaled_dot_product_attention` with torch's signature."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def scaled_dot_product_attention(  # noqa: PLR0913 - torch's parameters
     *,
     fallback: bool = False,
 ) -> Any:
-    """Compute what ``torch.nn.functional.scaled_dot_product_attention`` computes.
+    """Compute ``torch.nn.functional.scaled_dot_product_attention``.
 
-    The layout and the alignment of the causal mask are torch's: [batch, heads, positions, head_dim]
-    and top left. Tensors that TMA cannot reach are copied. Without queries the output is empty. The
-    backward takes up to 128 columns of a head.
+    The layout, [batch, heads, positions, head_dim], and the top-left causal alignment are torch's.
+    Tensors that TMA cannot read are copied. With no queries the output is empty. The backward needs
+    head_dim up to 128.
 
     Args:
         query: [batch, heads, positions, head_dim] or [batch, positions, head_dim], bfloat16 or
@@ -47,19 +47,19 @@ def scaled_dot_product_attention(  # noqa: PLR0913 - torch's parameters
         value: As key.
         attn_mask: None; the kernels take no mask.
         dropout_p: 0; the kernels have no dropout.
-        is_causal: Whether query i sees keys up to i.
+        is_causal: Whether query i attends only to keys <= i.
         scale: Factor of the scores; by default ``1 / sqrt(head_dim)``.
-        enable_gqa: Whether key and value may have fewer heads, a divisor of the heads of query.
-        fallback: Whether to call torch's function for what the kernels lack, a backward included.
-            Without it, this is refused.
+        enable_gqa: Whether key and value may have fewer heads, a divisor of the query heads.
+        fallback: Whether to call torch's function for options that the kernels lack, including a
+            backward. Otherwise they are rejected.
 
     Returns:
-        The output, with the shape of query. Its memory is [batch, positions, heads, head_dim], as
-        of torch's flash attention on a GPU.
+        The output, with the shape of query. Its memory layout is [batch, positions, heads,
+        head_dim], like the output of torch's flash attention on a GPU.
 
     Raises:
-        ArgumentError: What the kernels lack; everything is listed.
-        ArrayTypeError: An argument that is no tensor.
+        ArgumentError: The kernels lack an option; all are listed.
+        ArrayTypeError: An argument is not a tensor.
 
     >>> q = torch.ones(1, 2, 3, 16).half()
     >>> scaled_dot_product_attention(q, q, q, is_causal=True).shape

@@ -1,4 +1,4 @@
-"""Views of tensors without memory, so that fake kernels check arguments by the operations' code."""
+"""Stand-in views of tensors without memory, for argument checks in fake kernels."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _STORAGE_BYTES = 1 << 40
 
 
 def stand_ins(**tensors: Any) -> dict[str, Any] | None:
-    """Return views of the tensors by their names; None for an argument that is None.
+    """Return views of the tensors by name; None for an argument that is None.
 
-    A symbol stands for the size that torch traces with, and gets no guard: where compiled code is
-    called with other sizes later, the operation checks those. Tensors on meta count as in host
-    memory. Addresses are made up, the same for all views of a storage.
+    A symbolic size is replaced by the size that torch traces with, without a guard: the operation
+    checks other sizes in later calls of the compiled code. Meta tensors count as host memory.
+    Addresses are made up, and equal for all views of a storage.
 
     Returns:
         None if a size depends on data: only the operation can check it.
@@ -59,6 +59,6 @@ def stand_ins(**tensors: Any) -> dict[str, Any] | None:
 
 
 def stand_in_lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, longest: Sequence[Any]) -> Lengths:
-    """Return the sequences of packed attention; a greatest length that depends on data is 0."""
+    """Return the sequences of packed attention; a data-dependent maximum length becomes 0."""
     max_q, max_k = (None if size is None else known_size(size) or 0 for size in longest)
     return Lengths(cu_seqlens_q, cu_seqlens_k, max_q, max_k, check=False)

@@ -1,4 +1,4 @@
-"""Tiles of all ranks of a process group, over `torch.distributed`'s symmetric memory."""
+"""Tiles of all ranks of a process group in `torch.distributed`'s symmetric memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def symmetric_tiles(
 ) -> TMATensorTileArray:
     """Create the tiles of a symmetric tensor on all ranks, which kernels index by rank.
 
-    Every process of the group calls this, with a tensor of the same shape and type: it is a
-    collective operation, and takes milliseconds. The tiles live as long as the result.
+    This is a collective operation and takes milliseconds: every process of the group calls it with
+    a tensor of the same shape and type. The tiles live as long as the result.
 
     Args:
         tensor: This rank's tensor, from ``torch.distributed._symmetric_memory.empty``.
@@ -36,11 +36,11 @@ def symmetric_tiles(
         options: As in `create_tma_tile`: ``swizzle=``, ``box_shape=`` and so on.
 
     Returns:
-        A `TMATensorTileArray`; its tile of index r is over the tensor of rank r of the group.
+        A `TMATensorTileArray`; the tile with index r is over the tensor of rank r of the group.
 
     Raises:
-        ArgumentError: On every rank, if on any of them the tensor is unfit or differs from the
-            others; or torch.distributed is not initialised.
+        ArgumentError: On every rank, if any rank's tensor is invalid or differs from the others;
+            or torch.distributed is not initialised.
         TileError: The tile cannot be described by a tensor map.
     """
     buffers = symmetric_buffers(tensor, group=group)
@@ -48,10 +48,10 @@ def symmetric_tiles(
 
 
 def symmetric_buffers(tensor: Any, *, group: Any = None) -> list[Any]:
-    """Return the tensors of all ranks of a group, each at this process's address for its memory.
+    """Return the tensors of all ranks of a group, as mapped into this process.
 
-    A collective operation, as `symmetric_tiles` is. Of tensors of zeros, ``torch.int32``, the
-    result is what `Signals` takes. A rank launches with ``signals[rank]`` of its own rank.
+    This is a collective operation like `symmetric_tiles`. `Signals` accepts the result for
+    ``torch.int32`` tensors of zeros. Each rank launches with ``signals[rank]`` of its own rank.
 
     Args:
         tensor: This rank's tensor, from ``torch.distributed._symmetric_memory.empty``, or a
@@ -63,7 +63,7 @@ def symmetric_buffers(tensor: Any, *, group: Any = None) -> list[Any]:
     """
     group = _group(group)
     _agree(tensor, group)
-    # torch imports it on demand, and calls it private: the one place that names it.
+    # A private module that torch imports on demand.
     from torch.distributed import _symmetric_memory  # noqa: PLC0415
 
     handle = _symmetric_memory.rendezvous(tensor, group)
@@ -74,16 +74,16 @@ def symmetric_buffers(tensor: Any, *, group: Any = None) -> list[Any]:
     def buffer(rank: int, offset: int) -> Any:
         return handle.get_buffer(rank, shape, dtype, offset)
 
-    # Whether a buffer begins with the allocation or with the tensor depends on torch's version.
+    # The start of a buffer is the allocation or the tensor, depending on torch's version.
     own = buffer(handle.rank, 0)
     offset = (tensor.data_ptr() - own.data_ptr()) // tensor.element_size()
     buffers = [buffer(rank, offset) for rank in range(handle.world_size)]
-    buffers[handle.rank] = tensor  # which keeps the mappings of all of them
+    buffers[handle.rank] = tensor  # it keeps all mappings alive
     return buffers
 
 
 class _Facts(NamedTuple):
-    """What the other ranks have to know of the tensor."""
+    """The properties of a rank's tensor that all ranks compare."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -107,7 +107,7 @@ def _group(group: Any) -> Any:
 
 
 def _agree(tensor: Any, group: Any) -> None:
-    """Compare the tensors of all ranks, so that all raise, and none waits for the others."""
+    """Compare the tensors of all ranks, so that either all ranks raise or none does."""
     is_tensor = isinstance(tensor, torch.Tensor)
     mine = _Facts(
         tuple(tensor.shape) if is_tensor else (),
@@ -160,7 +160,7 @@ def _ordinary() -> Violation:
 
 
 def _is_symmetric(tensor: Any) -> bool:
-    """Whether the memory is symmetric; True where this torch does not know before it tries."""
+    """Return whether the memory is symmetric; True if this torch version cannot tell."""
     from torch.distributed import _symmetric_memory  # noqa: PLC0415
 
     known = getattr(_symmetric_memory, "is_symm_mem_tensor", None)

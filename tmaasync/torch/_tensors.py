@@ -1,4 +1,4 @@
-"""Arguments that must be tensors: others are refused before anything else looks at them."""
+"""Checks that arguments are tensors, before any other code uses them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ __all__ = ["require_tensors", "require_tensors_or_none", "torchs_type"]
 
 
 def require_tensors(**given: object) -> None:
-    """Refuse lists, NumPy and CuPy arrays, numbers and None, all of them in one error."""
+    """Reject lists, NumPy and CuPy arrays, numbers and None, in a single error."""
     for value in given.values():
         if not _is_tensor(value):
             raise _not_tensors(given)
 
 
 def require_tensors_or_none(**given: object) -> None:
-    """Refuse the same, but None, for arguments that may be left out."""
+    """Reject the same values except None, for optional arguments."""
     require_tensors(**{name: value for name, value in given.items() if value is not None})
 
 
 def torchs_type(dtype: object) -> Any:
-    """Return torch's name of an element type: of NumPy's, or of text such as ``"bfloat16"``."""
+    """Return torch's dtype for a NumPy dtype, or for text such as ``"bfloat16"``."""
     if dtype is None or isinstance(dtype, torch.dtype):
         return dtype
     return getattr(torch, element(dtype).name)
 
 
 def _is_tensor(value: object) -> bool:
-    """True for a tensor, and what stands for one, as in ``torch.fx.symbolic_trace``."""
+    """Return True for a tensor or a proxy, as in ``torch.fx.symbolic_trace``."""
     return isinstance(value, torch.Tensor | torch.fx.Proxy)
 
 

@@ -1,13 +1,13 @@
-"""`register_with_transformers`: attention of Hugging Face's models by the kernels of this package.
+"""`register_with_transformers`: attention for Hugging Face models with the kernels of this package.
 
-Two functions go by one name. transformers calls the first once per forward pass, to make a mask,
-and the second in every layer, with that mask. Between them a mask is
+Two functions are registered under one name. transformers calls the first once per forward pass to
+make a mask, and the second in every layer with that mask. The mask is one of:
 
-* None: every key is visible, but for what ``is_causal`` and ``sliding_window`` hide;
+* None: every key is visible, except those that ``is_causal`` and ``sliding_window`` hide;
 * bool [batch, keys]: a causal mask with padding. The last columns are the positions of the queries.
-  Keys of the cache after them, which a static cache has, do not exist yet;
+  Later keys, which a static cache has, do not exist yet;
 * bool [batch, 1, 1, keys]: padding without a causal mask;
-* anything else: what the kernels lack.
+* anything else: unsupported by the kernels.
 """
 
 from __future__ import annotations
@@ -47,21 +47,20 @@ _WITHOUT_INFLUENCE = {
 def register_with_transformers(name: str = "tmaasync") -> None:
     """Make the kernels an attention implementation of Hugging Face's transformers.
 
-    After it, ``from_pretrained(..., attn_implementation="tmaasync")`` and
-    ``model.set_attn_implementation("tmaasync")`` select them. Models in bfloat16 or float16 run;
-    heads have up to 256 columns. Causal masks and sliding windows are never materialised. Padding
-    on either side is handled by packing the sequences; the output is zero where a query is padding.
-    Softcap, GQA, and dynamic and static caches are handled too.
+    Afterwards ``from_pretrained(..., attn_implementation="tmaasync")`` and
+    ``model.set_attn_implementation("tmaasync")`` select them. They support models in bfloat16 or
+    float16 with head_dim up to 256, softcap, GQA, and dynamic and static caches. Causal masks and
+    sliding windows are never materialised. Sequences padded on either side are packed; the output
+    of padding queries is zero.
 
     Everything else raises `ArgumentError` when the model runs: dropout, attention sinks, position
-    biases, packed sequences, and masks of your own. The gradients of `attention` reach up to 128
-    columns of a head.
+    biases, packed sequences, and custom masks. Gradients need head_dim up to 128.
 
     Args:
-        name: What models select the kernels by. It must not be one of transformers' own names.
+        name: The name by which models select the kernels. It must not be one of transformers' own.
 
     Raises:
-        ArgumentError: The name is taken, or transformers would read something else in it.
+        ArgumentError: The name is taken, or has another meaning in transformers.
         BackendError: transformers is missing or too old.
     """
     interface, masks = _interfaces()
@@ -114,7 +113,7 @@ def _mask(  # noqa: PLR0913 - the arguments of transformers' mask functions
     allow_is_causal_skip: bool = True,
     **options: Any,
 ) -> Any:
-    """Return None where ``is_causal`` and ``sliding_window`` say all; else padding, or a mask."""
+    """Return None if ``is_causal`` and ``sliding_window`` suffice; else padding, or a mask."""
     may_skip = allow_is_causal_skip or options.get("allow_is_bidirectional_skip", False)
     is_in_reach = local_size is None or kv_offset + kv_length <= local_size
     is_causal = (allow_is_causal_skip and is_in_reach) or _is_own(
@@ -135,7 +134,7 @@ def _mask(  # noqa: PLR0913 - the arguments of transformers' mask functions
 
 
 def _is_own(function: Any, masks: Any, kind: str, local_size: int | None) -> bool:
-    """Return whether a mask function is transformers' own one of this kind, and nothing more."""
+    """Return whether a mask function is exactly transformers' own function of this kind."""
     own = getattr(masks, f"{kind}_mask_function")
     if local_size is not None:
         own = getattr(masks, f"sliding_window_{kind}_mask_function")(local_size)
@@ -143,7 +142,7 @@ def _is_own(function: Any, masks: Any, kind: str, local_size: int | None) -> boo
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Compare functions by their code and by what they have closed over."""
+    """Compare functions by their code and closures."""
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         return all(_is_same(*pair) for pair in zip(one, other, strict=True))
     if not (inspect.isfunction(one) and inspect.isfunction(other)):
@@ -153,7 +152,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _padding(attention_mask: Any, keys: int, kv_offset: int) -> Any:
-    """Return the columns of the keys. A mask that this function made has no others."""
+    """Return the mask columns of the keys; a mask that this function made has no others."""
     if attention_mask is None or attention_mask.shape[1] == keys:
         return attention_mask
     seen = attention_mask[:, kv_offset : kv_offset + keys]
@@ -176,7 +175,7 @@ def _attention(  # noqa: PLR0913 - the arguments of transformers' attention func
     softcap: float | None = None,
     **others: Any,
 ) -> tuple[Any, None]:
-    """Attend by [batch, heads, positions, head_dim]; return [batch, positions, heads, head_dim]."""
+    """Take [batch, heads, positions, head_dim]; return [batch, positions, heads, head_dim]."""
     ArgumentError.raise_for(
         [
             *_lacking_types(query=query, key=key, value=value),
@@ -191,7 +190,7 @@ def _attention(  # noqa: PLR0913 - the arguments of transformers' attention func
         causal = attention_mask.ndim == 2
     options: dict[str, Any] = {"causal": bool(causal), "scale": scaling, "softcap": softcap}
     if sliding_window is not None:
-        # As with flash_attn: the sizes of transformers count a query's own key.
+        # As for flash_attn: the window sizes of transformers include a query's own key.
         options["window"] = (sliding_window - 1, None if causal else sliding_window - 1)
     if attention_mask is None:
         return attend(q, k, v, **options).contiguous(), None
@@ -203,7 +202,7 @@ def _attention(  # noqa: PLR0913 - the arguments of transformers' attention func
 
 
 def _attend_padded(q: Any, k: Any, v: Any, seen: Any, options: dict[str, Any]) -> Any:
-    """Pack the sequences, so that padding is in none, and put their output back."""
+    """Pack the sequences without padding, run attention, and unpack the output."""
     is_windowed = "window" in options
     if is_windowed:
         ArgumentError.raise_for(_gaps(seen))

@@ -12,13 +12,13 @@
 // The consumers of an attention kernel: scores S = Q K^T, probabilities P = softmax(S), output
 // O += P V. After FlashAttention-3 (Shah et al. 2024): consumers alternate at the tensor cores
 // (ping-pong), and within a consumer the MMAs of a block overlap the softmax of its neighbour
-// (intra-warpgroup pipelining). The masks, the score function and the epilogue are the user's.
+// (intra-warpgroup pipelining). The user supplies the masks, the score function and the epilogue.
 namespace tmaasync {
 
 // --- types ---------------------------------------------------------------------------------------
 
 // For FP8, wgmma accepts V only with the keys contiguous: [kHeadDim][kBlockKeys]. With kTransposes
-// the values lie in memory as the keys do, and warps of the producer transpose each block.
+// V has the layout of K in memory, and warps of the producer transpose each block.
 template <typename VTile, int kBlockKeys, int kHeadDim, bool kIsTransposed, bool kTransposes>
 struct ValueOperand {
     static_assert(!kTransposes, "values of 16 bits are multiplied as they lie");
@@ -37,8 +37,8 @@ struct ValueOperand<VTile, kBlockKeys, kHeadDim, true, true> {
 };
 
 // The operands of a consumer warpgroup, and the registers of a thread: 64 rows of queries, blocks
-// of kBlockKeys keys, kHeadDimension columns. kTransposes: FP8 values that ValueTransposer
-// transposes. kHasFewRows: only the first 8 rows are queries, the first of the two of a thread.
+// of kBlockKeys keys, kHeadDimension columns. kTransposes: ValueTransposer transposes FP8 values.
+// kHasFewRows: only the first 8 rows are queries, so that each thread needs only its first row.
 template <
     typename QTile,
     typename KTile,
@@ -66,18 +66,18 @@ struct AttentionOperands {
     using Probabilities = u32[kKeys * sizeof(Element) / 32][4];  // P as an A operand
     using Accumulators = float[kHeadDim / 2];
 
-    // The output as it is staged.
+    // The layout of the staged output.
     template <typename OTile>
     using Output =
         WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kRows, kHeadDim>;
 
-    // Thresholds that P's type allows: e4m3 holds 448.
+    // Rescaling thresholds within the range of P's type: e4m3 holds up to 448.
     static constexpr int kRowsOfThread = kHasFewRows ? 1 : 2;
     using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0, kRowsOfThread>;
 };
 
-// The pipelines of a CTA in shared memory: the hand-over of tiles and queries, and rings of blocks
-// of keys and of values.
+// The pipelines of a CTA in shared memory: tiles with their queries, blocks of keys, and blocks of
+// values.
 template <
     typename OperandTypes,
     typename Message,
@@ -93,13 +93,13 @@ struct AttentionPipelines {
     using ValueRings = ValueRingsOf<Operands, kStages, Warps, Group, Operands::kTransposesValues>;
     static constexpr int kConsumers = kConsumerCount;
 
-    // Queries last: up to 1 % faster than queries first (benchmarks/compare_kernels.py on an H200,
+    // Queries come last: up to 1 % faster than first (benchmarks/compare_kernels.py on an H200,
     // 2026-11-22: 16 x 1024 causal, 32 heads of 64; 64 packed sequences of 512).
     Keys keys;
     ValueRings values;
     Queries queries;
 
-    // Initialise the barriers, by one thread.
+    // Initialise the barriers; called by one thread.
     __device__ __forceinline__ void init() {
         queries.init();
         keys.init();
@@ -109,7 +109,7 @@ struct AttentionPipelines {
 
 // --- the producer --------------------------------------------------------------------------------
 
-// What one producer thread loads.
+// The producer, which one thread runs.
 template <typename Pipelines>
 class AttentionProducer {
 public:
@@ -120,10 +120,10 @@ public:
           keys_(pipelines.keys.producer()),
           values_(pipelines.values.loaded().producer()) {}
 
-    // Hand a tile over and load what it needs, in the order in which the consumers wait for it: the
-    // keys of a block, then the values of the one before. load_queries(shared, full, consumer)
-    // loads the rows of a consumer; load_keys(ring, block) and load_values(ring, block) acquire a
-    // stage of a RingProducer, and load a block into it.
+    // Hand over a tile and load its data in the order in which consumers wait for it: the keys of a
+    // block, then the values of the previous block. load_queries(shared, full, consumer) loads the
+    // rows of a consumer. load_keys(ring, block) and load_values(ring, block) acquire a stage of a
+    // RingProducer and load a block into it.
     template <typename LoadQueries, typename LoadKeys, typename LoadValues>
     __device__ __forceinline__ void load(
         const Message& message,
@@ -159,17 +159,17 @@ private:
 // --- the consumers -------------------------------------------------------------------------------
 
 // The functions of an attention variant, which a consumer calls with the message of a tile. Derive
-// from it, and write blocks(), softmax(), mask_scores() and store(); own ones hide the defaults of
-// the others. `scores`, `accumulators` and the two rows of a thread are as in fragment.cuh.
-//   KeyBlocks blocks(message)                        the blocks that the consumer's rows see
+// from it and define blocks(), softmax(), mask_scores() and store(); the other functions have
+// defaults. `scores`, `accumulators` and the two rows of a thread are as in fragment.cuh.
+//   KeyBlocks blocks(message)                        the blocks that the consumer's rows need
 //   auto softmax(message)                            a new OnlineSoftmax for the tile
 //   void transform_scores(message, block, scores)    for every block: softcap, ALiBi
 //   void mask_scores(message, block, scores)         for blocks that need a mask
 //   void finish(message, softmax, normalizers)       sets the factors of the thread's two rows
 //   void store(message, accumulators, normalizers)   the epilogue
 struct AttentionVariant {
-    // Whether a cluster first loads blocks that only another CTA needs:
-    // blocks_to_skip(message, blocks) counts them.
+    // Whether a cluster may first load blocks that only another CTA needs;
+    // blocks_to_skip(message, blocks) returns their number.
     static constexpr bool kSkipsBlocks = false;
     // Whether store() releases the queries, because their memory stages the output.
     static constexpr bool kStoreReleasesQueries = false;
@@ -192,7 +192,7 @@ struct AttentionVariant {
     }
 };
 
-// A consumer warpgroup: takes tiles, and computes the rows of each.
+// A consumer warpgroup: takes tiles, and computes its rows of each.
 template <typename Pipelines, typename Order = MmaOrder<Pipelines::kConsumers>>
 class AttentionConsumer {
 public:
@@ -210,7 +210,7 @@ public:
     // Compute all tiles that the producer hands over.
     template <typename Variant>
     __device__ __forceinline__ void attend(const Variant& variant) {
-        // The last consumer lets the first begin.
+        // The last consumer lets the first consumer begin.
         if (index_ == kConsumers - 1) release_next_consumer();
         queries_.take();
         while (!queries_.is_end()) {
@@ -223,7 +223,7 @@ public:
             }
         }
         if (thread_in_warpgroup() == 0) wait_group_read<0>();
-        // Pairs with the last release: the named barrier is complete at the end.
+        // Match the last release, so that the named barrier completes.
         if (index_ == 0) Order::wait(0);
     }
 
@@ -232,23 +232,22 @@ private:
     static constexpr int kBuffers = Pipelines::Queries::kBuffers;
     static constexpr int kHeadDim = Operands::kHeadDim;
 
-    // Two-level accumulation of FP8 (as in DeepSeek-V3 and SageAttention2). The tensor cores' FP8
-    // accumulators drop bits below the first 14 or so, always towards zero: 16384 equal
-    // probabilities would come to three quarters of their sum (measured on an H200). So the tensor
-    // cores accumulate one block alone, and blocks are added in fp32. There are registers for both
-    // while there are no scores, for some columns at once: the MMAs of a consumer follow one
-    // another.
+    // Two-level accumulation for FP8 (as in DeepSeek-V3 and SageAttention2). The tensor cores' FP8
+    // accumulators keep only about 14 bits and truncate towards zero: 16384 equal probabilities
+    // would add up to three quarters of their sum (measured on an H200). So the tensor cores
+    // accumulate only one block, and blocks are added in fp32. Registers for both are free only
+    // while no scores are live, and only for some columns at once: so a consumer's MMAs run one
+    // after the other.
     static constexpr bool kAccumulatesInTwoLevels = Operands::kIsFp8;
     static constexpr int kColumnsAtOnce = kHeadDim == 192 ? 96 : 64;
 
-    // Whether the first S of a tile overlaps the last P V of the tile before.
+    // Whether the first S of a tile overlaps the last P V of the previous tile.
     static constexpr bool kTilesOverlap = kBuffers > 1 && !kAccumulatesInTwoLevels;
 
     // --- tiles ---
 
-    // Works on the tile taken last, which sees keys, and on all that follow it as long as they see
-    // keys and have no blocks to skip: the tensor cores are busy from one tile to the next. Then
-    // takes the tile after those.
+    // Compute the current tile, which has keys, and the tiles after it as long as they have keys
+    // and no blocks to skip: the tensor cores stay busy between tiles. Then take the next tile.
     template <typename Variant>
     __device__ __forceinline__ void attend_run(const Variant& variant, KeyBlocks blocks) {
         auto softmax = variant.softmax(queries_.message());
@@ -279,7 +278,7 @@ private:
         }
     }
 
-    // Works on a tile that sees no keys.
+    // Compute a tile without keys.
     template <typename Variant>
     __device__ __forceinline__ void attend_to_nothing(const Variant& variant) {
         release_queries<Variant>();
@@ -291,20 +290,20 @@ private:
         queries_.take();
     }
 
-    // The blocks of the tile taken last; none after the last tile.
+    // The blocks of the current tile; none after the last tile.
     template <typename Variant>
     __device__ __forceinline__ KeyBlocks blocks_of(const Variant& variant) const {
         return queries_.is_end() ? KeyBlocks{} : variant.blocks(queries_.message());
     }
 
-    // How many blocks the cluster loads before the blocks of the tile.
+    // The number of blocks that the cluster loads before the blocks of the tile.
     template <typename Variant>
     __device__ __forceinline__ i32
     blocks_to_skip(const Variant& variant, const KeyBlocks& blocks) const {
         return queries_.is_end() ? 0 : variant.blocks_to_skip(queries_.message(), blocks);
     }
 
-    // Whether the tile's first block is the next in the pipeline.
+    // Whether the tile's first block is the next block in the pipeline.
     template <typename Variant>
     __device__ __forceinline__ bool is_next_in_pipeline(
         const Variant& variant, const KeyBlocks& blocks
@@ -317,7 +316,7 @@ private:
 
     // --- blocks of a tile ---
 
-    // The first block of a tile, where no MMA is in flight.
+    // Process the first block of a tile; no MMA is in flight.
     template <typename Variant, typename Softmax>
     __device__ __forceinline__ void start_tile(
         const Variant& variant,
@@ -333,7 +332,7 @@ private:
         accumulators_to_a<typename Operands::Element>(probabilities, scores);
     }
 
-    // All blocks of a tile but the first. P V of the last is left to the caller.
+    // Process all blocks of a tile except the first. The caller computes P V of the last block.
     template <typename Variant, typename Softmax>
     __device__ __forceinline__ void continue_tile(
         const Variant& variant,
@@ -356,7 +355,7 @@ private:
         release_queries<Variant>();
     }
 
-    // The last P V of a tile, overlapped with the first block of the next.
+    // Overlap the last P V of a tile with the first block of the next tile.
     template <typename Variant, typename Softmax>
     __device__ __forceinline__ void overlap_tiles(
         const Variant& variant,
@@ -372,7 +371,7 @@ private:
         );
     }
 
-    // Another block of the same tile.
+    // Process another block of the same tile.
     template <bool kMayBeMasked, typename Variant, typename Softmax>
     __device__ __forceinline__ void step(
         const Variant& variant,
@@ -390,7 +389,7 @@ private:
         if (any_rescale(rescale)) scale_rows(accumulators, rescale);
     }
 
-    // Computes P of a block and O += P V of the block before. Both MMAs are issued in this
+    // Compute P of a block, and O += P V of the previous block. Both MMAs are issued in this
     // consumer's turn, and the softmax overlaps P V. With two-level accumulation P V comes first,
     // and the softmax overlaps the MMAs of other consumers.
     template <bool kMayBeMasked, typename Variant, typename Softmax>
@@ -434,7 +433,7 @@ private:
 
     // --- MMAs ---
 
-    // Issues S = Q K^T as one wgmma group.
+    // Issue S = Q K^T as one wgmma group.
     __device__ __forceinline__ void issue_qk(Scores& scores) {
         const u64 q = Operands::Q::descriptor(queries_.queries(), 0);
         const u64 k = Operands::K::descriptor(keys_.peek(), 0);
@@ -445,7 +444,7 @@ private:
         wgmma_commit_group();
     }
 
-    // Issues O += P V as one wgmma group.
+    // Issue O += P V as one wgmma group.
     __device__ __forceinline__ void issue_pv(
         Accumulators& accumulators, Probabilities& probabilities
     ) {
@@ -458,7 +457,7 @@ private:
         wgmma_commit_group();
     }
 
-    // Waits for S, with at most kPending later groups in flight, and releases the keys.
+    // Wait for S, with at most kPending later groups in flight, and release the keys.
     template <int kPending>
     __device__ __forceinline__ void wait_for_qk(Scores& scores) {
         wgmma_wait_group<kPending>();
@@ -466,7 +465,7 @@ private:
         release_stage(keys_);
     }
 
-    // Waits for O, and releases the values.
+    // Wait for O, and release the values.
     __device__ __forceinline__ void wait_for_pv(
         Accumulators& accumulators, Probabilities& probabilities
     ) {
@@ -476,7 +475,7 @@ private:
         release_stage(values_);
     }
 
-    // O += P V, to its end.
+    // Compute O += P V and wait for its end.
     __device__ __forceinline__ void accumulate_pv(
         Accumulators& accumulators, Probabilities& probabilities
     ) {
@@ -493,7 +492,7 @@ private:
         }
     }
 
-    // Adds P V of kColumnsAtOnce columns from `first` on.
+    // Add kColumnsAtOnce columns of P V from `first` on.
     __device__ __forceinline__ void accumulate_columns(
         Accumulators& accumulators, Probabilities& probabilities, int first
     ) {
@@ -517,20 +516,20 @@ private:
         Order::release(index_ == kConsumers - 1 ? 0 : index_ + 1);
     }
 
-    // Releases the queries once all S of the tile are done, unless the output is staged there.
+    // Release the queries after the last S of the tile, unless the output is staged there.
     template <typename Variant>
     __device__ __forceinline__ void release_queries() const {
         if constexpr (!Variant::kStoreReleasesQueries) queries_.release();
     }
 
-    // Releases the stage that a ring's consumer is at.
+    // Release the current stage of a ring's consumer.
     template <typename Stages>
     __device__ __forceinline__ static void release_stage(Stages& stages) {
         stages.release(stages.index());
         stages.step();
     }
 
-    // Releases blocks that only the peer CTA needs.
+    // Release blocks that only the peer CTA needs.
     __device__ __forceinline__ void discard_blocks(i32 count) {
         for (i32 i = 0; i < count; ++i) {
             discard_stage(keys_);
@@ -541,7 +540,7 @@ private:
     template <typename Stages>
     __device__ __forceinline__ static void discard_stage(Stages& stages) {
         stages.wait();
-        // No other lane of the warp may still be waiting for it.
+        // No other lane of the warp may still wait for the stage.
         __syncwarp();
         release_stage(stages);
     }
@@ -559,9 +558,9 @@ private:
 
 // --- the epilogue --------------------------------------------------------------------------------
 
-// Multiply the accumulators' rows by `normalizers`, stage them in `staged` as Output, and store
-// them by store_staged(), which one thread calls: TMA stores, commit_group(), and whatever follows.
-// Called by a consumer warpgroup, which has named barrier 1 + consumer.
+// Multiply the accumulators' rows by `normalizers`, stage them in `staged` as Output, and call
+// store_staged() in one thread, which issues TMA stores, commit_group() and any further steps.
+// Called by a consumer warpgroup, which uses named barrier 1 + consumer.
 template <typename Output, typename Shared, int kAccumulators, typename StoreStaged>
 __device__ __forceinline__ void store_attention_rows(
     Shared& staged,
@@ -572,15 +571,15 @@ __device__ __forceinline__ void store_attention_rows(
 ) {
     const NamedBarrier<128> warpgroup{1u + consumer};
     const bool leads = thread_in_warpgroup() == 0;
-    if (leads) wait_group_read<0>();  // the store before has read `staged`
+    if (leads) wait_group_read<0>();  // until the previous store has read `staged`
     warpgroup.sync();
     scale_rows(accumulators, normalizers);
     store_accumulators<Output, 2 * kAccumulators>(staged, accumulators);
     fence_async_view_proxy();
     warpgroup.sync();
     if (leads) store_staged();
-    // Reconverge: the assembler keeps what a warp has in common, such as pipeline states, in
-    // uniform registers only where it knows that the warp has converged.
+    // Reconverge: the assembler keeps warp-uniform values, such as pipeline states, in uniform
+    // registers only if it knows that the warp has converged.
     __syncwarp();
 }
 

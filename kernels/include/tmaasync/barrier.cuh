@@ -11,25 +11,25 @@
 
 namespace tmaasync {
 
-// The source location of a wait. Callers leave it out, and get their own line.
+// The source location of a wait. Callers omit it; the default is their own line.
 using instrument::WaitLocation;
 
-// The threads with which the acquire of a wait synchronises: of the CTA or of the cluster.
+// The scope of a wait's acquire: threads of the CTA or of the cluster.
 enum class Scope { kCta, kCluster };
 
-// An mbarrier. A phase completes when `count` arrivals and all expected bytes are in; then the next
-// phase begins. `wait(parity)` returns once the phase of that parity has completed, so a fresh
-// barrier passes wait(1) at once and blocks wait(0).
+// An mbarrier. A phase completes after `count` arrivals and all expected bytes; then the next phase
+// begins. `wait(parity)` returns once the phase of that parity has completed. On a fresh barrier
+// wait(1) returns at once, and wait(0) blocks.
 struct alignas(8) SharedMemBarrier {
-    // The limit of arrivals, and of expected bytes.
+    // The maximum number of arrivals, and of expected bytes.
     static constexpr u32 kMaxCount = (1 << 20) - 1;
 
     u64 word;
 
     __device__ __forceinline__ u32 address() const { return ptx::shared_address(this); }
 
-    // Initialise, by one thread; then fence_barrier_init() and a block (or cluster) barrier before
-    // any use.
+    // Initialise the barrier in one thread. Before any use, call fence_barrier_init() and
+    // synchronise the CTA (or cluster).
     __device__ __forceinline__ void init(u32 count = 1) {
         check_address("address", address(), sizeof(word));
         check_range("count", count, 1, kMaxCount);
@@ -39,7 +39,7 @@ struct alignas(8) SharedMemBarrier {
 
     __device__ __forceinline__ void invalidate() { ptx::mbarrier_inval(address()); }
 
-    // Arrive once and add to the bytes that the current phase waits for.
+    // Arrive once, and expect more bytes in the current phase.
     __device__ __forceinline__ void expect_bytes(u32 bytes) {
         check_bytes(bytes);
         if (instrument::is_draining()) return;
@@ -47,8 +47,8 @@ struct alignas(8) SharedMemBarrier {
         ptx::mbarrier_arrive_expect_tx(address(), bytes);
     }
 
-    // Arrive and expect bytes without release: nothing written before it is published. Returns the
-    // state token.
+    // Arrive and expect bytes without release: earlier writes are not published. Returns the state
+    // token.
     __device__ __forceinline__ u64 expect_bytes_relaxed(u32 bytes) {
         check_bytes(bytes);
         if (instrument::is_draining()) return 0;
@@ -56,14 +56,14 @@ struct alignas(8) SharedMemBarrier {
         return ptx::mbarrier_arrive_expect_tx_relaxed(address(), bytes);
     }
 
-    // Add to the bytes that the current phase waits for, without an arrival.
+    // Expect more bytes in the current phase, without an arrival.
     __device__ __forceinline__ void expect_tx(u32 bytes) {
         check_bytes(bytes);
         if (instrument::is_draining()) return;
         ptx::mbarrier_expect_tx(address(), bytes);
     }
 
-    // Arrive once; returns the state token, which test_wait_state takes.
+    // Arrive once. Returns the state token for test_wait_state.
     __device__ __forceinline__ u64 arrive() {
         if (instrument::is_draining()) return 0;
         instrument::trace_arrive(address());
@@ -88,8 +88,8 @@ struct alignas(8) SharedMemBarrier {
         ptx::mbarrier_arrive_cluster(remote, count);
     }
 
-    // Arrive on the barrier of another CTA without release. Enough to hand back a buffer that only
-    // wgmma or TMA has read, once that read was waited for; release.cluster would wait for all of
+    // Arrive on the barrier of another CTA without release. This is enough to release a buffer that
+    // only wgmma or TMA has read, after a wait for that read; release.cluster would wait for all of
     // the thread's memory traffic.
     __device__ __forceinline__ void arrive_cluster_relaxed(u32 cta_rank, u32 count = 1) {
         check_cta_rank(cta_rank);
@@ -100,8 +100,7 @@ struct alignas(8) SharedMemBarrier {
         ptx::mbarrier_arrive_cluster_relaxed(remote, count);
     }
 
-    // Arrive on, and add expected bytes to, the same barrier of another CTA, if the predicate
-    // holds.
+    // Arrive on the same barrier of another CTA and expect bytes there, if the predicate holds.
     __device__ __forceinline__ void arrive_and_expect_bytes(
         u32 bytes, u32 cta_rank, bool predicate = true
     ) {
@@ -114,7 +113,7 @@ struct alignas(8) SharedMemBarrier {
         ptx::mbarrier_arrive_expect_tx_cluster(remote, bytes);
     }
 
-    // Credit bytes of a transfer that does not take location, so that its waiters go on.
+    // Credit the bytes of a transfer that is not issued, so that waiters continue.
     __device__ __forceinline__ void complete_transaction(
         u32 cta_rank, u32 bytes, bool predicate = true
     ) {
@@ -125,15 +124,15 @@ struct alignas(8) SharedMemBarrier {
         ptx::mbarrier_complete_tx_cluster(ptx::mapa(address(), cta_rank), bytes);
     }
 
-    // Wait until the phase of this parity has completed. Never gives up; but a debug build ends a
-    // kernel of which a wait takes longer than the host's Kernel allows.
+    // Wait until the phase of this parity has completed, without a time limit. In a debug build the
+    // kernel ends if a wait exceeds the budget of the host's Kernel.
     __device__ __forceinline__ void wait(u32 phase, WaitLocation location = {}) const {
         watched_wait<Scope::kCta>(phase, location, [&] {
             while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
         });
     }
 
-    // Wait, where each look suspends the thread for about this many nanoseconds at most.
+    // Wait; each try suspends the thread for at most about this many nanoseconds.
     __device__ __forceinline__ void wait(
         u32 phase, u32 suspend_ns, WaitLocation location = {}
     ) const {
@@ -142,7 +141,7 @@ struct alignas(8) SharedMemBarrier {
         });
     }
 
-    // Wait, and acquire the writes of threads of the CTA or the cluster before their arrivals.
+    // Wait, and acquire the writes that threads of the CTA or cluster made before they arrived.
     template <Scope kScope>
     __device__ __forceinline__ void wait_acquire(u32 phase, WaitLocation location = {}) const {
         watched_wait<kScope>(phase, location, [&] {
@@ -154,7 +153,7 @@ struct alignas(8) SharedMemBarrier {
         });
     }
 
-    // Wait without acquire, before accesses by TMA or wgmma alone.
+    // Wait without acquire, for subsequent accesses by TMA or wgmma only.
     template <Scope kScope>
     __device__ __forceinline__ void wait_relaxed(u32 phase, WaitLocation location = {}) const {
         watched_wait<Scope::kCta>(phase, location, [&] {
@@ -166,21 +165,21 @@ struct alignas(8) SharedMemBarrier {
         });
     }
 
-    // True once the phase of this parity has completed. May suspend the thread for a bounded time.
+    // Return whether the phase of this parity has completed. May suspend for a bounded time.
     __device__ __forceinline__ bool try_wait(u32 phase, WaitLocation location = {}) const {
         return watched_look(phase, location, [&] {
             return ptx::mbarrier_try_wait_parity(address(), phase);
         });
     }
 
-    // True once the phase of this parity has completed. Never suspends the thread.
+    // Return whether the phase of this parity has completed. Never suspends the thread.
     __device__ __forceinline__ bool test_wait(u32 phase, WaitLocation location = {}) const {
         return watched_look(phase, location, [&] {
             return ptx::mbarrier_test_wait_parity(address(), phase);
         });
     }
 
-    // True once the phase of a state token has completed: the current phase or the one before.
+    // Return whether the phase of a token has completed; it is the current or the previous phase.
     __device__ __forceinline__ bool test_wait_state(u64 state) const {
         if constexpr (instrument::kWatchesHangs) {
             if (instrument::is_draining()) return true;
@@ -189,7 +188,7 @@ struct alignas(8) SharedMemBarrier {
     }
 
 private:
-    // Wait by `wait_for_phase`, or in debug builds by the hang watch; traced builds note the wait.
+    // Call `wait_for_phase`, or in debug builds the hang watch; traced builds record the wait.
     template <Scope kAcquired, typename Wait>
     __device__ __forceinline__ void watched_wait(
         u32 phase, const WaitLocation& location, const Wait& wait_for_phase
@@ -204,7 +203,7 @@ private:
         wait_for_phase();
     }
 
-    // Look once by `look`. In debug builds the hang watch ends a loop around it that takes too
+    // Call `look` once. In debug builds the hang watch ends a surrounding loop that takes too
     // long.
     template <typename Look>
     __device__ __forceinline__ bool watched_look(
@@ -217,7 +216,7 @@ private:
         return look();
     }
 
-    // Waits name a phase by its parity.
+    // A wait identifies its phase by parity.
     __device__ __forceinline__ static void check_phase(u32 phase) {
         check_range("phase", phase, 0, 1);
     }
@@ -232,13 +231,13 @@ private:
 };
 static_assert(sizeof(SharedMemBarrier) == 8, "an mbarrier is one 64-bit word");
 
-// Make initialised barriers visible to the cluster and to TMA, by the initialising thread.
+// Make initialised barriers visible to the cluster and to TMA; called by the initialising thread.
 __device__ __forceinline__ void fence_barrier_init() {
     ptx::fence_mbarrier_init();
 }
 
-// Make ordinary writes to shared memory visible to TMA stores and wgmma, by every writing thread,
-// before the barrier that precedes them.
+// Make ordinary writes to shared memory visible to TMA stores and wgmma; called by every writing
+// thread, before the barrier that precedes the stores or wgmma.
 __device__ __forceinline__ void fence_async_view_proxy() {
     ptx::fence_proxy_async_shared();
 }

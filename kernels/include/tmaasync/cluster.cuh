@@ -16,7 +16,7 @@ __device__ __forceinline__ u32 blocks_in_cluster() {
     return ptx::cluster_nctarank();
 }
 
-// Synchronise all threads of the cluster: their earlier writes are visible after it.
+// Synchronise all threads of the cluster, and make their earlier writes visible.
 __device__ __forceinline__ void cluster_sync() {
     instrument::trace_warp(instrument::TraceKind::kClusterArrive);
     ptx::barrier_cluster_arrive();
@@ -25,7 +25,7 @@ __device__ __forceinline__ void cluster_sync() {
 }
 
 // The address of the same shared object in the CTA of this rank, for ordinary loads and stores.
-// They are visible there after a cluster_sync(), or after an arrive_cluster() on a barrier there
+// Stores are visible there after a cluster_sync(), or after an arrive_cluster() on a barrier there
 // and a wait_acquire<Scope::kCluster> on it.
 template <typename T>
 __device__ __forceinline__ T* map_shared_rank(T* shared, u32 cta_rank) {

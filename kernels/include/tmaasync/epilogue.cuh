@@ -7,26 +7,26 @@
 #include <tmaasync/tile.cuh>
 #include <tmaasync/warp.cuh>
 
-// The epilogue of a GEMM: accumulators pass visitors (CUTLASS's epilogue visitor tree), are rounded
-// and staged in shared memory, and leave with TMA, chunk by chunk.
+// The epilogue of a GEMM: apply visitors to the accumulators (CUTLASS's epilogue visitor tree),
+// round them, stage them in shared memory, and store them with TMA, chunk by chunk.
 namespace tmaasync {
 
 // --- visitors ------------------------------------------------------------------------------------
 
-// What a visitor visits, of accumulators whose chunks have kCount in a thread. A visitor changes or
+// Which functions a visitor has; a chunk has kCount accumulators per thread. A visitor changes or
 // reads accumulators before they are rounded. It is a struct with one or both of these functions,
-// or a function (value, row, column) -> value of one element:
+// or a function (value, row, column) -> value for one element:
 //
 //   template <typename Accumulators, typename Tile>
 //   __device__ void apply(Accumulators& accumulators, const Tile& tile) const;
 //   template <typename Chunk, typename Tile>
 //   __device__ void apply_chunk(Chunk& chunk, const Tile& tile) const;
 //
-// apply() has all accumulators of the warpgroup, Register[row blocks][columns / 2]. apply_chunk()
-// has the Register[columns of a chunk / 2] of 64 rows, shortly before they are stored: what it
-// computes with needs registers for one chunk alone. `tile` is the tile of the schedule, with m and
-// n moved to the first row and column of these accumulators. Which row and column a thread's i-th
-// accumulator has: accumulator_row and accumulator_column.
+// apply() gets all accumulators of the warpgroup, Register[row blocks][columns / 2]. apply_chunk()
+// gets the Register[columns of a chunk / 2] of 64 rows, right before they are stored, so that it
+// needs registers for only one chunk. `tile` is the tile of the schedule, with m and n moved to the
+// first row and column of these accumulators. accumulator_row and accumulator_column return the row
+// and column of a thread's i-th accumulator.
 template <typename Visitor, typename Accumulators, typename Register, int kCount, typename Tile>
 struct Visits {
 private:
@@ -35,7 +35,7 @@ private:
         char bytes[2];
     };
 
-    // Overloads that exist where the visitor has the function; never called.
+    // Overloads that exist only if the visitor has the function; never called.
     template <typename V>
     __device__ static auto tiles(const V* v)
         -> decltype(v->apply(*(Accumulators*)nullptr, *(const Tile*)nullptr), Yes());
@@ -66,9 +66,9 @@ public:
 // The side of the output that is contiguous in memory: its columns (N), or its rows (M).
 enum class OutputMajor { kN, kM };
 
-// A chunk of the output as TMA stores it: 64 rows, and as many columns as the tile CTile has. Its
-// lines lie in the order of the output's memory: they are rows, or columns where M is contiguous.
-// In a batch, a tile has a side of 1 before the two of its matrix.
+// A chunk of the output as TMA stores it: 64 rows by the columns of the tile CTile. Its lines
+// follow the output's memory order: rows, or columns if M is contiguous. In a batch, the tile has a
+// side of 1 before the two sides of its matrix.
 template <typename CTile, OutputMajor kOutputMajor>
 struct OutputChunk {
     using Element = typename CTile::Element;
@@ -103,8 +103,8 @@ struct OutputChunk {
         return ptx::shared_address(chunk.bytes) + offset(line, unit * 16);
     }
 
-    // Write a chunk's accumulators, rounded to Element. Called by all four warps. Where N is
-    // contiguous, row `first` becomes the first, and the rows before it the last.
+    // Write a chunk's accumulators, rounded to Element. Called by all four warps. If N is
+    // contiguous, the rows are rotated: row `first` becomes the first row.
     template <typename Register>
     __device__ __forceinline__ static void write(
         Shared& chunk, const Register (&accumulators)[kColumns / 2], int first = 0
@@ -145,7 +145,7 @@ private:
         return (row - first) & (kRows - 1);
     }
 
-    // Four 8x8 matrices a time. A lane gives the address of one row of one matrix.
+    // stmatrix stores four 8x8 matrices. A lane passes the address of one row of one matrix.
     __device__ __forceinline__ static void write_rows_16bit(
         Shared& chunk, const float* s, int first
     ) {
@@ -161,7 +161,7 @@ private:
         }
     }
 
-    // A lane holds two neighbouring columns of rows lane / 4 and lane / 4 + 8.
+    // A lane holds two adjacent columns of rows lane / 4 and lane / 4 + 8.
     template <typename Register>
     __device__ __forceinline__ static void write_rows_32bit(
         Shared& chunk, const Register* s, int first
@@ -194,7 +194,7 @@ private:
         }
     }
 
-    // 32 rows to a line, the other 32 in the second box.
+    // A line has 32 rows; the other 32 rows are in the second box.
     template <typename Register>
     __device__ __forceinline__ static void write_columns_32bit(Shared& chunk, const Register* s) {
         const int lane = lane_index();
@@ -207,7 +207,7 @@ private:
         }
     }
 
-    // Each lane reads where write_rows_16bit has it write. The same holds for the other layouts.
+    // Each lane reads where it writes in write_rows_16bit. The same holds for the other layouts.
     template <typename Visit>
     __device__ __forceinline__ static void read_rows_16bit(
         const Shared& chunk, const Visit& visit, int first
@@ -277,9 +277,9 @@ private:
     }
 };
 
-// --- where a tile goes ---------------------------------------------------------------------------
+// --- coordinates of a store ----------------------------------------------------------------------
 
-// True of a map whose stores stop at the end of a sequence.
+// True for a map whose stores stop at the end of a sequence.
 template <typename CTile>
 struct IsRagged {
     static constexpr bool kValue = false;
@@ -289,9 +289,9 @@ struct IsRagged<RaggedTensorMap<T, TileShape, BoxShape, kSwizzle, kRaggedDim>> {
     static constexpr bool kValue = true;
 };
 
-// Issue one thread's copy of a chunk that starts `row` rows and `column` columns into a tile, whose
-// first row and column are m and n. Of a map of rank 3 tile.batch is the matrix; in a ragged map
-// m or n counts from the start of tile.rows, a RaggedSequence.
+// Issue the copy of a chunk in one thread. The chunk starts `row` rows and `column` columns into a
+// tile, whose first row and column are m and n. For a map of rank 3, tile.batch is the matrix. In a
+// ragged map m or n counts from the start of tile.rows, a RaggedSequence.
 template <typename CTile, OutputMajor kMajor, typename Tile, typename Issue>
 __device__ __forceinline__ void issue_at(
     const Tile& tile, int row, int column, const Issue& issue
@@ -309,9 +309,9 @@ __device__ __forceinline__ void issue_at(
 
 // --- the epilogue --------------------------------------------------------------------------------
 
-// The row that 64 rows of a tile are computed from: `row`, but no later than `last`. With `last` 64
-// before the end of A, none of them lies outside of A, where TMA would fill them with zeros at a
-// fraction of the speed of loads (docs/notes/gemm.md).
+// The first of the 64 rows that are loaded for a tile: `row`, but at most `last`. With `last` 64
+// rows before the end of A, no row lies outside A. TMA fills outside rows with zeros at a fraction
+// of the speed of loads (docs/notes/gemm.md).
 __device__ __forceinline__ constexpr int shifted_row(int row, int last) {
     return row < last ? row : last;
 }
@@ -319,13 +319,13 @@ __device__ __forceinline__ constexpr int shifted_by(int row, int last) {
     return row - shifted_row(row, last);
 }
 
-// The `last` of tiles that are computed where they lie.
+// The `last` of tiles that are not shifted.
 inline constexpr int kUnshifted = 0x7fffffff;
 
 // The epilogue of one consumer warpgroup for tiles of kColumns columns: all four warps call it. It
-// has named barrier 1 + consumer. Chunks alternate between kBuffers staging buffers, across tiles
-// too, so that the store of one overlaps the conversion of the next. kAtOnce chunks are converted
-// between two barriers: with a buffer for every chunk, a tile waits for the tile before it alone.
+// uses named barrier 1 + consumer. Chunks cycle through kBuffers staging buffers, across tiles too,
+// so that the store of one chunk overlaps the conversion of the next. kAtOnce chunks are converted
+// between two barriers: with one buffer per chunk, a tile waits only for the previous tile.
 template <
     typename CTile,
     int kColumns,
@@ -344,15 +344,15 @@ public:
         "the chunks at once divide the buffers, and the chunks of a tile"
     );
 
-    // The staging buffers: a member of the CTA's shared memory for each consumer.
+    // The staging buffers: one member of the CTA's shared memory per consumer.
     struct Shared {
         typename CTile::Shared chunks[kBuffers];
     };
 
-    // `row` is the consumer's first row in the tile of its CTA. Where N is contiguous, accumulators
-    // may belong to the 64 rows from shifted_row(row, last) on. Of these, rows before `row` are
-    // left out, since another tile stores them. A visitor that is a function gets the right row;
-    // others see where the tile lies, and shift it themselves.
+    // `row` is the consumer's first row in the tile of its CTA. If N is contiguous, accumulators
+    // may belong to the 64 rows from shifted_row(row, last) on. Rows before `row` are skipped,
+    // because another tile stores them. A visitor that is a function gets the actual row; other
+    // visitors get the unshifted tile, and must shift it themselves.
     __device__ __forceinline__ Epilogue(
         Shared& shared, int consumer, int row = 0, int last = kUnshifted
     )
@@ -376,8 +376,8 @@ public:
         write(accumulators, tile, send, visitors...);
     }
 
-    // The same, but add the accumulators to the output, or reduce them into it with another
-    // operation, in the arithmetic of the output's type (cp.reduce.async.bulk).
+    // The same, but reduce the accumulators into the output, by default with an addition, in the
+    // arithmetic of the output's type (cp.reduce.async.bulk).
     template <
         ReduceOp kOp = ReduceOp::kAdd,
         typename Register,
@@ -398,9 +398,9 @@ public:
         write(accumulators, tile, send, visitors...);
     }
 
-    // The general form: one thread calls send(chunk, row, column) for every chunk, whose first row
-    // and column count from the start of the CTA's tile. It issues bulk copies out of shared
-    // memory, which are committed after it: to several outputs, to remote memory.
+    // The general form: one thread calls send(chunk, row, column) for every chunk; row and column
+    // count from the start of the CTA's tile. send() issues bulk copies from shared memory, for
+    // example to several outputs or to remote memory, which are committed afterwards.
     template <typename Register, int kRowBlocks, typename Tile, typename Send, typename... Visitors>
     __device__ __forceinline__ void write(
         Register (&accumulators)[kRowBlocks][kColumns / 2],
@@ -421,7 +421,7 @@ public:
         }
     }
 
-    // Wait until TMA has read the staging buffers. Before the CTA exits, or reuses them.
+    // Wait until TMA has read the staging buffers, before the CTA exits or reuses them.
     __device__ __forceinline__ void drain() const {
         if (leads()) wait_group_read<0>();
     }
@@ -440,7 +440,7 @@ private:
     using VisitsOf =
         Visits<Visitor, Register[kRowBlocks][kColumns / 2], Register, kChunkColumns / 2, Tile>;
 
-    // No visitor is applied earlier than one that is listed before it.
+    // Whether visitors are applied in the order of the list.
     template <typename Register, int kRowBlocks, typename Tile, typename... Visitors>
     __device__ static constexpr bool are_ordered() {
         bool seen_chunks = false, ordered = true;
@@ -498,7 +498,7 @@ private:
         };
 #pragma unroll
         for (int first = 0; first < kChunks; first += kAtOnce, chunks_ += kAtOnce) {
-            // The stores that read these buffers before have finished reading.
+            // Wait until earlier stores have read these buffers.
             if (is_leader) wait_group_read<kBuffers / kAtOnce - 1>();
             barrier_.sync();
 #pragma unroll

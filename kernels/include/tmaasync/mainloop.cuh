@@ -5,17 +5,17 @@
 #include <tmaasync/wgmma.cuh>
 
 // Main loops of a GEMM over the stages of a ring (CUTLASS's collective main loops): a consumer
-// warpgroup multiplies the tiles of every stage into accumulators in registers.
+// warpgroup multiplies the tiles of every stage, and accumulates in registers.
 namespace tmaasync {
 
 // --- any MMAs ------------------------------------------------------------------------------------
 
-// Issue the MMAs of the next k_blocks stages, at least one, as one group of wgmma each.
-// prepare(stage) is called before the tiles of a stage have landed, and makes what issue(prepared,
-// accumulate) needs, its descriptors for instance. issue() issues the instructions, and neither
-// fences nor commits; `accumulate` is false for the first stage. One group stays in flight, so that
-// the tensor cores never drain; the stage before it is released. Return the index of the last
-// stage, which finish_stages() releases.
+// Issue the MMAs of the next k_blocks (at least one) stages, one wgmma group per stage.
+// prepare(stage) is called before the tiles of a stage have landed, and returns the argument of
+// issue(prepared, accumulate), for example descriptors. issue() issues the instructions, but
+// neither fences nor commits; `accumulate` is false for the first stage. One group stays in flight,
+// so that the tensor cores never drain; the stage before it is released. Return the index of the
+// last stage, which finish_stages() releases.
 template <typename Consumer, typename Prepare, typename Issue, typename... Accumulators>
 [[nodiscard]] __device__ __forceinline__ u32 issue_stages(
     Consumer& consumer,
@@ -50,9 +50,10 @@ __device__ __forceinline__ void finish_stages(
     consumer.release(last);
 }
 
-// Both together: the accumulators are complete on return. issue(stage, accumulate) issues the MMAs
-// of a stage. For several B operands, and for A in registers (wgmma_tile_rs): there issue() calls
-// wgmma_wait_group<0>() before it overwrites the registers of A, which the group in flight reads.
+// Call issue_stages() and finish_stages(): the accumulators are complete on return. issue(stage,
+// accumulate) issues the MMAs of a stage. Use it for several B operands, or for A in registers
+// (wgmma_tile_rs); then issue() must call wgmma_wait_group<0>() before it overwrites the registers
+// of A, which the group in flight reads.
 template <typename Consumer, typename Issue, typename... Accumulators>
 __device__ __forceinline__ void multiply_stages(
     Consumer& consumer, int k_blocks, const Issue& issue, Accumulators&... accumulators
@@ -66,12 +67,12 @@ __device__ __forceinline__ void multiply_stages(
 
 // --- one operand A and one operand B -------------------------------------------------------------
 
-// Does nothing when all MMAs of a tile are issued.
+// The default on_issued(), which does nothing.
 struct NothingOnIssued {
     __device__ __forceinline__ void operator()() const {}
 };
 
-// The main loop of a warpgroup that multiplies kRows rows of A and kColumns columns of B: the tiles
+// The main loop of a warpgroup that multiplies kRows rows of A by kColumns columns of B: the tiles
 // `a` and `b` of every stage. OperandA and OperandB are WgmmaOperands.
 template <typename OperandA, typename OperandB, int kRows, int kColumns>
 struct MainLoop {
@@ -82,13 +83,13 @@ struct MainLoop {
     static constexpr int kRowBlocks = kRows / 64;
     static constexpr int kDepth = OperandA::kDepth;
 
-    // Of each row block two neighbouring columns of every eight, in rows lane / 4 and lane / 4 + 8
-    // of the warp's 16: see accumulator_row and accumulator_column.
+    // A thread has, per row block, two adjacent columns of every eight, in rows lane / 4 and
+    // lane / 4 + 8 of the warp's 16: see accumulator_row and accumulator_column.
     using Register = typename AccumulatorOf<typename OperandA::Element>::Type;
     using Accumulators = Register[kRowBlocks][kColumns / 2];
 
-    // Multiply the next k_blocks stages, at least one, A's from this row on. on_issued() is called
-    // when all MMAs are issued: ping-pong consumers let the next one begin.
+    // Multiply the next k_blocks (at least one) stages, with A from `row` on. on_issued() is called
+    // after all MMAs are issued: ping-pong consumers let the next one begin.
     template <typename Consumer, typename OnIssued = NothingOnIssued>
     __device__ __forceinline__ static void multiply(
         Consumer& consumer,
@@ -130,36 +131,36 @@ private:
 
 // --- block-scaled operands -----------------------------------------------------------------------
 
-// The scales of the two rows of A that a thread has accumulators of: accumulator_row(thread, 0),
-// and eight rows further down.
+// The scales of the two rows of A for which a thread has accumulators: accumulator_row(thread, 0),
+// and eight rows below.
 struct RowScales {
     float upper;
     float lower;
 };
 
-// The main loop of 64 rows of operands with a scale for every stage of K, 128 elements of FP8. The
-// tensor cores accumulate a stage; CUDA cores scale these partial sums and promote them into fp32
-// accumulators (DeepSeek-V3's fine-grained FP8, DeepGEMM). Scales lie next to the stages, in the
-// ring's side: the consumer is of Proxy::kMixed, or kGeneric. The ring has at least two stages.
-// `scales` has two functions, called once the stage has landed:
+// The main loop of 64 rows with block-scaled operands: one scale per stage of K, 128 elements of
+// FP8. The tensor cores accumulate a stage; CUDA cores scale these partial sums and promote them
+// into fp32 accumulators (DeepSeek-V3's fine-grained FP8, DeepGEMM). The scales are side data of
+// the ring, so the consumer has Proxy::kMixed or kGeneric. The ring has at least two stages.
+// `scales` has two functions, called after the stage has landed:
 //
 //   RowScales rows(side)                     for the rows of this warpgroup
 //   float columns(side, column, block)       one scale for kMmaColumns columns from `column` on, or
 //   const float* columns(side, column, block)    the scales of these columns, in shared memory
 template <typename OperandA, typename OperandB, int kColumns>
 struct ScaledMainLoop {
-    // Columns of one MMA: partial sums of all columns of the widest CTA tile would not fit the
-    // registers in addition to the accumulators.
+    // Columns of one MMA: partial sums for all columns of the widest CTA tile would not fit in the
+    // registers next to the accumulators.
     static constexpr int kMmaColumns = kColumns < 128 ? kColumns : 128;
     static_assert(kColumns % kMmaColumns == 0, "a tile has at most 128 columns, or a multiple");
 
-    // A wide tile waits for the next stage while the last MMA of a stage works, so that after the
-    // promotion the next one is issued at once. A narrow tile, which memory bounds, first releases.
+    // A wide tile waits for the next stage while the last MMA of a stage runs, so that the next MMA
+    // is issued right after the promotion. A narrow tile is bound by memory, so it releases first.
     static constexpr bool kWaitsEarly = kColumns > kMmaColumns;
 
     using Accumulators = float[1][kColumns / 2];
 
-    // Multiply the next k_blocks stages, at least one, A's from this row on.
+    // Multiply the next k_blocks (at least one) stages, with A from `row` on.
     template <typename Consumer, typename Scales>
     __device__ __forceinline__ static void multiply(
         Consumer& consumer, Accumulators& accumulators, int k_blocks, int row, const Scales& scales
@@ -198,7 +199,7 @@ struct ScaledMainLoop {
                 if (kWaitsEarly && is_last) wait_for_next();
                 wgmma_wait_group<0>();
                 wgmma_fence_operands(partial);
-                // Release the stage early: it is loaded again during the promotion.
+                // Release the stage early, so that it is reloaded during the promotion.
                 constexpr bool kIsInRegisters = kSameType<decltype(columns), const float>;
                 if constexpr (kIsInRegisters) release();
                 promote(accumulators[0] + column / 2, partial, rows, columns);
@@ -211,8 +212,8 @@ struct ScaledMainLoop {
 private:
     using Partial = float[kMmaColumns / 2];
 
-    // The descriptors of a stage. The next stage's are added to while MMAs run: computed anew, they
-    // would delay the next MMAs.
+    // The descriptors of a stage. The next stage's descriptors are derived by addition while MMAs
+    // run; computing them from scratch would delay the next MMAs.
     struct Descriptors {
         u64 a;
         u64 b;
@@ -243,7 +244,7 @@ private:
         }
     }
 
-    // The same where every column has a scale.
+    // The same, with one scale per column.
     __device__ __forceinline__ static void promote(
         float* accumulators, const Partial& partial, RowScales rows, const float* columns
     ) {
@@ -261,8 +262,8 @@ private:
 
 // --- tiles of a schedule -------------------------------------------------------------------------
 
-// Cooperative consumers (CUTLASS's KernelTmaWarpSpecializedCooperative): all share every tile, and
-// each multiplies its own rows, from `row` on. store(accumulators, tile) is the epilogue.
+// Cooperative consumers (CUTLASS's KernelTmaWarpSpecializedCooperative): all consumers share every
+// tile, and each multiplies its own rows, from `row` on. store(accumulators, tile) is the epilogue.
 template <typename Loop, typename Consumer, typename Schedule, typename Store>
 __device__ __forceinline__ void multiply_tiles_cooperative(
     Consumer& consumer, Schedule schedule, int k_blocks, int row, const Store& store
@@ -275,11 +276,11 @@ __device__ __forceinline__ void multiply_tiles_cooperative(
     }
 }
 
-// Ping-pong consumers (CUTLASS's KernelTmaWarpSpecializedPingpong): each of two has every second
-// tile, and its epilogue overlaps the other's main loop. A consumer first looks at the ring when
-// its turn comes: by then the other has waited for all of its stages, so that no barrier can
-// complete two phases unseen, which their parity would hide. The ring has the warps of one
-// consumer, since each stage has one reader.
+// Ping-pong consumers (CUTLASS's KernelTmaWarpSpecializedPingpong): each of two consumers has every
+// second tile, and its epilogue overlaps the other's main loop. A consumer accesses the ring only
+// in its turn: by then the other has waited for all of its stages, so no barrier can complete two
+// phases unseen, which their parity would hide. The ring counts the warps of one consumer, because
+// each stage has one reader.
 template <typename Loop, typename Consumer, typename Schedule, typename Store>
 __device__ __forceinline__ void multiply_tiles_pingpong(
     Consumer& consumer, Schedule schedule, int k_blocks, int number, const Store& store

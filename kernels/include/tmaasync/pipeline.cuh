@@ -4,9 +4,9 @@
 
 namespace tmaasync {
 
-// The state of a pipeline (ring buffer) of kStages stages: the stage, and the parity of its phase.
-// A consumer waits on full[index] with `phase`; a producer waits on empty[index] with `phase`, and
-// starts with parity 1, which a fresh barrier passes at once: the first pass needs no special case.
+// The state of a pipeline (ring buffer) of kStages stages: stage index, and parity of its phase.
+// A consumer waits on full[index] with `phase`, a producer on empty[index]. A producer starts with
+// parity 1, on which a fresh barrier returns at once: the first pass needs no special case.
 template <int kStages>
 struct PipelineState {
     static_assert(kStages >= 0, "a pipeline has 0 or more stages");
@@ -18,8 +18,8 @@ struct PipelineState {
     __device__ static constexpr PipelineState for_consumer() { return {0, 0, 0}; }
     __device__ static constexpr PipelineState for_producer() { return {0, 1, 0}; }
 
-    // Step to the next stage; the phase toggles when the index wraps around. A pipeline without
-    // stages stays where it is.
+    // Step to the next stage; the phase toggles when the index wraps around. Without stages the
+    // state does not change.
     __device__ __forceinline__ void step() {
         if constexpr (kStages > 0) {
             check_index("index", index, kStages);
@@ -32,7 +32,7 @@ struct PipelineState {
         }
     }
 
-    // Advance by this many stages.
+    // Advance by `stages` stages.
     __device__ __forceinline__ void advance(u32 stages) {
         if constexpr (kStages > 0) {
             count += stages;

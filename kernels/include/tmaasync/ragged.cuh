@@ -13,8 +13,8 @@ struct RaggedSequence {
     i32 start;
     i32 length;
 
-    // Sequence `index` of a batch, from the cumulative lengths: 0 first, the total last. They are
-    // integers of 32 or 64 bits.
+    // Sequence `index` of a batch, from 32-bit or 64-bit cumulative lengths: 0 first, the total
+    // last.
     template <typename Index>
     __device__ __forceinline__ static RaggedSequence of(const Index* cu_seqlens, i32 index) {
         static_assert(Index(1) / 2 == 0, "cumulative lengths are integers");
@@ -26,7 +26,7 @@ struct RaggedSequence {
 
     __device__ __forceinline__ constexpr i32 end() const { return start + length; }
 
-    // In debug builds: a length up to this, and no row that the array does not have.
+    // Check in debug builds that the length is at most max_length, and all rows are in the array.
     __device__ __forceinline__ void check_within(i32 max_length, i32 rows) const {
         check_range("sequence.length", length, 0, max_length);
         check_range("sequence.start", start, 0, rows);
@@ -34,7 +34,7 @@ struct RaggedSequence {
     }
 };
 
-// Sides with a 1 before them, for the map's additional dimension.
+// Sides with a leading 1 for the map's additional dimension.
 template <typename Sides>
 struct WithCursor;
 template <int... kSides>
@@ -42,13 +42,12 @@ struct WithCursor<Shape<kSides...>> {
     using type = Shape<1, kSides...>;
 };
 
-// A tile of a map whose address lies outside of the array that it reaches.
+// A tile of a map whose address lies outside its array.
 //
-// A load whose box has no element in bounds fills all with zeros, and touches the map's address
-// nevertheless: a fault, if there is no memory (measured on an H200; a box with one element in
-// bounds, and every store, touch only the elements that they move). A box without an element in
-// bounds is therefore loaded through `blank`: the same map at an address where there always is
-// memory.
+// A load of a box without in-bounds elements fills zeros, but still accesses the map's address: a
+// fault, if there is no memory (measured on an H200; a box with an in-bounds element, and every
+// store, access only the elements that they move). A box without in-bounds elements is therefore
+// loaded through `blank`: the same map at an address that always has memory.
 template <typename TileOfMap>
 struct OutlyingTile {
     using Tile = TileOfMap;
@@ -87,7 +86,7 @@ struct OutlyingTile {
         }
     }
 
-    // kIsWithin: the box has an element in bounds.
+    // kIsWithin: the box has an in-bounds element.
     template <bool kIsWithin>
     __device__ __forceinline__ void async_copy_box(
         Shared& shared,
@@ -134,18 +133,18 @@ struct OutlyingTile {
     }
 };
 
-// One map over sequences of different lengths that lie one after the other in an array: TMA itself
-// stops at the end of each. Loads fill what lies beyond with zeros, stores drop it.
+// One map over sequences of different lengths that are packed back to back in an array: TMA itself
+// stops at the end of each sequence. Beyond it, loads fill zeros and stores drop elements.
 //
-// The ragged dimension is in the map twice, with one stride: as a window of max_length rows in its
-// own dimension, and as a cursor, outermost. The cursor is put after the sequence and its row r at
-// max_length - length + r of the window, so that rows beyond the length fall out of the window.
-// Together that is row start + r of the array and max_length more, which the map's address takes
-// back: it lies max_length rows below the array. Nothing there is ever touched: see OutlyingTile.
+// The ragged dimension appears twice in the map, with the same stride: as a window of max_length
+// rows in its original position, and outermost as a cursor. The cursor is the end of the sequence,
+// and row r lies at max_length - length + r of the window, so that rows beyond the length are out
+// of bounds. Their sum is row start + r of the array plus max_length rows. The map's address
+// compensates: it lies max_length rows below the array, and is never accessed: see OutlyingTile.
 //
-// Tile and box count the array's dimensions, outermost first, and coordinates the array's
-// dimensions, innermost first; along the ragged one, rows of the sequence. Starts below row 0 or
-// lengths above max_length are not allowed: the rows before it belong to another sequence.
+// Tile and box list the array's dimensions, outermost first; coordinates list them innermost first,
+// and count rows of the sequence along the ragged one. Starts below row 0 and lengths above
+// max_length are illegal, because the rows before the sequence belong to another one.
 template <
     typename T,
     typename TileShape,
@@ -180,9 +179,9 @@ struct RaggedTensorMap {
     OutlyingTile<Tile> outlying;
     i32 max_length;
 
-    // Where an element of a tile lies in shared memory, in bytes, for threads that read or write
-    // it: `TMATensorTile::tile_offset`. The position counts the array's dimensions, innermost
-    // first; rows from the first row of the tile.
+    // The byte offset of an element of a tile in shared memory, for threads that read or write it:
+    // `TMATensorTile::tile_offset`. The position lists the array's dimensions, innermost first;
+    // rows count from the tile's first row.
     __device__ __forceinline__ static u32 tile_offset(Coordinates<kRank> position) {
         Coordinates<kRank + 1> placed;
 #pragma unroll
@@ -193,7 +192,7 @@ struct RaggedTensorMap {
 
     __device__ __forceinline__ void prefetch_descriptor() const { outlying.prefetch_descriptor(); }
 
-    // The coordinates in the map at which the tile of a sequence starts.
+    // The map coordinates of the start of a sequence's tile.
     __device__ __forceinline__ Coordinates<kRank + 1> load_coordinates(
         RaggedSequence sequence, Coordinates<kRank> at
     ) const {
@@ -208,15 +207,15 @@ struct RaggedTensorMap {
         return placed;
     }
 
-    // A store has the coordinates of a load: one map serves both.
+    // The coordinates of a store, which equal the coordinates of a load.
     __device__ __forceinline__ Coordinates<kRank + 1> store_coordinates(
         RaggedSequence sequence, Coordinates<kRank> at
     ) const {
         return load_coordinates(sequence, at);
     }
 
-    // Load the tile that starts at these coordinates of the sequence, zeros beyond its end. The
-    // barrier must expect kBytes.
+    // Load the tile at these coordinates of the sequence, with zeros beyond its end. The barrier
+    // must expect kBytes.
     __device__ __forceinline__ void async_copy(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -227,10 +226,10 @@ struct RaggedTensorMap {
         outlying.async_copy(shared, barrier, load_coordinates(sequence, at), policy);
     }
 
-    // Load one box of the tile, box `box` in shared memory's order, from these coordinates of the
-    // sequence, which need not be where the tile has it: the boxes of a tile may come from several
-    // sequences. kIsWithin promises that the box has an element in bounds, which saves the test.
-    // The barrier must expect kBoxBytes.
+    // Load box `box` of the tile, in shared-memory order, from these coordinates of the sequence.
+    // They are arbitrary: the boxes of a tile may come from several sequences. kIsWithin promises
+    // that the box has an in-bounds element, which saves the test. The barrier must expect
+    // kBoxBytes.
     template <bool kIsWithin = false>
     __device__ __forceinline__ void async_copy_box(
         Shared& shared,
@@ -245,7 +244,7 @@ struct RaggedTensorMap {
         );
     }
 
-    // Load the tile at the same offset in every CTA in the mask. Each must expect kBytes.
+    // Load the tile to the same offset in every CTA in the mask. Each must expect kBytes.
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -259,7 +258,7 @@ struct RaggedTensorMap {
         );
     }
 
-    // Bring the tile into L2.
+    // Prefetch the tile into L2.
     __device__ __forceinline__ void prefetch(
         RaggedSequence sequence,
         Coordinates<kRank> at,
@@ -292,10 +291,10 @@ struct RaggedTensorMap {
 };
 
 // Rows of one head of a packed array (rows, heads, last) or (rows, heads, groups, last). Cursor and
-// head are one coordinate, since heads follow each other without a gap; the rest is as above.
+// head share one coordinate, because heads are contiguous; the rest is as in RaggedTensorMap.
 //
 // The sides are as in a map without heads: rows, (groups,) columns. With kIsChunked the columns
-// are cut into chunks, (chunks, rows, (groups,) chunk), which one instruction moves.
+// are split into chunks, (chunks, rows, (groups,) chunk), and one instruction moves all of them.
 template <typename T, typename TileShape, typename BoxShape, Swizzle kSwizzleMode, int kIsChunked>
 struct RaggedTMA3DTile {
     using Tile = TMATensorTile<
@@ -317,8 +316,8 @@ struct RaggedTMA3DTile {
     i32 max_length;
     i32 heads;
 
-    // Where an element of a tile lies in shared memory, in bytes, for threads that read or write
-    // it: `TMATensorTile::tile_offset`. Rows and columns count from the first of the tile.
+    // The byte offset of an element of a tile in shared memory, for threads that read or write it:
+    // `TMATensorTile::tile_offset`. Rows and columns count from the tile's first.
     __device__ __forceinline__ static u32 tile_offset(i32 row, i32 column, i32 group = 0) {
         constexpr int kRowDim = kRank - 2 - kIsChunked;
         constexpr int kChunk = TileShape::side(TileShape::kRank - 1);
@@ -333,7 +332,7 @@ struct RaggedTMA3DTile {
 
     __device__ __forceinline__ void prefetch_descriptor() const { outlying.prefetch_descriptor(); }
 
-    // The coordinates in the map at which the tile of a sequence starts.
+    // The map coordinates of the start of a sequence's tile.
     __device__ __forceinline__ Coordinates<kRank> load_coordinates(
         RaggedSequence sequence, i32 row, i32 head, i32 column = 0
     ) const {
@@ -353,15 +352,15 @@ struct RaggedTMA3DTile {
         return at;
     }
 
-    // A store has the coordinates of a load: one map serves both.
+    // The coordinates of a store, which equal the coordinates of a load.
     __device__ __forceinline__ Coordinates<kRank> store_coordinates(
         RaggedSequence sequence, i32 row, i32 head, i32 column = 0
     ) const {
         return load_coordinates(sequence, row, head, column);
     }
 
-    // Load the tile that starts at this row and column, zeros beyond the end of the sequence. The
-    // barrier must expect kBytes.
+    // Load the tile at this row and column, with zeros beyond the end of the sequence. The barrier
+    // must expect kBytes.
     __device__ __forceinline__ void async_copy(
         Shared& shared,
         SharedMemBarrier& barrier,

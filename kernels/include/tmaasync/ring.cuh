@@ -11,14 +11,14 @@
 // A producer-consumer pipeline that owns its stages (CUTLASS's PipelineTmaAsync, with the buffers).
 namespace tmaasync {
 
-// The warps of a CTA that consume a ring: every one of them releases every stage.
+// The number of warps of a CTA that consume a ring; each warp releases every stage.
 template <int kConsumerWarps>
 struct ConsumerWarps {
     static_assert(kConsumerWarps >= 1 && kConsumerWarps <= 32, "a CTA has 1 to 32 warps");
     static constexpr int kWarps = kConsumerWarps;
 };
 
-// The bytes that copies bring into a stage: Stage::kBytes, or the size of a stage without padding.
+// Bytes that copies write into a stage: Stage::kBytes, or the size of a stage without padding.
 template <typename Stage, typename = void>
 struct StageBytes {
     static_assert(
@@ -34,13 +34,13 @@ struct StageBytes<Stage, decltype(static_cast<void>(Stage::kBytes))> {
     static_assert(kBytes <= sizeof(Stage), "Stage::kBytes exceeds the size of the stage");
 };
 
-// CTAs that multicast into each other's rings: kSharingCtas neighbours of the cluster, which has
-// kGroupsPerCluster groups of them. Multicast<1> is a ring that only its own CTA fills.
+// CTAs that multicast into each other's rings: groups of kSharingCtas adjacent CTAs, with
+// kGroupsPerCluster groups per cluster. With Multicast<1> only the own CTA fills a ring.
 template <int kSharingCtas, int kGroupsPerCluster = 1>
 struct Multicast {
     static constexpr int kCtas = kSharingCtas;
     static constexpr int kGroups = kGroupsPerCluster;
-    // Who arrives on a full barrier: the thread that issues the TMA loads.
+    // Arrivals on a full barrier: the one thread that issues the TMA loads.
     static constexpr int kProducerThreads = 1;
     static constexpr bool kIsLoadedByTma = true;
     template <typename Stage>
@@ -49,7 +49,7 @@ struct Multicast {
         kCtas >= 1 && kGroups >= 1 && kCtas * kGroups <= 16, "a cluster has 1 to 16 CTAs"
     );
 
-    // The cluster rank of the first CTA of this CTA's group, and this CTA's number in the group.
+    // The cluster rank of the first CTA in this CTA's group, and this CTA's rank in the group.
     __device__ __forceinline__ static u32 first_rank() {
         if constexpr (kGroups == 1) return 0;
         return block_rank_in_cluster() / kCtas * kCtas;
@@ -64,8 +64,8 @@ struct Multicast {
     }
 };
 
-// In the position of Multicast: the threads of a CTA that fill its ring, with cp.async or ordinary
-// stores. Every one of them arrives on every stage.
+// Used instead of Multicast: the threads of a CTA that fill its ring with cp.async or ordinary
+// stores. Each thread arrives on every stage.
 template <int kThreads>
 struct ProducerThreads : Multicast<1> {
     static_assert(kThreads >= 1 && kThreads <= 1024, "a CTA has 1 to 1024 threads");
@@ -76,19 +76,19 @@ struct ProducerThreads : Multicast<1> {
     static constexpr u32 kStageBytes = 0;
 };
 
-// How a producer thread writes into a stage: with cp.async alone, which arrives when the copies
+// How a producer thread writes into a stage: only with cp.async, which arrives when the copies
 // have landed, or with ordinary stores.
 enum class Writes { kCpAsync, kStores };
 
-// What reads a stage: the generic proxy (ordinary loads, ldmatrix), or the async proxy alone (wgmma
-// and TMA stores, whose completion the warp has waited for). kMixed: the async proxy reads what
-// peers multicast, and the generic proxy only what this CTA's own producer loads, such as scales.
+// The reader of a stage: the generic proxy (ordinary loads, ldmatrix), or only the async proxy
+// (wgmma and TMA stores, for whose completion the warp has waited). kMixed: the async proxy reads
+// data that peers multicast, the generic proxy only data of the own producer, such as scales.
 enum class Proxy { kGeneric, kAsync, kMixed };
 
-// Nothing next to the tiles of a stage.
+// The side of a ring without side data.
 struct NoSide {};
 
-// Dynamic shared memory that a CTA of sm_90 can have.
+// Maximum dynamic shared memory of a CTA on sm_90.
 constexpr int kMaxSharedBytes = 227 * 1024;
 
 template <typename Ring>
@@ -100,13 +100,13 @@ class RingProducer;
 template <typename Ring, Proxy kReader>
 class RingConsumer;
 
-// A ring buffer of kStages stages with a full and an empty barrier each. Make it a member of the
+// A ring buffer of kStages stages, each with a full and an empty barrier. Make it a member of the
 // CTA's shared memory. One thread calls init(); then the CTA, or with multicast the cluster,
-// synchronises. The producer thread and the consumer warps go through the stages with the objects
-// of producer() and consumer(), or with a PipelineState of their own and the functions named as in
-// PipelineTmaAsync. With ProducerThreads<n> instead of Multicast, n threads fill
-// the stages, each with the object of thread_producer(). side[i] belongs to stage i: data of a
-// smaller alignment, such as scales, which would pad the stages. Its bytes are not in kStageBytes.
+// synchronises. The producer thread and the consumer warps iterate over the stages with the objects
+// of producer() and consumer(), or with their own PipelineState and the functions named as in
+// PipelineTmaAsync. With ProducerThreads<n> instead of Multicast, n threads fill the stages, each
+// with its own object of thread_producer(). side[i] belongs to stage i: data with a smaller
+// alignment, such as scales, which would pad the stages. Its bytes are not in kStageBytes.
 template <
     typename StageType,
     int kStageCount,
@@ -130,25 +130,25 @@ struct Ring {
     SharedMemBarrier empty[kStages];
     Side side[kStages];
 
-    // Initialise the barriers, by one thread.
+    // Initialise the barriers; called by one thread.
     __device__ __forceinline__ void init() {
         if constexpr (kIsDebug) check_cluster();
         for (int stage = 0; stage < kStages; ++stage) {
             full[stage].init(Group::kProducerThreads);
-            // One lane of every warp that reads a stage, in every CTA that this CTA multicasts to.
+            // One lane per warp that reads a stage, in every CTA to which this CTA multicasts.
             empty[stage].init(Consumers::kWarps * Group::kCtas);
         }
         fence_barrier_init();
     }
 
-    // The stages as one producer thread sees them. A CTA has one, for the lifetime of the ring.
+    // The producer's view of the stages: one object per CTA, for the lifetime of the ring.
     [[nodiscard]] __device__ __forceinline__ RingProducer<Ring> producer() {
         static_assert(Group::kIsLoadedByTma, "ProducerThreads fill the ring: thread_producer()");
         return RingProducer<Ring>(*this);
     }
 
-    // The stages as one of ProducerThreads sees them; one object per thread, for the lifetime of
-    // the ring.
+    // The view of the stages for one of ProducerThreads: one object per thread, for the lifetime
+    // of the ring.
     template <Writes kWrites = Writes::kCpAsync>
     [[nodiscard]] __device__ __forceinline__ RingProducer<Ring, ThreadStage<Ring, kWrites>>
     thread_producer() {
@@ -158,13 +158,13 @@ struct Ring {
         return RingProducer<Ring, ThreadStage<Ring, kWrites>>(*this);
     }
 
-    // The stages as a consumer warp sees them; one object per thread, for the lifetime of the ring.
+    // A consumer warp's view of the stages: one object per thread, for the lifetime of the ring.
     template <Proxy kReader = Proxy::kGeneric>
     [[nodiscard]] __device__ __forceinline__ RingConsumer<Ring, kReader> consumer() {
         return RingConsumer<Ring, kReader>(*this);
     }
 
-    // Wait until all consumers have released the stage, then expect the bytes that TMA loads bring.
+    // Wait until all consumers have released the stage, then expect the bytes of the TMA loads.
     __device__ __forceinline__ void producer_acquire(
         const State& state, u32 bytes = kStageBytes, WaitLocation location = {}
     ) {
@@ -173,7 +173,7 @@ struct Ring {
     }
 
     // Arrive for a stage that this thread, one of ProducerThreads, has filled: once its copies have
-    // landed, or for its ordinary stores.
+    // landed, or after its ordinary stores.
     template <Writes kWrites>
     __device__ __forceinline__ void producer_commit(u32 stage) {
         if constexpr (kWrites == Writes::kCpAsync) {
@@ -183,8 +183,8 @@ struct Ring {
         }
     }
 
-    // Wait until the copies into the stage have landed. What threads have written, TMA stores and
-    // wgmma of this thread see after a proxy fence.
+    // Wait until the copies into the stage have landed. If threads filled it, a proxy fence makes
+    // their writes visible to TMA stores and wgmma of this thread.
     __device__ __forceinline__ void consumer_wait(
         const State& state, WaitLocation location = {}
     ) const {
@@ -193,9 +193,8 @@ struct Ring {
     }
 
     // Release a stage that the warp has read, to the producer of every CTA that writes into it.
-    // Called by the whole warp. Ordinary reads have to be ordered by the arrival; reads by the
-    // async proxy are complete, and release.cluster would wait for all of the thread's memory
-    // traffic.
+    // Called by the whole warp. The arrival must order ordinary reads. Reads by the async proxy are
+    // already complete, and release.cluster would wait for all of the thread's memory traffic.
     template <Proxy kReader = Proxy::kGeneric>
     __device__ __forceinline__ void consumer_release(u32 stage) {
         if constexpr (kReader != Proxy::kAsync) __syncwarp();
@@ -217,8 +216,8 @@ struct Ring {
         }
     }
 
-    // Wait until all consumers, in all CTAs of the group, have released all stages. A CTA may exit
-    // after it: no peer writes into its stages or arrives on its barriers any more.
+    // Wait until all consumers in all CTAs of the group have released all stages. Afterwards a CTA
+    // may exit: no peer writes into its stages or arrives on its barriers any more.
     __device__ __forceinline__ void producer_tail(State state, WaitLocation location = {}) {
         for (int stage = 0; stage < kStages; ++stage, state.step()) {
             empty[state.index].wait(state.phase, location);
@@ -253,7 +252,7 @@ public:
     __device__ __forceinline__ Stage& operator*() const { return ring_.stages[index_]; }
     __device__ __forceinline__ Stage* operator->() const { return &ring_.stages[index_]; }
 
-    // The barrier that the copies into this stage complete on.
+    // The barrier on which copies into this stage complete.
     __device__ __forceinline__ SharedMemBarrier& full() const { return ring_.full[index_]; }
 
     // Which stage of the ring this is: for data that lies next to the ring.
@@ -262,7 +261,7 @@ public:
     // Which stage of the loop this is, from 0.
     __device__ __forceinline__ int iteration() const { return iteration_; }
 
-    // Load a tile that all CTAs of the group need: each loads its share of the boxes, and
+    // Load a tile that all CTAs of the group need: each CTA loads its share of the boxes and
     // multicasts it to all. Every CTA of the group calls it with the same coordinates.
     template <typename Tile>
     __device__ __forceinline__ void async_multicast_load(
@@ -286,8 +285,8 @@ private:
     int iteration_;
 };
 
-// A stage that one of ProducerThreads fills its part of. The end of the scope commits it: consumers
-// wait until all threads have committed, and their copies have landed.
+// A stage of which one of ProducerThreads fills a part. The end of the scope commits it: consumers
+// wait until all threads have committed and their copies have landed.
 template <typename Ring, Writes kWrites>
 class [[nodiscard]] ThreadStage {
 public:
@@ -317,7 +316,7 @@ public:
         commit_if_held();
     }
 
-    // The barrier for TMA loads of this thread into the same stage, whose bytes it expects.
+    // Expect bytes of this thread's TMA loads into the same stage; return their barrier.
     __device__ __forceinline__ SharedMemBarrier& expect(u32 bytes) const {
         check_held();
         ring_.full[index_].expect_tx(bytes);
@@ -346,7 +345,7 @@ class [[nodiscard]] ConsumerStage {
 public:
     using Stage = typename Ring::Stage;
 
-    // A handle that holds no stage, or one that the warp has waited for.
+    // A handle without a stage, or with a stage for which the warp has waited.
     __device__ __forceinline__ explicit ConsumerStage(Ring& ring) : ring_(ring) {}
     __device__ __forceinline__ ConsumerStage(Ring& ring, u32 index, int iteration)
         : ring_(ring), index_(index), iteration_(iteration), is_held_(true) {}
@@ -372,8 +371,8 @@ public:
         release_if_held();
     }
 
-    // Release the stage held, if any, and hold the other's. With one wgmma group in flight, call it
-    // after wgmma_wait_group<1>(): the group before has read the stage that is released.
+    // Release the held stage, if any, and take over the other's. With one wgmma group in flight,
+    // call it after wgmma_wait_group<1>(): the previous group has then read the released stage.
     __device__ __forceinline__ void take(ConsumerStage& other) {
         other.check_held();
         release_if_held();
@@ -399,7 +398,7 @@ private:
     bool is_held_ = false;
 };
 
-// The range of a loop over the next stages of a producer or consumer.
+// A range over the next stages of a producer or consumer, for a range-based for loop.
 template <typename Owner>
 class [[nodiscard]] StageRange {
 public:
@@ -431,8 +430,8 @@ private:
     Iterator first_;
 };
 
-// The producer's way through a ring, by one thread of the CTA; by each of ProducerThreads, with
-// ThreadStage.
+// The producer side of a ring, used by one thread of the CTA; with ThreadStage by each of
+// ProducerThreads.
 template <typename Ring, typename StageType>
 class RingProducer {
 public:
@@ -442,15 +441,15 @@ public:
     RingProducer(const RingProducer&) = delete;
     RingProducer& operator=(const RingProducer&) = delete;
 
-    // The next stages, in a range-based for loop: each is waited for, and expects its bytes. A
-    // ThreadStage is committed at the end of the loop's body.
+    // The next stages, for a range-based for loop: each iteration waits for its stage and expects
+    // its bytes. A ThreadStage is committed at the end of the loop body.
     __device__ __forceinline__ StageRange<RingProducer> produce(
         int count, WaitLocation location = {}
     ) {
         return {*this, count, location};
     }
 
-    // The next stage, which expects this many bytes; none where threads fill the ring.
+    // Wait for the next stage, and expect this many bytes; 0 if threads fill the ring.
     __device__ __forceinline__ Stage
     acquire(u32 bytes = Ring::kStageBytes, WaitLocation location = {}) {
         constexpr bool kExpects = Ring::MulticastGroup::kIsLoadedByTma;
@@ -458,7 +457,7 @@ public:
         return acquire_bytes(0, bytes, location);
     }
 
-    // The next stage, with a message to its consumers in the ring's side.
+    // Wait for the next stage, and write a message to its consumers into the ring's side.
     template <typename Message>
     [[nodiscard]] __device__ __forceinline__ Stage acquire_with(
         const Message& message, u32 bytes = Ring::kStageBytes, WaitLocation location = {}
@@ -466,20 +465,20 @@ public:
         static_assert(Ring::MulticastGroup::kIsLoadedByTma, "threads write what lies next to it");
         const u32 index = state_.index;
         ring_.empty[index].wait(state_.phase, location);
-        // Before the arrival, which publishes it.
+        // The arrival after it publishes the message.
         ring_.side[index] = message;
         ring_.full[index].expect_bytes(bytes);
         state_.step();
         return {ring_, index, 0};
     }
 
-    // True if acquire() would return at once (CUTLASS's producer_try_acquire). May suspend the
-    // thread for a bounded time.
+    // Return whether acquire() would return at once (CUTLASS's producer_try_acquire). May suspend
+    // the thread for a bounded time.
     __device__ __forceinline__ bool can_acquire(WaitLocation location = {}) const {
         return ring_.empty[state_.index].try_wait(state_.phase, location);
     }
 
-    // Wait until every stage is released: after the last stage, where CTAs multicast.
+    // Wait until all stages are released. With multicast, call it after the last stage.
     __device__ __forceinline__ void drain(WaitLocation location = {}) {
         ring_.producer_tail(state_, location);
     }
@@ -513,21 +512,21 @@ public:
     RingConsumer(const RingConsumer&) = delete;
     RingConsumer& operator=(const RingConsumer&) = delete;
 
-    // The next stages, in a range-based for loop: each is waited for, and released at the end of
-    // the loop's body unless another handle has taken it.
+    // The next stages, for a range-based for loop: each iteration waits for its stage, and releases
+    // it at the end of the loop body unless another handle has taken it.
     __device__ __forceinline__ StageRange<RingConsumer> consume(
         int count, WaitLocation location = {}
     ) {
         return {*this, count, location};
     }
 
-    // The next stage.
+    // Wait for the next stage.
     __device__ __forceinline__ Stage acquire(WaitLocation location = {}) {
         return acquire_next(0, location);
     }
 
-    // True if acquire() would return at once (CUTLASS's consumer_try_wait). May suspend the thread
-    // for a bounded time.
+    // Return whether acquire() would return at once (CUTLASS's consumer_try_wait). May suspend the
+    // thread for a bounded time.
     __device__ __forceinline__ bool can_acquire(WaitLocation location = {}) const {
         return ring_.full[state_.index].try_wait(state_.phase, location);
     }
@@ -540,13 +539,12 @@ public:
         return Stage(ring_);
     }
 
-    // Leave out stages that other consumers release (ping-pong).
+    // Skip stages that other consumers release (ping-pong).
     __device__ __forceinline__ void skip(u32 stages) { state_.advance(stages); }
 
     // --- without scopes: main loops compute descriptors before they wait, and release by index ---
 
-    // The next stage: its index, its tiles and what lies next to them. They may not have landed
-    // yet.
+    // The next stage: its index, its tiles and its side data. The data may not have landed yet.
     __device__ __forceinline__ u32 index() const { return state_.index; }
     __device__ __forceinline__ typename Ring::Stage& peek() const {
         return ring_.stages[state_.index];
@@ -558,7 +556,7 @@ public:
         ring_.consumer_wait(state_, location);
     }
 
-    // Make the stage after it the next one. The stage stays held until release(its index).
+    // Step to the following stage. The previous stage stays held until release(its index).
     __device__ __forceinline__ void step() { state_.step(); }
     template <Proxy kStageReader = kReader>
     __device__ __forceinline__ void release(u32 index) {

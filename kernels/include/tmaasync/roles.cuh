@@ -5,12 +5,12 @@
 #include <tmaasync/role_name.cuh>
 #include <tmaasync/warp.cuh>
 
-// Warp specialisation (Bauer et al. 2011; CUTLASS's KernelTmaWarpSpecialized): one warpgroup issues
-// copies, the others multiply.
+// Warp specialisation (Bauer et al. 2011; CUTLASS's KernelTmaWarpSpecialized): a producer warpgroup
+// issues copies, and consumer warpgroups multiply.
 namespace tmaasync {
 
 // Registers that a producer thread keeps and a consumer thread claims (setmaxnreg). 0 for both
-// leaves all as they are. RegisterSplit on the host computes numbers that fit and explains them.
+// means no setmaxnreg. RegisterSplit on the host computes and explains numbers that fit.
 template <int kProducer, int kConsumer>
 struct RegisterSplit {
     static constexpr int kProducerRegisters = kProducer;
@@ -26,15 +26,15 @@ struct RegisterSplit {
         "setmaxnreg takes multiples of 8 from 24 to 256"
     );
 
-    // Registers per thread with which a CTA of one producer warpgroup and kConsumers others starts:
-    // the compiler takes them from __launch_bounds__(threads, 1), at most what consumers claim.
+    // Initial registers per thread of a CTA with one producer and `consumers` consumer warpgroups:
+    // the compiler derives them from __launch_bounds__(threads, 1); at most the consumers' claim.
     __device__ static constexpr int launch_registers(int consumers) {
         const int most = min_of(64 * 1024 / (128 * (1 + consumers)) / 8 * 8, 256);
         return kIsOff ? most : min_of(most, kConsumer);
     }
 
-    // Whether these consumers and one producer have no more registers than the CTA starts with.
-    // Else a claim waits for ever.
+    // Whether these consumers and one producer need no more registers than the CTA starts with.
+    // Otherwise a claim waits forever.
     __device__ static constexpr bool fits(int consumers) {
         const int launched = launch_registers(consumers);
         return kProducer <= launched &&
@@ -45,8 +45,8 @@ private:
     __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
 };
 
-// The split of most GEMMs: the producer keeps 40 registers, which multicast loads need, or the
-// rest; consumers claim the rest, up to 232.
+// The default split of GEMMs: the producer keeps at most 40 registers, enough for multicast loads;
+// consumers claim the rest, up to 232.
 template <int kConsumers>
 struct DefaultRegisterSplitOf {
     static constexpr int kAll =
@@ -60,9 +60,9 @@ struct DefaultRegisterSplitOf {
 template <int kConsumers>
 using DefaultRegisterSplit = typename DefaultRegisterSplitOf<kConsumers>::type;
 
-// The roles of a CTA's warpgroups: warpgroup 0 is the producer, of which one thread issues all
+// The roles of a CTA's warpgroups: warpgroup 0 is the producer, and one of its threads issues all
 // loads; the others are consumers. The kernel has __launch_bounds__(kThreads, 1) and is launched
-// with kThreads threads, in clusters of kClusterCtas CTAs. kSplitK of them split K; the others
+// with kThreads threads, in clusters of kClusterCtas CTAs. kSplitK of these split K; the others
 // share loads by multicast. A debug build reports a launch of another size.
 template <
     int kConsumerWarpgroups,
@@ -85,12 +85,12 @@ struct WarpSpecialized {
         "a cluster has 1 to 16 CTAs, the same number for every share of K"
     );
 
-    // Run the roles, by all threads of the CTA:
+    // Run the roles; called by all threads of the CTA:
     //   thread 0 prefetches the descriptors of `tiles` and calls shared.init(), which initialises
-    //   the barriers; then all of the CTA, or the cluster, synchronise;
-    //   one thread of the producer calls produce(), after the grids before this one have finished;
-    //   every consumer warpgroup calls consume(consumer), with its number from 0. A consumer that
-    //   itself reads what an earlier grid wrote calls wait_for_previous_grids() first;
+    //   the barriers; then the CTA, or the cluster, synchronises;
+    //   one thread of the producer calls produce(), after all earlier grids have finished;
+    //   every consumer warpgroup calls consume(consumer), with its index from 0. A consumer that
+    //   itself reads the output of an earlier grid calls wait_for_previous_grids() first;
     //   no CTA of a cluster exits before all have finished.
     template <typename Shared, typename Produce, typename Consume, typename... Tiles>
     __device__ __forceinline__ static void run(
@@ -99,8 +99,8 @@ struct WarpSpecialized {
         run_with_helpers(shared, produce, [](int) {}, consume, tiles...);
     }
 
-    // The same, where the other three warps of the producer have work, too: each calls
-    // help(number), with its number from 0. A helper waits for the grids before this one itself.
+    // The same, but the producer's other three warps work too: each calls help(index), with its
+    // index from 0. A helper must wait for earlier grids itself.
     template <typename Shared, typename Produce, typename Help, typename Consume, typename... Tiles>
     __device__ __forceinline__ static void run_with_helpers(
         Shared& shared, Produce produce, Help help, Consume consume, const Tiles&... tiles
@@ -108,7 +108,7 @@ struct WarpSpecialized {
         if constexpr (kIsDebug) check_launch();
         const int warpgroup = warpgroup_index();
         name_role(warpgroup);
-        // The next grid may initialise its barriers while this one works.
+        // The next grid may initialise its barriers while this grid runs.
         launch_dependent_grids();
         if (threadIdx.x == 0) {
             (tiles.prefetch_descriptor(), ...);
@@ -149,7 +149,7 @@ private:
         }
     }
 
-    // The barriers of all CTAs that multicast to this one are initialised.
+    // Wait until the barriers of all CTAs in the multicast group are initialised.
     __device__ __forceinline__ static void enter_cluster() {
         if constexpr (kClusterCtas == kSplitK) {
             __syncthreads();
@@ -173,21 +173,21 @@ private:
     }
 };
 
-// Ping-pong scheduling: kConsumers warpgroups issue their MMAs one after the other, so that the
+// Ping-pong scheduling: kConsumers warpgroups issue their MMAs in a fixed order, so that the
 // epilogue or softmax of one overlaps the MMAs of another (CUTLASS's
 // KernelTmaWarpSpecializedPingpong and OrderedSequenceBarrier; FlashAttention-3, section 3.1).
-// Consumer i waits at named barrier kFirstBarrier + i; the barriers before that belong to one
-// consumer each, and to __syncthreads.
+// Consumer i waits at named barrier kFirstBarrier + i. Barrier 0 belongs to __syncthreads, and the
+// barriers from 1 to kConsumers to one consumer each.
 template <int kConsumers>
 struct MmaOrder {
     static constexpr u32 kFirstBarrier = 1 + kConsumers;
-    static constexpr int kTwoWarpgroups = 2 * 128;  // the one that waits and the one that arrives
+    static constexpr int kTwoWarpgroups = 2 * 128;  // one waits, the other arrives
 
     __device__ __forceinline__ static void wait(int consumer) {
         if constexpr (kConsumers > 1) NamedBarrier<kTwoWarpgroups>{kFirstBarrier + consumer}.sync();
     }
 
-    // Lets the consumer of this number pass its wait.
+    // Let this consumer pass its wait.
     __device__ __forceinline__ static void release(int consumer) {
         if constexpr (kConsumers > 1) {
             NamedBarrier<kTwoWarpgroups>{kFirstBarrier + consumer}.arrive();

@@ -4,27 +4,27 @@
 #include <tmaasync/ragged.cuh>
 #include <tmaasync/ring.cuh>
 
-// Tile schedulers of persistent kernels: which tiles a cluster works on, and in which order. All
-// have one interface:
+// Tile schedulers of persistent kernels: the tiles that a cluster computes, and their order. All
+// have the same interface:
 //
 //   for (const auto tile : schedule)                           or, to look one tile ahead,
 //   for (; !schedule.done(); schedule.step()) schedule.tile()
 //
-// A loop leaves the scheduler as it was, so that producer and consumers can start from the same.
+// The range-based loop copies the scheduler, so producer and consumers can share one.
 //
-//   StaticScheduler     any number of clusters takes the tiles in turn (CUTLASS's
+//   StaticScheduler     any number of clusters takes the tiles round-robin (CUTLASS's
 //                       PersistentTileSchedulerSm90)
-//   DynamicScheduler    each cluster takes the next tile when it is done, from an atomic counter
+//   DynamicScheduler    a cluster that finishes takes the next tile from an atomic counter
 //                       (FlashAttention-3's DynamicPersistentTileScheduler)
-//   ListScheduler       the host names what each cluster takes in each wave, for example by
+//   ListScheduler       the host assigns a tile to each cluster in each wave, for example by
 //                       longest processing time first (LPT, Graham 1969)
 //   StreamKScheduler    all clusters have an equal share of the blocks along K, so that none is
 //                       idle in the last wave (stream-K: Osama et al. 2023; CUTLASS's
 //                       PersistentTileSchedulerSm90StreamK)
-//   GroupedScheduler    the tiles of groups of rows that lie one after the other (CUTLASS's
+//   GroupedScheduler    the tiles of groups of rows that are packed back to back (CUTLASS's
 //                       PersistentTileSchedulerSm90Group)
 //
-// The first four take the tiles of a grid: of OutputTiles, or of a type with the same members.
+// The first four take the tiles of OutputTiles, or of a type with the same members.
 namespace tmaasync {
 
 // --- ranges --------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ private:
     Scheduler scheduler_;
 };
 
-// The base of a scheduler, which it is the argument of.
+// The base of a scheduler (CRTP).
 template <typename Scheduler>
 struct Schedule {
     __device__ __forceinline__ auto begin() const {
@@ -58,19 +58,19 @@ struct Schedule {
 
 // --- clusters ------------------------------------------------------------------------------------
 
-// The shape of a cluster: CTAs along M share the columns of B, CTAs along N the rows of A, and
-// kSplits times as many each multiply a range of K (split-K). CTAs that share loads have
-// neighbouring ranks, those along M first. <1> is no cluster.
+// The shape of a cluster: CTAs along M share the columns of B, and CTAs along N the rows of A. With
+// split-K the cluster has kSplits of these groups, one per range of K. CTAs that share loads have
+// adjacent ranks, along M first. <1> means no cluster.
 template <int kCtasAlongM = 1, int kCtasAlongN = 1, int kSplits = 1>
 struct ClusterShape {
     static constexpr int kM = kCtasAlongM;
     static constexpr int kN = kCtasAlongN;
     static constexpr int kSplitK = kSplits;
     static constexpr int kCtas = kM * kN * kSplitK;
-    // The CTAs that share loads; the argument of a Ring.
+    // The CTAs that share loads: the Group argument of a Ring.
     using Sharing = Multicast<kM * kN, kSplitK>;
 
-    // This CTA's number along M, along N, and among the CTAs that split K.
+    // This CTA's rank along M, along N, and among the splits of K.
     __device__ __forceinline__ static int rank_m() {
         if constexpr (kM == 1) return 0;
         if constexpr (kN == 1) return Sharing::rank();
@@ -86,7 +86,7 @@ struct ClusterShape {
         return block_rank_in_cluster() / (kM * kN);
     }
 
-    // This cluster's number in a grid of one dimension, and how many clusters that has.
+    // The index of this cluster, and the number of clusters, in a one-dimensional grid.
     __device__ __forceinline__ static int index() { return blockIdx.x / kCtas; }
     __device__ __forceinline__ static int count() { return gridDim.x / kCtas; }
 };
@@ -97,9 +97,9 @@ __device__ __forceinline__ constexpr int count_tiles(int extent, int side) {
     return (extent + side - 1) / side;
 }
 
-// The index-th of m_tiles x n_tiles tiles in rasterisation order: kGroupM rows of tiles are visited
-// column by column, which keeps the operands of a wave in L2 (L2 swizzle: CUTLASS's threadblock
-// swizzle, Triton's grouped ordering).
+// The index-th of m_tiles x n_tiles tiles in rasterisation order: groups of kGroupM rows of tiles
+// are visited column by column, which keeps the operands of a wave in L2 (L2 swizzle: CUTLASS's
+// threadblock swizzle, Triton's grouped ordering).
 template <int kGroupM>
 struct RasterizedTile {
     int m_tile;
@@ -114,7 +114,7 @@ struct RasterizedTile {
     }
 };
 
-// Coordinates in a matrix, or in one of a batch of matrices where the map has a third dimension.
+// Coordinates in a matrix, or, if the map has a third dimension, in one matrix of a batch.
 template <int kRank>
 __device__ __forceinline__ Coordinates<kRank> in_batch(int inner, int outer, int batch) {
     static_assert(kRank == 2 || kRank == 3, "a matrix, or a batch of matrices");
@@ -125,15 +125,15 @@ __device__ __forceinline__ Coordinates<kRank> in_batch(int inner, int outer, int
     }
 }
 
-// A CTA's tile of the output, by its first row and column.
+// A CTA's output tile, given by its first row and column.
 struct OutputTile {
     int m;
     int n;
     int batch;
 };
 
-// The tiles of an output of m x n, or of a batch of them: matrix by matrix, in each in
-// rasterisation order. kTileM x kTileN is the tile of one CTA; tiles of a cluster are neighbours.
+// The tiles of an m x n output, or of a batch of outputs: matrix by matrix, each in rasterisation
+// order. kTileM x kTileN is the tile of one CTA; the tiles of a cluster are adjacent.
 template <int kTileM, int kTileN, typename ClusterOfTiles = ClusterShape<>, int kGroupM = 8>
 struct OutputTiles {
     using Cluster = ClusterOfTiles;
@@ -147,7 +147,7 @@ struct OutputTiles {
           n_tiles(count_tiles(n, kTileN * Cluster::kN)),
           batches(batches) {}
 
-    // How many tiles all clusters together have.
+    // The number of cluster tiles.
     __device__ __forceinline__ int count() const { return m_tiles * n_tiles * batches; }
 
     // This CTA's part of a cluster's tile.
@@ -162,10 +162,10 @@ struct OutputTiles {
     }
 };
 
-// The tiles of packed sequences (varlen): kTileRows rows of a head, sequence by sequence, in each
-// head by head, in a head from the last to the first, so that under a causal mask those that see
-// the most keys come first. Tile is an aggregate of a RaggedSequence, the head, and the first row
-// in the sequence. At most one tile for each head of a sequence is empty: it has no rows.
+// The tiles of packed sequences (varlen), of kTileRows rows of a head: sequence by sequence, and in
+// each head by head. Tiles of a head run from last to first, so that with a causal mask the tiles
+// with the most keys come first. Tile is an aggregate of a RaggedSequence, the head, and the first
+// row in the sequence. At most one tile per head of a sequence is empty (has no rows).
 template <typename Tile, int kTileRows>
 struct SequenceTiles {
     using Cluster = ClusterShape<>;
@@ -175,7 +175,7 @@ struct SequenceTiles {
     i32 heads;
     i32 rows;  // of the array
 
-    // At least as many as there are: only the device knows the lengths.
+    // An upper bound on the number of tiles, because only the device knows the lengths.
     __device__ __forceinline__ int count() const { return heads * (rows / kTileRows + sequences); }
 
     __device__ __forceinline__ Tile at(int index) const {
@@ -194,15 +194,15 @@ struct SequenceTiles {
     }
 
 private:
-    // The index of a sequence's first tile. Whatever the lengths, the next sequence's is at least
-    // as many higher as this one has tiles: no prefix sum of tiles is needed.
+    // The index of a sequence's first tile. For any lengths it leaves at least enough indices for
+    // the sequence's tiles, so that no prefix sum of tiles is needed.
     __device__ __forceinline__ int first_tile(int sequence) const {
         return heads * (cu_seqlens[sequence] / kTileRows + sequence);
     }
 };
 
-// A range of the blocks along K: all, or with split-K one of `splits` shares, which are equal up to
-// one block and may be empty.
+// A range of the blocks along K: all blocks, or with split-K one of `splits` shares. Shares are
+// equal up to one block, and may be empty.
 struct KRange {
     int first;
     int count;
@@ -211,7 +211,7 @@ struct KRange {
     __device__ __forceinline__ KRange(int blocks, int rank, int splits)
         : first(blocks * rank / splits), count(blocks * (rank + 1) / splits - first) {}
 
-    // The range of this CTA of the cluster.
+    // The range of this CTA in the cluster.
     template <typename Cluster>
     __device__ __forceinline__ static KRange of(int blocks) {
         if constexpr (Cluster::kSplitK == 1) return KRange(blocks);
@@ -229,7 +229,7 @@ struct KRange {
 // --- schedulers ----------------------------------------------------------------------------------
 
 // The static persistent scheduler: cluster i of c takes tiles i, i + c, i + 2 c and so on. Any
-// number of clusters takes all tiles.
+// number of clusters covers all tiles.
 template <typename Tiles>
 struct StaticScheduler : Schedule<StaticScheduler<Tiles>> {
     using Cluster = typename Tiles::Cluster;
@@ -246,17 +246,17 @@ struct StaticScheduler : Schedule<StaticScheduler<Tiles>> {
 };
 
 // The dynamic persistent scheduler: a cluster takes its next tile from an atomic tile counter in
-// global memory, 0 before the first launch. step() takes a tile, so that one thread of the cluster
-// goes through the schedule and hands each `index` to the others, which call tiles.at(index). It
-// may step before it works on a tile, which hides the latency of the atomic. It has to go on until
-// done().
+// global memory, which is 0 before the first launch. step() takes a tile. So one thread of the
+// cluster iterates over the schedule, and passes each `index` to the others, which call
+// tiles.at(index). It may step ahead of the computation, which hides the latency of the atomic. It
+// must iterate until done().
 template <typename Tiles>
 struct DynamicScheduler : Schedule<DynamicScheduler<Tiles>> {
     using Cluster = typename Tiles::Cluster;
 
     Tiles tiles;
     u32* counter;
-    int count;  // of the tiles, which may be in memory: it is read once
+    int count;  // number of tiles, read once because `tiles` may be in memory
     int index;
 
     __device__ __forceinline__ DynamicScheduler(const Tiles& tiles, u32* counter)
@@ -264,8 +264,8 @@ struct DynamicScheduler : Schedule<DynamicScheduler<Tiles>> {
 
     __device__ __forceinline__ bool done() const { return index >= count; }
 
-    // A cluster asks once for every tile that it works on, so that all ask as often as there are
-    // tiles: the last to ask wraps the counter to 0, where the next launch needs it.
+    // A cluster makes one request per tile that it computes, so the requests equal the tiles: the
+    // last request wraps the counter to 0 for the next launch.
     __device__ __forceinline__ void step() {
         index = Cluster::count() + static_cast<int>(atomicInc(counter, count - 1));
     }
@@ -273,8 +273,8 @@ struct DynamicScheduler : Schedule<DynamicScheduler<Tiles>> {
     __device__ __forceinline__ auto tile() const { return tiles.at(index); }
 };
 
-// A schedule made on the host: table[wave][cluster] is the tile that a cluster takes in a wave, by
-// its index; negative where the cluster has finished.
+// A schedule made on the host: table[wave][cluster] is the index of the tile that a cluster takes
+// in a wave; negative after its last tile.
 template <typename Tiles>
 struct ListScheduler : Schedule<ListScheduler<Tiles>> {
     using Cluster = typename Tiles::Cluster;
@@ -308,9 +308,8 @@ private:
 
 // --- stream-K ------------------------------------------------------------------------------------
 
-// The blocks of K of a tile that one cluster multiplies. The cluster with the last blocks finishes
-// the tile. The blocks before its own belong to `peers` clusters, with the numbers right before
-// its own.
+// The K blocks of a tile that one cluster multiplies. The cluster with the last blocks finishes the
+// tile. The earlier blocks belong to `peers` clusters, whose indices directly precede its own.
 template <typename Tile, typename Cluster>
 struct StreamKTile : Tile {
     KRange k_blocks;
@@ -318,13 +317,12 @@ struct StreamKTile : Tile {
     bool finishes;
 };
 
-// Hybrid stream-K. The blocks of K of the first tiles are divided into one range for each cluster;
-// ranges are equal up to one block. The other tiles are whole, the same number for every cluster.
-// With more tiles than clusters a range has one to two tiles, so that at most two clusters share a
-// tile. StreamKReduction adds up their accumulators. A cluster goes backwards through its range: it
-// works first on the tile that the next cluster finishes, and last on the tile that it finishes
-// itself. A cluster waits for clusters before it, so that all must run at the same time: at most
-// as many as the GPU holds. A tile has k_blocks, at least one.
+// Hybrid stream-K. The K blocks of the first tiles are divided into one range per cluster; ranges
+// are equal up to one block. The other tiles are not split, the same number for every cluster. With
+// more tiles than clusters a range has one to two tiles, so that at most two clusters share a tile.
+// StreamKReduction adds up their accumulators. A cluster processes its range backwards: first the
+// tile that the next cluster finishes, last the tile that it finishes itself. A cluster waits for
+// earlier clusters, so all clusters must be resident at once. A tile has k_blocks, at least one.
 template <typename Tiles>
 struct StreamKScheduler : Schedule<StreamKScheduler<Tiles>> {
     using Cluster = typename Tiles::Cluster;
@@ -332,10 +330,10 @@ struct StreamKScheduler : Schedule<StreamKScheduler<Tiles>> {
 
     Tiles tiles;
     int k_blocks;
-    int divided;  // tiles: the first ones
-    int from;     // the range of their blocks that is left to this cluster
+    int divided;  // number of divided tiles, the first ones
+    int from;     // remaining range of their blocks for this cluster
     int to;
-    int index;  // of its next whole tile
+    int index;  // index of the next undivided tile
 
     __device__ __forceinline__ StreamKScheduler(const Tiles& tiles, int k_blocks)
         : tiles(tiles),
@@ -365,21 +363,21 @@ struct StreamKScheduler : Schedule<StreamKScheduler<Tiles>> {
     }
 
 private:
-    // As many as a last wave that is not full has, and the wave before it.
+    // The tiles of a partial last wave, plus the wave before it.
     __device__ __forceinline__ static int count_divided(int tiles) {
         const int last_wave = tiles % Cluster::count();
         return last_wave == 0 || tiles < Cluster::count() ? last_wave
                                                           : last_wave + Cluster::count();
     }
 
-    // The first block of the last tile that has blocks left.
+    // The first block of the last tile with remaining blocks.
     __device__ __forceinline__ int tile_start() const { return (to - 1) / k_blocks * k_blocks; }
 
     // The first longer() clusters have shorter() + 1 blocks, the others shorter().
     __device__ __forceinline__ int shorter() const { return divided * k_blocks / Cluster::count(); }
     __device__ __forceinline__ int longer() const { return divided * k_blocks % Cluster::count(); }
 
-    // The first block of a cluster's range, and the cluster in whose range a block is.
+    // The first block of a cluster's range, and the cluster whose range contains a block.
     __device__ __forceinline__ int range_start(int cluster) const {
         return cluster * shorter() + min(cluster, longer());
     }
@@ -391,14 +389,14 @@ private:
 
 // --- groups of rows ------------------------------------------------------------------------------
 
-// Groups of rows that lie one after the other in an array: group g has the rows from ends[g - 1],
-// or 0, to ends[g] (offs of PyTorch's _grouped_mm). At least one group, any of which may be empty.
+// Groups of rows packed back to back in an array: group g has the rows from ends[g - 1], or 0, to
+// ends[g] (offs of PyTorch's _grouped_mm). There is at least one group; any group may be empty.
 struct RowGroups {
     const i32* ends;
     i32 count;
     i32 total_rows;
 
-    // The rows of a group, which start where the group before ends. An end before that start or
+    // The rows of a group, which start at the previous group's end. An end before the start or
     // beyond the arrays is clamped.
     __device__ __forceinline__ RaggedSequence after(i32 start, i32 group) const {
         check_range("offsets[group]", ends[group], start, total_rows);
@@ -406,8 +404,8 @@ struct RowGroups {
     }
 };
 
-// A CTA's tile of a group: m and n count from the group's first row. The tiles of a cluster lie
-// along M and share loads of B, or along N and share nothing.
+// A CTA's tile of a group; along the groups, m or n counts from the group's first row. The tiles of
+// a cluster lie along M and share loads of B, or along N and share nothing.
 struct GroupTile {
     int m;
     int n;
@@ -416,10 +414,10 @@ struct GroupTile {
     bool shares_b;
 };
 
-// The scheduler of a grouped GEMM: a cluster's tiles group by group, in each in rasterisation
-// order. Groups lie along M, or along N (swap AB), and the output has `extent` columns, or rows. A
-// row of tiles without a partner is taken in pairs along N, which share nothing, so that no CTA
-// idles.
+// The scheduler of a grouped GEMM: tiles group by group, each group in rasterisation order. Groups
+// lie along M, and the output has `extent` columns; or along N (swap AB), and it has `extent` rows.
+// A row of tiles without a partner is processed in pairs along N, which share nothing, so that no
+// CTA idles.
 template <
     int kTileM,
     int kTileN,
@@ -433,7 +431,7 @@ struct GroupedScheduler
 
     RowGroups groups;
     int extent;
-    int index;  // of the cluster within the group
+    int index;  // the cluster's tile index within the group
     int group = 0;
     RaggedSequence rows;
 
@@ -468,7 +466,7 @@ private:
         return count_tiles(kGroupsLieAlongN ? rows.length : extent, kTileN);
     }
 
-    // How many clusters have their tiles along M, and along N.
+    // The number of cluster tiles along M, and along N.
     __device__ __forceinline__ int clusters_along_m() const {
         return m_tiles() / kClusterCtas * n_tiles();
     }
@@ -476,7 +474,7 @@ private:
         return m_tiles() % kClusterCtas * count_tiles(n_tiles(), kClusterCtas);
     }
 
-    // Advances to the group in which the cluster's next tile lies.
+    // Advance to the group of the cluster's next tile.
     __device__ __forceinline__ void find_group() {
         while (index >= clusters_along_m() + clusters_along_n()) {
             index -= clusters_along_m() + clusters_along_n();

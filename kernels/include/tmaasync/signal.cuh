@@ -9,48 +9,48 @@ namespace tmaasync {
 
 using instrument::SignalLocation;
 
-// Flags in the memory of several ranks (GPUs), by which they order their accesses to each other's
-// memory. Every rank has a pad of `count` signals. A signal holds an epoch that only grows: a fast
-// rank may be one round ahead, and nothing is reset between launches. A rank or a signal beyond
-// them traps. Pass it by value; the host's `Signals` makes one for each rank.
+// Flags in the memory of several ranks (GPUs), which order accesses to each other's memory. Every
+// rank has a pad of `count` signals. A signal holds an epoch that only grows: a fast rank may run
+// one round ahead, and nothing is reset between launches. An out-of-range rank or signal traps.
+// Pass the struct by value; the host's `Signals` makes one per rank.
 //
-// The producer, after TMA stores or reductions to a peer: commit_group() and wait_group<0>() in
-// every issuing thread (wait_group_read frees shared memory and nothing else), __syncthreads()
-// where they are several, then post() by one thread. The consumer: wait() by the thread that issues
-// the loads. What threads wrote themselves and TMA reads at the peer needs
-// ptx::fence_proxy_async_global() in every writing thread too, before the __syncthreads().
+// Producer, after TMA stores or reductions to a peer: commit_group() and wait_group<0>() in every
+// issuing thread (wait_group_read only frees shared memory), __syncthreads() if there are several,
+// then post() in one thread. Consumer: wait() in the thread that issues the loads. If TMA at the
+// peer reads ordinary writes of threads, every writing thread also needs
+// ptx::fence_proxy_async_global() before the __syncthreads().
 struct Signals {
     static constexpr int kMaxRanks = instrument::kMaxRanks;
 
-    u32* pads[kMaxRanks];  // each in its rank's memory
+    u32* pads[kMaxRanks];  // each pad in its rank's memory
     instrument::SignalRecords* records;
-    u64 budget_ns;  // of a wait
+    u64 budget_ns;  // maximum duration of a wait
     u32 ranks;
-    u32 rank;  // this one
+    u32 rank;  // own rank
     u32 count;
     u32 padding;
 
-    // Set a signal of a rank to an epoch. All that happened before is visible to whoever waits for
-    // it (release at system scope).
+    // Set a signal of a rank to an epoch. All earlier accesses are visible to the thread that waits
+    // for it (release at system scope).
     __device__ __forceinline__ void post(u32 to, u32 signal, u32 epoch) const {
         instrument::post_signal(word(to, signal), to, signal, epoch);
     }
 
-    // Add to a signal of a rank, with release at system scope: several producers count up one
-    // signal. No rank sets the same signal with post().
+    // Add to a signal of a rank, with release at system scope, so that several producers can
+    // increment one signal. Do not post() to the same signal.
     __device__ __forceinline__ void post_reduce(u32 to, u32 signal, u32 value = 1) const {
         instrument::add_to_signal(word(to, signal), to, signal, value);
     }
 
     // Return the epoch of one of this rank's own signals (acquire at system scope). TMA loads of
-    // what it announces need ptx::fence_proxy_async_global() first.
+    // announced data need ptx::fence_proxy_async_global() first.
     __device__ __forceinline__ u32 epoch_of(u32 signal) const {
         return ptx::ld_acquire_sys(word(rank, signal));
     }
 
-    // Wait until one of this rank's own signals has reached an epoch, counted modulo 2^32. What the
-    // poster did before is then visible to this thread, and to TMA copies that it issues. A wait
-    // that outlasts its budget ends the kernel, and the host raises HangError.
+    // Wait until one of this rank's own signals has reached an epoch, counted modulo 2^32. The
+    // poster's earlier writes are then visible to this thread, and to TMA copies that it issues. A
+    // wait that exceeds its budget ends the kernel, and the host raises HangError.
     __device__ __forceinline__ void wait(
         u32 signal, u32 epoch, SignalLocation location = {}
     ) const {
@@ -60,14 +60,14 @@ struct Signals {
         ptx::fence_proxy_async_global();
     }
 
-    // Synchronise one block of every rank, by all its threads. It takes `ranks` signals from
-    // `first` on, one for each rank; blocks that synchronise at the same time take different ones.
-    // Epochs count up from 1. All accesses before it happen before all accesses after it, and so do
-    // TMA copies before it that were waited for with wait_group<0>().
+    // Synchronise one block of every rank; called by all its threads. It uses `ranks` signals from
+    // `first` on, one per rank; blocks that synchronise concurrently must use different signals.
+    // Epochs count up from 1. All earlier accesses happen before all later accesses; so do earlier
+    // TMA copies for which wait_group<0>() has waited.
     __device__ __forceinline__ void sync_ranks(
         u32 first, u32 epoch, SignalLocation location = {}
     ) const {
-        // What this thread wrote, for TMA at the peers.
+        // Make this thread's writes visible to TMA at the peers.
         ptx::fence_proxy_async_global();
         __syncthreads();
         const u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);

@@ -15,7 +15,7 @@ namespace tmaasync {
 using ptx::Coordinates;
 using ptx::ReduceOp;
 
-// Sides of a tile or of a box, outermost first as on the host.
+// The sides of a tile or a box, outermost first as on the host.
 template <int... kSides>
 struct Shape {
     static constexpr int kRank = sizeof...(kSides);
@@ -31,7 +31,7 @@ struct Shape {
 template <int... kSides>
 using Box = Shape<kSides...>;
 
-// The element strides of a tile: 1 along every side, or as given.
+// The element strides of a tile, by default 1 along every side.
 template <typename ElementStrides>
 struct StrideOf {
     __device__ static constexpr int at(int dim) { return ElementStrides::side(dim); }
@@ -41,14 +41,14 @@ struct StrideOf<void> {
     __device__ static constexpr int at(int) { return 1; }
 };
 
-// A tensor map together with the shape of its tile; the host writes the type (tile.cuda_type)
+// A tensor map together with the shape of its tile; the host generates the type (tile.cuda_type)
 // and passes the map. As a kernel parameter: `const __grid_constant__ Tile tile`.
 //
-// One call moves one tile: ceil(tile / box) boxes a side. In shared memory the boxes lie one after
-// the other, the innermost side of the box grid outermost, each box dense and then swizzled: with
-// only the last side split that is [chunks][other sides][chunk].
+// One call moves one tile, which is ceil(tile / box) boxes along each side. In shared memory the
+// boxes lie back to back, and the innermost side of the box grid varies slowest. Each box is dense
+// and then swizzled. If only the last side is split, the layout is [chunks][other sides][chunk].
 //
-// Coordinates are elements, innermost first. Loads and stores are issued by one thread.
+// Coordinates count elements, innermost first. One thread issues loads and stores.
 //
 // With element strides, the sides of tile and box count elements in shared memory.
 template <
@@ -65,7 +65,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     static constexpr int kRank = TileShape::kRank;
     static_assert(kRank == BoxShape::kRank, "tile and box have one side per dimension");
 
-    // Boxes along side `dim`, outermost first.
+    // Number of boxes along side `dim`, outermost first.
     __device__ static constexpr int boxes(int dim) {
         return (TileShape::side(dim) + BoxShape::side(dim) - 1) / BoxShape::side(dim);
     }
@@ -82,7 +82,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     static constexpr int kElements = TileShape::kElements;
     static constexpr int kBoxElements = BoxShape::kElements;
     static constexpr int kBoxBytes = kBoxElements * static_cast<int>(sizeof(T));
-    // The bytes that a barrier is credited for one tile, out-of-bounds elements included.
+    // Bytes that one tile credits to a barrier, including out-of-bounds elements.
     static constexpr int kBytes = kBoxes * kBoxBytes;
     static constexpr int kAlignment = alignment_bytes(kSwizzle);
     static_assert(
@@ -93,7 +93,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     __device__ static constexpr int side(int dim) { return TileShape::side(dim); }
     __device__ static constexpr int box_side(int dim) { return BoxShape::side(dim); }
 
-    // The distance in the array between boxes, and between tiles, along side `dim`.
+    // The distance between boxes, and between tiles, in the array along side `dim`.
     __device__ static constexpr int box_step(int dim) {
         return BoxShape::side(dim) * StrideOf<ElementStrides>::at(dim);
     }
@@ -103,7 +103,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
 
     // The tile's buffer in shared memory: declare one per stage.
     struct alignas(kAlignment) Shared {
-        static constexpr int kBytes = TMATensorTile::kBytes;  // that a load brings; padding follows
+        static constexpr int kBytes = TMATensorTile::kBytes;  // bytes of a load, without padding
         unsigned char bytes[kBytes];
 
         __device__ __forceinline__ T* data() { return reinterpret_cast<T*>(bytes); }
@@ -112,7 +112,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     };
 
-    // Bytes of the tile that starts here: the same everywhere, edges included.
+    // Bytes of the tile at these coordinates: constant, even at the array's edges.
     __device__ static constexpr u32 bytes_at(Coordinates<kRank>) { return kBytes; }
 
     // Load the tile that starts at these coordinates. The barrier must expect kBytes.
@@ -133,8 +133,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Load one box of the tile, box `box` in shared memory's order, from these coordinates, which
-    // need not be where box_start() has it. The barrier must expect kBoxBytes.
+    // Load box `box` of the tile, in shared-memory order, from these coordinates, which may differ
+    // from box_start(). The barrier must expect kBoxBytes.
     __device__ __forceinline__ void async_copy_box(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -147,7 +147,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         tma::load<kRank>(box_address(shared, box), map, at, barrier.address(), policy);
     }
 
-    // Load one box at the same offset in every CTA in the mask.
+    // Load one box to the same offset in every CTA in the mask.
     __device__ __forceinline__ void async_multicast_load_box(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -164,7 +164,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         );
     }
 
-    // Load the tile, called by all lanes of a warp, of which the lane with `elect` issues it.
+    // Load the tile. All lanes of a warp call it, and the lane with `elect` issues it.
     __device__ __forceinline__ void async_copy_elect(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -175,7 +175,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_copy(shared, barrier, at, policy);
     }
 
-    // Load the tile at the same offset in every CTA in the mask. Each must expect kBytes.
+    // Load the tile to the same offset in every CTA in the mask. Each must expect kBytes.
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -199,7 +199,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
 
     // Load share `part` of kParts of the tile for every CTA in the mask: each of kParts CTAs loads
     // its share of the boxes and multicasts it to the cluster. Each CTA must still expect kBytes.
-    // Shares are equal where kParts divides kBoxes; else the last CTAs load less, or nothing.
+    // If kParts does not divide kBoxes, the last CTAs load fewer boxes, or none.
     template <int kParts>
     __device__ __forceinline__ void async_multicast_load_partitioned(
         Shared& shared,
@@ -224,12 +224,12 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Bytes of four rows, which async_copy_gather4 credits to its barrier.
+    // Bytes of four rows, which one async_copy_gather4 credits to its barrier.
     static constexpr int kGather4Bytes = 4 * kBytes / TileShape::side(0);
 
     // Load four rows of a matrix, from this column on, into rows `first` to `first + 3` of the
-    // tile. A row that the matrix does not have, such as -1, becomes fill. The boxes are single
-    // rows: one instruction of sm_100 is four per chunk here.
+    // tile. A row outside the matrix, such as -1, becomes fill. The boxes are single rows: one
+    // instruction of sm_100 is four instructions per chunk here.
     __device__ __forceinline__ void async_copy_gather4(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -251,8 +251,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Load a whole tile of rows, row i of it from row `rows[i]` of the matrix. The barrier must
-    // expect kBytes.
+    // Load a whole tile by rows: its row i is row `rows[i]` of the matrix. The barrier must expect
+    // kBytes.
     __device__ __forceinline__ void async_copy_gather4_tile(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -267,7 +267,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Bring the tile into L2.
+    // Prefetch the tile into L2.
     __device__ __forceinline__ void prefetch(
         Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
@@ -278,7 +278,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Store the tile; elements beyond the array are dropped. No coordinate may be negative.
+    // Store the tile; elements outside the array are dropped. No coordinate may be negative.
     // Follow with commit_group(). Ordinary writes to `shared` need fence_async_view_proxy() first.
     __device__ __forceinline__ void async_store(
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
@@ -290,8 +290,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Store the tile, called by all lanes of a warp, of which the lane with `elect` issues it.
-    // Groups belong to the thread that issued: let the same thread commit and wait.
+    // Store the tile. All lanes of a warp call it, and the lane with `elect` issues it. Bulk groups
+    // belong to the issuing thread: commit and wait in the same thread.
     __device__ __forceinline__ void async_store_elect(
         const Shared& shared,
         Coordinates<kRank> at,
@@ -301,7 +301,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_store(shared, at, policy);
     }
 
-    // Reduce the tile into global memory, in the arithmetic of the map's type.
+    // Reduce the tile into global memory, with the arithmetic of the map's type.
     template <ReduceOp kOp>
     __device__ __forceinline__ void async_reduce(
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
@@ -323,8 +323,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_reduce<kOp>(shared, at, policy);
     }
 
-    // The offset of an element of the tile in shared memory, in bytes from the start of the tile,
-    // which is aligned; the host's tile_offset. Its position in the tile is given innermost first.
+    // The byte offset of an element in shared memory from the start of the tile, which is aligned;
+    // the host's tile_offset. The position in the tile is innermost first.
     __device__ __forceinline__ static u32 tile_offset(Coordinates<kRank> position) {
         u32 box = static_cast<u32>(position.values[0]) / box_side(kRank - 1);
         u32 within = 0;
@@ -343,8 +343,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         return ptx::shared_address(shared.bytes) + box * kBoxBytes;
     }
 
-    // The coordinates of box `box` in the array. Boxes are numbered with the last side slowest and
-    // the sides before it in row-major order.
+    // The coordinates of box `box` in the array. In the box order the last side varies slowest, and
+    // the other sides are in row-major order.
     __device__ __forceinline__ static Coordinates<kRank> box_start(Coordinates<kRank> at, int box) {
 #pragma unroll
         for (int dim = kRank - 2; dim >= 0; --dim) {
@@ -370,8 +370,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     }
 };
 
-// A tile of a plain one-dimensional array: no tensor map, any length that is a multiple of 16
-// bytes. The last tile is shorter, so the bytes to expect depend on where the tile starts.
+// A tile of a one-dimensional array without a tensor map; the length is any multiple of 16 bytes.
+// The last tile is shorter, so the expected bytes depend on the start of the tile.
 template <typename T, int kTileElements>
 struct BulkTile {
     using Element = T;
@@ -389,10 +389,10 @@ struct BulkTile {
     T* global;
     i64 elements;
 
-    // Nothing to prefetch; both kinds of tile have it, so that one kernel serves both.
+    // Does nothing; it exists so that one kernel can take both kinds of tile.
     __device__ __forceinline__ void prefetch_descriptor() const {}
 
-    // Bytes of the tile that starts here.
+    // Bytes of the tile that starts at this element.
     __device__ __forceinline__ u32 bytes_at(i64 element) const {
         const i64 left = (elements - element) * static_cast<i64>(sizeof(T));
         return static_cast<u32>(left < kBytes ? left : kBytes);

@@ -8,25 +8,25 @@
 #include <tmaasync/types.cuh>
 #include <tmaasync/wgmma_operand.cuh>
 
-// Matrix multiply-accumulate by a warpgroup, all four warps of which call these together. The
-// accumulators of 64 rows and N columns are an array in each thread, whose length determines N:
-// float or int [N / 2], or u32 [N / 4] for fp16 accumulators, two in each.
+// Matrix multiply-accumulate by a warpgroup (wgmma); all four warps call these functions together.
+// The accumulators of 64 rows and N columns are an array in each thread, whose length determines N:
+// float or int [N / 2], or u32 [N / 4] for pairs of fp16 accumulators.
 namespace tmaasync {
 
 // --- groups of instructions ----------------------------------------------------------------------
 
-// Order earlier accesses to registers and shared memory before the wgmma that follow.
+// Order earlier accesses to registers and shared memory before later wgmma instructions.
 __device__ __forceinline__ void wgmma_fence() {
     ptx::wgmma_fence();
 }
 
-// Close the group of the wgmma issued since the last one.
+// Commit the wgmma instructions issued since the last commit as one group.
 __device__ __forceinline__ void wgmma_commit_group() {
     ptx::wgmma_commit_group();
     instrument::trace_warp(instrument::TraceKind::kMmaCommit);
 }
 
-// Wait until at most kPending of the committed groups still run.
+// Wait until at most kPending committed groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
     const instrument::TracedWait traced(instrument::TraceKind::kMmaWait, 0, kPending);
@@ -35,7 +35,7 @@ __device__ __forceinline__ void wgmma_wait_group() {
 
 // --- one instruction -----------------------------------------------------------------------------
 
-// Both operands in shared memory. A and B are the types of their elements; a scale of -1 negates.
+// Both operands are in shared memory. A and B are the element types; a scale of -1 negates.
 template <
     typename A,
     typename B = A,
@@ -57,7 +57,7 @@ __device__ __forceinline__ void wgmma_ss_atom(
         kScaleA, kScaleB>(accumulators, a, b, accumulate);
 }
 
-// A in registers: a_fragment_row and a_fragment_byte name the elements that a thread holds.
+// A is in registers; a_fragment_row and a_fragment_byte return the positions of its elements.
 template <
     typename A,
     typename B = A,
@@ -81,8 +81,8 @@ __device__ __forceinline__ void wgmma_rs_atom(
 
 // --- along K -------------------------------------------------------------------------------------
 
-// Multiply 64 rows of A and N columns of B, one instruction per step along K, without fences and
-// groups.
+// Multiply 64 rows of A by N columns of B, one instruction per step along K, without fences or
+// commits.
 template <
     typename OperandA,
     typename OperandB,
@@ -105,7 +105,7 @@ __device__ __forceinline__ void wgmma_tile(
     }
 }
 
-// Multiply with A in registers, four for each step.
+// Multiply with A in registers, four registers per step.
 template <
     typename OperandB,
     typename A = typename OperandB::Element,
@@ -128,7 +128,7 @@ __device__ __forceinline__ void wgmma_tile_rs(
 
 // --- whole tiles ---------------------------------------------------------------------------------
 
-// Keep the compiler from moving these registers, the accumulators' or A's, across this point.
+// Keep the compiler from moving these registers (accumulators or A) across this point.
 __device__ __forceinline__ void wgmma_fence_operands(float& held) {
     ptx::wgmma_fence_operand(held);
 }
@@ -146,7 +146,7 @@ __device__ __forceinline__ void wgmma_fence_operands(Held (&held)[kCount]) {
     }
 }
 
-// Close the group and wait until at most kPending of the groups still run; -1: do not wait.
+// Commit the group, and wait until at most kPending groups are in flight; -1: do not wait.
 template <int kPending, typename Accumulators>
 __device__ __forceinline__ void finish_wgmma(Accumulators& accumulators) {
     wgmma_commit_group();
@@ -154,11 +154,11 @@ __device__ __forceinline__ void finish_wgmma(Accumulators& accumulators) {
     wgmma_fence_operands(accumulators);
 }
 
-// The tile of a warpgroup: 64 * kAtomsM rows of A from `first_a` on, times kAtomsN * N columns of B
-// from `first_b` on, as deep as the operands. `accumulate` adds to the accumulators. One group of
-// instructions, atoms along N outermost and K innermost. Returns when at most kPending groups still
-// run, at once with -1; until the group is over the accumulators may not be read. Operands written
-// with ordinary stores need fence_async_view_proxy() first.
+// Multiply a warpgroup's tile: 64 * kAtomsM rows of A from `first_a` on by kAtomsN * N columns of B
+// from `first_b` on, over the whole depth of the operands. `accumulate` adds to the accumulators.
+// All instructions form one group, with atoms along N outermost and K innermost. Return once at
+// most kPending groups are in flight; with -1 at once. Do not read the accumulators before the
+// group has finished. Operands written with ordinary stores need fence_async_view_proxy() first.
 template <
     typename OperandA,
     typename OperandB,
@@ -195,8 +195,8 @@ __device__ __forceinline__ void wgmma(
     finish_wgmma<kPending>(accumulators);
 }
 
-// Multiply with A in registers, as load_a_fragments fills them. They may not be written while the
-// group runs.
+// Multiply with A in registers, in the layout of load_a_fragments. Do not write the registers while
+// the group is in flight.
 template <
     typename OperandB,
     typename A = typename OperandB::Element,

@@ -1,7 +1,6 @@
-"""Structs that the host shares with the attention kernels; filled by name, and passed as bytes.
+"""Structs that the host shares with the attention kernels, filled by name and passed as bytes.
 
-A dtype per struct of the device, with its name and its fields; tests/test_flash_abi.py compares
-both.
+Each dtype mirrors a device struct in name and fields; tests/test_flash_abi.py compares both.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _ALIGNMENT = 16
 
 
 def _aligned(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
-    """Return the dtype of an ``alignas(16)`` struct: its size is a multiple of 16."""
+    """Return the dtype of an ``alignas(16)`` struct, whose size is a multiple of 16."""
     size = np.dtype(fields, align=True).itemsize
     padding = -size % _ALIGNMENT
     return np.dtype([*fields, ("padding", f"V{padding}")] if padding else fields, align=True)
@@ -52,7 +51,7 @@ PROBLEM = np.dtype(
 )
 """``Problem``: sizes, mask, scale and pages. ``page_step`` is rows from one to the next."""
 
-# --- schedules of padded arrays -----------------------------------------------------------------
+# --- schedules for padded arrays ----------------------------------------------------------------
 
 KEY_SPLIT = np.dtype([(name, "<i4") for name in ("first", "end", "slot")])
 """``KeySplit``: some of the blocks of a span's keys, and the workspace slot of its partial output;
@@ -64,7 +63,7 @@ SCHEDULED_SPAN = np.dtype([("span", "<i4"), ("keys", KEY_SPLIT)])
 SPLIT_SPAN = _aligned([(name, "<i4") for name in ("span", "first_slot", "splits")])
 """``SplitSpan``: a span whose keys are split, the first of its slots, and how many."""
 
-# --- the work list of packed arrays -------------------------------------------------------------
+# --- the work list for packed arrays ------------------------------------------------------------
 
 BATCH_LIMITS = np.dtype([(name, "<i4") for name in ("max_queries", "max_keys", "table_step")])
 """``BatchLimits``: the longest sequences, and entries of the page table from one to the next."""
@@ -101,14 +100,14 @@ _GROUP_ROWS = 64
 
 
 def partial_output(head_dim: int) -> np.dtype[Any]:
-    """Return the dtype of ``PartialOutput``: a consumer's accumulators of one split of the keys."""
+    """Return the dtype of ``PartialOutput``: a consumer's accumulators for one split-KV split."""
     row = ("<f4", (_GROUP_ROWS,))
     return np.dtype(
         [("accumulators", "<f4", (_GROUP_ROWS, head_dim)), ("row_max", *row), ("row_sum", *row)]
     )
 
 
-# --- operands of 8 bits -------------------------------------------------------------------------
+# --- 8-bit operands -----------------------------------------------------------------------------
 
 SCALE = np.dtype([("entry_step", "<i4"), ("head_step", "<i4"), ("number", "<f4")])
 """``Scale`` of an operand: a number, and strides of an array of one more per KV head."""

@@ -45,7 +45,7 @@ MAX_HEAD_DIM = 128
 
 _CONSUMERS = 2
 _KEYS = 64
-"""Keys of a consumer warpgroup: M of one wgmma."""
+"""Keys per consumer warpgroup: M of one wgmma."""
 
 _TILE_KEYS = _CONSUMERS * _KEYS
 _THREADS = WARPGROUP_THREADS * (1 + _CONSUMERS)
@@ -54,7 +54,7 @@ _DQ_THREADS = WARPGROUP_THREADS * _CONSUMERS
 _ALIGNMENT = 1024
 _OF_QUERIES = ("BLOCK_M", "HEAD_DIM", "IS_PACKED")
 _L2_BYTES = 24 << 20
-"""Q, dO and dQ of the heads that are scheduled together: half of the L2 of an H100."""
+"""L2 budget for Q, dO and dQ of the heads that are scheduled together: half an H100's L2."""
 
 _INTEGERS = (
     *("batch", "heads", "kv_heads", "heads_per_kv_head", "queries", "keys", "left", "right"),
@@ -71,7 +71,7 @@ BACKWARD_PROBLEM = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class BackwardVariant:
-    """The mask and softcap that the kernels are compiled for."""
+    """The mask, softcap and mode that the kernels are compiled for."""
 
     is_packed: bool = False
     has_left: bool = False
@@ -112,14 +112,14 @@ class BackwardConfig:
 
     Attributes:
         head_dim: Columns of the tiles, 64 or 128.
-        block_m: Queries of a block: 64, or 128 with 64 columns, or 80 with 128.
-        stages: Stages of each pipeline, of queries and of dO.
-        starts_last: Whether a CTA goes from the last block of queries to the first, in each block
-            from query head to query head of its KV head; else head by head, from the first block.
-        alternates: With ``starts_last``, whether every other wave of tiles goes from the first
-            block to the last.
-        tiles_descend: Whether CTAs take a head's tiles from its last keys to its first.
-        heads_at_once: KV heads whose tiles of keys are scheduled together; None for as many as
+        block_m: Queries per block: 64, or 128 with 64 columns, or 80 with 128.
+        stages: Stages of each pipeline, one of queries and one of dO.
+        starts_last: Whether a CTA visits blocks of queries from last to first, and in each block
+            all query heads of its KV head; else head by head, each from the first block.
+        alternates: With ``starts_last``, whether every other wave of tiles visits blocks from
+            first to last.
+        tiles_descend: Whether the tiles of a head are scheduled from the last keys to the first.
+        heads_at_once: KV heads whose tiles of keys are scheduled together; None: as many heads as
             have their queries in L2.
     """
 
@@ -150,10 +150,10 @@ def choose_backward_config(
     shares_kv_heads: bool,
     heads_on_sms: float,
 ) -> BackwardConfig:
-    """Return the tile config of a variant, with GQA where ``shares_kv_heads``.
+    """Return the tile config of a variant; ``shares_kv_heads`` means GQA.
 
-    ``heads_on_sms`` is how many heads have as many tiles of keys as there are SMs. What was fastest
-    on an H200 (2026-11-24) is in docs/notes/attention.md. Windows and softcap were not timed.
+    ``heads_on_sms`` is the number of heads whose tiles of keys fill the SMs. The choices were
+    measured on an H200 (2026-11-24, docs/notes/attention.md), without windows and softcap.
     """
     if head_dim <= 64:
         return _narrow_config(variant, heads_on_sms)
@@ -189,20 +189,20 @@ def _within(least: int, heads: float, most: int) -> int:
 
 
 def heads_in_l2(sizes: Sizes, longest: int) -> int:
-    """Return how many KV heads have Q, dO and dQ in L2; ``longest`` is queries of a sequence."""
+    """Return the number of KV heads whose Q, dO and dQ fit in L2, for ``longest`` queries."""
     head_bytes = max(1, longest) * sizes.head_dim * sizes.heads_per_kv_head * (2 + 2 + 4)
     return max(1, _L2_BYTES // head_bytes)
 
 
 def heads_on_sms(longest: int, sms: int) -> float:
-    """Return how many heads of as many keys have a tile of keys for every SM."""
+    """Return the number of heads of ``longest`` keys whose tiles of keys fill the SMs."""
     return sms / max(1, -(-longest // _TILE_KEYS))
 
 
 def backward_problem(
     sizes: Sizes, scores: Scores, config: BackwardConfig, longest: int, *, is_packed: bool
 ) -> bytes:
-    """Return the kernels' ``BackwardProblem``; ``longest`` is queries of the longest sequence."""
+    """Return the kernels' ``BackwardProblem``; ``longest``: queries of the longest sequence."""
     in_tanh, scale_log2 = scores.factors
     return record(
         BACKWARD_PROBLEM,
@@ -217,9 +217,9 @@ def backward_problem(
 
 
 def tiles_of_a_head(rows: int, tile_rows: int, sizes: Sizes, *, is_packed: bool) -> int:
-    """Return the tiles of a head's rows.
+    """Return the number of tiles of a head's rows.
 
-    For packed arrays this is an upper bound: every sequence has whole tiles.
+    For packed arrays this is an upper bound, because every sequence has whole tiles.
     """
     return rows // tile_rows + sizes.batch if is_packed else -(-rows // tile_rows)
 
@@ -228,10 +228,10 @@ def tiles_of_a_head(rows: int, tile_rows: int, sizes: Sizes, *, is_packed: bool)
 
 
 class Workspace(NamedTuple):
-    """The one allocation of a call: dQ in fp32, statistics of its rows, and counters.
+    """The single workspace of a call: dQ in fp32, row statistics, and counters.
 
     Attributes:
-        tiles: Blocks of queries of all heads.
+        tiles: Number of blocks of queries, over all heads.
     """
 
     tiles: int
@@ -261,7 +261,7 @@ class Workspace(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Elements of float32."""
+        """The size of the workspace in float32 elements."""
         return (self.counter_at + _ALIGNMENT) // 4
 
 
@@ -269,7 +269,7 @@ class Workspace(NamedTuple):
 
 
 def count_key_tiles(sizes: Sizes, *, is_packed: bool) -> int:
-    """Return an upper bound on the tiles of keys of all KV heads, at least 1."""
+    """Return an upper bound, at least 1, on the tiles of keys over all KV heads."""
     entries = 1 if is_packed else sizes.batch
     per_head = tiles_of_a_head(sizes.keys, _TILE_KEYS, sizes, is_packed=is_packed)
     return max(1, entries * sizes.heads // sizes.heads_per_kv_head * per_head)
@@ -279,7 +279,7 @@ _Map = TMATensorTile | RaggedTensorMap
 
 
 class Maps(NamedTuple):
-    """Tiles, or maps of packed arrays, by the names of the arguments."""
+    """Tiles, or maps for packed arrays, named as the arguments."""
 
     q: Any
     k: Any
@@ -310,9 +310,9 @@ _Types = tuple[str, str]
 
 
 class Addresses(NamedTuple):
-    """Addresses that the launches of a call take, by the names of the parameters.
+    """The addresses of a call's launches, named as the parameters.
 
-    For packed arrays the first eight are addresses of the maps, which start below their arrays.
+    For packed arrays the first eight are addresses of maps, which start below their arrays.
     """
 
     q: int
@@ -333,7 +333,7 @@ class Addresses(NamedTuple):
 
 
 class _RowsArguments(NamedTuple):
-    """The parameters of attention_backward_rows.cu in their order."""
+    """The parameters of attention_backward_rows.cu, in order."""
 
     out: Any
     dout: Any
@@ -348,7 +348,7 @@ class _RowsArguments(NamedTuple):
 
 
 class _MainArguments(NamedTuple):
-    """The parameters of attention_backward.cu in their order."""
+    """The parameters of attention_backward.cu, in order."""
 
     q: Any
     k: Any
@@ -366,7 +366,7 @@ class _MainArguments(NamedTuple):
 
 
 class _DqArguments(NamedTuple):
-    """The parameters of attention_backward_dq.cu in their order."""
+    """The parameters of attention_backward_dq.cu, in order."""
 
     dq: Any
     workspace: int
@@ -385,9 +385,9 @@ def backward_kernel(types: _Types, variant: BackwardVariant, config: BackwardCon
 def queries_kernel(
     source: str, types: _Types, variant: BackwardVariant, config: BackwardConfig
 ) -> Kernel:
-    """Return the kernel before the main one, or the one after it, by its source.
+    """Return the kernel before or after the main one, by its source.
 
-    They do not depend on the mask: few variants are compiled.
+    These kernels do not depend on the mask, so few variants are compiled.
     """
     constants = {**config.constants, **variant.constants}
     named = dict(zip(("QTile", "KTile"), types, strict=True))
@@ -408,12 +408,12 @@ def backward_steps(
 
     Args:
         maps: The tiles or maps of the arrays.
-        variant: What the kernels are compiled for.
+        variant: The variant to compile the kernels for.
         config: The tile config.
         problem: The ``BackwardProblem``.
-        tiles: Tiles of queries in the workspace, and an upper bound on tiles of keys.
-        sms: How many CTAs of attention_backward.cu run at once.
-        broken_sequence: For packed arrays, where the number of a broken sequence goes.
+        tiles: Number of tiles of queries in the workspace, and upper bound on tiles of keys.
+        sms: Number of CTAs of attention_backward.cu that run at once.
+        broken_sequence: For packed arrays, the memory that receives an invalid sequence's number.
     """
     of_queries, of_keys = tiles
     types = (maps.q.cuda_type, maps.k.cuda_type)

@@ -42,13 +42,13 @@ _SEQUENCES = ("cu_seqlens_q", "cu_seqlens_k")
 
 
 class BackwardForm(NamedTuple):
-    """An operation on calls of one form: the names of its arrays in the order of the call."""
+    """An operation for calls of one form: the names of its arrays in call order."""
 
     operation: BackwardOperation
     names: tuple[str, ...]
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """Return the launches on arrays at these addresses, the last of which is the workspace."""
+        """Return the launches on arrays at these addresses; the last one is the workspace."""
         del numbers
         *of_arrays, workspace = addresses
         named = dict(zip(self.names, of_arrays, strict=True))
@@ -60,8 +60,8 @@ class BackwardForm(NamedTuple):
 class BackwardOperation(Operation):
     """The attention backward over arrays of given layouts, in three launches.
 
-    ``layouts`` are in the order of `Maps`. ``batch`` describes packed sequences; None where the
-    arrays are padded.
+    ``layouts`` are in the order of `Maps`. ``batch`` describes packed sequences; None means padded
+    arrays.
     """
 
     needs_wgmma = "the attention backward"
@@ -114,8 +114,8 @@ class BackwardOperation(Operation):
         """Launch on these arrays.
 
         Raises:
-            ArgumentError: Cumulative lengths on a device described no batch: in an earlier call
-                like this, or, on the emulator, in this one.
+            ArgumentError: Cumulative lengths on a device were invalid, in an earlier call like
+                this, or, on the emulator, in this one.
         """
         q = gradients.views["q"]
         views = [gradients.views[name] for name in (*INPUTS, *GRADIENTS)]
@@ -127,7 +127,7 @@ class BackwardOperation(Operation):
                 fill(gradients.views["dv"], 0)
             return
         with self.backend.current(), in_order(q.framework, q.device, handle):
-            # Freed at once: in the order of the stream they are in use until the launches end.
+            # Freed at once: in stream order it stays in use until the launches end.
             memory = self.workspace(q)()
             lengths = [
                 _arrays.view(one.values if one.is_direct else one.on(q.device, q.framework, handle))
@@ -139,7 +139,7 @@ class BackwardOperation(Operation):
             launch.launch_at(self._addresses(named, address_of(memory)), handle)
 
     def bind_named(self, named: Mapping[str, int], workspace: int) -> Binding | None:
-        """Return the launches on arrays at these addresses; None if a gradient overlaps one."""
+        """Return the launches for these addresses; None if a gradient overlaps another array."""
         if self._launch is None:
             return None
         moved = [named[name] for name in Maps._fields]
@@ -186,7 +186,7 @@ class BackwardOperation(Operation):
             ),
             tiles=(self._workspace.tiles, count_key_tiles(self._sizes, is_packed=self._is_packed)),
             sms=self.backend.limits.sms,
-            # Pinned host memory is no array of the device.
+            # Pinned host memory is not an array of the device, so pass its address.
             broken_sequence=flag if self.backend.device is None else int(flag.ctypes.data),
         )
         if not self._is_packed:
@@ -197,7 +197,7 @@ class BackwardOperation(Operation):
 
 
 def _with_a_row(view: ArrayView, views: Mapping[str, ArrayView]) -> ArrayView:
-    """Return a view that a map can be made over: of an empty array, a row that nothing moves."""
+    """Return a view with at least one row for the map; an empty array gets a row never copied."""
     if not view.is_empty:
         return view
     other = views["k" if views["q"].is_empty else "q"]

@@ -1,4 +1,4 @@
-"""The compile-time parameters of attention.cu: a variant of the scores, and a tile config."""
+"""Compile-time parameters of attention.cu: a variant (mask, softcap, outputs) and a tile config."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ GROUP_ROWS = 64
 MAX_CONSUMERS = 3
 """Consumer warpgroups of a CTA."""
 
-_BARRIER_BYTES = 3 * 1024  # of queries, keys and values, each in 1 KiB for the tiles after them
+_BARRIER_BYTES = 3 * 1024  # for queries, keys and values: 1 KiB each, to align the next tiles
 _OUTPUT_BYTES = 2
-_FEW_ROWS = 8  # of a wgmma's 16 rows of a warp, a thread has one of the first 8
+_FEW_ROWS = 8  # a thread has one of the first 8 of a warp's 16 rows of a wgmma
 _MAX_STAGES = 4
 
 
 class Sizes(NamedTuple):
-    """The sizes that the tile config and the schedule depend on."""
+    """The sizes that determine the tile config and the schedule."""
 
     queries: int
     keys: int
@@ -48,7 +48,7 @@ class Sizes(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The number of packed sequences, and their maximal lengths."""
+    """The number of packed sequences, and their maximum lengths."""
 
     size: int
     max_queries: int
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
 class Variant:
     """The mask, softcap and outputs that the kernel is compiled for.
 
-    ``page_size`` is rows of a page of the KV cache; 0 where it is not paged.
+    ``page_size`` is the rows per page of the KV cache; 0 if it is not paged.
     """
 
     is_packed: bool = False
@@ -84,7 +84,7 @@ class Variant:
 
     @property
     def skips_blocks(self) -> bool:
-        """Whether a mask, and not the keys' end alone, decides which blocks of keys are visited."""
+        """Whether the mask lets a tile skip blocks of keys."""
         return self.has_left or self.has_right
 
     @property
@@ -106,21 +106,21 @@ class TileConfig:
     Attributes:
         head_dim: Columns of the tiles: a multiple of 64 bytes of the operands.
         consumers: Consumer warpgroups, 64 rows each; one producer warp(group) loads for them.
-        block_n: Keys of a block.
-        heads_per_tile: Heads of one KV head whose queries share a tile (GQA packing).
-        cluster: CTAs, a tile each, that share loads of keys and values by multicast: 1 or 2. Their
-            neighbouring tiles are a span.
-        stream_k: Padded arrays: whether the keys of the spans of the last wave are shared by all
-            clusters (stream-K), and a combine kernel adds up the partial outputs.
-        kv_splits: Packed arrays: into how many splits the keys of each tile are cut
-            (flash-decoding); 1 where a CTA works on all of them.
-        one_tile_each: Packed arrays: whether each sequence has one tile for a tile of heads, as in
-            decode, so that no work list is made.
-        element_bytes: Size of an element of the operands.
+        block_n: Keys per block.
+        heads_per_tile: Query heads of one KV head whose queries share a tile (GQA packing).
+        cluster: CTAs that share loads of keys and values by multicast, one tile each: 1 or 2. The
+            adjacent tiles of a cluster form a span.
+        stream_k: Padded arrays: whether all clusters share the keys of the last wave's spans
+            (stream-K), and a combine kernel adds up the partial outputs.
+        kv_splits: Packed arrays: the number of splits of each tile's keys (flash-decoding); 1 if
+            one CTA works on all keys.
+        one_tile_each: Packed arrays: whether each sequence has one tile per tile of heads, as in
+            decode, so that no work list is needed.
+        element_bytes: Element size of the operands.
         transposes_v: FP8: whether warps of attention.cu transpose V block by block in shared
-            memory; else attention_values.cu transposes all of it ahead.
-        has_few_rows: FP8: whether no tile has more than 8 rows of queries, as in decode, and the
-            softmax leaves out the second row of each thread.
+            memory; else attention_values.cu transposes V before the launch.
+        has_few_rows: FP8: whether no tile has more than 8 rows of queries, as in decode, so that
+            the softmax skips the second row of each thread.
     """
 
     head_dim: int
@@ -136,7 +136,7 @@ class TileConfig:
     has_few_rows: bool = False
 
     def for_queries(self, longest: int) -> TileConfig:
-        """Return the tile config for sequences of at most this many queries."""
+        """Return the tile config for sequences of at most ``longest`` queries."""
         few = self.element_bytes == 1 and self.consumers == 1
         return replace(self, has_few_rows=few and longest * self.heads_per_tile <= _FEW_ROWS)
 
@@ -147,7 +147,7 @@ class TileConfig:
 
     @property
     def rows(self) -> int:
-        """Rows of queries of a tile, its heads together."""
+        """Rows of queries in a tile, over all its heads."""
         return GROUP_ROWS * self.consumers
 
     @property
@@ -156,16 +156,16 @@ class TileConfig:
 
     @property
     def span_positions(self) -> int:
-        """Positions of a span: the neighbouring tiles of a cluster."""
+        """Positions of a span: the adjacent tiles of a cluster."""
         return self.cluster * self.positions
 
     def spans(self, sizes: Sizes) -> int:
-        """Return how many spans cover the queries; where nothing is shared, how many tiles."""
+        """Return the number of spans that cover the queries; without clusters, of tiles."""
         heads = sizes.batch * sizes.heads // self.heads_per_tile
         return heads * -(-sizes.queries // self.span_positions)
 
     def waves(self, sizes: Sizes, sms: int) -> int:
-        """Return how many spans the busiest cluster works on, if all take the same time."""
+        """Return the waves: the spans of the busiest cluster, if all spans take equally long."""
         return -(-self.spans(sizes) // (sms // self.cluster))
 
     @property
@@ -174,12 +174,12 @@ class TileConfig:
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes of the partial output of a tile over one split of its keys, and its statistics."""
+        """Bytes of a tile's partial output and statistics for one split of its keys."""
         return self.consumers * partial_output(self.head_dim).itemsize
 
     @property
     def stages(self) -> int:
-        """Buffers in each of the pipelines of keys and of values."""
+        """Stages of each of the two pipelines, of keys and of values."""
         used = self.query_buffers * self._tile_bytes
         used += 0 if self.output_is_over_queries else self._output_bytes
         room = MAX_SHARED_BYTES - self._fixed_bytes - used
@@ -187,19 +187,19 @@ class TileConfig:
 
     @property
     def query_buffers(self) -> int:
-        """Two where that leaves two stages in each pipeline, so that tiles overlap."""
+        """Two, so that tiles overlap, if that leaves two stages in each pipeline; else one."""
         used = 2 * self._tile_bytes + self._output_bytes + 2 * self._block_bytes
         return 2 if used + self._fixed_bytes <= MAX_SHARED_BYTES else 1
 
     @property
     def output_is_over_queries(self) -> bool:
-        """Whether a buffer of its own for the output would leave no memory for two stages."""
+        """Whether the output reuses the query buffer, as its own would leave under two stages."""
         used = self._tile_bytes + self._output_bytes + 2 * self._block_bytes
         return self.element_bytes == _OUTPUT_BYTES and used + self._fixed_bytes > MAX_SHARED_BYTES
 
     @property
     def _fixed_bytes(self) -> int:
-        """Barriers, and the two blocks of values that are transposed in shared memory."""
+        """Bytes of the barriers, and of the two blocks of V transposed in shared memory."""
         return _BARRIER_BYTES + (1024 + self._block_bytes if self.transposes_v else 0)
 
     @property
@@ -216,7 +216,7 @@ class TileConfig:
 
     @property
     def swizzle(self) -> Swizzle:
-        """Swizzle of queries and keys."""
+        """The swizzle of queries and keys."""
         return widest(self.head_dim * self.element_bytes)
 
     @property
@@ -242,7 +242,7 @@ class TileConfig:
 
 
 def problem(sizes: Sizes, scores: Scores, page_step: int = 0, pages: int = 0) -> bytes:
-    """Return the kernels' ``Problem``; ``page_step`` is rows from one page of keys to the next."""
+    """Return the kernels' ``Problem``; ``page_step`` is the rows between starts of key pages."""
     scale, scale_log2 = scores.factors
     return record(
         PROBLEM,
@@ -255,7 +255,7 @@ def problem(sizes: Sizes, scores: Scores, page_step: int = 0, pages: int = 0) ->
 
 
 def shared_fields(sizes: Sizes, scores: Scores) -> dict[str, int]:
-    """Return what the kernels of the forward and of the backward know of sizes and mask."""
+    """Return the size and mask fields that forward and backward kernels share."""
     return {
         "batch": sizes.batch,
         "heads": sizes.heads,
@@ -269,12 +269,12 @@ def shared_fields(sizes: Sizes, scores: Scores) -> dict[str, int]:
 
 
 def widest(row_bytes: int) -> Swizzle:
-    """Return the widest swizzle that rows of this length have: of 128 bytes, or of 64."""
+    """Return the widest swizzle for rows of this length: 128 or 64 bytes."""
     return Swizzle.B128 if row_bytes % Swizzle.B128.span_bytes == 0 else Swizzle.B64
 
 
 def padded_dim(head_dim: int, element_bytes: int = 2) -> int:
-    """Return the columns of the tiles: whole lines of 64 bytes; TMA fills in zeros.
+    """Return the columns of the tiles: multiples of 64 bytes, which TMA fills up with zeros.
 
     >>> [padded_dim(dim) for dim in (8, 64, 72, 96, 128, 200, 256)]
     [32, 64, 96, 96, 128, 224, 256]

@@ -1,4 +1,4 @@
-"""The cost model of attention: a heuristic over numbers measured on the chip."""
+"""The cost model of attention: a heuristic with measured coefficients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COEFFICIENTS = Path(__file__).with_name("h200.toml")
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """The entries of ``h200.toml``, which has their units and sources."""
+    """The entries of ``h200.toml``, which documents their units and sources."""
 
     tile_throughput_16_bits: Mapping[tuple[int, int, int], float]
     tile_throughput_8_bits: Mapping[tuple[int, int, int], float]
@@ -69,7 +69,7 @@ def coefficients() -> Coefficients:
 
 
 def _value(entry: Mapping[str, Any]) -> Any:
-    """Return a number, or a table by the columns before its last."""
+    """Return a number, or a table keyed by all columns but the last."""
     value = entry["value"]
     if "columns" not in entry:
         return value
@@ -79,9 +79,9 @@ def _value(entry: Mapping[str, Any]) -> Any:
 def tile_shapes(
     head_dim: int, variant: Variant, element_bytes: int = 2, *, transposes_v: bool = False
 ) -> dict[TileShape, float]:
-    """Return the tile shapes that a variant may have, and their throughput.
+    """Return the legal tile shapes of a variant, with their throughput.
 
-    With a paged KV cache only the shapes of fewest loads.
+    With a paged KV cache only the shapes with the fewest loads are legal.
     """
     form: Any = {"element_bytes": element_bytes, "transposes_v": transposes_v}
     columns, known = padded_dim(head_dim, element_bytes), coefficients()
@@ -93,7 +93,7 @@ def tile_shapes(
         for (dim, consumers, block_n), throughput in table.items()
         if dim == measured_dim
         and not (is_16_bits and _spills(columns, consumers, block_n, variant))
-        # FP8 tiles spill only in a producer of 32 registers that looks up pages.
+        # FP8 tiles spill only in a producer with 32 registers that looks up pages.
         and (is_16_bits or not variant.page_size or consumers < MAX_CONSUMERS)
         and TileConfig(columns, consumers, block_n, 1, 1, **form).stages >= _LEAST_STAGES
     }
@@ -104,7 +104,7 @@ def tile_shapes(
 
 
 def _spills(columns: int, consumers: int, block_n: int, variant: Variant) -> bool:
-    """Whether the mask or softcap takes registers that the tile does not leave."""
+    """Return whether the mask or softcap makes the tile spill registers."""
     known = coefficients()
     if variant.skips_blocks and block_n > known.masked_block_n:
         return True
@@ -116,7 +116,7 @@ def _spills(columns: int, consumers: int, block_n: int, variant: Variant) -> boo
 
 
 def rows_per_load(page_size: int, block_n: int) -> int:
-    """Return the rows of a block of keys that one load brings: at most one page of a paged cache.
+    """Return the rows of a block of keys per load: at most one page of a paged KV cache.
 
     >>> [rows_per_load(size, 128) for size in (0, 16, 64, 96, 128, 256)]
     [128, 16, 64, 32, 128, 128]
@@ -125,9 +125,9 @@ def rows_per_load(page_size: int, block_n: int) -> int:
 
 
 def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
-    """Return the tile config of least time: waves of tiles, times a tile's work over throughput.
+    """Return the fastest tile config: time is waves of tiles, times a tile's work over throughput.
 
-    For packed sequences ``sizes`` describe a typical one.
+    For packed sequences ``sizes`` describes a typical one.
     """
     transposes_v = _transposes_v(sizes, variant)
     throughput = tile_shapes(
@@ -138,7 +138,8 @@ def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
         config = _config_of(shape, sizes, variant, transposes_v=transposes_v)
         overhead = coefficients().tile_overhead[config.query_buffers]
         if variant.skips_blocks:
-            # Tiles of all lengths fill the waves; half of the keys are seen, and the diagonal.
+            # Tiles of different lengths fill the waves; a tile visits half of the keys on average,
+            # and the blocks on the diagonal.
             waves: float = config.spans(sizes) / sms
             keys = (sizes.keys + config.positions + config.block_n) // 2
         else:
@@ -152,7 +153,7 @@ def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
 
 
 def _transposes_v(sizes: Sizes, variant: Variant) -> bool:
-    """Whether attention.cu should transpose FP8 values itself, rather than attention_values.cu."""
+    """Return whether attention.cu should transpose FP8 V itself, not attention_values.cu."""
     if sizes.element_bytes != 1:
         return False
     known, columns = coefficients().transposes_rows, padded_dim(sizes.head_dim, 1)
@@ -169,22 +170,22 @@ def _config_of(
     )
     if not variant.skips_blocks and sizes.queries >= config.rows:
         return config
-    # GQA packing (FlashAttention's pack_gqa): as many heads as share keys, in powers of two.
+    # GQA packing (FlashAttention's pack_gqa): the largest power of two that divides the group.
     heads = sizes.heads_per_kv_head
     return replace(config, heads_per_tile=min(heads & -heads, GROUP_ROWS))
 
 
 def multicast_pays(sizes: Sizes, alone: TileConfig, variant: Variant, sms: int) -> bool:
-    """Whether pairs of CTAs should share the loads of keys and values (TMA multicast).
+    """Return whether pairs of CTAs should share the loads of keys and values (TMA multicast).
 
-    Each then asks L2 for half as much. But the two wait for each other, so it takes some waves; and
-    both visit what either of them sees, so a head must have many tiles, and an odd number of them
-    may not cost a wave.
+    Each CTA then requests half as much from L2. But paired CTAs wait for each other, so it pays
+    only in several waves. Both visit the keys that either one needs, so a head must have many
+    tiles, and an odd number of tiles may not cost a wave.
     """
     if variant.is_packed or variant.has_left or alone.consumers == MAX_CONSUMERS:
-        # Three consumers load less for their work, and leave the producer few registers.
+        # Three consumers load less per multiply-add, and leave the producer few registers.
         return False
-    if alone.element_bytes == 1:  # no faster at any length (bench_attention.py --float8)
+    if alone.element_bytes == 1:  # not faster at any length (bench_attention.py --float8)
         return False
     known = coefficients()
     waves = alone.waves(sizes, sms)

@@ -1,4 +1,4 @@
-"""FP8 attention: scales of the operands, and V transposed ahead (wgmma takes it K-major alone)."""
+"""FP8 attention: scales of the operands, and transposed V (for FP8 wgmma needs it K-major)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["UNSCALED", "Float8Workspace", "Scale", "Scales", "given_scales", "sc
 
 _FLOAT32, _BYTE = element(np.float32), element(np.uint8)
 _OPERANDS = 3
-_OF_ALL = ((), (1,))  # shapes of a scale that is for all
+_OF_ALL = ((), (1,))  # shapes of a scale that applies to the whole operand
 _NAMES = tuple(f"scales[{index}]" for index in range(_OPERANDS))
 
 
 class Scale(NamedTuple):
-    """The scale of an operand: a number, times an array's entries if there is one.
+    """The scale of an operand: a number, times the entries of an optional array.
 
-    ``steps`` are the array's strides in elements, along the batch and along KV heads; None if there
-    is no array.
+    ``steps`` holds the array's strides in elements along the batch and KV heads; None without an
+    array.
     """
 
     number: float = 1.0
@@ -72,9 +72,9 @@ def given_scales(scales: Any) -> tuple[tuple[float | None, ...], tuple[Any, ...]
 def scales_of(
     numbers: Sequence[float | None], arrays: Sequence[Any], operands: Operands, batch: int
 ) -> tuple[Scales, tuple[ArrayView, ...]]:
-    """Check what `given_scales` found; return the scales, and views of the arrays.
+    """Check the result of `given_scales`; return the scales, and views of the arrays.
 
-    ``batch`` is the number of entries or sequences.
+    ``batch`` is the number of batch entries or sequences.
     """
     if not operands.are_float8:
         raise ArgumentError(
@@ -97,7 +97,7 @@ def scales_of(
 
 
 def _steps(view: ArrayView) -> tuple[int, int]:
-    """Return its strides in elements: 0 where one scale is for all."""
+    """Return the strides in elements; 0 along a dimension that shares one scale."""
     if view.shape in _OF_ALL:
         return 0, 0
     entry, head = (stride // _FLOAT32.itemsize for stride in view.strides_bytes)
@@ -124,10 +124,10 @@ def _array_violations(
 
 
 class Float8Workspace(NamedTuple):
-    """Workspace of a call: V transposed, then partial outputs.
+    """The workspace of a call: transposed V, then partial outputs.
 
-    ``shape`` is [batch, kv_heads, head_dim, keys] of V transposed, with keys rounded up to a
-    multiple of 16.
+    ``shape`` is the shape of transposed V, [batch, kv_heads, head_dim, keys], with keys rounded up
+    to a multiple of 16.
     """
 
     shape: tuple[int, int, int, int]
@@ -139,14 +139,14 @@ class Float8Workspace(NamedTuple):
 
     @property
     def partials_at(self) -> int:
-        """Offset of the partial outputs in bytes, a multiple of 16."""
+        """The offset of the partial outputs in bytes, a multiple of 16."""
         return math.prod(self.shape)
 
     def allocator(self, like: ArrayView, partial_bytes: int = 0) -> Allocator:
         return allocator(like, (self.partials_at + partial_bytes,), _BYTE)
 
     def transposed(self, memory: Any, v: ArrayView) -> ArrayView:
-        """Return a view of V transposed in memory of `allocator`."""
+        """Return a view of transposed V in memory from `allocator`."""
         _, kv_heads, head_dim, keys = self.shape
         strides = (kv_heads * head_dim * keys, head_dim * keys, keys, 1)
         view = _arrays.view(memory)

@@ -1,4 +1,4 @@
-"""The arrays of the attention backward, checked: what the forward had, and the gradients."""
+"""The checked arrays of the attention backward: inputs of the forward, and gradients."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _OF = {"dout": "q", "out": "q", "dq": "q", "dk": "k", "dv": "v"}
 
 
 class Gradients(NamedTuple):
-    """Views of all arrays of a call, by their names.
+    """Views of all arrays of a call, by name.
 
     Attributes:
-        views: Of `INPUTS` and `GRADIENTS`.
-        given: Which gradients the caller gave an array for.
+        views: The views of `INPUTS` and `GRADIENTS`.
+        given: The gradients for which the caller passed an array.
         returned: dq, dk and dv.
     """
 
@@ -45,7 +45,7 @@ class Gradients(NamedTuple):
 
     @classmethod
     def of(cls, inputs: Sequence[Any], outputs: Sequence[Any], axes: str) -> Gradients:
-        """Check that the arrays fit each other, and make the gradients that are None."""
+        """Check the arrays against each other, and allocate the gradients that are None."""
         named = dict(zip(INPUTS, inputs, strict=True))
         operands = Operands.of(named["q"], named["k"], named["v"], axes)
         views = dict(operands.named)
@@ -81,11 +81,11 @@ class Gradients(NamedTuple):
 
     @property
     def new_names(self) -> tuple[str, ...]:
-        """Names of the gradients that the caller leaves out."""
+        """The names of the gradients for which the caller passed no array."""
         return tuple(name for name in GRADIENTS if name not in self.given)
 
     def allocators(self) -> Iterator[Allocator]:
-        """Yield allocators of these."""
+        """Yield the allocators of the gradients in `new_names`."""
         for name in self.new_names:
             like = self.views[_OF[name]]
             yield allocator(self.views["q"], like.shape, like.element)

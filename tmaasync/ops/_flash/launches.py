@@ -1,4 +1,4 @@
-"""Launches of the attention kernels: their arguments, and the addresses that differ by call."""
+"""Launches of the attention kernels: fixed arguments, and addresses that differ by call."""
 
 from __future__ import annotations
 
@@ -59,10 +59,9 @@ _WORK_LIST_THREADS = 1024
 
 
 class Addresses(NamedTuple):
-    """Addresses that the launches of a call take, by the names of the parameters; 0: none.
+    """The addresses of a call's launches, named as the parameters; 0 means none.
 
-    For packed arrays, q, k, v and out are the addresses of the maps, which start below their
-    arrays.
+    For packed arrays q, k, v and out are addresses of maps, which start below their arrays.
     """
 
     q: int
@@ -85,8 +84,8 @@ class Sequences(NamedTuple):
     """The sequences of a packed batch, as parameters of the kernels.
 
     Attributes:
-        page_table: A pointer, since the rows of the table may be apart: by ``table_step``.
-        broken_sequence: Receives the number of a sequence that the arrays do not have.
+        page_table: A pointer, because rows of the table may be ``table_step`` entries apart.
+        broken_sequence: Receives the number of an invalid sequence.
         limits: `BATCH_LIMITS`.
     """
 
@@ -113,7 +112,7 @@ def _step(
     *,
     cluster: int | None = None,
 ) -> Step:
-    """Prepare a launch that is given addresses for its parameters up to the ``last``."""
+    """Prepare a launch whose parameters up to ``last`` are addresses that differ by call."""
     launch = kernel.prepare(ctas, threads, arguments, cluster=cluster, pdl=True)
     launch.release()
     names = arguments._fields
@@ -124,12 +123,12 @@ def _step(
 
 
 class AttentionArguments(NamedTuple):
-    """The parameters of attention.cu in their order.
+    """The parameters of attention.cu, in order.
 
     Attributes:
-        values: V; for FP8 without ``transposes_v``, V transposed.
+        values: V; for FP8 without ``transposes_v``, transposed V.
         partials: Partial outputs of split tiles.
-        scale_q: Scales of FP8 operands that are arrays.
+        scale_q: The array of q's scales (FP8), if any.
         scales: `SCALES`.
     """
 
@@ -153,7 +152,7 @@ class AttentionArguments(NamedTuple):
 
 
 class CombineArguments(NamedTuple):
-    """The parameters of attention_combine.cu in their order."""
+    """The parameters of attention_combine.cu, in order."""
 
     out: Any
     lse: int
@@ -174,10 +173,10 @@ class Work(NamedTuple):
     Attributes:
         ctas: CTAs of attention.cu.
         schedule: The spans of each wave; for packed arrays, the work list.
-        waves: How many; for packed arrays, the splits of a tile.
-        split_tiles: Tiles whose keys are split.
+        waves: Number of waves; for packed arrays, splits per tile.
+        split_tiles: Number of tiles whose keys are split.
         splits: `SPLIT_SPAN`s; for packed arrays, the work list.
-        sequences: What kernels read instead of a work list.
+        sequences: The batch, which kernels read if there is no work list.
     """
 
     ctas: int
@@ -197,7 +196,7 @@ def attend_steps(
     problem: bytes,
     scales: Scales = UNSCALED,
 ) -> list[Step]:
-    """Prepare attention.cu, and, where keys are split, the kernel that combines partial outputs."""
+    """Prepare attention.cu and, if keys are split, the combine kernel."""
     sequences = work.sequences
     described = {
         "cu_seqlens_q": sequences.cu_seqlens_q,
@@ -257,7 +256,7 @@ def attend_steps(
 
 
 class TransposeArguments(NamedTuple):
-    """The parameters in their order."""
+    """The parameters of attention_values.cu, in order."""
 
     v: Any
     values: Any
@@ -279,7 +278,7 @@ def transpose_step(v: ArrayView, transposed: ArrayView, config: TileConfig) -> S
 
 
 class WorkListArguments(NamedTuple):
-    """The parameters in their order: ``schedule`` receives the work list."""
+    """The parameters of attention_work.cu, in order; ``schedule`` receives the work list."""
 
     cu_seqlens_q: Any
     cu_seqlens_k: Any
@@ -298,16 +297,16 @@ def work_list_step(variant: Variant, config: TileConfig, arguments: WorkListArgu
 
 
 def work_list_bytes(tiles: int, *, is_paged: bool) -> int:
-    """Return the size of a work list for this many tiles of one head."""
+    """Return the bytes of a work list for this many tiles of one head."""
     item = PAGED_WORK_ITEM if is_paged else WORK_ITEM
     return WORK_LIST.itemsize + tiles * item.itemsize
 
 
 class PackedLaunch:
-    """A launch that makes a work list, if there is one, then the launches that work it off.
+    """A launch that makes the work list, if any, then the launches that process it.
 
-    A sequence that the arrays do not have is reported in ``broken_sequence``. On a device it is the
-    next call that raises, since nothing waits.
+    The kernels report an invalid sequence in ``broken_sequence``. On a device the next call raises,
+    because no call waits.
     """
 
     def __init__(
@@ -335,7 +334,7 @@ class PackedLaunch:
             self._refuse("this call")
 
     def attend_at(self, addresses: Sequence[int], stream: int) -> None:
-        """Launch attention with a work list that was made before."""
+        """Launch attention with an existing work list."""
         self._refuse("an earlier call")
         self._attend.launch_at(addresses, stream)
 
@@ -352,7 +351,7 @@ class PackedLaunch:
         return call
 
     def _refuse(self, call: str) -> None:
-        """Raise if ``call`` was wrong about a sequence, and forget it."""
+        """Raise and reset the flag if ``call`` reported an invalid sequence."""
         sequence = int(self._broken_sequence[0])
         if sequence:
             self._broken_sequence[0] = 0

@@ -1,4 +1,4 @@
-"""The arguments of attention, checked: operands, output, scale, mask and softcap."""
+"""The checked arguments of attention: operands, output, scale, mask and softcap."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _MAX_STRIDE_BYTES = 1 << 40
 MAX_HEAD_DIM = 256
 _HEADS, _HEAD_DIM = -2, -1
 
-# Further than any sequence reaches; added to a position it fits 32 bits.
+# Longer than any sequence; a position plus this fits in 32 bits.
 _UNLIMITED = 1 << 28
 
 _LEAVE_OUT = "Leave it out for the default"
 _CORNERS = ("top_left", "bottom_right")
 _LOG2_E = math.log2(math.e)
 
-# The least scale or softcap; the greatest is 1 over it. The kernels multiply by both, by the
-# quotient of both and by log2(e), in float32: none may overflow or become subnormal.
+# The minimum of scale and softcap; the maximum is its reciprocal. The kernels multiply by both, by
+# their quotient and by log2(e) in float32: none may overflow or become subnormal.
 _LEAST = 2.0**-60
 
 
 class Operands(NamedTuple):
-    """Views of the operands, whose last two dimensions are heads and head_dim."""
+    """Views of q, k and v, whose last two dimensions are heads and head_dim."""
 
     q: ArrayView
     k: ArrayView
@@ -67,10 +67,10 @@ class Operands(NamedTuple):
         may_be_float8: bool = False,
         dtype: object = None,
     ) -> Operands:
-        """Check that the operands fit each other, and return their views.
+        """Check the operands against each other, and return their views.
 
-        Axes are the shape that they must have, such as ``[rows, heads, head_dim]``; key_axes those
-        of k and v, if they are others.
+        ``axes`` is the required shape, such as ``[rows, heads, head_dim]``; ``key_axes`` is the
+        shape of k and v, if it differs.
         """
         given = zip("qkv", (q, k, v), strict=True)
         operands = cls(*(_arrays.view(array, dtype=dtype, argument=name) for name, array in given))
@@ -97,7 +97,7 @@ class Operands(NamedTuple):
 
     @property
     def output_types(self) -> tuple[str, ...]:
-        """Element types that an output may have; the first is the default."""
+        """The legal element types of an output; the first is the default."""
         return TYPES if self.are_float8 else (self.q.element.name,)
 
     @property
@@ -155,7 +155,7 @@ def _shape_violations(operands: Operands) -> Iterator[Violation]:
 
 
 def reach_violations(name: str, view: ArrayView) -> Iterator[Violation]:
-    """Yield why TMA cannot reach an array as it is."""
+    """Yield the reasons why TMA cannot access an array directly."""
     if view.is_empty:
         return
     view = reachable(view)
@@ -172,7 +172,7 @@ def reach_violations(name: str, view: ArrayView) -> Iterator[Violation]:
 
 
 def reachable(view: ArrayView) -> ArrayView:
-    """Return the view with a stride that TMA takes where a dimension has one element."""
+    """Return the view with legal TMA strides for dimensions of one element."""
     row_bytes = view.shape[-1] * view.element.itemsize
     strides = tuple(
         row_bytes if size == 1 else stride
@@ -182,11 +182,11 @@ def reachable(view: ArrayView) -> ArrayView:
 
 
 class Results:
-    """The output, of the caller or new, and the log-sum-exp, new or not wanted.
+    """The output, the caller's or a new array, and the log-sum-exp, if requested.
 
     Attributes:
-        like: A view of q, whose framework and device new arrays have.
-        out: A view of the output, checked.
+        like: A view of q; new arrays have its framework and device.
+        out: A checked view of the output.
         lse: A view of the log-sum-exp, or None.
         returned: The return value of the call.
     """
@@ -211,7 +211,7 @@ class Results:
         return Layout.of(reachable(self.out))
 
     def allocators(self) -> Iterator[Allocator]:
-        """Yield allocators of the arrays that the caller leaves out."""
+        """Yield allocators of the arrays that the caller does not pass."""
         for shape, element_type in self._new:
             yield allocator(self.like, shape, element_type)
 
@@ -238,7 +238,7 @@ def _check_output(out: ArrayView, operands: Operands) -> None:
 
 
 class Options(NamedTuple):
-    """The arguments of a call other than arrays."""
+    """The arguments of a call that are not arrays."""
 
     causal: bool | str
     scale: float | None
@@ -248,10 +248,10 @@ class Options(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scale and mask. A query sees ``left`` keys before its own and ``right`` after it.
+    """Scale, mask and softcap. A query attends to ``left`` keys before and ``right`` after its own.
 
-    The own key of query i is key i where the mask is aligned top left; else the last query is
-    aligned with the last key. None is no limit.
+    With top-left alignment the own key of query i is key i; else the last query is aligned with the
+    last key. None means no limit.
     """
 
     scale: float
@@ -289,7 +289,7 @@ class Scores(NamedTuple):
 
     @property
     def factors(self) -> tuple[float, float]:
-        """Factors of a score before softcap's tanh, and in the exponent of 2."""
+        """The factor of a score in softcap's tanh, and the factor in the exponent of 2."""
         if self.softcap is None:
             return 1.0, self.scale * _LOG2_E
         return self.scale / self.softcap, self.softcap * _LOG2_E
@@ -307,7 +307,7 @@ def _causal_violations(causal: object) -> Iterator[Violation]:
 
 
 def positive_violations(name: str, value: object, remedy: str) -> Iterator[Violation]:
-    """Yield why a value, unless it is None, is no positive factor that the kernels can apply."""
+    """Yield a violation if a value is neither None nor a positive factor in the kernels' range."""
     if value is not None and not is_number_in(value, _LEAST, 1 / _LEAST):
         rule = f"it must be a number above 0, from {_LEAST:.1e} to {1 / _LEAST:.1e}"
         yield Violation(name, shown(value), rule, remedy)

@@ -1,4 +1,4 @@
-"""The paged KV cache, and the page table that says which pages a sequence has."""
+"""The paged KV cache, and its page table with the pages of each sequence."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tmaasync.ops._flash.operands import Operands, reachable
 __all__ = ["PageTable", "Pages", "check_pages", "rows_of_pages"]
 
 _INT32_BYTES = 4
-_SWIZZLE_ROWS = 8  # after which a swizzle repeats itself
+_SWIZZLE_ROWS = 8  # period of a swizzle
 
 
 class Pages(NamedTuple):
     """The layout of the pages in the arrays of keys and values, and of the page table.
 
     Attributes:
-        size: Rows of a page; 0 where the keys are not paged.
-        step: Rows from one page to the next: more than ``size`` if something is between them.
-        total: How many pages the arrays have.
+        size: Rows per page; 0 if the keys are not paged.
+        step: Rows from one page to the next: more than ``size`` if there are gaps.
+        total: Number of pages in the arrays.
         table_step: Entries of the table from one sequence to the next.
     """
 
@@ -38,7 +38,7 @@ class Pages(NamedTuple):
 
 
 class PageTable(NamedTuple):
-    """The page table as the kernel takes it, checked but for its entries."""
+    """The page table as the kernel takes it, checked except for its entries."""
 
     view: ArrayView
     pages: Pages
@@ -69,9 +69,9 @@ class PageTable(NamedTuple):
 def check_pages(
     table: PageTable, queries: npt.NDArray[np.int32], keys: npt.NDArray[np.int32]
 ) -> None:
-    """Check the entries that sequences with queries use, which waits for a device.
+    """Check the entries that sequences with queries use; this waits for the device.
 
-    Queries and keys are cumulative lengths in host memory.
+    ``queries`` and ``keys`` are cumulative lengths in host memory.
     """
     entries = on_host(table.view.owner, "page_table")
     used = np.where(np.diff(queries) > 0, -(-np.diff(keys) // table.pages.size), 0)
@@ -87,9 +87,10 @@ def check_pages(
 
 
 def rows_of_pages(view: ArrayView) -> ArrayView:
-    """Return an array of pages as one of rows; between pages there may be rows of other arrays.
+    """Return an array of pages as an array of rows, including any rows between the pages.
 
-    The array knows nothing of these, so the view must not be compared with it: it is leased.
+    The array does not own the rows between its pages, so checks must not compare the view with it:
+    the view is leased.
     """
     view = reachable(view)
     count, size, *row = view.shape
@@ -99,7 +100,7 @@ def rows_of_pages(view: ArrayView) -> ArrayView:
 
 
 def _page_step(view: ArrayView) -> int:
-    """Return the rows from one page to the next, of an array as `reachable` gives it."""
+    """Return the rows from one page to the next; the view is from `reachable`."""
     count, size = view.shape[:2]
     return size if count == 1 else view.strides_bytes[0] // view.strides_bytes[1]
 

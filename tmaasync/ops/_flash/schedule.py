@@ -1,12 +1,12 @@
 """Tile schedules of attention: LPT tile order in sections for L2, stream-K, and split-KV.
 
-Static schedules of padded arrays: the longest tiles first (LPT), in sections whose keys stay in L2.
+Padded arrays have static schedules: longest tiles first (LPT), in sections whose keys stay in L2.
 
-Where tiles alone do not fill the chip, the keys of a tile are split over CTAs, which is known as
-flash-decoding (Dao et al. 2023). Padded arrays: full waves are data-parallel, and the last wave is
-stream-K (Osama et al. 2023, the hybrid form): its tiles' blocks of keys, one tile after the other,
-go to all clusters in equal shares. Packed arrays: every tile's keys are cut into the same number of
-splits. Either way a combine kernel adds up the partial outputs.
+If tiles alone do not fill the chip, the keys of a tile are split over CTAs, known as flash-decoding
+(Dao et al. 2023). Padded arrays: full waves are data-parallel, and the last wave is stream-K (the
+hybrid form of Osama et al. 2023): all clusters get equal shares of its tiles' blocks of keys.
+Packed arrays: the keys of every tile are cut into the same number of splits. In both cases a
+combine kernel adds up the partial outputs.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Schedule(NamedTuple):
 
     Attributes:
         clusters: Number of clusters of the launch.
-        table: [waves, clusters] spans, `_NONE` where the cluster has no more. With stream-K these
-            are `SCHEDULED_SPAN`, whose slot is `_NONE` where the span is worked on as a whole. It
-            is empty where clusters take the spans in their order.
-        splits: `SPLIT_SPAN` [split spans].
+        table: Spans, [waves, clusters]; `_NONE` after a cluster's last span. With stream-K the
+            elements are `SCHEDULED_SPAN`, whose slot is `_NONE` for a span that is not split. The
+            table is empty if clusters take the spans in order.
+        splits: `SPLIT_SPAN`, [split spans].
     """
 
     clusters: int
@@ -55,12 +55,12 @@ class Schedule(NamedTuple):
 
     @property
     def partials(self) -> int:
-        """Partial outputs in all."""
+        """The total number of partial outputs."""
         return int(self.splits["splits"].sum())
 
 
 def padded_schedule(sizes: Sizes, scores: Scores, config: TileConfig, clusters: int) -> Schedule:
-    """Return the schedule of padded arrays on at most ``clusters`` clusters."""
+    """Return the schedule for padded arrays on at most ``clusters`` clusters."""
     if config.stream_k:
         return stream_k_schedule(sizes, config, clusters)
     clusters = min(config.spans(sizes), clusters)
@@ -70,29 +70,29 @@ def padded_schedule(sizes: Sizes, scores: Scores, config: TileConfig, clusters: 
 
 
 def _table(work: Sequence[Sequence[Any]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the work of each cluster: [waves, clusters], `_NONE` where it has no more."""
+    """Return the work as an array [waves, clusters], `_NONE` after a cluster's last item."""
     table = np.full((max(map(len, work)), len(work)), _NONE, dtype)
     for cluster, own in enumerate(work):
         table[: len(own), cluster] = np.array(own, dtype)
     return table
 
 
-# --- the longest first --------------------------------------------------------------------------
+# --- LPT schedules ------------------------------------------------------------------------------
 
 
 def lpt_schedule(
     sizes: Sizes, scores: Scores, config: TileConfig, clusters: int
 ) -> npt.NDArray[np.int32]:
-    """Return the spans of every cluster: [waves, clusters], and -1 where a cluster has no more.
+    """Return the spans of every cluster: [waves, clusters], -1 after a cluster's last span.
 
-    A longest-processing-time-first (LPT) schedule (Graham 1969): the spans that see the most keys
-    come first, and each goes to the cluster that has the least to do. A dynamic persistent
-    scheduler with an atomic tile counter would do the same; this one is equal in every run, and has
-    no memory that two launches could share. Heads come in sections whose keys stay in L2, as in
+    A longest-processing-time-first (LPT) schedule (Graham 1969): spans with the most keys come
+    first, and each goes to the least loaded cluster. A dynamic persistent scheduler with an atomic
+    tile counter would do the same; this schedule is deterministic, and needs no memory that two
+    launches could share. Heads are grouped in sections whose keys stay in L2, as in
     FlashAttention-3's LPT scheduler.
 
-    A span's number is its tile of heads, times the spans of a head, plus its index in the head.
-    Where nothing is shared a cluster is a CTA, and a span its tile.
+    The number of a span is its tile of heads, times the spans per head, plus its index in the head.
+    Without multicast a cluster is a CTA, and a span its tile.
     """
     costs = _blocks_seen(sizes, scores, config) + coefficients().tile_blocks
     longest_first = np.argsort(-costs, kind="stable")
@@ -111,7 +111,7 @@ def lpt_schedule(
 
 
 def section(longest: Sizes, config: TileConfig) -> tuple[int, int]:
-    """Return the sections of packed arrays: about how many keys, and how many tiles of heads.
+    """Return the section size of packed arrays: approximate keys, and tiles of heads.
 
     ``longest`` has the queries and keys of the longest sequence.
     """
@@ -131,7 +131,7 @@ def _heads_per_section(sizes: Sizes, config: TileConfig) -> int:
 
 
 def _blocks_seen(sizes: Sizes, scores: Scores, config: TileConfig) -> npt.NDArray[np.int64]:
-    """Return how many blocks of keys each span of a head sees."""
+    """Return the number of blocks of keys that each span of a head visits."""
     shift = 0 if scores.is_top_left else sizes.keys - sizes.queries
     first = np.arange(0, sizes.queries, config.span_positions) + shift
     last = first + config.span_positions - 1
@@ -148,9 +148,9 @@ def _blocks_seen(sizes: Sizes, scores: Scores, config: TileConfig) -> npt.NDArra
 
 
 def stream_k_pays(sizes: Sizes, config: TileConfig, scores: Scores, clusters: int) -> bool:
-    """Whether to split: the last wave has few spans, nearly all of which see as many keys.
+    """Return whether stream-K is faster: the last wave has few spans, and all visit equal keys.
 
-    That is so where it is the first wave, and seldom where there are several before it.
+    This is common if the last wave is also the first, and rare after several full waves.
     """
     sees_all = scores.right is None or (
         not scores.is_top_left and sizes.queries <= config.span_positions
@@ -168,9 +168,9 @@ def stream_k_pays(sizes: Sizes, config: TileConfig, scores: Scores, clusters: in
 def packed_kv_splits(
     tiles: int, typical: Sizes, config: TileConfig, scores: Scores, ctas: int
 ) -> int:
-    """Return into how many splits the keys of each tile of packed sequences are cut; 1: none.
+    """Return the number of splits of each tile's keys for packed sequences; 1 means none.
 
-    ``tiles`` counts heads; ``typical`` is a sequence of the mean length.
+    ``tiles`` includes heads; ``typical`` describes a sequence of mean length.
     """
     if tiles >= ctas or scores.left is not None:
         return 1
@@ -180,11 +180,11 @@ def packed_kv_splits(
 
 
 def stream_k_schedule(sizes: Sizes, config: TileConfig, clusters: int) -> Schedule:
-    """Return a hybrid stream-K schedule (Osama et al. 2023), where every span sees all keys.
+    """Return a hybrid stream-K schedule (Osama et al. 2023); every span visits all keys.
 
-    Full waves are data-parallel: spans head by head, one for each cluster. The spans left for the
-    last wave, fewer than clusters, are stream-K. The more splits, the longer it takes to combine
-    them, so not all clusters may get a share.
+    Full waves are data-parallel: one span per cluster, head by head. The remaining spans, fewer
+    than clusters, are stream-K. More splits take longer to combine, so some clusters may get no
+    share.
     """
     blocks = _blocks(sizes, config)
     waves, left = divmod(config.spans(sizes), clusters)
@@ -210,9 +210,9 @@ def _blocks(sizes: Sizes, config: TileConfig) -> int:
 
 
 def _least_time(spans: int, blocks: int, clusters: int) -> tuple[float, int]:
-    """Return the least time, in blocks of keys, of spans that clusters share; and how many do.
+    """Return the minimum time, in blocks of keys, of shared spans, and the clusters to use.
 
-    The time is the time of the largest share, plus the combine kernel.
+    The time is the largest share plus the combine kernel.
     """
     known = coefficients()
 
@@ -224,7 +224,7 @@ def _least_time(spans: int, blocks: int, clusters: int) -> tuple[float, int]:
 
 
 def _shares(spans: int, blocks: int, clusters: int) -> list[list[tuple[int, int, int]]]:
-    """Return the splits of each span: which cluster works on it, its first block, and its end."""
+    """Return the splits of each span as (cluster, first block, end block)."""
     ends = [spans * blocks * (cluster + 1) // clusters for cluster in range(clusters)]
     found: list[list[tuple[int, int, int]]] = [[] for _ in range(spans)]
     first = 0

@@ -1,4 +1,4 @@
-"""The sequences of packed attention: cumulative lengths of queries and keys, checked."""
+"""The checked sequences of packed attention: cumulative lengths of queries and keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Lengths"]
 class Lengths(NamedTuple):
     """The arguments of a call that describe its sequences.
 
-    ``cu_seqlens_k`` may be None: it is ``cu_seqlens_q`` then.
+    ``cu_seqlens_k`` None means ``cu_seqlens_q``.
     """
 
     cu_seqlens_q: Any
@@ -30,7 +30,7 @@ class Lengths(NamedTuple):
     def of(
         self, operands: Operands, *, keys_are_packed: bool = True
     ) -> tuple[tuple[CumulativeLengths, CumulativeLengths], Batch]:
-        """Return the cumulative lengths of q and k, and the number and longest of the sequences."""
+        """Return the cumulative lengths of q and k, and the number and maximum of the lengths."""
         if self.cu_seqlens_q is None:
             rule, remedy = "it has the cumulative lengths", "Pass a 0, then numpy.cumsum of lengths"
             raise ArgumentError.of([Violation("cu_seqlens_q", None, rule, remedy)])

@@ -1,4 +1,4 @@
-"""Tiles, maps and kernels of attention, for a variant and a tile config."""
+"""Tiles, maps and kernels of attention for a variant and a tile config."""
 
 from __future__ import annotations
 
@@ -48,10 +48,9 @@ Maps = tuple[RaggedTensorMap, RaggedTensorMap, RaggedTensorMap, RaggedTensorMap]
 def attention_tiles(
     q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, config: TileConfig
 ) -> Tiles:
-    """Return the tiles that the kernel takes, over arrays of [batch, positions, heads, head_dim].
+    """Return the kernel's tiles over arrays of [batch, positions, heads, head_dim].
 
-    Without ``transposes_v``, values of one byte are given transposed: [batch, kv_heads, head_dim,
-    positions].
+    For FP8 without ``transposes_v``, V is transposed: [batch, kv_heads, head_dim, positions].
     """
     rows, block = _sides(config)
     queries = create_tma_tile(q, (1, *rows), swizzle=config.swizzle)
@@ -66,7 +65,7 @@ def attention_tiles(
 def _tile_of_keys(
     view: ArrayView, block: tuple[int, int, int], config: TileConfig
 ) -> TMATensorTile:
-    """Return a tile of boxes, of which each CTA of a cluster loads the same number."""
+    """Return a tile whose boxes divide evenly among the CTAs of a cluster."""
     columns = config.swizzle.span_bytes // view.element.itemsize
     is_shared_in_columns = config.head_dim // columns % config.cluster == 0
     box = None if is_shared_in_columns else (1, block[0] // config.cluster, 1, columns)
@@ -74,7 +73,7 @@ def _tile_of_keys(
 
 
 def _tile_of_transposed(view: ArrayView, config: TileConfig) -> TMATensorTile:
-    """Return the same of values, whose rows are the columns of a head."""
+    """Return the same tile for transposed V, whose rows are the columns of a head."""
     swizzle = widest(config.block_n)
     columns, keys = config.head_dim, config.block_n
     box = (1, 1, columns // config.cluster, swizzle.span_bytes)
@@ -84,7 +83,7 @@ def _tile_of_transposed(view: ArrayView, config: TileConfig) -> TMATensorTile:
 def transpose_tiles(
     v: ArrayView, transposed: ArrayView, config: TileConfig
 ) -> tuple[TMATensorTile, TMATensorTile]:
-    """Return the tiles of attention_values.cu: of V (FP8), and of memory for V transposed."""
+    """Return the tiles of attention_values.cu: FP8 V, and transposed V."""
     keys, columns = TRANSPOSED_KEYS, config.head_dim
     return (
         create_tma_tile(v, (1, keys, 1, columns), swizzle=config.swizzle),
@@ -95,9 +94,9 @@ def transpose_tiles(
 def packed_maps(
     q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, config: TileConfig, page_size: int = 0
 ) -> Maps:
-    """Return the maps that the kernel takes, over packed arrays of [rows, heads, head_dim].
+    """Return the kernel's maps over packed arrays of [rows, heads, head_dim].
 
-    With a paged KV cache k and v hold the rows of all pages, and a sequence of the map is a page.
+    With a paged KV cache k and v hold the rows of all pages; a page is one sequence of the map.
     """
     rows, block = _sides(config)
     columns = config.swizzle.span_bytes // config.element_bytes
@@ -116,7 +115,7 @@ def packed_maps(
 
 
 def _sides(config: TileConfig) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Return the sides of a warpgroup's queries, and of a block of keys."""
+    """Return the tile sides of a warpgroup's queries and of a block of keys."""
     heads = config.heads_per_tile
     rows = (GROUP_ROWS // heads, heads, config.head_dim)
     return rows, (config.block_n, 1, config.head_dim)
@@ -130,7 +129,7 @@ def cuda_types(tiles: Sequence[TMATensorTile | RaggedTensorMap]) -> tuple[str, .
 
 
 def attention_kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
-    """Return the kernel for the types of four tiles or maps."""
+    """Return attention.cu for the types of its four tiles or maps."""
     constants = {**config.constants, **variant.constants}
     return shipped_kernel("attention.cu", _named(types), constants)
 
@@ -146,7 +145,7 @@ def _named(types: tuple[str, ...]) -> dict[str, str]:
 
 
 def transpose_kernel(types: tuple[str, ...], config: TileConfig) -> Kernel:
-    """Return the kernel that transposes values of one byte, for two types of tile."""
+    """Return attention_values.cu, which transposes FP8 V, for its two tile types."""
     named = dict(zip(("VTile", "TransposedTile"), types, strict=True))
     return shipped_kernel("attention_values.cu", named, {"HEAD_DIM": config.head_dim})
 
@@ -165,7 +164,7 @@ _OF_SCHEDULER = (
 
 
 def work_list_kernel(variant: Variant, config: TileConfig) -> Kernel:
-    """Return the kernel that cuts packed sequences into tiles for the one of this variant."""
+    """Return attention_work.cu, which cuts packed sequences into tiles for this variant."""
     constants = {**config.constants, **variant.constants}
     return shipped_kernel(
         "attention_work.cu", {}, {name: constants[name] for name in _OF_SCHEDULER}

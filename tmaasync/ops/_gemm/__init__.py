@@ -1,1 +1,1 @@
-"""The GEMM kernels on the host: tile configs, the cost model that chooses one, epilogues, tiles."""
+"""Host side of the GEMM kernels: tile configs, cost model, epilogues and tiles."""

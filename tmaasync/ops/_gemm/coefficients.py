@@ -1,4 +1,4 @@
-"""The numbers of the cost models of GEMMs; h200.toml has unit, script and date of each."""
+"""Coefficients of the GEMM cost models; h200.toml has the unit, script and date of each."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class MulticastCoefficients:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """The numbers of the file, section by section."""
+    """The coefficients of the file, section by section."""
 
     gemm: GemmCoefficients
     split_k: SplitKCoefficients
@@ -100,7 +100,7 @@ class Coefficients:
 
     @classmethod
     def read(cls, path: Path) -> Coefficients:
-        """Read a file. Each section has the entries of its class and no others."""
+        """Read a file; each section must have exactly the entries of its class."""
         sections = tomllib.loads(path.read_text())
         return cls(
             **{
@@ -111,7 +111,7 @@ class Coefficients:
 
 
 def _value(entry: Mapping[str, Any]) -> Any:
-    """Return a number, or a table by the columns before its last."""
+    """Return a number, or a table keyed by all columns but the last."""
     value = entry["value"]
     if "columns" in entry:
         return {row[0] if len(row) == 2 else tuple(row[:-1]): row[-1] for row in value}

@@ -1,4 +1,4 @@
-"""Tile configs of gemm.cu and its relatives: CTA tile, stages, cluster shape, schedule."""
+"""Tile configs of the GEMM kernels: CTA tile, stages, cluster shape, schedule."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ SCALES_PER_LOAD = 4
 WIDE_SCALED = 256
 """Columns of the widest tile of a block-scaled GEMM, which stages its whole output at once."""
 
-_WGMMA_ROWS = 64  # of one instruction and of one store
-_LOADS_TO_START_LATE = 0.015  # elements for a multiply-add; tiles of 128 x 128 load 0.0156
-_CTA_LOADS_TO_START_LATE = 400_000  # elements of a CTA; fewer were not raced
+_WGMMA_ROWS = 64  # rows of one wgmma and of one store
+_LOADS_TO_START_LATE = 0.015  # elements per multiply-add; 128 x 128 tiles load 0.0156
+_CTA_LOADS_TO_START_LATE = 400_000  # elements per CTA; fewer were not measured
 _BARRIER_BYTES = 1024
 _LARGEST_OUTPUT_BYTES = 4
 _ACCUMULATOR_BYTES = 4
-_MIN_SHARE_COLUMNS = 8  # that a CTA of split-K stores, where M is contiguous
-_MIN_SWAP_AB_COLUMNS = 4096  # of over 64 rows; with fewer it gains nothing
-_FEW_SWAP_AB_ROWS = 96  # up to which it is faster whatever the depth
+_MIN_SHARE_COLUMNS = 8  # columns that a CTA of split-K stores if M is contiguous
+_MIN_SWAP_AB_COLUMNS = 4096  # for over 64 rows; with fewer columns swap AB gains nothing
+_FEW_SWAP_AB_ROWS = 96  # up to this many rows swap AB is faster for every K
 _ONE_TILE_ROWS = 128
-_LONG_SWAP_AB_WEIGHTS = 48 << 20  # elements of B: GEMMs of more rows are under the power limit
-_MIN_SAVING = 1.2  # multiply-adds with rows rounded up to 64, over those with swap AB
-_WIDE_CHUNK_COLUMNS = 32  # in a store where M is contiguous, of more than 64 columns
+_LONG_SWAP_AB_WEIGHTS = 48 << 20  # elements of B: over 128 rows, GEMMs run at the power limit
+_MIN_SAVING = 1.2  # ratio of multiply-adds: rows rounded up to 64, over swap AB
+_WIDE_CHUNK_COLUMNS = 32  # columns per store if M is contiguous and a tile has more than 64
 _MIN_STORE_BYTES = 32
-_SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store
+_SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by store width in bytes
 _SCALE_BYTES = 4
 _SCALED_ALIGNMENT = 128
-_SCALED_BARRIER_BYTES = 16  # of a stage: two
+_SCALED_BARRIER_BYTES = 16  # two barriers per stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Occupancy:
     """SMs and max active clusters of a device, one CTA per SM.
 
     Attributes:
-        sms: Its SMs.
-        clusters_of: Returns the max active clusters of a cluster size, two or more.
+        sms: The number of SMs.
+        clusters_of: Returns the max active clusters for a cluster size of two or more.
     """
 
     sms: int
@@ -89,7 +89,7 @@ class Occupancy:
 
     @classmethod
     def estimated(cls, sms: int) -> Occupancy:
-        """Return an estimate for a device that is absent, with GPCs like an H200's."""
+        """Return an estimate for an absent device, with the GPCs of an H200."""
 
         def max_active_clusters(size: int) -> int:
             full = emulate.LIMITS.sms // size
@@ -105,9 +105,9 @@ class Orientation(NamedTuple):
     """Whether a kernel computes C or its transpose, and the layout of the result in memory.
 
     Attributes:
-        swap_ab: Whether it computes C^T = B^T A^T in place of C = A B (swap AB; CUTLASS,
+        swap_ab: Whether the kernel computes C^T = B^T A^T instead of C = A B (swap AB; CUTLASS,
             TensorRT-LLM).
-        m_major: Whether the rows (M) of the computed matrix are contiguous, not its columns (N).
+        m_major: Whether M is the contiguous side of the computed matrix, not N.
     """
 
     swap_ab: bool
@@ -115,7 +115,7 @@ class Orientation(NamedTuple):
 
     @classmethod
     def of(cls, a: Layout, b: Layout, out: Layout, *, is_plain: bool) -> Orientation:
-        """Return the orientation in which TMA can store C, and CTAs of few rows are not wasted.
+        """Return the orientation in which TMA can store C, and few rows do not waste tiles.
 
         Args:
             a: A, as [M, K].
@@ -133,12 +133,12 @@ class Orientation(NamedTuple):
 
     @staticmethod
     def gains_by_swap_ab(few: Layout, out: Layout) -> bool:
-        """Return whether it is faster with over `SKINNY_LIMIT` rows, in GEMMs like those raced.
+        """Return whether swap AB is faster with over `SKINNY_LIMIT` rows; False if not measured.
 
-        Tiles of C have 64 rows; tiles of its transpose are as narrow as the output. That saves
-        multiply-adds, which count under the power limit; up to 128 rows memory bounds long GEMMs,
-        and the bytes that all CTAs load bound short ones. In 20 GEMMs this rule is 1.042 times as
-        fast as swap AB in all of them, and 1.038 times as fast as in none
+        Tiles of C have 64 rows; tiles of its transpose are only as narrow as the output. That saves
+        multiply-adds, which matter at the power limit. Up to 128 rows, long GEMMs are bound by
+        memory, short ones by the bytes that all CTAs load. Over 20 GEMMs this rule is 1.042 times
+        as fast as always using swap AB, and 1.038 times as fast as never
         (``sweep_tile_configs.py --ragged-rows``, H200, 2026-11-23).
         """
         rows, columns = out.shape[-2:]
@@ -152,7 +152,7 @@ class Orientation(NamedTuple):
 
     @property
     def is_column_major(self) -> bool:
-        """Whether C lies in memory with its rows (M) contiguous."""
+        """Whether C is M-major in memory: M is its contiguous side."""
         return self.swap_ab != self.m_major
 
 
@@ -174,17 +174,17 @@ class TileConfig:
         cluster: CTA tiles along M that multicast the columns of B they share.
         group_m: Clusters along M before the next column of tiles: the L2 swizzle of CUTLASS's
             rasterisation order and of Triton's grouped ordering.
-        rows: Rows of a consumer.
-        m_major: Whether M is contiguous in the output, not N.
+        rows: Rows per consumer.
+        m_major: Whether M is the contiguous side of the output, not N.
         max_stages: Upper bound on the stages of the pipeline.
-        split_k: CTAs of the cluster that multiply a part of K of the same tile each, and reduce
-            through distributed shared memory; a cluster has ``cluster`` tiles.
-        over_grid: Whether the parts of K are multiplied by CTAs of the whole grid, not of a
-            cluster, and a combine kernel adds up their partial outputs, which are in a workspace.
-        ping_pong: Whether each of two consumers has tiles of its own, of ``rows`` rows, and one
-            multiplies while the other stores (CUTLASS's
-            KernelTmaWarpSpecializedPingpong); else they are cooperative.
-        side_by_side: Whether the tiles of a cluster are along N and multicast the rows of A.
+        split_k: CTAs that each multiply one part of K of the same tile, and reduce through
+            distributed shared memory; a cluster has ``cluster`` tiles.
+        over_grid: Whether split-K uses CTAs of the whole grid instead of a cluster; a combine
+            kernel then adds up the partial outputs in a workspace.
+        ping_pong: Whether each of two consumers has its own tiles of ``rows`` rows, and multiplies
+            while the other stores (CUTLASS's KernelTmaWarpSpecializedPingpong); else they are
+            cooperative.
+        side_by_side: Whether the tiles of a cluster lie along N and multicast the rows of A.
     """
 
     consumers: int
@@ -209,12 +209,12 @@ class TileConfig:
 
     @property
     def a_multicast(self) -> int:
-        """CTAs that load a part of A each and multicast it; 1 where each has its own."""
+        """CTAs that share the load of A by multicast; 1 without multicast."""
         return self.cluster if self.side_by_side else 1
 
     @property
     def b_multicast(self) -> int:
-        """CTAs that load a part of B each and multicast it; 1 where each has its own."""
+        """CTAs that share the load of B by multicast; 1 without multicast."""
         return 1 if self.side_by_side else self.cluster
 
     @property
@@ -223,14 +223,14 @@ class TileConfig:
 
     @property
     def cluster_splits(self) -> int:
-        """CTAs of a cluster that multiply a part of K each."""
+        """CTAs of a cluster that each multiply one part of K."""
         return 1 if self.over_grid else self.split_k
 
     @property
     def stored_columns(self) -> int:
-        """Columns that one CTA stores: with split-K a share, if that is wide enough.
+        """Columns that one CTA stores: with split-K a share, if it is wide enough.
 
-        The kernel has the same rule, `count_output_slices`.
+        The kernel's ``count_output_slices`` has the same rule.
         """
         least = _MIN_SHARE_COLUMNS if self.m_major else _MIN_STORE_BYTES // 2
         shares = self.cluster_splits
@@ -240,7 +240,7 @@ class TileConfig:
 
     @property
     def chunk_columns(self) -> int:
-        """Columns that one store writes where M is contiguous: narrower ones leave more stages."""
+        """Columns per store if M is contiguous: narrow stores leave memory for more stages."""
         stored = self.stored_columns
         if stored <= SKINNY_LIMIT:
             return stored
@@ -249,14 +249,14 @@ class TileConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: the consumer warpgroups, and the producer's."""
+        """Threads of a CTA: the consumer warpgroups and the producer warpgroup."""
         return WARPGROUP_THREADS * (1 + self.consumers)
 
     @property
     def store_bytes(self) -> int:
-        """Width of one store: the widest that leaves memory for enough stages, if there is one.
+        """Width of one store: the widest that leaves memory for `min_stages`, else the widest.
 
-        Where M is contiguous, whole lines.
+        If M is contiguous, whole lines.
         """
         if self.m_major:
             return max(_SWIZZLES)
@@ -270,7 +270,7 @@ class TileConfig:
 
     @property
     def partials_bytes(self) -> int:
-        """Bytes of accumulators that a CTA of split-K gets from the others."""
+        """Bytes of accumulators that a CTA of split-K receives from the other CTAs."""
         peers = self.cluster_splits - 1
         return peers * self.block_m * self.stored_columns * _ACCUMULATOR_BYTES
 
@@ -279,38 +279,38 @@ class TileConfig:
         return self.partials_bytes <= self.stages * self.stage_bytes
 
     def holds_addend(self, itemsize: int) -> bool:
-        """Whether a stage holds as much of an addend as every consumer stores at once."""
+        """Return whether a stage holds the addend chunks that all consumers store at once."""
         row_bytes = self.block_n * itemsize if self.m_major else self.store_bytes
         return self.consumers * _WGMMA_ROWS * row_bytes <= self.stage_bytes
 
     def _epilogue_bytes(self, itemsize: int, store_bytes: int) -> int:
-        """Bytes of the buffers from which the output is stored."""
+        """Return the bytes of the epilogue's staging buffers."""
         row_bytes = self.chunk_columns * itemsize if self.m_major else store_bytes
         return self.consumers * self.epilogue_buffers * _WGMMA_ROWS * row_bytes
 
     @property
     def epilogue_buffers(self) -> int:
-        """Buffers in which a consumer stages the chunks of its output."""
+        """Staging buffers of a consumer for chunks of its output."""
         return 2
 
     @property
     def min_stages(self) -> int:
-        """Stages for which a narrower store is taken."""
+        """Minimum number of stages, for which `store_bytes` is reduced."""
         return 4
 
     @property
     def barriers_bytes(self) -> int:
-        """Bytes of the barriers outside the stages, and of their alignment."""
+        """Bytes of the barriers outside the stages, including alignment."""
         return _BARRIER_BYTES
 
     def shared_bytes(self, itemsize: int) -> int:
-        """Shared memory of a CTA: operands, output elements of this size, barriers."""
+        """Return the shared memory of a CTA: operands, output of this element size, barriers."""
         operands = self.stages * self.stage_bytes
         return operands + self._epilogue_bytes(itemsize, self.store_bytes) + self.barriers_bytes
 
     @property
     def stages(self) -> int:
-        """As many stages as shared memory holds, whatever the output's type."""
+        """The number of stages that fit in shared memory for every output type."""
         return self._stages(self.store_bytes)
 
     def _stages(self, store_bytes: int) -> int:
@@ -335,13 +335,13 @@ class TileConfig:
         }
 
     def starts_early(self, work: PersistentWork, active_clusters: int) -> bool:
-        """Whether CTAs start before the CTAs of the previous launch have ended (PDL).
+        """Return whether CTAs start before the previous launch has ended (PDL).
 
-        Worth 2 to 15 %, but for a single wave that nearly fills the chip. Its CTAs then lie where
-        others ended, not next to those that load the same: small tiles of several rows of tiles and
-        a long K lose 3 to 30 %. So do GEMMs bound by memory, and CTAs next to a combine kernel's.
-        Launches raced on an H100 take 1.008 times as long as the better start of each, on an H200
-        1.010 (sweep_tile_configs.py --few-tiles, 2026-11-24 and 2026-11-23).
+        PDL gains 2 to 15 %, except for a single wave that nearly fills the chip. Its CTAs then
+        start where others end, not next to CTAs with the same loads: small tiles in several rows of
+        tiles with a long K lose 3 to 30 %. So do GEMMs bound by memory, and CTAs next to a combine
+        kernel's. With this rule measured launches take 1.008 times the time of the better start on
+        an H100, 1.010 on an H200 (sweep_tile_configs.py --few-tiles, 2026-11-24 and 2026-11-23).
         """
         if not active_clusters // 2 < work.clusters <= active_clusters:
             return True
@@ -356,7 +356,7 @@ class TileConfig:
 
     @property
     def loads_per_multiply_add(self) -> float:
-        """Elements that a tile loads for a multiply-add."""
+        """Elements loaded per multiply-add of a tile."""
         return 1 / self.block_m + 1 / self.block_n
 
     def clusters(self, m: int, n: int) -> int:
@@ -365,17 +365,17 @@ class TileConfig:
 
 @dataclass(frozen=True)
 class ScaledTileConfig(TileConfig):
-    """A tile config of scaled_gemm.cu, whose stages hold scales too; a consumer has 64 rows.
+    """A tile config of scaled_gemm.cu, whose stages also hold scales; a consumer has 64 rows.
 
     Attributes:
-        column_scales: Whether every column of B has scales, not every 128 columns.
+        column_scales: Whether B has one scale per column, not per 128 columns.
     """
 
     column_scales: bool = False
 
     @property
     def epilogue_buffers(self) -> int:
-        """With a buffer for each chunk of 16-bit elements three stages are left, not four."""
+        """One buffer per chunk of 16-bit output; this leaves three stages, not four."""
         return 4 if self.block_n == WIDE_SCALED else 2
 
     @property
@@ -389,7 +389,7 @@ class ScaledTileConfig(TileConfig):
 
     @property
     def b_scales(self) -> int:
-        """Scales of B that a stage takes, at most."""
+        """Maximum number of scales of B in a stage."""
         slices = max(1, self.block_n // SCALE_BLOCK)
         return self.block_n if self.column_scales else slices * SCALES_PER_LOAD
 
@@ -404,12 +404,12 @@ class ScaledTileConfig(TileConfig):
 
     @property
     def barriers_bytes(self) -> int:
-        """The alignment alone: barriers are in `stage_bytes`, since no byte is to spare."""
+        """Alignment only: memory is so tight that `stage_bytes` includes the barriers exactly."""
         return _SCALED_ALIGNMENT
 
 
 def output_box(element: Element, config: TileConfig) -> tuple[tuple[int, int], Swizzle]:
-    """Return the box that the kernels store at once, and its swizzle in shared memory."""
+    """Return the box of one store, and its swizzle in shared memory."""
     if config.m_major:
         return (config.chunk_columns, _WGMMA_ROWS), Swizzle.B128
     columns = config.store_bytes // element.itemsize

@@ -1,6 +1,6 @@
 """The forms in which a convolution runs, and the cost model that ranks them.
 
-The tensor cores take as long as in gemm.cu; TMA takes its own time for the boxes of patches.
+The tensor cores take the same time as in gemm.cu; TMA has its own time for boxes of patches.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _K_BLOCK_DEPTH = BLOCK_K_BYTES // 2  # 16-bit elements
 
 
 class Conv2dForm(NamedTuple):
-    """How a convolution runs.
+    """A form of a convolution.
 
     Attributes:
-        fold: Neighbouring pixels of a row that are loaded as one of more channels, or 1.
-        channels_per_box: Channels of a box of patches: all of a folded pixel's.
-        config: Its tile config.
+        fold: Adjacent pixels of a row that are loaded as one pixel with more channels; 1: none.
+        channels_per_box: Channels per box of patches; with a fold, all of a folded pixel.
+        config: The tile config.
     """
 
     fold: int
@@ -44,18 +44,18 @@ def ranked_conv2d_forms(
     epilogue_depth: int = 0,
     activation: str = "none",
 ) -> list[Conv2dForm]:
-    """Return all forms by their time, the shortest first.
+    """Return all forms, fastest first.
 
     Beyond a few waves, narrow boxes of filters are multicast to pairs of CTAs.
 
     Args:
-        images: Their shape, [N, H, W, C].
-        filters: Their number.
-        window: Over the images.
+        images: The shape of the images, [N, H, W, C].
+        filters: The number of filters.
+        window: The filters' window over the images.
         occupancy: SMs and max active clusters of the device.
-        can_fold: Whether neighbouring pixels lie side by side in memory.
-        epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
-        activation: Leaves out tiles that spill registers with it.
+        can_fold: Whether adjacent pixels are contiguous in memory.
+        epilogue_depth: Cost of a tile's epilogue before the stores, in elements of K.
+        activation: The activation; tiles that spill registers with it are excluded.
 
     >>> from tmaasync._tile.window import window_of
     >>> h200 = Occupancy.estimated(132)
@@ -108,9 +108,9 @@ def ranked_conv2d_forms(
 
 
 def _folds(images: Sequence[int], window: Window) -> Iterator[int]:
-    """Yield how many pixels may be one: divisors of the row and of the stride.
+    """Yield the possible folds: common divisors of the row and the stride.
 
-    The taps must reach all of them, or some would be loaded in vain.
+    The taps must cover all folded pixels, or some would be loaded in vain.
     """
     taps, stride = window.taps[1], window.strides[1]
     if window.dilations[1] == 1 and taps >= stride:
@@ -118,17 +118,17 @@ def _folds(images: Sequence[int], window: Window) -> Iterator[int]:
 
 
 class FoldedConvolution(NamedTuple):
-    """A convolution over folded pixels: neighbours in a row are one pixel of more channels.
+    """A convolution over folded pixels: adjacent pixels of a row become one with more channels.
 
-    Space-to-depth along the rows, as a view of the same memory. A stride of 2 over pixels of 8
-    channels is a stride of 1 over pairs of 16, and 7 taps are 4. TMA then loads fewer and wider
-    rows, which is what bounds the time where channels are few.
+    This is space-to-depth along the rows, as a view of the same memory. A stride of 2 over pixels
+    of 8 channels becomes a stride of 1 over pairs of 16 channels, and 7 taps become 4. TMA then
+    loads fewer and wider rows, which bound the time if there are few channels.
 
     Attributes:
         images: [N, H, W / fold, fold * C].
         filters: [K, R, 1, S * C].
-        window: In folded pixels along the rows.
-        filter_offset: Where the filters' first value comes in the first folded tap.
+        window: The window, in folded pixels along the rows.
+        filter_offset: Offset of the filters' first value in the first folded tap.
     """
 
     images: ArrayView
@@ -140,7 +140,7 @@ class FoldedConvolution(NamedTuple):
     def of(
         cls, images: ArrayView, filters: ArrayView, window: Window, fold: int
     ) -> FoldedConvolution:
-        """Return the convolution with ``fold`` pixels as one, of arrays that `can_fold`."""
+        """Fold ``fold`` pixels into one; the arrays satisfy `can_fold`."""
         channels = images.shape[3]
         pixel_bytes = channels * images.element.itemsize
         k, r, s, _ = filters.shape
@@ -160,6 +160,6 @@ class FoldedConvolution(NamedTuple):
 
 
 def can_fold(images: ArrayView, filters: ArrayView) -> bool:
-    """Whether neighbouring pixels, and neighbouring taps, lie side by side in memory."""
+    """Return whether adjacent pixels, and adjacent filter taps, are contiguous in memory."""
     pixel_bytes = images.shape[3] * images.element.itemsize
     return images.strides_bytes[2] == filters.strides_bytes[2] == pixel_bytes

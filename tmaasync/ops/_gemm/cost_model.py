@@ -1,4 +1,4 @@
-"""Cost models that choose the tile config of a GEMM; nothing is measured in the call."""
+"""Cost models that choose the tile config of a GEMM, without measuring in the call."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ __all__ = [
     "tensor_time",
 ]
 
-_MIN_TILES_TO_SHARE = 4  # along M, of many GEMMs: the second of the last pair may have no rows
-_LARGE_TILE = 1 / 128 + 1 / 256  # elements loaded for a multiply-add
-_NARROWEST = 2  # of the tiles of a skinny GEMM: with one consumer and with two
+_MIN_TILES_TO_SHARE = 4  # tiles along M in a batch: the last pair's second tile may be empty
+_LARGE_TILE = 1 / 128 + 1 / 256  # elements loaded per multiply-add
+_NARROWEST = 2  # configs considered for a skinny GEMM: one and two consumers
 
 
 def default_config(
     problem: Problem, occupancy: Occupancy, fits: Fits = any_config, epilogue_depth: int = 0
 ) -> TileConfig:
-    """Return the cost models' choice for gemm.cu; K is split where that is faster.
+    """Return the cost models' choice for gemm.cu, with split-K if it is faster.
 
-    Takes the arguments of `choose_config`.
+    The arguments are as in `choose_config`.
     """
     if problem.m_major:
         whole = choose_skinny_config(problem, occupancy, fits)
@@ -80,19 +80,19 @@ def choose_config(
     epilogue_depth: int = 0,
     fits: Fits = any_config,
 ) -> TileConfig:
-    """Return the tile config of least time without split-K: the first of `ranked_configs`.
+    """Return the fastest tile config without split-K: the first of `ranked_configs`.
 
-    In many waves pairs of tall tiles lie along N and multicast A, unless an odd number of them in a
-    row would cost a wave; in few, they would only wait for each other. Where rows are not
-    ``on_lines``, pairs always multicast; of a batch in many waves.
+    In many waves, pairs of tall tiles along N multicast A, unless an odd number of tiles in a row
+    costs a wave. In few waves, paired CTAs would only wait for each other. If rows are not
+    ``on_lines``, pairs always multicast; in a batch only in many waves.
 
     Args:
-        problem: The GEMM, or the batch of them.
+        problem: The GEMM, or the batch of GEMMs.
         occupancy: SMs and max active clusters of the device.
-        is_uneven: Whether ``problem.m`` is only a mean over the batches: the last row of tiles of
-            each is then half empty.
-        epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
-        fits: Whether a tile config is allowed.
+        is_uneven: Whether ``problem.m`` is a mean over the batches, so that the last row of tiles
+            of each is half empty on average.
+        epilogue_depth: Cost of a tile's epilogue before the stores, in elements of K.
+        fits: Returns whether a tile config is allowed.
     """
     m, n, count = problem.m, problem.n, problem.batches
     found = ranked_configs(problem, occupancy, is_uneven=is_uneven, epilogue_depth=epilogue_depth)
@@ -116,9 +116,9 @@ def choose_config(
 def ranked_configs(
     problem: Problem, occupancy: Occupancy, *, is_uneven: bool = False, epilogue_depth: int = 0
 ) -> list[TileConfig]:
-    """Return all tile configs by their time, the shortest first; in pairs where not ``on_lines``.
+    """Return all tile configs, fastest first; in pairs if not ``on_lines``.
 
-    Takes the arguments of `choose_config`.
+    The arguments are as in `choose_config`.
     """
     time = partial(
         config_time, problem, occupancy, is_uneven=is_uneven, epilogue_depth=epilogue_depth
@@ -141,14 +141,14 @@ def config_time(
 ) -> float:
     """Return the time of a tile config without split-K, in multiply-adds of one SM at its peak.
 
-    Takes the arguments of `choose_config`.
+    The arguments are as in `choose_config`.
     """
     numbers = coefficients().gemm
     m, k, count, on_lines = problem.m, problem.k, problem.batches, problem.on_lines
     rows = m + config.block_m // 2 if is_uneven else m
     clusters = count * config.clusters(rows, problem.n)
     waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
-    # Rows beyond the last are computed from others (kShiftsRows in gemm.cu).
+    # Rows beyond the last are computed too, from earlier rows (kShiftsRows in gemm.cu).
     multiplied = m if is_uneven else -(-m // config.cluster_rows) * config.cluster_rows
     even = count * multiplied * problem.n * k / occupancy.sms
     return tensor_time(
@@ -166,10 +166,10 @@ def tensor_time(
     on_lines: bool,
     epilogue_depth: int,
 ) -> float:
-    """Return the time of the tensor cores, in multiply-adds at the peak: the longer of two.
+    """Return the time of the tensor cores, in multiply-adds at the peak: the longer of two bounds.
 
-    At the full clock it is the time of the busiest SM, `_sm_time`. Under the power limit the energy
-    of all multiply-adds counts most, and the busiest SM less: `_power_limited_time`.
+    At the full clock the bound is the busiest SM: `_sm_time`. At the power limit it is mainly the
+    energy of all multiply-adds, and less the busiest SM: `_power_limited_time`.
     """
     alone = _sm_time(numbers, config, k, waves, on_lines=on_lines, epilogue_depth=epilogue_depth)
     return max(alone, _power_limited_time(numbers, config, k, waves, even, epilogue_depth))
@@ -184,11 +184,11 @@ def _sm_time(
     on_lines: bool,
     epilogue_depth: int = 0,
 ) -> float:
-    """Return the time of a tile in each wave on one SM, in multiply-adds at its peak.
+    """Return the time of one SM with a tile in each wave, in multiply-adds at its peak.
 
-    Each wave takes ``block_m x block_n x k`` at the throughput that its loads allow. The first
-    loads and the last stores, which nothing overlaps, count as ``exposed_depth`` elements of K, a
-    tile whose columns are stored in narrow boxes as ``store_depth`` more.
+    Each wave takes ``block_m x block_n x k`` at the throughput that its loads allow. The exposed
+    first loads and last stores count as ``exposed_depth`` elements of K. Narrow store boxes add
+    ``store_depth`` per tile.
     """
     area = config.block_m * config.block_n
     depth = waves * (k + numbers.store_depth[config.store_bytes]) + numbers.exposed_depth
@@ -204,9 +204,9 @@ def _power_limited_time(
     even: float,
     epilogue_depth: int,
 ) -> float:
-    """Return the time where power is short; ``even`` are the multiply-adds of an SM on average.
+    """Return the time at the power limit; ``even`` is the average multiply-adds of an SM.
 
-    The more SMs work at a time, the lower is the clock that the power allows.
+    The more SMs work at once, the lower the clock that the power limit allows.
     """
     busiest = busiest_sm_work(numbers, config, k, waves, epilogue_depth)
     more = config.loads_per_multiply_add - _LARGE_TILE
@@ -227,15 +227,15 @@ def busiest_sm_work(
 
 
 def _exposed_stores(config: TileConfig, waves: int) -> int:
-    """Return how many of its tiles an SM stores while it multiplies nothing."""
+    """Return the number of an SM's tiles whose stores overlap no multiplication."""
     return 1 if config.ping_pong else waves
 
 
 def _throughput(numbers: GemmCoefficients, config: TileConfig, *, on_lines: bool) -> float:
-    """Return the share of the tensor cores' peak: small tiles load more for their work.
+    """Return the fraction of the tensor cores' peak: small tiles load more per multiply-add.
 
-    (consumers, columns) of 64 rows: (2, 256) 1.0, (2, 128) 0.96, (1, 256) 0.91, (1, 128) 0.85, (1,
-    64) 0.7.
+    By (consumers of 64 rows, columns): (2, 256) 1.0, (2, 128) 0.96, (1, 256) 0.91, (1, 128) 0.85,
+    (1, 64) 0.7.
     """
     if on_lines:
         loaded = config.loads_per_multiply_add
@@ -249,39 +249,39 @@ def _throughput(numbers: GemmCoefficients, config: TileConfig, *, on_lines: bool
     return share if is_usual(config) else numbers.large_consumers * share
 
 
-# --- skinny GEMMs: memory bounds them ---------------------------------------------------------
+# --- skinny GEMMs, which are bound by memory --------------------------------------------------
 
 
 def choose_skinny_config(
     problem: Problem, occupancy: Occupancy, fits: Fits = any_config
 ) -> TileConfig:
-    """Return the tile config of an output no wider than a tile.
+    """Return the tile config for an output no wider than a tile.
 
-    Where N is contiguous in B, it takes a whole line of 64.
+    If N is contiguous in B, a tile is a whole line of 64 columns wide.
     """
 
     def rows(config: TileConfig) -> int:
-        """Return those that the busiest SM loads."""
+        """Return the rows that the busiest SM loads."""
         clusters = problem.batches * config.clusters(problem.m, problem.n)
         return -(-clusters // occupancy.sms) * config.block_m
 
     return min(filter(fits, skinny_tiles(problem)[:_NARROWEST]), key=rows)
 
 
-# --- split-K: few tiles of a long K -----------------------------------------------------------
+# --- split-K, for few tiles and a long K ------------------------------------------------------
 
-# Tiles that were raced; about others the cost model knows too little.
+# Measured tile widths; the cost model knows too little about others.
 _SPLIT_WIDTHS = (64, 128, 256)
 _MAX_SPLIT_CONSUMERS = 2
-_MIN_K_BLOCKS = 4  # of a split
+_MIN_K_BLOCKS = 4  # per split
 _K_BLOCK_DEPTH = BLOCK_K_BYTES // 2  # 16-bit elements
-_PARTIAL_BYTES = 4  # of an accumulator
+_PARTIAL_BYTES = 4  # per accumulator
 
 
 def _faster_with_split_k(
     problem: Problem, whole: TileConfig, occupancy: Occupancy, fits: Fits
 ) -> TileConfig:
-    """Return the best tile config for few tiles where that is faster than this one, else this."""
+    """Return the best split-K config if it is faster than ``whole``, else ``whole``."""
     known = coefficients()
     chosen, time = whole, _microseconds(problem, whole, occupancy)
     for ranked, microseconds, min_gain in (
@@ -298,9 +298,9 @@ def _faster_with_split_k(
 
 
 def ranked_split_k(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
-    """Return tile configs with split-K whose CTAs all run at once, by their time.
+    """Return the split-K configs whose CTAs all run at once, fastest first.
 
-    None of them multicasts: larger clusters find less room.
+    None of them multicasts, because fewer large clusters are resident.
     """
     found = _split_k_configs(problem, occupancy)
     return sorted(found, key=lambda one: _microseconds(problem, one, occupancy))
@@ -310,7 +310,7 @@ def _split_k_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileCon
     if problem.m_major:
         found = skinny_tiles(problem)[:_NARROWEST]
         if problem.n > SKINNY_LIMIT:
-            # Two consumers, with as many parts of K, take 1.02 to 1.8 times as long.
+            # Two consumers with the same split_k take 1.02 to 1.8 times as long.
             found = [tile for tile in found if tile.consumers == 1]
     else:
         found = list(filter(_was_raced_split, all_tiles(problem)))
@@ -331,7 +331,7 @@ def _was_raced_split(tile: TileConfig) -> bool:
 
 
 def _microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) -> float:
-    """Return the time of few tiles: a soft maximum of three bounds, and the reduction."""
+    """Return the time for few tiles: a soft maximum of three bounds, plus the reduction."""
     numbers = coefficients().split_k
     k_bytes = problem.k_blocks * BLOCK_K_BYTES
     clusters = problem.batches * config.clusters(problem.m, problem.n)
@@ -345,7 +345,7 @@ def _microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) ->
 
 
 def _cta_microseconds(problem: Problem, config: TileConfig, waves: int) -> float:
-    """Return the time of a CTA that has the chip for itself."""
+    """Return the time of a CTA that runs alone on the chip."""
     known = coefficients()
     k_blocks = -(-problem.k_blocks // config.split_k)
     loads = waves * k_blocks / config.stages * known.split_k.pipeline_fill
@@ -357,7 +357,7 @@ def _cta_microseconds(problem: Problem, config: TileConfig, waves: int) -> float
 
 
 def _reduction(config: TileConfig, numbers: SplitKCoefficients) -> float:
-    """Return the time in which the CTAs of a cluster add up each other's accumulators."""
+    """Return the time of the reduction between the CTAs of a cluster."""
     if config.split_k == 1:
         return 0.0
     syncs = numbers.cluster_syncs + numbers.cluster_syncs_per_cta * config.split_k
@@ -367,14 +367,14 @@ def _reduction(config: TileConfig, numbers: SplitKCoefficients) -> float:
 
 # --- split-K over the grid ----------------------------------------------------------------------
 
-# What was raced: one wave of CTAs that nearly fills the chip, and a K of this length.
+# The measured range: one wave of CTAs that nearly fills the chip, and a K of this length.
 _MIN_GRID_CTAS = 96
 _MIN_UNSPLIT_K_BLOCKS = 64
 _NARROW_GROUP_TILES = 4  # 1024 x 1024 x 8192 takes 25.0 us with 4, 29.9 us with 16
 
 
 def ranked_over_grid(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
-    """Return tile configs of one wave, K split over the grid or not, by their time."""
+    """Return tile configs of one wave, with or without split-K over the grid, fastest first."""
     found = _grid_configs(problem, occupancy)
     return sorted(found, key=lambda one: _grid_microseconds(problem, one, occupancy))
 
@@ -397,7 +397,7 @@ def _grid_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig
 
 
 def _grid_microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) -> float:
-    """Return the time of one wave: a soft maximum of three bounds, and the combine kernel."""
+    """Return the time of one wave: a soft maximum of three bounds, plus the combine kernel."""
     numbers = coefficients().grid
     k_blocks = -(-problem.k_blocks // config.split_k)
     alone = k_blocks * numbers.k_block[config.consumers, config.block_n]
@@ -412,7 +412,7 @@ def _grid_microseconds(problem: Problem, config: TileConfig, occupancy: Occupanc
     return time + numbers.combine + partials / numbers.combined_bytes
 
 
-# --- candidates of tuning ----------------------------------------------------------------------
+# --- candidates for tuning ---------------------------------------------------------------------
 
 _GROUPS = (4, 8, 16)
 _BEST = 10
@@ -438,7 +438,7 @@ def _whole_candidates(problem: Problem, occupancy: Occupancy) -> Iterator[TileCo
         for config in clustered:
             rows = -(-problem.m // config.cluster_rows)
             for smaller, group_m in zip((0, *_GROUPS), _GROUPS, strict=False):
-                # Groups that hold all rows have the same rasterisation order.
+                # All groups that hold all rows give the same rasterisation order.
                 if rows > smaller:
                     yield replace(config, group_m=group_m)
 
@@ -449,16 +449,16 @@ _MAX_GROUPED_CONSUMERS = 2
 
 
 def choose_grouped_config(rows: Problem, occupancy: Occupancy) -> TileConfig:
-    """Return the tile config for groups of which only all their rows together are known.
+    """Return the tile config for groups of which only the total rows are known.
 
-    Up to `SKINNY_LIMIT` rows a group on average swap AB, with tiles as wide as a group of
-    twice the average, since few groups have more. ``rows`` are all groups as one GEMM, whose
-    ``batches`` are the groups.
+    If groups have at most `SKINNY_LIMIT` rows on average, swap AB, with tiles as wide as twice the
+    average, because few groups are larger. ``rows`` describes all groups as one GEMM; its
+    ``batches`` is the number of groups.
     """
     average = -(-rows.m // rows.batches)
     if average <= SKINNY_LIMIT:
         width = min(2 * average, SKINNY_LIMIT)
-        # After swap AB the kernel's B is A, whose rows are K-major.
+        # After swap AB the kernel's B is A, which is K-major.
         transposed = rows._replace(m=rows.n, n=width, layout="nt", m_major=True)
         return choose_skinny_config(transposed, occupancy)
     mean = rows._replace(m=average)
@@ -474,15 +474,15 @@ def _was_raced_grouped(config: TileConfig) -> bool:
 
 _Config = TypeVar("_Config", bound=TileConfig)
 
-# Tiles of 128 x 256 of a block-scaled GEMM are 0.99 to 1.03 times as fast alone as in pairs that
-# multicast B, in groups of as many rows (H200, 2026-11-23, probe in docs/notes/fp8.md).
+# 128 x 256 tiles of a block-scaled GEMM are 0.99 to 1.03 times as fast alone as in pairs that
+# multicast B, with groups of the same rows (H200, 2026-11-23, probe in docs/notes/fp8.md).
 _ALONE_GROUP = 16
 
 
 def _of_least_time(
     throughput: Mapping[_Config, float], m: int, n: int, occupancy: Occupancy
 ) -> _Config:
-    """Return the config of least time: waves of tiles, times work of a tile over throughput."""
+    """Return the fastest config: time is waves of tiles, times a tile's work over throughput."""
 
     def time(config: _Config) -> float:
         waves = -(-config.clusters(m, n) // occupancy.sms)
@@ -492,7 +492,7 @@ def _of_least_time(
 
 
 def paired_in_many_waves(config: _Config, m: int, n: int, occupancy: Occupancy) -> _Config:
-    """Return the config in pairs that multicast B where it has more than a few waves."""
+    """Return the config in pairs that multicast B, if it has more than a few waves."""
     waves_to_share = coefficients().multicast.waves_to_share
     shares = config.clusters(m, n) > waves_to_share * occupancy.sms
     return replace(config, cluster=2) if shares else config
@@ -501,7 +501,7 @@ def paired_in_many_waves(config: _Config, m: int, n: int, occupancy: Occupancy) 
 def choose_scaled_config(
     m: int, n: int, occupancy: Occupancy, *, column_scales: bool
 ) -> ScaledTileConfig:
-    """Return the tile config of least time of a block-scaled GEMM."""
+    """Return the fastest tile config of a block-scaled GEMM."""
     numbers = coefficients().scaled
 
     def skinny_time(shape: tuple[int, int]) -> float:
@@ -509,7 +509,7 @@ def choose_scaled_config(
         return -(-tiles // occupancy.sms) * numbers.skinny_time[shape]
 
     if m <= numbers.max_skinny_rows:
-        # CTAs that multicast would wait for each other.
+        # No multicast: the CTAs would wait for each other.
         shape = min(numbers.skinny_time, key=skinny_time)
         return ScaledTileConfig(*shape, column_scales=column_scales)
     throughput = {

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Activation(IntEnum):
-    """Functions of activation.cuh, as the kernels number them."""
+    """Activations of activation.cuh, with the kernels' numbers."""
 
     NONE = 0
     RELU = 1
@@ -43,7 +43,7 @@ class Activation(IntEnum):
 
 
 class BiasSide(IntEnum):
-    """Whether there is a bias, and whether it runs over the columns or the rows."""
+    """The side of a bias: none, over the columns, or over the rows."""
 
     NONE = 0
     COLUMNS = 1
@@ -66,14 +66,14 @@ def activation_of(name: str | None) -> Activation:
 
 # --- compile-time parameters ------------------------------------------------------------------
 
-_DIVIDING = (Activation.SILU, Activation.GELU_TANH)  # which takes more registers
+_DIVIDING = (Activation.SILU, Activation.GELU_TANH)  # a division takes more registers
 _TALL_ROWS = 128
-_NARROW_BYTES = 64  # of a row, in one store
+_NARROW_BYTES = 64  # row bytes of one store
 
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The epilogue that a kernel is compiled for; conv2d.cu has neither factors nor an addend."""
+    """The compile-time epilogue of a kernel; conv2d.cu has no factors and no addend."""
 
     bias: BiasSide = BiasSide.NONE
     activation: Activation = Activation.NONE
@@ -82,12 +82,12 @@ class Epilogue:
 
     @property
     def constants(self) -> dict[str, int]:
-        """Constants of conv2d.cu."""
+        """The constants of conv2d.cu."""
         return {"BIAS": int(self.bias), "ACTIVATION": int(self.activation)}
 
     @property
     def gemm_constants(self) -> dict[str, int]:
-        """Constants of gemm_epilogue.cu."""
+        """The constants of gemm_epilogue.cu."""
         return {
             **self.constants,
             "IS_SCALED": self.is_scaled,
@@ -95,11 +95,11 @@ class Epilogue:
         }
 
     def fits(self, config: TileConfig, output_bytes: int) -> bool:
-        """Whether registers and stages have room for it besides the accumulators.
+        """Return whether the epilogue fits in registers and stages next to the accumulators.
 
-        The widths are those that compile without spills, whatever else is asked for, and not those
-        known to be slow. With split-K a CTA has few accumulators by then, but its stages hold the
-        partial ones of others; the combine kernel has no epilogue.
+        Allowed widths compile without spills for all options, and are not known to be slow. With
+        split-K a CTA holds few accumulators at this point, but its stages hold partial accumulators
+        of other CTAs. The combine kernel has no epilogue.
         """
         if config.over_grid:
             return False
@@ -114,7 +114,7 @@ class Epilogue:
         return not (is_slow or self._spills_in(config))
 
     def _spills_in(self, config: TileConfig) -> bool:
-        """Whether the tile spills though it is not too wide."""
+        """Return whether a tile within the allowed width still spills."""
         numbers = coefficients().epilogue
         is_gelu, divides = self.activation is Activation.GELU, self.activation in _DIVIDING
         is_tall = config.rows == _TALL_ROWS
@@ -137,7 +137,7 @@ class Epilogue:
 
     @property
     def depth(self) -> int:
-        """Its cost on a tile in elements of K, where nothing overlaps it."""
+        """The cost on a tile in elements of K, if nothing overlaps the epilogue."""
         numbers = coefficients().epilogue
         bias = numbers.bias_depth if self.bias is not BiasSide.NONE else 0
         activation = numbers.activation_depth[self.activation.name.lower()]
@@ -153,9 +153,9 @@ _ONE_FLOAT = Layout((), (), element("float32"), None)
 
 
 class EpilogueArguments(NamedTuple, Generic[_T]):
-    """The arguments of an epilogue but for its two factors; arrays, their views, or their layouts.
+    """The epilogue arguments without alpha and beta, as arrays, views or layouts.
 
-    ``c`` is None where beta is 0, so that nothing is read that does not count.
+    ``c`` is None if beta is 0, so that it is not read.
     """
 
     has_alpha: bool = False
@@ -167,7 +167,7 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
 
     @property
     def named(self) -> dict[str, _T]:
-        """The arrays that are given, by the names of their arguments."""
+        """The arrays that are present, by argument name."""
         pairs = zip(self._fields[2:], self[2:], strict=True)
         return {name: array for name, array in pairs if array is not None}
 
@@ -177,7 +177,7 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
 
     @property
     def form(self) -> tuple[object, ...]:
-        """A key of a launch, in addition to the layouts of its arrays."""
+        """The key of a launch besides the layouts of its arrays."""
         has_alpha, activation, c, bias, scale_a, scale_b = self
         return (
             *(has_alpha, activation),
@@ -185,7 +185,7 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
         )
 
     def each(self, change: Callable[[str, _T], _U]) -> EpilogueArguments[_U]:
-        """Return the same with every array changed, by the name of its argument."""
+        """Return a copy with ``change(name, array)`` for every array."""
         changed = {name: change(name, array) for name, array in self.named.items()}
         return EpilogueArguments(self.has_alpha, self.activation, **changed)
 
@@ -197,7 +197,7 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
         return found
 
     def compiled_for(self, bias_side: BiasSide) -> Epilogue | None:
-        """Return the epilogue, if a bias runs there; None if there is nothing to do."""
+        """Return the epilogue, with a bias on this side; None if there is nothing to do."""
         if self.form == NO_EPILOGUE.form:
             return None
         bias = BiasSide.NONE if self.bias is None else bias_side
@@ -207,9 +207,9 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
     def pointers(
         self, out: int, addresses: Iterable[int], alpha: float, beta: float
     ) -> EpiloguePointers:
-        """Return the parameters of gemm_epilogue.cu after the output, by addresses of `arrays`.
+        """Return the parameters of gemm_epilogue.cu from the addresses of the output and `arrays`.
 
-        Without an addend that parameter is the output, which is then not loaded.
+        Without an addend its parameter is the output, which is not loaded.
         """
         at = dict(zip(self.named, addresses, strict=True))
         return EpiloguePointers(
@@ -233,7 +233,7 @@ NO_EPILOGUE: EpilogueArguments[Any] = EpilogueArguments()
 
 
 class EpiloguePointers(NamedTuple):
-    """The parameters of gemm_epilogue.cu that change from call to call, after a, b and c."""
+    """The parameters of gemm_epilogue.cu that differ by call, after a, b and c."""
 
     addend: int
     bias: int
@@ -246,9 +246,9 @@ class EpiloguePointers(NamedTuple):
 def epilogue_numbers(
     alpha: float, beta: float, c: Any, scale_a: Any, scale_b: Any
 ) -> tuple[tuple[float, float], Any, Any, Any]:
-    """Return (alpha, beta), c, scale_a and scale_b, with scales that are numbers in alpha."""
+    """Return (alpha, beta), c, scale_a and scale_b; scales that are numbers move into alpha."""
     alpha, beta = _finite("alpha", alpha), _finite("beta", beta)
-    if c is None and beta not in (0, 1):  # 0 asks for no addend, 1 is the default
+    if c is None and beta not in (0, 1):  # 0 means no addend, and 1 is the default
         raise ArgumentError(
             f"beta is {shown(beta)}, and there is no c; it is the factor of c. "
             "Pass c too, or leave beta out."
@@ -264,7 +264,7 @@ def epilogue_numbers(
 
 
 def _finite(name: str, value: Any) -> float:
-    if type(value) is float and -_MOST <= value <= _MOST:  # quicker
+    if type(value) is float and -_MOST <= value <= _MOST:  # fast path
         return value
     if is_number_in(value, -_MOST, _MOST):
         return float(value)

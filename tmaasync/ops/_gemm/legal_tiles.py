@@ -1,4 +1,4 @@
-"""The tile configs that gemm.cu has for a problem."""
+"""The legal tile configs of gemm.cu for a problem."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ __all__ = [
 class Problem(NamedTuple):
     """A GEMM as the kernel computes it, after swap AB and staging.
 
-    ``layout`` has a letter for each operand: ``n`` where it is stored as it is written, [M, K]
-    or [K, N] with the last side contiguous, and ``t`` where its transpose is. ``on_lines`` says
-    whether the rows of both start on 128-byte lines of L2: where they do not, every row of a box
-    takes two requests.
+    ``layout`` has one letter per operand: ``n`` if it is stored as [M, K] or [K, N] with the last
+    side contiguous, ``t`` if its transpose is. ``on_lines``: whether the rows of both operands
+    start on 128-byte lines of L2. If not, every row of a box takes two requests.
     """
 
     m: int
@@ -76,7 +75,7 @@ def any_config(_: TileConfig) -> bool:
 
 
 class ConsumerLayout(NamedTuple):
-    """The number of consumer warpgroups, and their shares of a CTA tile."""
+    """The number of consumer warpgroups, their rows, and the widest tile."""
 
     consumers: int
     rows: int
@@ -93,37 +92,37 @@ CONSUMER_LAYOUTS = (
     ConsumerLayout(2, 128, 192),
     ConsumerLayout(2, 128, 192, ping_pong=True),
 )
-"""All that the kernel has; the first of equals is taken."""
+"""All consumer layouts of the kernel; among equals the first wins."""
 
 SKINNY_WIDTHS = (8, 16, 32, 64)
-"""How wide the tiles of a GEMM of up to `SKINNY_LIMIT` columns may be; of more, as it needs."""
+"""Tile widths for up to `SKINNY_LIMIT` columns; wider outputs get a tile of their own width."""
 
-_LINE_COLUMNS = 64  # columns of B that a line holds where N is contiguous
-_SKINNY_STEP = 8  # of the widths of more: rounded up to 32 they take up to 1.27 times as long
-_WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
-_GROUP_TILES = 16  # along M before the next column of tiles (L2 swizzle)
-_TALL_FROM = 128  # rows of output; of fewer the smaller tiles are taken among equals
+_LINE_COLUMNS = 64  # columns of B in a line if N is contiguous
+_SKINNY_STEP = 8  # step of wider tiles: widths rounded up to 32 take up to 1.27 times as long
+_WIDTH_STEP = 16  # minimum columns of a store: 32 bytes of 16-bit elements
+_GROUP_TILES = 16  # tiles along M before the next column of tiles (L2 swizzle)
+_TALL_FROM = 128  # output rows up to which smaller tiles win among equals
 _USUAL_ROWS = 64
 
 
 def _legal_widths(widest: int, problem: Problem) -> range:
-    """Return the columns that a tile can have; where N is contiguous in B, whole lines of 64."""
+    """Return the legal tile widths; if N is contiguous in B, whole lines of 64 columns."""
     step = _WIDTH_STEP if problem.b_is_k_major else _LINE_COLUMNS
     return range(step, widest + 1, step)
 
 
 def can_multicast_b(config: TileConfig, problem: Problem) -> bool:
-    """Whether two CTAs can each load half of the columns: whole boxes of B for each."""
+    """Return whether two CTAs can each load half of the columns, in whole boxes of B."""
     return config.block_n % (_WIDTH_STEP if problem.b_is_k_major else 2 * _LINE_COLUMNS) == 0
 
 
 def can_multicast_a(config: TileConfig, problem: Problem) -> bool:
-    """Whether two CTAs can each load half of the rows: whole boxes of A for each."""
+    """Return whether two CTAs can each load half of the rows, in whole boxes of A."""
     return problem.a_is_k_major or config.block_m % (2 * _LINE_COLUMNS) == 0
 
 
 def all_tiles(problem: Problem) -> Iterator[TileConfig]:
-    """Yield all tiles of the kernel, the usual ones first."""
+    """Yield all tile configs of the kernel, the usual ones first."""
     for form in CONSUMER_LAYOUTS if problem.m > _TALL_FROM else sorted(CONSUMER_LAYOUTS):
         for width in _legal_widths(form.widest, problem):
             yield TileConfig(
@@ -142,7 +141,7 @@ def paired_along_n(config: TileConfig) -> TileConfig:
 
 
 def gains_side_by_side(config: TileConfig, problem: Problem) -> bool:
-    """Whether multicasting A shares the longer side of the tiles, and can be done."""
+    """Return whether multicasting A is possible and shares the longer side of the tiles."""
     is_tall = config.block_m > config.block_n and not config.ping_pong
     return is_tall and can_multicast_a(config, problem)
 
@@ -152,12 +151,12 @@ def is_usual(config: TileConfig) -> bool:
 
 
 def has_large_consumers(config: TileConfig) -> bool:
-    """Whether there are three consumers, or two of 128 rows that cooperate."""
+    """Return whether the config has three consumers, or two cooperative ones of 128 rows."""
     return not (is_usual(config) or config.ping_pong)
 
 
 def skinny_tiles(problem: Problem) -> list[TileConfig]:
-    """Return all tiles as wide as the output, the narrowest first."""
+    """Return all tile configs at least as wide as the output, narrowest first."""
     widths: Sequence[int] = SKINNY_WIDTHS if problem.b_is_k_major else (_LINE_COLUMNS,)
     if problem.n > SKINNY_LIMIT:
         step = _SKINNY_STEP if problem.b_is_k_major else _LINE_COLUMNS
@@ -171,13 +170,13 @@ def skinny_tiles(problem: Problem) -> list[TileConfig]:
     ]
 
 
-# --- what a user may pass -----------------------------------------------------------------------
+# --- configs that a user may pass ---------------------------------------------------------------
 
 SPLITS = (2, 3, 4, 6, 8)
-"""Into how many parts K may be split, one for each CTA of a cluster."""
+"""Legal numbers of parts of K for split-K in a cluster, one part per CTA."""
 
 MAX_GRID_SPLITS = 132
-"""Over the grid K is split into at most as many parts as an H200 has SMs."""
+"""Maximum parts of K for split-K over the grid: the SMs of an H200."""
 
 CLUSTERS = (1, 2)
 _MAX_GROUP = 64
@@ -205,7 +204,7 @@ def is_legal(config: TileConfig, problem: Problem) -> bool:
 
 
 def _can_multicast(config: TileConfig, problem: Problem) -> bool:
-    """Whether a cluster's CTAs can each load a part of the shared tile."""
+    """Return whether each CTA of a cluster can load a part of the shared tile."""
     if config.side_by_side:
         shares = can_multicast_a(config, problem)
         return shares and config.cluster > 1 and config.cluster_splits == 1

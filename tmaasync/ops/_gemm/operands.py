@@ -1,4 +1,4 @@
-"""The operands of ops.matmul: which types it multiplies, and which shapes go together."""
+"""The operands of ops.matmul: legal types and matching shapes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
 _SIXTEEN_BITS = {"bfloat16", "float16"}
 _FLOAT8 = {"float8_e4m3fn", "float8_e5m2"}
 _INTEGERS = {"int8", "uint8"}
-_FAMILIES = (_FLOAT8, _INTEGERS)  # the tensor cores multiply any two of one
+_FAMILIES = (_FLOAT8, _INTEGERS)  # the tensor cores multiply any two types of one family
 _OPERANDS = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
 _FLOATS = ("bfloat16", "float16", "float32")
 
 
 def takes_any_layout(of: Element) -> bool:
-    """Whether either side of an operand of this type may be contiguous; else it must be K."""
+    """Return whether either side of an operand of this type may be contiguous, not only K."""
     return of.name in _SIXTEEN_BITS
 
 
@@ -62,7 +62,7 @@ def _require_pair(a: Element, b: Element) -> None:
 
 
 class Reading(NamedTuple):
-    """The types that the caller gives for the operands; None: the arrays' own."""
+    """The types to read the operands as; None means an array's own type."""
 
     a: Element | None = None
     b: Element | None = None
@@ -80,7 +80,7 @@ class Reading(NamedTuple):
         return cls(a, b, precision)
 
     def of(self, view: ArrayView, argument: str) -> ArrayView:
-        """Return the operand as it is multiplied: float32 as tf32."""
+        """Return the operand with the type of the multiplication: float32 as tf32."""
         if self.precision is None:
             return view
         if view.element.name != "float32":
@@ -98,9 +98,9 @@ AS_THEY_ARE = Reading()
 
 
 def output_shape(a: Layout, b: Layout) -> tuple[int, ...]:
-    """Return [M, N]; or, if either operand is a batch, [B, M, N]."""
+    """Return [M, N], or [B, M, N] if either operand is a batch."""
     batches = [matrix.shape[0] for matrix in (a, b) if len(matrix.shape) == 3]
-    # A batch of one goes with any other, one of none too.
+    # A batch of one is broadcast to any other size, including zero.
     batch = next((size for size in batches if size != 1), 1)
     return (*(batch for _ in batches[:1]), a.shape[-2], b.shape[-1])
 

@@ -1,4 +1,4 @@
-"""The workspace of split-K over the grid: the partial outputs that split_k_combine.cu adds up."""
+"""The workspace of split-K over the grid: partial outputs, which split_k_combine.cu adds up."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Partials(NamedTuple):
 
 
 class SplitAddresses(NamedTuple):
-    """The addresses that the two launches take: of the operands, the workspace and the output."""
+    """The addresses of the two launches: operands, workspace and output."""
 
     a: int
     b: int

@@ -1,4 +1,4 @@
-"""The tiles that the GEMM kernels take, their arguments in order, and the kernels' builds."""
+"""The tiles, arguments and builds of the GEMM kernels."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ __all__ = [
 
 _T = TypeVar("_T")
 _BLOCK_K = BLOCK_K_BYTES // 2
-_SHIFTED_ROWS = 64  # that start earlier where they would reach beyond A: kShiftsRows of gemm.cu
+_SHIFTED_ROWS = 64  # a load of these rows starts earlier if it would reach beyond A (kShiftsRows)
 
 
 def output_tile(out: ArrayView, config: TileConfig) -> TMATensorTile:
-    """Return the tile that the kernels store, of a matrix, or a batch, whose rows TMA can store."""
+    """Return the output tile over a matrix or batch whose rows TMA can store."""
     shape, swizzle = output_box(out.element, config)
     return create_tma_tile(out, (*(1,) * (out.ndim - 2), *shape), swizzle=swizzle)
 
@@ -79,15 +79,14 @@ def output_tile(out: ArrayView, config: TileConfig) -> TMATensorTile:
 def operand_tile(
     view: ArrayView, side: int, *, k_major: bool, parts: int, is_read_once: bool = False
 ) -> TMATensorTile:
-    """Return the tile of ``side`` of M or N by `BLOCK_K_BYTES`, of one matrix of a batch.
+    """Return the operand tile of ``side`` elements of M or N by `BLOCK_K_BYTES`, without batch.
 
     Args:
         view: The matrix, or the batch.
         side: Rows of M or columns of N of a CTA tile.
         k_major: Whether K is contiguous.
-        parts: Into how many boxes it is loaded along ``side``, at least: one for each CTA that
-            multicasts a part of it.
-        is_read_once: Whether one CTA takes all that this operand gives it.
+        parts: Minimum number of boxes along ``side``: one per CTA that multicasts a part.
+        is_read_once: Whether each element is loaded only once.
     """
     promotion = _l2_promotion(view, is_read_once=is_read_once)
     depth = BLOCK_K_BYTES // view.element.itemsize
@@ -98,11 +97,11 @@ def operand_tile(
 
 
 def _l2_promotion(view: ArrayView, *, is_read_once: bool) -> L2Promotion:
-    """Return what L2 fetches at least of an operand (benchmarks/bench_matmul.py on an H200).
+    """Return the L2 promotion of an operand (benchmarks/bench_matmul.py on an H200).
 
-    What comes from memory once comes up to 6 % faster if it is no more than a line; what comes from
-    L2 again and again, up to 2 % faster if it is two. Where rows start off the lines, fetching more
-    than is asked for costs up to 7 %.
+    Fetching one line is up to 6 % faster for data that is read from memory once; fetching two is up
+    to 2 % faster for data that is read from L2 repeatedly. If rows are not aligned to lines,
+    promotion costs up to 7 %.
     """
     if view.strides_bytes[-2] % LINE_BYTES != 0:
         return L2Promotion.NONE
@@ -116,10 +115,11 @@ def prepared_persistent(
     work: PersistentWork,
     occupancy: Occupancy,
 ) -> Launch:
-    """Return the launch of a persistent kernel: as many clusters as run at once, at most."""
+    """Return the launch of a persistent kernel, with at most the max active clusters."""
     size = config.cluster_size
     active = occupancy.max_active_clusters(size)
-    # A cluster that splits K loads nothing for another tile while partial sums are in the stages.
+    # With split-K a cluster cannot load the next tile while partial sums occupy its stages, so each
+    # cluster computes one tile.
     resident = work.clusters if config.cluster_splits > 1 else min(work.clusters, active)
     launch = kernel.prepare(
         resident * size,
@@ -154,7 +154,7 @@ class GemmArguments(NamedTuple):
 
 
 class GemmEpilogueArguments(NamedTuple):
-    """The parameters of gemm_epilogue.cu; an array that is not given is 0."""
+    """The parameters of gemm_epilogue.cu; an absent array is 0."""
 
     a: TMATensorTile
     b: TMATensorTile
@@ -181,7 +181,7 @@ def gemm_tiles(
 ) -> GemmMatrices[TMATensorTile]:
     """Return the tiles over matrices whose rows TMA can read."""
     rows, columns = config.block_m, config.block_n
-    # b is [K, N]: K is contiguous where it was transposed.
+    # b is [K, N]; if it was transposed, K is contiguous.
     m, n = a.shape[-1 if a_transposed else -2], b.shape[-2 if b_transposed else -1]
     k_major = not a_transposed
     parts = rows // _SHIFTED_ROWS if _shifts_rows(config, m, k_major) else config.a_multicast
@@ -193,10 +193,10 @@ def gemm_tiles(
 
 
 def _shifts_rows(config: TileConfig, m: int, k_major: bool) -> bool:
-    """Whether A is loaded 64 rows at a time, the last of them never beyond its end.
+    """Return whether A is loaded 64 rows at a time, never beyond its last row.
 
-    TMA fills rows outside of A at some 26 rows of 128 bytes in a nanosecond over all SMs, and loads
-    them several times as fast (docs/notes/gemm.md).
+    Over all SMs, TMA fills about 26 out-of-bounds rows of 128 bytes per nanosecond, and loads rows
+    several times as fast (docs/notes/gemm.md).
     """
     is_ragged = m % config.cluster_rows != 0
     has_whole_boxes = config.block_m % (_SHIFTED_ROWS * config.a_multicast) == 0
@@ -211,7 +211,7 @@ def gemm_kernel(
     epilogue: Epilogue | None = None,
     bias: str = "float",
 ) -> Kernel:
-    """Return the kernel for the types of its tiles; with an epilogue, gemm_epilogue.cu."""
+    """Return the kernel for these tile types: gemm.cu, or gemm_epilogue.cu with an epilogue."""
     named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
     constants = gemm_constants(a_transposed, b_transposed, config)
     if epilogue is None:
@@ -240,7 +240,7 @@ class CombineArguments(NamedTuple):
     pitch: int
 
 
-_QUAD = 4  # columns of a thread
+_QUAD = 4  # columns per thread
 _WARP = 32
 _MAX_THREADS = 1024
 
@@ -252,8 +252,8 @@ def combine_kernel(partial: str, output: str) -> Kernel:
 def prepared_combine(partials: ArrayView, c: ArrayView, sms: int) -> Launch:
     """Return the launch that adds up partial outputs: see `Partials`.
 
-    Rows of ``c`` are a multiple of 16 bytes apart. An SM has one CTA: its CTAs start before the
-    GEMM has ended, and would all go to the first SMs with room (PDL).
+    The row stride of ``c`` is a multiple of 16 bytes. The launch has one CTA per SM: with PDL its
+    CTAs start before the GEMM has ended, and would otherwise all go to the first SMs with room.
     """
     m, n = c.shape
     splits, _, columns = partials.shape
@@ -276,7 +276,7 @@ def prepared_combine(partials: ArrayView, c: ArrayView, sms: int) -> Launch:
 
 @functools.cache
 def kernel_digest() -> str:
-    """Return a hash of gemm.cu and of every header of ours that it includes."""
+    """Return a hash of gemm.cu and of all headers of this project that it includes."""
     source = find_kernel("gemm.cu")
     headers = reached(source.read_text(), (include_dir(), source.parent))
     return digest("".join(map(file_digest, (source, *headers))).encode())
@@ -286,7 +286,7 @@ def kernel_digest() -> str:
 
 
 class GroupedTiles(NamedTuple):
-    """The tiles of grouped_gemm.cu; after swap AB the kernel takes matrices first."""
+    """The tiles of grouped_gemm.cu; with swap AB the matrices come first."""
 
     rows: TMATensorTile
     matrices: TMATensorTile
@@ -294,7 +294,7 @@ class GroupedTiles(NamedTuple):
 
 
 class GroupedPointers(NamedTuple):
-    """The parameters of grouped_gemm.cu and k_grouped_gemm.cu that change from call to call."""
+    """The parameters of grouped_gemm.cu and k_grouped_gemm.cu that differ by call."""
 
     a: int
     b: int
@@ -320,14 +320,14 @@ def grouped_tiles(
 
     Args:
         a: [T, K].
-        b: [groups, K, N]; or, ``b_transposed``, [groups, N, K].
+        b: [groups, K, N], or [groups, N, K] if ``b_transposed``.
         c: [T, N].
-        config: How the output is cut; M-major means swap AB.
+        config: The tile config; M-major means swap AB.
         b_transposed: See ``b``.
     """
     if config.m_major:
         rows = operand_tile(a, config.block_n, k_major=True, parts=1)
-        # A group has seldom more rows than a tile.
+        # A group rarely has more rows than a tile, so each matrix of b is loaded once.
         matrices = operand_tile(b, config.block_m, k_major=b_transposed, parts=1, is_read_once=True)
     else:
         rows = operand_tile(a, config.block_m, k_major=True, parts=1)
@@ -423,8 +423,8 @@ def scaled_gemm_tiles(
         operands: [M, K], [N, K], the scales of A as [K / 128, M], the scales of B as [K / 128, N],
             [K / 128, N / 128] or, transposed, [N / 128, K / 128].
         c: [M, N].
-        config: How the output is cut.
-        b_scales_transposed: Whether the scales of B are given transposed.
+        config: The tile config.
+        b_scales_transposed: Whether the scales of B are passed transposed.
     """
     a, b, a_scales, b_scales = operands
     rows, columns = config.block_m, config.block_n
@@ -468,7 +468,7 @@ def scaled_gemm_constants(b_scales_transposed: bool, config: ScaledTileConfig) -
 
 # --- conv2d.cu --------------------------------------------------------------------------------
 
-_BOX_SWIZZLES = {64: Swizzle.B128, 32: Swizzle.B64, 16: Swizzle.B32}  # by the channels of a box
+_BOX_SWIZZLES = {64: Swizzle.B128, 32: Swizzle.B64, 16: Swizzle.B32}  # by channels per box
 
 
 class Conv2dTiles(NamedTuple):
@@ -480,7 +480,7 @@ class Conv2dTiles(NamedTuple):
 
 
 class Conv2dArguments(NamedTuple):
-    """The parameters of conv2d.cu; a bias that is not given is 0."""
+    """The parameters of conv2d.cu; an absent bias is 0."""
 
     patches: TMATensorTileIm2col
     filters: TMATensorTile
@@ -516,7 +516,7 @@ def conv2d_tiles(
         filters,
         (config.block_n, 1, 1, _BLOCK_K),
         swizzle=swizzle,
-        # One box for each CTA of a cluster, which multicasts it.
+        # One box per CTA of a cluster, which multicasts it.
         box_shape=(config.block_n // config.cluster, 1, 1, channels_per_box),
     )
     return Conv2dTiles(patches, taps, output_tile(out, config))
@@ -529,7 +529,7 @@ def conv2d_kernel(
     config: TileConfig,
     filter_offset: int | None = None,
 ) -> Kernel:
-    """Return the kernel for the types of its tiles, a type of bias and an epilogue.
+    """Return the kernel for these tile types, bias type and epilogue.
 
     With a ``filter_offset`` the pixels are folded: see `FoldedConvolution`.
     """

@@ -1,4 +1,4 @@
-"""Tile configs that were measured to be the fastest, kept in a file for each GPU."""
+"""Tuned tile configs, the measured fastest, kept in one file per GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORMAT = 2
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The fastest tile config, and the time of the cost model's choice in the same rounds."""
+    """The fastest tile config, and the cost model's choice measured in the same rounds."""
 
     problem: Problem
     config: TileConfig
@@ -36,13 +36,13 @@ class Winner:
 
 
 def tuned_config(gpu: str, problem: Problem) -> TileConfig | None:
-    """Return the tile config that was measured on this GPU; None if none was."""
+    """Return the tuned tile config for this GPU; None if there is none."""
     return _configs(gpu).get(problem)
 
 
 @functools.cache
 def _configs(gpu: str) -> dict[Problem, TileConfig]:
-    """Read the file once per process; warn once if it cannot be used."""
+    """Read the file once per process; warn once if it is unusable."""
     try:
         return {winner.problem: winner.config for winner in _read(_path(gpu), gpu)}
     except ValueError as error:
@@ -59,7 +59,7 @@ def forget() -> None:
 
 
 def keep(gpu: str, winners: Iterable[Winner]) -> Path:
-    """Add winners to the file of a GPU, in place of earlier ones of the same problems."""
+    """Add winners to a GPU's file, and replace earlier ones for the same problems."""
     path = _path(gpu)
     try:
         known = {winner.problem: winner for winner in _read(path, gpu)}
@@ -79,7 +79,7 @@ def keep(gpu: str, winners: Iterable[Winner]) -> Path:
 
 
 def kept() -> tuple[dict[str, list[Winner]], dict[str, str]]:
-    """Return the winners of every GPU by its name, and why other files are ignored."""
+    """Return the winners by GPU name, and the reasons why other files are ignored."""
     winners: dict[str, list[Winner]] = {}
     ignored: dict[str, str] = {}
     for path in _files():
@@ -92,7 +92,7 @@ def kept() -> tuple[dict[str, list[Winner]], dict[str, str]]:
 
 
 def clear() -> int:
-    """Remove the winners of every GPU; return how many files there were."""
+    """Remove the winners of every GPU; return the number of files."""
     files = _files()
     for path in files:
         path.unlink(missing_ok=True)
@@ -116,7 +116,7 @@ def _files() -> list[Path]:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    """Return the whole file, empty where there is none; ValueError if it cannot be used."""
+    """Return the file's contents, empty if it is missing; raise ValueError if it is unusable."""
     try:
         whole = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -129,7 +129,7 @@ def _document(path: Path) -> Mapping[str, Any]:
 
 
 def _read(path: Path, gpu: str) -> list[Winner]:
-    """Return the winners in a file; ValueError if they are of another GPU, kernel or format."""
+    """Return a file's winners; raise ValueError for another GPU, kernel or format."""
     whole = _document(path)
     if not whole:
         return []
