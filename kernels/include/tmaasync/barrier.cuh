@@ -28,8 +28,8 @@ struct alignas(8) SharedMemBarrier {
 
     __device__ __forceinline__ u32 address() const { return ptx::shared_address(this); }
 
-    // Initialise the barrier in one thread. Before any use, call fence_barrier_init() and
-    // synchronise the CTA (or cluster).
+    // Initialise, by one thread; then fence_barrier_init() and a block (or cluster) barrier before
+    // any use.
     __device__ __forceinline__ void init(u32 count = 1) {
         check_address("address", address(), sizeof(word));
         check_range("count", count, 1, kMaxCount);
