@@ -88,6 +88,7 @@ def variants() -> Iterator[tuple[str, Variant]]:
             yield f"{own}: last, {heads} heads", Variant(last)
             yield f"{own}: alternating, {heads} heads", Variant(alternating)
             yield f"{own}: last, {heads} heads, deterministic", Variant(last, True)
+            yield f"{own}: alternating, {heads} heads, deterministic", Variant(alternating, True)
             yield f"{own}: down, {heads} heads, deterministic", Variant(down, True)
 
 

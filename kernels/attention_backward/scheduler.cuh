@@ -114,13 +114,6 @@ struct KeyTiles {
     }
 
     __device__ __forceinline__ KeyTile at(int index) const {
-        KeyTile tile = find(index);
-        tile.direction = index / gridDim.x % 2 == 0 ? -1 : 1;
-        return tile;
-    }
-
-private:
-    __device__ __forceinline__ KeyTile find(int index) const {
         const auto& problem = sequences.problem;
         if constexpr (IS_PACKED) {
             const i32* cu_seqlens = sequences.cu_seqlens_k;
@@ -132,19 +125,20 @@ private:
                                      : problem.keys / kTileKeys + problem.batch;
             const HeadTile found =
                 head_tile(index - first * problem.kv_heads, end - first, problem.kv_heads);
-            return tile_at(entry, found.line, found.tile);
+            return tile_at(entry, found.line, found, index);
         } else {
             const i32 tiles = count_tiles(problem.keys, kTileKeys);
             const HeadTile found = head_tile(index, tiles, problem.kv_heads * problem.batch);
-            return tile_at(
-                found.line / problem.kv_heads, found.line % problem.kv_heads, found.tile
-            );
+            const i32 entry = found.line / problem.kv_heads;
+            return tile_at(entry, found.line % problem.kv_heads, found, index);
         }
     }
 
+private:
     struct HeadTile {
         i32 line;  // index of the head
         i32 tile;
+        i32 within;  // index among the tiles of the heads that are scheduled together
     };
 
     // The index-th tile of `lines` heads with the same number of tiles.
@@ -153,16 +147,22 @@ private:
         const i32 section = index / (tiles * at_once), within = index % (tiles * at_once);
         const i32 size = min(at_once, lines - section * at_once);
         const i32 tile = within / size;
-        return {section * at_once + within % size, TILES_DESCEND ? tiles - 1 - tile : tile};
+        return {section * at_once + within % size, TILES_DESCEND ? tiles - 1 - tile : tile, within};
     }
 
-    __device__ __forceinline__ KeyTile tile_at(i32 entry, i32 kv_head, i32 number) const {
+    // In deterministic mode waves are counted from the first tile of the heads that are scheduled
+    // together. A head's first tiles then have the same direction: one that visits the last block
+    // first would wait until one that visits it last has added to it.
+    __device__ __forceinline__ KeyTile
+    tile_at(i32 entry, i32 kv_head, const HeadTile& found, i32 index) const {
         KeyTile tile;
+        const i32 wave = (IS_DETERMINISTIC ? found.within : index) / i32(gridDim.x);
+        tile.direction = wave % 2 == 0 ? -1 : 1;
         tile.entry = entry;
         tile.queries = sequences.queries(entry);
         tile.keys = sequences.keys(entry);
         tile.kv_head = kv_head;
-        tile.position = number * kTileKeys;
+        tile.position = found.tile * kTileKeys;
         const i32 head = kv_head * sequences.problem.heads_per_kv_head;
         tile.first_tile = QueryTiles{sequences}.first(entry, head);
         return tile;

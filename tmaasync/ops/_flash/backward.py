@@ -163,7 +163,9 @@ def choose_backward_config(
         heads = _within(4, heads_on_sms, 16) if not variant.is_masked else _within(2, twice, 4)
         return replace(config, tiles_descend=True, heads_at_once=heads)
     if variant.is_deterministic:
-        return replace(config, starts_last=True, heads_at_once=_within(2, twice, 8))
+        heads = 8 if variant.is_masked else _within(2, twice, 8)
+        order = replace(config, starts_last=True, alternates=variant.is_masked)
+        return replace(order, heads_at_once=heads)
     if variant.is_masked:
         heads = _within(2, twice, 16)
         return replace(config, starts_last=True, alternates=True, heads_at_once=heads)
@@ -174,7 +176,8 @@ def choose_backward_config(
 def _narrow_config(variant: BackwardVariant, heads_on_sms: float) -> BackwardConfig:
     config = BackwardConfig(64, 64 if variant.has_softcap else 128)
     if variant.is_deterministic and variant.is_masked:
-        return replace(config, tiles_descend=True, heads_at_once=4)
+        heads = _within(2, 2 * heads_on_sms, 4)
+        return replace(config, tiles_descend=True, heads_at_once=heads)
     if variant.is_deterministic:
         return replace(config, starts_last=True, heads_at_once=16)
     if variant.has_softcap:
