@@ -88,19 +88,20 @@ struct Batch {
     i32 size;
     i32 total_rows;
 
-    // A sequence longer than the padded array's rows is cut there. One that ends beyond the packed
-    // array gets no rows.
+    // A sequence longer than the padded array's rows is cut there. One that starts or ends outside
+    // the packed array gets no rows.
     __device__ RaggedSequence sequence(i32 index) const {
         auto sequence = RaggedSequence::of(cu_seqlens, index);
         check_range("sequence.length", sequence.length, 0, packed.max_length);
         sequence.length = min(sequence.length, packed.max_length);
-        if (sequence.end() > total_rows) sequence.length = 0;
+        if (!sequence.is_within(packed.max_length, total_rows)) return {0, 0};
         return sequence;
     }
 
-    // The number of a sequence's first block of rows. Whatever the lengths, the next sequence's
-    // number is at least as many higher as this one has blocks: no prefix sum is needed.
-    __device__ i32 first_block(i32 index) const { return cu_seqlens[index] / kBlockRows + index; }
+    // The number of a sequence's first block of rows.
+    __device__ i32 first_block(i32 index) const {
+        return first_tile_number<kBlockRows>(cu_seqlens, index);
+    }
 
     __device__ u32 blocks() const { return total_rows / kBlockRows + size; }
 
@@ -112,7 +113,8 @@ struct Batch {
             const i32 step = (count + 31) / 32;
             const i32 probe = low + static_cast<i32>(lane_index()) * step;
             const bool starts = probe < low + count && first_block(probe) <= block;
-            const i32 skipped = (__popc(__ballot_sync(0xffffffff, starts)) - 1) * step;
+            const i32 started = __popc(__ballot_sync(0xffffffff, starts));
+            const i32 skipped = max(started - 1, 0) * step;  // sums may start beyond the block
             low += skipped;
             count = min(step, count - skipped);
         }
@@ -120,14 +122,14 @@ struct Batch {
     }
 
     // Copy a block of rows of one sequence: to the packed array or from it. A block whose number
-    // lies beyond its sequence has no rows.
+    // lies before or beyond its sequence has no rows.
     template <bool kPacks>
     __device__ void copy_rows(const Coordinates<kRank>& at, i32 block) const {
         const i32 index = sequence_of_block(block);
         const auto rows = sequence(index);
         const i32 first = (block - first_block(index)) * kBlockRows;
         const i32 end = min(first + kBlockRows, rows.length);
-        if (first >= end || !elect()) return;
+        if (first < 0 || first >= end || !elect()) return;
         auto& ring = dynamic_shared<SharedMemory>().ring;
         ring.init();
         const auto load = [&](const auto& stage, i32 row) {

@@ -113,8 +113,7 @@ struct PartialTile {
 };
 static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * 64 * (128 + 2) * 4);
 
-// --- FP8
-// ------------------------------------------------------------------------------------------
+// --- FP8 -----------------------------------------------------------------------------------------
 
 // The scale of an operand: a number times an array element per KV head. With steps of 0 all heads
 // share one element.

@@ -25,13 +25,6 @@ __device__ __forceinline__ void find_keys(
     keys = {rows.start, rows.length, batch.page_table + i64{index} * batch.limits.table_step};
 }
 
-// Whether the prefix sums describe a sequence within the arrays.
-template <typename Rows>
-__device__ __forceinline__ bool is_sequence(const Rows& rows, i32 max_length, i32 total) {
-    return rows.start >= 0 && rows.length >= 0 && rows.length <= max_length &&
-           rows.start <= total - rows.length;
-}
-
 // A sequence of the batch; without queries and keys if it exceeds the arrays.
 struct CheckedEntry {
     Entry entry;
@@ -42,8 +35,9 @@ __device__ __forceinline__ CheckedEntry
 entry_of(const Batch& batch, const Problem& problem, i32 index) {
     Entry entry{index, RaggedSequence::of(batch.cu_seqlens_q, index), {}};
     find_keys(batch, index, entry.keys);
-    if (is_sequence(entry.queries, batch.limits.max_queries, problem.queries) &&
-        is_sequence(entry.keys, batch.limits.max_keys, problem.keys)) {
+    const RaggedSequence keys{entry.keys.start, entry.keys.length};
+    if (entry.queries.is_within(batch.limits.max_queries, problem.queries) &&
+        keys.is_within(batch.limits.max_keys, problem.keys)) {
         return {entry, false};
     }
     return {{index, {}, {}}, true};

@@ -64,8 +64,8 @@ __device__ __forceinline__ void check_sequences(const Sequences& sequences, i32*
     for (i32 entry = threadIdx.x; entry < problem.batch; entry += kThreads) {
         const auto queries = RaggedSequence::of(sequences.cu_seqlens_q, entry);
         const auto keys = RaggedSequence::of(sequences.cu_seqlens_k, entry);
-        const bool are_within = Sequences::is_within(queries, problem.queries) &&
-                                Sequences::is_within(keys, problem.keys);
+        const bool are_within = queries.is_within(problem.queries, problem.queries) &&
+                                keys.is_within(problem.keys, problem.keys);
         if (!are_within) atomicExch(broken_sequence, entry + 1);
     }
 }

@@ -25,25 +25,13 @@ struct Sequences {
         return checked(RaggedSequence::of(cu_seqlens_k, entry), problem.keys);
     }
 
-    __device__ __forceinline__ static bool is_within(const RaggedSequence& rows, i32 total) {
-        return rows.start >= 0 && rows.length >= 0 && rows.length <= total &&
-               rows.start <= total - rows.length;
-    }
-
 private:
     __device__ __forceinline__ static RaggedSequence checked(
         const RaggedSequence& rows, i32 total
     ) {
-        return is_within(rows, total) ? rows : RaggedSequence{0, 0};
+        return rows.is_within(total, total) ? rows : RaggedSequence{0, 0};
     }
 };
-
-// The number of a sequence's first tile. For any lengths it leaves at least enough numbers for the
-// sequence's tiles, so that no prefix sum of tiles is needed.
-template <int kRows>
-__device__ __forceinline__ i32 first_tile(const i32* cu_seqlens, i32 entry) {
-    return cu_seqlens[entry] / kRows + entry;
-}
 
 // The last of `batch` entries whose first tile is at or before `tile`.
 template <int kRows>
@@ -51,7 +39,7 @@ __device__ __forceinline__ i32 entry_of_tile(const i32* cu_seqlens, i32 batch, i
     i32 entry = 0;
     for (i32 left = batch; left > 1;) {
         const i32 half = left / 2;
-        if (first_tile<kRows>(cu_seqlens, entry + half) <= tile) entry += half;
+        if (first_tile_number<kRows>(cu_seqlens, entry + half) <= tile) entry += half;
         left -= half;
     }
     return entry;
@@ -78,7 +66,8 @@ struct QueryTiles {
     __device__ __forceinline__ i32 first(i32 entry, i32 head) const {
         const auto& problem = sequences.problem;
         if constexpr (IS_PACKED) {
-            return head * problem.query_tiles + first_tile<BLOCK_M>(sequences.cu_seqlens_q, entry);
+            return head * problem.query_tiles +
+                   first_tile_number<BLOCK_M>(sequences.cu_seqlens_q, entry);
         } else {
             return (entry * problem.heads + head) * problem.query_tiles;
         }
@@ -90,7 +79,7 @@ struct QueryTiles {
         if constexpr (IS_PACKED) {
             const i32* cu_seqlens = sequences.cu_seqlens_q;
             const i32 entry = entry_of_tile<BLOCK_M>(cu_seqlens, problem.batch, tile);
-            const i32 block = tile - first_tile<BLOCK_M>(cu_seqlens, entry);
+            const i32 block = tile - first_tile_number<BLOCK_M>(cu_seqlens, entry);
             return {entry, line, block * BLOCK_M, sequences.queries(entry)};
         } else {
             const i32 entry = line / problem.heads;

@@ -16,7 +16,9 @@ namespace tmaasync {
 // each tile waits for all earlier tiles in the schedule: CTAs are processing or have finished them,
 // so there is no deadlock.
 struct Turns {
-    u32* states;  // per part of dQ, initially 0: number of additions, or one of these
+    // Per part of dQ, initially 0. In deterministic mode it is the number of additions so far, else
+    // kClaimed while the first tile stores, then kStored.
+    u32* states;
     static constexpr u32 kClaimed = 1;
     static constexpr u32 kStored = 2;
 
@@ -64,6 +66,10 @@ private:
     __device__ __forceinline__ static u32 before(
         const BackwardProblem& problem, const KeyTile& tile, i32 block
     ) {
+        static_assert(
+            !TILES_DESCEND || !HAS_RIGHT || kTileKeys % BLOCK_M == 0,
+            "the last block may be visited by tiles after those that it sees"
+        );
         const KeyBlocks seen = tile.seen_by(problem, block);
         const i32 own = tile.position / kTileKeys;
         return TILES_DESCEND ? seen.end - 1 - own : own - seen.first;

@@ -38,6 +38,7 @@ struct KeyTile {
     __device__ __forceinline__ void find_blocks(const BackwardProblem& problem) {
         const i32 own = position - shift(problem), last = position + kTileKeys - 1 - shift(problem);
         const i32 end = min(position + kTileKeys, keys.length) - shift(problem);
+        // A partial last block needs no mask: the log-sum-exp of its missing rows is infinity.
         blocks = {0, count_tiles(queries.length, BLOCK_M), 0, queries.length / BLOCK_M + 1};
         if constexpr (HAS_RIGHT) {
             blocks.first = max(own - problem.right, 0) / BLOCK_M;
@@ -119,9 +120,9 @@ struct KeyTiles {
             const i32* cu_seqlens = sequences.cu_seqlens_k;
             const i32 tile = index / problem.kv_heads;
             const i32 entry = entry_of_tile<kTileKeys>(cu_seqlens, problem.batch, tile);
-            const i32 first = first_tile<kTileKeys>(cu_seqlens, entry);
+            const i32 first = first_tile_number<kTileKeys>(cu_seqlens, entry);
             const bool has_next = entry + 1 < problem.batch;
-            const i32 end = has_next ? first_tile<kTileKeys>(cu_seqlens, entry + 1)
+            const i32 end = has_next ? first_tile_number<kTileKeys>(cu_seqlens, entry + 1)
                                      : problem.keys / kTileKeys + problem.batch;
             const HeadTile found =
                 head_tile(index - first * problem.kv_heads, end - first, problem.kv_heads);

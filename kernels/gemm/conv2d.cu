@@ -6,8 +6,8 @@
 //                   channels with the swizzle of that width; a box has all pixels
 //   BTile           filters [K, R, S, C]: BLOCK_N by the same chunks; a box has a CTA's share of
 //                   the filters and one tap
-//   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, C_IS_N_MAJOR
-//                   as in gemm.cu
+//   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, SIDE_BY_SIDE, SPLIT_K, STORES_PARTIALS,
+//   GROUP_M, PING_PONG, C_IS_N_MAJOR    as in gemm.cu
 //   FOLDED          whether adjacent pixels of a row of the images are folded into one pixel with
 //                   the channels of a chunk. The filters are then [K, R, 1, S * C], and
 //   FILTER_OFFSET   is the offset of their first value in the first folded tap

@@ -6,8 +6,8 @@
 //   ATile           rows of A: 64 deep, 128-byte swizzle, K contiguous
 //   BTile           (1, ...) one of the matrices: the same depth and swizzle; K or N contiguous
 //   CTile           RaggedTensorMap of C, with the tile of gemm.cu
-//   CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, A_IS_K_MAJOR, B_IS_K_MAJOR
-//                   as in gemm.cu
+//   CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, SIDE_BY_SIDE, GROUP_M, PING_PONG, A_IS_K_MAJOR,
+//   B_IS_K_MAJOR    as in gemm.cu; SPLIT_K is 1, and STORES_PARTIALS is false
 //   C_IS_N_MAJOR    if false, swap AB (as in TensorRT-LLM), for groups of few rows: ATile is one of
 //                   the matrices, BTile is rows of A, and groups lie along N
 //

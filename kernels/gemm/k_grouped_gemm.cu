@@ -8,7 +8,8 @@
 //   BTile           RaggedTensorMap of B, 64 rows of BLOCK_N columns, 128-byte swizzle
 //   CTile           (1, ...) one of the outputs, as in gemm.cu; N contiguous
 //   CONSUMERS, ROWS, BLOCK_N, STAGES, GROUP_M
-//                   as in gemm.cu; CLUSTER and SPLIT_K are 1, and PING_PONG is false
+//                   as in gemm.cu; CLUSTER and SPLIT_K are 1, and SIDE_BY_SIDE, STORES_PARTIALS
+//                   and PING_PONG are false
 //
 // Grid, threads and edges are as in gemm.cu.
 #include <tmaasync/tmaasync.cuh>

@@ -9,7 +9,9 @@
 //                   the transpose one row per 128 columns of a CTA tile
 //   B_SCALE_COLUMNS    columns per scale of B: 1 or 128
 //   B_SCALES_ARE_K_MAJOR    whether the scales of B are transposed; only for 128 columns
-//   CTile, CONSUMERS, BLOCK_N, STAGES, CLUSTER, GROUP_M    as in gemm.cu; ROWS is 64
+//   CTile, CONSUMERS, BLOCK_N, STAGES, CLUSTER, SIDE_BY_SIDE, GROUP_M, C_IS_N_MAJOR    as in
+//   gemm.cu;
+//                   ROWS is 64, SPLIT_K is 1, and STORES_PARTIALS and PING_PONG are false
 //   EPILOGUE_BUFFERS    staging buffers of a consumer for chunks of its output
 //
 // Grid, threads and edges are as in gemm.cu. Elements and scales beyond the arrays are zero.

@@ -26,6 +26,9 @@ extern "C" __global__ void refused(const __grid_constant__ Tile tile) {{
         ("tile.async_copy(shared, full, {0, 0, 0})", "one coordinate per dimension"),
         ("cp_async_gs<12>(&shared, &tile)", "cp.async copies 4, 8 or 16 bytes"),
         ("cp_async_gs<4, CacheLevels::kL2>(&shared, &tile)", "past L1 cp.async copies 16 bytes"),
+        ("cp_async_wait<-1>()", "0 or more groups"),
+        ("wait_group<-1>()", "0 or more groups"),
+        ("wait_group_read<-1>()", "0 or more groups"),
         (
             "tma_reduce_1d<ReduceOp::kAdd, ElementType::kS64>(nullptr, &shared, 16)",
             "lacks this reduction into global memory",
@@ -83,6 +86,61 @@ def test_the_rows_of_an_operands_boxes_follow_one_another(
         kernel.compile()
 
     assert "boxes are cut along the last side, and one that has only" in caught.value.log
+
+
+MULTIPLY = """
+#include <tmaasync/structured.cuh>
+using namespace tmaasync;
+template <int kRows, int kColumns>
+using Matrix = TMATensorTile<float16, Shape<kRows, kColumns>, Box<kRows, 64>, Swizzle::k128B>;
+template <int kRows>
+using KMajor = WgmmaOperand<Matrix<kRows, 64>, Major::kK>;
+template <int kColumns>
+using NMajor = WgmmaOperand<Matrix<64, kColumns>, Major::kMN>;
+
+template <typename B, int kAtoms, int kColumns>
+__device__ void multiply(const unsigned char* a, const unsigned char* b, float* sum) {
+    float sums[1][kAtoms][kColumns / 2];
+    const auto& left = *reinterpret_cast<const Matrix<64, 64>::Shared*>(a);
+    const auto& right = *reinterpret_cast<const Matrix<64, B::kExtent>::Shared*>(b);
+    wgmma<KMajor<64>, B>(sums, left, right, false);
+    *sum = sums[0][0][0];
+}
+extern "C" __global__ void use(unsigned char* a, unsigned char* b, float* sum) { USED; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "said"),
+    [
+        ("multiply<NMajor<128>, 2, 64>(a, b, sum)", ""),
+        ("multiply<NMajor<192>, 2, 96>(a, b, sum)", "each instruction starts with a panel"),
+        ("multiply<KMajor<64>, 2, 64>(a, b, sum)", "the operand has fewer rows than the atoms"),
+        (
+            "*sum = sizeof(MainLoop<KMajor<64>, KMajor<64>, 64, 128>::Accumulators)",
+            "operand B has fewer columns",
+        ),
+        (
+            "*sum = OutputChunk<Matrix<64, 128>, OutputMajor::kN>::kColumns",
+            "a chunk is one box wide",
+        ),
+        ("*sum = AccumulatorShape<u32[1][64]>::kColumns", "hold two columns in a register"),
+        (
+            "*sum = SplitLastDimTMATensorTile<float16, 64, 72, Swizzle::k128B>::kBytes",
+            "the depth is a multiple of the chunk",
+        ),
+    ],
+)
+def test_operands_and_chunks_of_other_sizes_are_refused(used: str, said: str) -> None:
+    kernel = Kernel(MULTIPLY.replace("USED", used), "use")
+
+    if not said:
+        kernel.compile()
+        return
+    with pytest.raises(CompileError) as caught:
+        kernel.compile()
+
+    assert said in caught.value.log
 
 
 RING = """

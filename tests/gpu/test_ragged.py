@@ -157,6 +157,12 @@ def test_unchecked_lengths_are_cut_and_checked_ones_refused() -> None:
     assert bool((spread[0] == padded[0]).all())
     assert not bool(spread[1].any())
 
+    around = cupy.full((60, 64), POISON, cupy.uint16)
+    for wrong in ([0, -5, 3], [3000, 3004, 3008], [70, 4, 8]):
+        ops.ragged_store(padded, cu_seqlens=cupy.asarray(wrong, cupy.int32), out=around[20:40])
+    assert bool((around[:20] == POISON).all())
+    assert bool((around[40:] == POISON).all())
+
 
 def test_what_cannot_be_known_without_waiting_is_asked_for() -> None:
     padded, packed = random_words((2, 8, 64), 5), random_words((16, 64), 6)

@@ -20,6 +20,9 @@ from parity.ragged_cases import (
     wrong_words,
 )
 
+from tmaasync import ops
+from tmaasync._ragged import batch
+
 BATCHES = 300
 # A build of seconds each on the CPU; the engine's own test has every form.
 BOTH = (FORMS[1], FORMS[4], FORMS[6])
@@ -28,6 +31,24 @@ BOTH = (FORMS[1], FORMS[4], FORMS[6])
 @pytest.mark.parametrize("form", BOTH, ids=str)
 def test_random_batches_move_and_nothing_else_does(backend: Any, form: Form) -> None:
     assert wrong_words(form, BATCHES, backend.module, seed=1) == 0
+
+
+@pytest.mark.parametrize("sums", [[0, -5, 3], [3000, 3004, 3008], [70, 4, 8]], ids=str)
+def test_prefix_sums_that_are_wrong_on_a_device_move_nothing_outside(
+    monkeypatch: pytest.MonkeyPatch, sums: list[int]
+) -> None:
+    """The host checks sums in its memory, but not those on a device."""
+    for check in ("_sum_violations", "_total_violations"):
+        monkeypatch.setattr(batch, check, lambda *_: ())
+    padded, around = np.ones((2, 16, 64), np.float16), np.full((60, 64), 7, np.float16)
+    spread = np.full_like(padded, 9)
+
+    ops.ragged_store(padded, cu_seqlens=np.array(sums, np.int32), out=around[20:40])
+    ops.ragged_load(around[20:40], cu_seqlens=np.array(sums, np.int32), out=spread)
+
+    assert (around[:20] == 7).all()
+    assert (around[40:] == 7).all()
+    assert not spread[0].any()
 
 
 def expected_tiles(form: Form, sequence: Any) -> Iterator[Any]:

@@ -54,6 +54,8 @@ struct AttentionOperands {
     static constexpr int kHeadDim = kHeadDimension;
     static constexpr bool kIsFp8 = sizeof(Element) == 1;
     static constexpr bool kTransposesValues = kTransposes;
+    static_assert(!kIsFp8 || kHeadDim % 64 == 0, "FP8 outputs are added up 64 columns at a time");
+    static_assert(!kTransposes || kKeys % 64 == 0, "V transposed has panels of at least 64 keys");
 
     using QueryTile = QTile;
     using KeyTile = KTile;

@@ -113,7 +113,8 @@ struct alignas(8) SharedMemBarrier {
         ptx::mbarrier_arrive_expect_tx_cluster(remote, bytes);
     }
 
-    // Credit the bytes of a transfer that is not issued, so that waiters continue.
+    // Credit the bytes of a transfer that is not issued, so that waiters continue. The arguments
+    // have Mojo's order, in which the rank comes first.
     __device__ __forceinline__ void complete_transaction(
         u32 cta_rank, u32 bytes, bool predicate = true
     ) {

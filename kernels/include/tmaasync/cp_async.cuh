@@ -85,11 +85,13 @@ __device__ __forceinline__ void cp_async_wait_all() {
 // writes. The pending count is raised for it, so that init() does not count this arrival, and
 // another arrival must keep the phase open until the last thread has got here.
 __device__ __forceinline__ void mbarrier_cp_async_arrive(SharedMemBarrier& barrier) {
+    if (instrument::is_draining()) return;
     ptx::cp_async_mbarrier_arrive(barrier.address());
 }
 
 // Arrive once the copies have landed, where init() counts the arrival: one per copying thread.
 __device__ __forceinline__ void mbarrier_cp_async_arrive_noinc(SharedMemBarrier& barrier) {
+    if (instrument::is_draining()) return;
     instrument::trace_arrive(barrier.address());
     ptx::cp_async_mbarrier_arrive_noinc(barrier.address());
 }

@@ -93,6 +93,13 @@ struct OutputChunk {
         "a line of a box has the width of the swizzle: 128, 64 or 32 bytes"
     );
     static_assert(kColumns % 8 == 0, "columns come in eights");
+    static_assert(
+        !kIsNMajor || CTile::boxes(kInnerDim) == 1, "if N is contiguous, a chunk is one box wide"
+    );
+    static_assert(
+        kIsNMajor || kIs16Bit || CTile::boxes(kOuterDim) == 1,
+        "if M is contiguous, a chunk of 32-bit elements has the columns of one box"
+    );
 
     __device__ __forceinline__ static u32 offset(int line, int byte) {
         return swizzled<CTile::kSwizzle>(line * kLineBytes + byte);

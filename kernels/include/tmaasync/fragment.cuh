@@ -174,6 +174,14 @@ __device__ __forceinline__ void store_accumulators(
     using T = typename Buffer::Element;
     static_assert(Buffer::kMajor == Major::kK, "rows of the tile are rows of the accumulators");
     static_assert(kColumns % 8 == 0, "columns come in eights");
+    static_assert(
+        kColumns <= Buffer::kDepth && Buffer::kExtent >= 64,
+        "the tile is smaller than 64 x kColumns"
+    );
+    check_range("first_row", first_row, 0, Buffer::kExtent - 64);
+    check_multiple("first_row", first_row, 8);
+    check_range("first_column", first_column, 0, Buffer::kDepth - kColumns);
+    check_multiple("first_column", first_column, 8);
     const u32 base = operand_address(shared);
     const int thread = thread_in_warpgroup();
     if constexpr (sizeof(T) == 2) {

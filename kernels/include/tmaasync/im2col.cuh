@@ -140,10 +140,39 @@ struct TMATensorTileIm2col {
         u16 cta_mask,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        async_multicast_load_partitioned<1>(shared, barrier, at, cta_mask, 0, policy);
+    }
+
+    __device__ __forceinline__ void async_multicast_load_elect(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<2> at,
+        u16 cta_mask,
+        bool elect,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        if (elect) async_multicast_load(shared, barrier, at, cta_mask, policy);
+    }
+
+    // Load share `part` of kParts of the tile for every CTA in the mask: each of kParts CTAs loads
+    // its share of the boxes and multicasts it to the cluster. Each CTA must still expect kBytes.
+    // If kParts does not divide kBoxes, the last CTAs load fewer boxes, or none.
+    template <int kParts>
+    __device__ __forceinline__ void async_multicast_load_partitioned(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<2> at,
+        u16 cta_mask,
+        u32 part,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        constexpr int kShare = (kBoxes + kParts - 1) / kParts;
         check_address("shared", box_address(shared, 0), kAlignment);
         check_start(at);
         check_cta_mask(cta_mask);
-        for (int box = 0; box < kBoxes; ++box) {
+        check_index("part", part, kParts);
+        const int end = min(static_cast<int>(part + 1) * kShare, kBoxes);
+        for (int box = part * kShare; box < end; ++box) {
             const Column column = column_of(at, box);
             tma::load_im2col_multicast<kMapRank>(
                 box_address(shared, box), map, column.at, offsets(column).pixels, barrier.address(),

@@ -80,6 +80,8 @@ struct MainLoop {
         kRows % 64 == 0 && kRows > 0, "an instruction has 64 rows: a warpgroup has 64 or 128"
     );
     static_assert(OperandA::kDepth == OperandB::kDepth, "a stage of A is as deep as one of B");
+    static_assert(kRows <= OperandA::kExtent, "operand A has fewer rows than the accumulators");
+    static_assert(kColumns <= OperandB::kExtent, "operand B has fewer columns than they have");
     static constexpr int kRowBlocks = kRows / 64;
     static constexpr int kDepth = OperandA::kDepth;
 

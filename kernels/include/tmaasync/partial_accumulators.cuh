@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/operands/integers.cuh>
+#include <tmaasync/same_type.cuh>
 
 // Accumulators on their way to another CTA that adds them to its own: split-K, stream-K.
 namespace tmaasync {
@@ -11,6 +12,10 @@ struct AccumulatorShape;
 template <typename AccumulatorRegister, int kBlocks, int kRegisters>
 struct AccumulatorShape<AccumulatorRegister[kBlocks][kRegisters]> {
     using Register = AccumulatorRegister;
+    static_assert(
+        kSameType<Register, float> || kSameType<Register, int>,
+        "fp32 or int32 accumulators: those of fp16 hold two columns in a register"
+    );
     static constexpr int kRowBlocks = kBlocks;
     static constexpr int kColumns = 2 * kRegisters;
 };

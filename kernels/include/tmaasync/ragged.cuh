@@ -26,6 +26,11 @@ struct RaggedSequence {
 
     __device__ __forceinline__ constexpr i32 end() const { return start + length; }
 
+    // Whether it has at most max_length rows, all of them in an array of `rows` rows.
+    __device__ __forceinline__ constexpr bool is_within(i32 max_length, i32 rows) const {
+        return start >= 0 && length >= 0 && length <= max_length && start <= rows - length;
+    }
+
     // Check in debug builds that the length is at most max_length, and all rows are in the array.
     __device__ __forceinline__ void check_within(i32 max_length, i32 rows) const {
         check_range("sequence.length", length, 0, max_length);
@@ -33,6 +38,14 @@ struct RaggedSequence {
         check_range("sequence.start + length", i64{start} + length, 0, rows);
     }
 };
+
+// The number of a packed sequence's first tile of kTileRows rows. Whatever the lengths, the number
+// of the next sequence is at least as many higher as this one has tiles: no prefix sum of tiles is
+// needed, and at most one number per sequence has no tile.
+template <int kTileRows, typename Index>
+__device__ __forceinline__ i32 first_tile_number(const Index* cu_seqlens, i32 sequence) {
+    return static_cast<i32>(cu_seqlens[sequence]) / kTileRows + sequence;
+}
 
 // Sides with a leading 1 for the map's additional dimension.
 template <typename Sides>
@@ -61,7 +74,10 @@ struct OutlyingTile {
     __device__ __forceinline__ bool is_outside(const Coordinates<kRank>& start) const {
         bool outside = false;
 #pragma unroll
-        for (int dim = 0; dim < kRank; ++dim) outside |= start.values[dim] >= ends[dim];
+        for (int dim = 0; dim < kRank; ++dim) {
+            const i32 first = start.values[dim];
+            outside |= first >= ends[dim] || first <= -Tile::box_side(kRank - 1 - dim);
+        }
         return outside;
     }
 
@@ -386,7 +402,8 @@ struct RaggedTMA3DTile {
         outlying.tile.async_store(shared, store_coordinates(sequence, row, head, column), policy);
     }
 
-    // Store one chunk of columns of the tile, for an epilogue that writes them one by one.
+    // Store one chunk of columns of the tile, for an epilogue that writes them one by one. By
+    // default L2 evicts them first: nothing reads an output again before the kernel ends.
     __device__ __forceinline__ void async_store_chunk(
         const Shared& shared,
         i32 chunk,

@@ -106,7 +106,8 @@ class RingConsumer;
 // of producer() and consumer(), or with their own PipelineState and the functions named as in
 // PipelineTmaAsync. With ProducerThreads<n> instead of Multicast, n threads fill the stages, each
 // with its own object of thread_producer(). side[i] belongs to stage i: data with a smaller
-// alignment, such as scales, which would pad the stages. Its bytes are not in kStageBytes.
+// alignment, such as scales, which would pad the stages. Its bytes are not in kStageBytes. The rows
+// of the block's threads are whole warps: blockDim.x is a multiple of 32, or the block has one row.
 template <
     typename StageType,
     int kStageCount,
@@ -132,7 +133,10 @@ struct Ring {
 
     // Initialise the barriers; called by one thread.
     __device__ __forceinline__ void init() {
-        if constexpr (kIsDebug) check_cluster();
+        if constexpr (kIsDebug) {
+            check_cluster();
+            if (blockDim.y * blockDim.z > 1) check_multiple("blockDim.x", blockDim.x, 32);
+        }
         for (int stage = 0; stage < kStages; ++stage) {
             full[stage].init(Group::kProducerThreads);
             // One lane per warp that reads a stage, in every CTA to which this CTA multicasts.

@@ -194,10 +194,9 @@ struct SequenceTiles {
     }
 
 private:
-    // The index of a sequence's first tile. For any lengths it leaves at least enough indices for
-    // the sequence's tiles, so that no prefix sum of tiles is needed.
+    // The index of a sequence's first tile.
     __device__ __forceinline__ int first_tile(int sequence) const {
-        return heads * (cu_seqlens[sequence] / kTileRows + sequence);
+        return heads * first_tile_number<kTileRows>(cu_seqlens, sequence);
     }
 };
 

@@ -11,6 +11,7 @@ namespace tmaasync {
 template <typename T, int kRows, int kDepth, Swizzle kSwizzle, bool kRowMajor>
 struct FoldedBox {
     static constexpr int kChunk = span_bytes(kSwizzle) / static_cast<int>(sizeof(T));
+    static_assert(kDepth % kChunk == 0, "the depth is a multiple of the chunk");
     using Sides = Shape<1, kDepth / kChunk, kRows, kChunk>;
 
     // head, depth chunk, row, element
@@ -23,6 +24,7 @@ struct FoldedBox {
 template <typename T, int kRows, int kDepth, Swizzle kSwizzle>
 struct FoldedBox<T, kRows, kDepth, kSwizzle, true> {
     static constexpr int kChunk = span_bytes(kSwizzle) / static_cast<int>(sizeof(T));
+    static_assert(kDepth % kChunk == 0, "the depth is a multiple of the chunk");
     static_assert(kRows % 8 == 0, "row-major atoms have eight rows");
     using Sides = Shape<1, kRows / 8, kDepth / kChunk, 8, kChunk>;
 
@@ -81,6 +83,32 @@ struct SplitLastDimTMATensorTile
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         Folded::async_multicast_load(shared, barrier, Fold::folded(at), cta_mask, policy);
+    }
+
+    __device__ __forceinline__ void async_multicast_load_elect(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<3> at,
+        u16 cta_mask,
+        bool elect,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        if (elect) async_multicast_load(shared, barrier, at, cta_mask, policy);
+    }
+
+    // The tile is one box: the CTA of part 0 loads it for all.
+    template <int kParts>
+    __device__ __forceinline__ void async_multicast_load_partitioned(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<3> at,
+        u16 cta_mask,
+        u32 part,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        Folded::template async_multicast_load_partitioned<kParts>(
+            shared, barrier, Fold::folded(at), cta_mask, part, policy
+        );
     }
 
     __device__ __forceinline__ void prefetch(

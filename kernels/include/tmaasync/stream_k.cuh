@@ -22,7 +22,8 @@ class StreamKReduction {
 public:
     using Register = typename AccumulatorShape<Accumulators>::Register;
 
-    // It has the named barrier of the epilogue of the same consumer, 1 + consumer.
+    // It uses named barrier 1 + consumer, as this consumer's Epilogue does: the two never wait at
+    // once.
     __device__ __forceinline__ StreamKReduction(Register* partials, u32* flags, int consumer)
         : partials_(reinterpret_cast<Partial*>(partials)), flags_(flags), consumer_(consumer) {}
 

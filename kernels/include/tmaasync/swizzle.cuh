@@ -18,7 +18,8 @@ __device__ constexpr int alignment_bytes(Swizzle swizzle) {
 }
 
 // The swizzled offset of a byte of a box, both from the aligned start of the box: the number of its
-// 16-byte unit (address bits 4 to 6) is XORed with address bits 7 to 9. Its own inverse.
+// 16-byte unit is XORed with the number of its 128-byte line, of which 128B takes the lowest 3
+// bits, 64B 2 and 32B 1. Its own inverse.
 template <Swizzle kSwizzle>
 __device__ __forceinline__ constexpr u32 swizzled(u32 offset_bytes) {
     constexpr u32 kMask = (1u << static_cast<int>(kSwizzle)) - 1;

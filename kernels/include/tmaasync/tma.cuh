@@ -168,7 +168,7 @@ __device__ __forceinline__ void tma_reduce_1d(
     tma::reduce_bulk<kOp, kType>(global, ptx::shared_address(shared), bytes, policy);
 }
 
-// Bring a box into L2.
+// Bring these bytes of global memory into L2.
 __device__ __forceinline__ void tma_prefetch_1d(
     const void* global, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
 ) {

@@ -154,6 +154,29 @@ __device__ __forceinline__ void finish_wgmma(Accumulators& accumulators) {
     wgmma_fence_operands(accumulators);
 }
 
+// Check that an operand has kAtoms * kCount rows of M or N from `first` on, and that instructions
+// of kCount rows can read them.
+template <typename Operand, int kAtoms, int kCount>
+__device__ __forceinline__ void check_atoms(const char* argument, u32 first) {
+    static_assert(kAtoms * kCount <= Operand::kExtent, "the operand has fewer rows than the atoms");
+    static_assert(
+        kAtoms == 1 || Operand::is_readable(kCount, kCount),
+        "with M or N contiguous, each instruction starts with a panel, or lies inside one: choose "
+        "N "
+        "as wgmma.instruction_n(columns, panel) does"
+    );
+    check_range(argument, first, 0, Operand::kExtent - kAtoms * kCount);
+    if constexpr (kIsDebug) {
+        for (int atom = 0; atom < kAtoms; ++atom) {
+            const u32 start = first + atom * kCount;
+            const char* const rule = "it must start a panel, or lie with all columns in a panel of";
+            check(
+                Operand::is_readable(start, kCount), argument, start, rule, Operand::kSpanElements
+            );
+        }
+    }
+}
+
 // Multiply a warpgroup's tile: 64 * kAtomsM rows of A from `first_a` on by kAtomsN * N columns of B
 // from `first_b` on, over the whole depth of the operands. `accumulate` adds to the accumulators.
 // All instructions form one group, with atoms along N outermost and K innermost. Return once at
@@ -180,6 +203,8 @@ __device__ __forceinline__ void wgmma(
     u32 first_b = 0
 ) {
     constexpr int kColumns = ptx::mma_columns<Register>(kRegisters);
+    check_atoms<OperandA, kAtomsM, 64>("first_a", first_a);
+    check_atoms<OperandB, kAtomsN, kColumns>("first_b", first_b);
     wgmma_fence_operands(accumulators);
     wgmma_fence();
 #pragma unroll
@@ -217,6 +242,7 @@ __device__ __forceinline__ void wgmma_rs(
     u32 first_b = 0
 ) {
     constexpr int kColumns = ptx::mma_columns<Register>(kRegisters);
+    check_atoms<OperandB, kAtomsN, kColumns>("first_b", first_b);
     wgmma_fence_operands(accumulators);
     wgmma_fence_operands(a);
     wgmma_fence();

@@ -125,12 +125,19 @@ struct WgmmaBuffer {
     static constexpr u32 kLeadingBytes = kStridesAreSwapped ? kBetweenGroups : kBetweenPanels;
     static constexpr u32 kStrideBytes = kStridesAreSwapped ? kBetweenPanels : kBetweenGroups;
 
-    // Descriptor of the part that starts at this row of M or N, a multiple of 8. With Major::kMN
-    // an instruction starts with a panel, or lies inside one.
+    // Whether an instruction can read `count` rows of M or N from `first` on. With Major::kMN it
+    // starts with a panel, or lies inside one.
+    __device__ __forceinline__ static constexpr bool is_readable(u32 first, u32 count) {
+        const u32 in_panel = first % kSpanElements;
+        return kMajor == Major::kK || in_panel == 0 || in_panel + count <= kSpanElements;
+    }
+
+    // Descriptor of the part that starts at this row of M or N, a multiple of 8: see is_readable().
     template <typename Shared>
     __device__ __forceinline__ static u64 descriptor(const Shared& shared, u32 first) {
         static_assert(kDepth % kInstructionK == 0, "K is a multiple of 32 bytes: pad the tile");
         check_index("the first row or column of an operand", first, kExtent);
+        check_multiple("the first row or column of an operand", first, 8);
         u32 start = first * kSpan;
         if constexpr (kMajor == Major::kMN) {
             start = first / kSpanElements * kPanelBytes + first % kSpanElements * kElementBytes;

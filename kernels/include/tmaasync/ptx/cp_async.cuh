@@ -28,6 +28,7 @@ __device__ __forceinline__ void cp_async_commit_group() {
 // Wait until at most kPending of this thread's groups have not landed. Only this thread sees them.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait_group() {
+    static_assert(kPending >= 0, "0 or more groups");
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 

@@ -72,6 +72,7 @@ __device__ __forceinline__ void cp_async_bulk_commit_group() {
 // visible to it.
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group() {
+    static_assert(kPending >= 0, "0 or more groups");
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
@@ -79,6 +80,7 @@ __device__ __forceinline__ void cp_async_bulk_wait_group() {
 // memory.
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+    static_assert(kPending >= 0, "0 or more groups");
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 

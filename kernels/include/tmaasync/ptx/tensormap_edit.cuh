@@ -58,9 +58,11 @@ __device__ __forceinline__ void tensormap_replace_global_dim(u32 shared_map, u32
     );
 }
 
-// Bytes from one index of dimension kOrdinal + 1 to the next (CUDA 12.5): a multiple of 16.
+// Bytes from one index of dimension kOrdinal + 1 to the next: a multiple of 16. (PTX before CUDA
+// 12.5 counted in units of 16 bytes.)
 template <int kOrdinal>
 __device__ __forceinline__ void tensormap_replace_global_stride(TensorMap* map, u64 stride_bytes) {
+    static_assert(kOrdinal >= 0 && kOrdinal <= 3, "an ordinal of the map");
     asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], %1, %2;" ::"l"(map),
                  "n"(kOrdinal), "l"(stride_bytes)
                  : "memory");
@@ -68,6 +70,7 @@ __device__ __forceinline__ void tensormap_replace_global_stride(TensorMap* map, 
 
 template <int kOrdinal>
 __device__ __forceinline__ void tensormap_replace_global_stride(u32 shared_map, u64 stride_bytes) {
+    static_assert(kOrdinal >= 0 && kOrdinal <= 3, "an ordinal of the map");
     asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], %1, %2;" ::"r"(
                      shared_map
                  ),
@@ -182,7 +185,7 @@ __device__ __forceinline__ void fence_proxy_tensormap_release_gpu() {
     asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
 
-// Copy an edited map from shared to global memory and releases it there. A whole converged warp.
+// Copy an edited map from shared to global memory and release it there. A whole converged warp.
 __device__ __forceinline__ void tensormap_cp_fenceproxy(TensorMap* map, u32 shared_map) {
     asm volatile(
         "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"

@@ -18,6 +18,7 @@ __device__ __forceinline__ void cp_async_commit_group() {
 
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait_group() {
+    static_assert(kPending >= 0, "0 or more groups");
     tmaasync_emulate::thread_copies_wait(kPending);
 }
 

@@ -42,11 +42,13 @@ __device__ __forceinline__ void cp_async_bulk_commit_group() {
 
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group() {
+    static_assert(kPending >= 0, "0 or more groups");
     tmaasync_emulate::bulk_wait(kPending);
 }
 
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+    static_assert(kPending >= 0, "0 or more groups");
     tmaasync_emulate::bulk_wait_read(kPending);
 }
 
