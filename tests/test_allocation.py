@@ -13,7 +13,15 @@ from fake_arrays import Tensor
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync.ops._allocation import allocator, empty_rows, rows_allocator
+from tmaasync._ragged.batch import on_host
+from tmaasync.ops._allocation import (
+    allocator,
+    contiguous_copy,
+    empty_rows,
+    fill,
+    indexable,
+    rows_allocator,
+)
 
 
 @pytest.mark.parametrize("columns", [24, 21])
@@ -77,3 +85,29 @@ def test_a_device_that_is_no_longer_the_current_one_is_named(
         assert make().get_device() == 1
 
     assert torch.asked == ["cuda:1"]
+
+
+class ByDlpack:
+    """An array in host memory that offers DLPack only."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def test_an_array_that_offers_dlpack_only_is_read_and_written() -> None:
+    whole = np.arange(40, dtype=np.float16).reshape(4, 10)
+    part = _arrays.view(ByDlpack(whole[::2, 1:8]))
+
+    assert np.array_equal(indexable(contiguous_copy(part, 0)), whole[::2, 1:8])
+    fill(part, 9)
+
+    assert (whole[::2, 1:8] == 9).all()
+    assert whole[:, 0].tolist() == [0, 10, 20, 30]
+    assert whole[1].tolist() == [*range(10, 20)]
+    assert on_host(ByDlpack(np.array([3, 4])), "lengths").tolist() == [3, 4]

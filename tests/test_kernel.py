@@ -121,10 +121,11 @@ def test_options_of_a_launch_and_of_the_compiler_have_their_types() -> None:
 
 
 @pytest.mark.parametrize("argument", ["types", "constants"])
-def test_a_name_that_is_no_identifier_is_refused(argument: str) -> None:
-    options: Any = {argument: {"my-name": 1 if argument == "constants" else np.float16}}
+@pytest.mark.parametrize("name", ["my-name", 3])
+def test_a_name_that_is_no_identifier_is_refused(argument: str, name: object) -> None:
+    options: Any = {argument: {name: 1 if argument == "constants" else np.float16}}
 
-    with pytest.raises(ArgumentError, match=r"'my-name'; it must be a C\+\+ identifier"):
+    with pytest.raises(ArgumentError, match=rf"{name!r}; it must be a C\+\+ identifier"):
         Kernel(VALUE, "k", **options)
 
 

@@ -98,6 +98,7 @@ def refused_packed(said: str, **changes: Any) -> None:
         ({"softcap": 1e-50}, r"softcap is 1e-50; it must be a number above 0"),
         ({"scale": float("nan")}, "scale is nan"),
         ({"softcap": -1.0}, r"softcap is -1\.0; it must be a number above 0"),
+        ({"softcap": 1e6}, r"softcap is 1000000\.0; it must be .*, from 8\.7e-19 to 1\.0e\+04"),
         ({"window": 7}, r"window is 7; it must be \(left, right\)"),
         ({"window": (1, 2.5)}, r"window is \(1, 2\.5\)"),
         ({"window": [-2, 0]}, r"window is \[-2, 0\]"),

@@ -45,6 +45,10 @@ def test_an_operation_refuses_what_does_not_fit() -> None:
         ops.ragged_load(packed, [1, 5], max_length=4)
     with pytest.raises(ArgumentError, match=r"than out\.shape\[1\], 4 rows\. Use out with 5 rows"):
         ops.ragged_load(packed, [1, 5], aligned((2, 4, 32)))
+    with pytest.raises(ArgumentError, match=r"lengths is \[\[1\], \[2, 3\]\]; .* Pass a flat list"):
+        ops.ragged_load(packed, [[1], [2, 3]])
+    with pytest.raises(ArgumentError, match=r"lengths\[0\] is 9223372036854775807; no sequence"):
+        ops.ragged_load(packed, np.array([2**63], np.uint64))
     with pytest.raises(ArgumentError, match="max_length is -1; it must be an integer of 0 or more"):
         ops.ragged_load(packed, [], max_length=-1)
     with pytest.raises(ArgumentError, match=r"padded\.shape is \(20, 32\); it must have the shape"):

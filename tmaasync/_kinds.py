@@ -13,6 +13,7 @@ import numpy as np
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
+    "as_int",
     "check_flags",
     "check_integers",
     "is_flag",
@@ -51,6 +52,14 @@ def is_integer(value: object) -> TypeGuard[int]:
     except TypeError:
         return False
     return True
+
+
+def as_int(value: Any) -> Any:
+    """Return an integer of any library as an int, and any other value as it is, for a check.
+
+    NumPy's integers overflow at their own width.
+    """
+    return operator.index(value) if is_integer(value) else value
 
 
 def is_number(value: object) -> TypeGuard[float]:

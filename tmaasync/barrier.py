@@ -294,4 +294,4 @@ def _checked_bytes(name: str, size_bytes: int) -> int:
             f"{name}: size_bytes is {size_bytes}; it must be from 0 to {MAX_TX_COUNT}. "
             "Split larger transfers over several phases."
         )
-    return size_bytes
+    return int(size_bytes)

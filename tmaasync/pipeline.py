@@ -26,7 +26,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NotRequired, Self, TypedDict, Unpack
 
 from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_CLUSTER_CTAS, MAX_SHARED_BYTES
-from tmaasync._kinds import check_integers, not_integers, shown
+from tmaasync._kinds import as_int, check_integers, not_integers, shown
 from tmaasync._pipeline.check import PipelineFault, check_protocol, find_fault
 from tmaasync._pipeline.protocol import PipelineProtocol
 from tmaasync._pipeline.shared_map import (
@@ -129,6 +129,16 @@ class PipelineState:
         return copy.copy(self)
 
 
+_INTEGERS = (
+    "stages",
+    "consumers",
+    "cluster_size",
+    "producer_threads",
+    "extra_bytes",
+    "loads_ahead",
+)
+
+
 class _RingArguments(TypedDict):
     tiles: Mapping[str, StagedTile]
     consumers: NotRequired[int]
@@ -176,6 +186,8 @@ class Pipeline:
     def __post_init__(self) -> None:
         """Reject invalid numbers, and a pipeline that does not fit in shared memory."""
         ArgumentError.raise_for(_kind_violations(self))
+        for name in _INTEGERS:
+            object.__setattr__(self, name, as_int(getattr(self, name)))
         object.__setattr__(self, "tiles", dict(self.tiles))
         object.__setattr__(self, "side", dict(self.side))
         ArgumentError.raise_for(_violations(self))

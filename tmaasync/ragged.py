@@ -35,7 +35,7 @@ import numpy.typing as npt
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._kinds import check_integers, not_sequences_of_integers
+from tmaasync._kinds import as_int, check_integers, not_sequences_of_integers
 from tmaasync._ragged.base import RaggedMap
 from tmaasync._ragged.batch import cumulative_lengths
 from tmaasync._ragged.heads import RaggedTMA3DTile, create_ragged_tma_3d_tile
@@ -280,7 +280,7 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - create_tma_tile's arguments, an
     sides = sides_of("tile_shape", tile_shape)
     boxes = None if box_shape is None else sides_of("box_shape", box_shape)
     TensorMapError.raise_for(_array_violations(view, dim, sides, boxes))
-    window = view.shape[dim] if max_length is None else max_length
+    window = view.shape[dim] if max_length is None else as_int(max_length)
     TensorMapError.raise_for(window_violations(view, dim, sides[dim], window))
     try:
         tile = create_tma_tile(

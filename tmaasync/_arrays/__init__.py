@@ -23,7 +23,7 @@ from tmaasync._arrays.dispatch import (
     view,
 )
 from tmaasync._arrays.frameworks import require_no_derivative, require_no_tangent
-from tmaasync._arrays.value import STAND_IN, ArrayView
+from tmaasync._arrays.value import STAND_IN, ArrayView, host_array
 
 __all__ = [
     "STAND_IN",
@@ -36,6 +36,7 @@ __all__ = [
     "current_address",
     "fingerprint",
     "guard",
+    "host_array",
     "is_contiguous",
     "may_overlap",
     "require_current",

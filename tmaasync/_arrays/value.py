@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+import ctypes
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from tmaasync._elements import Element, element
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 
-__all__ = ["STAND_IN", "ArrayView", "Framework", "choose_element", "not_an_array", "require_memory"]
+__all__ = [
+    "STAND_IN",
+    "ArrayView",
+    "Framework",
+    "choose_element",
+    "host_array",
+    "not_an_array",
+    "require_memory",
+]
 
 Framework = Literal["numpy", "cupy", "torch", "jax", "other"]
 
@@ -88,6 +100,17 @@ class ArrayView(NamedTuple):
             f"{device}, strides_bytes={self.strides_bytes}"
             f"{', read only' if self.read_only else ''})"
         )
+
+
+def host_array(view: ArrayView) -> npt.NDArray[Any]:
+    """Return a NumPy array over a view's host memory, for libraries that offer only DLPack.
+
+    It does not keep the view's owner alive.
+    """
+    low, high = view.byte_bounds
+    memory = memoryview((ctypes.c_char * (high - low)).from_address(low))
+    offset = view.address - low
+    return np.ndarray(view.shape, view.element.dtype, memory, offset, view.strides_bytes)
 
 
 def choose_element(own: object, itemsize: int, dtype: object, argument: str) -> Element:

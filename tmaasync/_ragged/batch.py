@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tmaasync import _arrays
 from tmaasync._hardware import INT32_LIMIT
+from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
@@ -121,6 +122,8 @@ def _host_integers(values: Any, argument: str) -> _Integers:
     """
     array = on_host(values, argument)
     check_flat_integers(array.shape, array.dtype, argument)
+    if array.dtype.kind == "u":  # larger numbers than int64 has stay too large
+        array = np.minimum(array.astype(np.uint64), np.uint64(np.iinfo(np.int64).max))
     return array.astype(np.int64)
 
 
@@ -146,7 +149,7 @@ def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
     if isinstance(values, np.ndarray):
         return values
     if is_listed(values):
-        return np.asarray(values, dtype=None if values else np.int64)
+        return _flat_list(values, argument)
     view = _arrays.view(values, argument=argument)
     if view.framework == "cupy":
         return np.asarray(values.get())
@@ -156,11 +159,20 @@ def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
             return np.asarray(numbers.numpy())
         return np.asarray(numbers.float().numpy().astype(view.element.dtype))  # bfloat16, say
     if view.framework == "jax" or view.device is None:
-        return np.asarray(values)
+        is_plain = view.framework != "other"
+        return np.asarray(values) if is_plain else _arrays.host_array(view).copy()
     rule = "only CuPy, torch and JAX can copy an array to the host"
     raise ArgumentError.of(
         [Violation(argument, "an array on a device", rule, "Pass a NumPy array")]
     )
+
+
+def _flat_list(values: list[Any] | tuple[Any, ...], argument: str) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(values, dtype=None if values else np.int64)
+    except ValueError:  # nested lists of unequal lengths
+        rule, remedy = "it holds one number per sequence, in one dimension", "Pass a flat list"
+        raise ArgumentError.of([Violation(argument, shown(values), rule, remedy)]) from None
 
 
 # --- rules ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._kinds import check_integers
+from tmaasync._kinds import as_int, check_integers
 from tmaasync._ragged.base import RaggedMap
 from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync._ragged.rules import (
@@ -165,8 +165,9 @@ def create_ragged_tma_3d_tile(  # noqa: PLR0913 - one per field of the tensor ma
     view = _arrays.view(array, dtype=None if dtype is None else element(dtype))
     TensorMapError.raise_for(_array_violations(view))
     TensorMapError.raise_for(_side_violations(rows, columns, chunk_columns))
-    window = rows if max_length is None else max_length
-    width = view.shape[-1] if columns is None else columns
+    rows, chunk_columns = as_int(rows), as_int(chunk_columns)
+    window = rows if max_length is None else as_int(max_length)
+    width = view.shape[-1] if columns is None else as_int(columns)
     TensorMapError.raise_for(
         [
             *window_violations(view, 0, rows, window),

@@ -10,7 +10,7 @@ from typing import Any
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync._hardware import BOX_START_ALIGNMENT, MAX_BOX_SIDE, MAX_SHARED_BYTES, TMA_ALIGNMENT
-from tmaasync._kinds import is_integer, shown
+from tmaasync._kinds import as_int, is_integer, shown
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle
 
@@ -168,14 +168,14 @@ def per_side_violations(rank: int, argument: str, values: tuple[Any, ...]) -> It
 
 
 def sides_of(argument: str, values: object) -> tuple[int, ...]:
-    """Return the numbers of an argument, one per side, as a tuple.
+    """Return the numbers of an argument, one per side, as a tuple; integers as ints.
 
     Raises:
         TensorMapError: They are no sequence.
     """
     try:
         if not isinstance(values, str | bytes | Mapping | Set):
-            return tuple(values)  # type: ignore[arg-type]
+            return tuple(map(as_int, values))  # type: ignore[call-overload]
     except TypeError:
         pass
     rule, remedy = "it must be one integer per dimension", "Pass a tuple, outermost first"

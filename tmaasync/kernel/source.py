@@ -190,8 +190,8 @@ def preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | f
     return headers + "".join(f"{line}\n" for line in lines)
 
 
-def _identifier(argument: str, name: str) -> str:
-    if not _IDENTIFIER.match(name):
+def _identifier(argument: str, name: object) -> str:
+    if not isinstance(name, str) or not _IDENTIFIER.match(name):
         raise ArgumentError(
             f"{argument} has the name {name!r}; it must be a C++ identifier. "
             "Use letters, digits and underscores."

@@ -28,6 +28,7 @@ __all__ = [
     "empty_rows",
     "fill",
     "in_order",
+    "indexable",
     "int32_on_device",
     "output_element",
     "reached_operand",
@@ -193,8 +194,7 @@ def in_order(framework: str, device: int | None, stream: int) -> Iterator[None]:
 
 def fill(view: ArrayView, value: float) -> None:
     """Set all elements of an array, inside `in_order`."""
-    owner: Any = view.owner
-    owner[...] = value
+    indexable(view)[...] = value
 
 
 def _torch_stream(device: int, stream: int) -> Any:
@@ -225,14 +225,17 @@ def contiguous_copy(view: ArrayView, stream: int) -> ArrayView:
     """Return a copy of the same shape, made in the order of a stream."""
     with in_order(view.framework, view.device, stream):
         part = empty(view, view.shape, view.element)
-        part[...] = _readable(view)
+        part[...] = indexable(view)
     return _arrays.view(part)
 
 
-def _readable(view: ArrayView) -> Any:
+def indexable(view: ArrayView) -> Any:
+    """Return the caller's array; if it has no indexing, one of NumPy or CuPy over its memory."""
     owner: Any = view.owner
-    if view.device is None or view.framework in {"cupy", "torch"}:
+    if view.framework in {"numpy", "cupy", "torch"}:
         return owner
+    if view.device is None:
+        return owner if view.framework == "jax" else _arrays.host_array(view)
     cupy = _cupy()
     return cupy.from_dlpack(owner) if hasattr(owner, "__dlpack__") else cupy.asarray(owner)
 
@@ -293,7 +296,7 @@ def reached_operand(
     """
     if not operand.is_staged:
         return view
-    owner: Any = view.owner
+    owner = indexable(view)
     is_transposed = transposes != operand.transposed
     *outer, rows, columns = operand.rows.shape
     shape = (*outer, columns, rows) if is_transposed else operand.rows.shape
@@ -318,7 +321,7 @@ def reached_output(
     if not operand.is_staged:
         yield out
         return
-    owner: Any = out.owner
+    owner = indexable(out)
     with in_order(out.framework, out.device, stream):
         staged = empty_rows(out, operand.rows.shape, out.element)
         if keeps_rest:

@@ -9,7 +9,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import Output, in_order, reached_operand, reached_output
+from tmaasync.ops._allocation import Output, fill, in_order, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import Occupancy, PersistentWork, TileConfig
 from tmaasync.ops._gemm.cost_model import choose_config
@@ -152,7 +152,7 @@ class KGroupedMatmul(Operation):
         handle = self.ordered(views, stream)
         if b.shape[0] == 0:
             with in_order(out.view.framework, out.view.device, handle):
-                out.array[...] = 0
+                fill(out.view, 0)
             return
         a = reached_operand(self._a, a, handle, transposes=True)
         b = reached_operand(self._b, b, handle)

@@ -12,11 +12,11 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._kinds import check_flags, is_integer
+from tmaasync._kinds import as_int, check_flags, is_integer
 from tmaasync._ragged.batch import MAX_ROWS, BatchNames, on_host
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import BoundCall, Launch
-from tmaasync.ops._allocation import address_of, empty
+from tmaasync.ops._allocation import address_of, empty, fill
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap
 from tmaasync.ops._operation import Operation, overridden
@@ -151,8 +151,7 @@ def ragged_load(
         packed, lengths, cu_seqlens, out, max_length, check=check
     )
     if view.is_empty:
-        owner: Any = target.owner
-        owner[...] = 0
+        fill(target, 0)
     elif not target.is_empty:
         _run("ragged_load", view, target, cumulative, max_length, stream)
     return out
@@ -255,11 +254,12 @@ def checked_load(
     _check_rank("packed", view, 2)
     rows, *row = view.shape
     target = None if out is None else _arrays.view(out, argument="out")
-    names = BatchNames() if max_length is not None else _NAMES_OF_LOAD
+    names = BatchNames()
     if target is not None and max_length is None:
         _check_rank("out", target, 3)
-        max_length = target.shape[1]
+        names, max_length = _NAMES_OF_LOAD, target.shape[1]
     _check_max_length(max_length)
+    max_length = as_int(max_length)
     limits = Limits(max_length, rows)
     cumulative = CumulativeLengths.of(
         lengths, cu_seqlens, view.device, limits, check=check, names=names

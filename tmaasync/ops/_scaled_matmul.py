@@ -11,7 +11,14 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import Output, in_order, reached_operand, reached_output
+from tmaasync.ops._allocation import (
+    Output,
+    fill,
+    in_order,
+    indexable,
+    reached_operand,
+    reached_output,
+)
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import SCALE_BLOCK, SCALES_PER_LOAD, Occupancy, PersistentWork
 from tmaasync.ops._gemm.cost_model import choose_scaled_config
@@ -171,9 +178,8 @@ def output_of(given: Any, operands: Operands, dtype: object) -> Output:
 
 def _first_rows(scales: ArrayView, rows: int) -> ArrayView:
     """Return the scales without torch's padding along K."""
-    owner: Any = scales.owner
     is_whole = scales.shape[0] == rows or scales.is_stand_in
-    return scales if is_whole else _arrays.view(owner[:rows])
+    return scales if is_whole else _arrays.view(indexable(scales)[:rows])
 
 
 def _rank_violations(operands: Operands) -> Iterator[Violation]:
@@ -253,9 +259,8 @@ class ScaledMatmul(Operation):
             return
         handle = self.ordered((*operands, out), stream)
         if self._k == 0:
-            owner: Any = out.owner
             with in_order(out.framework, out.device, handle):
-                owner[...] = 0
+                fill(out, 0)
             return
         reached = [
             operand.rows.over(reached_operand(operand, view, handle, transposes=transposes))

@@ -12,7 +12,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync._kinds import check_flags, is_flag, is_integer, is_number_in, shown
+from tmaasync._kinds import as_int, check_flags, is_flag, is_integer, is_number_in, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.ops._allocation import Allocator, allocator, empty
 from tmaasync.ops._layouts import Layout, refuse_overlap
@@ -46,6 +46,10 @@ _LOG2_E = math.log2(math.e)
 # The minimum of scale and softcap; the maximum is its reciprocal. The kernels multiply by both, by
 # their quotient and by log2(e) in float32: none may overflow or become subnormal.
 _LEAST = 2.0**-60
+
+_MOST_SOFTCAP = 1e4
+"""The kernels' tanh has an absolute error of 1e-7, which the cap multiplies: outputs of normally
+distributed values are off by 5e-4 of their norm at 1e4, and by 4e-2 at 1e6."""
 
 
 class Operands(NamedTuple):
@@ -273,10 +277,10 @@ class Scores(NamedTuple):
             *_causal_violations(causal),
             *positive_violations("scale", scale, _LEAVE_OUT),
             *window_violations(window),
-            *positive_violations("softcap", softcap, _LEAVE_OUT),
+            *positive_violations("softcap", softcap, _LEAVE_OUT, most=_MOST_SOFTCAP),
         ]
         ArgumentError.raise_for(found)
-        left, right = (_limit(side) for side in window or (None, None))
+        left, right = (_limit(as_int(side)) for side in window or (None, None))
         if causal:
             right = 0 if right is None else min(right, 0)
         return cls(
@@ -306,10 +310,12 @@ def _causal_violations(causal: object) -> Iterator[Violation]:
         yield Violation("causal", shown(causal), rule, "True aligns the last positions")
 
 
-def positive_violations(name: str, value: object, remedy: str) -> Iterator[Violation]:
+def positive_violations(
+    name: str, value: object, remedy: str, *, most: float = 1 / _LEAST
+) -> Iterator[Violation]:
     """Yield a violation if a value is neither None nor a positive factor in the kernels' range."""
-    if value is not None and not is_number_in(value, _LEAST, 1 / _LEAST):
-        rule = f"it must be a number above 0, from {_LEAST:.1e} to {1 / _LEAST:.1e}"
+    if value is not None and not is_number_in(value, _LEAST, most):
+        rule = f"it must be a number above 0, from {_LEAST:.1e} to {most:.1e}"
         yield Violation(name, shown(value), rule, remedy)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tmaasync._kinds import is_integer
+from tmaasync._kinds import as_int, is_integer
 from tmaasync._ragged.batch import MAX_ROWS, BatchNames
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._flash.config import Batch
@@ -36,7 +36,8 @@ class Lengths(NamedTuple):
             raise ArgumentError.of([Violation("cu_seqlens_q", None, rule, remedy)])
         for side, length in (("q", self.max_seqlen_q), ("k", self.max_seqlen_k)):
             ArgumentError.raise_for(_length_violations(side, length))
-        max_q, max_k, cu_seqlens_k = self.max_seqlen_q, self.max_seqlen_k, self.cu_seqlens_k
+        max_q, max_k = as_int(self.max_seqlen_q), as_int(self.max_seqlen_k)
+        cu_seqlens_k = self.cu_seqlens_k
         if cu_seqlens_k is None:
             cu_seqlens_k = self.cu_seqlens_q
             max_k = max_q if max_k is None else max_k
