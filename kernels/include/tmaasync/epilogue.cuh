@@ -94,10 +94,11 @@ struct OutputChunk {
     );
     static_assert(kColumns % 8 == 0, "columns come in eights");
     static_assert(
-        !kIsNMajor || CTile::boxes(kInnerDim) == 1, "if N is contiguous, a chunk is one box wide"
+        !kIsNMajor || CTile::side(kInnerDim) == CTile::box_side(kInnerDim),
+        "if N is contiguous, a chunk is one box wide"
     );
     static_assert(
-        kIsNMajor || kIs16Bit || CTile::boxes(kOuterDim) == 1,
+        kIsNMajor || kIs16Bit || CTile::side(kOuterDim) == CTile::box_side(kOuterDim),
         "if M is contiguous, a chunk of 32-bit elements has the columns of one box"
     );
 
