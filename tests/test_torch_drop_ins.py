@@ -378,6 +378,15 @@ def test_a_tangent_is_refused_before_the_cache_changes() -> None:
     assert torch.equal(k_cache, CACHE)
 
 
+def test_a_cache_that_torch_does_not_update_is_refused() -> None:
+    k_cache = CACHE.clone()
+    with torch.inference_mode():
+        v_cache = CACHE.clone()
+    with pytest.raises(ArgumentError, match="v_cache is an inference tensor of shape"):
+        operators.flash_attn_with_kvcache(draw(2, 1, 2, 16), k_cache, v_cache, **NEW)
+    assert torch.equal(k_cache, CACHE)
+
+
 @pytest.mark.parametrize(("dtype", "length"), [(torch.uint8, 250), (torch.int8, 120)])
 def test_lengths_of_8_bits_do_not_wrap_around(dtype: Any, length: int) -> None:
     q, new = draw(1, 1, 2, 16), draw(1, 10, 2, 16)

@@ -145,9 +145,8 @@ def test_an_option_of_a_wrong_kind_is_refused_as_by_ops(name: str, argument: str
 def test_a_number_of_rows_is_an_integer(value: Any) -> None:
     with pytest.raises(ArgumentError, match=r"total_rows is .*; it must be an integer"):
         operators.ragged_store(ones(2, 5, 16), ENDS, value)
-    if value is None:
-        with pytest.raises(ArgumentError, match="max_length is None; it must be an integer"):
-            operators.ragged_load(ones(8, 16), ENDS, value)
+    with pytest.raises(ArgumentError, match=r"max_length is .*; it must be an integer"):
+        operators.ragged_load(ones(8, 16), ENDS, value)
 
 
 @pytest.mark.parametrize("name", ["flash_attn_func", "flash_attn_varlen_func"])

@@ -502,6 +502,8 @@ def _check_attention(q: Any, k_cache: Any, v_cache: Any, *others: Any) -> None:
     given = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
     for name, one in given.items():
         _arrays.require_no_tangent(one, name)
+    for name in ("k_cache", "v_cache"):
+        _arrays.require_updatable(given[name], name)
     try:
         fake_varlen(*map(_cast, given.values()), *sequences, **mask_arguments(**options))
     except ArgumentError as error:
