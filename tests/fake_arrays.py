@@ -77,6 +77,9 @@ class Tensor:
     def element_size(self) -> int:
         return self.array.itemsize
 
+    def is_inference(self) -> bool:
+        return False
+
     def data_ptr(self) -> int:
         return 0 if self.is_freed or self.device.type == "meta" else self.array.ctypes.data
 

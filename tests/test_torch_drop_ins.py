@@ -232,6 +232,7 @@ def test_the_whole_cache_is_read_by_default() -> None:
 
 
 CACHE = draw(2, 32, 2, 16)
+NEW = {"k": draw(2, 1, 2, 16), "v": draw(2, 1, 2, 16), "cache_seqlens": 3}
 WRONG_CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "keys alone": ({"k": CACHE[:, :1]}, "v is None; k is given, and the cache takes"),
     "too long, an int": (
@@ -307,6 +308,44 @@ WRONG_CALLS: dict[str, tuple[dict[str, Any], str]] = {
         {"cache_seqlens": torch.tensor([3, 4], dtype=torch.int32, device="meta")},
         "cache_seqlens.device is meta",
     ),
+    "no factor": ({**NEW, "softmax_scale": 0.0}, "softmax_scale is 0.0; it must be a"),
+    "a factor of text": (
+        {**NEW, "softmax_scale": "a"},
+        "softmax_scale is 'a'; it must be a",
+    ),
+    "no limit of scores": ({**NEW, "softcap": float("inf")}, "softcap is inf; it must be a number"),
+    "a softcap of text": ({**NEW, "softcap": "a"}, "softcap is 'a'; it must be a number"),
+    "a mask of 2": ({**NEW, "causal": 2}, "causal is 2; it is True, False"),
+    "a flag of 1": ({**NEW, "return_softmax_lse": 1}, "return_softmax_lse is 1; it must be a bool"),
+    "3 heads": (
+        {**NEW, "q": draw(2, 1, 3, 16)},
+        r"q.shape\[-2\] is 3; k has 2 heads, each of which serves as many of q",
+    ),
+    "264 columns": (
+        {
+            **{name: draw(2, 1, 2, 264) for name in ("q", "k", "v")},
+            **{name: draw(2, 32, 2, 264) for name in ("k_cache", "v_cache")},
+            "cache_seqlens": 3,
+        },
+        r"q.shape\[-1\] is 264; a head has a multiple of 8 columns, up to 256",
+    ),
+    "blocks of 12 rows": (
+        {
+            **NEW,
+            "k_cache": CACHE[:, :12].clone(),
+            "v_cache": CACHE[:, :12].clone(),
+            "block_table": torch.arange(2).int()[:, None],
+        },
+        r"k_cache.shape\[1\] is 12; a page has a multiple of 8 rows",
+    ),
+    "a transposed cache": (
+        {**NEW, "k_cache": CACHE.transpose(1, 2).contiguous().transpose(1, 2)},
+        "v_cache's pages is 32 rows apart; pages of k are 64 rows apart",
+    ),
+    "blocks in columns": (
+        {**NEW, "block_table": torch.zeros(1, 2).int().T.expand(2, 2)},
+        "block_table's last stride is 0; the pages of a sequence must be contiguous",
+    ),
     "a gradient": (
         {"k": CACHE[:, :1].clone().requires_grad_(), "v": CACHE[:, :1], "cache_seqlens": 3},
         "k is a tensor that requires grad, in grad mode; there is no backward through a cache",
@@ -318,11 +357,50 @@ WRONG_CALLS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_wrong_call_is_refused_before_the_cache_changes(what: str) -> None:
     options, message = WRONG_CALLS[what]
     caches = {"k_cache": CACHE.clone(), "v_cache": CACHE.clone()}
+    given = {"q": draw(2, 1, 2, 16), **caches, **options}
+    before = {name: given[name].clone() for name in caches}
 
     with pytest.raises(ArgumentError, match=message):
-        operators.flash_attn_with_kvcache(draw(2, 1, 2, 16), **{**caches, **options})
+        operators.flash_attn_with_kvcache(**given)
 
-    assert all(torch.equal(one, CACHE) and not one.requires_grad for one in caches.values())
+    for name, cache in before.items():
+        assert torch.equal(given[name], cache)
+        assert not given[name].requires_grad
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own code
+def test_a_tangent_is_refused_before_the_cache_changes() -> None:
+    k_cache, v_cache, q = CACHE.clone(), CACHE.clone(), draw(2, 1, 2, 16)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, q)
+        with pytest.raises(ArgumentError, match=r"q is a tensor .* with a tangent of forward_ad"):
+            operators.flash_attn_with_kvcache(dual, k_cache, v_cache, **NEW)
+    assert torch.equal(k_cache, CACHE)
+
+
+def test_a_cache_that_torch_does_not_update_is_refused() -> None:
+    k_cache = CACHE.clone()
+    with torch.inference_mode():
+        v_cache = CACHE.clone()
+    with pytest.raises(ArgumentError, match="v_cache is an inference tensor of shape"):
+        operators.flash_attn_with_kvcache(draw(2, 1, 2, 16), k_cache, v_cache, **NEW)
+    assert torch.equal(k_cache, CACHE)
+
+
+@pytest.mark.parametrize(("dtype", "length"), [(torch.uint8, 250), (torch.int8, 120)])
+def test_lengths_of_8_bits_do_not_wrap_around(dtype: Any, length: int) -> None:
+    q, new = draw(1, 1, 2, 16), draw(1, 10, 2, 16)
+    caches = [draw(1, 264, 2, 16) for _ in range(2)]
+
+    def call(lengths: Any) -> Any:
+        k_cache, v_cache = (one.clone() for one in caches)
+        with few_builds():
+            out = operators.flash_attn_with_kvcache(
+                q, k_cache, v_cache, new, new, cache_seqlens=lengths
+            )
+        return torch.cat([out.flatten(), k_cache.flatten(), v_cache.flatten()])
+
+    assert torch.equal(call(torch.tensor([length], dtype=dtype)), call(length))
 
 
 @pytest.mark.parametrize("columns", [8, 0])

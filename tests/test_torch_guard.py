@@ -93,3 +93,41 @@ def test_outside_of_grad_mode_and_detached_it_is_taken(name: str) -> None:
     with torch.no_grad():
         call(*arrays)
     call(*(array.detach() for array in arrays))
+
+
+WRITES: dict[str, Callable[[Any], object]] = {
+    "matmul": lambda out: ops.matmul(half(8, 16), half(16, 16), out=out),
+    "copy": lambda target: ops.copy(half(8, 16), target),
+    "reduce_add": lambda target: ops.reduce_add(target, half(8, 16)),
+    "ragged_store": lambda out: ops.ragged_store(half(2, 4, 16), [4, 4], out),
+    "attention": lambda out: ops.attention(*[half(1, 8, 1, 16)] * 3, out=out[None, :, None]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_an_inference_tensor_is_written_in_inference_mode_alone(name: str) -> None:
+    with torch.inference_mode():
+        out = torch.zeros(8, 16, dtype=torch.float16)
+        WRITES[name](out)
+        assert out.all()
+        out.zero_()
+
+    with pytest.raises(
+        ArgumentError, match=r"^(out|target) is an inference tensor of shape .*, ou"
+    ):
+        WRITES[name](out)
+
+    assert not out.any()
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside"):
+        out.add_(1)  # torch has the same rule
+
+
+def test_an_inference_tensor_off_16_bytes_is_refused_before_the_launch() -> None:
+    """It would be written through a staging copy, by torch."""
+    with torch.inference_mode():
+        out = torch.zeros(8, 13, dtype=torch.float16)
+    with pytest.raises(ArgumentError, match=r"Call it inside torch.inference_mode\(\), or pass"):
+        ops.matmul(half(8, 16), half(16, 13), out=out)
+    ops.matmul(half(8, 16), half(16, 13), out=torch.zeros_like(out))
+    with torch.inference_mode():
+        assert (ops.matmul(half(8, 16), half(16, 13), out=out) == 16).all()

@@ -22,7 +22,11 @@ from tmaasync._arrays.dispatch import (
     guard,
     view,
 )
-from tmaasync._arrays.frameworks import require_no_derivative, require_no_tangent
+from tmaasync._arrays.frameworks import (
+    require_no_derivative,
+    require_no_tangent,
+    require_updatable,
+)
 from tmaasync._arrays.value import STAND_IN, ArrayView, host_array
 
 __all__ = [
@@ -42,6 +46,7 @@ __all__ = [
     "require_current",
     "require_no_derivative",
     "require_no_tangent",
+    "require_updatable",
     "require_writable",
     "view",
     "where",

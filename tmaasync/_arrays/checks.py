@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tmaasync._arrays.frameworks import require_updatable
 from tmaasync._arrays.value import ArrayView, Framework
 from tmaasync._elements import Element
 from tmaasync.errors import ArgumentError, StaleTileError, Violation
@@ -29,8 +30,11 @@ def require_writable(view: ArrayView, argument: str) -> None:
     """Refuse an array that must not be written.
 
     Raises:
-        ArgumentError: The array is read only, or one place in memory has several of its elements.
+        ArgumentError: The array is read only, a torch tensor that torch would not update in place,
+            or one place in memory has several of its elements.
     """
+    if view.framework == "torch" and not view.is_stand_in:
+        require_updatable(view.owner, argument)
     if not view.read_only:
         _require_own_places(view, argument)
         return

@@ -18,6 +18,7 @@ __all__ = [
     "refuse_tracer",
     "require_no_derivative",
     "require_no_tangent",
+    "require_updatable",
     "requires_backward",
     "view_cupy",
     "view_jax",
@@ -138,6 +139,23 @@ def require_no_tangent(tensor: Any, argument: str) -> None:
                 argument,
                 f"a tensor of shape {tuple(tensor.shape)} with a tangent of forward_ad",
                 "this call has no forward-mode derivative, so the tangent would be lost",
+                remedy,
+            )
+        ]
+    )
+
+
+def require_updatable(tensor: Any, argument: str) -> None:
+    """Refuse a torch tensor that torch itself would not change in place: an inference tensor."""
+    if not tensor.is_inference() or sys.modules["torch"].is_inference_mode_enabled():
+        return
+    remedy = "Call it inside torch.inference_mode(), or pass a tensor that was made outside of it"
+    raise ArgumentError.of(
+        [
+            Violation(
+                argument,
+                f"an inference tensor of shape {tuple(tensor.shape)}, outside of inference mode",
+                "torch allows no in-place update of it there",
                 remedy,
             )
         ]

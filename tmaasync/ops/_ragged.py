@@ -33,6 +33,7 @@ from tmaasync.tile import TMATensorTile
 
 __all__ = [
     "RaggedCopy",
+    "check_max_length",
     "check_reach",
     "checked_load",
     "checked_store",
@@ -258,8 +259,9 @@ def checked_load(
     if target is not None and max_length is None:
         _check_rank("out", target, 3)
         names, max_length = _NAMES_OF_LOAD, target.shape[1]
-    _check_max_length(max_length)
-    max_length = as_int(max_length)
+    if max_length is not None:
+        check_max_length(max_length)
+        max_length = as_int(max_length)
     limits = Limits(max_length, rows)
     cumulative = CumulativeLengths.of(
         lengths, cu_seqlens, view.device, limits, check=check, names=names
@@ -290,9 +292,7 @@ def _check_rank(name: str, view: ArrayView, least: int) -> None:
         raise ArgumentError.of([Violation(f"{name}.shape", view.shape, rule, remedy)])
 
 
-def _check_max_length(max_length: object) -> None:
-    if max_length is None:
-        return
+def check_max_length(max_length: object) -> None:
     if not is_integer(max_length) or not 0 <= max_length <= MAX_ROWS:
         rule = "it must be an integer of 0 or more, and fit 32 bits"
         remedy = "Pass the rows of the longest sequence"

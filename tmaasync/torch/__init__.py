@@ -1,7 +1,12 @@
 """The operations of `tmaasync.ops` as PyTorch operators.
 
-Importing this module imports torch and registers ``torch.ops.tmaasync.*``. Its functions take the
-arguments of `tmaasync.ops` and call these operators.
+Importing this module imports torch and registers ``torch.ops.tmaasync.*``. Its functions call these
+operators. They take the arguments of `tmaasync.ops`, except that
+
+* none has ``stream``, ``check``, ``a_dtype`` or ``b_dtype``, and attention has no ``dtype``;
+* ``copy(source, *, out=None)`` takes the destination by keyword;
+* ``ragged_load`` and ``ragged_store`` have ``cu_seqlens`` as second argument in place of
+  ``lengths``, and then require ``max_length`` or ``total_rows``.
 """
 
 from tmaasync.torch import _flops as _flops

@@ -7,10 +7,12 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync._kinds import check_flags
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._flash.float8 import given_scales, scales_of
-from tmaasync.ops._flash.operands import Operands, Results, Scores, window_violations
+from tmaasync.ops._flash.operands import Operands, Results, Scores, side_limit, window_violations
 from tmaasync.ops._flash.pages import PageTable
+from tmaasync.ops._flash.sequences import check_longest
 from tmaasync.torch._attention_backward import (
     backward,
     backward_varlen,
@@ -28,11 +30,12 @@ from tmaasync.torch._attention_options import (
     reachable,
     reached,
 )
+from tmaasync.torch._plain import NUMBERS_OR_NONE, is_symbolic
 from tmaasync.torch._registry import define, register_autocast, register_backward
 from tmaasync.torch._stand_ins import stand_in_lengths, stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
-__all__ = ["attention", "varlen_attention"]
+__all__ = ["attention", "fake_varlen", "mask_arguments", "varlen_attention"]
 
 _Window = tuple[int | None, int | None]
 _FLOAT8 = torch.float8_e4m3fn
@@ -85,8 +88,10 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     """
     require_tensors(q=q, k=k, v=v)
     require_tensors_or_none(out=out)
+    if not type(return_lse) is type(deterministic) is bool:
+        check_flags(return_lse=return_lse, deterministic=deterministic)
     operators = torch.ops.tmaasync
-    mask = _mask_arguments(causal, scale, window, softcap)
+    mask = mask_arguments(causal, scale, window, softcap)
     given: tuple[Any, ...] = (q, k, v)
     if scales is not None:
         given_scales(scales)  # as many as there are operands
@@ -151,13 +156,17 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     """
     require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q)
     require_tensors_or_none(cu_seqlens_k=cu_seqlens_k, page_table=page_table, out=out)
+    if not type(return_lse) is type(deterministic) is bool:
+        check_flags(return_lse=return_lse, deterministic=deterministic)
+    if not (is_symbolic(max_seqlen_q) or is_symbolic(max_seqlen_k)):
+        check_longest(max_seqlen_q, max_seqlen_k)
     operators = torch.ops.tmaasync
     lengths: tuple[Any, ...] = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table)
     if scales is not None:
         given_scales(scales)  # as many as there are operands
         require_tensors_or_none(**dict(zip(_SCALES, scales, strict=True)))
         lengths += tuple(scales)
-    mask = _mask_arguments(causal, scale, window, softcap)
+    mask = mask_arguments(causal, scale, window, softcap)
     if deterministic and out is None:
         operator = operators.varlen_attention_with_lse.default
         results = operator(q, k, v, *lengths, **mask, deterministic=True)
@@ -166,10 +175,13 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     return _called(operator, (q, k, v, *lengths), mask, out, return_lse=return_lse)
 
 
-def _mask_arguments(
+def mask_arguments(
     causal: bool | str, scale: float | None, window: _Window | None, softcap: float | None
 ) -> dict[str, Any]:
     """Return the operator's non-default arguments: each argument costs the dispatcher time."""
+    is_plain = type(scale) in NUMBERS_OR_NONE and type(softcap) in NUMBERS_OR_NONE
+    if not (is_plain and type(causal) is bool):
+        Scores.of(1, causal, scale, window, softcap)
     mask: dict[str, Any] = {}
     if causal:
         mask["causal"] = True
@@ -179,7 +191,7 @@ def _mask_arguments(
         mask["scale"] = scale
     if window is not None:
         ArgumentError.raise_for(window_violations(window))
-        mask["window_left"], mask["window_right"] = window
+        mask["window_left"], mask["window_right"] = map(side_limit, window)
     if softcap is not None:
         mask["softcap"] = softcap
     return mask
@@ -290,7 +302,7 @@ def _run_varlen_with_lse(*given: Any, deterministic: bool = False, **options: An
     return _run_varlen(*given, **options, return_lse=True)
 
 
-def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
+def fake_varlen(  # noqa: PLR0913 - the arguments of the operator
     q: Any,
     k: Any,
     v: Any,
@@ -307,6 +319,7 @@ def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
     deterministic: bool = False,
     **options: Any,
 ) -> Any:
+    """Check all arguments but the values of lengths and pages; return an output without values."""
     del deterministic
     views = stand_ins(q=q, k=k, v=v, out=out)
     scales = stand_ins(**dict(zip(_SCALES, (scale_q, scale_k, scale_v), strict=True)))
@@ -333,7 +346,7 @@ def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
 def _fake_varlen_with_lse(
     q: Any, k: Any, v: Any, cu_seqlens_q: Any, *lengths: Any, **options: Any
 ) -> Any:
-    out = _fake_varlen(q, k, v, cu_seqlens_q, *lengths, **options)
+    out = fake_varlen(q, k, v, cu_seqlens_q, *lengths, **options)
     rows, heads, _ = q.shape
     return out, q.new_empty((heads, rows), dtype=torch.float32)
 
@@ -360,7 +373,7 @@ define(
     other_returns="Tensor",
     is_differentiable=True,
 )
-define("varlen_attention", _PACKED, _run_varlen, _fake_varlen, is_differentiable=True)
+define("varlen_attention", _PACKED, _run_varlen, fake_varlen, is_differentiable=True)
 define(
     "varlen_attention_with_lse",
     f"{_PACKED}, {_DETERMINISTIC}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -11,11 +12,14 @@ from tmaasync import ops
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._conv2d import Views, output_of, window_over
 from tmaasync.ops._gemm.epilogue import activation_of
+from tmaasync.torch._plain import TEXT_OR_NONE
 from tmaasync.torch._registry import define, register_autocast
 from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
 __all__ = ["conv2d"]
+
+_MOST_PIXELS = (1 << 31) - 1
 
 
 def conv2d(  # noqa: PLR0913 - the parameters of a convolution
@@ -54,12 +58,22 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     require_tensors(images=images, filters=filters)
     require_tensors_or_none(bias=bias, out=out)
     operator = torch.ops.tmaasync.conv2d
-    window = (list(_flat(stride)), list(_flat(padding)), list(_flat(dilation)))
+    window = [list(_flat(one)) for one in (stride, padding, dilation)]
+    if not all(type(one) is int and 0 <= one <= _MOST_PIXELS for one in chain(*window)):
+        _check_window(images, filters, bias, stride, padding, dilation)
+    if type(activation) not in TEXT_OR_NONE:
+        activation_of(activation)
     options = {"activation": activation, "dtype": torchs_type(dtype)}
     if out is None:
         return operator.default(images, filters, bias, *window, **options)
     operator.out(images, filters, bias, *window, **options, out=out)
     return out
+
+
+def _check_window(images: Any, filters: Any, bias: Any, *window: Any) -> None:
+    views = stand_ins(images=images, filters=filters, bias=bias)
+    if views is not None:
+        window_over(Views.of(**views), *window)
 
 
 def _flat(value: Any) -> Iterator[Any]:

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync._kinds import check_integers
 from tmaasync._torch_internals import known_size
 from tmaasync.errors import ArgumentError
 from tmaasync.ops import _copy, _ragged, _reduce_add
 from tmaasync.ops._allocation import empty
 from tmaasync.ops._layouts import Layout
+from tmaasync.torch._plain import is_symbolic
 from tmaasync.torch._registry import define, define_in_place
 from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
@@ -75,6 +77,9 @@ def ragged_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = No
     """
     require_tensors(padded=padded, cu_seqlens=cu_seqlens)
     require_tensors_or_none(out=out)
+    if not is_symbolic(total_rows):
+        check_integers(total_rows=total_rows)
+        _check_total_rows(total_rows, out)
     if out is None:
         return torch.ops.tmaasync.ragged_store.default(padded, cu_seqlens, total_rows)
     torch.ops.tmaasync.ragged_store.out(padded, cu_seqlens, total_rows, out=out)
@@ -98,6 +103,8 @@ def ragged_load(packed: Any, cu_seqlens: Any, max_length: int, *, out: Any = Non
     """
     require_tensors(packed=packed, cu_seqlens=cu_seqlens)
     require_tensors_or_none(out=out)
+    if not is_symbolic(max_length):
+        _ragged.check_max_length(max_length)
     if out is None:
         return torch.ops.tmaasync.ragged_load.default(packed, cu_seqlens, max_length)
     torch.ops.tmaasync.ragged_load.out(packed, cu_seqlens, max_length, out=out)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
+from tmaasync import _arrays
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync._kinds import is_integer, shown
+from tmaasync._kinds import check_flags, is_integer, is_number, shown
 from tmaasync.errors import ArgumentError, Violation
+from tmaasync.ops._flash.operands import positive_violations
 from tmaasync.torch._any_head_dim import attend, attend_packed
-from tmaasync.torch._attention import varlen_attention
+from tmaasync.torch._attention import fake_varlen, mask_arguments, varlen_attention
 from tmaasync.torch._autocast import computed_type
+from tmaasync.torch._plain import is_symbolic
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
 __all__ = ["flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
@@ -60,10 +65,11 @@ def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
         ArrayTypeError: A type that the kernels do not support.
     """
     require_tensors(q=q, k=k, v=v)
+    check_flags(return_attn_probs=return_attn_probs)
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
-    mask = _mask(causal, window_size, softcap)
+    mask = _mask(causal, window_size, softcap, softmax_scale)
     options = {**mask, "return_lse": return_attn_probs, "deterministic": deterministic}
-    results = attend(q, k, v, scale=softmax_scale, **options)
+    results = attend(q, k, v, **options)
     return (*results, None) if return_attn_probs else results
 
 
@@ -116,19 +122,23 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
     """
     require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     require_tensors_or_none(block_table=block_table)
+    check_flags(return_attn_probs=return_attn_probs)
     ArgumentError.raise_for(_lacking_flash(dropout_p, alibi_slopes))
     longest = (
         _count(name, one)
         for name, one in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k))
     )
     lengths = (cu_seqlens_q, cu_seqlens_k, *longest)
-    options = {**_mask(causal, window_size, softcap), "return_lse": return_attn_probs}
+    options = {
+        **_mask(causal, window_size, softcap, softmax_scale),
+        "return_lse": return_attn_probs,
+    }
     options["deterministic"] = deterministic
     if block_table is None:
-        results = attend_packed(q, k, v, *lengths, scale=softmax_scale, **options)
+        results = attend_packed(q, k, v, *lengths, **options)
     else:
         options["page_table"] = block_table
-        results = varlen_attention(q, k, v, *lengths, scale=softmax_scale, **options)
+        results = varlen_attention(q, k, v, *lengths, **options)
     return (*results, None) if return_attn_probs else results
 
 
@@ -188,12 +198,12 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
         ArrayTypeError: A type that the kernels do not support.
     """
     del rotary_interleaved, num_splits
+    check_flags(return_softmax_lse=return_softmax_lse)
     caches = {"k_cache": k_cache, "v_cache": v_cache}
     require_tensors(q=q, **caches)
     require_tensors_or_none(k=k, v=v, cache_batch_idx=cache_batch_idx, block_table=block_table)
-    is_length = isinstance(cache_seqlens, int | np.integer) and not isinstance(cache_seqlens, bool)
-    if not (cache_seqlens is None or is_length):
-        require_tensors(cache_seqlens=cache_seqlens)
+    if not _is_length(cache_seqlens):
+        require_tensors_or_none(cache_seqlens=cache_seqlens)
     ArgumentError.raise_for(_of_other_ranks(q=q, **caches, k=k, v=v))
     given = {"rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "cache_leftpad": cache_leftpad}
     ArgumentError.raise_for(
@@ -216,37 +226,45 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
             *_lost_gradients(q=q, **caches, k=k, v=v),
         ]
     )
-    mask = _mask(causal, window_size, softcap)
+    options = _mask(causal, window_size, softcap, softmax_scale)
     batch, positions, heads, head_dim = q.shape
     if not batch:
-        out = q.new_empty(q.shape, dtype=computed_type(q))
-        lse = q.new_empty((0, heads, positions), dtype=torch.float32)
-        return (out, lse) if return_softmax_lse else out
+        return _no_sequences(q, return_lse=return_softmax_lse)
     table = _page_table(q, k_cache, cache_batch_idx, block_table)
     capacity = table.shape[1] * k_cache.shape[1]
-    ArgumentError.raise_for(_overflow(cache_seqlens, capacity, 0 if k is None else k.shape[1]))
+    new = 0 if k is None else k.shape[1]
+    ArgumentError.raise_for(_overflow(cache_seqlens, capacity, new))
     lengths = _lengths(q, cache_seqlens, capacity)
-    if block_table is not None and _is_readable(block_table) and _is_readable(lengths):
-        totals = lengths if k is None else lengths + k.shape[1]
-        ArgumentError.raise_for(_wrong_blocks(block_table, totals, k_cache))
-    if k is not None:
-        _append(k_cache, k, table, lengths)
-        _append(v_cache, v, table, lengths)
-        lengths = lengths + k.shape[1]
-    results = varlen_attention(
+    if block_table is not None:
+        ArgumentError.raise_for(_wrong_blocks(block_table, lengths + new, k_cache))
+    packed = (
         *(q.reshape(batch * positions, heads, head_dim), k_cache, v_cache),
         torch.arange(batch + 1, dtype=torch.int32, device=q.device) * positions,
-        torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0)),
+        torch.nn.functional.pad((lengths + new).cumsum(0, dtype=torch.int32), (1, 0)),
         *(positions, capacity),
-        scale=softmax_scale,
-        page_table=table,
-        return_lse=return_softmax_lse,
-        **mask,
     )
+    if k is not None:
+        _check_attention(*packed, table, options)
+        _append(k_cache, k, table, lengths)
+        _append(v_cache, v, table, lengths)
+    options |= {"page_table": table, "return_lse": return_softmax_lse}
+    results = varlen_attention(*packed, **options)
     if not return_softmax_lse:
         return results.view(q.shape)
     out, lse = results
     return out.view(q.shape), lse.view(heads, batch, positions).transpose(0, 1)
+
+
+def _is_length(cache_seqlens: Any) -> bool:
+    """Return whether it is an int, for all sequences."""
+    return isinstance(cache_seqlens, int | np.integer) and not isinstance(cache_seqlens, bool)
+
+
+def _no_sequences(q: Any, *, return_lse: bool) -> Any:
+    _, positions, heads, _ = q.shape
+    out = q.new_empty(q.shape, dtype=computed_type(q))
+    lse = q.new_empty((0, heads, positions), dtype=torch.float32)
+    return (out, lse) if return_lse else out
 
 
 def _count(name: str, value: Any) -> Any:
@@ -259,7 +277,7 @@ def _count(name: str, value: Any) -> Any:
     raise ArgumentError.of([Violation(name, shown(value), rule, "Pass an int, or None")])
 
 
-def _mask(causal: bool, window_size: Any, softcap: float) -> dict[str, Any]:
+def _mask(causal: bool, window_size: Any, softcap: Any, softmax_scale: Any) -> dict[str, Any]:
     is_pair = isinstance(window_size, tuple | list) and len(window_size) == 2
     if not is_pair or not all(side is None or is_integer(side) for side in window_size):
         rule = "it must be the numbers of keys (before, after) a query's own, -1 for no limit"
@@ -269,11 +287,12 @@ def _mask(causal: bool, window_size: Any, softcap: float) -> dict[str, Any]:
         raise ArgumentError.of([violation])
     left, right = (None if side is None or side < 0 else side for side in window_size)
     window = None if left is right is None else (left, right)
-    return {
-        "causal": causal,
-        "window": window,
-        "softcap": softcap if softcap and not softcap <= 0 else None,
-    }
+    if not is_symbolic(softmax_scale):
+        remedy = "Leave it out for the default"
+        ArgumentError.raise_for(positive_violations("softmax_scale", softmax_scale, remedy))
+    is_capped = not is_number(softcap) or not softcap <= 0
+    softcap = softcap if is_capped else None
+    return {"causal": causal, "scale": softmax_scale, "window": window, "softcap": softcap}
 
 
 def _lacking_flash(dropout_p: float, alibi_slopes: Any) -> Iterator[Violation]:
@@ -395,6 +414,8 @@ def _wrong_entries(cache_batch_idx: Any, batch: int, count: int) -> Iterator[Vio
 
 
 def _wrong_blocks(block_table: Any, totals: Any, k_cache: Any) -> Iterator[Violation]:
+    if not (_is_readable(block_table) and _is_readable(totals)):
+        return
     count, rows = k_cache.shape[:2]
     used = torch.arange(block_table.shape[1]) < -(-totals // rows)[:, None]
     for sequence, column in (used & ((block_table < 0) | (block_table >= count))).nonzero()[:1]:
@@ -462,10 +483,44 @@ def _page_table(q: Any, k_cache: Any, cache_batch_idx: Any, block_table: Any) ->
 
 
 def _lengths(q: Any, cache_seqlens: Any, capacity: int) -> Any:
+    """Return the keys of each sequence in int32, in which sums with new keys do not wrap around."""
     if isinstance(cache_seqlens, torch.Tensor):
-        return cache_seqlens
+        return cache_seqlens.to(torch.int32)
     length = capacity if cache_seqlens is None else cache_seqlens
     return torch.full((q.shape[0],), length, dtype=torch.int32, device=q.device)
+
+
+_NAMES = {"k": "k_cache", "v": "v_cache", "page_table": "block_table"}
+"""The arguments of flash_attn_with_kvcache by their names in `varlen_attention`."""
+
+
+def _check_attention(q: Any, k_cache: Any, v_cache: Any, *others: Any) -> None:
+    """Check, before the cache changes, what `varlen_attention` would check afterwards."""
+    if torch.compiler.is_compiling():
+        return  # the fake kernel checks it before anything runs
+    *sequences, options = others
+    given = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
+    for name, one in given.items():
+        _arrays.require_no_tangent(one, name)
+    for name in ("k_cache", "v_cache"):
+        _arrays.require_updatable(given[name], name)
+    try:
+        fake_varlen(*map(_cast, given.values()), *sequences, **mask_arguments(**options))
+    except ArgumentError as error:
+        if not error.violations:
+            raise
+        raise ArgumentError.of(map(_renamed, error.violations)) from None
+
+
+def _cast(tensor: Any) -> Any:
+    """Return the tensor, or one without values for what autocast makes of it."""
+    dtype = computed_type(tensor)
+    return tensor if tensor.dtype == dtype else torch.empty_like(tensor, dtype=dtype)
+
+
+def _renamed(violation: Violation) -> Violation:
+    argument = re.sub(r"^\w+", lambda name: _NAMES.get(name[0], name[0]), violation.argument)
+    return dataclasses.replace(violation, argument=argument)
 
 
 def _append(cache: Any, new: Any, table: Any, lengths: Any) -> None:

@@ -23,6 +23,7 @@ from tmaasync.ops._gemm.epilogue import (
 from tmaasync.ops._gemm.operands import Reading
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import check_addresses, check_layouts, output_of
+from tmaasync.torch._plain import NUMBERS, TEXT_OR_NONE
 from tmaasync.torch._registry import (
     define,
     refuse_second_backward,
@@ -95,11 +96,18 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     """
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         require_tensors(a=a, b=b)
-    if alpha == beta == 1 and (
-        c is bias is activation is scale_a is scale_b is out is dtype is precision is None
+    is_plain = type(alpha) in NUMBERS and type(beta) in NUMBERS
+    if (
+        is_plain
+        and alpha == beta == 1
+        and (c is bias is activation is scale_a is scale_b is out is dtype is precision is None)
     ):
         return _PLAIN(a, b)
     require_tensors_or_none(c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, out=out)
+    if not (is_plain and type(activation) in TEXT_OR_NONE and type(precision) in TEXT_OR_NONE):
+        epilogue_numbers(alpha, beta, c, None, None)
+        activation_of(activation)
+        Reading.given(None, None, precision)
     options = {"alpha": alpha, "beta": beta, "activation": activation}
     types = {"dtype": torchs_type(dtype), "precision": precision}
     if out is None:

@@ -27,6 +27,7 @@ __all__ = [
     "Scores",
     "positive_violations",
     "reachable",
+    "side_limit",
     "window_violations",
 ]
 
@@ -280,7 +281,7 @@ class Scores(NamedTuple):
             *positive_violations("softcap", softcap, _LEAVE_OUT, most=_MOST_SOFTCAP),
         ]
         ArgumentError.raise_for(found)
-        left, right = (_limit(as_int(side)) for side in window or (None, None))
+        left, right = (side_limit(as_int(side)) for side in window or (None, None))
         if causal:
             right = 0 if right is None else min(right, 0)
         return cls(
@@ -299,7 +300,8 @@ class Scores(NamedTuple):
         return self.scale / self.softcap, self.softcap * _LOG2_E
 
 
-def _limit(side: int | None) -> int | None:
+def side_limit(side: int | None) -> int | None:
+    """Return the keys on a side of a window; None for no limit."""
     return None if side is None or side < 0 or side >= _UNLIMITED else side
 
 

@@ -12,7 +12,7 @@ from tmaasync.ops._flash.config import Batch
 from tmaasync.ops._flash.operands import Operands
 from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
 
-__all__ = ["Lengths"]
+__all__ = ["Lengths", "check_longest"]
 
 
 class Lengths(NamedTuple):
@@ -34,8 +34,7 @@ class Lengths(NamedTuple):
         if self.cu_seqlens_q is None:
             rule, remedy = "it has the cumulative lengths", "Pass a 0, then numpy.cumsum of lengths"
             raise ArgumentError.of([Violation("cu_seqlens_q", None, rule, remedy)])
-        for side, length in (("q", self.max_seqlen_q), ("k", self.max_seqlen_k)):
-            ArgumentError.raise_for(_length_violations(side, length))
+        check_longest(self.max_seqlen_q, self.max_seqlen_k)
         max_q, max_k = as_int(self.max_seqlen_q), as_int(self.max_seqlen_k)
         cu_seqlens_k = self.cu_seqlens_k
         if cu_seqlens_k is None:
@@ -67,13 +66,13 @@ def _longest(side: str, cumulative: CumulativeLengths, max_length: int | None) -
     return named.known("longest", f"max_seqlen_{side}", "the longest sequence")
 
 
-def _length_violations(side: str, value: object) -> Iterator[Violation]:
-    if value is None:
-        return
-    if not is_integer(value) or not 0 <= value <= MAX_ROWS:
-        rule = "it must be an integer of 0 or more, and fit 32 bits"
-        remedy = "Pass the rows of the longest sequence"
-        yield Violation(f"max_seqlen_{side}", repr(value), rule, remedy)
+def check_longest(max_seqlen_q: object, max_seqlen_k: object) -> None:
+    """Check the maximum lengths by themselves; None is one that the caller leaves out."""
+    for side, value in (("q", max_seqlen_q), ("k", max_seqlen_k)):
+        if value is not None and not (is_integer(value) and 0 <= value <= MAX_ROWS):
+            rule = "it must be an integer of 0 or more, and fit 32 bits"
+            remedy = "Pass the rows of the longest sequence"
+            raise ArgumentError.of([Violation(f"max_seqlen_{side}", repr(value), rule, remedy)])
 
 
 def _batch_violations(
