@@ -110,7 +110,8 @@ public:
         count_ = kept;
         if (is_known) return;
         if (count_ == accesses_.size()) {
-            for (uint8_t i = least_needed() + 1; i < count_; ++i) accesses_[i - 1] = accesses_[i];
+            for (uint8_t i = least_needed(access) + 1; i < count_; ++i)
+                accesses_[i - 1] = accesses_[i];
             --count_;
         }
         accesses_[count_] = access;
@@ -161,7 +162,10 @@ public:
 private:
     // Which access is forgotten when there are too many: one that its warp made again, else a read
     // or an atomic operation, else the oldest store.
-    uint8_t least_needed() const {
+    uint8_t least_needed(const Access& next) const {
+        for (uint8_t i = 0; i < count_; ++i) {
+            if (next.repeats_for_warp(accesses_[i])) return i;
+        }
         uint8_t found = count_;
         for (uint8_t i = 0; i < count_; ++i) {
             for (uint8_t j = i + 1; j < count_; ++j) {
