@@ -317,6 +317,19 @@ def test_an_access_outside_every_array_is_reported_before_it_does_harm(
     assert not out.any()
 
 
+@pytest.mark.parametrize(
+    "write", ["memcpy(out + 7, out, 8)", "memset(out + 7, 0, 8)", "sincosf(1, (float*)out + 8, &x)"]
+)
+def test_a_function_of_the_c_library_writes_to_no_other_memory(write: str) -> None:
+    source = f'extern "C" __global__ void outside(int* out) {{ float x; {write}; }}'
+    kept = np.ones(16, np.int32)
+
+    with pytest.raises(EmulatedFault, match=r"a write of \d bytes at 0x.* none of the launch's"):
+        Kernel(source, "outside")(1, 1, (kept[:8],))
+
+    assert kept.all()
+
+
 MISALIGNED = """
 template <typename T>
 __device__ void move(void* to, const void* from) {

@@ -50,6 +50,15 @@ ORDERED = {
     "a volatile flag after fences": "auto* seen = const_cast<volatile int*>(flag); "
     "if (thread == 33) { out[0] = 7; __threadfence(); *seen = 1; } "
     "if (thread == 0) { while (*seen == 0) {} __threadfence(); out[1] = out[0]; }",
+    "a named barrier of the block and __syncthreads()": "if (thread == 40) value = 7; "
+    "if (thread < 32) NamedBarrier<64>{0}.sync(); else __syncthreads(); out[thread] = value;",
+    "memset and memcpy": "if (thread == 0) { memset(&from, 0, sizeof from); "
+    "memcpy(&to, &from, 12); } __syncthreads(); out[thread] = to.values[thread % 3];",
+    "functions of the C library": "__shared__ float s[64], c[64]; __shared__ double d[64]; "
+    "__shared__ int e[64], q[64]; sincosf(thread, &s[thread], &c[thread]); "
+    "d[thread] = modf(thread, &d[thread]) + remquof(thread, 3, &q[thread]); "
+    "frexpf(thread, &e[thread]); __syncthreads(); const int peer = 63 - thread; "
+    "out[thread] = s[peer] + c[peer] + d[peer] + e[peer] + q[peer];",
     "other bytes": "if (thread < 4) reinterpret_cast<char*>(&value)[thread] = 1; __syncthreads(); "
     "out[thread] = value;",
     "a struct that a call returns": "auto* const both = reinterpret_cast<Two*>(from.values); "
@@ -94,6 +103,29 @@ RACES = {
         "global address",
     ),
     "an atomic and a read": (CLEAR + "atomicAdd(&value, 1); out[thread] = value;", "value"),
+    "an atomic after a store of its thread": (
+        "if (thread == 0) value = 0; atomicAdd(&value, 1); __syncthreads(); out[thread] = value;",
+        "value",
+    ),
+    "a store that a warp has read": (
+        (
+            "if (thread < 32) { if (thread == 0) value = 7; __syncwarp(); out[thread] = value; "
+            "__syncwarp(); if (thread == 0) atomicExch(flag, 1); } "
+            "else { while (atomicAdd(flag, 0) == 0) {} out[thread] = value; }"
+        ),
+        "value",
+    ),
+    "a short memcpy": (
+        (
+            "if (thread == 40) { memset(&from, 0, sizeof from); memcpy(&to, &from, 12); } "
+            "__syncthreads(); if (thread == 0) memset(&to, 1, 12); out[thread] = to.values[0];"
+        ),
+        "to.values",
+    ),
+    "a pointer given to sincosf": (
+        "__shared__ float s; sincosf(thread, &s, (float*)&to.values[thread / 2]);",
+        "race on",
+    ),
     "a copied struct": (
         (
             "if (thread % 40 == 0) { for (int& v : from.values) v = 1; } __syncthreads(); "

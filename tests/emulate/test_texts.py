@@ -220,6 +220,22 @@ READS = {
         r"no barrier orders the two\. Put __syncthreads\(\)",
         error=EmulatedRace,
     ),
+    "a write to a peer without a barrier of the cluster": Text(
+        "if (thread == 0) s.plain[0] = 1;\ncluster_sync();\n"
+        "if (block == 1 && thread == 0) map_shared_rank(s.plain, 0)[0] = 5;\n__syncthreads();\n"
+        "if (block == 0 && thread == 1) total[0] = s.plain[0];\ncluster_sync();",
+        r"no barrier orders the two, which belong to two CTAs of a cluster\. Put cluster_sync\(\)",
+        error=EmulatedRace,
+        blocks=2,
+        cluster=2,
+    ),
+    "a stage that is loaded again while it is read": Text(
+        "for (int i = 0; i < 2; ++i) {" + LOAD + "s.full[1].wait(i);\n"
+        "if (thread == 40) total[i] = s.tiles[1].data()[0];\n}",
+        r"may not have landed\. Wait on full\[1\] before the other access, or let its readers meet "
+        r"before the next load is issued",
+        error=EmulatedRace,
+    ),
 }
 
 # --- stores --------------------------------------------------------------------------------------

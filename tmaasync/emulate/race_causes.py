@@ -33,6 +33,7 @@ class RacingPair:
             "first_writes": first.is_write,
             "both_write": first.is_write and second.is_write,
             "first_reads_memory": first.operation in ("ordinary read", "ldmatrix"),
+            "second_reads_memory": second.operation in ("ordinary read", "ldmatrix"),
             "one_thread": (first.block, first.thread) == (second.block, second.thread),
             "one_block": first.block == second.block,
             "one_line": first.source is not None and first.source == second.source,
@@ -163,6 +164,13 @@ _RULES = (
         "the copy may not have landed. The thread that issued it waits with cp_async_wait<N>() and "
         "then meets the others, or all arrive on an mbarrier with mbarrier_cp_async_arrive() and "
         "wait on it",
+    ),
+    _Rule(
+        _LOAD,
+        None,
+        "the data may not have landed. Wait on {full} before the other access, or let its readers "
+        "meet before the next load is issued",
+        ("second_reads_memory",),
     ),
     _Rule(_LOAD, None, "the data may not have landed. Wait on {full} before the other access"),
     *(
@@ -338,6 +346,14 @@ _RULES = (
         f"comes first {_FLAG}. Where one thread sets or polls the flag for its block, the block "
         "meets before it sets, and after it has polled: __syncthreads()",
         ("is_global",),
+        ("one_block",),
+    ),
+    _Rule(
+        None,
+        None,
+        "no barrier orders the two, which belong to two CTAs of a cluster. Put cluster_sync() or "
+        "an mbarrier between them: __syncthreads() and named barriers do not reach another CTA",
+        (),
         ("one_block",),
     ),
     _Rule(

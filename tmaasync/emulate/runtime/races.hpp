@@ -601,7 +601,7 @@ private:
         const Access access = access_of(actor, mask, writes);
         const bool was_unwritten = writes && (cell.written() & mask) == 0;
         cell.add(
-            access, grid_.has_peers(),
+            access,
             [&](const Access& old) {
                 return is_before(old, actor, place.space) || is_after_atomics(old, actor, place);
             },

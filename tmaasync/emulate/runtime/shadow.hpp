@@ -57,6 +57,7 @@ struct Access {
         return operation == Operation::kAtomic || operation == Operation::kBlockAtomic ||
                operation == Operation::kTmaReduce || operation == Operation::kTmaPushReduce;
     }
+    bool is_store() const { return is_write && !is_atomic(); }
     bool is_atomic_for(const Access& other) const {
         const bool is_near = cluster == other.cluster && rank == other.rank;
         return is_atomic() && (operation != Operation::kBlockAtomic || is_near);
@@ -74,6 +75,10 @@ struct Access {
                operation == other.operation && is_write == other.is_write &&
                is_async == other.is_async && (other.bytes & ~bytes) == 0;
     }
+    bool repeats_for_warp(const Access& other) const {
+        return cluster == other.cluster && thread / 32 == other.thread / 32 &&
+               operation == other.operation && (other.bytes & ~bytes) == 0;
+    }
 };
 static_assert(sizeof(Access) == 32);
 
@@ -84,15 +89,9 @@ class Cell {
 public:
     // Calls back for each that conflicts; then remembers the new one in place of all that it is
     // after: whoever comes after it comes after those. The four warps of a wgmma read the same.
-    // With `keeps_stores` an atomic operation, which others may not race with, replaces no store.
+    // An atomic operation replaces no store: others race with the store that do not race with it.
     template <class IsBefore, class Conflicts, class Report>
-    void add(
-        const Access& access,
-        bool keeps_stores,
-        IsBefore is_before,
-        Conflicts conflicts,
-        Report report
-    ) {
+    void add(const Access& access, IsBefore is_before, Conflicts conflicts, Report report) {
         uint8_t kept = 0;
         bool is_known = false, had_readers = false;
         for (uint8_t i = 0; i < count_; ++i) {
@@ -100,11 +99,9 @@ public:
             const bool ordered = is_before(old);
             if (!ordered && conflicts(old)) report(old);
             const bool is_covered = (old.bytes & ~access.bytes) == 0;
-            const bool is_replaced = ordered && is_covered && (access.is_write || !old.is_write) &&
-                                     !(keeps_stores && access.is_atomic() && !old.is_atomic());
-            if (is_replaced) {
+            if (ordered && is_covered && (access.is_write || !old.is_write)) {
                 had_readers |= old.had_readers || old.is_cached_apart_from(access);
-                continue;
+                if (!(access.is_atomic() && old.is_store())) continue;
             }
             is_known |= old.stands_for(access);
             if (kept != i) accesses_[kept] = old;
@@ -113,8 +110,8 @@ public:
         count_ = kept;
         if (is_known) return;
         if (count_ == accesses_.size()) {
-            // Rarely: forgets the oldest.
-            for (uint8_t i = 1; i < count_; ++i) accesses_[i - 1] = accesses_[i];
+            for (uint8_t i = least_needed(access) + 1; i < count_; ++i)
+                accesses_[i - 1] = accesses_[i];
             --count_;
         }
         accesses_[count_] = access;
@@ -163,6 +160,21 @@ public:
     }
 
 private:
+    // Which access is forgotten when there are too many: one that its warp made again, else a read
+    // or an atomic operation, else the oldest store.
+    uint8_t least_needed(const Access& next) const {
+        for (uint8_t i = 0; i < count_; ++i) {
+            if (next.repeats_for_warp(accesses_[i])) return i;
+        }
+        uint8_t found = count_;
+        for (uint8_t i = 0; i < count_; ++i) {
+            for (uint8_t j = i + 1; j < count_; ++j) {
+                if (accesses_[j].repeats_for_warp(accesses_[i])) return i;
+            }
+            if (found == count_ && !accesses_[i].is_store()) found = i;
+        }
+        return found == count_ ? 0 : found;
+    }
     std::size_t bytes_of_accesses() const { return count_ * sizeof(Access); }
 
     uint8_t count_ = 0;  // first, so that most cells are read from one line of the cache

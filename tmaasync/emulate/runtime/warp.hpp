@@ -495,13 +495,16 @@ inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, boo
         );
     }
     NamedBarrier& barrier = fiber.cta->named[number];
-    if (barrier.arrived && barrier.threads != threads) {
+    const auto whole = static_cast<uint32_t>(fiber.cta->warps.size() * 32);
+    const auto count_of = [&](uint32_t given) { return given ? given : whole; };
+    if (barrier.arrived && count_of(barrier.threads) != count_of(threads)) {
         cluster.fail(
-            fiber, "barrier " + decimal(number) + " is used for " + decimal(threads) + " and for " +
-                       decimal(barrier.threads) + " threads at once"
+            fiber, "barrier " + decimal(number) + " is used for " + decimal(count_of(threads)) +
+                       " and for " + decimal(count_of(barrier.threads)) + " threads at once"
         );
     }
-    barrier.threads = threads;
+    // One call with the block's size and another with 0 mean the same.
+    if (!barrier.arrived || barrier.threads) barrier.threads = threads;
     const bool is_noted = cluster.stands_for_warp(fiber);
     if (is_noted) cluster.record(fiber, {.barrier = number, .kind = EventKind::kNamedArrive});
     ++barrier.arrived;
@@ -511,7 +514,7 @@ inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, boo
         if (waits) detector->acquire(fiber.number, barrier.gathered);
     }
     if (waits) barrier.waiters.push_back(&fiber);
-    const uint32_t needed = threads ? threads : fiber.cta->live;
+    const uint32_t needed = barrier.threads ? barrier.threads : fiber.cta->live;
     if (barrier.arrived >= needed) {
         if (waits) barrier.waiters.pop_back();
         release_if_complete(cluster, *fiber.cta, number);

@@ -1,7 +1,8 @@
 // Functions of the C library that would end the process, corrupt its heap or keep a lock:
-// here they end the launch, or keep to the kernel's own memory.
+// here they end the launch, or keep to the kernel's own memory. And those that write unseen.
 #pragma once
 
+#include <math.h>
 #include <cassert>
 #include <cstdarg>
 #include <cstddef>
@@ -64,6 +65,49 @@ TMAASYNC_EMULATE_OWN void free(void* memory) noexcept {
 }
 
 }  // extern "C"
+
+namespace tmaasync_emulate {
+
+template <typename T>
+TMAASYNC_EMULATE_INLINE TMAASYNC_EMULATE_UNSEEN void put(const void* site, T* to, T value) {
+    if (has_launched) touch(site, to, sizeof(T), AccessKind::kWrite, true);
+    *to = value;
+}
+
+}  // namespace tmaasync_emulate
+
+// mathematics.hpp gives them these names, for code that calls sincosf, modff and so on.
+#define TMAASYNC_EMULATE_SINES(T, NAME)                                          \
+    extern "C" TMAASYNC_EMULATE_OWN void tmaasync_emulate_##NAME(                \
+        T x, T* sine, T* cosine                                                  \
+    ) noexcept {                                                                 \
+        T values[2];                                                             \
+        ::NAME(x, &values[0], &values[1]);                                       \
+        ::tmaasync_emulate::put(__builtin_return_address(0), sine, values[0]);   \
+        ::tmaasync_emulate::put(__builtin_return_address(0), cosine, values[1]); \
+    }
+#define TMAASYNC_EMULATE_PARTS(T, NAME, PART)                                             \
+    extern "C" TMAASYNC_EMULATE_OWN T tmaasync_emulate_##NAME(T x, PART* part) noexcept { \
+        PART value;                                                                       \
+        const T result = ::NAME(x, &value);                                               \
+        ::tmaasync_emulate::put(__builtin_return_address(0), part, value);                \
+        return result;                                                                    \
+    }
+#define TMAASYNC_EMULATE_QUOTIENT(T, NAME)                                                        \
+    extern "C" TMAASYNC_EMULATE_OWN T tmaasync_emulate_##NAME(T x, T y, int* quotient) noexcept { \
+        int value;                                                                                \
+        const T result = ::NAME(x, y, &value);                                                    \
+        ::tmaasync_emulate::put(__builtin_return_address(0), quotient, value);                    \
+        return result;                                                                            \
+    }
+TMAASYNC_EMULATE_SINES(float, sincosf)
+TMAASYNC_EMULATE_SINES(double, sincos)
+TMAASYNC_EMULATE_PARTS(float, modff, float)
+TMAASYNC_EMULATE_PARTS(double, modf, double)
+TMAASYNC_EMULATE_PARTS(float, frexpf, int)
+TMAASYNC_EMULATE_PARTS(double, frexp, int)
+TMAASYNC_EMULATE_QUOTIENT(float, remquof)
+TMAASYNC_EMULATE_QUOTIENT(double, remquo)
 
 TMAASYNC_EMULATE_OWN void* operator new(std::size_t bytes) {
     return ::tmaasync_emulate::allocate(bytes);

@@ -275,6 +275,19 @@ TMAASYNC_EMULATE_SPECIAL(normcdfinv, inverse_normal_distribution(x))
 TMAASYNC_EMULATE_SPECIAL(cyl_bessel_i0, modified_bessel<0>(x))
 TMAASYNC_EMULATE_SPECIAL(cyl_bessel_i1, modified_bessel<1>(x))
 
+// These write through pointers: the kernel's calls go to functions of
+// tmaasync_emulate/c_library.hpp instead, which check and note what they write.
+#define TMAASYNC_EMULATE_RENAMED(RESULT, NAME, ...) \
+    extern "C" RESULT NAME(__VA_ARGS__) noexcept __asm__("tmaasync_emulate_" #NAME);
+TMAASYNC_EMULATE_RENAMED(void, sincosf, float, float*, float*)
+TMAASYNC_EMULATE_RENAMED(void, sincos, double, double*, double*)
+TMAASYNC_EMULATE_RENAMED(float, modff, float, float*)
+TMAASYNC_EMULATE_RENAMED(double, modf, double, double*)
+TMAASYNC_EMULATE_RENAMED(float, frexpf, float, int*)
+TMAASYNC_EMULATE_RENAMED(double, frexp, double, int*)
+TMAASYNC_EMULATE_RENAMED(float, remquof, float, float, int*)
+TMAASYNC_EMULATE_RENAMED(double, remquo, double, double, int*)
+
 inline void sincospi(double x, double* sine, double* cosine) noexcept {
     *sine = sinpi(x);
     *cosine = cospi(x);

@@ -41,9 +41,9 @@ TMAASYNC_EMULATE_INLINE T
 shuffle_value(uint32_t mask, T value, uint32_t source, bool is_inside, ShuffleKind kind) {
     static_assert(sizeof(T) <= 8, "shuffles move up to 8 bytes");
     uint64_t word = 0;
-    std::memcpy(&word, &value, sizeof(T));
+    __builtin_memcpy(&word, &value, sizeof(T));
     word = shuffle(mask, word, is_inside ? source : current_thread().lane, kind);
-    std::memcpy(&value, &word, sizeof(T));
+    __builtin_memcpy(&value, &word, sizeof(T));
     return value;
 }
 
@@ -127,10 +127,10 @@ template <typename T>
 TMAASYNC_EMULATE_INLINE HeldByLanes<T> gathered(const char* instruction, uint32_t mask, T value) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "values of 4 or 8 bytes");
     uint64_t word = 0, words[32];
-    std::memcpy(&word, &value, sizeof(T));
+    __builtin_memcpy(&word, &value, sizeof(T));
     HeldByLanes<T> held;
     held.lanes = gather(instruction, mask, word, words);
-    for (int lane = 0; lane < 32; ++lane) std::memcpy(&held.values[lane], &words[lane], sizeof(T));
+    for (int lane = 0; lane < 32; ++lane) __builtin_memcpy(&held.values[lane], &words[lane], sizeof(T));
     return held;
 }
 

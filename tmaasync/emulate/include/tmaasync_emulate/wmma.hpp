@@ -214,9 +214,9 @@ TMAASYNC_EMULATE_INLINE void store_matrix_sync(
 // Rounded to the nearest, ties away from zero: PTX ISA, cvt.rna.tf32.f32.
 TMAASYNC_EMULATE_INLINE float __float_to_tf32(float value) {
     std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof(bits));
+    __builtin_memcpy(&bits, &value, sizeof(bits));
     if ((bits & 0x7f800000) != 0x7f800000) bits = (bits + 0x1000) & ~0x1fffu;
-    std::memcpy(&value, &bits, sizeof(bits));
+    __builtin_memcpy(&value, &bits, sizeof(bits));
     return value;
 }
 
