@@ -130,7 +130,8 @@ TMAASYNC_EMULATE_INLINE HeldByLanes<T> gathered(const char* instruction, uint32_
     __builtin_memcpy(&word, &value, sizeof(T));
     HeldByLanes<T> held;
     held.lanes = gather(instruction, mask, word, words);
-    for (int lane = 0; lane < 32; ++lane) __builtin_memcpy(&held.values[lane], &words[lane], sizeof(T));
+    for (int lane = 0; lane < 32; ++lane)
+        __builtin_memcpy(&held.values[lane], &words[lane], sizeof(T));
     return held;
 }
 
