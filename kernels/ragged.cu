@@ -114,7 +114,7 @@ struct Batch {
             const i32 probe = low + static_cast<i32>(lane_index()) * step;
             const bool starts = probe < low + count && first_block(probe) <= block;
             const i32 started = __popc(__ballot_sync(0xffffffff, starts));
-            const i32 skipped = max(started - 1, 0) * step;  // sums may start beyond the block
+            const i32 skipped = max(started - 1, 0) * step;  // wrong lengths may start beyond it
             low += skipped;
             count = min(step, count - skipped);
         }

@@ -14,7 +14,7 @@ struct AccumulatorShape<AccumulatorRegister[kBlocks][kRegisters]> {
     using Register = AccumulatorRegister;
     static_assert(
         kSameType<Register, float> || kSameType<Register, int>,
-        "fp32 or int32 accumulators: those of fp16 hold two columns in a register"
+        "fp32 or int32 accumulators: fp16 accumulators hold two columns in a register"
     );
     static constexpr int kRowBlocks = kBlocks;
     static constexpr int kColumns = 2 * kRegisters;
