@@ -235,12 +235,13 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     new = 0 if k is None else k.shape[1]
     ArgumentError.raise_for(_overflow(cache_seqlens, capacity, new))
     lengths = _lengths(q, cache_seqlens, capacity)
+    totals = lengths + new if new else lengths
     if block_table is not None:
-        ArgumentError.raise_for(_wrong_blocks(block_table, lengths + new, k_cache))
+        ArgumentError.raise_for(_wrong_blocks(block_table, totals, k_cache))
     packed = (
         *(q.reshape(batch * positions, heads, head_dim), k_cache, v_cache),
         torch.arange(batch + 1, dtype=torch.int32, device=q.device) * positions,
-        torch.nn.functional.pad((lengths + new).cumsum(0, dtype=torch.int32), (1, 0)),
+        torch.nn.functional.pad(totals.cumsum(0, dtype=torch.int32), (1, 0)),
         *(positions, capacity),
     )
     if k is not None:
