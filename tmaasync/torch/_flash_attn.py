@@ -232,10 +232,9 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
         return _no_sequences(q, return_lse=return_softmax_lse)
     table = _page_table(q, k_cache, cache_batch_idx, block_table)
     capacity = table.shape[1] * k_cache.shape[1]
-    new = 0 if k is None else k.shape[1]
-    ArgumentError.raise_for(_overflow(cache_seqlens, capacity, new))
+    ArgumentError.raise_for(_overflow(cache_seqlens, capacity, 0 if k is None else k.shape[1]))
     lengths = _lengths(q, cache_seqlens, capacity)
-    totals = lengths + new if new else lengths
+    totals = lengths if k is None else lengths + k.shape[1]
     if block_table is not None:
         ArgumentError.raise_for(_wrong_blocks(block_table, totals, k_cache))
     packed = (
