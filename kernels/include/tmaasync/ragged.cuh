@@ -60,7 +60,8 @@ struct WithCursor<Shape<kSides...>> {
 // A load of a box without in-bounds elements fills zeros, but still accesses the map's address: a
 // fault, if there is no memory (measured on an H200; a box with an in-bounds element, and every
 // store, access only the elements that they move). A box without in-bounds elements is therefore
-// loaded through `blank`: the same map at an address that always has memory.
+// loaded through `blank`: the same map at an address that always has memory. Only boxes beyond the
+// ends are tested for that: one that ends at or before coordinate 0 must not be loaded.
 template <typename TileOfMap>
 struct OutlyingTile {
     using Tile = TileOfMap;
@@ -75,8 +76,9 @@ struct OutlyingTile {
         bool outside = false;
 #pragma unroll
         for (int dim = 0; dim < kRank; ++dim) {
-            const i32 first = start.values[dim];
-            outside |= first >= ends[dim] || first <= -Tile::box_side(kRank - 1 - dim);
+            const i32 first = start.values[dim], before = Tile::box_side(kRank - 1 - dim);
+            check(first > -before, "start of a box", first, "it must be above", -before);
+            outside |= first >= ends[dim];
         }
         return outside;
     }
