@@ -359,3 +359,16 @@ class Cupy(ModuleType):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> CupyArray:
         return CupyArray(np.empty(shape, dtype))
+
+
+class ByDlpack:
+    """An array, on a device or the host, that offers DLPack only."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()

@@ -8,7 +8,7 @@ from typing import Any
 import fake_arrays
 import numpy as np
 import pytest
-from fake_arrays import Tensor
+from fake_arrays import ByDlpack, Tensor
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
@@ -85,19 +85,6 @@ def test_a_device_that_is_no_longer_the_current_one_is_named(
         assert make().get_device() == 1
 
     assert torch.asked == ["cuda:1"]
-
-
-class ByDlpack:
-    """An array in host memory that offers DLPack only."""
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self._array.__dlpack_device__()
 
 
 def test_an_array_that_offers_dlpack_only_is_read_and_written() -> None:

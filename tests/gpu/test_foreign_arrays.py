@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_arrays import ByDlpack
 
 from tmaasync import _arrays, create_tma_tile, ops
 
@@ -19,19 +20,6 @@ class ByInterface:
     def __init__(self, array: Any, stream: int) -> None:
         self._array = array
         self.__cuda_array_interface__ = array.__cuda_array_interface__ | {"stream": stream}
-
-
-class ByDlpack:
-    """Device memory that says what it is through DLPack only."""
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self._array.__dlpack_device__()
 
 
 def test_a_copy_waits_for_the_stream_that_the_interface_names() -> None:
