@@ -93,11 +93,10 @@ __device__ void load_tiles(
 
 // A thread's scales of a stage, for a tile that starts at column n.
 struct Scales {
-    int consumer;
+    int row;  // of the CTA tile, the first for which the thread has accumulators
     int n;
 
     __device__ RowScales rows(const StageScales& scales) const {
-        const int row = consumer * ROWS + accumulator_row(thread_in_warpgroup(), 0);
         return {scales.a.data()[row], scales.a.data()[row + 8]};
     }
 
@@ -123,11 +122,13 @@ __device__ void multiply_scaled_tiles(
 ) {
     auto stages = shared.ring.consumer<Proxy::kMixed>();
     ScaledEpilogue epilogue(shared.epilogue[consumer], consumer, consumer_row(consumer));
+    int row = consumer * ROWS + accumulator_row(thread_in_warpgroup(), 0);
+    // Keep it in a register. Computed anew for every stage, it costs 8 instructions, 1 to 2 % of
+    // the time (DeepGEMM's shapes, H100, 2026-11-24: docs/notes/fp8.md).
+    ptx::wgmma_fence_operand(row);
     for (const auto tile : schedule) {
         ScaledLoop::Accumulators accumulators;
-        ScaledLoop::multiply(
-            stages, accumulators, k_blocks, consumer * ROWS, Scales{consumer, tile.n}
-        );
+        ScaledLoop::multiply(stages, accumulators, k_blocks, consumer * ROWS, Scales{row, tile.n});
         epilogue.store(accumulators, c, tile);
     }
     epilogue.drain();

@@ -144,7 +144,7 @@ struct RowScales {
 // FP8. The tensor cores accumulate a stage; CUDA cores scale these partial sums and promote them
 // into fp32 accumulators (DeepSeek-V3's fine-grained FP8, DeepGEMM). The scales are side data of
 // the ring, so the consumer has Proxy::kMixed or kGeneric. The ring has at least two stages.
-// `scales` has two functions, called after the stage has landed:
+// `scales` has two functions, called when the stage has landed, before its MMAs are issued:
 //
 //   RowScales rows(side)                     for the rows of this warpgroup
 //   float columns(side, column, block)       one scale for kMmaColumns columns from `column` on, or
@@ -155,6 +155,7 @@ struct ScaledMainLoop {
     // registers next to the accumulators.
     static constexpr int kMmaColumns = kColumns < 128 ? kColumns : 128;
     static_assert(kColumns % kMmaColumns == 0, "a tile has at most 128 columns, or a multiple");
+    static constexpr int kMmas = kColumns / kMmaColumns;
 
     // A wide tile waits for the next stage while the last MMA of a stage runs, so that the next MMA
     // is issued right after the promotion. A narrow tile is bound by memory, so it releases first.
@@ -169,42 +170,54 @@ struct ScaledMainLoop {
     ) {
         check_range("row", row, 0, OperandA::kExtent - 64);
         for (float& accumulator : accumulators[0]) accumulator = 0;
-        const auto describe = [&] {
-            const auto& stage = consumer.peek();
-            return Descriptors{
-                OperandA::descriptor(stage.a, row), OperandB::descriptor(stage.b, 0)
-            };
+        constexpr int kStageBytes = sizeof(consumer.peek());
+        const auto read_scales = [&](int block) {
+            StageScales<decltype(scales.columns(consumer.peek_side(), 0, 0))> read;
+            const auto& side = consumer.peek_side();
+            read.rows = scales.rows(side);
+#pragma unroll
+            for (int mma = 0; mma < kMmas; ++mma) {
+                read.columns[mma] = scales.columns(side, mma * kMmaColumns, block);
+            }
+            return read;
         };
-        Descriptors next = describe();
+        Descriptors next{
+            OperandA::descriptor(consumer.peek().a, row), OperandB::descriptor(consumer.peek().b, 0)
+        };
+        // Of the ring's first stage. Derived from its address it would be computed in every
+        // iteration.
+        const Descriptors first = next.moved(-static_cast<int>(consumer.index()) * kStageBytes);
         consumer.wait();
+        auto next_scales = read_scales(0);
         for (int block = 0; block < k_blocks; ++block) {
             const Descriptors stage = next;
-            const auto& side = consumer.peek_side();
+            const auto current = next_scales;
             const u32 index = consumer.index();
             const auto wait_for_next = [&] {
                 consumer.step();
-                next = consumer.index() == 0 ? describe() : next.moved(sizeof(consumer.peek()));
-                if (block + 1 < k_blocks) consumer.wait();
+                next = consumer.index() == 0 ? first : next.moved(kStageBytes);
+                if (block + 1 == k_blocks) return;
+                consumer.wait();
+                next_scales = read_scales(block + 1);
             };
 #pragma unroll
-            for (int column = 0; column < kColumns; column += kMmaColumns) {
-                const bool is_last = column + kMmaColumns == kColumns;
+            for (int mma = 0; mma < kMmas; ++mma) {
+                const bool is_last = mma + 1 == kMmas;
                 const auto release = [&] {
                     if (is_last) consumer.release(index);
                 };
                 Partial partial;
+                const int column = mma * kMmaColumns;
                 const u64 b = increase_descriptor_offset(stage.b, column * OperandB::kSpan);
                 issue(partial, stage.a, b);
-                // Read the scales while the tensor cores work.
-                const RowScales rows = scales.rows(side);
-                const auto columns = scales.columns(side, column, block);
                 if (kWaitsEarly && is_last) wait_for_next();
                 wgmma_wait_group<0>();
                 wgmma_fence_operands(partial);
                 // Release the stage early, so that it is reloaded during the promotion.
-                constexpr bool kIsInRegisters = kSameType<decltype(columns), const float>;
+                constexpr bool kIsInRegisters =
+                    kSameType<decltype(current.columns[0]), const float>;
                 if constexpr (kIsInRegisters) release();
-                promote(accumulators[0] + column / 2, partial, rows, columns);
+                promote(accumulators[0] + column / 2, partial, current.rows, current.columns[mma]);
                 if constexpr (!kIsInRegisters) release();
             }
             if (!kWaitsEarly) wait_for_next();
@@ -214,14 +227,23 @@ struct ScaledMainLoop {
 private:
     using Partial = float[kMmaColumns / 2];
 
+    // The scales of a stage; where B has one for every column, their addresses in shared memory.
+    // They are read before the MMAs are issued: a read after it delays the MMAs that follow.
+    template <typename Columns>
+    struct StageScales {
+        RowScales rows;
+        Columns columns[kMmas];
+    };
+
     // The descriptors of a stage. The next stage's descriptors are derived by addition while MMAs
     // run; computing them from scratch would delay the next MMAs.
     struct Descriptors {
         u64 a;
         u64 b;
 
-        __device__ __forceinline__ Descriptors moved(u32 bytes) const {
-            return {increase_descriptor_offset(a, bytes), increase_descriptor_offset(b, bytes)};
+        __device__ __forceinline__ Descriptors moved(int bytes) const {
+            const long long units = bytes / 16;
+            return {a + units, b + units};
         }
     };
 
