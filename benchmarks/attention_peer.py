@@ -7,12 +7,10 @@ sequences, with gradients through autograd.
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
 from collections.abc import Callable, Sequence
-from types import ModuleType
 
 import torch
+from peer_module import peer_module, peer_version
 
 Run = Callable[[], torch.Tensor]
 RunGradients = Callable[[], tuple[torch.Tensor, ...]]
@@ -26,14 +24,9 @@ class AttentionPeer:
     """
 
     def __init__(self, module_name: str) -> None:
-        try:
-            self._module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise SystemExit(f"--peer {module_name}: {error}") from error
-        if not hasattr(self._module, "flash_attn_func"):
-            raise SystemExit(f"--peer {module_name}: it has no flash_attn_func")
+        self._module = peer_module(module_name, ["flash_attn_func"])
         self.name = module_name.replace(".", "_")
-        self.versions = {module_name: _version(self._module)}
+        self.versions = {module_name: peer_version(self._module)}
 
     def section(self, operation: str) -> str:
         """Return the section of the results of an operation's race with it."""
@@ -70,11 +63,3 @@ def backward_of(
 def _output(found: torch.Tensor | tuple[torch.Tensor, ...]) -> torch.Tensor:
     """Return the output without its log-sum-exp, which some versions return too."""
     return found[0] if isinstance(found, tuple) else found
-
-
-def _version(module: ModuleType) -> str:
-    own = getattr(module, "__version__", None)
-    if own is not None:
-        return str(own)
-    packages = importlib.metadata.packages_distributions().get(module.__name__.partition(".")[0])
-    return importlib.metadata.version(packages[0]) if packages else "unknown"

@@ -199,7 +199,7 @@ def measure(
     if named is not None and first not in candidates:
         return row
     reference = first if first in candidates else "tmaasync"
-    if named is not None:  # a call from Python may take longer than its kernel
+    if named is not None or case.queries:  # a call from Python may take longer than its kernel
         candidates = {name: captured([run]) for name, run in candidates.items()}
     row |= race(
         candidates, rounds=options.rounds, reference=reference, seconds_per_slice=options.seconds
@@ -257,6 +257,8 @@ def measure_float8(case: Case, rounds: int) -> dict[str, Any]:
         "bfloat16": lambda: ops.attention(*arrays, causal=case.causal, out=wide),
         "cudnn, bfloat16": peer(case, SDPBackend.CUDNN_ATTENTION, arrays),
     }
+    if case.queries:
+        candidates = {name: captured([run]) for name, run in candidates.items()}
     row = {"case": f"float8, {case.label}", "head_dim": case.head_dim, "causal": case.causal}
     row |= race(candidates, rounds=rounds, reference="bfloat16", seconds_per_slice=0.1)
     row["tflop_per_s"] = tera_per_second(row, case.flops)

@@ -71,11 +71,13 @@ _TITLES = {
     "conv2d": "conv2d",
     "copy": "Copies",
     "fp8_blockwise_matmul": "Block-scaled FP8 GEMM",
+    "fp8_blockwise_matmul_deep_gemm": "Block-scaled FP8 GEMM over DeepGEMM",
     "fp8_matmul": "FP8 GEMM, per-tensor scales",
     "grouped_matmul": "Grouped GEMM (MoE)",
     "host": "Host cost of tiles, launches and operations",
     "k_grouped_matmul": "K-grouped GEMM (weight gradient of MoE)",
     "matmul": "GEMM",
+    "matmul_deep_gemm": "GEMM over DeepGEMM",
     "matmul_epilogue": "GEMM with an epilogue",
     "matmul_types": "GEMM in int8 and tf32",
     "paged_decode": "Decode from a paged KV cache",
@@ -95,6 +97,7 @@ _TITLES = {
 _NAMES = {
     "cudnn": "cuDNN",
     "cudnn, bfloat16": "cuDNN in bf16",
+    "deep_gemm": "DeepGEMM",
     "flash2": "FlashAttention-2",
     "flash_attn_interface": "FlashAttention-3",
     "plain": "without epilogue",
@@ -105,6 +108,7 @@ _CUBLAS = {"torch": "cuBLAS"}
 _CUDNN = {"torch": "cuDNN"}
 _ATTENTION = {"cudnn": "cuDNN", "flash2": "FlashAttention-2"}
 _FLASH3 = {"flash_attn_interface": "FlashAttention-3"}
+_DEEP_GEMM = {"deep_gemm": "DeepGEMM"}
 _FP8 = {"torch": "cuBLAS", "torch without fast accumulation": "cuBLAS"}
 _COPIES = {"cupy": "CuPy", "torch": "torch"}
 _COPY = {"ops.copy": "ops.copy of as many bytes"}
@@ -196,6 +200,10 @@ OPERATIONS = (
     Operation("GEMM, tf32", "matmul_types", _CUBLAS, "^tf32", is_short=False),
     Operation("GEMM, FP8, per-tensor scales", "fp8_matmul", _FP8),
     Operation("GEMM, FP8, block-scaled", "fp8_blockwise_matmul", _CUBLAS),
+    Operation("GEMM, bf16", "matmul_deep_gemm", _DEEP_GEMM, is_short=False),
+    Operation(
+        "GEMM, FP8, block-scaled", "fp8_blockwise_matmul_deep_gemm", _DEEP_GEMM, is_short=False
+    ),
     Operation(
         "Grouped GEMM (MoE)", "grouped_matmul", {"torch": "torch._grouped_mm"}, "^(equal|zipf)"
     ),

@@ -1,0 +1,136 @@
+"""ops.matmul and ops.scaled_matmul against DeepGEMM, where it is installed.
+
+Writes sections "matmul_deep_gemm" (bf16; cuBLAS is in the same race) and
+"fp8_blockwise_matmul_deep_gemm" of the results. Every candidate runs in a CUDA graph, so that the
+host's cost does not count; short GEMMs run over operands that together do not fit into L2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from bench_matmul import BYTES_PER_S, CACHE_BYTES, PEAK_FLOP_PER_S, SHORT_S, Case, Operands, check
+from bench_scaled_matmul import by_blocks, by_rows, drawn, some_rows, spread
+from peer_module import peer_module, peer_version
+from race import captured, race, recorded, relative_error, speed_text, tera_per_second
+
+from tmaasync import ops
+
+NAME = "deep_gemm"
+CUBES = (4096, 8192, 12288)
+SHAPES = (
+    (8192, 7168, 2048),
+    (4096, 24576, 1536),
+    (512, 4096, 14336),
+    (128, 7168, 2048),
+)
+FP8_SHAPES = (
+    (4096, 7168, 16384),
+    (4096, 24576, 1536),
+    (4096, 7168, 2048),
+    (4096, 4096, 7168),
+    (128, 7168, 16384),
+    (1024, 7168, 2048),
+    (16384, 7168, 2048),
+)
+FP8_TOLERANCE = 4e-3
+GRAPH_FLOP = 2e11  # of a CUDA graph: about 0.2 ms
+
+Shape = tuple[int, int, int]
+
+
+def operand_sets(shape: Shape, itemsize: int) -> int:
+    """Return how many sets of operands do not fit into L2, for a GEMM that is short."""
+    m, n, k = shape
+    traffic = itemsize * (m * k + n * k) + 2 * m * n
+    is_short = max(2 * m * n * k / PEAK_FLOP_PER_S, traffic / BYTES_PER_S) < SHORT_S
+    return math.ceil(CACHE_BYTES / traffic) if is_short else 1
+
+
+def bf16_runs(deep_gemm: ModuleType, shape: Shape) -> dict[str, Callable[[], Any]]:
+    operands = Operands.random(Case(*shape))
+    weights = operands.b.T
+
+    def theirs() -> None:
+        deep_gemm.bf16_gemm_nt(operands.a, weights, operands.theirs)
+
+    operands.multiply()
+    check(operands)
+    theirs()
+    check(operands._replace(ours=operands.theirs))
+    return {"tmaasync": operands.multiply, NAME: theirs, "torch": operands.multiply_by_torch}
+
+
+def fp8_runs(deep_gemm: ModuleType, shape: Shape) -> dict[str, Callable[[], Any]]:
+    m, n, k = shape
+    (a, scale_a), (b, scale_b) = by_rows(drawn(m, k)), by_blocks(drawn(n, k))
+    ours, theirs = (
+        torch.full((m, n), math.nan, dtype=torch.bfloat16, device="cuda") for _ in range(2)
+    )
+    dense_scales = scale_b[:, : k // 128].contiguous()
+    runs = {
+        "tmaasync": lambda: ops.scaled_matmul(a, b.T, scale_a, scale_b.T, out=ours),
+        NAME: lambda: deep_gemm.fp8_gemm_nt((a, scale_a), (b, dense_scales), theirs),
+    }
+    rows = some_rows(m)
+    wanted = spread(a[rows], scale_a[rows], rows=1) @ spread(b, scale_b, rows=128).T
+    for (name, run), got in zip(runs.items(), (ours, theirs), strict=True):
+        run()
+        error = relative_error(got[rows], wanted)
+        if not error < FP8_TOLERANCE:
+            raise SystemExit(f"{name} {shape}: relative error {error:.2e}")
+    return runs
+
+
+def measure(
+    label: str,
+    shape: Shape,
+    sets: Sequence[dict[str, Callable[[], Any]]],
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    flop = 2 * math.prod(shape)
+    calls = max(len(sets), round(GRAPH_FLOP / flop), 1)
+    order = [sets[index % len(sets)] for index in range(calls)]
+    graphs = {name: captured([one[name] for one in order]) for name in sets[0]}
+    m, n, k = shape
+    row: dict[str, Any] = {"case": f"{label} {m} x {n} x {k}", "m": m, "n": n, "k": k}
+    row |= {"graphs_of": calls, "operand_sets": len(sets)}
+    row |= race(
+        graphs,
+        rounds=options.rounds,
+        seconds_per_slice=options.seconds,
+        reference=NAME,
+        works_per_call=calls,
+    )
+    row["tflop_per_s"] = tera_per_second(row, flop)
+    print(f"{row['case']:32s} {row['tflop_per_s']}  {speed_text(row, NAME)}", flush=True)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=0.08, help="of a slice")
+    options = parser.parse_args()
+    deep_gemm = peer_module(NAME, ("bf16_gemm_nt", "fp8_gemm_nt"))
+    torch.manual_seed(0)
+    cubes = [(side, side, side) for side in CUBES]
+    sections: dict[str, tuple[str, int, Any, Iterable[Shape]]] = {
+        "fp8_blockwise_matmul": ("e4m3", 1, fp8_runs, FP8_SHAPES),
+        "matmul": ("bfloat16", 2, bf16_runs, (*cubes, *SHAPES)),
+    }
+    for section, (label, itemsize, runs_of, shapes) in sections.items():
+        with recorded(f"{section}_{NAME}", versions={NAME: peer_version(deep_gemm)}) as rows:
+            for shape in shapes:
+                copies = operand_sets(shape, itemsize)
+                sets = [runs_of(deep_gemm, shape) for _ in range(copies)]
+                rows.append(measure(label, shape, sets, options))
+
+
+if __name__ == "__main__":
+    main()
