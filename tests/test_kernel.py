@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -252,3 +254,16 @@ def test_a_container_of_another_kind_is_refused(options: Any, said: str) -> None
 def test_a_grid_that_no_device_takes_is_refused(grid: Any, said: str) -> None:
     with pytest.raises(LaunchError, match=said):
         Kernel('extern "C" __global__ void k(float* p) {}', "k").prepare(grid, 1, (zeros(4),))
+
+
+def test_a_pickled_kernel_runs_as_before() -> None:
+    text = """
+    template <typename T> __global__ void scale(T* x) { x[threadIdx.x] *= FACTOR; }
+    """
+    kernel = Kernel(text, "scale<double>", constants={"FACTOR": 3}, debug=True, trace=False)
+    numbers = np.arange(32, dtype=np.float64)
+    kernel(1, 32, (numbers,))
+    for made in (pickle.loads(pickle.dumps(kernel)), copy.copy(kernel), copy.deepcopy(kernel)):
+        assert repr(made) == repr(kernel)
+        made(1, 32, (numbers,))
+    np.testing.assert_array_equal(numbers, np.arange(32) * 81.0)

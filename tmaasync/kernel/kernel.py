@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tmaasync._compile import Program
+from tmaasync._compile import Program, Source
 from tmaasync._driver import PreparedLaunch
 from tmaasync._entries import expression_of
 from tmaasync._kinds import check_flags, shown
@@ -100,16 +100,34 @@ class Kernel:
             text = replace(text, options=(*text.options, *DEBUG_OPTIONS))
         self.name = name if name is not None else Path(text.name).stem
         text = replace(text, expression=expression_of(text.text, self.name))
-        self._trace = trace
-        self._own_traces = Collector(latest=1)
         asked = watches or budget_seconds is not None
         budget = budget_of(budget_seconds) if asked else None
-        self._recipe = Recipe(
-            text, self.name, arch, budget if watches else None, self._collector_of
-        )
+        self._begin(text, arch, budget if watches else None, trace=trace)
+
+    def _begin(
+        self, source: Source, arch: str | None, budget: float | None, *, trace: bool | None
+    ) -> None:
+        self._trace = trace
+        self._own_traces = Collector(latest=1)
+        self._recipe = Recipe(source, self.name, arch, budget, self._collector_of)
         self._builds: dict[int | None, CudaBuild | EmulatedBuild] = {}
         self._repeated: dict[tuple[Any, ...], tuple[RepeatedCall, ...]] = {}
         self._is_seen()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what the kernel is made from, so that other processes can build it themselves."""
+        made_from = self._recipe
+        return {
+            "name": self.name,
+            "source": made_from.source,
+            "arch": made_from.arch,
+            "budget": made_from.budget_seconds,
+            "trace": self._trace,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.name = state["name"]
+        self._begin(state["source"], state["arch"], state["budget"], trace=state["trace"])
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name} of {self._recipe.source.name}>"
