@@ -100,6 +100,8 @@ def error_of_several(
         report: The runtime's JSON.
     """
     record = json.loads(report)
+    if record["kind"] == "interrupted":  # by Ctrl-C
+        raise KeyboardInterrupt
     if record["kind"] == "memory":
         return LaunchError(
             "grid: this machine has no memory or no mappings left for the launch: "

@@ -7,6 +7,7 @@ import contextvars
 import ctypes
 import functools
 import os
+import signal
 import struct
 import threading
 import time
@@ -219,6 +220,7 @@ class EmulatedLaunch:
             EmulatedRace: Two accesses to the same bytes are unordered.
             EmulatedFault: A thread did something that ends a kernel on the chip, or is illegal.
             EmulatedTimeout: The schedule's budget was spent without progress.
+            KeyboardInterrupt: Ctrl-C, where Python's own handler is in place.
             LaunchError: The launch is too large for this machine or for the schedule.
         """
         if self._queue is not None:
@@ -460,6 +462,7 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
     )
     run = launches[0].program.runtime.tmaasync_emulate_launch_together
     run.restype = ctypes.c_void_p
+    launches[0].numbers.heed_interrupts()
     report = run(ctypes.c_uint32(len(launches)), given)
     ends = [one.hand_over(begin) for one in launches]
     if report:
@@ -507,6 +510,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("arrays", ctypes.c_uint64),
         ("array", ctypes.POINTER(_Array)),
         ("registers", ctypes.c_uint32),
+        ("stops_at_interrupt", ctypes.c_uint32),
         ("searched_words", ctypes.c_uint64),
         ("log", ctypes.POINTER(_EventLog)),
         ("written", ctypes.POINTER(ctypes.c_char)),
@@ -520,6 +524,11 @@ class _LaunchNumbers(ctypes.Structure):
         if self.grid_barrier:
             self.grid_barrier.contents.value = 0
         self.fresh = fresh
+        self.heed_interrupts()
+
+    def heed_interrupts(self) -> None:
+        """Have Ctrl-C stop the launch, unless the program has its own handler."""
+        self.stops_at_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 class _DeviceLaunch(ctypes.Structure):
@@ -558,6 +567,7 @@ def _numbers(
         len(known),
         arrays,
         registers,
+        False,
         schedule.searched_words,
         None,
         ctypes.create_string_buffer(max(1, len(known))),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include "grid.hpp"
@@ -310,11 +311,12 @@ struct LaunchNumbers {
     double budget_seconds;
     uint64_t arrays;
     const Array* array;
-    uint32_t registers;       // of each thread; 0: setmaxnreg is not checked
-    uint64_t searched_words;  // of memory accesses whose races are looked for
-    EventLog* log;            // null: no trace
-    uint8_t* written;         // of each array: set if this launch writes to it
-    uint32_t* grid_barrier;   // of a cooperative launch; null in others
+    uint32_t registers;           // of each thread; 0: setmaxnreg is not checked
+    uint32_t stops_at_interrupt;  // whether SIGINT stops the launch
+    uint64_t searched_words;      // of memory accesses whose races are looked for
+    EventLog* log;                // null: no trace
+    uint8_t* written;             // of each array: set if this launch writes to it
+    uint32_t* grid_barrier;       // of a cooperative launch; null in others
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
@@ -395,21 +397,32 @@ inline Launch launch_from(
     };
 }
 
-// Null if all went well; else a report to be given back to free().
+// Run the grid. Returns null if all went well; else a report to be given back to free().
+inline char* report_of_run(Grid& grid, const LaunchNumbers& numbers) {
+    const CrashHandler crashes;
+    const Watchdog::Handler timeouts;
+    std::optional<Interrupts::Handler> interrupts;
+    if (numbers.stops_at_interrupt) interrupts.emplace();
+    const uint32_t before = Interrupts::count();
+    const Words report = grid.run();
+    if (Interrupts::count() != before) return strdup("{\"kind\": \"interrupted\"}");
+    return report.is_empty() ? nullptr : strdup(report.text());
+}
+
+// The same of one launch.
 inline char* launch(
     void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
 ) {
     GridRaces races{numbers.searched_words};
     GridTrace trace;
     const Launch whole = launch_from(kernel, numbers, arguments, races, trace);
-    const CrashHandler crashes;
-    const Watchdog::Handler timeouts;
-    const Words report = Grid(whole, numbers.workers, numbers.resident).run();
+    Grid grid(whole, numbers.workers, numbers.resident);
+    char* const report = report_of_run(grid, numbers);
     if (numbers.log) *numbers.log = trace.copied();
     if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) { whole.note_written(address); });
     }
-    return report.is_empty() ? nullptr : strdup(report.text());
+    return report;
 }
 
 // --- launches of several devices -----------------------------------------------------------------
@@ -450,13 +463,11 @@ inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
         races.spans.push_back({launches[i].first_cluster, given[i].device, &launches[i]});
         previous = grid.add(launches[i], given[i].numbers->resident, previous);
     }
-    const CrashHandler crashes;
-    const Watchdog::Handler timeouts;
-    const Words report = grid.run();
+    char* const report = report_of_run(grid, *given[0].numbers);
     for (uint32_t i = 0; i < count; ++i) {
         if (given[i].numbers->log) *given[i].numbers->log = traces[i].copied();
     }
-    return report.is_empty() ? nullptr : strdup(report.text());
+    return report;
 }
 
 }  // namespace tmaasync_emulate

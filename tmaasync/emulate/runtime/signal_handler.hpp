@@ -14,13 +14,13 @@ class SignalHandler {
 public:
     using Handle = void (*)(int, siginfo_t*, void*);
 
-    SignalHandler(int number, Handle handle) : number_(number) {
+    SignalHandler(int number, Handle handle, int flags = SA_RESTART) : number_(number) {
         const std::lock_guard guard(lock());
         if (entry(number).users++ > 0) return;
         struct sigaction mine{};
         mine.sa_sigaction = handle;
         // A handler may be left by a jump: its signal must not stay blocked.
-        mine.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
+        mine.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | flags;
         sigemptyset(&mine.sa_mask);
         sigaction(number, &mine, &entry(number).before);
     }
@@ -33,6 +33,12 @@ public:
 
     // What was there before. For the handler itself.
     static const struct sigaction& before(int number) { return entry(number).before; }
+    static void pass_on(int number, siginfo_t* info, void* context) {
+        const struct sigaction& handler = before(number);
+        if (handler.sa_flags & SA_SIGINFO) return handler.sa_sigaction(number, info, context);
+        if (handler.sa_handler == SIG_DFL || handler.sa_handler == SIG_IGN) return;
+        handler.sa_handler(number);
+    }
 
 private:
     struct Entry {

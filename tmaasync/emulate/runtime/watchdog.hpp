@@ -12,6 +12,7 @@
 #include <optional>
 #include "crash.hpp"
 #include "fiber.hpp"
+#include "interrupts.hpp"
 #include "loops.hpp"
 #include "races.hpp"
 #include "signal_handler.hpp"
@@ -42,10 +43,11 @@ inline std::optional<uint64_t> state_of(const void* context) {
 // --- the watchdog --------------------------------------------------------------------------------
 
 // Counts the processor seconds of the thread that makes it in which `progress` stays the same. When
-// the budget is spent, `is_spent` is true for the scheduler. A thread of the kernel that never
-// comes back to the scheduler is left by a jump to the crash site, but out of the kernel's own code
-// only: whatever else it has called, the C library or the runtime, may hold a lock, and is let
-// finish. One that is proven to loop for ever is left at once, whatever the budget.
+// the budget is spent, or at Ctrl-C, `is_spent` is true for the scheduler. A thread of the kernel
+// that never comes back to the scheduler is left by a jump to the crash site, but out of the
+// kernel's own code only: whatever else it has called, the C library or the runtime, may hold a
+// lock, and is let finish. One that is proven to loop for ever is left at once, whatever the
+// budget.
 class Watchdog {
 public:
     // What sigsetjmp returns.
@@ -103,9 +105,7 @@ private:
             static_cast<Watchdog*>(info->si_value.sival_ptr)->tick(context);
             return;
         }
-        const struct sigaction& before = SignalHandler::before(number);
-        if (before.sa_flags & SA_SIGINFO) return before.sa_sigaction(number, info, context);
-        if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) before.sa_handler(number);
+        SignalHandler::pass_on(number, info, context);
     }
 
     void tick(const void* context) {
@@ -113,12 +113,14 @@ private:
         const bool is_in_kernel = site_.is_armed && is_on_fiber() && kernel_.holds(address, 1);
         if (is_in_kernel && repeats(context)) jump(kEndless, context);
         watch_.begin();
-        if (progress_ != seen_) {
-            seen_ = progress_;
-            ticks_ = 0;
-            return;
+        if (Interrupts::count() == interrupts_) {
+            if (progress_ != seen_) {
+                seen_ = progress_;
+                ticks_ = 0;
+                return;
+            }
+            if (++ticks_ < max_ticks_) return;
         }
-        if (++ticks_ < max_ticks_) return;
         // The scheduler is asked first: threads may loop through it without progress.
         const bool was_asked = is_spent_;
         is_spent_ = true;
@@ -154,6 +156,7 @@ private:
     CrashSite& site_;
     const volatile uint64_t& progress_;
     LoopWatch& watch_;
+    const uint32_t interrupts_ = Interrupts::count();
     uint64_t seen_ = 0;
     double ticks_ = 0;
     volatile bool is_spent_ = false;
