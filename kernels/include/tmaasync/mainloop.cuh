@@ -214,8 +214,7 @@ struct ScaledMainLoop {
                 wgmma_wait_group<0>();
                 wgmma_fence_operands(partial);
                 // Release the stage early, so that it is reloaded during the promotion.
-                constexpr bool kIsInRegisters =
-                    kSameType<decltype(current.columns[0]), const float>;
+                constexpr bool kIsInRegisters = decltype(next_scales)::kIsInRegisters;
                 if constexpr (kIsInRegisters) release();
                 promote(accumulators[0] + column / 2, partial, current.rows, current.columns[mma]);
                 if constexpr (!kIsInRegisters) release();
@@ -231,6 +230,8 @@ private:
     // They are read before the MMAs are issued: a read after it delays the MMAs that follow.
     template <typename Columns>
     struct StageScales {
+        static constexpr bool kIsInRegisters = kSameType<Columns, float>;
+
         RowScales rows;
         Columns columns[kMmas];
     };
