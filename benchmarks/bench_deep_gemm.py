@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from bench_matmul import BYTES_PER_S, CACHE_BYTES, PEAK_FLOP_PER_S, SHORT_S, Case, Operands, check
+from bench_matmul import Case, Operands, Shape, check, operand_sets
 from bench_scaled_matmul import by_blocks, by_rows, drawn, some_rows, spread
 from peer_module import peer_module, peer_version
 from race import captured, race, recorded, relative_error, speed_text, tera_per_second
@@ -40,16 +40,6 @@ FP8_SHAPES = (
 )
 FP8_TOLERANCE = 4e-3
 GRAPH_FLOP = 2e11  # of a CUDA graph: about 0.2 ms
-
-Shape = tuple[int, int, int]
-
-
-def operand_sets(shape: Shape, itemsize: int) -> int:
-    """Return how many sets of operands do not fit into L2, for a GEMM that is short."""
-    m, n, k = shape
-    traffic = itemsize * (m * k + n * k) + 2 * m * n
-    is_short = max(2 * m * n * k / PEAK_FLOP_PER_S, traffic / BYTES_PER_S) < SHORT_S
-    return math.ceil(CACHE_BYTES / traffic) if is_short else 1
 
 
 def bf16_runs(deep_gemm: ModuleType, shape: Shape) -> dict[str, Callable[[], Any]]:

@@ -39,6 +39,8 @@ SHORT_S = 100e-6
 CACHE_BYTES = 180 << 20
 LAUNCHES = 20
 
+Shape = tuple[int, int, int]  # M, N, K
+
 
 class Case(NamedTuple):
     """A[M, K] times the transpose of B[N, K]."""
@@ -69,6 +71,14 @@ class Case(NamedTuple):
         return max(self.flop / PEAK_FLOP_PER_S, self.traffic_bytes / BYTES_PER_S) < SHORT_S
 
 
+def operand_sets(shape: Shape, itemsize: int) -> int:
+    """Return how many sets of operands do not fit into L2, for a GEMM that is short; else 1."""
+    m, n, k = shape
+    traffic = itemsize * (m * k + n * k) + 2 * m * n
+    is_short = max(2 * m * n * k / PEAK_FLOP_PER_S, traffic / BYTES_PER_S) < SHORT_S
+    return math.ceil(CACHE_BYTES / traffic) if is_short else 1
+
+
 class Operands(NamedTuple):
     a: torch.Tensor
     b: torch.Tensor
@@ -92,7 +102,7 @@ class Operands(NamedTuple):
 
 
 def measure(case: Case, rounds: int) -> dict[str, Any]:
-    copies = math.ceil(CACHE_BYTES / case.traffic_bytes) if case.is_short else 1
+    copies = operand_sets((case.m, case.n, case.k), case.dtype.itemsize)
     sets = [Operands.random(case) for _ in range(copies)]
     sets[0].multiply()
     check(sets[0])

@@ -3,7 +3,7 @@
 Writes sections "fp8_matmul" (ops.matmul against torch._scaled_mm, with and without its fast
 accumulation) and "fp8_blockwise_matmul" (ops.scaled_matmul against torch's scaled_mm with
 BlockWise1x128 and BlockWise128x128) of the results. A peer that refuses a case is left out of it.
-Matmuls of few rows run as CUDA graphs over operands that no cache holds. `--sweep` races every tile
+Short matmuls run as CUDA graphs over operands that no cache holds. `--sweep` races every tile
 config of ops.scaled_matmul instead, and writes nothing.
 """
 
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from bench_matmul import CACHE_BYTES, LAUNCHES
+from bench_matmul import LAUNCHES, operand_sets
 from race import (
     captured,
     geometric_mean,
@@ -171,12 +170,11 @@ def block_case(m: int, n: int, k: int) -> tuple[Runs, torch.Tensor]:
 
 def measure(case: Any, m: int, n: int, k: int, rounds: int) -> dict[str, Any]:
     label = f"e4m3 {m} x {n} x {k}"
-    is_short = m <= coefficients().scaled.max_skinny_rows
-    copies = math.ceil(CACHE_BYTES / (n * k)) if is_short else 1
+    copies = operand_sets((m, n, k), 1)
     sets = [case(m, n, k)[0] for _ in range(copies)]
     runs = able(label, sets[0])
-    works = max(LAUNCHES, copies) if is_short else 1
-    if is_short:
+    works = max(LAUNCHES, copies) if copies > 1 else 1
+    if copies > 1:
         order = [sets[index % copies] for index in range(works)]
         runs = {name: captured([one[name] for one in order]) for name in runs}
     reference = "torch" if "torch" in runs else "tmaasync"
