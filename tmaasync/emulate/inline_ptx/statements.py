@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 __all__ = ["AsmOperand", "AsmStatement", "Findings", "Function", "Text", "statements"]
 
@@ -19,6 +20,7 @@ _TOKEN = re.compile(
     |(?P<sign>.)""",
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
+_KINDS_OF_ONE_LINE = ("word", "number", "sign")
 _MARKER = re.compile(r'#\s*(?:line\s+)?(\d+)(?:\s+"((?:[^"\\]|\\.)*)"(.*))?')
 _ASM = ("asm", "__asm__", "__asm")
 _QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline", "__inline__", "goto")
@@ -96,8 +98,7 @@ class Findings:
     wrappers: tuple[Function, ...]
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     start: int
@@ -177,6 +178,11 @@ class _Functions:
         if self._inside is not None:
             self._inside.tokens += 1
             self._inside.words.add(token.text)
+        if token.kind == "sign":
+            self._pass_by_sign(token, file)
+        self._last = [self._last[1], token]
+
+    def _pass_by_sign(self, token: _Token, file: str) -> None:
         if token.text == "(":
             self._parentheses.append(self._last)
             self._has_parameters = True
@@ -188,7 +194,6 @@ class _Functions:
             self._close(token)
         if token.text in (";", "{", "}"):
             self._has_parameters = False
-        self._last = [self._last[1], token]
 
     def _open(self, token: _Token, file: str) -> None:
         kind, name = self._header
@@ -215,43 +220,38 @@ class _Reader:
 
     def __init__(self, text: str, is_translated: Callable[[str, str], bool]) -> None:
         self._text = text
-        self._position = 0
+        self._matches = _TOKEN.finditer(text)
         self._is_translated = is_translated
         self._skips = False
         self.file, self._line = "", 1
 
     def tokens(self) -> Iterator[_Token]:
-        while (token := self._next()) is not None:
-            yield token
+        return iter(self._next, None)
 
     def _next(self) -> _Token | None:
         """Return the next token that is neither space nor a line marker."""
-        while self._position < len(self._text):
-            found = _TOKEN.match(self._text, self._position)
-            assert found is not None  # noqa: S101 - the last alternative takes any character
-            self._position = found.end()
+        while (found := next(self._matches, None)) is not None:
             kind = found.lastgroup or "sign"
-            if found["raw"]:
-                kind = "raw"
             if kind == "marker":
-                self._mark(found[0])
+                self._mark(found)
                 continue
-            token = _Token(kind, found[0], found.start(), found.end(), self._line)
-            self._line += found[0].count("\n")
+            text, line = found[0], self._line
+            if kind not in _KINDS_OF_ONE_LINE:
+                self._line += text.count("\n")
             if kind != "space":
-                return token
+                return _Token(kind, text, found.start(), found.end(), line)
         return None
 
-    def _mark(self, marker: str) -> None:
-        found = _MARKER.match(marker)  # else a pragma
+    def _mark(self, marker: re.Match[str]) -> None:
+        found = _MARKER.match(marker[0])  # else a pragma
         if found is not None:
             self._line = int(found[1]) - 1  # the line break after it counts
             if found[2] is not None:
                 self.file = found[2]
                 self._skips = not self._is_translated(self.file, found[3])
         if self._skips:
-            after = self._text.find("\n#", self._position)
-            self._position = len(self._text) if after < 0 else after
+            after = self._text.find("\n#", marker.end())
+            self._matches = _TOKEN.finditer(self._text, len(self._text) if after < 0 else after)
 
     def statement(self, first: _Token) -> AsmStatement | None:
         """Read on to the semicolon; None if this is no statement of a function."""
