@@ -60,7 +60,7 @@ def test_the_backward_runs_alone_and_again(named: AttentionPeer) -> None:
 
 
 def test_a_module_that_is_not_there_or_has_no_attention_ends_the_run() -> None:
-    with pytest.raises(SystemExit, match="--peer not_there: No module named"):
+    with pytest.raises(SystemExit, match="The peer not_there: No module named"):
         AttentionPeer("not_there")
-    with pytest.raises(SystemExit, match="--peer json: it has no flash_attn_func"):
+    with pytest.raises(SystemExit, match="The peer json has no flash_attn_func"):
         AttentionPeer("json")
