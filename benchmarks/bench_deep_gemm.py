@@ -14,10 +14,19 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from bench_matmul import Case, Operands, Shape, check, operand_sets
-from bench_scaled_matmul import by_blocks, by_rows, drawn, some_rows, spread
+from bench_matmul import Case, Operands, check
+from bench_scaled_matmul import (
+    TOLERANCE,
+    by_blocks,
+    by_rows,
+    drawn,
+    fp8_operand_sets,
+    some_rows,
+    spread,
+)
+from bench_scaled_matmul import check as check_fp8
 from peer_module import peer_module, peer_version
-from race import captured, race, recorded, relative_error, speed_text, tera_per_second
+from race import captured, race, recorded, speed_text, tera_per_second
 
 from tmaasync import ops
 
@@ -38,8 +47,13 @@ FP8_SHAPES = (
     (1024, 7168, 2048),
     (16384, 7168, 2048),
 )
-FP8_TOLERANCE = 4e-3
 GRAPH_FLOP = 2e11  # of a CUDA graph: about 0.2 ms
+
+Shape = tuple[int, int, int]
+
+
+def bf16_operand_sets(m: int, n: int, k: int) -> int:
+    return Case(m, n, k).operand_sets
 
 
 def bf16_runs(deep_gemm: ModuleType, shape: Shape) -> dict[str, Callable[[], Any]]:
@@ -68,12 +82,10 @@ def fp8_runs(deep_gemm: ModuleType, shape: Shape) -> dict[str, Callable[[], Any]
         NAME: lambda: deep_gemm.fp8_gemm_nt((a, scale_a), (b, dense_scales), theirs),
     }
     rows = some_rows(m)
-    wanted = spread(a[rows], scale_a[rows], rows=1) @ spread(b, scale_b, rows=128).T
-    for (name, run), got in zip(runs.items(), (ours, theirs), strict=True):
+    exact = spread(a[rows], scale_a[rows], rows=1), spread(b, scale_b, rows=128)
+    for run, got in zip(runs.values(), (ours, theirs), strict=True):
         run()
-        error = relative_error(got[rows], wanted)
-        if not error < FP8_TOLERANCE:
-            raise SystemExit(f"{name} {shape}: relative error {error:.2e}")
+        check_fp8(got[rows], *exact, TOLERANCE["block"])
     return runs
 
 
@@ -110,15 +122,14 @@ def main() -> None:
     deep_gemm = peer_module(NAME, ("bf16_gemm_nt", "fp8_gemm_nt"))
     torch.manual_seed(0)
     cubes = [(side, side, side) for side in CUBES]
-    sections: dict[str, tuple[str, int, Any, Iterable[Shape]]] = {
-        "fp8_blockwise_matmul": ("e4m3", 1, fp8_runs, FP8_SHAPES),
-        "matmul": ("bfloat16", 2, bf16_runs, (*cubes, *SHAPES)),
+    sections: dict[str, tuple[str, Callable[[int, int, int], int], Any, Iterable[Shape]]] = {
+        "fp8_blockwise_matmul": ("e4m3", fp8_operand_sets, fp8_runs, FP8_SHAPES),
+        "matmul": ("bfloat16", bf16_operand_sets, bf16_runs, (*cubes, *SHAPES)),
     }
-    for section, (label, itemsize, runs_of, shapes) in sections.items():
+    for section, (label, sets_of, runs_of, shapes) in sections.items():
         with recorded(f"{section}_{NAME}", versions={NAME: peer_version(deep_gemm)}) as rows:
             for shape in shapes:
-                copies = operand_sets(shape, itemsize)
-                sets = [runs_of(deep_gemm, shape) for _ in range(copies)]
+                sets = [runs_of(deep_gemm, shape) for _ in range(sets_of(*shape))]
                 rows.append(measure(label, shape, sets, options))
 
 

@@ -39,7 +39,15 @@ SHORT_S = 100e-6
 CACHE_BYTES = 180 << 20
 LAUNCHES = 20
 
-Shape = tuple[int, int, int]  # M, N, K
+
+def is_short(flop: float, traffic_bytes: float) -> bool:
+    """Return whether a GEMM is so short that the host and L2 would count."""
+    return max(flop / PEAK_FLOP_PER_S, traffic_bytes / BYTES_PER_S) < SHORT_S
+
+
+def operand_sets(flop: float, traffic_bytes: float) -> int:
+    """Return how many sets of operands do not fit into L2, for a GEMM that is short; else 1."""
+    return math.ceil(CACHE_BYTES / traffic_bytes) if is_short(flop, traffic_bytes) else 1
 
 
 class Case(NamedTuple):
@@ -68,15 +76,11 @@ class Case(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        return max(self.flop / PEAK_FLOP_PER_S, self.traffic_bytes / BYTES_PER_S) < SHORT_S
+        return is_short(self.flop, self.traffic_bytes)
 
-
-def operand_sets(shape: Shape, itemsize: int) -> int:
-    """Return how many sets of operands do not fit into L2, for a GEMM that is short; else 1."""
-    m, n, k = shape
-    traffic = itemsize * (m * k + n * k) + 2 * m * n
-    is_short = max(2 * m * n * k / PEAK_FLOP_PER_S, traffic / BYTES_PER_S) < SHORT_S
-    return math.ceil(CACHE_BYTES / traffic) if is_short else 1
+    @property
+    def operand_sets(self) -> int:
+        return operand_sets(self.flop, self.traffic_bytes)
 
 
 class Operands(NamedTuple):
@@ -102,7 +106,7 @@ class Operands(NamedTuple):
 
 
 def measure(case: Case, rounds: int) -> dict[str, Any]:
-    copies = operand_sets((case.m, case.n, case.k), case.dtype.itemsize)
+    copies = case.operand_sets
     sets = [Operands.random(case) for _ in range(copies)]
     sets[0].multiply()
     check(sets[0])

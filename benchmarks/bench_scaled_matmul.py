@@ -168,9 +168,13 @@ def block_case(m: int, n: int, k: int) -> tuple[Runs, torch.Tensor]:
     return {"tmaasync": scaled_matmul, "torch": peer}, ours
 
 
+def fp8_operand_sets(m: int, n: int, k: int) -> int:
+    return operand_sets(2 * m * n * k, m * k + n * k + 2 * m * n)
+
+
 def measure(case: Any, m: int, n: int, k: int, rounds: int) -> dict[str, Any]:
     label = f"e4m3 {m} x {n} x {k}"
-    copies = operand_sets((m, n, k), 1)
+    copies = fp8_operand_sets(m, n, k)
     sets = [case(m, n, k)[0] for _ in range(copies)]
     runs = able(label, sets[0])
     works = max(LAUNCHES, copies) if copies > 1 else 1

@@ -32,15 +32,7 @@ from unittest import mock
 import ml_dtypes
 import numpy as np
 import torch
-from bench_matmul import (
-    BYTES_PER_S,
-    CACHE_BYTES,
-    LAUNCHES,
-    PEAK_FLOP_PER_S,
-    SHORT_S,
-    TOLERANCE,
-    WEIGHTS,
-)
+from bench_matmul import LAUNCHES, TOLERANCE, WEIGHTS, operand_sets
 from bench_split import chosen, compile_for
 from race import captured, clocks_recorded, recorded, relative_error
 
@@ -189,9 +181,7 @@ class Case(NamedTuple):
     @property
     def copies(self) -> int:
         """Operand sets that together do not fit into L2, of a matmul that is short."""
-        flop = 2 * math.prod(self)
-        seconds = max(flop / PEAK_FLOP_PER_S, self.traffic_bytes / BYTES_PER_S)
-        return math.ceil(CACHE_BYTES / self.traffic_bytes) if seconds < SHORT_S else 1
+        return operand_sets(2 * math.prod(self), self.traffic_bytes)
 
 
 class Operands(NamedTuple):
