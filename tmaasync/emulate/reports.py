@@ -98,6 +98,9 @@ def error_of_several(
     Args:
         launches: The program, the facts and the emulated device of each.
         report: The runtime's JSON.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C stopped them.
     """
     record = json.loads(report)
     if record["kind"] == "interrupted":  # by Ctrl-C

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -515,15 +515,14 @@ def _check_attention(q: Any, k_cache: Any, v_cache: Any, *others: Any) -> None:
     key = _layouts(*given.values(), *sequences), tuple(mask.values())
     if key in _CHECKED:
         return
-    _check_layouts(*map(_cast, given.values()), *sequences, mask)
+    _check_layouts((*map(_cast, given.values()), *sequences), mask)
     if len(_CHECKED) >= _MOST_CHECKED:
         _CHECKED.clear()
     if key[0] is not None:
         _CHECKED.add(key)
 
 
-def _check_layouts(*given: Any) -> None:
-    *arguments, mask = given
+def _check_layouts(arguments: Iterable[Any], mask: Mapping[str, Any]) -> None:
     try:
         fake_varlen(*arguments, **mask)
     except ArgumentError as error:

@@ -227,7 +227,7 @@ private:
     using Partial = float[kMmaColumns / 2];
 
     // The scales of a stage; where B has one for every column, their addresses in shared memory.
-    // They are read before the MMAs are issued: a read after it delays the MMAs that follow.
+    // They are read before the MMAs are issued: a read between MMAs delays those after it.
     template <typename Columns>
     struct StageScales {
         static constexpr bool kIsInRegisters = kSameType<Columns, float>;
