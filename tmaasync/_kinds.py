@@ -45,7 +45,8 @@ def is_integer(value: object) -> TypeGuard[int]:
     """True for an integer of any library; False for a bool, a mode and an array."""
     if type(value) is int:
         return True
-    if isinstance(value, bool | np.bool_ | np.ndarray | Enum):
+    # None is named since torch.compile of torch 2.11 does not catch the TypeError below.
+    if value is None or isinstance(value, bool | np.bool_ | np.ndarray | Enum):
         return False
     try:
         operator.index(value)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from parity import random_attention
+from parity.attention_oracle import Mask
 from parity.backends import Cuda
 from parity.test_attention_backward import check, check_packed
 
@@ -67,6 +68,8 @@ def test_random_padded_arrays_of_all_kinds(number: int) -> None:
 @pytest.mark.parametrize("number", range(6000, 6004))
 def test_every_tile_config(config: BackwardConfig, number: int) -> None:
     problem = replace(drawn(number), head_dim=config.head_dim)
+    if config.tiles_descend and 128 % config.block_m:  # refused by the kernel with a right limit
+        problem = replace(problem, mask=Mask())
 
     with tile_configs(lambda _: config):
         check_packed(Cuda(), problem)
