@@ -41,11 +41,12 @@ test: $(INSTALLED)
 # processes on both GPUs.
 PEERS := tests/gpu/test_peers.py tests/gpu/test_symmetric_memory.py
 
-# Where there is a Hopper GPU. With `TEST_PYTHON=python3` nothing is installed: that Python has
-# CuPy, torch, pytest, hypothesis, pytest-timeout and better pytest-xdist, without which tests run
-# one after the other. JAX would take three quarters of the GPU's memory when it is first used, and
-# NumPy's threads would wait busily: there is a worker for nearly every core. Where that Python has
-# pytest-benchmark, its warning about workers would be an error.
+# Where there is a Hopper GPU, in about 10 minutes. With `TEST_PYTHON=python3` nothing is installed:
+# that Python has tmaasync's dependencies (pyelftools too), CuPy, torch, pytest, hypothesis,
+# pytest-timeout and better pytest-xdist, without which tests run one after the other. JAX would
+# take three quarters of the GPU's memory when it is first used, and NumPy's threads would wait
+# busily: there is a worker for nearly every core. Where that Python has pytest-benchmark, its
+# warning about workers would be an error.
 test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	$(TEST_PYTHON) -c 'import xdist' && jobs='-n $(GPU_JOBS) --dist worksteal' || jobs=; \
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" TMAASYNC_REQUIRE_GPU=1 \

@@ -540,6 +540,7 @@ def backward_types(config: BackwardConfig, variant: BackwardVariant) -> tuple[st
         (128, BackwardVariant(has_right=True), True),
         (128, BackwardVariant(has_left=True, has_right=True), False),
         (128, BackwardVariant(has_softcap=True), False),
+        (128, BackwardVariant(is_deterministic=True, has_softcap=True), True),
         (128, replace(EVERY_MASK, has_softcap=False), True),
         (128, EVERY_MASK, False),
         (128, replace(EVERY_MASK, is_deterministic=True), True),

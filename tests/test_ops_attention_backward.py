@@ -115,7 +115,8 @@ def test_sequences_that_leave_their_arrays() -> None:
         (BackwardVariant(has_right=True), 1024, True, 16),
         (BackwardVariant(has_right=True), 8192, True, 4),
         (BackwardVariant(has_right=True), 16384, True, 2),
-        (BackwardVariant(is_deterministic=True), 1024, False, 16),
+        (BackwardVariant(is_deterministic=True), 1024, True, 16),
+        (BackwardVariant(is_deterministic=True), 8192, True, 4),
         (BackwardVariant(is_deterministic=True, has_right=True), 1024, False, 4),
         (BackwardVariant(is_deterministic=True, has_right=True), 16384, False, 2),
     ],
@@ -132,4 +133,4 @@ def test_longer_heads_are_worked_on_fewer_at_a_time(
     )
 
     assert (config.starts_last, config.heads_at_once) == (starts_last, heads)
-    assert config.tiles_descend == variant.is_deterministic
+    assert config.tiles_descend == (variant.is_deterministic and variant.is_masked)

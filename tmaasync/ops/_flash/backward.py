@@ -160,13 +160,13 @@ def choose_backward_config(
         return _narrow_config(variant, heads_on_sms)
     config = BackwardConfig(128, 64)
     twice = 2 * heads_on_sms
+    if variant.is_deterministic and not variant.is_masked:
+        heads = _within(2, twice, 8) if shares_kv_heads else _within(4, twice, 16)
+        return BackwardConfig(128, 80, starts_last=True, heads_at_once=heads)
     if variant.is_deterministic and not shares_kv_heads:
-        heads = _within(4, heads_on_sms, 16) if not variant.is_masked else _within(2, twice, 4)
-        return replace(config, tiles_descend=True, heads_at_once=heads)
+        return replace(config, tiles_descend=True, heads_at_once=_within(2, twice, 4))
     if variant.is_deterministic:
-        heads = 8 if variant.is_masked else _within(2, twice, 8)
-        order = replace(config, starts_last=True, alternates=variant.is_masked)
-        return replace(order, heads_at_once=heads)
+        return replace(config, starts_last=True, alternates=True, heads_at_once=8)
     if variant.is_masked:
         heads = _within(2, twice, 16)
         return replace(config, starts_last=True, alternates=True, heads_at_once=heads)
