@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from tmaasync import ArgumentError, ops
+from tmaasync._torch_internals import refuse_old_release
 
 torch: Any = pytest.importorskip("torch")
 
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
+from torch.torch_version import TorchVersion  # noqa: E402
 from torch_cases import (  # noqa: E402
     CASES,
     FORMS,
@@ -32,6 +34,13 @@ from torch_cases import (  # noqa: E402
 import tmaasync.torch as operators  # noqa: E402
 
 NAMES = sorted(CASES)
+
+
+def test_an_older_release_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.6.0+cu124"))
+
+    with pytest.raises(ImportError, match=r"needs torch 2\.7 or later, but this is torch 2\.6\.0"):
+        refuse_old_release()
 
 
 @pytest.fixture(autouse=True)

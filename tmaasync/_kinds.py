@@ -46,7 +46,7 @@ def is_integer(value: object) -> TypeGuard[int]:
     if type(value) is int:
         return True
     # None is named since torch.compile of torch 2.11 does not catch the TypeError below.
-    if value is None or isinstance(value, bool | np.bool_ | np.ndarray | Enum):
+    if value is None or isinstance(value, (bool, np.bool_, np.ndarray, Enum)):
         return False
     try:
         operator.index(value)  # type: ignore[arg-type]
@@ -85,12 +85,12 @@ def is_one_of(value: object, names: Container[str]) -> bool:
 
 def is_sequence(value: object) -> bool:
     """True for a tuple, list or range; False for text."""
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
 def is_flag(value: object) -> bool:
     """True for a bool, NumPy's included."""
-    return isinstance(value, bool | np.bool_)
+    return isinstance(value, (bool, np.bool_))
 
 
 def not_integers(**arguments: object) -> list[Violation]:
@@ -114,7 +114,7 @@ def not_flags(**arguments: object) -> list[Violation]:
 def not_sequences_of_integers(**arguments: object) -> Iterator[Violation]:
     """Yield a violation for each argument that is no tuple or list of integers."""
     for name, values in arguments.items():
-        if isinstance(values, str | bytes | dict | set) or not _is_sized(values):
+        if isinstance(values, (str, bytes, dict, set)) or not _is_sized(values):
             rule = "it must be integers, one for each dimension"
             yield Violation(name, shown(values), rule, "Pass a tuple, outermost first")
             continue

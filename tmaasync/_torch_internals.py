@@ -25,10 +25,15 @@ __all__ = [
     "known_size",
     "plain_keysets",
     "recorded",
+    "refuse_old_release",
     "refuse_tracing",
     "tensor_allocator",
     "tensor_guard",
 ]
+
+_LEAST_RELEASE = (2, 7)
+"""The oldest release that the tests of tmaasync.torch were run with (2026-11-24); pyproject.toml
+names it too. Its torch.compile refuses an output of the caller's together with ``return_lse=True``."""
 
 
 def tensor_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
@@ -57,6 +62,17 @@ def tensor_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
 def _outside_grad_mode(check: Callable[..., bool]) -> Callable[..., bool]:
     is_grad_enabled = sys.modules["torch"].is_grad_enabled
     return lambda *tensors: not is_grad_enabled() and check(*tensors)
+
+
+def refuse_old_release() -> None:
+    """Raise an ImportError for a release of torch whose dispatcher lacks what operators need."""
+    release = sys.modules["torch"].__version__
+    if release < _LEAST_RELEASE:
+        least = ".".join(map(str, _LEAST_RELEASE))
+        raise ImportError(
+            f"tmaasync.torch needs torch {least} or later, but this is torch {release}. "
+            f"Install a later one: pip install 'torch>={least}'"
+        )
 
 
 def tensor_allocator(shape: tuple[int, ...], dtype: object, device: int) -> Callable[[], Any]:

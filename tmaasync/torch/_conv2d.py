@@ -77,7 +77,7 @@ def _check_window(images: Any, filters: Any, bias: Any, *window: Any) -> None:
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         for one in value:
             yield from _flat(one)
     else:

@@ -257,7 +257,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
 
 def _is_length(cache_seqlens: Any) -> bool:
     """Return whether it is an int, for all sequences."""
-    return isinstance(cache_seqlens, int | np.integer) and not isinstance(cache_seqlens, bool)
+    return isinstance(cache_seqlens, (int, np.integer)) and not isinstance(cache_seqlens, bool)
 
 
 def _no_sequences(q: Any, *, return_lse: bool) -> Any:
@@ -269,7 +269,7 @@ def _no_sequences(q: Any, *, return_lse: bool) -> Any:
 
 def _count(name: str, value: Any) -> Any:
     """Return a maximum length, which may be a tensor of one integer, or a symbol."""
-    if value is None or isinstance(value, int | torch.SymInt):
+    if value is None or isinstance(value, (int, torch.SymInt)):
         return value
     if isinstance(value, torch.Tensor) or is_integer(value):
         return int(value)
@@ -278,7 +278,7 @@ def _count(name: str, value: Any) -> Any:
 
 
 def _mask(causal: bool, window_size: Any, softcap: Any, softmax_scale: Any) -> dict[str, Any]:
-    is_pair = isinstance(window_size, tuple | list) and len(window_size) == 2
+    is_pair = isinstance(window_size, (tuple, list)) and len(window_size) == 2
     if not is_pair or not all(side is None or is_integer(side) for side in window_size):
         rule = "it must be the numbers of keys (before, after) a query's own, -1 for no limit"
         violation = Violation(

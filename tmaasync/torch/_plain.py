@@ -13,11 +13,11 @@ import torch
 __all__ = ["NUMBERS", "NUMBERS_OR_NONE", "TEXT_OR_NONE", "is_symbolic"]
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.fx.Proxy)
-NUMBERS: frozenset[Any] = frozenset({float, *_SYMBOLS})
+NUMBERS: tuple[Any, ...] = (float, *_SYMBOLS)
 """Types of numbers, except int: torch cannot convert every int to float."""
 
-NUMBERS_OR_NONE = NUMBERS | {type(None)}
-TEXT_OR_NONE: frozenset[Any] = frozenset({str, type(None), torch.fx.Proxy})
+NUMBERS_OR_NONE = (*NUMBERS, type(None))
+TEXT_OR_NONE: tuple[Any, ...] = (str, type(None), torch.fx.Proxy)
 
 
 def is_symbolic(number: object) -> bool:

@@ -17,6 +17,7 @@ from tmaasync._torch_internals import (
     forward_mode,
     plain_keysets,
     recorded,
+    refuse_old_release,
 )
 from tmaasync.errors import ArgumentError
 from tmaasync.torch._autocast import cast_operands
@@ -28,6 +29,8 @@ __all__ = [
     "register_autocast",
     "register_backward",
 ]
+
+refuse_old_release()
 
 _LIBRARY = torch.library.Library("tmaasync", "DEF")
 _BACK_ENDS = ("CPU", "CUDA")

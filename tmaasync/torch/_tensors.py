@@ -33,7 +33,7 @@ def torchs_type(dtype: object) -> Any:
 
 def _is_tensor(value: object) -> bool:
     """Return True for a tensor or a proxy, as in ``torch.fx.symbolic_trace``."""
-    return isinstance(value, torch.Tensor | torch.fx.Proxy)
+    return isinstance(value, (torch.Tensor, torch.fx.Proxy))
 
 
 def _not_tensors(given: dict[str, object]) -> ArrayTypeError:

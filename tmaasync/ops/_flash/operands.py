@@ -324,7 +324,7 @@ def positive_violations(
 def window_violations(window: object) -> Iterator[Violation]:
     if window is None:
         return
-    is_pair = isinstance(window, tuple | list) and len(window) == 2
+    is_pair = isinstance(window, (tuple, list)) and len(window) == 2
     sides = window if is_pair else ()
     if not is_pair or any(not _is_side(side) for side in sides):  # type: ignore[attr-defined]
         rule = "it must be (left, right): how many keys on either side a position sees"
