@@ -33,7 +33,7 @@ __all__ = [
 
 _LEAST_RELEASE = (2, 7)
 """The oldest release that the tests of tmaasync.torch were run with (2026-11-24); pyproject.toml
-names it too. Its torch.compile refuses an output of the caller's together with ``return_lse=True``."""
+names it too. Its torch.compile refuses a caller's output together with ``return_lse=True``."""
 
 
 def tensor_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
