@@ -1,4 +1,8 @@
-"""Kinds of arguments, which are checked before anything is computed from them."""
+"""Kinds of arguments, which are checked before anything is computed from them.
+
+torch.compile traces these functions. In torch 2.7 it takes ``isinstance`` with a tuple of types, and
+not with a union.
+"""
 
 from __future__ import annotations
 
