@@ -1,6 +1,6 @@
 """Kinds of arguments, which are checked before anything is computed from them.
 
-torch.compile traces these functions. In torch 2.7 it takes ``isinstance`` with a tuple of types, and
+torch.compile traces these functions. Torch 2.7's takes ``isinstance`` with a tuple of types, and
 not with a union.
 """
 
