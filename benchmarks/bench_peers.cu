@@ -6,27 +6,40 @@ using namespace tmaasync;
 constexpr int kStages = 8;
 // A stage is loaded again when this number of later stores has been issued.
 constexpr int kBehind = kStages / 2;
+// Tiles that a CTA takes at once: one at a time costs a fifth of the speed of four CTAs.
+constexpr int kTaken = 4;
 
 using StageState = PipelineState<kStages>;
 
 struct MoveMemory {
     Tile::Shared tiles[kStages];
     SharedMemBarrier full[kStages];
+    int rows[kStages];  // of the tile in the stage, or -1 after the last tile
 };
 extern "C" __device__ const int move_shared_bytes = sizeof(MoveMemory);
 
 enum Kind { kPull, kPush, kPushAndAdd };
 
-// One thread a CTA moves every gridDim.x-th tile between `rank` and its peer number blockIdx.y: the
-// sender's array goes to the sender's slot in the receiver's inbox, or is added to the receiver's
-// own slot.
+// For each peer: how often CTAs have taken kTaken tiles, and how many CTAs have ended.
+struct Counters {
+    int taken;
+    int ended;
+};
+
+// One thread a CTA moves tiles between `rank` and its peer number blockIdx.y: the sender's array
+// goes to the sender's slot in the receiver's inbox, or is added to the receiver's own slot.
+//
+// A full link serves some SMs more slowly than others. So each CTA takes the next tiles from an
+// atomic counter. With static_schedule all take equally many, and the slowest ends last.
 extern "C" __global__ void move(
     const TMATensorTileArray<Tile> own,
     const TMATensorTileArray<Tile> inboxes,
+    Counters* counters,
     int rank,
     int ranks,
     int tiles,
-    int kind
+    int kind,
+    bool static_schedule
 ) {
     auto& shared = dynamic_shared<MoveMemory>();
     for (auto& full : shared.full) full.init(1);
@@ -37,34 +50,44 @@ extern "C" __global__ void move(
     const Tile& source = own[from];
     const Tile& target = inboxes[to];
     const int slot_row = (kind == kPushAndAdd ? to : from) * tiles * Tile::side(0);
+    Counters& counter = counters[blockIdx.y];
 
-    const int count = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
-    const auto row_of = [&](int number) {
-        return static_cast<int>(blockIdx.x + number * gridDim.x) * Tile::side(0);
+    int turn = blockIdx.x;
+    const auto take = [&] {
+        if (!static_schedule) return kTaken * atomicAdd(&counter.taken, 1);
+        const int first = kTaken * turn;
+        turn += gridDim.x;
+        return first;
     };
-    const auto load = [&](int number) {
-        auto& full = shared.full[number % kStages];
+    int tile = take();
+    const auto load = [&](int stage) {
+        shared.rows[stage] = tile < tiles ? tile * Tile::side(0) : -1;
+        if (tile >= tiles) return;
+        auto& full = shared.full[stage];
         full.expect_bytes(Tile::kBytes);
-        source.async_copy(shared.tiles[number % kStages], full, {0, row_of(number)});
+        source.async_copy(shared.tiles[stage], full, {0, shared.rows[stage]});
+        if (++tile % kTaken == 0) tile = take();
     };
-    for (int number = 0; number < min(count, kStages); ++number) load(number);
+    for (int stage = 0; stage < kStages; ++stage) load(stage);
     auto state = StageState::for_consumer();
-    for (int number = 0; number < count; ++number, state.step()) {
+    for (int number = 0; shared.rows[state.index] >= 0; ++number, state.step()) {
         shared.full[state.index].wait(state.phase);
-        const Coordinates<2> at{0, slot_row + row_of(number)};
+        const Coordinates<2> at{0, slot_row + shared.rows[state.index]};
         if (kind == kPushAndAdd) {
             target.async_reduce<ReduceOp::kAdd>(shared.tiles[state.index], at);
         } else {
             target.async_store(shared.tiles[state.index], at);
         }
         commit_group();
-        const int next = number - kBehind + kStages;
-        if (number >= kBehind && next < count) {
+        if (number >= kBehind) {
             wait_group_read<kBehind>();
-            load(next);
+            load((number - kBehind) % kStages);
         }
     }
     wait_group<0>();
+    // The last CTA leaves zeros for the next launch.
+    __threadfence();
+    if (atomicAdd(&counter.ended, 1) == gridDim.x - 1) counter = {0, 0};
 }
 
 // A signal to a peer and back.

@@ -5,10 +5,11 @@ by a number of CTAs of one thread each: over one link; by all ranks at once, eac
 by all ranks at once, each to all others. Next to it copy engines (``cuMemcpyAsync``) move as many
 bytes, and NCCL broadcasts, gathers and reduces. Then signals: there and back, barriers over all
 ranks, and hand-overs whose every byte is checked. Worlds of 2, 4 and 8 GPUs are measured, as many
-as there are. Every wait has a budget, and the whole run a limit.
+as there are. Barriers are measured for more ranks too: those share the GPUs, each with streams of
+its own. Every wait has a budget, and the whole run a limit.
 
-With ``--ranks-on-one-gpu 4`` four ranks share the first GPU, each with streams of its own: all
-code runs and all results are checked, but there is no link to time, and nothing is recorded.
+With ``--ranks 4`` all code runs for four ranks, on any number of GPUs, and all results are checked.
+If ranks share a GPU, they share its links, and nothing is recorded.
 """
 
 from __future__ import annotations
@@ -74,11 +75,16 @@ class World:
         return range(len(self))
 
     @property
-    def is_on_one_gpu(self) -> bool:
-        return len(set(self.devices)) < len(self)
+    def gpus(self) -> int:
+        return len(set(self.devices))
 
-    def first(self, ranks: int) -> World:
-        return World.of(self.devices[:ranks])
+    @property
+    def shares_gpus(self) -> bool:
+        return self.gpus < len(self)
+
+    def of_ranks(self, ranks: int) -> World:
+        """Return a world of this number of ranks, which take the GPUs in turn."""
+        return World.of([self.devices[rank % len(self)] for rank in range(ranks)])
 
     def peers_of(self, rank: int) -> list[int]:
         return [(rank + distance) % len(self) for distance in range(1, len(self))]
@@ -157,7 +163,7 @@ class Pattern:
         source, target = (peer, rank) if self.kind == "pull" else (rank, peer)
         return source, target, target if self.kind == "push and add" else source
 
-    def by_tma(self, ctas: int) -> list[Work]:
+    def by_tma(self, ctas: int, *, static_schedule: bool = False) -> list[Work]:
         """Prepare a launch of each active rank, with some CTAs for each of its peers."""
         own, inboxes = (
             TMATensorTileArray([create_tma_tile(array, TILE) for array in each])
@@ -165,11 +171,14 @@ class Pattern:
         )
         kernel = Kernel(SOURCE, "move", types={"Tile": own[0]})
         tiles, kind = self.arrays.own[0].shape[0] // TILE[0], KINDS.index(self.kind)
+        ranks = len(self.world)
+        counters = self.world.zeros((ranks, 2), torch.int32)
+        self.world.settle()
         return [
             kernel.prepare(
                 (ctas, len(self.peers_of(rank))),
                 1,
-                (own, inboxes, rank, len(self.world), tiles, kind),
+                (own, inboxes, counters[rank], rank, ranks, tiles, kind, static_schedule),
                 device=self.world.devices[rank],
                 stream=self.world.streams[rank],
             )
@@ -196,7 +205,7 @@ class Pattern:
         """Return the collective that moves as many bytes over each link; none for a ring."""
         own, inboxes, streams = self.arrays.own, self.arrays.inboxes, self.world.streams
         is_ring = not self.to_all and len(self.active) == len(self.world)
-        if self.world.is_on_one_gpu or is_ring:
+        if self.world.shares_gpus or is_ring:
             return []
         if not self.to_all:
             collective = lambda: nccl.broadcast(own, streams=streams)  # noqa: E731
@@ -237,7 +246,10 @@ class Pattern:
         others = {"copy_engine": self.by_copy_engine(), "nccl": self.by_nccl()}
         sent_bytes = self.arrays.own[0].nbytes * len(self.peers_of(self.active[0]))
         for count in ctas:
-            timed = compared(self.world, {"tmaasync": self.by_tma(count), **others}, rounds)
+            ours = {"tmaasync": self.by_tma(count)}
+            if not self.to_all:
+                ours["static_schedule"] = self.by_tma(count, static_schedule=True)
+            timed = compared(self.world, {**ours, **others}, rounds)
             throughput = {name: round(sent_bytes / us / 1e3, 1) for name, us in timed["us"].items()}
             row = {"case": case.format(count), "bytes": sent_bytes, "gb_per_s": throughput, **timed}
             print(f"{row['case']:52s} {throughput}", flush=True)
@@ -291,13 +303,13 @@ def microseconds(world: World, works: Sequence[Work]) -> float:
 
 
 def bandwidths(world: World, rounds: int, size_bytes: int) -> Iterator[dict[str, Any]]:
-    pair = Arrays.of(world.first(2), size_bytes)
+    pair = Arrays.of(world.of_ranks(2), size_bytes)
     for kind in KINDS:
         active = (1,) if kind == "pull" else (0,)
         yield from Pattern(pair, kind, active).rows(f"{kind}, {{}} CTAs", CTAS, rounds)
     del pair
     for ranks in worlds_of(world):
-        some = world.first(ranks)
+        some = world.of_ranks(ranks)
         everybody = tuple(some.ranks)
         for to_all, ctas in ((False, CTAS_OF_ALL), (True, CTAS_A_PEER)):
             arrays = Arrays.of(some, size_bytes // 4 if to_all else size_bytes)
@@ -372,10 +384,12 @@ def hand_overs(world: World, wanted: int, *, by_tma: bool) -> dict[str, Any]:
 
 
 def probes(world: World, wanted: int) -> Iterator[dict[str, Any]]:
-    yield {"probe": "a signal to a peer and back", **rounds_us("ping", world.first(2), 1)}
-    for ranks in worlds_of(world):
-        timed = rounds_us("barriers", world.first(ranks), 32)
-        yield {"probe": f"a barrier over {ranks} ranks", **timed}
+    yield {"probe": "a signal to a peer and back", **rounds_us("ping", world.of_ranks(2), 1)}
+    for ranks in sorted({len(world), *WORLDS}):
+        some = world.of_ranks(ranks)
+        where = f", {-(-ranks // some.gpus)} a GPU" if some.shares_gpus else ""
+        timed = rounds_us("barriers", some, 32)
+        yield {"probe": f"a barrier over {ranks} ranks{where}", **timed}
     for by_tma in (True, False):
         how = "TMA loads" if by_tma else "ordinary loads"
         row = hand_overs(world, wanted, by_tma=by_tma)
@@ -389,26 +403,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--hand-overs", type=int, default=1_000_000)
     parser.add_argument("--mib", type=int, default=512, help="of an array that goes over one link")
-    parser.add_argument("--ranks-on-one-gpu", type=int, metavar="RANKS", help="record nothing")
+    parser.add_argument("--ranks", type=int, help="as many as GPUs, unless given")
     arguments = parser.parse_args()
     faulthandler.dump_traceback_later(LIMIT_S, exit=True)
-    shared = arguments.ranks_on_one_gpu
-    if shared:  # so that no rank's launch queues up after a rank that waits for it
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    # So that no rank's launch queues up after a rank that waits for it, where they share a GPU.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     devices = torch.cuda.device_count()
-    world = World.of([0] * shared if shared else range(devices))
-    if len(world) < 2:
-        raise SystemExit(f"this needs two GPUs, and the process sees {devices}")
-    if not world.is_on_one_gpu:
-        enable_peer_access(world.devices)
+    ranks = arguments.ranks or devices
+    if ranks < 2 or not devices:
+        raise SystemExit(f"this needs two GPUs, or one and --ranks; the process sees {devices}")
+    world = World.of(range(devices)).of_ranks(ranks)
+    if world.gpus > 1:
+        enable_peer_access(range(world.gpus))
     signals = []
     for row in probes(world, arguments.hand_overs):
         print(row, flush=True)
         signals.append(row)
-    if not world.is_on_one_gpu:
+    if not world.shares_gpus:
         print(record("signals", signals))
     rows = list(bandwidths(world, arguments.rounds, arguments.mib << 20))
-    if not world.is_on_one_gpu:
+    if not world.shares_gpus:
         print(record("peers", rows))
 
 

@@ -134,3 +134,16 @@ def test_longer_heads_are_worked_on_fewer_at_a_time(
 
     assert (config.starts_last, config.heads_at_once) == (starts_last, heads)
     assert config.tiles_descend == (variant.is_deterministic and variant.is_masked)
+
+
+@pytest.mark.parametrize(("keys", "heads"), [(2048, 8), (4096, 4), (16384, 2)])
+def test_deterministic_gqa_works_on_the_heads_that_fill_the_sms(keys: int, heads: int) -> None:
+    """The orders that were fastest on an H200 and an H100, of 8 KV heads of 128 columns."""
+    config = choose_backward_config(
+        128,
+        BackwardVariant(is_deterministic=True),
+        shares_kv_heads=True,
+        heads_on_sms=heads_on_sms(keys, 132),
+    )
+
+    assert (config.starts_last, config.heads_at_once) == (True, heads)

@@ -95,12 +95,15 @@ _TITLES = {
 }
 # Candidates by the names that readers know.
 _NAMES = {
+    "copy_engine": "copy engine",
     "cudnn": "cuDNN",
     "cudnn, bfloat16": "cuDNN in bf16",
     "deep_gemm": "DeepGEMM",
     "flash2": "FlashAttention-2",
     "flash_attn_interface": "FlashAttention-3",
+    "nccl": "NCCL",
     "plain": "without epilogue",
+    "static_schedule": "static schedule",
 }
 
 

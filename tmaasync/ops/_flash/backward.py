@@ -154,14 +154,15 @@ def choose_backward_config(
     """Return the tile config of a variant; ``shares_kv_heads`` means GQA.
 
     ``heads_on_sms`` is the number of heads whose tiles of keys fill the SMs. The choices were
-    measured on an H200 (2026-11-24, docs/notes/attention.md), without windows and softcap.
+    measured on an H200, the deterministic ones without a mask on an H100 too (2026-11-24,
+    docs/notes/attention.md), without windows and softcap.
     """
     if head_dim <= 64:
         return _narrow_config(variant, heads_on_sms)
     config = BackwardConfig(128, 64)
     twice = 2 * heads_on_sms
     if variant.is_deterministic and not variant.is_masked:
-        heads = _within(2, twice, 8) if shares_kv_heads else _within(4, twice, 16)
+        heads = _within(2, heads_on_sms, 8) if shares_kv_heads else _within(4, twice, 16)
         return BackwardConfig(128, 80, starts_last=True, heads_at_once=heads)
     if variant.is_deterministic and not shares_kv_heads:
         return replace(config, tiles_descend=True, heads_at_once=_within(2, twice, 4))
