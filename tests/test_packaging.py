@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -12,6 +13,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import tmaasync
+from tmaasync._torch_internals import LEAST_RELEASE
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -134,6 +136,14 @@ def test_a_plain_installation_has_what_kernels_need_on_the_cpu(metadata: Message
         *("cpu", "cuda12", "cuda13", "torch", "plot"),
         *("dev", "docs", "test"),
     }
+
+
+def test_one_torch_release_is_the_oldest_in_the_import_the_requirements_and_the_guide() -> None:
+    least = ".".join(map(str, LEAST_RELEASE))
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+
+    assert f"torch>={least}" in project["optional-dependencies"]["torch"]
+    assert f"needs torch {least} or later" in (_ROOT / "docs" / "install.md").read_text()
 
 
 def test_the_source_distribution_holds_what_builds_and_tests_need(built: Path) -> None:

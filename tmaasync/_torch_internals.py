@@ -31,7 +31,7 @@ __all__ = [
     "tensor_guard",
 ]
 
-_LEAST_RELEASE = (2, 7)
+LEAST_RELEASE = (2, 7)
 """The oldest release that the tests of tmaasync.torch were run with (2026-11-24); pyproject.toml
 names it too. Its torch.compile refuses a caller's output together with ``return_lse=True``."""
 
@@ -67,8 +67,8 @@ def _outside_grad_mode(check: Callable[..., bool]) -> Callable[..., bool]:
 def refuse_old_release() -> None:
     """Raise an ImportError for a release of torch whose dispatcher lacks what operators need."""
     release = sys.modules["torch"].__version__
-    if release < _LEAST_RELEASE:
-        least = ".".join(map(str, _LEAST_RELEASE))
+    if release < LEAST_RELEASE:
+        least = ".".join(map(str, LEAST_RELEASE))
         raise ImportError(
             f"tmaasync.torch needs torch {least} or later, but this is torch {release}. "
             f"Install a later one: pip install 'torch>={least}'"

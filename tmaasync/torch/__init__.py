@@ -13,11 +13,8 @@ from tmaasync.torch import _flops as _flops
 from tmaasync.torch._attention import attention, varlen_attention
 from tmaasync.torch._conv2d import conv2d
 from tmaasync.torch._copies import copy, ragged_load, ragged_store, reduce_add
-from tmaasync.torch._flash_attn import (
-    flash_attn_func,
-    flash_attn_varlen_func,
-    flash_attn_with_kvcache,
-)
+from tmaasync.torch._flash_attn import flash_attn_func, flash_attn_varlen_func
+from tmaasync.torch._flash_attn_kvcache import flash_attn_with_kvcache
 from tmaasync.torch._flash_attn_packed import (
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
