@@ -379,6 +379,36 @@ extern "C" __global__ void unwritten(int* out) {
         kernel(1, 32, (np.zeros(32, np.int32),))
 
 
+DIVERGENT = """
+extern "C" __global__ void divergent(int* out, int first) {
+    const bool is_first = threadIdx.x < first;
+    int votes = 0;
+    if (is_first) {
+        __syncthreads();
+        votes = __syncthreads_count(true);
+    } else {
+        __syncthreads();
+        votes = __syncthreads_count(false);
+    }
+    out[threadIdx.x] = votes;
+}
+"""
+
+
+def test_warps_may_wait_at_different_barriers_and_threads_of_one_warp_may_not() -> None:
+    kernel, out = Kernel(DIVERGENT, "divergent"), np.zeros(96, np.int32)
+
+    for first in (0, 32, 64, 96):
+        kernel(1, 96, (out, np.int32(first)))
+        assert (out == first).all()
+    for first in (1, 40, 95):
+        said = (
+            rf"threads of warp {first // 32} wait at the __syncthreads\(\) of line \d+ and others"
+        )
+        with pytest.raises(EmulatedFault, match=said):
+            kernel(1, 96, (out, np.int32(first)))
+
+
 NOTHING_IN_BOUNDS = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;

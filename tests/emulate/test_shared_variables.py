@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tmaasync import EmulatedFault, Kernel, emulate
+from tmaasync import CompileError, EmulatedFault, Kernel, emulate
 
 STATIC = """
 #include <cuda_bf16.h>
@@ -101,3 +101,49 @@ def test_arrays_of_dynamic_memory_in_namespaces_and_headers(tmp_path: Path) -> N
         x = np.zeros(32, np.int32)
         Kernel(DYNAMIC, name, include_dirs=[tmp_path])(1, 32, (x,), shared_mem=128)
         assert (x == value).all()
+
+
+def test_a_shared_variable_that_nothing_writes_is_a_fault() -> None:
+    """C++ compilers take a variable that no code writes for a constant."""
+    text = """
+__global__ void k(int* x) {
+    __shared__ int found;
+    __syncthreads();
+    if (found == 0) x[threadIdx.x] = 1;
+}
+"""
+    with pytest.raises(EmulatedFault, match=r"kernel\.cu:5: a read of .* \(found\), which nothing"):
+        Kernel(text, "k")(1, 32, (np.zeros(32, np.int32),))
+
+
+INITIALIZED = (
+    "__global__ void k(int* x) { __shared__ int s[32] = {1}; x[0] = s[0]; }",
+    "__global__ void k(int* x) { __shared__ alignas(16) int s[32] = {}; x[0] = s[0]; }",
+    "__global__ void k(int* x) { __shared__ int s[32]{}; x[0] = s[0]; }",
+    "__global__ void k(int* x) { __shared__ int other, s = 0; x[0] = s + other; }",
+    "static __shared__ int s[2][1] = {{1}, {2}}; __global__ void k(int* x) { x[0] = s[0][0]; }",
+)
+
+
+@pytest.mark.parametrize("code", INITIALIZED)
+def test_a_shared_variable_has_no_initialiser(code: str) -> None:
+    """As in nvcc: "initializer not allowed for __shared__ variable"."""
+    text = f"/* __shared__ int a = 3;\n */ // __shared__ int b = 3;\n{code}"
+    with pytest.raises(CompileError, match=r"kernel\.cu:3 initialises the __shared__ variable s:"):
+        Kernel(text, "k")(1, 32, (np.zeros(32, np.int32),))
+
+
+def test_the_type_of_a_shared_variable_may_have_braces() -> None:
+    text = """
+__global__ void k(int* x) {
+    __shared__ struct { int a; } plain;
+    __shared__ struct Named { int a; } named[2];
+    __shared__ union alignas(8) { int a; float b; } either;
+    if (threadIdx.x == 0) plain.a = 1, named[1].a = 2, either.a = 3;
+    __syncthreads();
+    x[threadIdx.x] = plain.a + named[1].a + either.a;
+}
+"""
+    x = np.zeros(32, np.int32)
+    Kernel(text, "k")(1, 32, (x,))
+    assert (x == 6).all()

@@ -37,6 +37,7 @@ from tmaasync.emulate.runtime_library import (
     runtime_name,
     toolkit_folders,
 )
+from tmaasync.emulate.shared_initializers import refuse_shared_initializers
 from tmaasync.errors import CompileError
 from tmaasync.registers import launch_registers
 
@@ -101,6 +102,7 @@ def build(source: Source, name: str) -> EmulatedProgram:
     declaring = declaring_text(source.text, name, functools.partial(_compile.header_texts, source))
     check_entry(declaring, source.name, name)
     check_library_headers(source)
+    refuse_shared_initializers(source)
     has_asm = _has_asm(source)
     whole = _translation_unit(source, name, declaring, has_asm=has_asm)
     headers = tuple(_headers(whole, _folders(source)))

@@ -152,8 +152,12 @@ void named_barrier_sync(uint32_t number, uint32_t threads) {
     arrive_at_named(TMAASYNC_EMULATE_CALLER(), number, threads, true);
 }
 
-uint32_t count_in_block(bool value) {
-    return count_at_barrier(TMAASYNC_EMULATE_CALLER(), value);
+void sync_block(uint32_t line) {
+    arrive_at_named(TMAASYNC_EMULATE_CALLER(), 0, 0, true, line);
+}
+
+uint32_t count_in_block(bool value, uint32_t line) {
+    return count_at_barrier(TMAASYNC_EMULATE_CALLER(), value, line);
 }
 
 void named_barrier_arrive(uint32_t number, uint32_t threads) {

@@ -203,11 +203,14 @@ struct Mbarrier {
     View completed;          // by the one before
 };
 
+constexpr uint32_t kMaxWarps = 32;
+
 struct NamedBarrier {
     uint32_t threads = 0;
     uint32_t arrived = 0;
     std::vector<Fiber*> waiters;
     View gathered;
+    std::array<uint32_t, kMaxWarps> lines{};  // where the lanes of each warp wait, 0 if unknown
 };
 
 // Lanes of a warp that meet in one instruction.

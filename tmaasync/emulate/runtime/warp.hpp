@@ -475,6 +475,7 @@ inline void release_if_complete(Cluster& cluster, Cta& cta, uint32_t number) {
     const uint32_t needed = barrier.threads ? barrier.threads : cta.live;
     if (barrier.arrived == 0 || barrier.arrived < needed) return;
     barrier.arrived = 0;
+    barrier.lines = {};
     if (Detector* detector = cluster.detector()) {
         for (const Fiber* waiter : barrier.waiters) {
             detector->acquire(waiter->number, barrier.gathered);
@@ -484,8 +485,23 @@ inline void release_if_complete(Cluster& cluster, Cta& cta, uint32_t number) {
     cluster.wake_all(barrier.waiters);
 }
 
-// threads 0 means all of the CTA.
-inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, bool waits) {
+// __syncthreads() is bar.sync, which all threads of a warp execute together.
+inline void check_warp_is_together(Fiber& fiber, NamedBarrier& barrier, uint32_t line) {
+    const uint32_t warp = fiber.index / 32;
+    uint32_t& first = barrier.lines[warp];
+    if (first == 0) first = line;
+    if (first == line) return;
+    fiber.cluster->fail(
+        fiber, "threads of warp " + decimal(warp) + " wait at the __syncthreads() of line " +
+                   decimal(line) + " and others at that of line " + decimal(first) +
+                   ". All threads of a warp must reach the same one: move it out of the branch"
+    );
+}
+
+// threads 0 means all of the CTA; line 0 that the place of the call is unknown.
+inline void arrive_at_named(
+    Fiber& fiber, uint32_t number, uint32_t threads, bool waits, uint32_t line = 0
+) {
     Cluster& cluster = *fiber.cluster;
     cluster.maybe_yield(fiber);
     if (number >= fiber.cta->named.size() || threads % 32) {
@@ -505,6 +521,7 @@ inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, boo
     }
     // One call with the block's size and another with 0 mean the same.
     if (!barrier.arrived || barrier.threads) barrier.threads = threads;
+    if (line) check_warp_is_together(fiber, barrier, line);
     const bool is_noted = cluster.stands_for_warp(fiber);
     if (is_noted) cluster.record(fiber, {.barrier = number, .kind = EventKind::kNamedArrive});
     ++barrier.arrived;
@@ -528,11 +545,11 @@ inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, boo
 
 // __syncthreads_count. A CTA votes in three places in turn: whoever has come through one vote
 // clears the place of the vote after the next, which nobody can have begun.
-inline uint32_t count_at_barrier(Fiber& fiber, bool value) {
+inline uint32_t count_at_barrier(Fiber& fiber, bool value, uint32_t line) {
     auto& votes = fiber.cta->votes;
     const uint32_t place = fiber.votes++ % votes.size();
     votes[place] += value;
-    arrive_at_named(fiber, 0, 0, true);
+    arrive_at_named(fiber, 0, 0, true, line);
     votes[(place + 2) % votes.size()] = 0;
     return votes[place];
 }

@@ -74,7 +74,7 @@ constexpr std::size_t alignment() {
 // __tls_get_addr for its address, and the function below returns one in the CTA's memory: first the
 // memory that all `extern __shared__` arrays share, then static variables. None is constructed, as
 // in CUDA: the flags of the constructors count as set (runtime/guards.hpp).
-#define __shared__ thread_local
+#define __shared__ thread_local __attribute__((used))
 
 extern "C" {
 struct tmaasync_emulate_tls_index {

@@ -8,18 +8,19 @@
 
 // --- the block -----------------------------------------------------------------------------------
 
-inline void __syncthreads() {
-    tmaasync_emulate::named_barrier_sync(0, 0);
+// The default argument is the line of the kernel's call.
+inline void __syncthreads(unsigned line = __builtin_LINE()) {
+    tmaasync_emulate::sync_block(line);
 }
 
-inline int __syncthreads_count(int predicate) {
-    return static_cast<int>(tmaasync_emulate::count_in_block(predicate != 0));
+inline int __syncthreads_count(int predicate, unsigned line = __builtin_LINE()) {
+    return static_cast<int>(tmaasync_emulate::count_in_block(predicate != 0, line));
 }
-inline int __syncthreads_and(int predicate) {
-    return tmaasync_emulate::count_in_block(predicate == 0) == 0;
+inline int __syncthreads_and(int predicate, unsigned line = __builtin_LINE()) {
+    return tmaasync_emulate::count_in_block(predicate == 0, line) == 0;
 }
-inline int __syncthreads_or(int predicate) {
-    return tmaasync_emulate::count_in_block(predicate != 0) != 0;
+inline int __syncthreads_or(int predicate, unsigned line = __builtin_LINE()) {
+    return tmaasync_emulate::count_in_block(predicate != 0, line) != 0;
 }
 
 inline void __syncwarp(unsigned mask = 0xffffffff) {

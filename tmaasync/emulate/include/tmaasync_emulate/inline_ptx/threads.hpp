@@ -107,7 +107,7 @@ TMAASYNC_EMULATE_INLINE std::uint32_t reduced_at_barrier(
             "CPU. Take barrier 0 and all threads"
         );
     }
-    const std::uint32_t count = count_in_block(vote == Vote::kAnd ? !value : value);
+    const std::uint32_t count = count_in_block(vote == Vote::kAnd ? !value : value, 0);
     return vote == Vote::kPopc ? count : (vote == Vote::kAnd) == (count == 0);
 }
 
