@@ -27,6 +27,7 @@ from tmaasync import (
     StaleTileError,
     TMATensorTileArray,
     create_tma_tile,
+    emulate,
     enable_peer_access,
 )
 
@@ -248,7 +249,7 @@ def test_streams_of_a_rank_write_to_peers_and_wait_for_their_own(driver: Driver)
     mine = pads()
     enable_peer_access([0, 1, 2])
     all_ranks = Signals(mine)
-    all_ranks.stream_write(0, 2, 3, 7)
+    all_ranks.stream_write(np.uint8(0), np.int64(2), 3, np.uint32(7))  # type: ignore[arg-type]
     mine[1].array[5] = 4
     all_ranks.stream_wait(1, 5, 4, stream=12)
     all_ranks.synchronize()
@@ -279,8 +280,33 @@ def test_a_stream_that_waits_in_vain_is_released_and_reported(driver: Driver) ->
         all_ranks.synchronize()
 
     assert mine[1].array[6] == 3
-    with pytest.raises(HangError, match="signal 6 has epoch 2"):
-        all_ranks.check()
+    for call in (all_ranks.check, lambda: all_ranks.stream_write(0, 1, 6, 4)):
+        with pytest.raises(HangError, match="signal 6 has epoch 2"):
+            call()
+
+
+def test_synchronize_looks_for_the_latest_epoch_of_each_signal_that_a_stream_waits_for(
+    driver: Driver,
+) -> None:
+    mine = pads()
+    all_ranks = Signals(mine, budget_seconds=0.02)
+    for epoch in (1, 3, 2):
+        all_ranks.stream_wait(1, 6, epoch)
+    mine[1].array[6] = 2
+
+    with pytest.raises(HangError, match="signal 6 has epoch 2, and the wait is for 3"):
+        all_ranks.synchronize()
+    assert len(all_ranks._stream_waits) == 0
+
+
+def test_a_kernel_that_trapped_is_reported_although_a_stream_still_waits(driver: Driver) -> None:
+    all_ranks = signals(budget_seconds=0.5)
+    all_ranks.stream_wait(0, 0, 1)
+    write_record(driver.pinned[-1], 8, rank=1, signal=3, epoch=9, seen=8, waited_ns=600_000_000)
+    driver.has_died = True
+
+    with pytest.raises(HangError, match="signal 3 has epoch 8"):
+        all_ranks.synchronize()
 
 
 RECORD = np.dtype(
@@ -373,9 +399,12 @@ def test_a_debug_build_with_signals_does_not_wait_for_its_end(driver: Driver) ->
         ([], "pads is 0 arrays; it must be a list of 1 to 16"),
         ([np.zeros(4, np.uint32)] * 17, "pads is 17 arrays"),
         ([np.zeros(4, np.float32)], r"pads\[0\] is an array of float32; a signal is a 32-bit"),
-        ([np.zeros((2, 2), np.int32)], r"pads\[0\] is an array of shape \(2, 2\); it must have"),
-        ([np.zeros(8, np.int32)[::2]], "it must have one side"),
-        ([np.zeros(4, np.int32), np.zeros(5, np.int32)], r"pads\[1\] is of 5; pads\[0\] has 4"),
+        ([np.zeros((2, 2), np.int32)], r"pads\[0\] is an array of shape \(2, 2\); it must be"),
+        ([np.zeros(8, np.int32)[::2]], "it must be one-dimensional and contiguous"),
+        (
+            [np.zeros(4, np.int32), np.zeros(5, np.int32)],
+            r"pads\[1\] is an array of 5; ",
+        ),
     ],
 )
 def test_unfit_pads_are_refused(given: Any, words: str) -> None:
@@ -383,17 +412,43 @@ def test_unfit_pads_are_refused(given: Any, words: str) -> None:
         Signals(given)
 
 
+@pytest.mark.parametrize("seconds", [0, -1, 1e-12, float("nan"), float("inf"), 2e10, 1e300, "soon"])
+def test_a_budget_is_a_number_of_seconds(seconds: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"budget_seconds is .* a number of seconds above 0"):
+        Signals([np.zeros(4, np.uint32)], budget_seconds=seconds)
+
+
+def test_a_rank_is_an_index() -> None:
+    both = Signals([np.zeros(4, np.uint32) for _ in range(2)])
+
+    assert [both[np.int64(1)].rank, both[-1].rank] == [1, 1]
+    with pytest.raises(IndexError, match="rank is 2; there are 2 ranks, from 0 on"):
+        both[2]
+    with pytest.raises(TypeError, match=r"rank is slice.*; it must be an integer, 0 to 1"):
+        both[0:1]  # type: ignore[index]
+
+
+def test_pads_lie_in_one_kind_of_memory() -> None:
+    with emulate.devices(2) as world:
+        given = [world[0].array(np.zeros(4, np.uint32)), np.zeros(4, np.uint32)]
+        with pytest.raises(ArgumentError, match=r"in host memory; pads\[0\] is on an emulated"):
+            Signals(given)
+
+
 def test_two_ranks_do_not_share_a_pad() -> None:
     pad = np.zeros(4, np.uint32)
-    with pytest.raises(ArgumentError, match="pads is one array twice"):
-        Signals([pad, pad])
+    for own, other in ((pad, pad), (pad[:3], pad[1:])):
+        with pytest.raises(ArgumentError, match=r"pads\[1\] is at .*; it overlaps pads\[0\]"):
+            Signals([own, other])
 
 
 def test_indices_of_streams_are_checked(driver: Driver) -> None:
     all_ranks = signals()
     with pytest.raises(ArgumentError) as caught:
-        all_ranks.stream_write(3, -1, 8, 1)
-    assert [one.argument for one in caught.value.violations] == ["rank", "to", "signal"]
+        all_ranks.stream_write(3, -1, 8, 1 << 32)
+    assert [one.argument for one in caught.value.violations] == ["rank", "to", "signal", "epoch"]
+    with pytest.raises(ArgumentError, match=r"epoch is -1; epochs have 32 bits\. Pass 0 to"):
+        all_ranks.stream_wait(0, 0, -1)
     assert not [what for what in driver.done if what[0] == "write"]
 
 
@@ -417,7 +472,7 @@ def test_what_no_copy_engine_copies_is_refused(driver: Driver) -> None:
     with pytest.raises(ArgumentError) as caught:
         signals().stream_copy(0, CupyArray(target.array[:, ::2], 1), source)
     assert [one.argument for one in caught.value.violations] == ["target", "target"]
-    with pytest.raises(ArgumentError, match="rank is 3; there are 3"):
+    with pytest.raises(ArgumentError, match="rank is 3; there are 3 ranks"):
         signals().stream_copy(3, target, source)
 
 

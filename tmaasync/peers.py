@@ -1,7 +1,7 @@
 """Access of devices to the memory of their peers, over NVLink or PCIe.
 
 A tensor map over an array of another device works like any other, once the devices have access to
-each other's memory. What orders their accesses are signals (`tmaasync.signal`).
+each other's memory. Signals order their accesses (`tmaasync.signal`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ __all__ = ["enable_peer_access"]
 def enable_peer_access(devices: Sequence[int]) -> None:
     """Let each of these devices read and write the memory of all others.
 
-    Call it once in a process, before the first launch with arrays of a peer. Asking again costs a
-    look-up. It covers memory of ``cudaMalloc``, from which CuPy and torch take theirs by default.
-    Memory of stream-ordered pools (``cudaMallocAsync``) and of virtual memory management (torch's
-    expandable segments, symmetric memory) has access rights of its own. A launch checks them, and
-    refuses an array that its device cannot reach. Inside ``with emulate.devices(count)`` the
-    devices are the emulated ones.
+    Call it once in a process, before the first launch with arrays of a peer. It covers memory of
+    ``cudaMalloc``, from which CuPy and torch take theirs by default. Memory of stream-ordered pools
+    (``cudaMallocAsync``) and of virtual memory management (torch's expandable segments, symmetric
+    memory) has access rights of its own. A launch checks them, and refuses an array that its device
+    cannot access. Inside ``with emulate.devices(count)`` the devices are the emulated ones.
 
     Args:
-        devices: Two or more ordinals of devices, each once.
+        devices: Ordinals of devices, each once; fewer than two change nothing.
 
     Raises:
         ArgumentError: An ordinal is unknown or given twice, or there is no link between two

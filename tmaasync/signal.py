@@ -1,8 +1,9 @@
 """Signals: flags in the memory of several GPUs that order accesses across GPUs.
 
-A signal is a 4-byte word that holds an **epoch**, which only grows. When its work is done, a rank
-posts an epoch to a signal of a peer; the peer waits until its signal reaches that epoch. Epochs are
-never reset between iterations or launches, so a fast rank may run ahead.
+A signal is a 4-byte word that holds an **epoch**, which increases monotonically. After its work a
+rank posts an epoch to a signal of a peer; the peer waits until its signal reaches that epoch.
+Epochs are never reset between iterations or launches. They are compared modulo 2^32: an epoch may
+be ahead of a signal by less than 2^31.
 
 | in a kernel | order at system scope |
 |---|---|
@@ -18,18 +19,19 @@ On the host, `Signals.stream_write` and `Signals.stream_wait` order copy-engine 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from tmaasync import _arrays, _driver, _emulated_streams, emulate
 from tmaasync._arrays import ArrayView, current_address, is_contiguous, require_current
-from tmaasync._kinds import is_sequence, not_integers, shown
+from tmaasync._kinds import is_integer, is_sequence, not_integers, shown
 from tmaasync._memory import PinnedMemory
 from tmaasync._streams import stream_of
 from tmaasync.errors import ArgumentError, DriverError, HangError, HungSignal, Violation
@@ -63,22 +65,15 @@ _RECORDS = np.dtype(
 )
 _STRUCT = struct.Struct(f"<{_MAX_RANKS}QQQIIII")
 
-_DEFAULT_SECONDS = 10.0
-_EPOCHS = 1 << 32
-_LOOK_EVERY_SECONDS = 1e-3
+_WORD_BYTES = 4
+_EPOCH_MODULUS = 1 << 32
+_DEFAULT_BUDGET_SECONDS = 10.0
+_POLL_SECONDS = 1e-3
 
 
 def _is_reached(seen: int, epoch: int) -> bool:
     """Return ``int32(seen - epoch) >= 0``, the test of kernels and ``cuStreamWaitValue32``."""
-    return (seen - epoch) % _EPOCHS < _EPOCHS // 2
-
-
-class _StreamWait(NamedTuple):
-    """A stream wait whose end the host has not seen yet."""
-
-    rank: int
-    signal: int
-    epoch: int
+    return (seen - epoch) % _EPOCH_MODULUS < _EPOCH_MODULUS // 2
 
 
 class Signals:
@@ -91,8 +86,9 @@ class Signals:
 
     Every wait has a time budget, in release builds too. When a wait exceeds it, `synchronize` and
     every later launch with these signals raise `HangError`. In a debug build the kernels of all
-    ranks then end with undefined output, and the CUDA contexts survive. In a release build the
-    kernel traps, and its context is lost.
+    ranks of the process then end with undefined output, and the CUDA contexts survive. In a release
+    build the kernel traps, and its context is lost. On emulated devices waits have no budget: one
+    that can never end raises `EmulatedDeadlock`, and the signals stay usable.
 
     Args:
         pads: One contiguous int32 or uint32 array per rank, all of the same length and initially
@@ -102,7 +98,8 @@ class Signals:
             ``TMAASYNC_BUDGET_SECONDS``, else 10.
 
     Raises:
-        ArgumentError: There are no pads or more than 16, or a pad is invalid; all are listed.
+        ArgumentError: There are no pads or more than 16, or a pad is invalid; all are listed. Or
+            ``budget_seconds`` is not a number from 1e-9 to 1e9.
 
     >>> import numpy as np
     >>> signals = Signals([np.zeros(8, np.uint32) for rank in range(2)])
@@ -114,10 +111,11 @@ class Signals:
         """Record the pads' addresses, and allocate memory for hang reports."""
         self._pads = _views(pads)
         self.count: int = self._pads[0].shape[0]
-        self.budget_seconds = budget_of(budget_seconds, _DEFAULT_SECONDS)
+        self.budget_seconds = budget_of(budget_seconds, _DEFAULT_BUDGET_SECONDS)
         first = self._pads[0].device
         self._reports = None if first is None else PinnedMemory(first, _RECORDS.itemsize)
-        self._stream_waits: list[_StreamWait] = []
+        # The latest epoch that a stream waits for, by rank and signal.
+        self._stream_waits: dict[tuple[int, int], int] = {}
         self._hung: tuple[HungSignal, ...] = ()
         self._traced = TracedRanks()
 
@@ -127,9 +125,19 @@ class Signals:
     def __len__(self) -> int:
         return len(self._pads)
 
-    def __getitem__(self, rank: int) -> RankSignals:
-        """Return the kernel argument of a rank."""
-        return RankSignals(self, range(len(self))[rank])
+    def __getitem__(self, rank: SupportsIndex) -> RankSignals:
+        """Return the kernel argument of a rank; negative ranks count from the last.
+
+        Raises:
+            IndexError: There is no such rank.
+            TypeError: ``rank`` is not an integer.
+        """
+        if not is_integer(rank):
+            raise TypeError(f"rank is {shown(rank)}; it must be an integer, 0 to {len(self) - 1}")
+        number = int(rank)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"rank is {number}; there are {len(self)} ranks, from 0 on")
+        return RankSignals(self, number % len(self))
 
     def __iter__(self) -> Iterator[RankSignals]:
         """Yield the kernel argument of each rank."""
@@ -161,17 +169,21 @@ class Signals:
         world = emulate.current_world()
         if world is not None:
             world.synchronize()
-        self._end_stream_waits()
-        died: DriverError | None = None
-        for device in sorted({pad.device for pad in self._pads if pad.device is not None}):
+        devices = sorted({pad.device for pad in self._pads if pad.device is not None})
+        steps: list[Callable[[], None]] = [
+            self._end_stream_waits,
+            *(functools.partial(_driver.synchronize_device, device) for device in devices),
+        ]
+        failed: list[DriverError] = []
+        for step in steps:
             try:
-                _driver.synchronize_device(device)
+                step()
             except DriverError as error:
-                died = error
+                failed.append(error)
         self._traced.hand_over()
         self.check()
-        if died is not None:
-            raise died
+        if failed:
+            raise failed[0]
 
     def check(self) -> None:
         """Raise a hang that kernels or `synchronize` have detected, without waiting.
@@ -192,8 +204,9 @@ class Signals:
         if self._reports is None:
             return ()
         state: Any = np.frombuffer(self._reports.read(), _RECORDS)[0]
-        written = [one for one in state["records"].flat if one["is_written"]]
-        return tuple(map(_hung, sorted(written, key=lambda one: -int(one["waited_ns"]))))
+        written = [record for record in state["records"].flat if record["is_written"]]
+        written.sort(key=lambda record: int(record["waited_ns"]), reverse=True)
+        return tuple(map(_hung, written))
 
     # --- streams ------------------------------------------------------------------------------
 
@@ -209,43 +222,47 @@ class Signals:
             rank: The rank of the stream.
             to: The rank of the signal.
             signal: The signal's index.
-            epoch: The signal's new value.
+            epoch: The signal's new value, 0 to 2^32 - 1.
             stream: As in `Kernel`; by default the current stream of the pad's framework.
 
         Raises:
-            ArgumentError: An index is out of range, or the pads are in host memory of no device.
+            ArgumentError: A number is out of range, or the pads are in host memory of no device.
+            HangError: An earlier wait for a signal took too long.
         """
-        self._check(rank=rank, to=to, signal=signal, epoch=epoch)
+        rank, to, signal, epoch = self._checked(rank=rank, to=to, signal=signal, epoch=epoch)
         if self._is_emulated():
-            _emulated_streams.post(self[rank], to, signal, epoch % _EPOCHS, stream)
+            _emulated_streams.post(self[rank], to, signal, epoch, stream)
             return
         device, handle = self._stream(rank, stream)
-        _driver.write_word(device, handle, self._word(to, signal), epoch % _EPOCHS)
+        _driver.write_word(device, handle, self._word(to, signal), epoch)
 
     def stream_wait(self, rank: int, signal: int, epoch: int, *, stream: object = None) -> None:
         """Make a stream of a rank wait until the rank's signal reaches an epoch.
 
         Work submitted to the stream afterwards, such as a copy-engine copy, happens after the
-        poster's earlier work (``cuStreamWaitValue32``). `synchronize` ends a wait that exceeds the
-        budget. The emulator needs no budget: a wait that can never end raises
-        `EmulatedDeadlock`, which is a `HangError`.
+        poster's earlier work (``cuStreamWaitValue32``). Only `synchronize` ends a wait that exceeds
+        the budget, which begins there: other functions that wait for the stream wait forever. The
+        emulator needs no budget: a wait that can never end raises `EmulatedDeadlock`, which is a
+        `HangError`.
 
         Args:
             rank: The rank of the signal and the stream.
             signal: The signal's index.
-            epoch: The epoch to wait for.
+            epoch: The epoch to wait for, 0 to 2^32 - 1.
             stream: As in `Kernel`; by default the current stream of the pad's framework.
 
         Raises:
-            ArgumentError: An index is out of range, or the pads are in host memory of no device.
+            ArgumentError: A number is out of range, or the pads are in host memory of no device.
+            HangError: An earlier wait for a signal took too long.
         """
-        self._check(rank=rank, signal=signal, epoch=epoch)
+        rank, signal, epoch = self._checked(rank=rank, signal=signal, epoch=epoch)
         if self._is_emulated():
-            _emulated_streams.wait(self[rank], signal, epoch % _EPOCHS, stream)
+            _emulated_streams.wait(self[rank], signal, epoch, stream)
             return
         device, handle = self._stream(rank, stream)
-        _driver.wait_for_word(device, handle, self._word(rank, signal), epoch % _EPOCHS)
-        self._stream_waits.append(_StreamWait(rank, signal, epoch % _EPOCHS))
+        _driver.wait_for_word(device, handle, self._word(rank, signal), epoch)
+        earlier = self._stream_waits.get((rank, signal), epoch)
+        self._stream_waits[rank, signal] = epoch if _is_reached(epoch, earlier) else earlier
 
     def stream_copy(
         self, rank: int, target: object, source: object, *, stream: object = None
@@ -258,15 +275,17 @@ class Signals:
 
         Args:
             rank: The rank of the stream.
-            target: A contiguous array on any device, as large as the source.
-            source: A contiguous array on any device.
+            target: A contiguous array, of the source's shape and type, that the rank's device can
+                access (`enable_peer_access`).
+            source: A contiguous array that the rank's device can access.
             stream: As in `Kernel`; by default the current stream of the pad's framework.
 
         Raises:
             ArgumentError: An array is not contiguous, the target is read-only or of another shape
                 or type, or the pads are in host memory of no device.
+            HangError: An earlier wait for a signal took too long.
         """
-        self._check(rank=rank)
+        (rank,) = self._checked(rank=rank)
         to, of = _arrays.view(target, argument="target"), _arrays.view(source, argument="source")
         ArgumentError.raise_for(_uncopied(to, of))
         low, high = of.byte_bounds
@@ -281,7 +300,8 @@ class Signals:
         """Wait until all stream waits end; release those that exceed the budget."""
         start = time.monotonic()
         late: list[HungSignal] = []
-        for rank, signal, epoch in self._stream_waits:
+        waits, self._stream_waits = self._stream_waits, {}
+        for (rank, signal), epoch in waits.items():
             device, address = self._device(rank), self._word(rank, signal)
             while not _is_reached(seen := _driver.peek_word(device, address), epoch):
                 waited = time.monotonic() - start
@@ -297,8 +317,7 @@ class Signals:
                         )
                     )
                     break
-                time.sleep(_LOOK_EVERY_SECONDS)
-        self._stream_waits.clear()
+                time.sleep(_POLL_SECONDS)
         self._hung = (*self._hung, *late)
 
     def _stream(self, rank: int, stream: object) -> tuple[int, int]:
@@ -327,18 +346,24 @@ class Signals:
     def _word(self, rank: int, signal: int) -> int:
         return self._pads[rank].address + signal * _WORD_BYTES
 
-    def _check(self, **indices: int) -> None:
-        """Check ranks and the signal; an epoch may be any integer."""
-        ArgumentError.raise_for(not_integers(**indices))
-        limits = {"rank": len(self), "to": len(self), "signal": self.count}
+    def _checked(self, **numbers: int) -> tuple[int, ...]:
+        """Return ranks, signal and epoch as ints; check them, and that no wait has hung."""
+        ArgumentError.raise_for(not_integers(**numbers))
+        ranks = f"there are {len(self)} ranks"
+        rules = {
+            "rank": (len(self), ranks),
+            "to": (len(self), ranks),
+            "signal": (self.count, f"a rank has {self.count} signals"),
+            "epoch": (_EPOCH_MODULUS, "epochs have 32 bits"),
+        }
         ArgumentError.raise_for(
-            Violation(name, value, f"there are {limits[name]}", f"Pass 0 to {limits[name] - 1}")
-            for name, value in indices.items()
-            if name in limits and not 0 <= value < limits[name]
+            Violation(name, value, rule, f"Pass 0 to {limit - 1}")
+            for name, value in numbers.items()
+            for limit, rule in [rules[name]]
+            if not 0 <= value < limit
         )
-
-
-_WORD_BYTES = 4
+        self.check()
+        return tuple(map(int, numbers.values()))
 
 
 class RankSignals(RankArgument):
@@ -445,7 +470,7 @@ def _unfit(rank: int, pad: ArrayView) -> Iterator[Violation]:
         remedy = "Make it with dtype int32 or uint32"
         yield Violation(name, f"an array of {pad.element}", "a signal is a 32-bit integer", remedy)
     if len(pad.shape) != 1 or not pad.shape[0] or not is_contiguous(pad):
-        rule = "it must have one side, at least one signal, and be contiguous"
+        rule = "it must be one-dimensional and contiguous, with at least one signal"
         yield Violation(name, f"an array of shape {pad.shape}", rule, "Pass zeros(count)")
     if pad.read_only:
         yield Violation(name, "a read-only array", "ranks post to it", "Pass a writable array")
@@ -455,21 +480,33 @@ def _unequal(pads: Sequence[ArrayView]) -> Iterator[Violation]:
     first = pads[0]
     for rank, pad in enumerate(pads):
         if pad.shape != first.shape:
-            rule = f"pads[0] has {first.shape[0]} signals, and all have as many"
-            yield Violation(f"pads[{rank}]", f"of {pad.shape[0]}", rule, "Pass equal pads")
-        if (pad.device is None) != (first.device is None):
-            rule = "the pads of all ranks lie on devices, or all in host memory"
-            yield Violation(f"pads[{rank}]", "elsewhere", rule, "Move them to one kind of memory")
-    addresses = [pad.address for pad in pads]
-    if len(set(addresses)) < len(addresses):
-        yield Violation("pads", "one array twice", "every rank has its own", "Pass one for each")
+            rule = f"pads[0] has {first.shape[0]} signals, and all pads have the same number"
+            given = f"an array of {pad.shape[0]}"
+            yield Violation(f"pads[{rank}]", given, rule, "Pass pads of one length")
+        if _kind_of_memory(pad) != _kind_of_memory(first):
+            rule = f"pads[0] is {_kind_of_memory(first)}"
+            remedy = "Make all pads in one kind of memory"
+            yield Violation(f"pads[{rank}]", _kind_of_memory(pad), rule, remedy)
+    bounds = sorted((pad.byte_bounds, rank) for rank, pad in enumerate(pads))
+    for ((_, end), rank), ((start, _), other) in itertools.pairwise(bounds):
+        if start < end:
+            rule, remedy = f"it overlaps pads[{rank}]", "Pass an array of its own for each rank"
+            yield Violation(f"pads[{other}]", f"at address {start:#x}", rule, remedy)
+
+
+def _kind_of_memory(pad: ArrayView) -> str:
+    world = emulate.current_world()
+    if world is not None and world.device_of(pad.address) is not None:
+        return "on an emulated device"
+    return "in host memory" if pad.device is None else "on a GPU"
 
 
 def _uncopied(target: ArrayView, source: ArrayView) -> Iterator[Violation]:
     for name, one in (("target", target), ("source", source)):
         if not is_contiguous(one):
             rule = "a copy engine copies contiguous arrays"
-            yield Violation(name, f"of strides {one.strides_bytes} bytes", rule, "Pass a whole one")
+            given, remedy = f"of strides {one.strides_bytes} bytes", "Pass a contiguous array"
+            yield Violation(name, given, rule, remedy)
     if (target.shape, target.element) != (source.shape, source.element):
         given = f"{target.element} of shape {target.shape}"
         rule = f"source is {source.element} of shape {source.shape}"

@@ -464,3 +464,80 @@ def test_flags_of_libcu_and_of_ptx_order_at_system_scope(
         else:
             with pytest.raises(EmulatedRace, match=r"system scope|their own device"):
                 run(seed)
+
+
+THROUGH_A_TABLE = """
+extern "C" __global__ void fill(float* const* tables, int of, int first, int count) {
+    for (int i = 0; i < count; ++i) tables[of][first + i] = 1;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "where"),
+    [(127, ""), (128, r"\[128\], right after the end"), (-1, r"\[-1\], 4 bytes")],
+)
+def test_an_array_of_a_peer_that_only_a_pointer_names_has_its_bounds(
+    first: int, where: str
+) -> None:
+    fill = Kernel(THROUGH_A_TABLE, "fill")
+    with emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        arrays = [device.array(np.zeros(128, np.float32)) for device in world]
+        table = world[0].array(np.array([array.ctypes.data for array in arrays], np.uint64))
+        fill(1, 1, (table, 1, first, 1), device=0)
+        if where:
+            with pytest.raises(EmulatedFault, match=rf"\(array 0 of device 1\){where}"):
+                world.synchronize()
+        else:
+            world.synchronize()
+            assert arrays[1][127] == 1
+
+
+REUSED = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+extern "C" __global__ void produce(const Signals signals, int* sent, u32 rounds) {
+    for (u32 round = 1; round <= rounds; ++round) {
+        *sent = round;
+        signals.post(0, 0, round);
+    }
+}
+extern "C" __global__ void take(const Signals signals, const int* sent, int* out, u32 rounds) {
+    for (u32 round = 1; round <= rounds; ++round) {
+        signals.wait(0, round);
+        out[round - 1] = *sent;
+    }
+}
+"""
+
+
+def reuse(policy: Any, seed: int, poster: int, *, by_stream: bool) -> None:
+    produce, take = (Kernel(REUSED, name) for name in ("produce", "take"))
+    rounds = np.uint32(3)
+    with emulate.scheduled(policy, seed=seed), emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        signals = Signals([device.array(np.zeros(1, np.uint32)) for device in world])
+        sent = world[0].array(np.zeros(1, np.int32))
+        out = world[0].array(np.zeros(3, np.int32))
+        produce(1, 1, (signals[poster], sent, rounds), device=poster, stream="producer")
+        if by_stream:
+            for number in range(3):
+                signals.stream_wait(0, 0, number + 1, stream="copies")
+                signals.stream_copy(0, out[number : number + 1], sent, stream="copies")
+        else:
+            take(1, 1, (signals[0], sent, out, rounds), device=0, stream="consumer")
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
+@pytest.mark.parametrize("poster", [0, 1])
+@pytest.mark.parametrize("by_stream", [False, True])
+def test_a_buffer_that_is_reused_too_early_is_a_race_in_every_order(
+    policy: Any, poster: int, by_stream: bool
+) -> None:
+    """A wait relies on the first post of its epoch, of another device or of its own."""
+    for seed in range(5):
+        with pytest.raises(EmulatedRace) as caught:
+            reuse(policy, seed, poster, by_stream=by_stream)
+        assert caught.value.memory == "global"
+        assert ("in different streams of one device" in caught.value.cause) == (poster == 0)

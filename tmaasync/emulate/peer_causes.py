@@ -6,7 +6,7 @@ from collections.abc import Set
 
 from tmaasync.errors import EmulatedAccess
 
-__all__ = ["cause_between_devices"]
+__all__ = ["BETWEEN_STREAMS", "cause_between_devices"]
 
 _STORES = ("TMA store", "TMA reduction")
 _ATOMIC = "atomic operation"
@@ -28,6 +28,13 @@ def cause_between_devices(first: EmulatedAccess, second: EmulatedAccess, known: 
         return _STILL_READING
     return _ADDS_AND_STORES if "TMA reduction" in operations and is_plain_write else _NO_ORDER
 
+
+BETWEEN_STREAMS = (
+    "two launches in different streams of one device access it in no order. The first one calls "
+    "Signals.post() after its access, and the second one Signals.wait() before its own; before a "
+    "buffer is written again, its readers post a second signal, and the writer waits for it"
+)
+"""The missing step between launches of one device."""
 
 _NOT_ATOMIC = (
     "both are atomic for their own device alone. Use the operations at system scope: "
@@ -51,7 +58,8 @@ _NOT_STORED = (
 )
 _STILL_READING = (
     "the peer may still be reading. Let the reader post a second signal when its reads are done, "
-    "and let the writer wait for it, in a later launch too"
+    "and let the writer wait for it, in a later launch too. If the reader reads too early, it "
+    "calls Signals.wait() first or meets the thread that waits, at __syncthreads()"
 )
 _ADDS_AND_STORES = (
     "one rank adds and another one stores, in no order. Let the rank that stores post, and those "
@@ -59,6 +67,7 @@ _ADDS_AND_STORES = (
 )
 _NO_ORDER = (
     "no release and acquire at system scope lie between them. The first rank calls Signals.post() "
-    "after the access, the second one Signals.wait() for an epoch of its own before its access. "
+    "after the access, the second one Signals.wait() for an epoch of its own before its access; "
+    "its other threads meet the one that waits at __syncthreads(). "
     "Relaxed flags, __threadfence() and an epoch that was used before order nothing between devices"
 )

@@ -6,8 +6,9 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tmaasync._driver import LaunchConfig
@@ -21,7 +22,7 @@ from tmaasync.emulate.dialect import in_words_of
 from tmaasync.emulate.estimate import LaunchEstimate
 from tmaasync.emulate.extents import Extent, GlobalNames
 from tmaasync.emulate.occupancy import residency
-from tmaasync.emulate.peer_causes import cause_between_devices
+from tmaasync.emulate.peer_causes import BETWEEN_STREAMS, cause_between_devices
 from tmaasync.emulate.race_causes import RacingPair, cause_in_a_kernel
 from tmaasync.errors import (
     AwaitedSignal,
@@ -83,6 +84,8 @@ class Facts:
     budget_seconds: float
     size: LaunchEstimate
     arrays: Sequence[Iterable[Extent]]
+    # By name, that are no arguments.
+    others: Mapping[str, Extent] = field(default_factory=dict)
 
 
 def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
@@ -112,7 +115,7 @@ def error_of_several(
             "emulate.scheduled(workers=1)."
         )
     several = [
-        _Words(program, facts.config.shared_bytes, facts.arrays, device)
+        _Words(program, facts.config.shared_bytes, facts.arrays, device, facts.others)
         for program, facts, device in launches
     ]
     if record["kind"] == "race":
@@ -179,11 +182,13 @@ class _Words:
         shared_bytes: int,
         arrays: Sequence[Iterable[Extent]] | None = None,
         device: int | None = None,
+        others: Mapping[str, Extent] = MappingProxyType({}),
     ) -> None:
         self.program = program
         self.device = device  # ordinal in an emulated world
         self._info = debug_info(program.path, program.source.text)
         self._arrays = arrays
+        self._others = others
         self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
 
     def line(self, address: int) -> str | None:
@@ -207,7 +212,7 @@ class _Words:
     def globals(self) -> GlobalNames:
         """The names for addresses in global memory."""
         names = self._info.parameter_names(function_name(self.program.name))
-        return GlobalNames(self._arrays, names, _variables(self.program))
+        return GlobalNames(self._arrays, names, {**_variables(self.program), **self._others})
 
     def with_names(self, reason: str) -> str:
         """Replace addresses in the reason by names of barriers, buffers and arrays."""
@@ -309,6 +314,8 @@ def _race(several: Sequence[_Words], record: dict[str, Any]) -> EmulatedRace:
     known = frozenset(record["facts"])
     if "is_between_devices" in known:
         cause = cause_between_devices(first, second, known)
+    elif record["first"]["launch"] != record["second"]["launch"]:
+        cause = BETWEEN_STREAMS
     else:
         empty = words.sibling(second.barrier_name, "empty")
         cause = cause_in_a_kernel(RacingPair(first, second, record["memory"], known), empty)

@@ -275,9 +275,12 @@ class EmulatedLaunch:
         addresses = [_first_aligned(buffer) + offset for offset in self._offsets]
         pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         extents = self._extents(_first_aligned(buffer))
+        others = _only_by_pointers(_queue_of_world().memory_of(self._queue.device), extents)
+        extents += others.values()
         numbers = _numbers(self._config, schedule, size, extents, self._program.registers)
         numbers.log = None if log is None else ctypes.pointer(log)
-        facts = Facts(self._config, schedule.budget_seconds, size, list(map(list, self._arrays)))
+        arrays = list(map(list, self._arrays))
+        facts = Facts(self._config, schedule.budget_seconds, size, arrays, others)
 
         def hand_over(begin: TracedTo) -> TracedTo:
             if collector is None or log is None:
@@ -429,10 +432,29 @@ class LaunchQueue(Protocol):
     def add(self, launch: QueuedLaunch) -> None:
         """Append a launch to the queue of its device."""
 
+    def memory_of(self, device: int) -> dict[str, Extent]:
+        """Return the arrays that a device may access, each with a name for reports."""
+
 
 WORLD: contextvars.ContextVar[LaunchQueue | None] = contextvars.ContextVar(
     "tmaasync world", default=None
 )
+
+
+def _only_by_pointers(memory: dict[str, Extent], extents: list[Extent]) -> dict[str, Extent]:
+    """Return arrays that are no arguments; a kernel reaches them by pointers in others."""
+
+    def overlaps(one: Extent, other: Extent) -> bool:
+        return (
+            one.address + one.first < other.address + other.end
+            and other.address + other.first < one.address + one.end
+        )
+
+    return {
+        name: one
+        for name, one in memory.items()
+        if not any(overlaps(one, extent) for extent in extents)
+    }
 
 
 def _queue_of_world() -> LaunchQueue:

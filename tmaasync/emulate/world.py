@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tmaasync._kinds import is_integer, shown
+from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.run import WORLD, QueuedLaunch, TracedTo, run_together
 from tmaasync.errors import ArgumentError
 
@@ -42,6 +43,21 @@ class EmulatedDevice:
         target[...] = source
         self._arrays.append(target)
         return target
+
+    def extents(self) -> dict[str, Extent]:
+        """Return the extents of the device's arrays, each with a name for reports."""
+        return {
+            f"(array {number} of device {self.ordinal})": Extent(
+                array.ctypes.data,
+                0,
+                array.nbytes,
+                array.shape,
+                array.strides,
+                array.itemsize,
+                may_hold_pointers=array.dtype.kind in "iuV" and array.itemsize in (1, 8),
+            )
+            for number, array in enumerate(self._arrays)
+        }
 
     def holds(self, address: int) -> bool:
         """Return whether an address lies in an array of the device."""
@@ -95,6 +111,15 @@ class World:
     def has_peer_access(self, device: int, peer: int) -> bool:
         """Return whether a device may access the memory of a peer."""
         return (device, peer) in self._pairs
+
+    def memory_of(self, device: int) -> dict[str, Extent]:
+        """Return the arrays that a device may access, each with a name for reports."""
+        reachable = (
+            peer
+            for peer in self._devices
+            if peer.ordinal == device or self.has_peer_access(device, peer.ordinal)
+        )
+        return {name: one for peer in reachable for name, one in peer.extents().items()}
 
     def add(self, launch: QueuedLaunch) -> None:
         """Append a launch to the queue of its device."""

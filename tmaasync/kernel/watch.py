@@ -34,6 +34,7 @@ STATE_NAME = "tmaasync_hang_state"
 """The variable of a debug build that the watch fills in."""
 
 _DEFAULT_SECONDS = 1.0
+_LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e9  # a kernel counts nanoseconds in 64 bits
 _VARIABLE = "TMAASYNC_BUDGET_SECONDS"
 _LOOK_EVERY_SECONDS = 1e-4
 # Time to end after a wait exceeded its budget: longer than any drainable thread needs.
@@ -44,7 +45,7 @@ def budget_of(asked: float | None, otherwise: float = _DEFAULT_SECONDS) -> float
     """Return the budget of a wait: the caller's, else the environment's, else ``otherwise``.
 
     Raises:
-        ArgumentError: The budget is not a positive number.
+        ArgumentError: The budget is not a number from 1e-9 to 1e9.
     """
     name = _VARIABLE if asked is None else "budget_seconds"
     value = os.environ.get(_VARIABLE, otherwise) if asked is None else asked
@@ -52,10 +53,10 @@ def budget_of(asked: float | None, otherwise: float = _DEFAULT_SECONDS) -> float
         seconds = float(value) if asked is None or is_number(asked) else 0
     except (ValueError, OverflowError):
         seconds = 0
-    if not 0 < seconds < float("inf"):
+    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
         raise ArgumentError(
-            f"{name} is {value!r}; it must be a number of seconds above 0. A wait that takes "
-            "longer ends the kernel."
+            f"{name} is {value!r}; it must be a number of seconds above 0, from "
+            f"{_LEAST_SECONDS:g} to {_MOST_SECONDS:g}. A wait that takes longer ends the kernel."
         )
     return seconds
 

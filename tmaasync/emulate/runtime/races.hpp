@@ -58,15 +58,18 @@ struct AtomicPlace {
     ClusterClocks published;
 };
 
-// What the posts of a signal hand on between devices. A wait for an epoch ends with the first post
-// that reaches it, in some run: that post and those before it are what it may rely on, and not
-// later ones that this run happens to see. Epochs only grow: a post of a lower one resets nothing.
+// What the posts of a signal hand on, to the poster's device and to others. A wait for an epoch ends
+// with the first post that reaches it, in some run: that post and those before it are what it may
+// rely on, and not later ones that this run happens to see. Epochs only grow: a post of a lower one
+// resets nothing.
 class PostedEpochs {
 public:
     struct Post {
         uint32_t epoch;
         ClusterClocks seen;  // by the post and by all writes before it
         ClusterClocks published;
+        uint32_t device;  // the poster's
+        AtomicPlace on_device;
     };
 
     static bool is_reached(uint32_t seen, uint32_t epoch) {
@@ -74,14 +77,18 @@ public:
     }
 
     // The word had this value, by a post or by other writes of kernels and of the host.
-    void note_before(uint32_t value, const AtomicPlace& place) {
+    void note_before(
+        uint32_t value, const AtomicPlace& for_all, uint32_t device, const AtomicPlace& on_device
+    ) {
         if (explains(value)) return;
         posts_.clear();
-        add(value, place);
+        add(value, for_all, device, on_device);
     }
 
-    void add(uint32_t epoch, const AtomicPlace& place) {
-        posts_.push_back({epoch, place.seen, place.published});
+    void add(
+        uint32_t epoch, const AtomicPlace& for_all, uint32_t device, const AtomicPlace& on_device
+    ) {
+        posts_.push_back({epoch, for_all.seen, for_all.published, device, on_device});
         if (posts_.size() > kKept) posts_.pop_front();
     }
 
@@ -91,6 +98,16 @@ public:
         return &*std::find_if(posts_.begin(), posts_.end(), [&](const Post& post) {
             return is_reached(post.epoch, epoch);
         });
+    }
+
+    // What the posts up to this one handed on within a device; null if none came from there.
+    const AtomicPlace* within(uint32_t device, const Post& last) const {
+        const AtomicPlace* found = nullptr;
+        for (const Post& post : posts_) {
+            if (post.device == device) found = &post.on_device;
+            if (&post == &last) break;
+        }
+        return found;
     }
 
 private:
@@ -393,20 +410,10 @@ public:
         const bool reaches_clusters = scope != Scope::kCta;
         AtomicPlace& place = grid_.place_of(address, device_);
         if (scope == Scope::kSystem && grid_.has_peers()) signal_devices(thread, address, writes);
-        last_atomics_[thread].note(address / kCellBytes * kCellBytes, ++grid_.order);
-        View &mine = views_[thread], &acquired = acquired_[thread];
-        if (reaches_clusters) {
-            mine.others.join(place.seen);
-            mine.others_published.join(place.published);
-        }
-        // By way of other clusters.
-        const Clock own = place.seen.of(cluster_);
-        acquired.seen.join(own);
-        acquired.issued_after.join(own);
-        if (const auto found = place.within.find(cluster_); found != place.within.end()) {
-            acquired.join(found->second);
-        }
+        note_atomic(thread, address);
+        read_place(thread, place, reaches_clusters);
         if (!writes) return;
+        View& mine = views_[thread];
         if (!fenced_[thread].seen.is_empty()) place.within[cluster_].join(fenced_[thread]);
         if (!reaches_clusters) return;
         // Each thread may have fenced its own writes before the block's barrier. What other
@@ -422,24 +429,29 @@ public:
 
     void note_before_post(uintptr_t address, uint32_t value) {
         if (!grid_.has_peers()) return;
-        grid_.posts[address].note_before(value, grid_.place_for_all(address));
+        const AtomicPlace& on_device = grid_.place_of(address, device_);
+        const AtomicPlace& for_all = grid_.place_for_all(address);
+        grid_.posts[address].note_before(value, for_all, device_, on_device);
     }
     void note_post(uintptr_t address, uint32_t epoch) {
         if (!grid_.has_peers()) return;
-        grid_.posts[address].add(epoch, grid_.place_for_all(address));
+        const AtomicPlace& on_device = grid_.place_of(address, device_);
+        grid_.posts[address].add(epoch, grid_.place_for_all(address), device_, on_device);
     }
 
     // The signal has reached an epoch: acquire what the posts up to it released.
     void acquire_epoch(uint32_t thread, uintptr_t address, uint32_t value, uint32_t epoch) {
-        atomic(thread, address, false, Scope::kGpu);
-        if (grid_.has_peers()) {
-            const auto* const post = grid_.posts[address].first_to_reach(epoch, value);
-            if (post) {
-                acquired_from_all_[thread].others.join(post->seen);
-                acquired_from_all_[thread].offered.join(post->published);
-            } else {
-                signal_devices(thread, address, false);
+        const PostedEpochs* const posts = grid_.has_peers() ? &grid_.posts[address] : nullptr;
+        const auto* const post = posts ? posts->first_to_reach(epoch, value) : nullptr;
+        if (post) {
+            note_atomic(thread, address);
+            if (const AtomicPlace* const place = posts->within(device_, *post)) {
+                read_place(thread, *place, true);
             }
+            acquired_from_all_[thread].others.join(post->seen);
+            acquired_from_all_[thread].offered.join(post->published);
+        } else {
+            atomic(thread, address, false, Scope::kSystem);
         }
         fence(thread, true, true);
     }
@@ -545,6 +557,26 @@ private:
 
     // What an atomic operation at system scope hands on between devices: release and acquire are
     // fences at that scope, and both are needed.
+    void note_atomic(uint32_t thread, uintptr_t address) {
+        last_atomics_[thread].note(address / kCellBytes * kCellBytes, ++grid_.order);
+    }
+
+    // What others released there on this device.
+    void read_place(uint32_t thread, const AtomicPlace& place, bool reaches_clusters) {
+        View &mine = views_[thread], &acquired = acquired_[thread];
+        if (reaches_clusters) {
+            mine.others.join(place.seen);
+            mine.others_published.join(place.published);
+        }
+        // By way of other clusters.
+        const Clock own = place.seen.of(cluster_);
+        acquired.seen.join(own);
+        acquired.issued_after.join(own);
+        if (const auto found = place.within.find(cluster_); found != place.within.end()) {
+            acquired.join(found->second);
+        }
+    }
+
     void signal_devices(uint32_t thread, uintptr_t address, bool writes) {
         AtomicPlace& place = grid_.place_for_all(address);
         View &mine = views_[thread], &acquired = acquired_from_all_[thread];

@@ -493,7 +493,7 @@ inline void check_warp_is_together(Fiber& fiber, NamedBarrier& barrier, uint32_t
     if (first == line) return;
     fiber.cluster->fail(
         fiber, "threads of warp " + decimal(warp) + " wait at the __syncthreads() of line " +
-                   decimal(line) + " and others at that of line " + decimal(first) +
+                   decimal(line) + " and others at the one of line " + decimal(first) +
                    ". All threads of a warp must reach the same one: move it out of the branch"
     );
 }
