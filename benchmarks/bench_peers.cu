@@ -5,32 +5,34 @@ using namespace tmaasync;
 
 constexpr int kStages = 8;
 // A stage is loaded again when this number of later stores has been issued.
-constexpr int kBehind = kStages / 2;
-// Tiles that a CTA takes at once: one at a time costs a fifth of the speed of four CTAs.
-constexpr int kTaken = 4;
+constexpr int kLaterStores = kStages / 2;
+// Tiles that a CTA claims by one atomic operation. With 1 four CTAs store 147 GB/s, with 4 they
+// store 183 (two H200s, 2026-11-24).
+constexpr int kClaimed = 4;
 
 using StageState = PipelineState<kStages>;
 
 struct MoveMemory {
     Tile::Shared tiles[kStages];
     SharedMemBarrier full[kStages];
-    int rows[kStages];  // of the tile in the stage, or -1 after the last tile
+    // Of the tile in the stage, or -1 after the last tile; here because it is indexed at run time.
+    int rows[kStages];
 };
 extern "C" __device__ const int move_shared_bytes = sizeof(MoveMemory);
 
 enum Kind { kPull, kPush, kPushAndAdd };
 
-// For each peer: how often CTAs have taken kTaken tiles, and how many CTAs have ended.
+// For each peer: how many batches of kClaimed tiles are claimed, and how many CTAs have finished.
 struct Counters {
-    int taken;
-    int ended;
+    int claimed;
+    int finished;
 };
 
-// One thread a CTA moves tiles between `rank` and its peer number blockIdx.y: the sender's array
+// One thread per CTA moves tiles between `rank` and its peer number blockIdx.y: the sender's array
 // goes to the sender's slot in the receiver's inbox, or is added to the receiver's own slot.
 //
-// A full link serves some SMs more slowly than others. So each CTA takes the next tiles from an
-// atomic counter. With static_schedule all take equally many, and the slowest ends last.
+// Each CTA claims its next tiles from an atomic counter. With static_schedule all CTAs move equally
+// many tiles, and those that the full link serves more slowly finish last.
 extern "C" __global__ void move(
     const TMATensorTileArray<Tile> own,
     const TMATensorTileArray<Tile> inboxes,
@@ -52,21 +54,21 @@ extern "C" __global__ void move(
     const int slot_row = (kind == kPushAndAdd ? to : from) * tiles * Tile::side(0);
     Counters& counter = counters[blockIdx.y];
 
-    int turn = blockIdx.x;
-    const auto take = [&] {
-        if (!static_schedule) return kTaken * atomicAdd(&counter.taken, 1);
-        const int first = kTaken * turn;
-        turn += gridDim.x;
+    int next_batch = blockIdx.x;
+    const auto claim = [&] {
+        if (!static_schedule) return kClaimed * atomicAdd(&counter.claimed, 1);
+        const int first = kClaimed * next_batch;
+        next_batch += gridDim.x;
         return first;
     };
-    int tile = take();
+    int tile = claim();
     const auto load = [&](int stage) {
         shared.rows[stage] = tile < tiles ? tile * Tile::side(0) : -1;
         if (tile >= tiles) return;
         auto& full = shared.full[stage];
         full.expect_bytes(Tile::kBytes);
         source.async_copy(shared.tiles[stage], full, {0, shared.rows[stage]});
-        if (++tile % kTaken == 0) tile = take();
+        if (++tile % kClaimed == 0) tile = claim();
     };
     for (int stage = 0; stage < kStages; ++stage) load(stage);
     auto state = StageState::for_consumer();
@@ -79,29 +81,29 @@ extern "C" __global__ void move(
             target.async_store(shared.tiles[state.index], at);
         }
         commit_group();
-        if (number >= kBehind) {
-            wait_group_read<kBehind>();
-            load((number - kBehind) % kStages);
+        if (number >= kLaterStores) {
+            wait_group_read<kLaterStores>();
+            load((number - kLaterStores) % kStages);
         }
     }
     wait_group<0>();
     // The last CTA leaves zeros for the next launch.
     __threadfence();
-    if (atomicAdd(&counter.ended, 1) == gridDim.x - 1) counter = {0, 0};
+    if (atomicAdd(&counter.finished, 1) == static_cast<int>(gridDim.x) - 1) counter = {0, 0};
 }
 
 // A signal to a peer and back.
-extern "C" __global__ void ping(const Signals signals, u32 first_epoch, int rounds) {
+extern "C" __global__ void ping(const Signals signals, u32 rounds) {
     const u32 other = 1 - signals.rank;
-    for (u32 round = 0; round < rounds; ++round) {
-        if (signals.rank == 0) signals.post(other, 0, first_epoch + round);
-        signals.wait(0, first_epoch + round);
-        if (signals.rank == 1) signals.post(other, 0, first_epoch + round);
+    for (u32 epoch = 1; epoch <= rounds; ++epoch) {
+        if (signals.rank == 0) signals.post(other, 0, epoch);
+        signals.wait(0, epoch);
+        if (signals.rank == 1) signals.post(other, 0, epoch);
     }
 }
 
-extern "C" __global__ void barriers(const Signals signals, u32 first_epoch, int rounds) {
-    for (u32 round = 0; round < rounds; ++round) signals.sync_ranks(0, first_epoch + round);
+extern "C" __global__ void barriers(const Signals signals, u32 rounds) {
+    for (u32 epoch = 1; epoch <= rounds; ++epoch) signals.sync_ranks(0, epoch);
 }
 
 struct HandMemory {
@@ -118,8 +120,7 @@ extern "C" __global__ void hand_over(
     const Signals signals,
     const TMATensorTileArray<Tile> tiles,
     const int* mine,
-    u32 first_epoch,
-    int rounds,
+    u32 rounds,
     bool by_tma,
     int* wrong
 ) {
@@ -135,15 +136,14 @@ extern "C" __global__ void hand_over(
     }
     __syncthreads();
     int found_wrong = 0;
-    for (u32 round = 0; round < rounds; ++round) {
-        const u32 epoch = first_epoch + round;
+    for (u32 epoch = 1; epoch <= rounds; ++epoch) {
         for (int i = threadIdx.x; i < kElements; i += blockDim.x) {
             shared.sent.data()[i] = epoch * 16 + signals.rank + i;
         }
         fence_async_view_proxy();
         __syncthreads();
         if (threadIdx.x == 0) {
-            signals.wait(free, round);  // the next rank has read the tile of the round before
+            signals.wait(free, epoch - 1);  // the next rank has read the tile of the round before
             tiles[next].async_store(shared.sent, {0, row});
             commit_group();
             wait_group<0>();
@@ -152,7 +152,7 @@ extern "C" __global__ void hand_over(
             if (by_tma) {
                 shared.full.expect_bytes(Tile::kBytes);
                 tiles[signals.rank].async_copy(shared.received, shared.full, {0, row});
-                shared.full.wait(round % 2);
+                shared.full.wait((epoch - 1) % 2);
             }
         }
         __syncthreads();
@@ -162,7 +162,7 @@ extern "C" __global__ void hand_over(
             found_wrong += value != static_cast<int>(epoch * 16 + before + i);
         }
         __syncthreads();
-        if (threadIdx.x == 0) signals.post(before, free, round + 1);
+        if (threadIdx.x == 0) signals.post(before, free, epoch);
     }
     if (found_wrong) atomicAdd(wrong, found_wrong);
 }

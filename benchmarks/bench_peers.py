@@ -2,14 +2,15 @@
 
 One process with two GPUs or more. TMA loads from a peer (pull), stores to it (push) and adds to it,
 by a number of CTAs of one thread each: over one link; by all ranks at once, each to the next; and
-by all ranks at once, each to all others. Next to it copy engines (``cuMemcpyAsync``) move as many
-bytes, and NCCL broadcasts, gathers and reduces. Then signals: there and back, barriers over all
-ranks, and hand-overs whose every byte is checked. Worlds of 2, 4 and 8 GPUs are measured, as many
-as there are. Barriers are measured for more ranks too: those share the GPUs, each with streams of
-its own. Every wait has a budget, and the whole run a limit.
+by all ranks at once, each to all others. Next to it copy engines (``cuMemcpyAsync``) copy as many
+bytes, and NCCL broadcasts over one link; between all ranks it gathers, or reduces and scatters. Its
+NVLink multicast is off. What TMA moves is checked, after several launches of every row. Then
+signals: there and back, barriers over all ranks, and hand-overs whose every byte is checked. All
+GPUs are measured, and of them worlds of 2, 4 and 8. Barriers are measured for more ranks too: those
+share the GPUs, each with streams of its own. Every wait has a budget, and the whole run a limit.
 
-With ``--ranks 4`` all code runs for four ranks, on any number of GPUs, and all results are checked.
-If ranks share a GPU, they share its links, and nothing is recorded.
+``--ranks 4`` runs the code of four ranks on any number of GPUs, with NCCL only where no ranks share
+a GPU. If they do, they share its links, and nothing is recorded.
 """
 
 from __future__ import annotations
@@ -131,7 +132,10 @@ class Arrays:
         return self.inboxes[rank].chunk(len(self.world))[number]
 
     def numbers(self, rank: int) -> torch.Tensor:
-        """Differ from row to row and from rank to rank; eight of them add up to less than 256."""
+        """Differ from row to row and from rank to rank.
+
+        The sum of 5 and the numbers of 8 ranks is below 256, so that bfloat16 holds it.
+        """
         return (torch.arange(self.own[rank].shape[0]) * (rank + 1)).remainder(29).bfloat16()
 
     def fill(self) -> None:
@@ -191,12 +195,14 @@ class Pattern:
 
         def copy(rank: int) -> None:
             main = world.streams[rank]
-            for peer, stream in zip(self.peers_of(rank), world.to_peers[rank], strict=False):
+            peers = self.peers_of(rank)
+            streams = world.to_peers[rank][: len(peers)]
+            for peer, stream in zip(peers, streams, strict=True):
                 source, target, number = self.transfer(rank, peer)
                 slot = self.arrays.slot(target, number)
                 stream.wait_stream(main)
                 signals.stream_copy(rank, slot, self.arrays.own[source], stream=stream)
-            for stream in world.to_peers[rank]:
+            for stream in streams:
                 main.wait_stream(stream)
 
         return [functools.partial(copy, rank) for rank in self.active]
@@ -242,7 +248,6 @@ class Pattern:
                 )
 
     def rows(self, case: str, ctas: Sequence[int], rounds: int) -> Iterator[dict[str, Any]]:
-        self.check(self.by_tma(ctas[0]))
         others = {"copy_engine": self.by_copy_engine(), "nccl": self.by_nccl()}
         sent_bytes = self.arrays.own[0].nbytes * len(self.peers_of(self.active[0]))
         for count in ctas:
@@ -250,6 +255,8 @@ class Pattern:
             if not self.to_all:
                 ours["static_schedule"] = self.by_tma(count, static_schedule=True)
             timed = compared(self.world, {**ours, **others}, rounds)
+            for works in ours.values():
+                self.check(works)
             throughput = {name: round(sent_bytes / us / 1e3, 1) for name, us in timed["us"].items()}
             row = {"case": case.format(count), "bytes": sent_bytes, "gb_per_s": throughput, **timed}
             print(f"{row['case']:52s} {throughput}", flush=True)
@@ -307,7 +314,7 @@ def bandwidths(world: World, rounds: int, size_bytes: int) -> Iterator[dict[str,
     for kind in KINDS:
         active = (1,) if kind == "pull" else (0,)
         yield from Pattern(pair, kind, active).rows(f"{kind}, {{}} CTAs", CTAS, rounds)
-    del pair
+    del pair  # frees its memory
     for ranks in worlds_of(world):
         some = world.of_ranks(ranks)
         everybody = tuple(some.ranks)
@@ -341,7 +348,7 @@ def rounds_us(name: str, world: World, threads: int) -> dict[str, Any]:
         for count in (ROUNDS // 10, ROUNDS):
             signals = world.signals(16)
             launches = [
-                kernel.prepare(1, threads, (own, np.uint32(1), count), stream=stream)
+                kernel.prepare(1, threads, (own, np.uint32(count)), stream=stream)
                 for own, stream in zip(signals, world.streams, strict=True)
             ]
             timed[count] = together(world, launches, signals)
@@ -367,7 +374,7 @@ def hand_overs(world: World, wanted: int, *, by_tma: bool) -> dict[str, Any]:
         kernel.prepare(
             HAND_BLOCKS,
             HAND_THREADS,
-            (own, tiles, arrays[rank], np.uint32(1), rounds, by_tma, wrong[rank]),
+            (own, tiles, arrays[rank], np.uint32(rounds), by_tma, wrong[rank]),
             stream=world.streams[rank],
         )
         for rank, own in enumerate(signals)
@@ -403,15 +410,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--hand-overs", type=int, default=1_000_000)
     parser.add_argument("--mib", type=int, default=512, help="of an array that goes over one link")
-    parser.add_argument("--ranks", type=int, help="as many as GPUs, unless given")
+    parser.add_argument("--ranks", type=int, help="2 to 8; by default one per GPU")
     arguments = parser.parse_args()
     faulthandler.dump_traceback_later(LIMIT_S, exit=True)
     # So that no rank's launch queues up after a rank that waits for it, where they share a GPU.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     devices = torch.cuda.device_count()
     ranks = arguments.ranks or devices
-    if ranks < 2 or not devices:
-        raise SystemExit(f"this needs two GPUs, or one and --ranks; the process sees {devices}")
+    if not 2 <= ranks <= max(WORLDS) or not devices:
+        raise SystemExit(f"this needs 2 to 8 GPUs, or one and --ranks; the process sees {devices}")
     world = World.of(range(devices)).of_ranks(ranks)
     if world.gpus > 1:
         enable_peer_access(range(world.gpus))

@@ -12,9 +12,9 @@ struct SharedMemory {
 };
 extern "C" __device__ const int sum_over_ranks_shared_bytes = sizeof(SharedMemory);
 
-// One thread a block: add the tile of every rank to `total`. What a rank has, it adds and passes
-// on; after as many steps as there are ranks everybody has seen every tile. Each step has a slot of
-// its own in the inbox, so that nothing is overwritten.
+// One thread per block. In each step a rank adds its current tile to `total`, and stores it to the
+// next rank. After `ranks` steps every rank has added every tile. Each step has a slot of its own
+// in the inbox, so that nothing is overwritten; a second launch would need new slots and epochs.
 extern "C" __global__ void sum_over_ranks(
     const Signals signals,
     const TMATensorTileArray<Tile> inboxes,  // of every rank

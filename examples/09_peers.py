@@ -33,6 +33,7 @@ def main(ranks):
                 return cupy.asarray(values)
 
         enable_peer_access(range(ranks))
+        # Side 0 of an inbox is the step of the ring.
         x = np.random.default_rng(0).integers(-9, 9, (ranks, 1, ROWS, COLUMNS)).astype(np.float32)
         inbox, zeros = np.zeros((ranks, ROWS, COLUMNS), np.float32), np.zeros_like(x[0])
         totals = [on(rank, zeros) for rank in range(ranks)]
@@ -47,7 +48,7 @@ def main(ranks):
         kernel = Kernel(
             Path(__file__).with_suffix(".cu"), "sum_over_ranks", types={"Tile": inboxes[0]}
         )
-        # First prepare all: a rank waits for the others, which have to start meanwhile.
+        # Prepare all launches first: a running rank waits for peers that are not launched yet.
         launches = [
             kernel.prepare(BLOCKS, 1, (signals[rank], inboxes, mine[rank], total[rank]))
             for rank in range(ranks)

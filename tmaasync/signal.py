@@ -129,7 +129,7 @@ class Signals:
         """Return the kernel argument of a rank; negative ranks count from the last.
 
         Raises:
-            IndexError: There is no such rank.
+            IndexError: ``rank`` is out of range.
             TypeError: ``rank`` is not an integer.
         """
         if not is_integer(rank):

@@ -10,15 +10,16 @@ namespace tmaasync {
 using instrument::SignalLocation;
 
 // Flags in the memory of several ranks (GPUs), which order accesses to each other's memory. Every
-// rank has a pad of `count` signals. A signal holds an epoch that only grows: a fast rank may run
-// one round ahead, and nothing is reset between launches. An out-of-range rank or signal traps.
-// Pass the struct by value; the host's `Signals` makes one per rank.
+// rank has a pad of `count` signals. A signal holds an epoch, which increases monotonically:
+// nothing is reset between launches. An out-of-range rank or signal traps. Pass the struct by
+// value; the host's `Signals` makes one per rank.
 //
 // Producer, after TMA stores or reductions to a peer: commit_group() and wait_group<0>() in every
 // issuing thread (wait_group_read only frees shared memory), __syncthreads() if there are several,
-// then post() in one thread. Consumer: wait() in the thread that issues the loads. If TMA at the
-// peer reads ordinary writes of threads, every writing thread also needs
-// ptx::fence_proxy_async_global() before the __syncthreads().
+// then post() in one thread. Consumer: wait() in the thread that issues the loads; threads that
+// read by ordinary loads meet it in __syncthreads(). If TMA at the peer reads ordinary writes of
+// threads, every writing thread also needs ptx::fence_proxy_async_global() before the
+// __syncthreads().
 struct Signals {
     static constexpr int kMaxRanks = instrument::kMaxRanks;
 
@@ -49,8 +50,9 @@ struct Signals {
     }
 
     // Wait until one of this rank's own signals has reached an epoch, counted modulo 2^32. The
-    // poster's earlier writes are then visible to this thread, and to TMA copies that it issues. A
-    // wait that exceeds its budget ends the kernel, and the host raises HangError.
+    // poster's earlier writes are then visible to this thread, and to TMA copies that it issues. If
+    // a wait exceeds its budget, the host raises HangError: a release build traps, and in a debug
+    // build all waits of all ranks return, with undefined data.
     __device__ __forceinline__ void wait(
         u32 signal, u32 epoch, SignalLocation location = {}
     ) const {

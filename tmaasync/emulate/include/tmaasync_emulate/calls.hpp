@@ -139,7 +139,7 @@ TMAASYNC_EMULATE_CALL void gather_words(
 TMAASYNC_EMULATE_CALL void named_barrier_sync(uint32_t number, uint32_t threads);
 TMAASYNC_EMULATE_CALL void named_barrier_arrive(uint32_t number, uint32_t threads);
 // Waits for all of the CTA; returns how many gave true.
-// `line` is that of the kernel's call, 0 if it is unknown.
+// `line`: where the kernel calls it, 0 if unknown.
 TMAASYNC_EMULATE_CALL void sync_block(uint32_t line);
 TMAASYNC_EMULATE_CALL uint32_t count_in_block(bool value, uint32_t line);
 TMAASYNC_EMULATE_CALL void cluster_barrier_arrive(bool releases);
