@@ -494,6 +494,63 @@ def test_an_array_of_a_peer_that_only_a_pointer_names_has_its_bounds(
             assert arrays[1][127] == 1
 
 
+def test_a_pointer_to_an_array_of_a_device_without_access_leads_nowhere() -> None:
+    fill = Kernel(THROUGH_A_TABLE, "fill")
+    with emulate.devices(2) as world:
+        arrays = [device.array(np.zeros(128, np.float32)) for device in world]
+        table = world[0].array(np.array([array.ctypes.data for array in arrays], np.uint64))
+        fill(1, 1, (table, 0, 3, 1), device=0)
+        world.synchronize()
+        assert arrays[0][3] == 1
+        fill(1, 1, (table, 1, 3, 1), device=0)
+        with pytest.raises(EmulatedFault, match=r"\(array 0 of device 1\)\[3\].*lies in none of"):
+            world.synchronize()
+
+
+FLAG = """
+#include <cuda/atomic>
+template <cuda::thread_scope kScope>
+using Flag = cuda::atomic_ref<unsigned, kScope>;
+extern "C" __global__ void set(unsigned* flag) { SET; }
+extern "C" __global__ void await(unsigned* flag) {
+    unsigned seen;
+    do { GET; } while (seen != 7);
+}
+"""
+STORES = {
+    "relaxed.gpu": 'asm volatile("st.relaxed.gpu.global.u32 [%0], 7;" :: "l"(flag) : "memory")',
+    "release.gpu": 'asm volatile("st.release.gpu.global.u32 [%0], 7;" :: "l"(flag) : "memory")',
+    "relaxed.sys": 'asm volatile("st.relaxed.sys.global.u32 [%0], 7;" :: "l"(flag) : "memory")',
+    "device": "Flag<cuda::thread_scope_device>(*flag).store(7)",
+    "system": "Flag<cuda::thread_scope_system>(*flag).store(7)",
+}
+LOADS = {
+    "acquire.gpu": 'asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag))',
+    "acquire.sys": 'asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag))',
+    "volatile": "seen = *(volatile unsigned*)flag",
+    "device": "seen = Flag<cuda::thread_scope_device>(*flag).load()",
+    "system": "seen = Flag<cuda::thread_scope_system>(*flag).load()",
+}
+OF_SYSTEM = {"relaxed.sys", "acquire.sys", "volatile", "system"}
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("load", LOADS)
+def test_a_flag_between_devices_is_stored_and_loaded_at_system_scope(store: str, load: str) -> None:
+    text = FLAG.replace("SET", STORES[store]).replace("GET", LOADS[load])
+    for peer in (0, 1):
+        with emulate.devices(2) as world:
+            enable_peer_access([0, 1])
+            flag = world[0].array(np.zeros(1, np.uint32))
+            Kernel(text, "set")(1, 1, (flag,), device=0, stream="set")
+            Kernel(text, "await")(1, 1, (flag,), device=peer, stream="await")
+            if peer == 0 or {store, load} <= OF_SYSTEM:
+                world.synchronize()
+            else:
+                with pytest.raises(EmulatedRace, match="atomic for their own device alone"):
+                    world.synchronize()
+
+
 REUSED = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;

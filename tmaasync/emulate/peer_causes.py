@@ -37,8 +37,8 @@ BETWEEN_STREAMS = (
 """The missing step between launches of one device."""
 
 _NOT_ATOMIC = (
-    "both are atomic for their own device alone. Use the operations at system scope: "
-    "Signals.post_reduce(), or atomicAdd_system()"
+    "both are atomic for their own device alone. Use operations at system scope: Signals, "
+    "atomicAdd_system(), thread_scope_system, or .sys in PTX"
 )
 _RESET = (
     "an ordinary write sets a flag that a peer posts or polls. Let no rank reset a signal: post "

@@ -275,8 +275,12 @@ class EmulatedLaunch:
         addresses = [_first_aligned(buffer) + offset for offset in self._offsets]
         pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         extents = self._extents(_first_aligned(buffer))
-        others = _only_by_pointers(_queue_of_world().memory_of(self._queue.device), extents)
-        extents += others.values()
+        memory, beyond = _queue_of_world().memory_of(self._queue.device)
+        others = _only_by_pointers(memory, extents)
+        # A pointer to an array of no bytes leads nowhere.
+        nowhere = (one._replace(end=0) for one in beyond.values())
+        extents += (*others.values(), *nowhere)
+        others |= beyond
         numbers = _numbers(self._config, schedule, size, extents, self._program.registers)
         numbers.log = None if log is None else ctypes.pointer(log)
         arrays = list(map(list, self._arrays))
@@ -432,8 +436,8 @@ class LaunchQueue(Protocol):
     def add(self, launch: QueuedLaunch) -> None:
         """Append a launch to the queue of its device."""
 
-    def memory_of(self, device: int) -> dict[str, Extent]:
-        """Return the arrays that a device may access, each with a name for reports."""
+    def memory_of(self, device: int) -> tuple[dict[str, Extent], dict[str, Extent]]:
+        """Return the arrays that a device may access, and others, each with a name for reports."""
 
 
 WORLD: contextvars.ContextVar[LaunchQueue | None] = contextvars.ContextVar(

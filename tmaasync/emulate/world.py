@@ -112,14 +112,14 @@ class World:
         """Return whether a device may access the memory of a peer."""
         return (device, peer) in self._pairs
 
-    def memory_of(self, device: int) -> dict[str, Extent]:
-        """Return the arrays that a device may access, each with a name for reports."""
-        reachable = (
-            peer
-            for peer in self._devices
-            if peer.ordinal == device or self.has_peer_access(device, peer.ordinal)
-        )
-        return {name: one for peer in reachable for name, one in peer.extents().items()}
+    def memory_of(self, device: int) -> tuple[dict[str, Extent], dict[str, Extent]]:
+        """Return the arrays that a device may access, and others, each with a name for reports."""
+        within: dict[str, Extent] = {}
+        beyond: dict[str, Extent] = {}
+        for peer in self._devices:
+            can_access = peer.ordinal == device or self.has_peer_access(device, peer.ordinal)
+            (within if can_access else beyond).update(peer.extents())
+        return within, beyond
 
     def add(self, launch: QueuedLaunch) -> None:
         """Append a launch to the queue of its device."""

@@ -284,6 +284,10 @@ void wait_for_grids() {
     note_grid_wait(TMAASYNC_EMULATE_CALLER());
 }
 
+void narrow_scope(const volatile void* address) {
+    TMAASYNC_EMULATE_CALLER().narrow_access = reinterpret_cast<uintptr_t>(address);
+}
+
 void begin_atomic(const void* address, uint32_t bytes, bool changes, bool depends, Scope scope) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (depends) check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);

@@ -410,7 +410,8 @@ struct Fiber : Thread {
     std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
     std::vector<Accumulators> accumulators;
     bool has_mma_fence = false;
-    uintptr_t met_at = 0;  // of its last instruction with a mask, and that mask
+    uintptr_t narrow_access = 0;  // an address: its access there has the scope of a device
+    uintptr_t met_at = 0;         // of its last instruction with a mask, and that mask
     uint32_t met_mask = 0;
     uintptr_t active_site = 0;           // of __activemask(), while it is there
     uint32_t active_lanes = 0;           // what that returns, once it is known

@@ -58,10 +58,10 @@ struct AtomicPlace {
     ClusterClocks published;
 };
 
-// What the posts of a signal hand on, to the poster's device and to others. A wait for an epoch ends
-// with the first post that reaches it, in some run: that post and those before it are what it may
-// rely on, and not later ones that this run happens to see. Epochs only grow: a post of a lower one
-// resets nothing.
+// What the posts of a signal hand on, to the poster's device and to others. A wait for an epoch
+// ends with the first post that reaches it, in some run: that post and those before it are what it
+// may rely on, and not later ones that this run happens to see. Epochs only grow: a post of a lower
+// one resets nothing.
 class PostedEpochs {
 public:
     struct Post {

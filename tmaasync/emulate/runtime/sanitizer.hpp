@@ -195,14 +195,15 @@ inline void touch_atomically(
     if (detector) detector->atomic(fiber.number, address, writes, scope);
 }
 
-// PTX ISA: ld.volatile and st.volatile order memory as relaxed ones do. A thread that reads may be
-// one that waits.
+// PTX ISA: ld.volatile and st.volatile order memory as relaxed ones of system scope do. A thread
+// that reads may be one that waits.
 inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bool writes) {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
+    const bool is_narrow = std::exchange(fiber.narrow_access, 0) == address;
     if ((address ^ stack_pointer()) < kStackBytes) return;
     if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read", .polled = address});
     let_other_clusters_run(fiber, address, writes);
-    touch_atomically(fiber, address, bytes, writes, Scope::kSystem);
+    touch_atomically(fiber, address, bytes, writes, is_narrow ? Scope::kGpu : Scope::kSystem);
 }
 
 inline void touch_as(

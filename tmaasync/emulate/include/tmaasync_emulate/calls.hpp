@@ -150,6 +150,10 @@ TMAASYNC_EMULATE_CALL void set_max_registers(bool claims, uint32_t registers);
 
 // --- ordinary accesses ---------------------------------------------------------------------------
 
+// The thread's next volatile access, to this address, has the scope of a device and not of the
+// system.
+TMAASYNC_EMULATE_CALL void narrow_scope(const volatile void* address);
+
 enum class AccessKind : uint8_t { kRead, kWrite, kVolatileRead, kVolatileWrite };
 
 // By the code at `site`. Ends the launch if the thread may not access these bytes.

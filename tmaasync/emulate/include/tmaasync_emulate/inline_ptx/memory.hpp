@@ -106,6 +106,14 @@ TMAASYNC_EMULATE_INLINE void after_access() {
 
 // --- ld and st -----------------------------------------------------------------------------------
 
+// A volatile access has the scope of the system. Narrower scopes count as the scope of a device.
+template <Order kOrder, Reach kReach>
+TMAASYNC_EMULATE_INLINE void set_scope(const volatile void* pointer) {
+    if constexpr (kOrder != Order::kVolatile && kOrder != Order::kMmio && kReach != Reach::kSys) {
+        narrow_scope(pointer);
+    }
+}
+
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount) InMemory {
     T values[kCount];
@@ -128,6 +136,7 @@ TMAASYNC_EMULATE_INLINE void load(const std::uint8_t* pointer, Words&... targets
         read = *reinterpret_cast<const InMemory<T, kCount>*>(pointer);
     } else {
         for (int i = 0; i < kCount; ++i) {
+            set_scope<kOrder, kReach>(&reinterpret_cast<const volatile T*>(pointer)[i]);
             read.values[i] = reinterpret_cast<const volatile T*>(pointer)[i];
         }
         after_access<kOrder, kReach>();
@@ -146,6 +155,7 @@ TMAASYNC_EMULATE_INLINE void store(std::uint8_t* pointer, Values... values) {
     } else {
         before_access<kOrder, kReach>();
         for (int i = 0; i < kCount; ++i) {
+            set_scope<kOrder, kReach>(&reinterpret_cast<volatile T*>(pointer)[i]);
             reinterpret_cast<volatile T*>(pointer)[i] = written.values[i];
         }
     }

@@ -47,6 +47,12 @@ TMAASYNC_EMULATE_INLINE void acquire_after(memory_order order) {
     if (order != memory_order_relaxed && order != memory_order_release) fence<kScope>();
 }
 
+// Of a volatile access to this address, which otherwise has the scope of the system.
+template <thread_scope kScope>
+TMAASYNC_EMULATE_INLINE void set_scope(const volatile void* address) {
+    if constexpr (kScope != thread_scope_system) ::tmaasync_emulate::narrow_scope(address);
+}
+
 // The atomic function of a scope.
 #define TMAASYNC_EMULATE_SCOPED(FUNCTION, ...)                        \
     (kScope == thread_scope_block    ? FUNCTION##_block(__VA_ARGS__)  \
@@ -67,6 +73,7 @@ public:
 
     TMAASYNC_EMULATE_INLINE T load(memory_order order = memory_order_seq_cst) const {
         if (order == memory_order_seq_cst) fence<kScope>();
+        set_scope<kScope>(this->word());
         const Word word = *const_cast<const volatile Word*>(this->word());
         acquire_after<kScope>(order);
         return same_bits<T>(word);
@@ -74,6 +81,7 @@ public:
 
     TMAASYNC_EMULATE_INLINE void store(T value, memory_order order = memory_order_seq_cst) const {
         release_before<kScope>(order);
+        set_scope<kScope>(word());
         *const_cast<volatile Word*>(word()) = same_bits<Word>(value);
         if (order == memory_order_seq_cst) fence<kScope>();
     }
