@@ -428,6 +428,12 @@ def test_a_rank_is_an_index() -> None:
         both[0:1]  # type: ignore[index]
 
 
+def test_a_launch_takes_the_signals_of_one_rank(driver: Driver) -> None:
+    kernel = Kernel(SOURCE, "wait_for", types={"Tile": tile(0)})
+    with pytest.raises(TypeError, match=r"args\[0\] is .*Signals; .* Pass signals\[rank\]"):
+        kernel(1, 1, (signals(), np.uint32(0), np.uint32(1), np.zeros(1, np.int32)))
+
+
 def test_pads_lie_in_one_kind_of_memory() -> None:
     with emulate.devices(2) as world:
         given = [world[0].array(np.zeros(4, np.uint32)), np.zeros(4, np.uint32)]

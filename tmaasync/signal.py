@@ -107,6 +107,8 @@ class Signals:
     (2, 8, 1)
     """
 
+    _remedy_as_argument = "Pass signals[rank], the argument of one rank"
+
     def __init__(self, pads: Sequence[object], *, budget_seconds: float | None = None) -> None:
         """Record the pads' addresses, and allocate memory for hang reports."""
         self._pads = _views(pads)

@@ -74,7 +74,11 @@ def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_epochs_that_the_next_launch_uses_again_are_a_race(ranks: int, seed: int) -> None:
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_epochs_that_the_next_launch_uses_again_are_reported(
+    ranks: int, seed: int, rounds: int
+) -> None:
+    """The same epoch again is a race; a smaller one is a fault, unless a race comes first."""
     with emulate.scheduled("random", seed=seed, races=True), emulate.devices(ranks) as world:
         enable_peer_access(range(ranks))
         arrays = [device.array(one) for device, one in zip(world, values(ranks), strict=True)]
@@ -82,8 +86,9 @@ def test_epochs_that_the_next_launch_uses_again_are_a_race(ranks: int, seed: int
         signals = signals_of(world)
         for _ in range(2):
             for own in signals:
-                kernel("shift")(BLOCKS, 1, (own, tiles, EPOCH, 3))
-        with pytest.raises(EmulatedRace, match=r"peers\.cu:\d+: TMA"):
+                kernel("shift")(BLOCKS, 1, (own, tiles, EPOCH, rounds))
+        said = r"peers\.cu:\d+: TMA" + ("" if rounds == 1 else "|Epochs only increase")
+        with pytest.raises((EmulatedRace, EmulatedFault), match=said):
             signals.synchronize()
 
 
@@ -549,6 +554,31 @@ def test_a_flag_between_devices_is_stored_and_loaded_at_system_scope(store: str,
             else:
                 with pytest.raises(EmulatedRace, match="atomic for their own device alone"):
                     world.synchronize()
+
+
+POSTS = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+extern "C" __global__ void posts(const Signals signals, u32 first, u32 second) {
+    signals.post(0, 3, first);
+    signals.post(0, 3, second);
+}
+"""
+
+
+def test_an_epoch_that_decreases_is_a_fault() -> None:
+    posts = Kernel(POSTS, "posts")
+    with emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        signals = Signals([device.array(np.zeros(4, np.uint32)) for device in world])
+        for first, second in ((1, 1), (1, 7), (2**31, 2**32 - 1), (2**32 - 1, 2)):
+            posts(1, 1, (signals[1], np.uint32(first), np.uint32(second)))
+            world.synchronize()
+        posts(1, 1, (signals[1], np.uint32(3), np.uint32(2)))
+        with pytest.raises(
+            EmulatedFault, match="epoch 2 for signal 3 of rank 0, which has epoch 3"
+        ):
+            world.synchronize()
 
 
 REUSED = """

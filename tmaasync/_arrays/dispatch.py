@@ -209,10 +209,10 @@ def _view_by_attribute(array: Any, dtype: object, argument: str) -> ArrayView:
     # Asked of the object, not of its type: many set it per instance, or raise for host memory.
     if hasattr(array, "__cuda_array_interface__"):
         return view_cuda_array_interface(array, dtype, argument)
-    raise not_an_array(
-        array,
-        "it is no array",
+    remedy = (
         "Pass a NumPy, CuPy, torch or JAX array, or an object with __dlpack__ or "
-        "__cuda_array_interface__",
-        argument,
+        "__cuda_array_interface__"
     )
+    # Of a type of ours whose parts are arguments, such as Signals.
+    remedy = getattr(type(array), "_remedy_as_argument", remedy)
+    raise not_an_array(array, "it is no array", remedy, argument)

@@ -355,8 +355,12 @@ void add_release_system(uint32_t* word, uint32_t value) {
 }
 
 void post_signal(uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch) {
-    const auto change = [=](uint32_t) { return epoch; };
-    release_word(TMAASYNC_EMULATE_CALLER(), word, change, {rank, signal});
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    const auto change = [&](uint32_t old) {
+        check_epoch_increases(fiber, {rank, signal, epoch}, old);
+        return epoch;
+    };
+    release_word(fiber, word, change, {rank, signal});
 }
 
 void add_to_signal(uint32_t* word, uint32_t rank, uint32_t signal, uint32_t value) {

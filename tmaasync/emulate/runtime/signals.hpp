@@ -68,6 +68,17 @@ inline void record_signal(Fiber& fiber, const uint32_t* word, const AwaitedSigna
     );
 }
 
+inline void check_epoch_increases(Fiber& fiber, const AwaitedSignal& posted, uint32_t old) {
+    if (PostedEpochs::is_reached(posted.epoch, old)) return;
+    fiber.cluster->fail(
+        fiber, "Signals::post: epoch " + decimal(posted.epoch) + " for signal " +
+                   decimal(posted.signal) + " of rank " + decimal(posted.rank) +
+                   ", which has epoch " + decimal(old) +
+                   " already. Epochs only increase: post larger ones. Several threads or ranks "
+                   "that post to one signal use post_reduce()"
+    );
+}
+
 // Changes a word, with release at system scope.
 template <typename Change>
 void release_word(Fiber& fiber, uint32_t* word, Change change, PostedSignal posted = {}) {
