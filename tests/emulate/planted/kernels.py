@@ -160,7 +160,7 @@ def histogram() -> Job:
 
 
 def edit() -> Job:
-    # Behind the values lies no other argument, which a group beyond them would reach by chance.
+    # After the values no other argument follows, which a group beyond them would reach by chance.
     values, firsts = drawn(64, 32)[:40], np.full((3, 8, 32), np.nan, np.float32)
     starts = np.array([0, 11, 25], np.int32)
     tiles = TMATensorTileArray([create_tma_tile(values, (8, 32))] * 3)
