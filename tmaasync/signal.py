@@ -205,10 +205,10 @@ class Signals:
     def _reported(self) -> tuple[HungSignal, ...]:
         if self._reports is None:
             return ()
-        state: Any = np.frombuffer(self._reports.read(), _RECORDS)[0]
-        written = [record for record in state["records"].flat if record["is_written"]]
-        written.sort(key=lambda record: int(record["waited_ns"]), reverse=True)
-        return tuple(map(_hung, written))
+        records: Any = np.frombuffer(self._reports.read(), _RECORDS)[0]["records"]
+        written = records[records["is_written"] != 0]
+        longest_first = sorted(written, key=lambda record: int(record["waited_ns"]), reverse=True)
+        return tuple(map(_hung, longest_first))
 
     # --- streams ------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gpu import ipc_ring
 
-from tmaasync import HangError, Signals, TMATensorTileArray, enable_peer_access
+from tmaasync import HangError, Kernel, Signals, TMATensorTileArray, enable_peer_access
 
 cupy: Any = pytest.importorskip("cupy")
 
@@ -60,6 +60,18 @@ def streams(devices: list[int]) -> list[Any]:
     return own
 
 
+def launch_on_all(
+    kernel: Kernel, blocks: int, threads: int, arguments: list[Any], streams: list[Any]
+) -> None:
+    """Launch with the arguments of each rank, of which the first is its signals."""
+    prepared = [
+        kernel.prepare(blocks, threads, own, device=own[0].device, stream=stream)
+        for own, stream in zip(arguments, streams, strict=True)
+    ]
+    for launch in prepared:
+        launch()
+
+
 def settle(devices: list[int]) -> None:
     for device in set(devices):
         cupy.cuda.Device(device).synchronize()
@@ -77,18 +89,8 @@ def test_a_ring_of_ranks_passes_tiles_on(devices: list[int], debug: bool) -> Non
     settle(devices)
     for number in range(launches):
         first = np.uint32(1 + number * rounds)
-        prepared = [
-            kernel.prepare(
-                BLOCKS,
-                1,
-                (own, tiles, first, rounds),
-                device=devices[rank],
-                stream=own_streams[rank],
-            )
-            for rank, own in enumerate(signals)
-        ]
-        for launch in prepared:
-            launch()
+        arguments = [(own, tiles, first, rounds) for own in signals]
+        launch_on_all(kernel, BLOCKS, 1, arguments, own_streams)
     signals.synchronize()
 
     for rank, array in enumerate(arrays):
@@ -102,18 +104,11 @@ def test_a_barrier_over_ranks_orders_ordinary_accesses(devices: list[int]) -> No
     signals = Signals(pads(devices, blocks * ranks), budget_seconds=5)
     kernel, own_streams = ipc_ring.kernel_of("barriers"), streams(devices)
     settle(devices)
-    prepared = [
-        kernel.prepare(
-            blocks,
-            threads,
-            (own, words[rank], words[(rank + 1) % ranks], np.uint32(1), rounds, wrong[rank]),
-            device=devices[rank],
-            stream=own_streams[rank],
-        )
+    arguments = [
+        (own, words[rank], words[(rank + 1) % ranks], np.uint32(1), rounds, wrong[rank])
         for rank, own in enumerate(signals)
     ]
-    for launch in prepared:
-        launch()
+    launch_on_all(kernel, blocks, threads, arguments, own_streams)
     signals.synchronize()
 
     assert [int(host(one)[0]) for one in wrong] == [0] * ranks
