@@ -14,6 +14,7 @@ __all__ = [
     "expression_of",
     "function_name",
     "template_of",
+    "without_comments",
 ]
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -99,6 +100,11 @@ def expression_of(text: str, name: str) -> str:
         return ""
     is_c = rf'extern\s*"C"[^;{{}}]*{declared}|extern\s*"C"\s*{{.*{declared}'
     return "" if re.search(is_c, bare, re.DOTALL) else name
+
+
+def without_comments(text: str) -> str:
+    """Return a source with a space for each comment; its lines keep their numbers."""
+    return _COMMENT.sub(lambda found: " " + "\n" * found[0].count("\n"), text)
 
 
 def template_of(text: str, function: str) -> str | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from tmaasync._compile import Source
+from tmaasync._entries import without_comments
 from tmaasync.errors import CompileError
 
 __all__ = ["refuse_shared_initializers"]
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INITIALIZED = re.compile(
     r"\b__shared__\b(?:\s*(?:alignas|__align__)\s*\([^)]*\))*"
     r"(?P<type>[^;{}()=]*?[\s&*>,])(?P<name>\w+)\s*(?:\[[^\]]*\]\s*)*[={]"
@@ -23,7 +23,7 @@ def refuse_shared_initializers(source: Source) -> None:
 
     Only the source itself is searched, not its headers.
     """
-    bare = _COMMENT.sub(lambda comment: re.sub(r"[^\n]", " ", comment[0]), source.text)
+    bare = without_comments(source.text)
     for found in _INITIALIZED.finditer(bare):
         is_type = _BEGINS_TYPE.search(found["type"]) or _BEGINS_TYPE.fullmatch(found["name"])
         if not is_type:

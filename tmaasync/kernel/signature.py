@@ -11,7 +11,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, is_contiguous
 from tmaasync._compile import Parameter, Source
 from tmaasync._elements import ELEMENTS
-from tmaasync._entries import function_name, template_of
+from tmaasync._entries import function_name, template_of, without_comments
 from tmaasync._ragged.base import RaggedMap
 from tmaasync._tile.argument import MapTile
 from tmaasync.errors import LaunchError, Violation
@@ -257,7 +257,7 @@ def signature_of(source: Source, expression: str) -> Signature:
     with different parameter lists, no parameter is checked.
     """
     name = function_name(expression)
-    text = _COMMENT.sub(lambda found: " " + "\n" * found[0].count("\n"), source.text)
+    text = without_comments(source.text)
     supplied = dict(_USING.findall(source.preamble))
     own = _defined(text)
     instance = _instance(text, name, expression)
