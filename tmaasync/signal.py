@@ -42,9 +42,10 @@ __all__ = ["RankSignals", "Signals"]
 
 # Mirrors of the structs in kernels/include/tmaasync/instrument/signal.cuh and signal.cuh.
 _MAX_RANKS, _RECORDS_OF_RANK = 16, 8
+_WRITTEN = 2
 _RECORD = np.dtype(
     [
-        ("is_written", "<u4"),
+        ("state", "<u4"),
         ("rank", "<u4"),
         ("signal", "<u4"),
         ("epoch", "<u4"),
@@ -206,7 +207,7 @@ class Signals:
         if self._reports is None:
             return ()
         records: Any = np.frombuffer(self._reports.read(), _RECORDS)[0]["records"]
-        written = records[records["is_written"] != 0]
+        written = records[records["state"] == _WRITTEN]
         longest_first = sorted(written, key=lambda record: int(record["waited_ns"]), reverse=True)
         return tuple(map(_hung, longest_first))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import pickle
 import re
 import runpy
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +395,28 @@ def test_a_launch_of_a_world_that_has_ended_is_refused() -> None:
         launch()
 
 
+def test_a_launch_belongs_to_the_world_it_was_prepared_in() -> None:
+    with emulate.devices(1) as world:
+        mine = tile_of(world[0].array(np.zeros((ROWS, COLUMNS), np.float32)))
+        launch = kernel("pull").prepare(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0))
+    with emulate.devices(1), pytest.raises(LaunchError, match="its world has ended"):
+        launch()
+
+
+@pytest.mark.parametrize("opens_its_own", [False, True])
+def test_another_thread_cannot_launch_on_the_arrays_of_a_world(*, opens_its_own: bool) -> None:
+    def launch_in_thread() -> None:
+        with emulate.devices(1) if opens_its_own else contextlib.nullcontext():
+            kernel("pull")(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0))
+
+    with emulate.devices(2) as world, ThreadPoolExecutor(1) as pool:
+        mine = tile_of(world[1].array(np.zeros((ROWS, COLUMNS), np.float32)))
+        with pytest.raises(LaunchError, match=r"args\[1\] is on device 1 of emulate.devices\(2\)"):
+            pool.submit(launch_in_thread).result()
+        if not opens_its_own:
+            pool.submit(contextvars.copy_context().run, launch_in_thread).result()
+
+
 FLAGGED = """
 #include <cuda/atomic>
 #include <cuda/ptx>
@@ -578,6 +603,27 @@ def test_an_epoch_that_decreases_is_a_fault() -> None:
         with pytest.raises(
             EmulatedFault, match="epoch 2 for signal 3 of rank 0, which has epoch 3"
         ):
+            world.synchronize()
+
+
+MIXED = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+extern "C" __global__ void sets(const Signals signals) { signals.post(1, 0, 5); }
+extern "C" __global__ void adds(const Signals signals) { signals.post_reduce(1, 0); }
+"""
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("second", [0, 1])
+def test_a_signal_that_is_set_and_added_to_is_a_fault(seed: int, second: int) -> None:
+    with emulate.scheduled("random", seed=seed), emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        signals = Signals([device.array(np.zeros(1, np.uint32)) for device in world])
+        for rank, name in ((0, "sets"), (second, "adds")):
+            Kernel(MIXED, name)(1, 1, (signals[rank],))
+        words = r"(post|post_reduce)\(\): signal 0 of rank 1 was changed by (?!\1\()post"
+        with pytest.raises(EmulatedFault, match=words):
             world.synchronize()
 
 

@@ -128,6 +128,35 @@ def test_a_rank_that_nobody_signals_is_named(devices: list[int]) -> None:
     assert (wait.rank, wait.signal, wait.epoch, wait.seen) == (ranks - 1, 5, 2, 0)
 
 
+WAITS = """
+#include <tmaasync/tmaasync.cuh>
+extern "C" __global__ void %(name)s(const tmaasync::Signals signals, tmaasync::u32 epoch) {
+    signals.wait(threadIdx.x, epoch);
+}
+"""
+
+
+def test_two_kernels_of_one_rank_report_their_hangs_apart() -> None:
+    devices, threads = [0, 0], 3
+    signals, own_streams = Signals(pads(devices, threads), budget_seconds=0.3), streams(devices)
+    kernels = {name: Kernel(WAITS % {"name": name}, name, debug=True) for name in ("one", "other")}
+    settle(devices)
+    prepared = [
+        kernel.prepare(1, threads, (signals[0], np.uint32(epoch)), stream=stream)
+        for epoch, kernel, stream in zip((1, 2), kernels.values(), own_streams, strict=True)
+    ]
+    for launch in prepared:
+        launch()
+
+    with pytest.raises(HangError) as caught:
+        signals.synchronize()
+
+    # The kernel that gives up later may end without a report: a peer has given up.
+    waits = {(wait.epoch, wait.thread, wait.signal) for wait in caught.value.signals}
+    assert len(waits) == len(caught.value.signals) >= threads
+    assert waits <= {(epoch, thread, thread) for epoch in (1, 2) for thread in range(threads)}
+
+
 def test_processes_pass_tiles_on_through_handles_of_cuda_ipc() -> None:
     """On one GPU a process runs for some milliseconds at a time, so the ring has few rounds."""
     spawn, processes = multiprocessing.get_context("spawn"), 2

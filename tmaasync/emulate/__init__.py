@@ -25,6 +25,7 @@ from tmaasync.emulate.run import (
     scheduled,
 )
 from tmaasync.emulate.world import EmulatedDevice, World, current_world, devices
+from tmaasync.emulate.world import other_world_of as other_world_of
 
 __all__ = [
     "LIMITS",

@@ -177,7 +177,7 @@ class EmulatedLaunch:
 
     __slots__ = (
         "_arrays", "_buffer", "_collector_of", "_config", "_keep", "_lock", "_offsets",
-        "_pointers", "_program", "_queue", "_rank", "_ready", "last_run",
+        "_pointers", "_program", "_queue", "_rank", "_ready", "_world", "last_run",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - the parts of a launch
@@ -198,6 +198,7 @@ class EmulatedLaunch:
         launch with signals has a ``rank``.
         """
         self._queue = queue
+        self._world = None if queue is None else WORLD.get()
         self._rank = rank
         self._collector_of = collector_of
         self._program = program
@@ -224,7 +225,7 @@ class EmulatedLaunch:
             LaunchError: The launch is too large for this machine or for the schedule.
         """
         if self._queue is not None:
-            _queue_of_world().add(self._queued())
+            self._queue_of_world().add(self._queued())
             return
         schedule, collector = _SCHEDULE.get(), self._collector_of()
         ready = self._ready_for(schedule)
@@ -262,6 +263,15 @@ class EmulatedLaunch:
         numbers = _numbers(self._config, schedule, size, extents, registers)
         return _Ready(schedule, extents, size, numbers)
 
+    def _queue_of_world(self) -> LaunchQueue:
+        world = self._world
+        if world is None or world is not WORLD.get():
+            raise LaunchError(
+                "the launch was prepared inside emulate.devices, and its world has ended or was "
+                "opened by another thread. Call it inside the with, in the same thread."
+            )
+        return world
+
     def _queued(self) -> QueuedLaunch:
         """Return a snapshot of the launch, because its arguments may change before it runs."""
         assert self._queue is not None  # noqa: S101 - called only inside a world
@@ -275,7 +285,7 @@ class EmulatedLaunch:
         addresses = [_first_aligned(buffer) + offset for offset in self._offsets]
         pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         extents = self._extents(_first_aligned(buffer))
-        memory, beyond = _queue_of_world().memory_of(self._queue.device)
+        memory, beyond = self._queue_of_world().memory_of(self._queue.device)
         others = _only_by_pointers(memory, extents)
         # A pointer to an array of no bytes leads nowhere.
         nowhere = (one._replace(end=0) for one in beyond.values())
@@ -459,16 +469,6 @@ def _only_by_pointers(memory: dict[str, Extent], extents: list[Extent]) -> dict[
         for name, one in memory.items()
         if not any(overlaps(one, extent) for extent in extents)
     }
-
-
-def _queue_of_world() -> LaunchQueue:
-    world = WORLD.get()
-    if world is None:
-        raise LaunchError(
-            "the launch was prepared inside emulate.devices, and its world has ended. Call it "
-            "inside the with."
-        )
-    return world
 
 
 def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:

@@ -14,7 +14,7 @@ from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.run import WORLD, QueuedLaunch, TracedTo, run_together
 from tmaasync.errors import ArgumentError
 
-__all__ = ["EmulatedDevice", "World", "current_world", "devices"]
+__all__ = ["EmulatedDevice", "World", "current_world", "devices", "other_world_of"]
 
 _MAX_DEVICES = 16
 _ALIGNMENT = 256  # like cudaMalloc
@@ -139,9 +139,15 @@ class World:
             self._traced_to = run_together(launches, self._traced_to)
 
 
+_OPEN: list[World] = []  # of all threads of Python
+
+
 @contextlib.contextmanager
 def devices(count: int) -> Iterator[World]:
     """Emulate several devices inside the ``with``: launches on their arrays run together.
+
+    It applies to the thread of Python that enters it: another thread needs a copy of its context
+    (``contextvars.copy_context().run``), and without one its launches on these arrays are refused.
 
     Args:
         count: The number of devices, 1 to 16.
@@ -165,10 +171,12 @@ def devices(count: int) -> Iterator[World]:
         )
     world = World(count)
     token = WORLD.set(world)
+    _OPEN.append(world)
     try:
         yield world
         world.synchronize()
     finally:
+        _OPEN.remove(world)
         WORLD.reset(token)
 
 
@@ -176,3 +184,11 @@ def current_world() -> World | None:
     """Return the current world; None outside of `devices`."""
     world = WORLD.get()
     return world if isinstance(world, World) else None
+
+
+def other_world_of(address: int) -> World | None:
+    """Return an open world of another thread or context that owns an address."""
+    mine = current_world()
+    return next(
+        (one for one in _OPEN if one is not mine and one.device_of(address) is not None), None
+    )

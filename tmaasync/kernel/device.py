@@ -39,6 +39,7 @@ def placement_of(seen: Sequence[View], asked: int | None) -> Placement:
     """
     members = _members(seen)
     world = emulate.current_world()
+    LaunchError.raise_for(_of_other_worlds(members))
     if world is not None and all(member.device is None for _, member in members):
         return Placement(None, _emulated(world, seen, members, asked))
     devices = {member.device for _, member in members}
@@ -179,6 +180,20 @@ def _address(member: Placed) -> int:
 
 
 # --- devices of an emulated world -------------------------------------------------------------
+
+
+def _of_other_worlds(members: Sequence[tuple[str, Placed]]) -> Iterator[Violation]:
+    """Yield arrays of a world that was opened in another thread of Python."""
+    for name, member in members:
+        world = None if member.device is not None else emulate.other_world_of(_address(member))
+        if world is not None:
+            yield Violation(
+                name,
+                f"on device {world.device_of(_address(member))} of emulate.devices({len(world)})",
+                "a world applies to the thread that opened it, and this is another thread or "
+                "context",
+                "Launch in that thread, or start this one with contextvars.copy_context().run",
+            )
 
 
 def _emulated(

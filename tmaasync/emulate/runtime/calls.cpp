@@ -360,12 +360,14 @@ void post_signal(uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch)
         check_epoch_increases(fiber, {rank, signal, epoch}, old);
         return epoch;
     };
-    release_word(fiber, word, change, {rank, signal});
+    release_word(fiber, word, change, {rank, signal, PostedBy::kPost});
 }
 
 void add_to_signal(uint32_t* word, uint32_t rank, uint32_t signal, uint32_t value) {
     const auto change = [=](uint32_t old) { return old + value; };
-    release_word(TMAASYNC_EMULATE_CALLER(), word, change, {rank, signal});
+    release_word(
+        TMAASYNC_EMULATE_CALLER(), word, change, {rank, signal, PostedBy::kPostReduce}
+    );
 }
 
 void wait_for_signal(const uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch) {

@@ -58,6 +58,13 @@ struct AtomicPlace {
     ClusterClocks published;
 };
 
+// What changed a signal.
+enum class PostedBy : uint8_t {
+    kOther,  // an ordinary write, the host or inline PTX
+    kPost,
+    kPostReduce,
+};
+
 // What the posts of a signal hand on, to the poster's device and to others. A wait for an epoch
 // ends with the first post that reaches it, in some run: that post and those before it are what it
 // may rely on, and not later ones that this run happens to see. Epochs only grow: a post of a lower
@@ -70,25 +77,29 @@ public:
         ClusterClocks published;
         uint32_t device;  // the poster's
         AtomicPlace on_device;
+        PostedBy by;
     };
 
     static bool is_reached(uint32_t seen, uint32_t epoch) {
         return static_cast<int32_t>(seen - epoch) >= 0;
     }
 
-    // The word had this value, by a post or by other writes of kernels and of the host.
-    void note_before(
+    // The word had this value, by a post or by other writes of kernels and of the host. Returns
+    // which.
+    PostedBy note_before(
         uint32_t value, const AtomicPlace& for_all, uint32_t device, const AtomicPlace& on_device
     ) {
-        if (explains(value)) return;
+        if (explains(value)) return posts_.back().by;
         posts_.clear();
-        add(value, for_all, device, on_device);
+        add(value, for_all, device, on_device, PostedBy::kOther);
+        return PostedBy::kOther;
     }
 
     void add(
-        uint32_t epoch, const AtomicPlace& for_all, uint32_t device, const AtomicPlace& on_device
+        uint32_t epoch, const AtomicPlace& for_all, uint32_t device, const AtomicPlace& on_device,
+        PostedBy by
     ) {
-        posts_.push_back({epoch, for_all.seen, for_all.published, device, on_device});
+        posts_.push_back({epoch, for_all.seen, for_all.published, device, on_device, by});
         if (posts_.size() > kKept) posts_.pop_front();
     }
 
@@ -427,16 +438,17 @@ public:
 
     // --- signals ---
 
-    void note_before_post(uintptr_t address, uint32_t value) {
-        if (!grid_.has_peers()) return;
+    // Returns what changed the signal last.
+    PostedBy note_before_post(uintptr_t address, uint32_t value) {
+        if (!grid_.has_peers()) return PostedBy::kOther;
         const AtomicPlace& on_device = grid_.place_of(address, device_);
         const AtomicPlace& for_all = grid_.place_for_all(address);
-        grid_.posts[address].note_before(value, for_all, device_, on_device);
+        return grid_.posts[address].note_before(value, for_all, device_, on_device);
     }
-    void note_post(uintptr_t address, uint32_t epoch) {
+    void note_post(uintptr_t address, uint32_t epoch, PostedBy by) {
         if (!grid_.has_peers()) return;
         const AtomicPlace& on_device = grid_.place_of(address, device_);
-        grid_.posts[address].add(epoch, grid_.place_for_all(address), device_, on_device);
+        grid_.posts[address].add(epoch, grid_.place_for_all(address), device_, on_device, by);
     }
 
     // The signal has reached an epoch: acquire what the posts up to it released.

@@ -14,10 +14,11 @@ struct AwaitedSignal {
     uint32_t epoch;
 };
 
-// The signal of a word, where the kernel says which.
+// The signal of a word, where the kernel says which, and what changes it.
 struct PostedSignal {
     uint32_t rank = kNobody;
     uint32_t signal = kNothing;
+    PostedBy by = PostedBy::kOther;
 };
 
 // Reads a word as it is now, with acquire at system scope. A thread that reads may be one that
@@ -79,6 +80,23 @@ inline void check_epoch_increases(Fiber& fiber, const AwaitedSignal& posted, uin
     );
 }
 
+inline const char* name_of(PostedBy by) {
+    return by == PostedBy::kPost ? "post()" : "post_reduce()";
+}
+
+inline void check_posted_alike(Fiber& fiber, const PostedSignal& posted, PostedBy earlier) {
+    if (posted.by == earlier || posted.by == PostedBy::kOther || earlier == PostedBy::kOther) {
+        return;
+    }
+    fiber.cluster->fail(
+        fiber, Words("Signals::") + name_of(posted.by) + ": signal " +
+                   decimal(posted.signal) + " of rank " + decimal(posted.rank) +
+                   " was changed by " + name_of(earlier) +
+                   " before. post() sets a signal and overwrites what post_reduce() adds: use one "
+                   "of them for all changes of a signal"
+    );
+}
+
 // Changes a word, with release at system scope.
 template <typename Change>
 void release_word(Fiber& fiber, uint32_t* word, Change change, PostedSignal posted = {}) {
@@ -87,12 +105,14 @@ void release_word(Fiber& fiber, uint32_t* word, Change change, PostedSignal post
     if (detector) detector->fence(fiber.number, true, true);
     let_other_clusters_run(fiber, address, true);
     uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-    if (detector) detector->note_before_post(address, old);
+    if (detector) {
+        check_posted_alike(fiber, posted, detector->note_before_post(address, old));
+    }
     touch_atomically(fiber, address, sizeof(*word), true, Scope::kSystem);
     while (!__atomic_compare_exchange_n(
         word, &old, change(old), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST
     )) {}
-    if (detector) detector->note_post(address, change(old));
+    if (detector) detector->note_post(address, change(old), posted.by);
     fiber.cluster->note_change();
     record_post(fiber, address, change(old), posted);
     if (fiber.cluster->choices().yields_to_atomics()) fiber.cluster->yield(fiber);

@@ -15,9 +15,15 @@ constexpr int kMaxRanks = 16;
 constexpr int kRecordsOfRank = 8;
 constexpr int kFileBytes = 96;
 
+enum RecordState : u32 {
+    kFree,
+    kTaken,
+    kWritten,
+};
+
 // A wait that was given up.
 struct SignalRecord {
-    volatile u32 is_written;
+    volatile u32 state;
     u32 rank;
     u32 signal;
     u32 epoch;
@@ -63,15 +69,20 @@ __device__ __forceinline__ bool is_reached(u32 seen, u32 epoch) {
     return static_cast<int>(seen - epoch) >= 0;
 }
 
-// One per translation unit and device: who takes which record.
-static __device__ u32 tmaasync_signal_records;
+// Take a record of a rank, all of whose kernels run on one device; null where none is left.
+__device__ __forceinline__ SignalRecord* take_record(SignalRecord (&records)[kRecordsOfRank]) {
+    for (SignalRecord& record : records) {
+        if (atomicCAS(const_cast<u32*>(&record.state), kFree, kTaken) == kFree) return &record;
+    }
+    return nullptr;
+}
 
 __device__ __noinline__ inline void record_signal(
     const SignalWait& wait, u32 seen, u64 waited_ns, const SignalLocation& location
 ) {
-    const u32 taken = atomicAdd(&tmaasync_signal_records, 1);
-    SignalRecord& record = wait.records->records[wait.rank][taken % kRecordsOfRank];
-    if (record.is_written) return;
+    SignalRecord* const taken = take_record(wait.records->records[wait.rank]);
+    if (taken == nullptr) return;
+    SignalRecord& record = *taken;
     record.rank = wait.rank;
     record.signal = wait.signal;
     record.epoch = wait.epoch;
@@ -87,7 +98,7 @@ __device__ __noinline__ inline void record_signal(
     const int skipped = max(0, length - (kFileBytes - 1));
     for (int i = 0; i <= length - skipped; ++i) record.file[i] = location.file[skipped + i];
     __threadfence_system();
-    record.is_written = 1;
+    record.state = kWritten;
 }
 
 // The budget is spent. In a debug build the waits of all ranks end from now on, and the kernels
