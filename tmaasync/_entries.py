@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from tmaasync._comments import without_comments
 from tmaasync.errors import ArgumentError
 
 __all__ = [
@@ -14,10 +15,8 @@ __all__ = [
     "expression_of",
     "function_name",
     "template_of",
-    "without_comments",
 ]
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _BOUNDS = re.compile(
     r"__(?:launch_bounds|cluster_dims|maxnreg|block_size)__\s*\((?:[^()]|\([^()]*\))*\)"
 )
@@ -102,14 +101,9 @@ def expression_of(text: str, name: str) -> str:
     return "" if re.search(is_c, bare, re.DOTALL) else name
 
 
-def without_comments(text: str) -> str:
-    """Return a source with a space for each comment; its lines keep their numbers."""
-    return _COMMENT.sub(lambda found: " " + "\n" * found[0].count("\n"), text)
-
-
 def template_of(text: str, function: str) -> str | None:
     """Return the parameters of a ``__global__`` template, as written; None if it is no template."""
-    bare = _COMMENT.sub(" ", text)
+    bare = without_comments(text)
     for head in _TEMPLATE.finditer(bare):
         end = _closing_angle(bare, head.end())
         declared = re.match(
@@ -131,4 +125,4 @@ def _closing_angle(text: str, start: int) -> int:
 
 
 def _bare(text: str) -> str:
-    return _BOUNDS.sub("", _COMMENT.sub("", text))
+    return _BOUNDS.sub("", without_comments(text))

@@ -606,6 +606,19 @@ def test_an_epoch_that_decreases_is_a_fault() -> None:
             world.synchronize()
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_race_on_a_tile_of_several_names_the_tile(rank: int) -> None:
+    with emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        arrays = [device.array(np.zeros((ROWS, COLUMNS), np.float32)) for device in world]
+        tiles = TMATensorTileArray([tile_of(array) for array in arrays])
+        for device, source in enumerate(world):
+            mine = tile_of(source.array(np.ones((ROWS, COLUMNS), np.float32)))
+            kernel("push")(BLOCKS, 1, (mine, tiles, np.int32(rank), False), device=device)
+        with pytest.raises(EmulatedRace, match=rf"a race on targets\[{rank}\]\[\d+\]\[\d+\] "):
+            world.synchronize()
+
+
 MIXED = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;

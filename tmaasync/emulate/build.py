@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tmaasync import _compile, _includes
+from tmaasync._comments import without_comments
 from tmaasync._compile import Parameter, Source
 from tmaasync._entries import check_entry, declaring_text, entry_names, function_name, template_of
 from tmaasync._sources import include_dir
@@ -44,7 +45,6 @@ from tmaasync.registers import launch_registers
 __all__ = ["EmulatedProgram", "build"]
 
 _FORMAT = 2
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
@@ -140,7 +140,7 @@ _HEADERS_WITH_INTEGERS = re.compile(r"#\s*include\s*<(?:cuda/|cooperative_groups
 
 def _own_integers(text: str) -> tuple[str, ...]:
     """Return the names of <cstdint> that the source defines and its headers do not need."""
-    bare = _COMMENT.sub(" ", text)
+    bare = without_comments(text)
     if _HEADERS_WITH_INTEGERS.search(bare):
         return ()
     return tuple(dict.fromkeys(one or other for one, other in _OWN_INTEGERS.findall(bare)))
@@ -163,7 +163,7 @@ def _spelled_out(block_size: re.Match[str]) -> str:
 
 def _attributes(text: str, name: str) -> str:
     """Return constants with the values of the entry's __launch_bounds__ and __cluster_dims__."""
-    bare = _BLOCK_SIZE.sub(_spelled_out, _COMMENT.sub(" ", text))
+    bare = _BLOCK_SIZE.sub(_spelled_out, without_comments(text))
     function = function_name(name)
     found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(function)}\s*\(", bare)
     lines = []
@@ -290,7 +290,7 @@ def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]
 
 def _has_asm(source: Source) -> bool:
     """Return whether the source, or a header of its own, may have an ``asm`` statement."""
-    if inline_ptx.has_asm(_COMMENT.sub(" ", source.whole_text)):
+    if inline_ptx.has_asm(without_comments(source.whole_text)):
         return True
     headers = (Path(path) for path, _ in _headers(source.whole_text, _folders(source)))
     return any(_file_has_asm(path) for path in headers if _is_authors(str(path)))
@@ -302,7 +302,7 @@ def _file_has_asm(path: Path) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def _version_has_asm(path: Path, modified_ns: int) -> bool:
-    return inline_ptx.has_asm(_COMMENT.sub(" ", path.read_text(errors="replace")))
+    return inline_ptx.has_asm(without_comments(path.read_text(errors="replace")))
 
 
 def _is_authors(file: str) -> bool:

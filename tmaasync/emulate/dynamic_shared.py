@@ -6,9 +6,10 @@ import re
 import struct
 from collections.abc import Iterator
 
+from tmaasync._comments import without_comments
+
 __all__ = ["variables_of_casts", "with_dynamic_shared"]
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ARRAY = re.compile(r"\bextern\b[^;{}()]*?\b__shared__\b[^;{}]*?\b(\w+)\s*\[\s*\]")
 # A declaration or assignment from a cast of the entire array, as in
 # "auto& shared = *reinterpret_cast<SharedMemory*>(&raw[0]);".
@@ -26,7 +27,7 @@ def variables_of_casts(text: str) -> frozenset[str]:
     >>> variables_of_casts("extern __shared__ char raw[]; auto& s = *reinterpret_cast<S*>(raw);")
     frozenset({'s'})
     """
-    bare = _COMMENT.sub(" ", text)
+    bare = without_comments(text)
     arrays = "|".join(sorted(set(_ARRAY.findall(bare))))
     if not arrays:
         return frozenset()

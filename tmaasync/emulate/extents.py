@@ -13,7 +13,8 @@ __all__ = ["Extent", "GlobalNames"]
 class Extent(NamedTuple):
     """An array's address, its byte range from ``first`` to ``end`` relative to it, and its layout.
 
-    An array that may hold pointers may refer to arrays that are not arguments.
+    An array that may hold pointers may refer to arrays that are not arguments. ``member`` is the
+    array's number in an argument of several: the tile of a `TMATensorTileArray`, a rank's pad.
     """
 
     address: int
@@ -23,6 +24,7 @@ class Extent(NamedTuple):
     strides_bytes: tuple[int, ...] = ()
     element_bytes: int = 1
     may_hold_pointers: bool = False
+    member: int | None = None
 
     def element_at(self, address: int) -> str | None:
         """Return the element's index at this address, as in ``[3][12]``; None between elements.
@@ -122,5 +124,6 @@ class GlobalNames:
             known = self._parameters[position] if position < len(self._parameters) else ""
             parameter = known or f"args[{position}]"
             for extent in extents:
-                yield parameter, extent
+                member = "" if extent.member is None else f"[{extent.member}]"
+                yield f"{parameter}{member}", extent
         yield from self._variables.items()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tmaasync._comments import without_comments
 from tmaasync._compile import Source
-from tmaasync._entries import without_comments
 from tmaasync.errors import CompileError
 
 __all__ = ["refuse_shared_initializers"]

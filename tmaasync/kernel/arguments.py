@@ -91,14 +91,18 @@ class _ExtentsOfTiles:
         self._tiles = tiles
 
     def __iter__(self) -> Iterator[Extent]:
-        return map(_extent, (self._tiles, *self._tiles))
+        return iter((_extent(self._tiles), *_numbered(self._tiles)))
 
 
 def _extents_of(view: Placed) -> Iterable[Extent]:
     if isinstance(view, TMATensorTileArray):
         return _ExtentsOfTiles(view)
-    members = view.members() if isinstance(view, KernelArgument) else (view,)
-    return tuple(map(_extent, members))
+    members = tuple(view.members()) if isinstance(view, KernelArgument) else (view,)
+    return tuple(map(_extent, members) if len(members) == 1 else _numbered(members))
+
+
+def _numbered(members: Iterable[Placed]) -> Iterator[Extent]:
+    return (_extent(one)._replace(member=number) for number, one in enumerate(members))
 
 
 def _extent(view: Placed) -> Extent:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, is_contiguous
+from tmaasync._comments import without_comments
 from tmaasync._compile import Parameter, Source
 from tmaasync._elements import ELEMENTS
-from tmaasync._entries import function_name, template_of, without_comments
+from tmaasync._entries import function_name, template_of
 from tmaasync._ragged.base import RaggedMap
 from tmaasync._tile.argument import MapTile
 from tmaasync.errors import LaunchError, Violation
@@ -236,7 +237,6 @@ class Signature:
 
 _Declared = _PointerParameter | _ValueParameter | _NumberParameter
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ATTRIBUTE = re.compile(
     r"__grid_constant__|__restrict__|__restrict|\bvolatile\b|\bstruct\b|\[\[[^\]]*\]\]"
 )
@@ -310,7 +310,7 @@ def elements_of_variable(source: Source, name: str) -> tuple[str, ...] | None:
 
     They are unknown for a struct, a type that the source defines, and a name of several variables.
     """
-    text = _COMMENT.sub(" ", source.text)
+    text = without_comments(source.text)
     own = _defined(text)
     supplied = dict(_USING.findall(source.preamble))
     known = {name: given for name, given in supplied.items() if name not in own}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tmaasync._comments import without_comments
 from tmaasync._compile import Source
 from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
@@ -34,7 +35,6 @@ __all__ = [
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 _ARCH = re.compile(r"sm_(\d+)(\d)([af]?)")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CONSUMER_MAJOR = 12
 # ptxas 13.5 assembles wgmma only for sm_90a (tests/device/test_other_chips.py).
 _WGMMA = re.compile("wgmma")
@@ -304,4 +304,4 @@ def _own_code(source: Source) -> str:
         ]
         if include_dir() / _WGMMA_HEADER in headers:
             texts.append(_WGMMA_HEADER)
-    return _COMMENT.sub(" ", "\n".join(texts))
+    return without_comments("\n".join(texts))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tmaasync._comments import without_comments
 from tmaasync.errors import BackendError
 
 __all__ = ["Function", "Instruction", "Location", "entries", "shared_symbols"]
@@ -18,7 +19,6 @@ _HEADER = re.compile(
 )
 _SHARED = re.compile(r"\.shared\s+(?:\.\w+\s+(?:\d+\s+)?)*([\w$]+)\s*(?:\[|;)")
 _MAX_THREADS = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:,\s*(\d+))?(?:,\s*(\d+))?")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LOC = re.compile(
     r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:,\s*function_name\s+[^,\n]+,"
     r"\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?[^\n]*"
@@ -90,7 +90,7 @@ class Function:
 
 def shared_symbols(ptx: str) -> frozenset[str]:
     """Return the names of all variables in shared memory."""
-    return frozenset(_SHARED.findall(_COMMENT.sub("", ptx)))
+    return frozenset(_SHARED.findall(without_comments(ptx)))
 
 
 def entries(ptx: str, hidden: Sequence[Path] = ()) -> Iterator[Function]:
@@ -98,7 +98,7 @@ def entries(ptx: str, hidden: Sequence[Path] = ()) -> Iterator[Function]:
 
     An instruction's location is its innermost source line in a file that lies in no hidden folder.
     """
-    text = _COMMENT.sub("", ptx)
+    text = without_comments(ptx)
     files = dict(_FILE.findall(ptx))
     shown = {
         number: Path(name).name

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tmaasync._comments import COMMENT
 from tmaasync.emulate.inline_ptx.statements import AsmStatement
 from tmaasync.errors import CompileError
 
@@ -28,7 +29,6 @@ __all__ = [
 
 _BITS = re.compile(r"(?:b|u|s|f|bf)(8|16|32|64|128)")
 _REFERENCE = re.compile(r"%(?:(\d+)|\[(\w+)\]|(=)|(%))")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _HELD = "\x01"  # before the number of an operand of the statement, which \x02 ends
 _UNIQUE = "\x03"
 _LABEL = re.compile(r"([$%\w\x03.]+)\s*:(?!:)")
@@ -262,7 +262,7 @@ class _Parser:
         at: list[int] = []
         position = 0
         while position < len(text):
-            found = _COMMENT.match(text, position)
+            found = COMMENT.match(text, position)
             if found is not None:
                 position = found.end()
                 new = " "
