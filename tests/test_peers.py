@@ -311,7 +311,7 @@ def test_a_kernel_that_trapped_is_reported_although_a_stream_still_waits(driver:
 
 RECORD = np.dtype(
     [
-        ("is_written", "<u4"),
+        ("state", "<u4"),
         ("rank", "<u4"),
         ("signal", "<u4"),
         ("epoch", "<u4"),
@@ -328,7 +328,7 @@ RECORD = np.dtype(
 def write_record(address: int, place: int, **fields: Any) -> None:
     """What a kernel writes when its wait has taken too long."""
     record = np.zeros(1, RECORD)
-    for name, value in {"is_written": 1, **fields}.items():
+    for name, value in {"state": 2, **fields}.items():
         record[name] = value
     ctypes.memmove(address + 16 + place * RECORD.itemsize, record.tobytes(), RECORD.itemsize)
 
@@ -350,8 +350,8 @@ def test_a_reported_wait_is_raised_by_every_later_launch(driver: Driver) -> None
     assert str(caught.value) == (
         "Signals of 3 ranks: a wait took longer than budget_seconds=0.5, and the kernel was "
         "stopped:\n  rank 1, block (4, 0, 0), thread 5 at peers.cu:77: signal 3 has epoch 8, and "
-        "the wait is for 9, after 0.60 s; no rank has posted it. Check that every rank was "
-        "launched before the host waited, and that ranks and epochs of post() and wait() agree"
+        "the wait is for 9, after 0.60 s; no rank has posted it\nCheck that every rank "
+        "was launched before the host waited, and that ranks and epochs of post() and wait() agree."
     )
     driver.has_died = True
     with pytest.raises(HangError, match="signal 3 has epoch 8"):

@@ -28,7 +28,7 @@ rules, one exception reports them all. After an error nothing half-made is left.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -324,6 +324,22 @@ def _ranges(numbers: tuple[int, ...]) -> str:
     return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
 
 
+_MOST_WAITS = 24
+
+
+def _listed(waits: Sequence[WaitingThreads]) -> str:
+    """Return a line for each wait; of more than 24, the first of each device."""
+    shown: Sequence[WaitingThreads] = waits
+    if len(waits) > _MOST_WAITS:
+        devices = dict.fromkeys(wait.device for wait in waits)
+        of_each = [[wait for wait in waits if wait.device == device] for device in devices]
+        most = max(1, _MOST_WAITS // len(devices))
+        shown = [wait for own in of_each for wait in own[:most]]
+    lines = "".join(f"\n  {wait}" for wait in shown)
+    others = len(waits) - len(shown)
+    return lines + (f"\n  and {others} more, which the error's waits list" if others else "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HungThreads:
     """Threads of one block that waited too long on the GPU for the same phase of an mbarrier.
@@ -397,9 +413,7 @@ class HungSignal:
         after = "" if self.waited_seconds is None else f", after {self.waited_seconds:.2f} s"
         return (
             f"rank {self.rank}, {who}{at}: signal {self.signal} has epoch {self.seen}, and the "
-            f"wait is for {self.epoch}{after}; no rank has posted it. "
-            "Check that every rank was launched before the host waited, and that ranks and epochs "
-            "of post() and wait() agree"
+            f"wait is for {self.epoch}{after}; no rank has posted it"
         )
 
 
@@ -438,6 +452,10 @@ class HangError(TMAError, RuntimeError):
         self.has_ended = has_ended
         lines = "".join(f"\n  {wait}" for wait in (*waits, *signals))
         more = f"\n  and {others} more" if others else ""
+        advice = (
+            "\nCheck that every rank was launched before the host waited, and that ranks and "
+            "epochs of post() and wait() agree."
+        )
         end = (
             "the kernel was stopped"
             if has_ended
@@ -446,7 +464,7 @@ class HangError(TMAError, RuntimeError):
         )
         super().__init__(
             f"{kernel}: a wait took longer than budget_seconds={budget_seconds:g}, and {end}:"
-            f"{lines}{more}"
+            f"{lines}{more}{advice if signals else ''}"
         )
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
@@ -481,9 +499,8 @@ class EmulatedDeadlock(HangError):  # noqa: N818 - a kernel's end, named by its 
         self.limit = limit
         self.budget_seconds, self.others, self.has_ended = None, 0, True
         self.signals = tuple(wait.hung_signal for wait in waits if wait.hung_signal)
-        lines = "".join(f"\n  {wait}" for wait in waits)
         if resident is None:
-            text = f"{kernel}: every thread waits, and nothing is in flight:{lines}"
+            text = f"{kernel}: every thread waits, and nothing is in flight:{_listed(waits)}"
             TMAError.__init__(self, text)
             return
         blocks, grid = resident
@@ -493,7 +510,7 @@ class EmulatedDeadlock(HangError):  # noqa: N818 - a kernel's end, named by its 
             f"once{f' ({limit})' if limit else ''}, and all wait; the others start when one of "
             "these ends. A block may wait for another one only if the whole grid is resident: "
             f"launch at most {blocks} blocks that do several tiles each (a persistent kernel), and "
-            f"let cooperative=True check that. The first block that waits:{lines}",
+            f"let cooperative=True check that. The first that wait:{_listed(waits)}",
         )
 
     def __reduce__(self) -> tuple[type[EmulatedDeadlock], tuple[Any, ...]]:
@@ -633,8 +650,7 @@ class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
                 "; or give a kernel that computes for long more with "
                 "emulate.scheduled(budget_seconds=...)"
             )
-        lines = "".join(f"\n  {wait}" for wait in waits)
-        super().__init__(f"{kernel}: {what}. {advice}:{lines}")
+        super().__init__(f"{kernel}: {what}. {advice}:{_listed(waits)}")
 
     def __reduce__(self) -> tuple[type[EmulatedTimeout], tuple[object, ...]]:
         return type(self), (self.kernel, self.budget_seconds, self.looping, self.waits)

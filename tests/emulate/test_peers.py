@@ -619,6 +619,30 @@ def test_a_race_on_a_tile_of_several_names_the_tile(rank: int) -> None:
             world.synchronize()
 
 
+WAITING = """
+#include <tmaasync/tmaasync.cuh>
+extern "C" __global__ void waiting(const tmaasync::Signals signals) {
+    signals.wait(0, 1);
+}
+"""
+
+
+def test_a_deadlock_of_many_blocks_shows_some_of_each_device() -> None:
+    with emulate.devices(3) as world:
+        enable_peer_access([0, 1, 2])
+        signals = Signals([device.array(np.zeros(1, np.uint32)) for device in world])
+        for own in signals:
+            Kernel(WAITING, "waiting")(20, 1, (own,))
+        with pytest.raises(EmulatedDeadlock) as caught:
+            world.synchronize()
+    _, *lines, more = str(caught.value).splitlines()
+    assert len(caught.value.waits) == len(caught.value.signals) == 60
+    assert more == "  and 36 more, which the error's waits list"
+    assert [line.partition(",")[0] for line in lines] == [
+        f"  device {device}" for device in range(3) for _ in range(8)
+    ]
+
+
 MIXED = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;
