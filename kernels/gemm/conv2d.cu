@@ -6,8 +6,8 @@
 //                   channels with the swizzle of that width; a box has all pixels
 //   BTile           filters [K, R, S, C]: BLOCK_N by the same chunks; a box has a CTA's share of
 //                   the filters and one tap
-//   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, SIDE_BY_SIDE, SPLIT_K, STORES_PARTIALS,
-//   GROUP_M, PING_PONG, C_IS_N_MAJOR    as in gemm.cu
+//   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, C_IS_N_MAJOR    as in
+//                   gemm.cu; SPLIT_K is 1, and SIDE_BY_SIDE and STORES_PARTIALS are false
 //   FOLDED          whether adjacent pixels of a row of the images are folded into one pixel with
 //                   the channels of a chunk. The filters are then [K, R, 1, S * C], and
 //   FILTER_OFFSET   is the offset of their first value in the first folded tap
@@ -32,6 +32,8 @@ extern "C" __device__ const int conv2d_shared_bytes = sizeof(SharedMemory);
 constexpr int kChunkChannels = ATile::kChannels;
 constexpr int kChunksPerStage = kBlockK / kChunkChannels;
 
+static_assert(!SIDE_BY_SIDE, "the CTAs of a cluster share the filters, which they multicast");
+static_assert(SPLIT_K == 1 && !STORES_PARTIALS, "a CTA has all of K");
 static_assert(ATile::side(0) == kBlockM && ATile::kPixels == kBlockM, "a box has all pixels");
 static_assert(BTile::side(0) == BLOCK_N && BTile::box_side(3) == kChunkChannels, "see above");
 static_assert(BTile::boxes(0) == CLUSTER, "a box has the filters that a CTA loads for all");

@@ -9,9 +9,8 @@
 //                   the transpose one row per 128 columns of a CTA tile
 //   B_SCALE_COLUMNS    columns per scale of B: 1 or 128
 //   B_SCALES_ARE_K_MAJOR    whether the scales of B are transposed; only for 128 columns
-//   CTile, CONSUMERS, BLOCK_N, STAGES, CLUSTER, SIDE_BY_SIDE, GROUP_M, C_IS_N_MAJOR    as in
-//   gemm.cu;
-//                   ROWS is 64, SPLIT_K is 1, and STORES_PARTIALS and PING_PONG are false
+//   CTile, CONSUMERS, BLOCK_N, STAGES, CLUSTER, GROUP_M, C_IS_N_MAJOR    as in gemm.cu; ROWS is 64,
+//                   SPLIT_K is 1, and SIDE_BY_SIDE, STORES_PARTIALS and PING_PONG are false
 //   EPILOGUE_BUFFERS    staging buffers of a consumer for chunks of its output
 //
 // Grid, threads and edges are as in gemm.cu. Elements and scales beyond the arrays are zero.
@@ -43,6 +42,8 @@ using ScaledLoop =
     ScaledMainLoop<WgmmaOperand<ATile, Major::kK>, WgmmaOperand<BTile, Major::kK>, BLOCK_N>;
 
 static_assert(STAGES >= 2, "the next stage is waited for before a stage is released");
+static_assert(!SIDE_BY_SIDE, "the CTAs of a cluster share the columns of B, which they multicast");
+static_assert(SPLIT_K == 1 && !STORES_PARTIALS && !PING_PONG, "a CTA has whole tiles");
 static_assert(ROWS == 64, "a consumer has the rows of one instruction");
 static_assert(kBlockK == kScaleBlock, "a stage has the depth that a scale serves");
 static_assert(kScaleBlock % ScaledLoop::kMmaColumns == 0, "the columns of an MMA share a scale");

@@ -79,12 +79,14 @@ extern "C" __global__ void __launch_bounds__(1024, 1) split_k_combine(
 ) {
     launch_dependent_grids();
     const int quads_per_row = count_tiles(n, kColumns);
-    const int quads = m * quads_per_row;
-    const int threads = static_cast<int>(gridDim.x * blockDim.x);
-    int quad = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    const i64 quads = i64{m} * quads_per_row;
+    const i64 threads = gridDim.x * blockDim.x;
+    i64 quad = blockIdx.x * blockDim.x + threadIdx.x;
     wait_for_previous_grids();
     for (; quad < quads; quad += threads) {
         const Quad sum = sum_of(reinterpret_cast<const Quad*>(partials) + quad, quads, splits);
-        store(c + quad / quads_per_row * pitch, quad % quads_per_row * kColumns, n, sum);
+        const auto row = quad / quads_per_row;
+        const int column = static_cast<int>(quad - row * quads_per_row) * kColumns;
+        store(c + row * pitch, column, n, sum);
     }
 }

@@ -10,7 +10,7 @@ import pytest
 from parity.test_tiles import LOAD, LOAD_ELECT, STORE, launch
 from parity.tile_oracle import loaded, stored
 
-from tmaasync import Swizzle, create_split_tma
+from tmaasync import Kernel, Swizzle, create_split_tma
 
 ROWS, HEADS, DEPTH = 21, 3, 128
 
@@ -134,3 +134,28 @@ def test_a_last_side_that_no_chunk_divides_is_padded_with_fill(backend: Any) -> 
     for image, row in zip(got, (0, 32), strict=True):
         wanted = loaded(array, (row, 0), (32, 128), (32, 64), span_bits=3)
         assert np.array_equal(image, wanted)
+
+
+SIDES = """
+#include <tmaasync/tmaasync.cuh>
+extern "C" __global__ void sides(int* out) {
+    for (int dim = 0; dim < Tile::kRank; ++dim) out[dim] = Tile::side(dim);
+}
+"""
+
+
+@pytest.mark.parametrize(("fold_chunks", "row_major"), [(1, False), (2, False), (2, True)])
+def test_the_sides_are_those_of_the_unfolded_array(
+    backend: Any, fold_chunks: int, *, row_major: bool
+) -> None:
+    tile = create_split_tma(
+        backend.array(np.zeros((64, HEADS, DEPTH), np.float16)),
+        (16, 1, DEPTH),
+        swizzle=Swizzle.B128,
+        fold_chunks=fold_chunks,
+        row_major=row_major,
+    )
+    out = backend.array(np.full(3, -1, np.int32))
+    Kernel(SIDES, "sides", types={"Tile": tile})(1, 1, (out,))
+
+    assert backend.host(out).tolist() == [16, 1, DEPTH]

@@ -54,6 +54,9 @@ struct SplitLastDimTMATensorTile
     using Shared = typename Folded::Shared;
     static constexpr int kRank = 3;
 
+    // Extent along a dimension of the unfolded array, outermost first: {rows, heads, depth}.
+    __device__ static constexpr int side(int dim) { return Shape<kRows, 1, kDepth>::side(dim); }
+
     __device__ static constexpr u32 bytes_at(Coordinates<3>) { return Folded::kBytes; }
 
     __device__ __forceinline__ void async_copy(

@@ -17,16 +17,18 @@ __device__ __forceinline__ u32 cluster_nctarank() {
     return ranks;
 }
 
+// Without .aligned, so that threads of a warp may come one after the other. ptxas 13.0 makes the same
+// instructions of both where they come together.
 __device__ __forceinline__ void barrier_cluster_arrive() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
 
 __device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 
 __device__ __forceinline__ void barrier_cluster_wait() {
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
 }  // namespace tmaasync::ptx

@@ -77,16 +77,6 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_bar
                  : "memory");
 }
 
-__device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
-    u32 remote_barrier, u32 bytes
-) {
-    asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
-                     remote_barrier
-                 ),
-                 "r"(bytes)
-                 : "memory");
-}
-
 // Add to the bytes the phase waits for, without an arrival.
 __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier),

@@ -40,12 +40,6 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_bar
     mbarrier_arrive_expect_tx(remote_barrier, bytes);
 }
 
-__device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
-    u32 remote_barrier, u32 bytes
-) {
-    mbarrier_arrive_expect_tx_relaxed(remote_barrier, bytes);
-}
-
 __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
     tmaasync_emulate::mbarrier_expect_tx(barrier, bytes);
 }

@@ -1,0 +1,34 @@
+"""The constants of `CachePolicy` are what createpolicy makes on the chip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import Kernel
+
+cupy: Any = pytest.importorskip("cupy")
+
+POLICIES = """
+#include <tmaasync/ptx/createpolicy.cuh>
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+extern "C" __global__ void policies(u64* made, u64* named) {
+    made[0] = ptx::createpolicy_evict_normal();
+    made[1] = ptx::createpolicy_evict_first();
+    made[2] = ptx::createpolicy_evict_last();
+    named[0] = static_cast<u64>(CachePolicy::kEvictNormal);
+    named[1] = static_cast<u64>(CachePolicy::kEvictFirst);
+    named[2] = static_cast<u64>(CachePolicy::kEvictLast);
+}
+"""
+
+
+def test_cache_policies_are_those_of_createpolicy() -> None:
+    made, named = cupy.zeros(3, np.uint64), cupy.ones(3, np.uint64)
+    Kernel(POLICIES, "policies")(1, 1, (made, named))
+
+    assert made.get().tolist() == named.get().tolist()
