@@ -249,6 +249,10 @@ def test_a_container_of_another_kind_is_refused(options: Any, said: str) -> None
         ((1, 70000), r"grid is \(1, 70000, 1\), 70000 blocks along y; CUDA allows 65535. Count"),
         ((1, 1, 65536), "65536 blocks along z"),
         (2**31, "blocks along x; CUDA allows 2147483647. Let a block do several"),
+        ((2.0, 2), r"grid is \(2\.0, 2\); it must be .* 2\.0 is a float: pass an int\.$"),
+        ((1, 1, 1, 1), r"grid is \(1, 1, 1, 1\); .* It has 4 items: pass one to three\.$"),
+        (np.array([1, 1]), r"grid is a ndarray; .* Pass an int or a tuple of ints\.$"),
+        ((1, -1), r"grid is \(1, -1\); .* Pass 1 or more\.$"),
     ],
 )
 def test_a_grid_that_no_device_takes_is_refused(grid: Any, said: str) -> None:

@@ -279,7 +279,9 @@ def refused(array: Any, tile_shape: Any, **options: Any) -> list[tuple[str, obje
 def test_rows_that_are_the_contiguous_dimension_are_refused() -> None:
     assert refused(aligned((64,)), (8,)) == [("ragged_dim", "0 of 1 dimensions")]
     assert refused(aligned((8, 64)), (8, 8), ragged_dim=1) == [("ragged_dim", "1 of 2 dimensions")]
-    assert refused(aligned((8, 64)), (8, 8), ragged_dim=-1) == [("ragged_dim", "1 of 2 dimensions")]
+    assert refused(aligned((8, 64)), (8, 8), ragged_dim=-1) == [
+        ("ragged_dim", "-1 of 2 dimensions")
+    ]
 
 
 def test_rank_and_sides_are_checked_together() -> None:

@@ -124,6 +124,53 @@ def test_an_array_of_tiles_is_compared_too() -> None:
     )
 
 
+def test_a_tile_or_a_list_is_no_array_of_tiles() -> None:
+    types, parameter = {"Tile": TILE}, "const TMATensorTileArray<Tile> outs"
+    declared = re.escape(f"`{parameter}`")
+
+    refuses(
+        rf"^args\[0\] is a TMATensorTile; the kernel declares {declared}, an array of tiles\. "
+        r"Pass TMATensorTileArray\(\[tile\]\)\.$",
+        parameter,
+        TILE,
+        types=types,
+    )
+    kernel = Kernel(f'extern "C" __global__ void k({parameter}) {{}}\n', "k", types=types)
+    with pytest.raises(LaunchError, match=rf"{declared} is an array of tiles\. Pass TMATensorTile"):
+        kernel.prepare(1, 1, ([TILE],))
+    others = TMATensorTileArray([OTHER_TILES["swizzle"]])
+    refuses(r"was built with Tile = tmaasync::TMATensorTile<", parameter, others, types=types)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "rule"),
+    [
+        ("int n", "x", r"'x'; the kernel's parameter `int n` is a number\. Pass an int\."),
+        ("const unsigned n", [1], r"\[1\]; .* `const unsigned n` is a number\. Pass an int\."),
+        ("long long n", None, "None; .* `long long n` is a number"),
+        ("float n", "1", r"'1'; .* `float n` is a number\. Pass a float\."),
+        ("bool n", "1", r"'1'; .* `bool n` is a bool\. Pass True or False\."),
+    ],
+)
+def test_what_is_no_number_is_refused_with_the_declared_type(
+    parameter: str, value: Any, rule: str
+) -> None:
+    kernel = Kernel(f'extern "C" __global__ void k(float* x, {parameter}) {{}}\n', "k")
+
+    with pytest.raises(LaunchError, match=rf"^args\[1\] is {rule}"):
+        kernel.prepare(1, 1, (zeros(), value))
+
+
+@pytest.mark.parametrize("parameter", ["const int& n", "TMATensorTileArray<Tile>&& tiles", "int &"])
+def test_a_parameter_that_is_a_reference_is_refused(parameter: str) -> None:
+    text = f'extern "C" __global__ void k(float* x, {parameter}) {{}}\n'
+    kernel = Kernel(text, "k", types={"Tile": TILE})
+    said = rf"^kernel\.cu:1 declares `{re.escape(parameter)}`, a reference; .* Declare it without &"
+
+    with pytest.raises(CompileError, match=said):
+        kernel.prepare(1, 1, (zeros(), TILE))
+
+
 def test_every_kind_of_tile_has_a_type_that_is_compared() -> None:
     im2col, images = OTHER_TILES["im2col"], zeros(np.float16, (1, 4, 4, 64))
     same = create_tma_tile_im2col(images, (16, 64), filter_shape=(1, 1))

@@ -18,7 +18,7 @@ from typing import Any
 
 from tmaasync._entries import function_name
 from tmaasync._includes import ComputedIncludeError, digest, file_digest, reached, reached_or_all
-from tmaasync._sources import include_dir
+from tmaasync._sources import header_of_names, include_dir
 from tmaasync.errors import BackendError, CompileError
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "headers_near",
     "load_facts",
     "load_nvrtc",
+    "namespace_hint",
     "nvrtc_include_dirs",
     "nvrtc_version",
     "refusal",
@@ -382,14 +383,39 @@ def _read(size_of: Any, read: Any, program: Any, *, text: bool = True) -> bytes:
 
 def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> str:
     """Return the compiler's errors, with a hint at names and targets that the host may supply."""
-    names = ", ".join(dict.fromkeys(undefined))
-    hint = _target_hint(log) + _header_hint(log)
+    ours = header_of_names()
+    names = ", ".join(dict.fromkeys(name for name in undefined if name not in ours))
+    hint = _target_hint(log) + _header_hint(log) + namespace_hint(source, undefined)
     if names:
         hint += (
             f"\nNot defined: {names}. If the host should supply one of them, pass "
             "types={'Name': tile} or constants={'NAME': value} to Kernel."
         )
     return f"{source.name} does not compile ({result}):\n{log.strip()}{hint}"
+
+
+def namespace_hint(source: Source, undefined: Iterable[str]) -> str:
+    """Say how to reach the undefined names that headers declare in namespace tmaasync."""
+    headers = {name: header_of_names()[name] for name in undefined if name in header_of_names()}
+    if not headers:
+        return ""
+    hint = f"\nNot defined: {', '.join(headers)}, of namespace tmaasync."
+    folders = (include_dir(), *source.include_dirs)
+    known = reached_or_all(source.whole_text, folders, folders)
+    missing = [
+        f"#include <{header}>"
+        for header in dict.fromkeys(headers.values())
+        if include_dir() / header not in known
+    ]
+    if missing:
+        hint += f" Add {', '.join(missing)}."
+    if not _USING_OURS.search(source.text):
+        qualified = ", ".join(f"tmaasync::{name}" for name in headers)
+        hint += f" Write {qualified}, or add `using namespace tmaasync;`."
+    return hint
+
+
+_USING_OURS = re.compile(r"\busing\s+namespace\s+(?:::)?tmaasync\s*;")
 
 
 def _target_hint(log: str) -> str:

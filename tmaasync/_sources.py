@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from tmaasync.errors import ArgumentError, BackendError, Violation
 
-__all__ = ["find_kernel", "include_dir", "kernels_dir", "shipped_kernels"]
+__all__ = ["find_kernel", "header_of_names", "include_dir", "kernels_dir", "shipped_kernels"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _HEADER = Path("include", "tmaasync", "tmaasync.cuh")
@@ -43,6 +46,31 @@ def include_dir() -> Path:
     True
     """
     return kernels_dir() / "include"
+
+
+# Members are indented, and what the namespace itself declares is not.
+_NAMESPACE = re.compile(r"^namespace tmaasync \{\n(.*?)^\}  // namespace", re.MULTILINE | re.DOTALL)
+_DECLARED = re.compile(
+    r"^(?:(?:struct|class|enum class|using) (?:alignas\(\w+\) )?(\w+)\b(?! *::)"
+    r"|(?:__device__|constexpr|inline)\b[^=({;]*?\b(\w+) *[=({])",
+    re.MULTILINE,
+)
+
+
+@functools.cache
+def header_of_names() -> Mapping[str, str]:
+    """Return the names that headers declare in namespace tmaasync, each with its header.
+
+    >>> header_of_names()["warp_index"]
+    'tmaasync/warp.cuh'
+    """
+    folder = include_dir()
+    return {
+        kind or function: header.relative_to(folder).as_posix()
+        for header in sorted(folder.rglob("*.cuh"), reverse=True)
+        for declarations in _NAMESPACE.findall(header.read_text())
+        for kind, function in _DECLARED.findall(declarations)
+    }
 
 
 def shipped_kernels() -> tuple[Path, ...]:

@@ -279,7 +279,7 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - create_tma_tile's arguments, an
     dim = ragged_dim + view.ndim if ragged_dim < 0 else ragged_dim
     sides = sides_of("tile_shape", tile_shape)
     boxes = None if box_shape is None else sides_of("box_shape", box_shape)
-    TensorMapError.raise_for(_array_violations(view, dim, sides, boxes))
+    TensorMapError.raise_for(_array_violations(view, ragged_dim, sides, boxes))
     window = view.shape[dim] if max_length is None else as_int(max_length)
     TensorMapError.raise_for(window_violations(view, dim, sides[dim], window))
     try:
@@ -314,16 +314,16 @@ def _with_cursor(view: ArrayView, max_length: int, ragged_dim: int) -> ArrayView
 
 
 def _array_violations(
-    view: ArrayView, dim: int, tile_shape: tuple[int, ...], box_shape: tuple[int, ...] | None
+    view: ArrayView, ragged_dim: int, tile_shape: tuple[int, ...], box_shape: tuple[int, ...] | None
 ) -> Iterator[Violation]:
     rank = view.ndim
     if rank > _MAX_RANK:
         rule = "the map has one dimension more than the array, and TMA has five"
         yield Violation("array.shape", view.shape, rule, "Merge dimensions with reshape")
-    if not 0 <= dim < rank - 1:
+    if ragged_dim == -1 or not -rank <= ragged_dim < rank - 1:
         rule = "sequences share out rows, and the last dimension is what one row holds"
         remedy = "Add a dimension after it, of at least 16 bytes" if rank < 2 else "Use 0"
-        yield Violation("ragged_dim", f"{dim} of {rank} dimensions", rule, remedy)
+        yield Violation("ragged_dim", f"{ragged_dim} of {rank} dimensions", rule, remedy)
     for argument, sides in (("tile_shape", tile_shape), ("box_shape", box_shape)):
         if sides is not None:
             yield from per_side_violations(rank, argument, sides)

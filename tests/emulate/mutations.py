@@ -104,7 +104,7 @@ _COPY_LOAD = "source.async_copy(*stage, stage.full(), tile_start<Tile>(grid, ind
 _REFILL = "loaded.step();"
 
 # What one defect shows as depends on the order of the threads.
-_ARMED_AGAIN = r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1"
+_ARMED_AGAIN = r"full\[\d\] gets 1 arrival in phase \d, which counts 1 and waits for no more"
 _NEVER_ARMED = r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing"
 _NEVER_FREED = r"empty\[\d\], phase \d: \d+ arrivals and 0 bytes are missing"
 _MISSED = r"(full|empty)\[\d\] completed phase \d while this thread was still waiting"
@@ -176,7 +176,7 @@ MUTATIONS = (
         _EXPECT,
         _EXPECT + _EXPECT,
         "fault",
-        r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1",
+        r"full\[0\] gets 1 arrival in phase \d, which counts 1 and waits for no more",
     ),
     Mutation(
         "B is never loaded",
@@ -232,7 +232,7 @@ MUTATIONS = (
         _LANE_ARRIVES,
         "if (lane == 0) empty[stage].arrive_cluster(0, 3);",
         "fault",
-        r"empty\[0\] gets 3 arrivals in phase 0 and waits for 2 of 8",
+        r"empty\[0\] gets 3 arrivals in phase 0, which counts 8 and waits for 2",
     ),
     Mutation(
         "one warp never arrives",
@@ -362,7 +362,7 @@ MUTATIONS = (
         _ELECTED,
         "} else {",
         "fault",
-        r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1",
+        r"full\[0\] gets 1 arrival in phase \d, which counts 1 and waits for no more",
     ),
     Mutation(
         "nobody produces",
@@ -619,7 +619,7 @@ MUTATIONS = (
         _EXPECT,
         "full[state.index].arrive_and_expect_bytes(bytes, 0);",
         "fault",
-        r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1",
+        r"full\[0\] gets 1 arrival in phase \d, which counts 1 and waits for no more",
     ),
     Mutation(
         "all arrive at CTA 0",
@@ -748,7 +748,7 @@ MUTATIONS = (
         "",
         "fault",
         r"full\[0\] is initialised again (without mbarrier.inval|while in use)|"
-        r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1",
+        r"full\[\d\] gets 1 arrival in phase \d, which counts 1 and waits for no more",
     ),
     Mutation(
         "loads do not step",

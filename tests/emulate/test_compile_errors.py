@@ -43,6 +43,47 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("head", "use", "remedy"),
+    [
+        (
+            "#include <tmaasync/tmaasync.cuh>",
+            "warp_index()",
+            " Write tmaasync::warp_index, or add `using namespace tmaasync;`.",
+        ),
+        (
+            "#include <tmaasync/tmaasync.cuh>",
+            "sizeof(SharedMemBarrier)",
+            " Write tmaasync::SharedMemBarrier, or add `using namespace tmaasync;`.",
+        ),
+        (
+            "#include <tmaasync/tmaasync.cuh>\nusing namespace tmaasync;",
+            "wgmma_tile()",
+            " Add #include <tmaasync/wgmma.cuh>.",
+        ),
+        (
+            "",
+            "elect_one()",
+            (
+                " Add #include <tmaasync/warp.cuh>. Write tmaasync::elect_one, or add `using "
+                "namespace tmaasync;`."
+            ),
+        ),
+    ],
+)
+@pytest.mark.parametrize("back_end", ["cpu", "nvrtc"])
+def test_a_name_of_the_library_comes_with_its_namespace_and_header(
+    head: str, use: str, remedy: str, back_end: str
+) -> None:
+    kernel = Kernel(f'{head}\nextern "C" __global__ void k(float* x) {{ x[0] = {use}; }}\n', "k")
+
+    with pytest.raises(CompileError) as caught:
+        kernel.compile() if back_end == "nvrtc" else kernel(1, 1, (np.zeros(1, np.float32),))
+
+    (hint,) = (one for one in str(caught.value).splitlines() if one.startswith("Not defined: "))
+    assert hint.endswith(f", of namespace tmaasync.{remedy}")
+
+
 def test_names_that_only_follow_from_the_first_error_are_not_the_host_s() -> None:
     text = f"""{HEAD}extern "C" __global__ void k(float* x) {{
     x[1] = 0

@@ -157,6 +157,10 @@ extern "C" __global__ void scopes(int* x, int which) {
     if (which == 5) x[threadIdx.x + 64 * blockIdx.x] = __ldg(x + 128);
     if (which == 6) asm volatile("red.relaxed.cta.global.add.s32 [%0], 1;" ::"l"(x) : "memory");
     if (which == 7) asm volatile("red.relaxed.gpu.global.add.s32 [%0], 1;" ::"l"(x) : "memory");
+    if (which == 8) {
+        x[threadIdx.x] = 1, __syncthreads();
+        asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(which) : "l"(x + threadIdx.x / 32));
+    }
 }
 """
 
@@ -179,10 +183,11 @@ def test_atomics_and_loads_that_keep_their_rules(which: int) -> None:
     assert x[:3].tolist() == {2: [64, 64, 0], 3: [128, 0, 0], 5: [0, 0, 0], 7: [128, 0, 0]}[which]
 
 
-def test_ldg_of_what_the_launch_has_written() -> None:
-    line = next(at for at, code in enumerate(SCOPES.splitlines(), 1) if "which == 4" in code)
+@pytest.mark.parametrize(("which", "code"), [(4, "__ldg(x + thread"), (8, "ld.global.nc")])
+def test_a_read_only_load_of_what_the_launch_has_written(which: int, code: str) -> None:
+    line = next(at for at, text in enumerate(SCOPES.splitlines(), 1) if code in text)
     with pytest.raises(EmulatedFault, match=rf"kernel\.cu:{line}\b.*Read them without __ldg"):
-        Kernel(SCOPES, "scopes")(1, 64, (np.zeros(256, np.int32), 4))
+        Kernel(SCOPES, "scopes")(1, 64, (np.zeros(256, np.int32), which))
 
 
 REFUSED = {

@@ -15,13 +15,16 @@ from tmaasync.emulate.run import Policy
 DEFECTS = {
     "none": "",
     "used before init": "full is used before mbarrier.init",
-    "too many arrivals": r"full gets 2 arrivals in phase 0 and waits for 1 of 1",
+    "too many arrivals": r"full gets 2 arrivals in phase 0, which counts 1 and waits for 1\.",
     "too many bytes": r"would have 1048576 bytes to come",
     "initialised while in use": "full is initialised again while in use",
     "overwritten": "a write of 8 bytes at shared offset 4096 overwrites full, which is in use",
     "bad coordinate": "innermost coordinate is 1, or 4 bytes",
     "bad address": "shared address is 0x10; it must be a multiple of 128",
-    "beyond the end": r"a TMA load reaches shared bytes 4096 \(full\) to 8192; the CTA has 4224",
+    "beyond the end": (
+        r"a TMA load reaches shared bytes 4096 \(full\) to 8192; the CTA has 4224\. Ask for more "
+        'with `extern "C" __device__ const int defects_shared_bytes` or shared_mem, or'
+    ),
     "ends before the load": (
         r"the CTA ends while a TMA load to shared offset 0 \(tile\) is in flight. Wait on full "
         "before the end"

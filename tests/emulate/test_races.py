@@ -243,6 +243,22 @@ STAGED_RACES = {
         f"{FENCED} {STORE} {FILL} wait_group_read<0>(); }}",
         "wait_group_read",
     ),
+    "atomic operations on the source of a reduction": (
+        (
+            f"{FENCED} if (threadIdx.x == 0) {{ tile.async_reduce<ReduceOp::kAdd>(shared.tile, "
+            "{0, 0}); commit_group(); wait_group<0>(); } "
+            "else atomicAdd(&shared.tile.data()[threadIdx.x], 1.0f);"
+        ),
+        "",
+    ),
+    "a reduction of unfenced atomic operations": (
+        (
+            f"{FENCED} atomicAdd(&shared.tile.data()[threadIdx.x], 1.0f); __syncthreads(); "
+            "if (threadIdx.x == 0) { tile.async_reduce<ReduceOp::kAdd>(shared.tile, {0, 0}); "
+            "commit_group(); wait_group<0>(); }"
+        ),
+        "fence_async_view_proxy",
+    ),
     "the array read too early": (
         f"{FENCED} {STORE} wait_group_read<0>(); array[1] = 2; }}",
         "wait_group<0>",
@@ -312,6 +328,103 @@ def test_a_relaxed_cluster_arrival_after_the_fence_hands_on_an_initialised_mbarr
             Kernel(late, "meet")(1, 64, (out,))
 
 
+HANDED_ON = """
+extern "C" __global__ void handed_on(int* out) {
+    __shared__ int cell;
+    __shared__ unsigned long long barrier;
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(&barrier));
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at));
+        cell = 0;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        cell = 7;
+        RELEASE
+    } else {
+        ACQUIRE
+        out[threadIdx.x] = cell;
+    }
+}
+"""
+CTA_FENCE = 'asm volatile("fence.acq_rel.cta;" ::: "memory");'
+
+
+def arrival(semantics: str) -> str:
+    instruction = f"mbarrier.arrive{semantics}.shared::cta.b64 _, [%0];"
+    return f'asm volatile("{instruction}" :: "r"(at) : "memory");'
+
+
+def waiting(semantics: str) -> str:
+    return f"""
+    unsigned done = 0;
+    while (!done) {{
+        asm volatile(
+            "{{ .reg .pred p; mbarrier.try_wait.parity{semantics}.shared::cta.b64 p, [%1], 0; "
+            "selp.u32 %0, 1, 0, p; }}" : "=r"(done) : "r"(at) : "memory");
+    }}"""
+
+
+RELAXED = ".relaxed.cta"
+ORDERED_BY_FENCES = {
+    "a fence, then a relaxed arrival": (f"{CTA_FENCE} {arrival(RELAXED)}", waiting("")),
+    "a relaxed wait, then a fence": (arrival(""), f"{waiting(RELAXED)} {CTA_FENCE}"),
+    "both": (f"{CTA_FENCE} {arrival(RELAXED)}", f"{waiting(RELAXED)} {CTA_FENCE}"),
+}
+NOT_ORDERED = {
+    "a relaxed arrival": (arrival(RELAXED), waiting("")),
+    "a fence after the arrival": (f"{arrival(RELAXED)} {CTA_FENCE}", waiting("")),
+    "a relaxed wait": (arrival(""), waiting(RELAXED)),
+}
+
+
+def hand_on(release: str, acquire: str) -> None:
+    text = HANDED_ON.replace("RELEASE", release).replace("ACQUIRE", acquire)
+    with scheduled(races=True):
+        Kernel(text, "handed_on")(1, 64, (np.zeros(64, np.int32),))
+
+
+@pytest.mark.parametrize("name", ORDERED_BY_FENCES)
+def test_a_fence_with_a_relaxed_operation_on_an_mbarrier_orders(name: str) -> None:
+    """PTX ISA, memory consistency model: release and acquire patterns."""
+    hand_on(*ORDERED_BY_FENCES[name])
+
+
+@pytest.mark.parametrize("name", NOT_ORDERED)
+def test_a_relaxed_operation_on_an_mbarrier_alone_orders_nothing(name: str) -> None:
+    with pytest.raises(EmulatedRace, match="a race on cell"):
+        hand_on(*NOT_ORDERED[name])
+
+
+ACROSS_THE_CLUSTER = """
+extern "C" __global__ void __cluster_dims__(2) across(int* out) {
+    __shared__ int cell;
+    cell = 7;
+    FENCE
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    unsigned peer, value;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer)
+        : "r"(static_cast<unsigned>(__cvta_generic_to_shared(&cell))), "r"(1 - blockIdx.x));
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(peer) : "memory");
+    out[blockIdx.x] = value;
+    asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+"""
+
+
+def test_a_fence_before_a_relaxed_cluster_arrival_orders() -> None:
+    # PTX ISA, barrier.cluster: "use memory fence prior to arrive for relaxed barrier".
+    fence = 'asm volatile("fence.acq_rel.cluster;" ::: "memory");'
+    out = np.zeros(2, np.int32)
+    with scheduled(races=True):
+        Kernel(ACROSS_THE_CLUSTER.replace("FENCE", fence), "across")(2, 1, (out,))
+        assert out.tolist() == [7, 7]
+        with pytest.raises(EmulatedRace, match="a race on cell"):
+            Kernel(ACROSS_THE_CLUSTER.replace("FENCE", ""), "across")(2, 1, (out,))
+
+
 REPEATED_STORES = """
 __global__ void repeated(float* x, int which) {
     __shared__ float kept[2];
@@ -376,3 +489,47 @@ def test_memory_that_is_allocated_anew_has_no_past() -> None:
         Kernel(source, "areas")(1, 32, (out,))
 
     assert (out == (np.arange(32) + 2) ** 2).all()
+
+
+FLAG_BETWEEN_BLOCKS = """
+#include <cuda/atomic>
+extern "C" __global__ void flagged(int* data, int* flag, int* out) {
+    int seen = 0;
+    if (blockIdx.x == 0) {
+        *data = 5;
+        __threadfence();
+        SET
+    } else {
+        while (!seen) { GET }
+        __threadfence();
+        *out = *data;
+    }
+}
+"""
+SETS = {
+    "gpu": 'asm volatile("st.relaxed.gpu.global.u32 [%0], 1;" :: "l"(flag) : "memory");',
+    "cta": 'asm volatile("st.relaxed.cta.global.u32 [%0], 1;" :: "l"(flag) : "memory");',
+}
+LOAD_FLAG = 'asm volatile("ld.{}.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");'
+REF = "seen = cuda::atomic_ref<int, cuda::thread_scope_{}>(*flag).load();"
+GETS = {
+    "gpu": LOAD_FLAG.format("relaxed.gpu"),
+    "cta": LOAD_FLAG.format("relaxed.cta"),
+    "acquire.cta": LOAD_FLAG.format("acquire.cta"),
+    "block": REF.format("block"),
+    "device": REF.format("device"),
+}
+OF_DEVICE = {"gpu", "device"}
+
+
+@pytest.mark.parametrize(("store", "load"), [("cta", "gpu"), *(("gpu", load) for load in GETS)])
+def test_a_flag_between_blocks_has_the_scope_of_the_device(store: str, load: str) -> None:
+    text = FLAG_BETWEEN_BLOCKS.replace("SET", SETS[store]).replace("GET", GETS[load])
+    arrays = tuple(np.zeros(1, np.int32) for _ in range(3))
+    with scheduled(races=True):
+        if {store, load} <= OF_DEVICE:
+            Kernel(text, "flagged")(2, 1, arrays)
+            assert arrays[2][0] == 5
+        else:
+            with pytest.raises(EmulatedRace, match="atomic for the threads of one block"):
+                Kernel(text, "flagged")(2, 1, arrays)

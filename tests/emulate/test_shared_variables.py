@@ -133,6 +133,33 @@ def test_a_shared_variable_has_no_initialiser(code: str) -> None:
         Kernel(text, "k")(1, 32, (np.zeros(32, np.int32),))
 
 
+RUN_WHEN_LOADED = (
+    "__device__ int half(int x) { return 5 / x; } __device__ int v = half(0);",
+    "struct Odd { int x; __device__ Odd() : x(threadIdx.x) {} }; __device__ Odd v;",
+    "__device__ int once(int x) { static int v = 5 / x; return v; }",
+)
+
+
+@pytest.mark.parametrize("code", RUN_WHEN_LOADED)
+def test_no_initialiser_is_code(code: str) -> None:
+    """As in nvcc: "dynamic initialization is not supported"."""
+    use = "once(*x)" if "once" in code else "*(int*)&v"
+    text = f"{code} __global__ void k(int* x) {{ *x = {use}; }}"
+    with pytest.raises(CompileError, match="dynamic initialization is not supported"):
+        Kernel(text, "k")(1, 1, (np.zeros(1, np.int32),))
+
+
+def test_a_constexpr_constructor_initialises() -> None:
+    text = """
+    struct Three { int x; constexpr Three() : x(3) {} };
+    __device__ Three v;
+    __global__ void k(int* x) { *x = v.x; }
+    """
+    out = np.zeros(1, np.int32)
+    Kernel(text, "k")(1, 1, (out,))
+    assert out[0] == 3
+
+
 def test_the_type_of_a_shared_variable_may_have_braces() -> None:
     text = """
 __global__ void k(int* x) {

@@ -16,6 +16,7 @@ from tmaasync import (
     EmulatedFault,
     EmulatedTimeout,
     Kernel,
+    StaleTileError,
     TMAError,
     TMATensorTileArray,
     create_tma_tile,
@@ -209,6 +210,17 @@ def run_table(at: int) -> tuple[np.ndarray, ...]:
     table = np.array([row.ctypes.data for row in rows], np.uint64)
     Kernel(TABLE, "table")(1, 4, (table, pair, known, at))
     return rows, second, around
+
+
+def test_a_prepared_launch_refuses_an_array_that_was_resized() -> None:
+    add = Kernel("__global__ void add(int* x) { x[threadIdx.x] += 1; }", "add")
+    array = np.zeros(8, np.int32)
+    launch = add.prepare(1, 8, (array,))
+    launch()
+    assert array.tolist() == [1] * 8
+    array.resize(1 << 20, refcheck=False)
+    with pytest.raises(StaleTileError, match=r"args\[0\] is made for .* Prepare the launch again"):
+        launch()
 
 
 def test_arrays_that_pointers_lead_to_are_within_reach() -> None:

@@ -462,8 +462,10 @@ BARRIERS = {
     "one arrival too many": Text(
         "if (thread == 0) {\n    s.empty[0].expect_tx(16);\n    s.empty[0].arrive();  //@first\n}\n"
         "__syncthreads();\nif (thread == 5) s.empty[0].arrive();  //@arrive",
-        r"empty\[0\] gets 1 arrivals in phase 0 and waits for 0 of 1; thread 0 at {at:first} "
-        r"arrived first; the phase lasts until 16 bytes have landed\. Arrive as often",
+        r"empty\[0\] gets 1 arrival in phase 0, which counts 1 and waits for no more; thread 0 at "
+        r"{at:first} arrived first; the phase lasts until 16 bytes have landed\. Wait for the "
+        r"empty barrier before a stage is filled again, and let no more threads arrive than "
+        r"init\(\) counts",
         "arrive",
         plain=True,
     ),

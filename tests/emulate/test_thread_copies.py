@@ -199,7 +199,7 @@ def test_an_arrival_of_copies_is_counted_once() -> None:
             COUNTED_AND_ARRIVES,
             32,
             EmulatedFault,
-            "nothing has written|full gets 1 arrivals in phase",
+            "nothing has written|full gets 1 arrival in phase",
         ),
         (COUNTED_IN_INIT, 65, EmulatedDeadlock, "1 arrivals and 0 bytes are missing"),
         (RAISES_ALONE, 1, EmulatedDeadlock, "1 arrivals and 0 bytes are missing"),

@@ -27,7 +27,7 @@ extern "C" __global__ void policies(u64* made, u64* named) {
 """
 
 
-def test_cache_policies_are_those_of_createpolicy() -> None:
+def test_createpolicy_makes_the_cache_policies() -> None:
     made, named = cupy.zeros(3, np.uint64), cupy.ones(3, np.uint64)
     Kernel(POLICIES, "policies")(1, 1, (made, named))
 

@@ -145,7 +145,7 @@ extern "C" __global__ void sides(int* out) {
 
 
 @pytest.mark.parametrize(("fold_chunks", "row_major"), [(1, False), (2, False), (2, True)])
-def test_the_sides_are_those_of_the_unfolded_array(
+def test_a_folded_tile_has_the_sides_of_its_array(
     backend: Any, fold_chunks: int, *, row_major: bool
 ) -> None:
     tile = create_split_tma(

@@ -131,7 +131,10 @@ def may_overlap(first: ArrayView, second: ArrayView) -> bool:
     return low < other_high and other_low < high
 
 
-def require_current(view: ArrayView, argument: str) -> None:
+_NEW_TILE = "Call rebind with the array as it is, or make the tile anew"
+
+
+def require_current(view: ArrayView, argument: str, remedy: str = _NEW_TILE) -> None:
     """Refuse a view whose array was freed, resized or moved since it was made.
 
     Raises:
@@ -147,7 +150,7 @@ def require_current(view: ArrayView, argument: str) -> None:
                 argument,
                 f"made for an array of shape {view.shape} at {view.address:#x}",
                 f"the array was freed, resized or moved since: {now}",
-                "Call rebind with the array as it is, or make the tile anew",
+                remedy,
             )
         ]
     )

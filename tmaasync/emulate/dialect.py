@@ -37,6 +37,8 @@ _INSTRUCTIONS = {
     "arrive() or arrive_cluster()": "mbarrier.arrive.release",
     "blocks_in_cluster()": "%cluster_nctarank",
     "wait_for_previous_grids()": "griddepcontrol.wait",
+    "Call init() inside": "Execute mbarrier.init inside",
+    "init() counts": "mbarrier.init counts",
     "init() must": "mbarrier.init must",
     "between init() and": "between mbarrier.init and",
 }

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Iterator
 
 from tmaasync._comments import without_comments
+from tmaasync.emulate.object_file import SYMBOL, THREAD_LOCAL, symbol_tables
 
 __all__ = ["variables_of_casts", "with_dynamic_shared"]
 
@@ -35,13 +34,7 @@ def variables_of_casts(text: str) -> frozenset[str]:
 
 
 _DYNAMIC_SHARED = b"_ZN16tmaasync_emulate14dynamic_memoryE"  # in tmaasync_emulate/cuda.hpp
-_SYMBOL_TABLE = 2
-_THREAD_LOCAL = 6
 _UNDEFINED = 0
-# 64-bit ELF (System V ABI, chapter 4). Section: type, offset, size, link. Symbol: name, info,
-# visibility, section, value, size.
-_SECTION = struct.Struct("<4xI16xQQI20x")
-_SYMBOL = struct.Struct("<IBBHQQ")
 
 
 def with_dynamic_shared(compiled: bytes) -> bytes:
@@ -51,25 +44,12 @@ def with_dynamic_shared(compiled: bytes) -> bytes:
     mangled name.
     """
     file = bytearray(compiled)
-    for symbols, names in _symbol_tables(compiled):
+    for symbols, names in symbol_tables(compiled):
         named = _DYNAMIC_SHARED + b"\0"
         dynamic = next(
             (found for _, found in symbols if compiled.startswith(named, names + found[0])), None
         )
         for at, (name, info, _, section, *_) in symbols:
-            if dynamic and section == _UNDEFINED and info & 15 == _THREAD_LOCAL:
-                _SYMBOL.pack_into(file, at, name, *dynamic[1:])
+            if dynamic and section == _UNDEFINED and info & 15 == THREAD_LOCAL:
+                SYMBOL.pack_into(file, at, name, *dynamic[1:])
     return bytes(file)
-
-
-def _symbol_tables(file: bytes) -> Iterator[tuple[list[tuple[int, tuple[int, ...]]], int]]:
-    """Yield each table's symbols with their positions, and the position of the name table."""
-    (sections_at,) = struct.unpack_from("<Q", file, 0x28)
-    (count,) = struct.unpack_from("<H", file, 0x3C)
-    sections = [
-        _SECTION.unpack_from(file, sections_at + index * _SECTION.size) for index in range(count)
-    ]
-    for kind, start, size, names in sections:
-        if kind == _SYMBOL_TABLE:
-            places = range(start, start + size, _SYMBOL.size)
-            yield [(at, _SYMBOL.unpack_from(file, at)) for at in places], sections[names][1]

@@ -88,6 +88,13 @@ _RULES = (
     ),
     _Rule(
         _INIT,
+        _INIT,
+        "two threads initialise the barrier, and only one may. Call init() inside "
+        "if (threadIdx.x == 0); in a block of two or three dimensions compare threadIdx.y and "
+        "threadIdx.z too",
+    ),
+    _Rule(
+        _INIT,
         None,
         "TMA may not see the barrier yet: the thread that calls init() must call "
         "fence_barrier_init() after it",

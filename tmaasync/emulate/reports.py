@@ -60,8 +60,9 @@ _OPERATIONS = (
     "ldmatrix",
     "atomic operation of one block",
 )
-# An address in shared memory or in the code, as runtime/words.hpp writes it into a reason.
-_ADDRESS = re.compile(r"\{(barrier|offset|bytes|line|stage|place) (\d+)\}")
+# A place in a reason: an address in shared memory or in the code, as runtime/words.hpp writes it,
+# or the constant that states the size of the dynamic shared memory.
+_ADDRESS = re.compile(r"\{(barrier|offset|bytes|line|stage|place|constant) (\d+)\}")
 
 COPY_ENGINE = Path(__file__).with_name("copy_engine.cu")
 """What emulated streams do for `Signals`."""
@@ -243,6 +244,9 @@ class _Words:
         if kind == "line":
             line = self.line(offset)
             return "" if line is None else f" at {line}"
+        if kind == "constant":
+            constant = f"{function_name(self.program.name)}_shared_bytes"
+            return f'`extern "C" __device__ const int {constant}`'
         name = self.name(offset)
         if kind == "barrier":
             return name or self._unnamed_barrier(offset)

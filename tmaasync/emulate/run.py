@@ -177,7 +177,8 @@ class EmulatedLaunch:
 
     __slots__ = (
         "_arrays", "_buffer", "_collector_of", "_config", "_keep", "_lock", "_offsets",
-        "_pointers", "_program", "_queue", "_rank", "_ready", "_world", "last_run",
+        "_pointers", "_program", "_queue", "_rank", "_ready", "_require_current", "_world",
+        "last_run",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - the parts of a launch
@@ -190,13 +191,15 @@ class EmulatedLaunch:
         collector_of: CollectorOf = current_collector,
         queue: StreamQueue | None = None,
         rank: int | None = None,
+        require_current: Callable[[], None] | None = None,
     ) -> None:
         """Pack the arguments, without running.
 
         ``arrays`` holds the extents of each argument's arrays. ``collector_of`` returns the trace
         collector at each call. Inside an emulated world the launch waits in a ``queue``, and a
-        launch with signals has a ``rank``.
+        launch with signals has a ``rank``. Each call without addresses calls ``require_current``.
         """
+        self._require_current = require_current
         self._queue = queue
         self._world = None if queue is None else WORLD.get()
         self._rank = rank
@@ -223,7 +226,13 @@ class EmulatedLaunch:
             EmulatedTimeout: The schedule's budget was spent without progress.
             KeyboardInterrupt: Ctrl-C, where Python's own handler is in place.
             LaunchError: The launch is too large for this machine or for the schedule.
+            StaleTileError: An array was freed, resized or moved since the launch was prepared.
         """
+        if self._require_current is not None:
+            self._require_current()
+        self._run()
+
+    def _run(self) -> None:
         if self._queue is not None:
             self._queue_of_world().add(self._queued())
             return
@@ -360,7 +369,7 @@ class EmulatedLaunch:
 
     def release(self) -> None:
         """Keep no array alive; every call passes the addresses."""
-        self._keep = None
+        self._keep = self._require_current = None
 
     def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
         """Return a bound call of `launch_at` with these arguments."""
@@ -374,7 +383,7 @@ class EmulatedLaunch:
         del stream
         with self._lock:
             self._write(addresses)
-            self()
+            self._run()
 
     def _write(self, addresses: Sequence[int]) -> None:
         start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tmaasync import _arrays
-from tmaasync._arrays import ArrayView
+from tmaasync._arrays import ArrayView, require_current
 from tmaasync._compile import Parameter
 from tmaasync._kinds import shown
 from tmaasync._ragged.base import RaggedMap
@@ -26,6 +26,7 @@ __all__ = [
     "extents_of",
     "pack",
     "placed",
+    "require_all_current",
     "views",
 ]
 
@@ -77,6 +78,20 @@ def _view(index: int, arg: object) -> View:
 
 def _is_struct(array: np.ndarray[Any, Any]) -> bool:
     return array.size == 1 and array.dtype.names is not None
+
+
+def require_all_current(seen: Sequence[View]) -> None:
+    """Refuse arrays that were freed, resized or moved since a launch was prepared.
+
+    Raises:
+        StaleTileError: An array is no longer at its address.
+    """
+    for index, view in enumerate(seen):
+        if isinstance(view, KernelArgument):
+            if not view.is_current:
+                view.check_alive(f"args[{index}]")
+        elif view is not None:
+            require_current(view, f"args[{index}]", "Prepare the launch again")
 
 
 def extents_of(seen: Sequence[View]) -> list[Iterable[Extent]]:

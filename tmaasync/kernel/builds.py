@@ -19,7 +19,7 @@ from tmaasync._symbols import Symbol, symbol_named
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.emulate.run import StreamQueue
 from tmaasync.errors import ArgumentError, LaunchError
-from tmaasync.kernel.arguments import View, extents_of, pack, placed
+from tmaasync.kernel.arguments import View, extents_of, pack, placed, require_all_current
 from tmaasync.kernel.device import is_on_one_device
 from tmaasync.kernel.hangs import barrier_names
 from tmaasync.kernel.launch import (
@@ -381,6 +381,7 @@ class EmulatedBuild:
             recipe.collector_of,
             None if device is None else StreamQueue(device, stream),
             ranks.pop() if len(ranks) == 1 else None,
+            functools.partial(require_all_current, seen),
         )
 
 

@@ -12,7 +12,7 @@ from tmaasync._driver import PreparedLaunch
 from tmaasync._entries import expression_of
 from tmaasync._kinds import check_flags, shown
 from tmaasync.emulate import EmulatedLaunch
-from tmaasync.errors import ArgumentError
+from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel.arguments import views
 from tmaasync.kernel.builds import CudaBuild, EmulatedBuild, LaunchRequest, Recipe, build_on
 from tmaasync.kernel.device import placement_of
@@ -240,7 +240,11 @@ class Kernel:
             return SkippedLaunch()
         if not (pdl is cooperative is False):
             check_flags(pdl=pdl, cooperative=cooperative)
-        seen = views(args)
+        try:
+            seen = views(args)
+        except ArrayTypeError as error:
+            self._recipe.signature.explain(error, args)
+            raise
         where, emulated = placement_of(seen, device)
         build = self._build_on(where)
         request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative, emulated)

@@ -114,15 +114,25 @@ def extents(argument: str, value: Extents) -> tuple[int, int, int]:
     given = tuple(value) if isinstance(value, Sequence) else (value,)
     are_integers = all(map(is_integer, given))
     if not are_integers or not 1 <= len(given) <= 3 or min(given) < 1:
-        is_empty = argument == "grid" and are_integers and 0 in given
-        remedy = "An empty array has no tiles: skip the launch" if is_empty else "Pass 1 or more"
         raise LaunchError(
             f"{argument} is {shown(value)}; it must be one to three positive ints (x, y, z). "
-            f"{remedy}."
+            f"{_remedy_of_extents(argument, value, given)}."
         )
     given = tuple(map(operator.index, given))
     x, y, z = (*given, 1, 1)[:3]
     return x, y, z
+
+
+def _remedy_of_extents(argument: str, value: object, given: tuple[object, ...]) -> str:
+    if not isinstance(value, int | Sequence):
+        return "Pass an int or a tuple of ints"
+    for size in given:
+        if not is_integer(size):
+            return f"{shown(size)} is a {type(size).__name__}: pass an int"
+    if not 1 <= len(given) <= 3:
+        return f"It has {len(given)} items: pass one to three"
+    is_empty = argument == "grid" and 0 in given
+    return "An empty array has no tiles: skip the launch" if is_empty else "Pass 1 or more"
 
 
 def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:

@@ -13,9 +13,10 @@ from tmaasync._comments import without_comments
 from tmaasync._compile import Parameter, Source
 from tmaasync._elements import ELEMENTS
 from tmaasync._entries import function_name, template_of
+from tmaasync._kinds import shown
 from tmaasync._ragged.base import RaggedMap
 from tmaasync._tile.argument import MapTile
-from tmaasync.errors import LaunchError, Violation
+from tmaasync.errors import ArrayTypeError, CompileError, LaunchError, Violation
 from tmaasync.kernel.arguments import View
 from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray
 
@@ -92,20 +93,34 @@ _Indices = frozenset[str]
 class _ValueParameter(NamedTuple):
     """A parameter such as ``const __grid_constant__ Tile tile``.
 
-    ``type_name`` and ``cuda_type`` are None unless the host supplied a tile type. ``stored`` holds
-    the indices with which the entry, or a function that it calls, stores to the parameter.
+    ``type_name``, the tile type ``supplied`` for it, and the ``cuda_type`` of the parameter are
+    None unless the host supplied a tile type. ``stored`` holds the indices with which the entry,
+    or a function that it calls, stores to the parameter.
     """
 
     text: str
     is_grid_constant: bool
     stored: _Indices
     type_name: str | None
+    supplied: str | None
     cuda_type: str | None
     position: str
+
+    @property
+    def is_array(self) -> bool:
+        return "TMATensorTileArray<" in (self.cuda_type or self.text)
 
     def violations(self, argument: str, view: View) -> Iterator[Violation]:
         """Yield a mismatch of a tile's type, or of its tensor map's memory."""
         if not isinstance(view, KernelArgument) or isinstance(view, Pointer):
+            return
+        if self.is_array and isinstance(view, MapTile):
+            yield Violation(
+                argument,
+                f"a {type(view).__name__}",
+                f"the kernel declares `{self.text}`, an array of tiles",
+                "Pass TMATensorTileArray([tile])",
+            )
             return
         if isinstance(view, _WITH_MAP) and not self.is_grid_constant:
             yield Violation(
@@ -149,7 +164,7 @@ class _ValueParameter(NamedTuple):
             argument,
             f"a {type(view).__name__} of type {view.cuda_type}",
             f"the kernel declares `{self.text}` and was built with "
-            f"{self.type_name} = {self.cuda_type}",
+            f"{self.type_name} = {self.supplied}",
             "Pass a tile of that type (the same tile shape, box, swizzle and element type; the "
             f"array may differ), or build a Kernel with types={{{self.type_name!r}: tile}} for "
             "this one",
@@ -159,6 +174,7 @@ class _ValueParameter(NamedTuple):
 class _NumberParameter(NamedTuple):
     """A parameter such as ``int n``; `pack` checks its kind, as defined in `Parameter`."""
 
+    text: str
     kind: str
 
 
@@ -191,6 +207,7 @@ class Signature:
 
     def __init__(self, parameters: Sequence[_Declared | None]) -> None:
         self._count = len(parameters)
+        self._declared = parameters
         self._kinds = {
             position: parameter.kind
             for position, parameter in enumerate(parameters)
@@ -212,6 +229,27 @@ class Signature:
             else one
             for position, one in enumerate(parameters)
         ]
+
+    def explain(self, error: ArrayTypeError, args: Sequence[object]) -> None:
+        """Raise an error with the declared type, if it is not an array that the kernel takes there.
+
+        Args:
+            error: What `views` raised for one of the arguments.
+            args: The arguments.
+        """
+        for position, parameter in enumerate(self._declared):
+            argument = f"args[{position}]"
+            if argument not in {violation.argument for violation in error.violations}:
+                continue
+            if isinstance(parameter, _NumberParameter):
+                rule, remedy = _NUMBERS.get(parameter.kind, ("a number", "Pass an int"))
+            elif isinstance(parameter, _ValueParameter) and parameter.is_array:
+                rule, remedy = "an array of tiles", "Pass TMATensorTileArray([tile, ...])"
+            else:
+                return
+            rule = f"the kernel's parameter `{parameter.text}` is {rule}"
+            given = shown(args[position])
+            raise LaunchError.of([Violation(argument, given, rule, remedy)]) from None
 
     def check(self, seen: Sequence[View]) -> None:
         """Check the views of the arguments against the declared types.
@@ -255,6 +293,9 @@ def signature_of(source: Source, expression: str) -> Signature:
     Type names are looked up among the host's types and the instance's arguments. A parameter whose
     type is defined by the source or by a macro is not checked. If the source declares the entry
     with different parameter lists, no parameter is checked.
+
+    Raises:
+        CompileError: A parameter is a reference, which CUDA forbids and NVRTC compiles.
     """
     name = function_name(expression)
     text = without_comments(source.text)
@@ -459,25 +500,33 @@ def _split(text: str, start: int) -> list[str]:
 
 def _parameter(text: str, types: _Types, stored: _Stored) -> _Declared | None:
     """Parse one parameter declaration; None if only the compiler can know its type."""
-    shown = " ".join(text.split())
+    on_one_line = " ".join(text.split())
     bare = _ATTRIBUTE.sub(" ", text.partition("=")[0]).strip()
     if "(" in bare or "#" in bare:
         return None
     named = _NAME_AT_END.match(bare)
     kind = (named[1] + ("*" if named[3] else "") if named else bare).strip()
+    if kind.endswith("&"):
+        message = (
+            f"{types.position} declares `{on_one_line}`, a reference; the parameters of a "
+            "__global__ function are passed by value. Declare it without &."
+        )
+        raise CompileError(message, message)
     kind = types.without_aliases(kind)
     if "*" in kind:
-        return _pointer(shown, kind, types)
+        return _pointer(on_one_line, kind, types)
     declared = _without_const(kind)
     number = _KINDS.get(types.plain(declared))
     if number is not None:
-        return _NumberParameter(number)
+        return _NumberParameter(on_one_line, number)
     if declared not in types.known and not _MAP_OR_ARRAY.fullmatch(declared):
         return None
     indices = stored.get(named[2], frozenset()) if named else frozenset()
     is_grid_constant = "__grid_constant__" in text
-    type_name, cuda_type = _resolved(declared, types.known)
-    return _ValueParameter(shown, is_grid_constant, indices, type_name, cuda_type, types.position)
+    type_name, supplied, cuda_type = _resolved(declared, types.known)
+    return _ValueParameter(
+        on_one_line, is_grid_constant, indices, type_name, supplied, cuda_type, types.position
+    )
 
 
 def _pointer(text: str, kind: str, types: _Types) -> _PointerParameter:
@@ -497,20 +546,24 @@ _MAP_OR_ARRAY = re.compile(r"(?:(?:tmaasync::)?(?:ptx::)?TensorMap|CUtensorMap|.
 _ARRAY_OF = re.compile(r"(?:tmaasync::)?TMATensorTileArray\s*<\s*(\w+)\s*>")
 
 
-def _resolved(declared: str, known: Mapping[str, str]) -> tuple[str, str] | tuple[None, None]:
-    """Return the name and the CUDA type of a tile that the host supplied, else (None, None)."""
+def _resolved(
+    declared: str, known: Mapping[str, str]
+) -> tuple[str, str, str] | tuple[None, None, None]:
+    """Return a name, the tile type that the host supplied for it, and the parameter's own type."""
     array = _ARRAY_OF.fullmatch(declared)
     name = array[1] if array else declared
     cuda_type = known.get(name)
     if cuda_type is None or not _is_tile_type(cuda_type):
-        return None, None
-    return name, f"tmaasync::TMATensorTileArray<{cuda_type}>" if array else cuda_type
+        return None, None, None
+    own = f"tmaasync::TMATensorTileArray<{cuda_type}>" if array else cuda_type
+    return name, cuda_type, own
 
 
 # --- type names in CUDA C++ -------------------------------------------------------------------
 
 _BYTES = tuple(row.name for row in ELEMENTS if row.itemsize == 1)
 _FLOAT = tuple(row.name for row in ELEMENTS if row.cuda_type in ("float", "tmaasync::tfloat32"))
+_NUMBERS = {"f": ("a number", "Pass a float"), "t": ("a bool", "Pass True or False")}
 # In C++ signed and unsigned integers of one width may alias. Without ml_dtypes, NumPy and CuPy
 # store bfloat16 and FP8 as unsigned integers.
 _READ_AS = {
@@ -534,7 +587,7 @@ _READ_AS = {
 _POINTEES = {name: read for read, names in _READ_AS.items() for name in names.split(", ")}
 # Number types, as kinds of `Parameter`. A plain char may be signed or unsigned.
 _KIND_OF = {"int": "i", "uint": "n", "bool": "t"}
-_KINDS = {"unsigned char": "n", "uint8_t": "n", "u8": "n"} | {
+_KINDS = {"unsigned char": "n", "uint8_t": "n", "u8": "n", "float": "f", "double": "f"} | {
     name: _KIND_OF[kind]
     for elements, names in _READ_AS.items()
     if elements != _BYTES and (kind := elements[0].rstrip("0123456789")) in _KIND_OF

@@ -344,14 +344,16 @@ inline void report_init(Fiber& fiber, const Cta& home, const Mbarrier& barrier, 
 
 // A use by a thread: the init happened before it, or its fence came before a relaxed arrival, as of
 // barrier.cluster.arrive.relaxed, that the thread has waited for.
-inline void check_init_is_seen(Fiber& fiber, const Cta& home, const Mbarrier& barrier) {
+inline void check_init_is_seen(
+    Fiber& fiber, const Cta& home, const Mbarrier& barrier, Operation use = Operation::kBarrierUse
+) {
     const Detector& detector = *fiber.cluster->detector();
     if (detector.knows(fiber.number, barrier.initialiser, barrier.initialised)) return;
     const bool is_fenced = barrier.is_init_fenced;
     if (is_fenced && detector.knows_arrival(fiber.number, barrier.initialiser, barrier.fenced)) {
         return;
     }
-    report_init(fiber, home, barrier, Operation::kBarrierUse);
+    report_init(fiber, home, barrier, use);
 }
 
 // A use by TMA: a fence made the init visible to it.

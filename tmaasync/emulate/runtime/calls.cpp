@@ -284,8 +284,8 @@ void wait_for_grids() {
     note_grid_wait(TMAASYNC_EMULATE_CALLER());
 }
 
-void narrow_scope(const volatile void* address) {
-    TMAASYNC_EMULATE_CALLER().narrow_access = reinterpret_cast<uintptr_t>(address);
+void narrow_scope(const volatile void* address, Scope scope) {
+    TMAASYNC_EMULATE_CALLER().narrow_access = {reinterpret_cast<uintptr_t>(address), scope};
 }
 
 void begin_atomic(const void* address, uint32_t bytes, bool changes, bool depends, Scope scope) {
@@ -365,9 +365,7 @@ void post_signal(uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch)
 
 void add_to_signal(uint32_t* word, uint32_t rank, uint32_t signal, uint32_t value) {
     const auto change = [=](uint32_t old) { return old + value; };
-    release_word(
-        TMAASYNC_EMULATE_CALLER(), word, change, {rank, signal, PostedBy::kPostReduce}
-    );
+    release_word(TMAASYNC_EMULATE_CALLER(), word, change, {rank, signal, PostedBy::kPostReduce});
 }
 
 void wait_for_signal(const uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch) {

@@ -377,6 +377,12 @@ struct Repeat {
     Race race;
 };
 
+// A volatile access of a narrower scope than the system's.
+struct NarrowAccess {
+    uintptr_t address = 0;
+    Scope scope = Scope::kSystem;
+};
+
 struct Fiber : Thread {
     Context context{};
     Cluster* cluster = nullptr;
@@ -410,8 +416,8 @@ struct Fiber : Thread {
     std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
     std::vector<Accumulators> accumulators;
     bool has_mma_fence = false;
-    uintptr_t narrow_access = 0;  // an address: its access there has the scope of a device
-    uintptr_t met_at = 0;         // of its last instruction with a mask, and that mask
+    NarrowAccess narrow_access;
+    uintptr_t met_at = 0;  // of its last instruction with a mask, and that mask
     uint32_t met_mask = 0;
     uintptr_t active_site = 0;           // of __activemask(), while it is there
     uint32_t active_lanes = 0;           // what that returns, once it is known
@@ -1096,11 +1102,12 @@ inline void note_remote(std::vector<Access>& noted, const Access& remote) {
     noted.push_back(remote);
 }
 
-// What the thread itself does to the memory of a CTA now.
+// What the thread itself does to the memory of a CTA now, or an st.async for it.
 inline Access remote_access(const Fiber& fiber) {
+    const bool is_async = fiber.store_agent != kNoAgent;
     return {
-        .agent = fiber.number,
-        .epoch = fiber.cluster->detector()->epoch_of(fiber.number),
+        .agent = is_async ? fiber.store_agent : fiber.number,
+        .epoch = is_async ? fiber.store_epoch : fiber.cluster->detector()->epoch_of(fiber.number),
         .thread = fiber.number,
         .site = fiber.site
     };
@@ -1150,7 +1157,7 @@ inline Words beyond_shared(const Fiber& fiber, uint32_t offset, uint64_t bytes, 
     if (offset + bytes <= end) return {};
     return Words(what) + " reaches " + shared_bytes_from(offset) + " to " +
            decimal(offset + bytes) + "; the CTA has " + decimal(end) +
-           ". Ask for more with shared_mem, or mend the address";
+           ". Ask for more with {constant 0} or shared_mem, or mend the address";
 }
 
 inline void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what) {

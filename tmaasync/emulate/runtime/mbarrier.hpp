@@ -123,7 +123,9 @@ inline void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
     }
     Mbarrier& barrier = place.cta->barriers[static_cast<size_t>(index)];
     if (barrier.is_valid) {
-        if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
+        if (fiber.cluster->detector()) {
+            check_init_is_seen(fiber, *place.cta, barrier, Operation::kBarrierInit);
+        }
         fiber.cluster->fail(
             fiber, barrier_name(barrier) + " is initialised again " +
                        (is_in_use(barrier) ? "while in use" : "without mbarrier.inval") +
@@ -191,9 +193,12 @@ inline Words too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
                       (barrier.bytes > 0 ? " bytes have landed"
                                          : " bytes that landed are expected");
     }
-    return barrier_name(barrier) + " gets " + decimal(count) + " arrivals in phase " +
-           decimal(barrier.phase) + " and waits for " + decimal(barrier.pending) + " of " +
-           decimal(barrier.count) + before + ". Arrive as often per phase as init declares";
+    return barrier_name(barrier) + " gets " + decimal(count) +
+           (count == 1 ? " arrival" : " arrivals") + " in phase " + decimal(barrier.phase) +
+           ", which counts " + decimal(barrier.count) + " and waits for " +
+           (barrier.pending ? decimal(barrier.pending) : "no more") + before +
+           ". Wait for the empty barrier before a stage is filled again, and let no more "
+           "threads arrive than init() counts";
 }
 
 // Expects bytes, then arrives; returns the state token, which is the phase.
@@ -261,19 +266,19 @@ inline void deliver_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
 // what they store, and nothing else of their thread.
 inline void begin_async_store(Fiber& fiber, uint32_t address) {
     if (!fiber.cluster->detector()) return;
-    const Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+    const Mbarrier& barrier = require_barrier(fiber, locate(fiber, address));
     fiber.store_agent = barrier.agent;
     fiber.store_epoch = static_cast<Epoch>(barrier.phase) + 1;
 }
 
 inline void end_async_store(Fiber& fiber, uint32_t address, uint32_t bytes) {
     if (fiber.cluster->detector()) {
-        Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+        Mbarrier& barrier = require_barrier(fiber, locate(fiber, address));
         barrier.gathered.seen.raise(barrier.agent, fiber.store_epoch);
         barrier.gathered.issued_after.raise(barrier.agent, fiber.store_epoch);
-        fiber.store_agent = kNoAgent;
     }
     deliver_bytes(fiber, address, bytes);
+    fiber.store_agent = kNoAgent;
 }
 
 inline bool has_completed(const Mbarrier& barrier, uint32_t parity) {

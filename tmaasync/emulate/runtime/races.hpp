@@ -96,7 +96,10 @@ public:
     }
 
     void add(
-        uint32_t epoch, const AtomicPlace& for_all, uint32_t device, const AtomicPlace& on_device,
+        uint32_t epoch,
+        const AtomicPlace& for_all,
+        uint32_t device,
+        const AtomicPlace& on_device,
         PostedBy by
     ) {
         posts_.push_back({epoch, for_all.seen, for_all.published, device, on_device, by});
@@ -322,7 +325,10 @@ public:
         target.join(view_of(thread));
         ++epochs_[thread];
     }
+    // A relaxed arrival hands on what the thread's last fence has ordered, and a fence after a
+    // relaxed wait takes it over (PTX ISA, release and acquire patterns).
     void release_relaxed(uint32_t thread, View& target) {
+        target.join(fenced_[thread]);
         target.join_async_agents(views_[thread], threads_);
         target.arrivals.raise(thread, epochs_[thread]);
         ++epochs_[thread];
@@ -330,6 +336,7 @@ public:
     void acquire(uint32_t thread, const View& source) { views_[thread].join(source); }
     void acquire_relaxed(uint32_t thread, const View& source) {
         views_[thread].join_relaxed(source);
+        acquired_[thread].join(source);
     }
     // A wait for asynchronous work of one agent.
     void finish(uint32_t thread, Agent agent, Epoch epoch) {

@@ -39,7 +39,8 @@ inline Reach shared_part(const Launch& launch, uint32_t place, uint32_t bytes) {
                    shared_at(place) +
                    ", beyond the shared memory of the CTA, which "
                    "has " +
-                   decimal(end) + " bytes. Check indices, or ask for more with shared_mem"
+                   decimal(end) +
+                   " bytes. Check indices, or ask for more with {constant 0} or shared_mem"
     );
 }
 
@@ -156,8 +157,8 @@ inline void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     if (is_shared || !detector.is_written_globally(address, bytes)) return;
     fiber.cluster->fail(
         fiber, "a read of " + decimal(bytes) + " bytes at " + hexadecimal(address) +
-                   " with __ldg(), which this launch has written: it may return an "
-                   "older value. Read them without __ldg()"
+                   " with __ldg() or ld.global.nc, which this launch has written: it may return "
+                   "an older value. Read them without __ldg() and .nc"
     );
 }
 
@@ -199,11 +200,12 @@ inline void touch_atomically(
 // that reads may be one that waits.
 inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bool writes) {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
-    const bool is_narrow = std::exchange(fiber.narrow_access, 0) == address;
+    const NarrowAccess narrow = std::exchange(fiber.narrow_access, {});
+    const Scope scope = narrow.address == address ? narrow.scope : Scope::kSystem;
     if ((address ^ stack_pointer()) < kStackBytes) return;
     if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read", .polled = address});
     let_other_clusters_run(fiber, address, writes);
-    touch_atomically(fiber, address, bytes, writes, is_narrow ? Scope::kGpu : Scope::kSystem);
+    touch_atomically(fiber, address, bytes, writes, scope);
 }
 
 inline void touch_as(

@@ -53,9 +53,12 @@ struct Access {
     uint8_t pattern : 7 = 0;  // of a load through a tensor map: 1 + its swizzle
     // All bits have values, so that accesses are compared as bytes.
 
+    // A reduction is atomic where it adds to its target, and reads its source ordinarily.
     bool is_atomic() const {
+        const bool is_reduction =
+            operation == Operation::kTmaReduce || operation == Operation::kTmaPushReduce;
         return operation == Operation::kAtomic || operation == Operation::kBlockAtomic ||
-               operation == Operation::kTmaReduce || operation == Operation::kTmaPushReduce;
+               (is_reduction && is_write);
     }
     bool is_store() const { return is_write && !is_atomic(); }
     bool is_atomic_for(const Access& other) const {

@@ -89,9 +89,8 @@ inline void check_posted_alike(Fiber& fiber, const PostedSignal& posted, PostedB
         return;
     }
     fiber.cluster->fail(
-        fiber, Words("Signals::") + name_of(posted.by) + ": signal " +
-                   decimal(posted.signal) + " of rank " + decimal(posted.rank) +
-                   " was changed by " + name_of(earlier) +
+        fiber, Words("Signals::") + name_of(posted.by) + ": signal " + decimal(posted.signal) +
+                   " of rank " + decimal(posted.rank) + " was changed by " + name_of(earlier) +
                    " before. post() sets a signal and overwrites what post_reduce() adds: use one "
                    "of them for all changes of a signal"
     );

@@ -17,8 +17,8 @@ __device__ __forceinline__ u32 cluster_nctarank() {
     return ranks;
 }
 
-// Without .aligned, so that threads of a warp may come one after the other. ptxas 13.0 makes the same
-// instructions of both where they come together.
+// Without .aligned, so that threads of a warp may come one after the other. ptxas 13.0 makes the
+// same instructions of both where they come together.
 __device__ __forceinline__ void barrier_cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }

@@ -150,10 +150,6 @@ TMAASYNC_EMULATE_CALL void set_max_registers(bool claims, uint32_t registers);
 
 // --- ordinary accesses ---------------------------------------------------------------------------
 
-// The thread's next volatile access, to this address, has the scope of a device and not of the
-// system.
-TMAASYNC_EMULATE_CALL void narrow_scope(const volatile void* address);
-
 enum class AccessKind : uint8_t { kRead, kWrite, kVolatileRead, kVolatileWrite };
 
 // By the code at `site`. Ends the launch if the thread may not access these bytes.
@@ -177,6 +173,9 @@ TMAASYNC_EMULATE_CALL void release(const void* site, void* memory);
 // --- memory order --------------------------------------------------------------------------------
 
 enum class Scope : uint8_t { kCta, kCluster, kGpu, kSystem };
+
+// The thread's next volatile access, to this address, has this scope instead of the system's.
+TMAASYNC_EMULATE_CALL void narrow_scope(const volatile void* address, Scope scope);
 
 TMAASYNC_EMULATE_CALL void fence(Scope scope);
 TMAASYNC_EMULATE_CALL void fence_mbarrier_init();

@@ -86,11 +86,6 @@ struct Entry {
 
 template <typename... Parameters>
 Entry<Parameters...> entry_of(void (*)(Parameters...)) {
-    static_assert(
-        !(std::is_reference_v<Parameters> || ...),
-        "a parameter of a __global__ function is a reference, and parameters are passed by value: "
-        "declare it without &"
-    );
     return {};
 }
 

@@ -23,7 +23,12 @@ _VALUES = "AtomicOp::<op>, <order>, <scope>, <t>"
 ROWS = (
     # --- ld and st ---
     Row(
-        f"ld{{.mmio}}{_STRONG}{_SPACE}{{.nc}}{_CACHE}{_HINTS}{{.v(2|4|8)}}.<t:$ANY>",
+        f"ld{{.weak}}.global.nc{_CACHE}{_HINTS}{{.v(2|4|8)}}.<t:$ANY>",
+        "&d* : <t>+, [a : g], ?policy : u64",
+        "load_only_read<<t>>(a, d)",
+    ),
+    Row(
+        f"ld{{.mmio}}{_STRONG}{_SPACE}{_CACHE}{_HINTS}{{.v(2|4|8)}}.<t:$ANY>",
         "&d* : <t>+, [a : g], ?policy : u64",
         "load<<order>, <scope>, <t>>(a, d)",
     ),

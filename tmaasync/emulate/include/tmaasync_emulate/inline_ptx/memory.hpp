@@ -106,11 +106,11 @@ TMAASYNC_EMULATE_INLINE void after_access() {
 
 // --- ld and st -----------------------------------------------------------------------------------
 
-// A volatile access has the scope of the system. Narrower scopes count as the scope of a device.
+// A volatile access has the scope of the system. The cluster counts as the device.
 template <Order kOrder, Reach kReach>
 TMAASYNC_EMULATE_INLINE void set_scope(const volatile void* pointer) {
     if constexpr (kOrder != Order::kVolatile && kOrder != Order::kMmio && kReach != Reach::kSys) {
-        narrow_scope(pointer);
+        narrow_scope(pointer, kReach == Reach::kCta ? Scope::kCta : Scope::kGpu);
     }
 }
 
@@ -143,6 +143,13 @@ TMAASYNC_EMULATE_INLINE void load(const std::uint8_t* pointer, Words&... targets
     }
     int i = 0;
     (set<T>(targets, read.values[i++]), ...);
+}
+
+// ld.global.nc: of data that the whole launch only reads.
+template <typename T, typename... Words>
+TMAASYNC_EMULATE_INLINE void load_only_read(const std::uint8_t* pointer, Words&... targets) {
+    check_only_read(pointer, sizeof(T) * sizeof...(Words));
+    load<Order::kNone, Reach::kNone, T>(pointer, targets...);
 }
 
 template <Order kOrder, Reach kReach, typename T, typename... Values>

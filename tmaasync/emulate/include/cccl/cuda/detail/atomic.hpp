@@ -50,7 +50,11 @@ TMAASYNC_EMULATE_INLINE void acquire_after(memory_order order) {
 // Of a volatile access to this address, which otherwise has the scope of the system.
 template <thread_scope kScope>
 TMAASYNC_EMULATE_INLINE void set_scope(const volatile void* address) {
-    if constexpr (kScope != thread_scope_system) ::tmaasync_emulate::narrow_scope(address);
+    using ::tmaasync_emulate::Scope;
+    if constexpr (kScope != thread_scope_system) {
+        const bool is_of_block = kScope == thread_scope_block || kScope == thread_scope_thread;
+        ::tmaasync_emulate::narrow_scope(address, is_of_block ? Scope::kCta : Scope::kGpu);
+    }
 }
 
 // The atomic function of a scope.
