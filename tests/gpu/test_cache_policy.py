@@ -32,5 +32,5 @@ def test_createpolicy_makes_the_cache_policies_but_the_normal_one() -> None:
     Kernel(POLICIES, "policies")(1, 1, (made, named))
 
     assert made.get()[1:].tolist() == named.get()[1:].tolist()
-    # That of CUTLASS is another number for the same priority.
+    # CUTLASS has another number for this priority.
     assert (int(made[0]), int(named[0])) == (0x16F0000000000000, 0x1000000000000000)
