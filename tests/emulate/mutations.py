@@ -545,7 +545,7 @@ MUTATIONS = (
         "min(max(ends[group], start), total_rows)",
         "max(ends[group], start)",
         "fault",
-        r"starts at \(\d+, -\d+, 999\), coordinate 1 below 0",
+        r"sequence\.length is \d+; it must be at most \d+",
     ),
     Mutation(
         "the producer leaves out a group",

@@ -31,6 +31,20 @@ def test_a_release_build_says_nothing() -> None:
         break_rule(HOST, "a tile that is not", debug=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a sequence too long", "sequence.length is"),
+        ("a sequence before the array", "sequence.start is"),
+        ("a sequence beyond the array", r"sequence.start \+ length is"),
+    ],
+)
+def test_sequences_are_checked_in_every_build(name: str, words: str) -> None:
+    """On a GPU a release build computes with other rows, without a fault."""
+    with pytest.raises(EmulatedFault, match=words):
+        break_rule(HOST, name, debug=False)
+
+
 def test_the_lines_are_in_debug_builds_for_the_chip_and_in_no_others() -> None:
     programs = [kernel_for(types(HOST), debug).compile() for debug in (False, True)]
     release, debug = (program.path.read_bytes() for program in programs)

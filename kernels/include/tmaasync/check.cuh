@@ -16,17 +16,19 @@ constexpr bool kIsDebug = true;
 constexpr bool kIsDebug = false;
 #endif
 
+template <bool kChecks = kIsDebug>
 __device__ __forceinline__ void check(
     bool holds, const char* argument, i64 value, const char* rule, i64 limit
 ) {
-    if constexpr (kIsDebug) {
+    if constexpr (kChecks) {
         if (!holds) instrument::trap_with(argument, value, false, rule, limit);
     }
 }
 
+template <bool kChecks = kIsDebug>
 __device__ __forceinline__ void check_range(const char* argument, i64 value, i64 low, i64 high) {
-    check(value >= low, argument, value, "it must be at least", low);
-    check(value <= high, argument, value, "it must be at most", high);
+    check<kChecks>(value >= low, argument, value, "it must be at least", low);
+    check<kChecks>(value <= high, argument, value, "it must be at most", high);
 }
 
 __device__ __forceinline__ void check_index(const char* argument, i64 value, i64 count) {

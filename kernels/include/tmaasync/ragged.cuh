@@ -31,11 +31,13 @@ struct RaggedSequence {
         return start >= 0 && length >= 0 && length <= max_length && start <= rows - length;
     }
 
-    // Check in debug builds that the length is at most max_length, and all rows are in the array.
+    // Check in debug builds, and always on the emulator, that the length is at most max_length, and
+    // all rows are in the array.
     __device__ __forceinline__ void check_within(i32 max_length, i32 rows) const {
-        check_range("sequence.length", length, 0, max_length);
-        check_range("sequence.start", start, 0, rows);
-        check_range("sequence.start + length", i64{start} + length, 0, rows);
+        constexpr bool kChecks = kIsDebug || instrument::kIsEmulated;
+        check_range<kChecks>("sequence.length", length, 0, max_length);
+        check_range<kChecks>("sequence.start", start, 0, rows);
+        check_range<kChecks>("sequence.start + length", i64{start} + length, 0, rows);
     }
 };
 

@@ -9,6 +9,8 @@
 // The end of a call that a debug build refuses. The emulator replaces this header.
 namespace tmaasync::instrument {
 
+constexpr bool kIsEmulated = false;
+
 // Print the argument and its rule, and end the kernel, and the CUDA context with it. The host
 // prints the line when it synchronises next.
 [[noreturn]] __device__ __noinline__ inline void trap_with(
