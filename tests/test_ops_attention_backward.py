@@ -136,7 +136,7 @@ def test_longer_heads_are_worked_on_fewer_at_a_time(
     assert config.tiles_descend == (variant.is_deterministic and variant.is_masked)
 
 
-@pytest.mark.parametrize(("keys", "heads"), [(2048, 8), (4096, 4), (16384, 2)])
+@pytest.mark.parametrize(("keys", "heads"), [(2048, 8), (4096, 4), (8192, 2), (16384, 1)])
 def test_deterministic_gqa_works_on_the_heads_that_fill_the_sms(keys: int, heads: int) -> None:
     """The orders that were fastest on an H200 and an H100, of 8 KV heads of 128 columns."""
     config = choose_backward_config(

@@ -162,7 +162,7 @@ def choose_backward_config(
     config = BackwardConfig(128, 64)
     twice = 2 * heads_on_sms
     if variant.is_deterministic and not variant.is_masked:
-        heads = _within(2, heads_on_sms, 8) if shares_kv_heads else _within(4, twice, 16)
+        heads = _within(1, heads_on_sms, 8) if shares_kv_heads else _within(4, twice, 16)
         return BackwardConfig(128, 80, starts_last=True, heads_at_once=heads)
     if variant.is_deterministic and not shares_kv_heads:
         return replace(config, tiles_descend=True, heads_at_once=_within(2, twice, 4))
