@@ -130,3 +130,33 @@ def test_warps_of_no_whole_warpgroup_cannot_execute_its_instructions(
 
 def test_a_block_may_end_within_a_warpgroup_that_does_not_multiply() -> None:
     kernel("if (warpgroup_index() == 0) { wgmma_fence(); }")(1, 160, (zeros(),))
+
+
+ARRIVE = """
+    __shared__ unsigned long long barrier;
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(&barrier));
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%%0], 2;" :: "r"(at) : "memory");
+        unsigned long long state;
+        for (int i = 0; i < %d; ++i) { %s }
+        x[0] = 1;
+    }
+"""
+BY_PTX = (
+    'asm volatile("mbarrier.arrive%s.noComplete.shared::cta.b64 %%0, [%%1], 1;"'
+    ' : "=l"(state) : "r"(at) : "memory");'
+)
+BY_LIBRARY = "state = cuda::ptx::mbarrier_arrive_no_complete(&barrier, 1);"
+
+
+@pytest.mark.parametrize("code", [BY_PTX % "", BY_PTX % "_drop", BY_LIBRARY])
+def test_an_arrival_without_completion_completes_nothing(code: str) -> None:
+    include = "#include <cuda/ptx>\n" if code == BY_LIBRARY else ""
+    texts = [
+        f"{include}__global__ void k(int* x) {{ {ARRIVE % (count, code)} }}" for count in (1, 2)
+    ]
+    x = zeros()
+    Kernel(texts[0], "k")(1, 32, (x,))
+    assert x[0] == 1
+    with pytest.raises(EmulatedFault, match=r"\.noComplete completes phase 0 of barrier"):
+        Kernel(texts[1], "k")(1, 32, (x,))

@@ -382,6 +382,10 @@ void mbarrier_inval(uint32_t barrier) {
     invalidate_barrier(TMAASYNC_EMULATE_CALLER(), barrier);
 }
 
+void mbarrier_check_no_complete(uint32_t barrier, uint32_t count) {
+    check_completes_nothing(TMAASYNC_EMULATE_CALLER(), barrier, count);
+}
+
 uint64_t mbarrier_arrive(uint32_t barrier, uint32_t count, uint32_t bytes, Order order) {
     return arrive(TMAASYNC_EMULATE_CALLER(), barrier, count, bytes, order == Order::kOrdered);
 }

@@ -183,6 +183,16 @@ inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     if (!reason.is_empty()) fiber.cluster->fail(fiber, reason);
 }
 
+// PTX ISA, mbarrier.arrive: with .noComplete an arrival that completes the phase is undefined.
+inline void check_completes_nothing(Fiber& fiber, uint32_t address, uint32_t count) {
+    const Mbarrier& barrier = require_barrier(fiber, locate(fiber, address));
+    if (count < barrier.pending || barrier.bytes != 0) return;
+    fiber.cluster->fail(
+        fiber, "an arrival with .noComplete completes phase " + decimal(barrier.phase) + " of " +
+                   barrier_name(barrier) + ", which is undefined. Leave out .noComplete"
+    );
+}
+
 inline Words too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
     Words before;
     if (barrier.arrived_first.fiber) {

@@ -228,6 +228,7 @@ TMAASYNC_EMULATE_CALL void mbarrier_inval(uint32_t barrier);
 TMAASYNC_EMULATE_CALL uint64_t
 mbarrier_arrive(uint32_t barrier, uint32_t count, uint32_t bytes, Order order);
 // Arrives, and lowers the arrivals that later phases wait for by as many.
+TMAASYNC_EMULATE_CALL void mbarrier_check_no_complete(uint32_t barrier, uint32_t count);
 TMAASYNC_EMULATE_CALL uint64_t mbarrier_arrive_drop(uint32_t barrier, uint32_t count, Order order);
 TMAASYNC_EMULATE_CALL void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL void mbarrier_complete_tx(uint32_t barrier, uint32_t bytes);

@@ -7,6 +7,7 @@ from tmaasync.emulate.inline_ptx.row import Row
 __all__ = ["ROWS"]
 
 _RUN = "::tmaasync_emulate"
+_NO_COMPLETE = f"{_RUN}::mbarrier_check_no_complete(a, b)"
 _ORDER = "{.<order:release|relaxed>}{.(cta|cluster)}$SHARED"
 _WAIT = "{.<order:acquire|relaxed>}{.(cta|cluster)}$SHARED"
 _INTO = "cp.async.bulk.shared::(cluster|cta).global.mbarrier::complete_tx::bytes"
@@ -59,7 +60,7 @@ ROWS = (
     Row(
         f"mbarrier.arrive.noComplete{_ORDER}.b64",
         "d = b64, [a : s], b : u32",
-        f"{_RUN}::mbarrier_arrive(a, b, 0, arrival(<order>))",
+        f"({_NO_COMPLETE}, {_RUN}::mbarrier_arrive(a, b, 0, arrival(<order>)))",
     ),
     Row(
         f"mbarrier.arrive.expect_tx{_ORDER}.b64",
@@ -74,7 +75,7 @@ ROWS = (
     Row(
         f"mbarrier.arrive_drop.noComplete{_ORDER}.b64",
         "d = b64, [a : s], b : u32",
-        f"{_RUN}::mbarrier_arrive_drop(a, b, arrival(<order>))",
+        f"({_NO_COMPLETE}, {_RUN}::mbarrier_arrive_drop(a, b, arrival(<order>)))",
     ),
     Row(
         f"mbarrier.arrive_drop.expect_tx{_ORDER}.b64",

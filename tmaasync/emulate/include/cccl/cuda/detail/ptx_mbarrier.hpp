@@ -58,6 +58,7 @@ mbarrier_arrive(detail::BarrierWord barrier, uint32_t arrivals = 1) {
 }
 TMAASYNC_EMULATE_INLINE uint64_t
 mbarrier_arrive_no_complete(detail::BarrierWord barrier, uint32_t arrivals) {
+    tmaasync_emulate::mbarrier_check_no_complete(detail::shared_address(barrier), arrivals);
     return detail::tma::mbarrier_arrive(detail::shared_address(barrier), arrivals);
 }
 
