@@ -149,6 +149,12 @@ def test_no_initialiser_is_code(code: str) -> None:
         Kernel(text, "k")(1, 1, (np.zeros(1, np.int32),))
 
 
+def test_a_header_of_the_host_may_have_variables_of_its_own() -> None:
+    out = np.zeros(1, np.int32)
+    Kernel("#include <iostream>\n__global__ void k(int* x) { *x = 3; }", "k")(1, 1, (out,))
+    assert out[0] == 3
+
+
 def test_a_constexpr_constructor_initialises() -> None:
     text = """
     struct Three { int x; constexpr Three() : x(3) {} };

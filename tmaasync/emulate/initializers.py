@@ -38,21 +38,23 @@ def refuse_shared_initializers(source: Source) -> None:
 
 
 # The function that initialises the variables of a file when it is loaded, and the guard of a static
-# variable of a function (Itanium C++ ABI, 2.8 and 3.3.3). Shared variables are thread_local
-# and have guards too, but nothing initialises them.
-_RUN_WHEN_LOADED, _GUARD = b"_GLOBAL__sub_I_", b"_ZGV"
+# variable of a function (Itanium C++ ABI, 2.8 and 3.3.3). <iostream> has a variable of the host
+# that needs the former. Shared variables are thread_local and have guards too, but nothing
+# initialises them.
+_RUN_WHEN_LOADED, _GUARD, _IOSTREAM = b"_GLOBAL__sub_I_", b"_ZGV", b"_ZStL8__ioinit\0"
 
 
 def refuse_dynamic_initializers(source: Source, compiled: bytes) -> None:
     """Raise a CompileError for variables whose initialiser is code, as nvcc does."""
     for symbols, names_at in symbol_tables(compiled):
-        for _, (name, info, *_) in symbols:
-            is_shared = info & 15 == THREAD_LOCAL
-            if compiled.startswith((_RUN_WHEN_LOADED, _GUARD), names_at + name) and not is_shared:
-                message = (
-                    f"{source.name} initialises a __device__, __constant__ or static variable by "
-                    "a function or a constructor that is not constexpr: dynamic initialization is "
-                    "not supported for it. Give it a constant, or set it before the launch with "
-                    "kernel.variable(name)."
-                )
-                raise CompileError(message, message)
+        names = [names_at + name for _, (name, info, *_) in symbols if info & 15 != THREAD_LOCAL]
+        if any(compiled.startswith(_IOSTREAM, name) for name in names):
+            continue
+        if any(compiled.startswith((_RUN_WHEN_LOADED, _GUARD), name) for name in names):
+            message = (
+                f"{source.name} initialises a __device__, __constant__ or static variable by a "
+                "function or a constructor that is not constexpr: dynamic initialization is not "
+                "supported for it. Give it a constant, or set it before the launch with "
+                "kernel.variable(name)."
+            )
+            raise CompileError(message, message)
