@@ -350,6 +350,7 @@ class EmulatedBuild:
     ) -> EmulatedLaunch:
         """Check and pack a launch; ``seen`` is the result of `views` for the arguments."""
         self._recipe.signature.check(seen)
+        self._recipe.signature.refuse_references()
         recipe, program, limits = self._recipe, self._program, emulate.LIMITS
         device = request.emulated_device
         config = LaunchConfig(

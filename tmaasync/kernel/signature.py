@@ -178,6 +178,11 @@ class _NumberParameter(NamedTuple):
     kind: str
 
 
+class _ReferenceParameter(NamedTuple):
+    text: str
+    position: str
+
+
 def _is_read_only(tile: KernelArgument) -> bool:
     if tile.framework in _ALWAYS_WRITABLE:
         return False
@@ -230,6 +235,22 @@ class Signature:
             for position, one in enumerate(parameters)
         ]
 
+    def refuse_references(self) -> None:
+        """Refuse parameters that are references, as the CUDA C++ Programming Guide does.
+
+        nvcc and NVRTC compile them as pointers.
+
+        Raises:
+            CompileError: A parameter is a reference.
+        """
+        for parameter in self._declared:
+            if isinstance(parameter, _ReferenceParameter):
+                message = (
+                    f"{parameter.position} declares `{parameter.text}`, a reference; the "
+                    "parameters of a __global__ function are passed by value. Declare it without &."
+                )
+                raise CompileError(message, message)
+
     def explain(self, error: ArrayTypeError, args: Sequence[object]) -> None:
         """Raise an error with the declared type, if it is not an array that the kernel takes there.
 
@@ -273,7 +294,7 @@ class Signature:
 
 # --- the declaration --------------------------------------------------------------------------
 
-_Declared = _PointerParameter | _ValueParameter | _NumberParameter
+_Declared = _PointerParameter | _ValueParameter | _NumberParameter | _ReferenceParameter
 
 _ATTRIBUTE = re.compile(
     r"__grid_constant__|__restrict__|__restrict|\bvolatile\b|\bstruct\b|\[\[[^\]]*\]\]"
@@ -293,9 +314,6 @@ def signature_of(source: Source, expression: str) -> Signature:
     Type names are looked up among the host's types and the instance's arguments. A parameter whose
     type is defined by the source or by a macro is not checked. If the source declares the entry
     with different parameter lists, no parameter is checked.
-
-    Raises:
-        CompileError: A parameter is a reference, which CUDA forbids and NVRTC compiles.
     """
     name = function_name(expression)
     text = without_comments(source.text)
@@ -507,11 +525,7 @@ def _parameter(text: str, types: _Types, stored: _Stored) -> _Declared | None:
     named = _NAME_AT_END.match(bare)
     kind = (named[1] + ("*" if named[3] else "") if named else bare).strip()
     if kind.endswith("&"):
-        message = (
-            f"{types.position} declares `{on_one_line}`, a reference; the parameters of a "
-            "__global__ function are passed by value. Declare it without &."
-        )
-        raise CompileError(message, message)
+        return _ReferenceParameter(on_one_line, types.position)
     kind = types.without_aliases(kind)
     if "*" in kind:
         return _pointer(on_one_line, kind, types)
