@@ -37,10 +37,9 @@ def refuse_shared_initializers(source: Source) -> None:
             raise CompileError(message, message)
 
 
-# The function that initialises the variables of a file when it is loaded, and the guard of a static
-# variable of a function (Itanium C++ ABI, 2.8 and 3.3.3). <iostream> has a variable of the host
-# that needs such a function. Shared variables are thread_local and have guards too, but nothing
-# initialises them.
+# When a file is loaded, a function initialises its variables. A static variable of a function has a
+# guard (Itanium C++ ABI, 2.8 and 3.3.3). <iostream> has a variable of the host that a function
+# initialises. Shared variables are thread_local and have guards too, but nothing initialises them.
 _RUN_WHEN_LOADED, _GUARD, _IOSTREAM = b"_GLOBAL__sub_I_", b"_ZGV", b"_ZStL8__ioinit\0"
 
 
