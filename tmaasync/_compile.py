@@ -383,22 +383,27 @@ def _read(size_of: Any, read: Any, program: Any, *, text: bool = True) -> bytes:
 
 def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> str:
     """Return the compiler's errors, with a hint at names and targets that the host may supply."""
-    ours = header_of_names()
-    names = ", ".join(dict.fromkeys(name for name in undefined if name not in ours))
-    hint = _target_hint(log) + _header_hint(log) + namespace_hint(source, undefined)
-    if names:
+    namespace, others = namespace_hint(source, dict.fromkeys(undefined))
+    hint = _target_hint(log) + _header_hint(log) + namespace
+    if others:
         hint += (
-            f"\nNot defined: {names}. If the host should supply one of them, pass "
+            f"\nNot defined: {', '.join(others)}. If the host should supply one of them, pass "
             "types={'Name': tile} or constants={'NAME': value} to Kernel."
         )
     return f"{source.name} does not compile ({result}):\n{log.strip()}{hint}"
 
 
-def namespace_hint(source: Source, undefined: Iterable[str]) -> str:
-    """Say how to reach the undefined names that headers declare in namespace tmaasync."""
-    headers = {name: header_of_names()[name] for name in undefined if name in header_of_names()}
+def namespace_hint(source: Source, undefined: Iterable[str]) -> tuple[str, list[str]]:
+    """Say how to reach the undefined names of namespace tmaasync, and return the other names."""
+    ours = header_of_names()
+    headers, others = {}, []
+    for name in undefined:
+        if name in ours:
+            headers[name] = ours[name]
+        else:
+            others.append(name)
     if not headers:
-        return ""
+        return "", others
     hint = f"\nNot defined: {', '.join(headers)}, of namespace tmaasync."
     folders = (include_dir(), *source.include_dirs)
     known = reached_or_all(source.whole_text, folders, folders)
@@ -412,7 +417,7 @@ def namespace_hint(source: Source, undefined: Iterable[str]) -> str:
     if not _USING_OURS.search(source.text):
         qualified = ", ".join(f"tmaasync::{name}" for name in headers)
         hint += f" Write {qualified}, or add `using namespace tmaasync;`."
-    return hint
+    return hint, others
 
 
 _USING_OURS = re.compile(r"\busing\s+namespace\s+(?:::)?tmaasync\s*;")

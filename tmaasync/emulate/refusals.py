@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tmaasync._compile import Source, namespace_hint
-from tmaasync._sources import header_of_names
 
 __all__ = ["refusal"]
 
@@ -165,10 +164,9 @@ def _shown(lines: Sequence[str], error: _Error) -> Iterator[str]:
 def _hint(source: Source, error: _Error, undefined: Sequence[str]) -> str:
     if not any(re.search(rf"\b{name}\b", error.text) for name in undefined):
         return ""  # the undefined names follow from another mistake
-    hint = namespace_hint(source, undefined)
-    undefined = [name for name in undefined if name not in header_of_names()]
-    called = [name for name in undefined if re.search(rf"\b{name}\s*\(", source.text)]
-    supplied = [name for name in undefined if name not in called]
+    hint, others = namespace_hint(source, undefined)
+    called = [name for name in others if re.search(rf"\b{name}\s*\(", source.text)]
+    supplied = [name for name in others if name not in called]
     if supplied:
         hint += (
             f"\nNot defined: {', '.join(supplied)}. If the host should supply one of them, pass "

@@ -234,7 +234,8 @@ class EmulatedLaunch:
 
     def _run(self) -> None:
         if self._queue is not None:
-            self._queue_of_world().add(self._queued())
+            world = self._queue_of_world()
+            world.add(self._queued(world))
             return
         schedule, collector = _SCHEDULE.get(), self._collector_of()
         ready = self._ready_for(schedule)
@@ -281,7 +282,7 @@ class EmulatedLaunch:
             )
         return world
 
-    def _queued(self) -> QueuedLaunch:
+    def _queued(self, world: LaunchQueue) -> QueuedLaunch:
         """Return a snapshot of the launch, because its arguments may change before it runs."""
         assert self._queue is not None  # noqa: S101 - called only inside a world
         schedule = _SCHEDULE.get()
@@ -294,7 +295,7 @@ class EmulatedLaunch:
         addresses = [_first_aligned(buffer) + offset for offset in self._offsets]
         pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         extents = self._extents(_first_aligned(buffer))
-        memory, beyond = self._queue_of_world().memory_of(self._queue.device)
+        memory, beyond = world.memory_of(self._queue.device)
         others = _only_by_pointers(memory, extents)
         # A pointer to an array of no bytes leads nowhere.
         nowhere = (one._replace(end=0) for one in beyond.values())

@@ -88,8 +88,7 @@ def require_all_current(seen: Sequence[View]) -> None:
     """
     for index, view in enumerate(seen):
         if isinstance(view, KernelArgument):
-            if not view.is_current:
-                view.check_alive(f"args[{index}]")
+            view.check_alive(f"args[{index}]")
         elif view is not None:
             require_current(view, f"args[{index}]", "Prepare the launch again")
 
