@@ -118,8 +118,8 @@ static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * 64 * (128 + 2) * 4);
 // The scale of an operand: a number times an array element per KV head. With steps of 0 all heads
 // share one element.
 struct Scale {
-    i32 entry_step;
-    i32 head_step;
+    i64 entry_step;  // elements
+    i64 head_step;
     float number;
 
     __device__ float at(const float* elements, i32 entry, i32 head) const {
@@ -131,7 +131,7 @@ struct Scale {
 struct Scales {
     Scale q, k, v;
 };
-static_assert(sizeof(Scales) == 36);
+static_assert(sizeof(Scales) == 72);
 
 // The sizes that attention_values.cu needs.
 struct ValueSizes {

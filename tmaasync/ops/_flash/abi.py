@@ -109,7 +109,7 @@ def partial_output(head_dim: int) -> np.dtype[Any]:
 
 # --- 8-bit operands -----------------------------------------------------------------------------
 
-SCALE = np.dtype([("entry_step", "<i4"), ("head_step", "<i4"), ("number", "<f4")])
+SCALE = np.dtype([("entry_step", "<i8"), ("head_step", "<i8"), ("number", "<f4")], align=True)
 """``Scale`` of an operand: a number, and strides of an array of one more per KV head."""
 
 SCALES = np.dtype([(name, SCALE) for name in "qkv"])
