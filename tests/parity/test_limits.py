@@ -38,7 +38,7 @@ Kernel(source, "sum")(1, 1, (np.zeros(1, np.int32), 2**30))
 """
 
 
-def test_no_sum_or_product_of_extents_overflows(tmp_path: Path) -> None:
+def test_no_arithmetic_on_extents_overflows(tmp_path: Path) -> None:
     compiler = tmp_path / "cxx"
     trap = "-fsanitize=signed-integer-overflow -fsanitize-undefined-trap-on-error"
     compiler.write_text(f'#!/bin/sh\nexec {compiler_facts()[0]} "$@" {trap}\n')

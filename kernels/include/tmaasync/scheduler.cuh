@@ -94,8 +94,8 @@ struct ClusterShape {
 // --- grids of tiles ------------------------------------------------------------------------------
 
 // Integer types: an extent, a coordinate, or a number of tiles or blocks is an `int` of at least 0.
-// A sum of an extent and a tile fits in it up to the host's MAX_EXTENT (tmaasync/_hardware.py),
-// which every operation checks. A product of two of them is an i64 where no array bounds it.
+// An extent plus a tile fits in it up to the host's MAX_EXTENT (tmaasync/ops/_extents.py), which
+// every operation checks. Two of them are multiplied as i64 where no array bounds the result.
 
 // The tiles that cover an extent; right for every int of at least 0.
 __device__ __forceinline__ constexpr int count_tiles(int extent, int side) {
