@@ -73,9 +73,12 @@ struct AttentionOperands {
     using Output =
         WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kRows, kHeadDim>;
 
-    // Rescaling thresholds within the range of P's type: e4m3 holds up to 448.
+    // Rescaling thresholds within the range of P's type: e4m3 holds up to 448. Its probabilities
+    // are shifted up, so that small ones stay distinct. In bf16 they are shifted down, so that sums
+    // of 2^16 values of any magnitude fit in fp32.
     static constexpr int kRowsOfThread = kHasFewRows ? 1 : 2;
-    using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0, kRowsOfThread>;
+    static constexpr int kShift = kIsFp8 ? 6 : kSameType<Element, bfloat16> ? -24 : 0;
+    using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kShift, kRowsOfThread>;
 };
 
 // The pipelines of a CTA in shared memory: tiles with their queries, blocks of keys, and blocks of

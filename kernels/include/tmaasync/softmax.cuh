@@ -53,27 +53,28 @@ __device__ __forceinline__ void cap_scores(float (&scores)[kScores], float scale
     }
 }
 
-// The log-sum-exp of a row's scaled scores. Probabilities in row_sum are relative to 2^scaled_max.
-__device__ __forceinline__ float log_sum_exp(float scaled_max, float row_sum) {
-    constexpr float kLn2 = 0.6931471805599453f;
-    return row_sum == 0 ? masked_score() : scaled_max * kLn2 + logf(row_sum);
-}
-
 // The factor that normalises a row of the output.
 __device__ __forceinline__ float inverse_row_sum(float row_sum) {
     return row_sum == 0 ? 0 : 1 / row_sum;
 }
 
+// A product of scales, as OnlineSoftmax needs it: a product that float32 holds as 0 or infinity
+// becomes its least or greatest normal number. Not a number if it is negative.
+__device__ __forceinline__ float score_factor(float product) {
+    constexpr float kLeast = 1.1754943508222875e-38f, kMost = 3.4028234663852886e38f;
+    return product >= 0 ? fminf(fmaxf(product, kLeast), kMost) : __uint_as_float(0x7fffffff);
+}
+
 // Online softmax (Milakov & Gimelshein 2018) with lazy rescaling (FlashAttention-4): row_max may be
 // up to kRescaleThreshold powers of 2 below the greatest score, so that accumulators are seldom
-// rescaled. Probabilities are scaled by 2^kShift, so that small ones stay distinct in a type of few
-// exponents. The greatest is 2^(kRescaleThreshold + kShift), which P's type must hold: e4m3 holds
-// 448. With kRows of 1 a thread's second row has no exponentials, since no query has it. It holds
-// finite numbers, neither constants nor the scores as they are: for both the assembler of CUDA 13.0
-// serialises the MMAs (tests/lint/test_lint.py).
+// rescaled. Probabilities are relative to 2^(row_max * scale_log2 - kShift): the greatest is
+// 2^(kRescaleThreshold + kShift), which P's type must hold. With kRows of 1 a thread's second row
+// has no exponentials, since no query has it. It holds finite numbers, neither constants nor the
+// scores as they are: for both the assembler of CUDA 13.0 serialises the MMAs
+// (tests/lint/test_lint.py).
 template <int kRescaleThreshold, int kShift, int kRows = 2>
 struct OnlineSoftmax {
-    float scale_log2;
+    float scale_log2;  // a normal number above 0
     float row_max[2] = {masked_score(), masked_score()};
     // Of the thread's own columns, even and odd ones apart: four chains of additions, not two.
     float partial_sums[4] = {0, 0, 0, 0};
@@ -85,6 +86,7 @@ struct OnlineSoftmax {
         float new_max[2], base[2];
         find_max(scores, new_max);
         rescale[1] = 1;
+        bool is_large = false;
 #pragma unroll
         for (int half = 0; half < kRows; ++half) {
             // False where both are minus infinity, whose difference is not a number.
@@ -93,17 +95,19 @@ struct OnlineSoftmax {
                 is_far ? ptx::ex2_approx_ftz((row_max[half] - new_max[half]) * scale_log2) : 1;
             if (is_far) row_max[half] = new_max[half];
             const bool is_empty = kMayBeEmpty && row_max[half] == masked_score();
-            base[half] = is_empty ? 0 : row_max[half] * scale_log2 - kShift;
+            base[half] = is_empty ? 0 : fmaf(row_max[half], scale_log2, -kShift);
+            is_large |= fabsf(base[half]) > kMostRounded;
             partial_sums[2 * half] *= rescale[half];
             partial_sums[2 * half + 1] *= rescale[half];
         }
+        if (__any_sync(kWholeWarp, is_large)) subtract_max(scores, base);
 #pragma unroll
         for (int i = 0; i < kScores; ++i) {
             if (i / 2 % 2 >= kRows) {
                 scores[i] *= scale_log2;
                 continue;
             }
-            scores[i] = ptx::ex2_approx_ftz(scores[i] * scale_log2 - base[i / 2 % 2]);
+            scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale_log2, -base[i / 2 % 2]));
             partial_sums[i % 4] += scores[i];
         }
     }
@@ -113,12 +117,23 @@ struct OnlineSoftmax {
         return sum_of_row(partial_sums[2 * half] + partial_sums[2 * half + 1]);
     }
 
-    // A row's probabilities are relative to 2^scaled_max.
-    __device__ __forceinline__ float scaled_max(int half) const {
-        return row_max[half] * scale_log2 - kShift;
+    // The log-sum-exp of a row's scaled scores, and minus infinity of a row without keys alone.
+    __device__ __forceinline__ static float log_sum_exp(
+        float row_max, float scale_log2, float row_sum
+    ) {
+        constexpr float kLn2 = 0.6931471805599453f, kLeast = -3.4028234663852886e38f;
+        constexpr int kUp = kShift < 0 ? -kShift : 0, kDown = kShift < 0 ? 0 : kShift;
+        if (row_sum == 0) return masked_score();
+        const float sum = row_sum * (static_cast<float>(1 << kUp) / (1 << kDown));
+        const float lse = row_max * (scale_log2 * kLn2) + logf(sum);
+        return lse < kLeast ? kLeast : lse;
     }
 
 private:
+    // The rounding of `base` is a factor of all probabilities of a row that changes with row_max.
+    // Up to this magnitude it is less than 2^-13 from 1.
+    static constexpr float kMostRounded = 4096;
+
     // The greatest score of each row so far.
     template <int kScores>
     __device__ __forceinline__ void find_max(
@@ -129,6 +144,20 @@ private:
         for (int i = 0; i < kScores; ++i) chains[i % 4] = fmaxf(chains[i % 4], scores[i]);
         new_max[0] = max_of_row(fmaxf(chains[0], chains[1]));
         if constexpr (kRows == 2) new_max[1] = max_of_row(fmaxf(chains[2], chains[3]));
+    }
+
+    // For large scores, subtract row_max before the scale: neither rounds nor overflows. It takes
+    // an instruction more for every score, so only warps with such a row do it.
+    template <int kScores>
+    __device__ __forceinline__ void subtract_max(float (&scores)[kScores], float (&base)[2]) const {
+        float subtracted[2] = {0, 0};
+#pragma unroll
+        for (int half = 0; half < kRows; ++half) {
+            if (row_max[half] != masked_score()) subtracted[half] = row_max[half];
+            base[half] = -kShift;
+        }
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) scores[i] -= subtracted[i / 2 % 2];
     }
 };
 
