@@ -388,17 +388,17 @@ private:
         Accumulators& accumulators
     ) {
         float rescale[2];
-        overlap_blocks<kMayBeMasked>(
+        const bool rescales = overlap_blocks<kMayBeMasked>(
             variant, blocks, block, softmax, scores, probabilities, accumulators, rescale
         );
-        if (any_rescale(rescale)) scale_rows(accumulators, rescale);
+        if (rescales) scale_rows(accumulators, rescale);
     }
 
     // Compute P of a block, and O += P V of the previous block. Both MMAs are issued in this
     // consumer's turn, and the softmax overlaps P V. With two-level accumulation P V comes first,
-    // and the softmax overlaps the MMAs of other consumers.
+    // and the softmax overlaps the MMAs of other consumers. Returns whether to rescale O.
     template <bool kMayBeMasked, typename Variant, typename Softmax>
-    __device__ __forceinline__ void overlap_blocks(
+    __device__ __forceinline__ bool overlap_blocks(
         const Variant& variant,
         const KeyBlocks& blocks,
         int block,
@@ -414,14 +414,17 @@ private:
         if constexpr (!kAccumulatesInTwoLevels) issue_pv(accumulators, probabilities);
         release_next_consumer();
         wait_for_qk<kAccumulatesInTwoLevels ? 0 : 1>(scores);
-        apply_softmax<kMayBeMasked>(variant, blocks, block, softmax, scores, rescale);
+        const bool rescales =
+            apply_softmax<kMayBeMasked>(variant, blocks, block, softmax, scores, rescale);
         if constexpr (!kAccumulatesInTwoLevels) wait_for_pv(accumulators, probabilities);
         accumulators_to_a<typename Operands::Element>(probabilities, scores);
+        return rescales;
     }
 
-    // P = softmax(S), in place. kMayBeMasked: the block may need a mask.
+    // P = softmax(S), in place. kMayBeMasked: the block may need a mask. Returns whether to rescale
+    // O.
     template <bool kMayBeMasked, typename Variant, typename Softmax>
-    __device__ __forceinline__ void apply_softmax(
+    __device__ __forceinline__ bool apply_softmax(
         const Variant& variant,
         const KeyBlocks& blocks,
         int block,
@@ -433,7 +436,7 @@ private:
         if constexpr (kMayBeMasked) {
             if (!blocks.is_unmasked(block)) variant.mask_scores(queries_.message(), block, scores);
         }
-        softmax.template update<kMayBeMasked>(scores, rescale);
+        return softmax.update(scores, rescale);
     }
 
     // --- MMAs ---

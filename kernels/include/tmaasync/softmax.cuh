@@ -76,31 +76,26 @@ template <int kRescaleThreshold, int kShift, int kRows = 2>
 struct OnlineSoftmax {
     float scale_log2;  // a normal number above 0
     float row_max[2] = {masked_score(), masked_score()};
+    float base[2] = {0, 0};  // subtracted from a row's exponents of 2
+    bool is_large = false;   // whether a row of the warp has large scores
     // Of the thread's own columns, even and odd ones apart: four chains of additions, not two.
     float partial_sums[4] = {0, 0, 0, 0};
 
-    // Turns the scores S of a block into probabilities P. The caller multiplies earlier
-    // accumulators by `rescale`. kMayBeEmpty: rows may have seen no key yet.
-    template <bool kMayBeEmpty, int kScores>
-    __device__ __forceinline__ void update(float (&scores)[kScores], float (&rescale)[2]) {
-        float new_max[2], base[2];
+    // Turns the scores S of a block into probabilities P. Returns whether the caller has to
+    // multiply earlier accumulators by `rescale`, the same for the whole warp.
+    template <int kScores>
+    __device__ __forceinline__ bool update(float (&scores)[kScores], float (&rescale)[2]) {
+        float new_max[2];
         find_max(scores, new_max);
-        rescale[1] = 1;
-        bool is_large = false;
+        bool is_far[2] = {false, false};
 #pragma unroll
         for (int half = 0; half < kRows; ++half) {
             // False where both are minus infinity, whose difference is not a number.
-            const bool is_far = (new_max[half] - row_max[half]) * scale_log2 > kRescaleThreshold;
-            rescale[half] =
-                is_far ? ptx::ex2_approx_ftz((row_max[half] - new_max[half]) * scale_log2) : 1;
-            if (is_far) row_max[half] = new_max[half];
-            const bool is_empty = kMayBeEmpty && row_max[half] == masked_score();
-            base[half] = is_empty ? 0 : fmaf(row_max[half], scale_log2, -kShift);
-            is_large |= fabsf(base[half]) > kMostRounded;
-            partial_sums[2 * half] *= rescale[half];
-            partial_sums[2 * half + 1] *= rescale[half];
+            is_far[half] = (new_max[half] - row_max[half]) * scale_log2 > kRescaleThreshold;
         }
-        if (__any_sync(kWholeWarp, is_large)) subtract_max(scores, base);
+        const bool rescales = __any_sync(kWholeWarp, is_far[0] || is_far[1]);
+        if (rescales) raise_max(new_max, is_far, rescale);
+        if (is_large) subtract_max(scores);
 #pragma unroll
         for (int i = 0; i < kScores; ++i) {
             if (i / 2 % 2 >= kRows) {
@@ -110,6 +105,7 @@ struct OnlineSoftmax {
             scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale_log2, -base[i / 2 % 2]));
             partial_sums[i % 4] += scores[i];
         }
+        return rescales;
     }
 
     // The sum of a row's probabilities.
@@ -146,14 +142,36 @@ private:
         if constexpr (kRows == 2) new_max[1] = max_of_row(fmaxf(chains[2], chains[3]));
     }
 
+    // Raise row_max where the new one is far above it.
+    __device__ __forceinline__ void raise_max(
+        const float (&new_max)[2], const bool (&is_far)[2], float (&rescale)[2]
+    ) {
+        rescale[1] = 1;
+        bool is_large_row = false;
+#pragma unroll
+        for (int half = 0; half < kRows; ++half) {
+            const float change = (row_max[half] - new_max[half]) * scale_log2;
+            rescale[half] = is_far[half] ? ptx::ex2_approx_ftz(change) : 1;
+            if (is_far[half]) {
+                row_max[half] = new_max[half];
+                base[half] = fmaf(new_max[half], scale_log2, -kShift);
+            }
+            is_large_row |= fabsf(base[half]) > kMostRounded;
+            partial_sums[2 * half] *= rescale[half];
+            partial_sums[2 * half + 1] *= rescale[half];
+        }
+        is_large |= __any_sync(kWholeWarp, is_large_row);
+    }
+
     // For large scores, subtract row_max before the scale: neither rounds nor overflows. It takes
     // an instruction more for every score, so only warps with such a row do it.
     template <int kScores>
-    __device__ __forceinline__ void subtract_max(float (&scores)[kScores], float (&base)[2]) const {
+    __device__ __forceinline__ void subtract_max(float (&scores)[kScores]) {
         float subtracted[2] = {0, 0};
 #pragma unroll
         for (int half = 0; half < kRows; ++half) {
-            if (row_max[half] != masked_score()) subtracted[half] = row_max[half];
+            if (row_max[half] == masked_score()) continue;
+            subtracted[half] = row_max[half];
             base[half] = -kShift;
         }
 #pragma unroll
@@ -168,11 +186,6 @@ __device__ __forceinline__ void scale_rows(
 ) {
 #pragma unroll
     for (int i = 0; i < kAccumulators; ++i) accumulators[i] *= factors[i / 2 % 2];
-}
-
-// Whether any row of the warp has to be rescaled.
-__device__ __forceinline__ bool any_rescale(const float (&rescale)[2]) {
-    return __any_sync(kWholeWarp, rescale[0] != 1 || rescale[1] != 1);
 }
 
 }  // namespace tmaasync
