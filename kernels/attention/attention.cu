@@ -89,16 +89,15 @@ struct Variant : AttentionVariant {
     }
 
     __device__ __forceinline__ Softmax softmax(const Task& task) const {
-        if constexpr (kIsFp8 && !kCapsScores) {
-            return {score_factor(problem.scale_log2 * task.descale().scores)};
-        }
-        return {problem.scale_log2};
+        if constexpr (kCapsScores) return {problem.scale_log2};
+        return {descaled(task, problem.scale_log2, kLargestFloat)};
     }
 
     template <typename Scores>
     __device__ __forceinline__ void transform_scores(const Task& task, i32, Scores& scores) const {
-        if constexpr (kCapsScores)
-            cap_scores(scores, score_factor(problem.scale * task.descale().scores));
+        if constexpr (kCapsScores) {
+            cap_scores(scores, descaled(task, problem.scale, kLargestFloat / 4));
+        }
     }
 
     template <typename Scores>
@@ -155,6 +154,12 @@ struct Variant : AttentionVariant {
     }
 
 private:
+    // A factor of scores, times the descale factors of FP8 queries and keys.
+    __device__ __forceinline__ float descaled(const Task& task, float factor, float most) const {
+        if constexpr (!kIsFp8) return factor;
+        return score_factor(factor * task.descale().scores, most);
+    }
+
     // The consumer's partial output for a split tile.
     __device__ __forceinline__ ConsumerPartial& partial_of(const Tile& tile) const {
         return partials[tile.slot() * CLUSTER + Span::rank_m()].consumers[consumer];

@@ -8,6 +8,7 @@
 namespace tmaasync {
 
 constexpr u32 kWholeWarp = 0xffffffff;
+constexpr float kLargestFloat = 3.4028234663852886e38f;
 
 // The score of a key that is masked: minus infinity.
 __device__ __forceinline__ float masked_score() {
@@ -42,7 +43,8 @@ __device__ __forceinline__ float sum_of_warp(float value) {
 }
 
 // Softcap up to its factor: tanh(score * scale), by the exponential, because the instruction for
-// tanh has 11 bits. The softmax multiplies by the cap.
+// tanh has 11 bits. The softmax multiplies by the cap. A scale is at most a quarter of the largest
+// number.
 template <int kScores>
 __device__ __forceinline__ void cap_scores(float (&scores)[kScores], float scale) {
     constexpr float kTwoLog2E = 2.8853900817779268f;
@@ -58,11 +60,11 @@ __device__ __forceinline__ float inverse_row_sum(float row_sum) {
     return row_sum == 0 ? 0 : 1 / row_sum;
 }
 
-// A product of scales, as OnlineSoftmax needs it: a product that float32 holds as 0 or infinity
-// becomes its least or greatest normal number. Not a number if it is negative.
-__device__ __forceinline__ float score_factor(float product) {
-    constexpr float kLeast = 1.1754943508222875e-38f, kMost = 3.4028234663852886e38f;
-    return product >= 0 ? fminf(fmaxf(product, kLeast), kMost) : __uint_as_float(0x7fffffff);
+// A product of scales that are not negative, as a factor of scores. It is bounded, so that neither
+// 0 * infinity nor infinity * 0 is computed. Not a number if it is negative.
+__device__ __forceinline__ float score_factor(float product, float most) {
+    constexpr float kLeast = 1.1754943508222875e-38f;  // normal
+    return product >= 0 ? fminf(fmaxf(product, kLeast), most) : __uint_as_float(0x7fffffff);
 }
 
 // Online softmax (Milakov & Gimelshein 2018) with lazy rescaling (FlashAttention-4): row_max may be
@@ -117,12 +119,12 @@ struct OnlineSoftmax {
     __device__ __forceinline__ static float log_sum_exp(
         float row_max, float scale_log2, float row_sum
     ) {
-        constexpr float kLn2 = 0.6931471805599453f, kLeast = -3.4028234663852886e38f;
+        constexpr float kLn2 = 0.6931471805599453f;
         constexpr int kUp = kShift < 0 ? -kShift : 0, kDown = kShift < 0 ? 0 : kShift;
         if (row_sum == 0) return masked_score();
         const float sum = row_sum * (static_cast<float>(1 << kUp) / (1 << kDown));
         const float lse = row_max * (scale_log2 * kLn2) + logf(sum);
-        return lse < kLeast ? kLeast : lse;
+        return lse < -kLargestFloat ? -kLargestFloat : lse;
     }
 
 private:
