@@ -106,14 +106,14 @@ struct Row {
         load(partials, first);
         const float old_max = row_max;
         row_max = fmaxf(row_max, max_of_warp(own_max));
-        const float factor = relative(own_max), weight = factor * own_sum;
+        const float factor = relative(own_max), scaled_sum = factor * own_sum;
         scale(relative(old_max));
-        row_sum += sum_of_warp(weight);
+        row_sum += sum_of_warp(scaled_sum);
         for (i32 i = 0; i < count; i += kAtOnce) {
             if (i > 0) load(partials, first + i);
 #pragma unroll
             for (int j = 0; j < kAtOnce; ++j) {
-                add(j, __shfl_sync(kWholeWarp, kIsFp8 ? weight : factor, i + j));
+                add(j, __shfl_sync(kWholeWarp, kIsFp8 ? scaled_sum : factor, i + j));
             }
         }
     }
@@ -136,8 +136,8 @@ struct Row {
     }
 
 private:
-    // The exponential of a score relative to row_max. Large scores are subtracted before the scale,
-    // because their products are rounded.
+    // The exponential of a score relative to row_max. Subtracted before the scale, large scores are
+    // not rounded.
     __device__ __forceinline__ float relative(float score) const {
         const float subtracted = row_max == masked_score() ? 0 : row_max;
         return ptx::ex2_approx_ftz((score - subtracted) * scale_log2);

@@ -74,8 +74,8 @@ struct AttentionOperands {
         WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kRows, kHeadDim>;
 
     // Rescaling thresholds within the range of P's type: e4m3 holds up to 448. Its probabilities
-    // are shifted up, so that small ones stay distinct. In bf16 they are shifted down, so that sums
-    // of 2^16 values of any magnitude fit in fp32.
+    // are shifted up, so that small ones stay distinct. In bf16 they are shifted down, so that fp32
+    // accumulators hold P V of 2^16 keys with values of any magnitude.
     static constexpr int kRowsOfThread = kHasFewRows ? 1 : 2;
     static constexpr int kShift = kIsFp8 ? 6 : kSameType<Element, bfloat16> ? -24 : 0;
     using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kShift, kRowsOfThread>;

@@ -60,11 +60,11 @@ __device__ __forceinline__ float inverse_row_sum(float row_sum) {
     return row_sum == 0 ? 0 : 1 / row_sum;
 }
 
-// A product of scales that are not negative, as a factor of scores. It is bounded, so that neither
-// 0 * infinity nor infinity * 0 is computed. Not a number if it is negative.
-__device__ __forceinline__ float score_factor(float product, float most) {
+// A factor of scores, from scales multiplied in fp32. It is bounded, so that infinity is never
+// multiplied by 0. Not a number if it is negative.
+__device__ __forceinline__ float score_factor(float factor, float most) {
     constexpr float kLeast = 1.1754943508222875e-38f;  // normal
-    return product >= 0 ? fminf(fmaxf(product, kLeast), most) : __uint_as_float(0x7fffffff);
+    return factor >= 0 ? fminf(fmaxf(factor, kLeast), most) : __uint_as_float(0x7fffffff);
 }
 
 // Online softmax (Milakov & Gimelshein 2018) with lazy rescaling (FlashAttention-4): row_max may be
@@ -166,7 +166,7 @@ private:
     }
 
     // For large scores, subtract row_max before the scale: neither rounds nor overflows. It takes
-    // an instruction more for every score, so only warps with such a row do it.
+    // an instruction more for every score, so warps without large scores skip it.
     template <int kScores>
     __device__ __forceinline__ void subtract_max(float (&scores)[kScores]) {
         float subtracted[2] = {0, 0};
