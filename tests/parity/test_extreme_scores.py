@@ -94,6 +94,15 @@ def test_scores_below_minus_1e30(backend: Any, size: float) -> None:
     check(backend, q, k.astype(q.dtype), normal(KEYS, "bfloat16", seed=2), Mask(True), scale=1.0)
 
 
+@pytest.mark.parametrize("softcap", [2.0, 1e4])
+def test_softcap_of_large_scores(backend: Any, softcap: float) -> None:
+    q, k, v = (normal(rows, "float16", seed=i) for i, rows in enumerate((67, KEYS, KEYS)))
+
+    check(backend, q, k, v, scale=MOST, softcap=softcap)
+    for got, wanted in gradients(backend, q, k, v, scale=MOST, softcap=softcap):
+        assert_gradient(got, wanted)
+
+
 def test_large_values(backend: Any) -> None:
     q, k = (normal(rows, "bfloat16", 0.1) for rows in (67, KEYS))
     v = abs(normal(KEYS, "float64", seed=2)).clip(0.1, 1) * 3e38
@@ -175,14 +184,14 @@ SHIFT = 100.0  # of every score: log-sum-exps of 5e4
 
 
 def gradients(
-    backend: Any, q: Array, k: Array, v: Array, scale: float
+    backend: Any, q: Array, k: Array, v: Array, **options: Any
 ) -> list[tuple[Array, Gradient]]:
     """Each gradient, and the oracle's."""
     dout = normal(q.shape[1], q.dtype.name, seed=5)
     given = [backend.array(array) for array in (q, k, v)]
-    out, lse = ops.attention(*given, scale=scale, return_lse=True)
-    found = ops.attention_backward(backend.array(dout), *given, out, lse, scale=scale)
-    expected = differentiate(dout[0], q[0], k[0], v[0], Mask(), scale=scale)
+    out, lse = ops.attention(*given, return_lse=True, **options)
+    found = ops.attention_backward(backend.array(dout), *given, out, lse, **options)
+    expected = differentiate(dout[0], q[0], k[0], v[0], Mask(), **options)
     return [(backend.host(one)[0], wanted) for one, wanted in zip(found, expected, strict=True)]
 
 
@@ -197,7 +206,7 @@ def spread_scores(rows: int, dtype: str) -> Array:
 def test_gradients_of_a_large_log_sum_exp(backend: Any, dtype: str) -> None:
     q, k = (spread_scores(rows, dtype) for rows in (67, KEYS))
 
-    for got, wanted in gradients(backend, q, k, normal(KEYS, dtype, seed=2), SCALE):
+    for got, wanted in gradients(backend, q, k, normal(KEYS, dtype, seed=2), scale=SCALE):
         # Without the column of the shift: it multiplies a sum that is 0 but for roundings.
         difference = (got.astype(np.float64) - wanted.gradient)[..., 1:]
         assert np.linalg.norm(difference) <= 0.01 * np.linalg.norm(wanted.gradient[..., 1:])
@@ -208,7 +217,7 @@ def test_gradients_of_scores_that_fp32_cannot_resolve_are_nan(backend: Any, scal
     q, k = (normal(rows, "bfloat16") for rows in (67, KEYS))
     q[:, 40:] = 0  # whose log-sum-exps are small
 
-    (dq, of_q), *others = gradients(backend, q, k, normal(KEYS, "bfloat16", seed=2), scale)
+    (dq, of_q), *others = gradients(backend, q, k, normal(KEYS, "bfloat16", seed=2), scale=scale)
 
     assert np.isnan(dq[:40].astype(np.float32)).all()
     assert_gradient(dq[40:], replace(of_q, gradient=of_q.gradient[40:], bound=of_q.bound[40:]))
