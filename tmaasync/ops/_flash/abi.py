@@ -102,7 +102,8 @@ _GROUP_ROWS = 64
 def partial_output(head_dim: int) -> np.dtype[Any]:
     """Return the dtype of ``PartialOutput``: a consumer's accumulators for one split-KV split."""
     row = ("<f4", (_GROUP_ROWS,))
-    rows = [("accumulators", "<f4", (_GROUP_ROWS, head_dim)), ("row_max", *row), ("row_sum", *row)]
+    accumulators = ("<f4", (_GROUP_ROWS, head_dim))
+    rows = [("accumulators", accumulators), ("row_max", row), ("row_sum", row)]
     return _aligned([*rows, ("scale_log2", "<f4")])
 
 
