@@ -115,7 +115,7 @@ struct OnlineSoftmax {
         return sum_of_row(partial_sums[2 * half] + partial_sums[2 * half + 1]);
     }
 
-    // The log-sum-exp of a row's scaled scores, and minus infinity of a row without keys alone.
+    // The log-sum-exp of a row's scaled scores; minus infinity only for a row without keys.
     __device__ __forceinline__ static float log_sum_exp(
         float row_max, float scale_log2, float row_sum
     ) {
