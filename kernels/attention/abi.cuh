@@ -101,18 +101,18 @@ static_assert(sizeof(WorkListWith<PagedSequence<1>>) == 16 + 48);
 template <int kRows, int kHeadDim>
 struct alignas(16) PartialOutput {
     float accumulators[kRows][kHeadDim];  // with FP8 operands normalised
-    float row_max[kRows];                 // as in OnlineSoftmax
-    float row_sum[kRows];                 // sum of the probabilities
-    float scale_log2;                     // factor of row_max, as an exponent of 2
+    float row_max[kRows];  // scaled score subtracted before the exponential, as an exponent of 2;
+                           // minus infinity without keys
+    float row_sum[kRows];  // sum of the probabilities
 };
-static_assert(sizeof(PartialOutput<64, 128>) == 64 * (128 + 2) * 4 + 16);
+static_assert(sizeof(PartialOutput<64, 128>) == 64 * (128 + 2) * 4);
 
 // A workspace slot: the partial output of a tile.
 template <int kConsumers, int kRows, int kHeadDim>
 struct PartialTile {
     PartialOutput<kRows, kHeadDim> consumers[kConsumers];
 };
-static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * (64 * (128 + 2) * 4 + 16));
+static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * 64 * (128 + 2) * 4);
 
 // --- FP8 -----------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ struct Variant : AttentionVariant {
 
     __device__ __forceinline__ Softmax softmax(const Task& task) const {
         if constexpr (kCapsScores) return {problem.scale_log2};
-        return {descaled(task, problem.scale_log2, kLargestFloat)};
+        return {descaled(task, problem.scale_log2, kLargestFactor)};
     }
 
     template <typename Scores>
@@ -109,7 +109,7 @@ struct Variant : AttentionVariant {
 
     // --- the epilogue ---
 
-    // Compute the factors of the output's rows, and write the log-sum-exp. Of a split tile row_max
+    // Compute the factors of the output's rows, and write the log-sum-exp. For a split tile row_max
     // and row_sum are written, and only FP8 rows are normalised, with the descale factor of V.
     __device__ __forceinline__ void finish(
         const Task& task, const Softmax& softmax, float (&normalizers)[2]
@@ -119,8 +119,7 @@ struct Variant : AttentionVariant {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             normalizers[half] = inverse_row_sum(row_sums[half]) * task.descale().values;
-            values[half] =
-                Softmax::log_sum_exp(softmax.row_max[half], softmax.scale_log2, row_sums[half]);
+            values[half] = log_sum_exp(softmax.scaled_max(half), row_sums[half]);
         }
         if constexpr (SPLITS_KEYS) {
             if (task.tile.is_split()) {
@@ -154,6 +153,9 @@ struct Variant : AttentionVariant {
     }
 
 private:
+    // FP8 scores are below 2^26, so that scaled ones fit in fp32.
+    static constexpr float kLargestFactor = 1.2676506002282294e30f;  // 2^100
+
     // A factor of scores, times the descale factors of FP8 queries and keys.
     __device__ __forceinline__ float descaled(const Task& task, float factor, float most) const {
         if constexpr (!kIsFp8) return factor;

@@ -29,16 +29,15 @@ __device__ __forceinline__ void write_partial(
     }
 }
 
-// Write the softmax of the thread's rows.
+// Write row_max and row_sum of the thread's rows.
 __device__ __forceinline__ void write_partial_softmax(
     ConsumerPartial& partial, const Softmax& softmax, const float (&row_sums)[2]
 ) {
-    if (thread_in_warpgroup() == 0) partial.scale_log2 = softmax.scale_log2;
     if (lane_index() % 4 != 0) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = row_of_thread(0) + 8 * half;
-        partial.row_max[row] = softmax.row_max[half];
+        partial.row_max[row] = softmax.scaled_max(half);
         partial.row_sum[row] = row_sums[half];
     }
 }

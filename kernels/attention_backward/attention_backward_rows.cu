@@ -1,8 +1,9 @@
 // Runs before attention_backward.cu: for every tile of queries it computes the log-sum-exp of each
 // row as an exponent of 2, and delta, the row sums of dO * O (FlashAttention-2, section 3.1.2).
-// Rows that are not queries, or have no key, get infinity, so that their probabilities are zero. It
-// also clears the turns in the workspace, and writes the number, counted from 1, of a sequence that
-// exceeds the arrays to `broken_sequence`.
+// Rows that are not queries, or have no key, get infinity, so that their probabilities are zero.
+// Rows whose log-sum-exp exceeds kLargestLse get NaN. It also clears the turns in the workspace,
+// and writes the number, counted from 1, of a sequence that exceeds the arrays to
+// `broken_sequence`.
 //
 // QTile, BLOCK_M, HEAD_DIM and IS_PACKED are as in attention_backward.cu.
 //
@@ -15,6 +16,10 @@
 using namespace tmaasync;
 
 constexpr int kThreads = 128;
+
+// The recomputed probabilities have a relative error of about 1e-7 times the log-sum-exp, because
+// fp32 rounds it and the scaled scores: up to here less than 1 %.
+constexpr float kLargestLse = 65536;
 
 struct SharedMemory {
     typename QTile::Shared out;
@@ -51,11 +56,12 @@ __device__ __forceinline__ float row_lse(
     const BackwardProblem& problem, const QueryTiles::Tile& tile, const float* lse, int row
 ) {
     constexpr float kLog2E = 1.4426950408889634f;
-    const float kInfinity = -masked_score();
+    const float kInfinity = -masked_score(), kNaN = __uint_as_float(0x7fffffff);
     if (tile.position + row >= tile.queries.length) return kInfinity;
     const i64 line = static_cast<i64>(IS_PACKED ? 0 : tile.entry) * problem.heads + tile.head;
     const float own = lse[line * problem.queries + tile.queries.start + tile.position + row];
-    return own == masked_score() ? kInfinity : own * kLog2E;
+    if (own == masked_score()) return kInfinity;
+    return fabsf(own) <= kLargestLse ? own * kLog2E : kNaN;
 }
 
 // Report a sequence that exceeds the arrays.

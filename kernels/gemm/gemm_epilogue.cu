@@ -15,9 +15,12 @@ using namespace tmaasync;
 
 extern "C" __device__ const int gemm_epilogue_shared_bytes = sizeof(SharedMemory);
 
-// A null pointer means a scale of 1.
-__device__ float whole_scale(float alpha, const float* scale_a, const float* scale_b) {
-    return alpha * (scale_a == nullptr ? 1.0f : *scale_a) * (scale_b == nullptr ? 1.0f : *scale_b);
+// A null pointer means a scale of 1. Multiplied in double precision, because two factors may leave
+// the range of fp32 where all three together do not.
+__device__ float whole_scale(double alpha, const float* scale_a, const float* scale_b) {
+    if (scale_a != nullptr) alpha *= *scale_a;
+    if (scale_b != nullptr) alpha *= *scale_b;
+    return static_cast<float>(alpha);
 }
 
 static_assert(

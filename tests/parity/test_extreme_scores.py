@@ -1,14 +1,16 @@
-"""Attention of scores, values and scales far beyond those of a model, against float64."""
+"""Attention of scores, values and scales far larger than a model's, against float64."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from parity.attention_backward_oracle import Expected as Gradient
+from parity.attention_backward_oracle import assert_gradient, differentiate
 from parity.attention_oracle import Array, Expected, Mask, assert_close, attend, dtype_of
 
 from tmaasync import emulate, ops
@@ -28,9 +30,10 @@ def few_sms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, sms=3))
 
 
-@contextmanager
-def whole_and_split(**config: Any) -> Iterator[list[TileConfig]]:
-    yield [replace(PLAIN, **config), replace(PLAIN, stream_k=True, **config)]
+def using(**changes: Any) -> AbstractContextManager[None]:
+    """The plain tile config with changes."""
+    config = replace(PLAIN, **changes)
+    return tile_configs(lambda _: config)
 
 
 def normal(rows: int, dtype: str, size: float = 1.0, seed: int = 0) -> Array:
@@ -39,7 +42,7 @@ def normal(rows: int, dtype: str, size: float = 1.0, seed: int = 0) -> Array:
 
 
 def in_float32(expected: Expected) -> Expected:
-    """The log-sum-exp as float32 holds it; minus infinity is that of no key alone."""
+    """The log-sum-exp as float32 holds it; only queries without keys have minus infinity."""
     with np.errstate(over="ignore"):
         lse = expected.lse.astype(np.float32).astype(np.float64)
     is_low = (lse == -np.inf) & (expected.lse != -np.inf)
@@ -55,13 +58,11 @@ def check(
     options |= {"causal": mask.causal, "return_lse": True}
     lengths = [np.array([0, array.shape[1]]) for array in (q, k)]
     for is_split in (False, True):
-        config = replace(PLAIN, stream_k=is_split)
-        with tile_configs(lambda _, config=config: config):
+        with using(stream_k=is_split):
             out, lse = ops.attention(*map(backend.array, (q, k, v)), **options)
         assert_close(backend.host(out)[0], backend.host(lse)[0], expected, v[0])
-        config = replace(PLAIN, kv_splits=3 if is_split else 1)
         packed = [backend.array(array[0]) for array in (q, k, v)]
-        with tile_configs(lambda _, config=config: config):
+        with using(kv_splits=3 if is_split else 1):
             out, lse = ops.varlen_attention(*packed, *lengths, **options)
         assert_close(backend.host(out), backend.host(lse), expected, v[0])
 
@@ -92,38 +93,53 @@ def test_large_scores_of_small_differences(backend: Any, dtype: str, offset: int
 
 @pytest.mark.parametrize("size", [1e31, 1e36])
 def test_scores_below_minus_1e30(backend: Any, size: float) -> None:
-    """Some queries have one key, or keys in one split alone."""
-    q, k = (np.ones((1, rows, 1, HEAD_DIM), dtype_of("bfloat16")) for rows in (KEYS, KEYS))
+    """Some queries have no key, one key, or keys in one split alone."""
+    q, k = (np.ones((1, rows, 1, HEAD_DIM), dtype_of("bfloat16")) for rows in (KEYS + 50, KEYS))
     k *= -np.linspace(1, 2, KEYS)[None, :, None, None] * size / HEAD_DIM
 
     check(backend, q, k.astype(q.dtype), normal(KEYS, "bfloat16", seed=2), Mask(True), scale=1.0)
 
 
-def test_large_values(backend: Any) -> None:
-    q, k = (normal(rows, "bfloat16", 0.1) for rows in (67, KEYS))
-    v = abs(normal(KEYS, "float64", seed=2)).clip(0.1, 1) * 3e38
+@pytest.mark.parametrize("softcap", [2.0, 1e4])
+def test_softcap_of_large_scores(backend: Any, softcap: float) -> None:
+    q, k, v = (normal(rows, "float16", seed=i) for i, rows in enumerate((67, KEYS, KEYS)))
 
-    check(backend, q, k, v.astype(q.dtype))
+    check(backend, q, k, v, scale=MOST, softcap=softcap)
+    for got, wanted in gradients(backend, q, k, v, scale=MOST, softcap=softcap):
+        assert_gradient(got, wanted)
 
 
 # --- float8 -----------------------------------------------------------------------------------
 
 
+LARGEST_FACTOR = 2.0**100 / math.log2(math.e)
+
+
 def check_float8(
     backend: Any, scales: tuple[Any, ...], queries: int = 67, wanted: str = "close", **options: Any
 ) -> None:
-    q, k, v = (normal(rows, FLOAT8, seed=seed) for seed, rows in enumerate((queries, KEYS, KEYS)))
-    k[:, [3, 140, 290]] = k[:, 140:141]
+    random = np.random.default_rng(0)
+    # Small integers, so that the 14 bits of the tensor cores hold every score.
+    q, k = (
+        random.integers(-2, 3, (1, rows, 1, HEAD_DIM)).astype(dtype_of(FLOAT8))
+        for rows in (queries, KEYS)
+    )
+    v = normal(KEYS, FLOAT8, seed=2)
     factors = [np.float64(np.asarray(scale).reshape(())) for scale in scales]
-    wide = [
+    wide_q, wide_k, wide_v = (
         array[0].astype(np.float64) * factor
         for array, factor in zip((q, k, v), factors, strict=True)
-    ]
-    expected = in_float32(attend(*wide, Mask(), **options))
+    )
+    ideal = dict(options)
+    if "softcap" not in options:  # factors of scores count up to 2^100
+        scale = options.get("scale", HEAD_DIM**-0.5)
+        ideal["scale"] = scale * min(
+            1.0, LARGEST_FACTOR / abs(scale * factors[0] * factors[1] or 1)
+        )
+    expected = in_float32(attend(wide_q, wide_k, wide_v, Mask(), **ideal))
     given = tuple(backend.array(one) if isinstance(one, np.ndarray) else one for one in scales)
     for is_split in (False, True):
-        config = replace(PLAIN, stream_k=is_split, element_bytes=1)
-        with tile_configs(lambda _, config=config: config):
+        with using(stream_k=is_split, element_bytes=1, has_few_rows=queries <= 8):
             out, lse = ops.attention(
                 *(backend.array(array.view(np.uint8)) for array in (q, k, v)),
                 **{"scales": given, "dtype": FLOAT8, "return_lse": True, **options},
@@ -132,7 +148,7 @@ def check_float8(
         if wanted == "nan":
             assert np.isnan(got.astype(np.float32)).all()
         else:
-            assert_close(got, sums, expected, wide[2], FLOAT8)
+            assert_close(got, sums, expected, wide_v, FLOAT8)
 
 
 def array(number: float) -> Array:
@@ -151,11 +167,11 @@ def array(number: float) -> Array:
     ids=["tiny", "huge", "tiny arrays", "huge arrays", "zero"],
 )
 @pytest.mark.parametrize("scale", [LEAST, 1.0, MOST])
-def test_products_of_scales(backend: Any, scales: tuple[Any, ...], scale: float) -> None:
+def test_scales_of_float8(backend: Any, scales: tuple[Any, ...], scale: float) -> None:
     check_float8(backend, scales, scale=scale)
 
 
-def test_products_of_scales_of_few_queries_and_with_softcap(backend: Any) -> None:
+def test_scales_of_float8_of_few_queries_and_with_softcap(backend: Any) -> None:
     for scales in ((MOST, MOST, 1.0), (array(1e-30), array(1e-30), 1.0)):
         check_float8(backend, scales, queries=1, scale=MOST)
         check_float8(backend, scales, softcap=2.0, scale=MOST)
@@ -165,3 +181,52 @@ def test_products_of_scales_of_few_queries_and_with_softcap(backend: Any) -> Non
 def test_a_scale_that_is_negative_or_no_number_gives_nan(backend: Any, number: float) -> None:
     check_float8(backend, (array(number), 1.0, 1.0), wanted="nan")
     check_float8(backend, (array(number), 1.0, 1.0), wanted="nan", softcap=2.0)
+
+
+# --- the backward -----------------------------------------------------------------------------
+
+SCALE = 500.0
+SHIFT = 100.0  # of every score: log-sum-exps of 5e4
+
+
+def gradients(
+    backend: Any, q: Array, k: Array, v: Array, **options: Any
+) -> list[tuple[Array, Gradient]]:
+    """Each gradient, and the oracle's."""
+    dout = normal(q.shape[1], q.dtype.name, seed=5)
+    given = tuple(backend.array(array) for array in (q, k, v))
+    outputs = ops.attention(*given, return_lse=True, **options)
+    inputs = (backend.array(dout), *given, *outputs)
+    found = ops.attention_backward(*inputs, **options)
+    expected = differentiate(dout[0], q[0], k[0], v[0], Mask(), **options)
+    return [(backend.host(one)[0], wanted) for one, wanted in zip(found, expected, strict=True)]
+
+
+def spread_scores(rows: int, dtype: str) -> Array:
+    """Rows whose scores, of small integers over 4096 and a shift, fp32 holds."""
+    drawn = np.random.default_rng(rows).integers(-2, 3, (1, rows, 1, HEAD_DIM)) / 64
+    drawn[..., 0] = SHIFT**0.5
+    return drawn.astype(dtype_of(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_gradients_of_a_large_log_sum_exp(backend: Any, dtype: str) -> None:
+    q, k = (spread_scores(rows, dtype) for rows in (67, KEYS))
+
+    for got, wanted in gradients(backend, q, k, normal(KEYS, dtype, seed=2), scale=SCALE):
+        # Without the column of the shift: it multiplies a sum that is 0 but for roundings.
+        difference = (got.astype(np.float64) - wanted.gradient)[..., 1:]
+        assert np.linalg.norm(difference) <= 0.01 * np.linalg.norm(wanted.gradient[..., 1:])
+
+
+@pytest.mark.parametrize("scale", [1e6, MOST])
+def test_gradients_of_scores_that_fp32_cannot_resolve_are_nan(backend: Any, scale: float) -> None:
+    q, k = (normal(rows, "bfloat16") for rows in (67, KEYS))
+    q[:, 40:] = 0  # whose log-sum-exps are small
+
+    (dq, of_q), *others = gradients(backend, q, k, normal(KEYS, "bfloat16", seed=2), scale=scale)
+
+    assert np.isnan(dq[:40].astype(np.float32)).all()
+    assert_gradient(dq[40:], replace(of_q, gradient=of_q.gradient[40:], bound=of_q.bound[40:]))
+    for got, _ in others:
+        assert np.isnan(got.astype(np.float32)).all()

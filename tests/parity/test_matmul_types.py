@@ -145,6 +145,18 @@ def test_float8_with_an_epilogue(backend: Any) -> None:
     assert (np.abs(got.astype(np.float64) - wanted) <= 2**-9 * 1.5 * sizes + 2**-8 * wanted).all()
 
 
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+def test_scales_that_fit_in_float32_together(backend: Any, scale: float) -> None:
+    """Two of the three factors do not."""
+    a, b = np.eye(16, dtype="float16"), normal((16, 8), "float16", 7)
+    scales = [backend.array(np.array([each], np.float32)) for each in (scale, 1 / scale)]
+    options = {"alpha": scale, "scale_a": scales[0], "scale_b": scales[1], "dtype": "float32"}
+
+    got = multiplied(backend, a, b, **options)
+
+    np.testing.assert_allclose(got, exact(a, b) * scale, rtol=1e-6)
+
+
 def test_bytes_are_read_as_float8_if_that_is_said(backend: Any) -> None:
     a, b = normal((5, 16), "float8_e5m2", 10), normal((16, 8), "float8_e5m2", 11)
     given = [backend.array(each.view(np.uint8)) for each in (a, np.ascontiguousarray(b.T))]

@@ -64,6 +64,10 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     of a packed QKV array therefore need no copy; transpose [batch, heads, positions, head_dim]
     arrays.
 
+    Scaled scores may have any magnitude, but ``q @ k.T`` before the scale must fit in float32 (at
+    most 3.4e38). Without softcap a score above it gives NaN for its query, as in a float32 softmax;
+    a score below -3.4e38 counts as masked.
+
     Queries and keys together may be up to 2^31 - 2^18 (2,147,221,504).
 
     Args:
@@ -74,7 +78,7 @@ def attention(  # noqa: PLR0913 - the parameters of attention
         v: As k.
         causal: Causal mask. ``True`` or ``"bottom_right"``: the last query is aligned with the last
             key. ``"top_left"``: query i attends to keys <= i.
-        scale: Factor of the scores; by default ``1 / sqrt(head_dim)``.
+        scale: Factor of the scores, from 2^-60 to 2^60; by default ``1 / sqrt(head_dim)``.
         window: A sliding window (left, right): the number of keys that a query attends to before
             and after its own position; None means no limit. ``causal`` sets the alignment of
             queries and keys; by default the last query is aligned with the last key.
@@ -82,7 +86,8 @@ def attention(  # noqa: PLR0913 - the parameters of attention
             with larger caps the float32 tanh of the kernels loses the scores.
         return_lse: Whether to return the log-sum-exp of the scores too.
         scales: Descale factors of float8 q, k and v: each a number, None for 1, or a float32 array
-            on the same device, with one element or of shape [batch, kv_heads].
+            on the same device, with one element or of shape [batch, kv_heads]. Arrays of
+            scales of q and k may hold any magnitude; a negative scale gives NaN.
         dtype: The element type of q, k and v, for frameworks without it (float8 in bytes).
         out: The output, an array like q; for float8 operands bfloat16 or float16. By default a new
             contiguous array; for float8 operands bfloat16.
@@ -91,7 +96,8 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     Returns:
         The output, [batch, positions, heads, head_dim]; with ``return_lse`` the pair (output,
         log-sum-exp), log-sum-exp as float32 [batch, heads, positions]. A query without keys gives
-        zeros and minus infinity. With no queries, or an empty batch, both are empty.
+        zeros and minus infinity; no other log-sum-exp is below -3.4e38. With no queries, or an
+        empty batch, both are empty.
 
     Raises:
         ArgumentError: An argument is invalid; every broken rule is listed.

@@ -43,6 +43,10 @@ def attention_backward(  # noqa: PLR0913 - the parameters of attention, and the 
     head; head_dim is rounded up to 64 or 128, and queries to blocks of 64 to 128. It does not wait
     for the GPU.
 
+    float32 rounds scores and log-sum-exps, so the recomputed probabilities have a relative error of
+    about 1e-7 times the log-sum-exp. If its magnitude exceeds 65536, where the error reaches 1 %,
+    the gradients of the query, and of the keys and values that it attends to, are NaN.
+
     Queries and keys together may be up to 2^31 - 2^18 (2,147,221,504).
 
     Args:
@@ -53,7 +57,7 @@ def attention_backward(  # noqa: PLR0913 - the parameters of attention, and the 
         out: The output of `attention`, with any strides that `attention` accepts.
         lse: The log-sum-exp of `attention`: float32 [batch, heads, positions], contiguous.
         causal: As in the call of `attention`; the same holds for the next three.
-        scale: As in `attention`.
+        scale: As in `attention`; see above for large scores.
         window: As in `attention`.
         softcap: As in `attention`.
         deterministic: Whether to accumulate dq in a fixed order, for bitwise equal results in every

@@ -114,7 +114,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
             tanh approximation; ``"silu"``.
         scale_a: Factor of ``a``: a number, or an array of one float32 on the same device. The
             kernel reads the array, so the host does not wait for it.
-        scale_b: The same for ``b``.
+        scale_b: The same for ``b``. alpha times both scales must fit in float32.
         out: The output, [M, N], or [B, M, N] if either operand is a batch. By default a new array
             of the framework of ``a``; if a row of N elements is not a multiple of 16 bytes, rows
             are padded and the array is not contiguous. It must not overlap an input, except ``c``.

@@ -63,7 +63,8 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
 
     ``out[m, n] = sum(scale_a[m, k // 128] * a[m, k] * b[k, n] * scale_b[k // 128, n // 128])`` over
     k; or with ``scale_b[k // 128, n]``. The tensor cores accumulate over 128 elements of K; the
-    accumulators are then scaled and added in fp32, and rounded once.
+    accumulators are then scaled and added in fp32, and rounded once. ``scale_a * scale_b`` is a
+    float32 too: above 3.4e38 it is infinity, and below 1.2e-38 it loses accuracy or is 0.
 
     These layouts need no staging copies:
 

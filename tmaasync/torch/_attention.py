@@ -60,7 +60,8 @@ def attention(  # noqa: PLR0913 - the parameters of attention
 
     This is `tmaasync.ops.attention` as the operator ``torch.ops.tmaasync.attention``, or
     ``attention_with_lse`` with ``return_lse`` or if an input requires grad. It has a backward for
-    bfloat16 and float16 with head_dim up to 128, but not for the log-sum-exp. The layout is
+    bfloat16 and float16 with head_dim up to 128, but not for the log-sum-exp; gradients of queries
+    with a log-sum-exp above 65536 are NaN (`tmaasync.ops.attention_backward`). The layout is
     [batch, positions, heads, head_dim]. For torch's layout, [batch, heads, positions, head_dim],
     call `scaled_dot_product_attention`, or pass ``q.transpose(1, 2)`` and so on. Tensors that TMA
     cannot read, because a stride or the address is not a multiple of 16 bytes, are copied.

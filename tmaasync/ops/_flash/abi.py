@@ -102,8 +102,9 @@ _GROUP_ROWS = 64
 def partial_output(head_dim: int) -> np.dtype[Any]:
     """Return the dtype of ``PartialOutput``: a consumer's accumulators for one split-KV split."""
     row = ("<f4", (_GROUP_ROWS,))
-    rows = [("accumulators", "<f4", (_GROUP_ROWS, head_dim)), ("row_max", *row), ("row_sum", *row)]
-    return _aligned([*rows, ("scale_log2", "<f4")])
+    return np.dtype(
+        [("accumulators", "<f4", (_GROUP_ROWS, head_dim)), ("row_max", *row), ("row_sum", *row)]
+    )
 
 
 # --- 8-bit operands -----------------------------------------------------------------------------
