@@ -165,7 +165,8 @@ struct OutputTiles {
 // The tiles of packed sequences (varlen), of kTileRows rows of a head: sequence by sequence, and in
 // each head by head. Tiles of a head run from last to first, so that with a causal mask the tiles
 // with the most keys come first. Tile is an aggregate of a RaggedSequence, the head, and the first
-// row in the sequence. At most one tile per head of a sequence is empty (has no rows).
+// row in the sequence. At most one tile per head of a sequence is empty (has no rows). Tiles of a
+// sequence outside the array are empty.
 template <typename Tile, int kTileRows>
 struct SequenceTiles {
     using Cluster = ClusterShape<>;
@@ -186,10 +187,11 @@ struct SequenceTiles {
             (first_tile(middle) <= index ? sequence : end) = middle;
         }
         const auto own = RaggedSequence::of(cu_seqlens, sequence);
+        if (!own.is_within(rows, rows)) return {{0, 0}, 0, 0};
         const int first = first_tile(sequence), tiles = (first_tile(sequence + 1) - first) / heads;
         const int head = (index - first) / tiles, before = (index - first) % tiles;
         const int tile = count_tiles(own.length, kTileRows) - 1 - before;
-        if (head >= heads || tile < 0) return {{0, 0}, 0, 0};
+        if (index < first || head >= heads || tile < 0) return {{0, 0}, 0, 0};
         return {own, head, tile * kTileRows};
     }
 
@@ -400,6 +402,18 @@ struct RowGroups {
     __device__ __forceinline__ RaggedSequence after(i32 start, i32 group) const {
         check_range("offsets[group]", ends[group], start, total_rows);
         return {start, min(max(ends[group], start), total_rows) - start};
+    }
+
+    // Write the number, counted from 1, of a group that ends before it starts or beyond the arrays,
+    // if there is one. Called by all lanes of a warp.
+    __device__ __forceinline__ void report(i32* broken_group) const {
+        i32 broken = 0;
+        for (i32 group = lane_index(); group < count; group += 32) {
+            const i32 start = group == 0 ? 0 : ends[group - 1];
+            if (ends[group] < start || ends[group] > total_rows) broken = group + 1;
+        }
+        broken = __reduce_max_sync(0xffffffff, broken);
+        if (broken != 0 && lane_index() == 0) *broken_group = broken;
     }
 };
 

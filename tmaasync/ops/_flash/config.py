@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
+from tmaasync._hardware import INT32_LIMIT, MAX_SHARED_BYTES, WARPGROUP_THREADS
 from tmaasync.modes import Swizzle
 from tmaasync.ops._flash.abi import PROBLEM, partial_output, record
 from tmaasync.ops._flash.operands import Scores
@@ -256,14 +256,17 @@ def problem(sizes: Sizes, scores: Scores, page_step: int = 0, pages: int = 0) ->
 
 def shared_fields(sizes: Sizes, scores: Scores) -> dict[str, int]:
     """Return the size and mask fields that forward and backward kernels share."""
+    # A wider window sees the same keys, and kernels add its sides to positions.
+    widest_side = min(sizes.queries + sizes.keys, INT32_LIMIT - 1)
+    left, right = (min(side or 0, widest_side) for side in (scores.left, scores.right))
     return {
         "batch": sizes.batch,
         "heads": sizes.heads,
         "heads_per_kv_head": sizes.heads_per_kv_head,
         "queries": sizes.queries,
         "keys": sizes.keys,
-        "left": scores.left or 0,
-        "right": scores.right or 0,
+        "left": left,
+        "right": right,
         "is_bottom_right": not scores.is_top_left,
     }
 

@@ -11,7 +11,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._hardware import INT32_LIMIT, TMA_ALIGNMENT
 from tmaasync._kinds import as_int, check_flags, is_flag, is_integer, is_number_in, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.ops._allocation import Allocator, allocator, empty
@@ -37,8 +37,8 @@ _MAX_STRIDE_BYTES = 1 << 40
 MAX_HEAD_DIM = 256
 _HEADS, _HEAD_DIM = -2, -1
 
-# Longer than any sequence; a position plus this fits in 32 bits.
-_UNLIMITED = 1 << 28
+_UNLIMITED = INT32_LIMIT
+"""Longer than any sequence."""
 
 _LEAVE_OUT = "Leave it out for the default"
 _CORNERS = ("top_left", "bottom_right")

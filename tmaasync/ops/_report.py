@@ -1,0 +1,61 @@
+"""Reports of kernels about lengths, offsets and pages on a device, raised by the next call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tmaasync.errors import ArgumentError
+from tmaasync.kernel import BoundCall, Launch
+from tmaasync.kernel.backend import Backend
+
+__all__ = ["Report", "ReportingLaunch"]
+
+
+class Report:
+    """A number that kernels write, counted from 1, if what they read on the device is wrong.
+
+    On a device the next call raises, because no call waits. On the emulator the call itself does.
+    """
+
+    def __init__(self, backend: Backend, describe: Callable[[str, int], str]) -> None:
+        """``describe`` returns the message about a call, as "an earlier call", and a number."""
+        self._flag = backend.host_flag()
+        self._describe = describe
+        self.waits = backend.device is None
+
+    @property
+    def argument(self) -> Any:
+        """The flag as a kernel takes it."""
+        # Pinned host memory is not an array of the device, so pass its address.
+        return self._flag if self.waits else int(self._flag.ctypes.data)
+
+    def refuse(self, call: str) -> None:
+        """Raise and reset the flag if ``call`` was reported."""
+        number = int(self._flag[0])
+        if number:
+            self._flag[0] = 0
+            raise ArgumentError(self._describe(call, number - 1))
+
+
+class ReportingLaunch:
+    """A launch whose kernel reports what is wrong."""
+
+    def __init__(self, launch: Launch, report: Report) -> None:
+        self._launch = launch
+        self._report = report
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        self._report.refuse("an earlier call")
+        self._launch.launch_at(addresses, stream)
+        if self._report.waits:
+            self._report.refuse("this call")
+
+    def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
+        launch, refuse = self._launch.bind(addresses, stream), self._report.refuse
+
+        def call() -> None:
+            refuse("an earlier call")
+            launch()
+
+        return call
