@@ -20,7 +20,12 @@ from tmaasync import ArgumentError, ops
 from tmaasync._ragged import batch
 from tmaasync.emulate import scheduled
 from tmaasync.ops import _grouped_matmul
+from tmaasync.ops._flash.abi import BATCH_LIMITS, record
 from tmaasync.ops._flash.backward import BackwardConfig
+from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
+from tmaasync.ops._flash.launches import WorkListArguments, work_list_bytes
+from tmaasync.ops._flash.operands import Scores
+from tmaasync.ops._flash.tiles import work_list_kernel
 from tmaasync.ops._operation import tile_configs
 
 MOST, LEAST = 2**31 - 1, -(2**31)
@@ -101,35 +106,37 @@ def within(table: Sequence[int]) -> list[int]:
 
 # --- packed attention -----------------------------------------------------------------------------
 
+SIDES = pytest.mark.parametrize("side", ["q", "k"])
+
 
 @TABLE
-@pytest.mark.parametrize("side", ["q", "k"])
+@SIDES
 def test_varlen_attention(backend: Backend, table: tuple[int, ...], side: str) -> None:
     q, k, v = (normal(ROWS, 2, 64, seed=index) for index in range(3))
-    arrays = [Guarded(backend, array) for array in (q, k, v)]
+    of_q, of_k, of_v = (Guarded(backend, array).array for array in (q, k, v))
     out = Guarded(backend, np.full_like(q, 7), 7)
     right = backend.array(np.array(RIGHT, np.int32))
 
     def run(given: Any) -> None:
         sums = (given, right) if side == "q" else (right, given)
-        ops.varlen_attention(*(one.array for one in arrays), *sums, MOST, MOST, out=out.array)
+        ops.varlen_attention(of_q, of_k, of_v, *sums, MOST, MOST, out=out.array)
 
     (got,) = outputs_of(backend, run, (table, RIGHT), [out])
 
     assert not np.isnan(got).any()
-    (of_q, of_k) = (table, RIGHT) if side == "q" else (RIGHT, table)
-    for index in {*within(of_q)}.intersection(within(of_k)):
-        rows, keys = (slice(*sums[index : index + 2]) for sums in (of_q, of_k))
+    tables = (table, RIGHT) if side == "q" else (RIGHT, table)
+    for index in {*within(tables[0])}.intersection(within(tables[1])):
+        rows, keys = (slice(*sums[index : index + 2]) for sums in tables)
         expected = attend(q[rows], k[keys], v[keys], Mask())
         assert_close(got[rows], None, expected, v[keys])
 
 
 def test_overlapping_sequences_have_more_tiles_than_the_work_list(backend: Backend) -> None:
-    q = Guarded(backend, normal(3000, 1, 64))
+    q = Guarded(backend, normal(3000, 1, 64)).array
     out = Guarded(backend, np.full((3000, 1, 64), 7, np.float16), 7)
 
     def run(sums: Any) -> None:
-        ops.varlen_attention(*(q.array,) * 3, sums, None, MOST, window=(64, 0), out=out.array)
+        ops.varlen_attention(q, q, q, sums, max_seqlen_q=MOST, window=(64, 0), out=out.array)
 
     tables = [0, 3000] * 5, [*range(0, 1000, 100), 3000][:10]
     (got,) = outputs_of(backend, run, tables, [out])
@@ -137,24 +144,56 @@ def test_overlapping_sequences_have_more_tiles_than_the_work_list(backend: Backe
     assert not np.isnan(got).any()
 
 
+def test_limits_near_2_31_leave_every_tile_a_bin(backend: Backend) -> None:
+    """The work list of one query with more blocks of keys than there are bins."""
+    keys, config = 600_000, TileConfig(64, 2, 128)
+    sizes = Sizes(queries=1, keys=keys, heads=1, heads_per_kv_head=1, batch=1, head_dim=64)
+    scores = Scores.of(64, False, None, None, None)
+    work_list = backend.array(np.zeros(work_list_bytes(2, is_paged=False), np.uint8))
+    arguments = WorkListArguments(
+        cu_seqlens_q=backend.array(np.array([0, 1], np.int32)),
+        cu_seqlens_k=backend.array(np.array([0, keys], np.int32)),
+        schedule=work_list,
+        page_table=0,
+        broken_sequence=backend.array(np.zeros(1, np.int32)),
+        section_keys=MOST,
+        heads_at_once=1,
+        limits=record(BATCH_LIMITS, max_queries=MOST, max_keys=MOST, table_step=0),
+        problem=problem(sizes, scores),
+    )
+
+    work_list_kernel(Variant(is_packed=True), config)(1, 1024, arguments)
+
+    assert backend.host(work_list)[:4].view(np.int32).tolist() == [1]
+
+
 @TABLE
+@SIDES
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_the_attention_backward(
-    backend: Backend, table: tuple[int, ...], deterministic: bool
+    backend: Backend, table: tuple[int, ...], side: str, deterministic: bool
 ) -> None:
     """A tile that waits for one that no CTA has would never end."""
-    given = [Guarded(backend, normal(ROWS, 2, 64, seed=index)) for index in range(5)]
+    dout, q, k, v, o = (
+        Guarded(backend, normal(ROWS, 2, 64, seed=index)).array for index in range(5)
+    )
     lse = backend.array(np.zeros((2, ROWS), np.float32))
+    right = backend.array(np.array(RIGHT, np.int32))
     outs = [Guarded(backend, np.full((ROWS, 2, 64), 7, np.float16), 7) for _ in range(3)]
     dq, dk, dv = (out.array for out in outs)
 
-    def run(sums: Any) -> None:
+    def run(given: Any) -> None:
+        sums = (given, right) if side == "q" else (right, given)
         ops.varlen_attention_backward(
-            *(one.array for one in given), lse, sums, max_seqlen_q=MOST, causal=True,
-            dq=dq, dk=dk, dv=dv, deterministic=deterministic,
-        )  # fmt: skip
+            *(dout, q, k, v, o, lse, *sums, MOST, MOST),
+            causal=True,
+            dq=dq,
+            dk=dk,
+            dv=dv,
+            deterministic=deterministic,
+        )
 
-    with tile_configs(lambda one: BackwardConfig(64, 64)):
+    with tile_configs(lambda _: BackwardConfig(64, 64)):
         got = outputs_of(backend, run, (table, RIGHT), outs)
 
     assert not any(np.isnan(one).any() for one in got)

@@ -13,7 +13,7 @@ __all__ = ["Report", "ReportingLaunch"]
 
 
 class Report:
-    """A number that kernels write, counted from 1, if what they read on the device is wrong.
+    """A number, counted from 1, that kernels write if they read wrong numbers on the device.
 
     On a device the next call raises, because no call waits. On the emulator the call itself does.
     """
@@ -39,7 +39,7 @@ class Report:
 
 
 class ReportingLaunch:
-    """A launch whose kernel reports what is wrong."""
+    """A launch whose kernel reports wrong numbers."""
 
     def __init__(self, launch: Launch, report: Report) -> None:
         self._launch = launch

@@ -244,7 +244,7 @@ def append(caches: Sequence[tuple[Any, Any]], table: Any, lengths: Any, has_room
     """Append new keys and values of each sequence to its pages, without a wait for the GPU.
 
     A sequence without room, or with a page that does not exist, repeats the write of another one.
-    If there is no other, it writes what is there already.
+    If there is no other, it repeats the cache.
     """
     (cache, keys), _ = caches
     (count, rows), device = cache.shape[:2], keys.device
