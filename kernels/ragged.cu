@@ -100,17 +100,14 @@ struct Batch {
         return sequence;
     }
 
-    // Write the number, counted from 1, of a sequence that is cut or outside the packed array, if
-    // there is one. Called by all threads of a block.
+    // Write the number, counted from 1, of a sequence that is cut or outside the packed array. Each
+    // of the first blocks of the grid checks 32 sequences.
     __device__ void report(i32* broken_sequence) const {
-        i32 broken = 0;
-#pragma unroll 4
-        for (i32 index = lane_index(); index < size; index += 32) {
-            const auto rows = RaggedSequence::of(cu_seqlens, index);
-            if (!rows.is_within(packed.max_length, total_rows)) broken = index + 1;
-        }
-        broken = __reduce_max_sync(0xffffffff, broken);
-        if (broken != 0 && lane_index() == 0) *broken_sequence = broken;
+        const i64 index = i64{blockIdx.x} * 32 + lane_index();
+        if (index >= size) return;
+        const auto rows = RaggedSequence::of(cu_seqlens, static_cast<i32>(index));
+        if (rows.is_within(packed.max_length, total_rows)) return;
+        atomicExch(broken_sequence, static_cast<i32>(index) + 1);
     }
 
     // The number of a sequence's first block of rows: first_tile_number for any cumulative lengths.
@@ -207,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(32) ragged_store(
     i32* broken_sequence
 ) {
     const Batch batch{packed, padded, cu_seqlens, sequences, total_rows};
-    if (blockIdx.x == 0) batch.report(broken_sequence);
+    batch.report(broken_sequence);
     u32 block = blockIdx.x;
     const auto at = take_columns(block, columns);
     batch.copy_rows<true>(at, block);
@@ -227,7 +224,7 @@ extern "C" __global__ void __launch_bounds__(32) ragged_load(
     i32* broken_sequence
 ) {
     const Batch batch{packed, padded, cu_seqlens, sequences, total_rows};
-    if (blockIdx.x == 0) batch.report(broken_sequence);
+    batch.report(broken_sequence);
     u32 block = blockIdx.x;
     const auto at = take_columns(block, columns);
     if (block < batch.blocks()) return batch.copy_rows<false>(at, block);

@@ -31,6 +31,17 @@ struct SharedMemory {
 
 extern "C" __device__ const int attention_work_shared_bytes = sizeof(SharedMemory);
 
+// The first sequence whose queries run backwards, of those that this thread checks; else their
+// number.
+__device__ i32 first_backwards(const Batch& batch, const Problem& problem) {
+    i32 first = problem.batch;
+#pragma unroll 4
+    for (i32 index = threadIdx.x; index < problem.batch; index += kThreads) {
+        if (batch.cu_seqlens_q[index + 1] < batch.cu_seqlens_q[index]) first = min(first, index);
+    }
+    return first;
+}
+
 // Whether this thread finds a page that does not exist. A warp checks every 32nd sequence; several
 // warps share a sequence if there are at most half as many as warps.
 __device__ bool finds_wrong_page(const Batch& batch, const Problem& problem) {
@@ -148,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
 
     launch_dependent_grids();
     wait_for_previous_grids();
-    const i32 backwards = first_backwards(cu_seqlens_q, problem.batch, threadIdx.x, kThreads);
+    const i32 backwards = first_backwards(batch, problem);
     if (backwards < problem.batch) atomicMin(&shared.in_order, backwards);
     const bool checks_pages = __syncthreads_or(finds_wrong_page(batch, problem));
     const i32 sequences = shared.in_order;

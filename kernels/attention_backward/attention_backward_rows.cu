@@ -66,15 +66,17 @@ __device__ __forceinline__ float row_lse(
 __device__ __forceinline__ i32
 check_sequences(const Sequences& sequences, i32* broken_sequence, i32& in_order) {
     const auto& problem = sequences.problem;
+    const i32 *of_queries = sequences.cu_seqlens_q, *of_keys = sequences.cu_seqlens_k;
     for (i32 entry = threadIdx.x; entry < problem.batch; entry += kThreads) {
-        const auto queries = RaggedSequence::of(sequences.cu_seqlens_q, entry);
-        const auto keys = RaggedSequence::of(sequences.cu_seqlens_k, entry);
+        const auto queries = RaggedSequence::of(of_queries, entry);
+        const auto keys = RaggedSequence::of(of_keys, entry);
         const bool are_within = queries.is_within(problem.queries, problem.queries) &&
                                 keys.is_within(problem.keys, problem.keys);
-        if (!are_within) atomicExch(broken_sequence, entry + 1);
-    }
-    for (const i32* cu_seqlens : {sequences.cu_seqlens_q, sequences.cu_seqlens_k}) {
-        atomicMin(&in_order, first_backwards(cu_seqlens, problem.batch, threadIdx.x, kThreads));
+        if (are_within) continue;
+        atomicExch(broken_sequence, entry + 1);
+        const bool run_backwards =
+            of_queries[entry + 1] < of_queries[entry] || of_keys[entry + 1] < of_keys[entry];
+        if (run_backwards) atomicMin(&in_order, entry);
     }
     __syncthreads();
     return in_order;

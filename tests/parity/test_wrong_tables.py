@@ -15,8 +15,10 @@ import pytest
 from parity.attention_oracle import Array, Mask, assert_close, attend
 from parity.backends import Backend, Emulate
 from parity.test_attention import few_builds, normal
+from parity.test_schedulers import Cluster
+from parity.test_schedulers import run as run_schedule
 
-from tmaasync import ArgumentError, ops
+from tmaasync import ArgumentError, Kernel, ops
 from tmaasync._ragged import batch
 from tmaasync.emulate import scheduled
 from tmaasync.ops import _grouped_matmul
@@ -268,3 +270,49 @@ def test_k_grouped_matmul(backend: Backend, ends: tuple[int, ...]) -> None:
     for start, end, one in zip([0, *cut], cut, got, strict=False):
         wanted = a[start:end].astype(float).T @ b[start:end].astype(float)
         assert np.allclose(one, wanted, rtol=1e-3, atol=1e-2)
+
+
+# --- the headers ----------------------------------------------------------------------------------
+
+SEQUENCES = """
+#include <tmaasync/ragged.cuh>
+using namespace tmaasync;
+extern "C" __global__ void sequences(const Index* cu_seqlens, i32* found) {
+    const auto sequence = RaggedSequence::of(cu_seqlens, threadIdx.x);
+    found[2 * threadIdx.x] = sequence.start;
+    found[2 * threadIdx.x + 1] = sequence.is_within(1000, 1000) ? sequence.length : -1;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "table", "wanted"),
+    [
+        ("int64", "long long", [0, 60, 2**32 + 90, -(2**40)], [0, 60, 60, -1, MOST, -1]),
+        ("uint64", "unsigned long long", [0, 60, 2**32 + 90, 2**63], [0, 60, 60, -1, MOST, -1]),
+        ("uint32", "unsigned", [0, 60, 2**32 - 1, 5], [0, 60, 60, -1, MOST, -1]),
+        ("int32", "int", [0, 60, LEAST, MOST], [0, 60, 60, -1, LEAST, -1]),
+    ],
+)
+def test_cumulative_lengths_beyond_32_bits_are_no_sequence(
+    backend: Backend, dtype: str, name: str, table: list[int], wanted: list[int]
+) -> None:
+    found = backend.array(np.zeros(6, np.int32))
+
+    kernel = Kernel(SEQUENCES, "sequences", types={"Index": name})
+    kernel(1, 3, (backend.array(np.array(table, dtype)), found))
+
+    assert backend.host(found).tolist() == wanted
+
+
+@TABLE
+def test_the_tiles_of_sequences_lie_in_the_array(backend: Backend, table: tuple[int, ...]) -> None:
+    heads = 2
+    given = (np.array(table, np.int32), 3, heads, ROWS)
+
+    visited = run_schedule(backend, "sequence_schedule", Cluster(), 1, *given)
+
+    for row, head, length, start, _ in (tile for tiles in visited for tile in tiles):
+        assert 0 <= row < max(length, 1)
+        assert 0 <= head < heads
+        assert 0 <= start <= ROWS - length

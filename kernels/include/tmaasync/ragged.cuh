@@ -22,18 +22,6 @@ __device__ __forceinline__ i32 cumulative_length(const Index* cu_seqlens, i32 in
     return static_cast<i32>(value);
 }
 
-// The first sequence of a batch, in this thread's share, that runs backwards; `batch` if none does.
-// Later sequences may overlap earlier ones.
-__device__ __forceinline__ i32
-first_backwards(const i32* cu_seqlens, i32 batch, i32 thread, i32 threads) {
-    i32 first = batch;
-#pragma unroll 4
-    for (i32 index = thread; index < batch; index += threads) {
-        if (cu_seqlens[index + 1] < cu_seqlens[index]) first = min(first, index);
-    }
-    return first;
-}
-
 // Rows [start, start + length) of a packed array.
 struct RaggedSequence {
     i32 start;
