@@ -31,8 +31,8 @@ struct SharedMemory {
 
 extern "C" __device__ const int attention_work_shared_bytes = sizeof(SharedMemory);
 
-// The first sequence whose queries run backwards, of those that this thread checks; else their
-// number.
+// The first sequence in this thread's share whose queries run backwards; the number of sequences if
+// none do.
 __device__ i32 first_backwards(const Batch& batch, const Problem& problem) {
     i32 first = problem.batch;
 #pragma unroll 4

@@ -34,7 +34,7 @@ from tmaasync.ops._layouts import (
     refuse_overlap,
 )
 from tmaasync.ops._operation import Operation, overridden
-from tmaasync.ops._report import Report, ReportingLaunch
+from tmaasync.ops._report import ReportingLaunch, report_of
 from tmaasync.ops._sequence_lengths import is_int32_in_place
 
 __all__ = ["GroupedMatmul", "Offsets", "checked", "describe_group", "grouped_matmul"]
@@ -300,7 +300,7 @@ class GroupedMatmul(Operation):
         self._swap_ab = config.m_major
         self._below_bytes = out.address - tiles.out.spec.address
         left, right = tiles[1::-1] if self._swap_ab else tiles[:2]
-        report = Report(self.backend, describe_group)
+        report = report_of(self.backend, describe_group)
         arguments = GroupedArguments(
             left,
             right,

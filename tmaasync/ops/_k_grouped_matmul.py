@@ -32,7 +32,7 @@ from tmaasync.ops._layouts import (
     refuse_overlap,
 )
 from tmaasync.ops._operation import Operation, overridden
-from tmaasync.ops._report import Report, ReportingLaunch
+from tmaasync.ops._report import ReportingLaunch, report_of
 
 __all__ = ["KGroupedMatmul", "checked", "k_grouped_matmul"]
 
@@ -195,7 +195,7 @@ class KGroupedMatmul(Operation):
             a.address - tiles.a.spec.address,
             b.address - tiles.b.spec.address,
         )
-        report = Report(self.backend, describe_group)
+        report = report_of(self.backend, describe_group)
         arguments = KGroupedArguments(
             *tiles, offsets, groups=groups, rows=rows, m=m, n=n, broken_group=report.argument
         )

@@ -27,7 +27,7 @@ from tmaasync.ops._ragged_tiles import (
     ragged_kernel,
     ragged_tiles,
 )
-from tmaasync.ops._report import Report, ReportingLaunch
+from tmaasync.ops._report import ReportingLaunch, report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
 from tmaasync.ragged import RaggedTensorMap
 from tmaasync.tile import TMATensorTile
@@ -341,6 +341,20 @@ class RaggedPointers(NamedTuple):
     cu_seqlens: int
 
 
+def _describe(call: str, sequence: int, *, names: BatchNames, packed: str) -> str:
+    return (
+        f"lengths or cu_seqlens of {call} is wrong about sequence {sequence}: it runs backwards, "
+        f"is longer than {names.max_length} or is not within the rows of {packed}, and was cut or "
+        "left out. Pass check=True to learn which."
+    )
+
+
+_DESCRIBE = {
+    "ragged_store": functools.partial(_describe, names=_NAMES_OF_STORE, packed="out"),
+    "ragged_load": functools.partial(_describe, names=_NAMES_OF_LOAD, packed="packed"),
+}
+
+
 class RaggedCopy(Operation):
     """Packing or unpacking between arrays of given layouts, for any values of the lengths."""
 
@@ -389,13 +403,6 @@ class RaggedCopy(Operation):
         if cumulative.batch != self._batch:
             return None
         return _LaunchWithUpload(self, self._launch, cumulative), self._pointers((*addresses, 0))
-
-    def _describe(self, call: str, sequence: int) -> str:
-        return (
-            f"lengths or cu_seqlens of {call} is wrong about sequence {sequence}: it runs "
-            f"backwards, is longer than {self._names.max_length} or is not within the rows of "
-            f"{_NAMES[self._entry][0]}, and was cut or left out. Pass check=True to learn which."
-        )
 
     def _pointers(self, addresses: Sequence[int]) -> RaggedPointers:
         packed, padded, cu_seqlens = addresses
@@ -447,7 +454,7 @@ class RaggedCopy(Operation):
         innermost_first = (*reversed(columns), 1, 1)[:MAX_ROW_DIMS]
         types = packed_map.cuda_type, padded_tile.cuda_type
         kernel = ragged_kernel(self._entry, *types, pipeline)
-        report = Report(self.backend, self._describe)
+        report = report_of(self.backend, _DESCRIBE[self._entry])
         arguments = RaggedArguments(
             packed_map,
             padded_tile,

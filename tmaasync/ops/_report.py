@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from tmaasync.errors import ArgumentError
 from tmaasync.kernel import BoundCall, Launch
 from tmaasync.kernel.backend import Backend
 
-__all__ = ["Report", "ReportingLaunch"]
+__all__ = ["Report", "ReportingLaunch", "report_of"]
 
 
 class Report:
@@ -36,6 +37,16 @@ class Report:
         if number:
             self._flag[0] = 0
             raise ArgumentError(self._describe(call, number - 1))
+
+
+@functools.cache
+def report_of(backend: Backend, describe: Callable[[str, int], str]) -> Report:
+    """Return the one report of a device with this message.
+
+    All calls of an operation share it: the next call raises, whatever its layouts, and a CUDA graph
+    may outlive the operation whose kernels it holds.
+    """
+    return Report(backend, describe)
 
 
 class ReportingLaunch:

@@ -31,6 +31,7 @@ from tmaasync.ops._flash.launches import (
     Work,
     WorkListArguments,
     attend_steps,
+    describe_paged_sequence,
     describe_sequence,
     work_list_bytes,
     work_list_step,
@@ -42,7 +43,7 @@ from tmaasync.ops._flash.sequences import Lengths
 from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
-from tmaasync.ops._report import Report
+from tmaasync.ops._report import report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 from tmaasync.tile import Pointer
 
@@ -315,8 +316,8 @@ class VarlenAttention(Operation):
         self._pages = pages
         self.variant = Variant.of(scores, has_lse=has_lse, is_packed=True, page_size=pages.size)
         self._below_bytes: tuple[int, ...] = (0, 0, 0, 0)
-        describe = functools.partial(describe_sequence, is_paged=self.is_paged)
-        self._report = Report(self.backend, describe)
+        describe = describe_paged_sequence if self.is_paged else describe_sequence
+        self._report = report_of(self.backend, describe)
         self._kept: _KeptList | None = None
 
     def run(

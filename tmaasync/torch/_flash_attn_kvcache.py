@@ -13,7 +13,10 @@ from tmaasync import _arrays
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._kinds import check_flags
 from tmaasync.errors import ArgumentError, Violation
+from tmaasync.kernel import backend_of
 from tmaasync.ops._allocation import saturated_int32
+from tmaasync.ops._flash.launches import describe_paged_sequence
+from tmaasync.ops._report import report_of
 from tmaasync.torch import _kvcache_rules as rules
 from tmaasync.torch._attention import fake_varlen, mask_arguments, varlen_attention
 from tmaasync.torch._autocast import computed_type
@@ -195,6 +198,8 @@ def _check_attention(q: Any, k_cache: Any, v_cache: Any, *others: Any) -> None:
         _arrays.require_updatable(given[name], name)
     mask = mask_arguments(**options)
     key = _layouts(*given.values(), *sequences), tuple(mask.values())
+    if q.is_cuda and key[0] is not None:
+        report_of(backend_of(q.device.index), describe_paged_sequence).refuse("an earlier call")
     if key in _CHECKED:
         return
     _check_layouts((*map(_cast, given.values()), *sequences), mask)

@@ -33,7 +33,7 @@ from tmaasync.ops._flash.launches import PackedLaunch, describe_sequence
 from tmaasync.ops._flash.operands import Scores, reachable
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
-from tmaasync.ops._report import Report
+from tmaasync.ops._report import report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 
 __all__ = ["BackwardForm", "BackwardOperation"]
@@ -104,7 +104,7 @@ class BackwardOperation(Operation):
         self._config: BackwardConfig = overridden(chosen)
         self._workspace = Workspace.of(self._sizes, self._config, is_packed=self._is_packed)
         self._below_bytes = [0] * len(layouts)
-        self._report = Report(self.backend, describe_sequence)
+        self._report = report_of(self.backend, describe_sequence)
 
     def run(
         self,

@@ -46,6 +46,7 @@ __all__ = [
     "Work",
     "WorkListArguments",
     "attend_steps",
+    "describe_paged_sequence",
     "describe_sequence",
     "transpose_step",
     "work_list_bytes",
@@ -338,13 +339,15 @@ class PackedLaunch:
         return call
 
 
-def describe_sequence(call: str, sequence: int, *, is_paged: bool = False) -> str:
+def describe_sequence(call: str, sequence: int, leaves: str = "leaves its array") -> str:
     """Return the message about a sequence that the kernels left out in ``call``."""
-    leaves = "leaves its array"
-    if is_paged:
-        leaves += ", ends after 2**31 - 2 keys or has pages in page_table that k lacks"
     return (
         f"cu_seqlens_q or cu_seqlens_k of {call} is wrong about sequence {sequence}: it or one "
         f"before it runs backwards, or it is longer than max_seqlen or {leaves}. It was left out. "
         "Pass check=True to learn which."
     )
+
+
+def describe_paged_sequence(call: str, sequence: int) -> str:
+    leaves = "leaves its array, ends after 2**31 - 2 keys or has pages in page_table that k lacks"
+    return describe_sequence(call, sequence, leaves)
