@@ -100,26 +100,27 @@ static_assert(sizeof(WorkListWith<PagedSequence<1>>) == 16 + 48);
 // written.
 template <int kRows, int kHeadDim>
 struct alignas(16) PartialOutput {
-    float accumulators[kRows][kHeadDim];
-    float row_max[kRows];  // scaled score subtracted before the exponential, as an exponent of 2
-    float row_sum[kRows];  // sum of the probabilities
+    float accumulators[kRows][kHeadDim];  // with FP8 operands normalised
+    float row_max[kRows];                 // as in OnlineSoftmax
+    float row_sum[kRows];                 // sum of the probabilities
+    float scale_log2;                     // factor of row_max, as an exponent of 2
 };
-static_assert(sizeof(PartialOutput<64, 128>) == 64 * (128 + 2) * 4);
+static_assert(sizeof(PartialOutput<64, 128>) == 64 * (128 + 2) * 4 + 16);
 
 // A workspace slot: the partial output of a tile.
 template <int kConsumers, int kRows, int kHeadDim>
 struct PartialTile {
     PartialOutput<kRows, kHeadDim> consumers[kConsumers];
 };
-static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * 64 * (128 + 2) * 4);
+static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * (64 * (128 + 2) * 4 + 16));
 
 // --- FP8 -----------------------------------------------------------------------------------------
 
 // The scale of an operand: a number times an array element per KV head. With steps of 0 all heads
 // share one element.
 struct Scale {
-    i32 entry_step;
-    i32 head_step;
+    i64 entry_step;  // elements
+    i64 head_step;
     float number;
 
     __device__ float at(const float* elements, i32 entry, i32 head) const {
@@ -131,7 +132,7 @@ struct Scale {
 struct Scales {
     Scale q, k, v;
 };
-static_assert(sizeof(Scales) == 36);
+static_assert(sizeof(Scales) == 72);
 
 // The sizes that attention_values.cu needs.
 struct ValueSizes {

@@ -89,13 +89,15 @@ struct Variant : AttentionVariant {
     }
 
     __device__ __forceinline__ Softmax softmax(const Task& task) const {
-        const float factor = kCapsScores ? 1 : task.descale().scores;
-        return {problem.scale_log2 * factor};
+        if constexpr (kCapsScores) return {problem.scale_log2};
+        return {descaled(task, problem.scale_log2, kLargestFloat)};
     }
 
     template <typename Scores>
     __device__ __forceinline__ void transform_scores(const Task& task, i32, Scores& scores) const {
-        if constexpr (kCapsScores) cap_scores(scores, problem.scale * task.descale().scores);
+        if constexpr (kCapsScores) {
+            cap_scores(scores, descaled(task, problem.scale, kLargestFloat / 4));
+        }
     }
 
     template <typename Scores>
@@ -107,25 +109,24 @@ struct Variant : AttentionVariant {
 
     // --- the epilogue ---
 
-    // Compute the factors of the output's rows, and write the log-sum-exp. A split tile is scaled
-    // only by the descale factor of V, and its row_max and row_sum are written.
+    // Compute the factors of the output's rows, and write the log-sum-exp. Of a split tile row_max
+    // and row_sum are written, and only FP8 rows are normalised, with the descale factor of V.
     __device__ __forceinline__ void finish(
         const Task& task, const Softmax& softmax, float (&normalizers)[2]
     ) const {
-        const float factor = task.descale().values;
-        if constexpr (SPLITS_KEYS) {
-            if (task.tile.is_split()) {
-                write_partial_softmax(partial_of(task.tile), softmax);
-                if constexpr (kIsFp8) normalizers[0] = normalizers[1] = factor;
-                return;
-            }
-        }
+        const float row_sums[2] = {softmax.row_sum(0), softmax.row_sum(1)};
         float values[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float row_sum = softmax.row_sum(half);
-            normalizers[half] = inverse_row_sum(row_sum) * factor;
-            values[half] = log_sum_exp(softmax.scaled_max(half), row_sum);
+            normalizers[half] = inverse_row_sum(row_sums[half]) * task.descale().values;
+            values[half] =
+                Softmax::log_sum_exp(softmax.row_max[half], softmax.scale_log2, row_sums[half]);
+        }
+        if constexpr (SPLITS_KEYS) {
+            if (task.tile.is_split()) {
+                write_partial_softmax(partial_of(task.tile), softmax, row_sums);
+                return;
+            }
         }
         if constexpr (HAS_LSE) write_lse(problem, task.tile, consumer, values, lse);
     }
@@ -153,6 +154,12 @@ struct Variant : AttentionVariant {
     }
 
 private:
+    // A factor of scores, times the descale factors of FP8 queries and keys.
+    __device__ __forceinline__ float descaled(const Task& task, float factor, float most) const {
+        if constexpr (!kIsFp8) return factor;
+        return score_factor(factor * task.descale().scores, most);
+    }
+
     // The consumer's partial output for a split tile.
     __device__ __forceinline__ ConsumerPartial& partial_of(const Tile& tile) const {
         return partials[tile.slot() * CLUSTER + Span::rank_m()].consumers[consumer];

@@ -87,17 +87,18 @@ constexpr int kAtOnce = 16 / kQuadsOfLane;
 // A row of the output. Each lane of a warp has four of every 128 columns.
 struct Row {
     int row;
-    float row_max = kEmptyRowMax;
+    float scale_log2;
+    float row_max = masked_score();
     float row_sum = 0;
     Quad accumulators[kQuadsOfLane] = {};
     Quad loaded[kAtOnce][kQuadsOfLane];
 
-    __device__ __forceinline__ explicit Row(int row) : row(row) {}
+    __device__ __forceinline__ Row(int row, float scale_log2) : row(row), scale_log2(scale_log2) {}
 
     // Add up to 32 partial outputs from `first` on. Each lane computes the factor of one.
     __device__ __forceinline__ void add(const Partials& partials, i32 first) {
         const i32 count = min(partials.count - first, 32), lane = lane_index();
-        float own_max = kEmptyRowMax, own_sum = 0;
+        float own_max = masked_score(), own_sum = 0;
         if (lane < count) {
             own_max = partials[first + lane].row_max[row];
             own_sum = partials[first + lane].row_sum[row];
@@ -105,13 +106,15 @@ struct Row {
         load(partials, first);
         const float old_max = row_max;
         row_max = fmaxf(row_max, max_of_warp(own_max));
-        const float factor = ptx::ex2_approx_ftz(own_max - row_max);
-        scale(ptx::ex2_approx_ftz(old_max - row_max));
-        row_sum += sum_of_warp(factor * own_sum);
+        const float factor = relative(own_max), weight = factor * own_sum;
+        scale(relative(old_max));
+        row_sum += sum_of_warp(weight);
         for (i32 i = 0; i < count; i += kAtOnce) {
             if (i > 0) load(partials, first + i);
 #pragma unroll
-            for (int j = 0; j < kAtOnce; ++j) add(j, __shfl_sync(kWholeWarp, factor, i + j));
+            for (int j = 0; j < kAtOnce; ++j) {
+                add(j, __shfl_sync(kWholeWarp, kIsFp8 ? weight : factor, i + j));
+            }
         }
     }
 
@@ -133,6 +136,13 @@ struct Row {
     }
 
 private:
+    // The exponential of a score relative to row_max. Large scores are subtracted before the scale,
+    // because their products are rounded.
+    __device__ __forceinline__ float relative(float score) const {
+        const float subtracted = row_max == masked_score() ? 0 : row_max;
+        return ptx::ex2_approx_ftz((score - subtracted) * scale_log2);
+    }
+
     __device__ __forceinline__ static int quad(int i) { return 32 * i + lane_index(); }
     __device__ __forceinline__ static bool has(int i) {
         return kQuads % 32 == 0 || quad(i) < kQuads;
@@ -210,10 +220,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
     for (int index = warp_index(); index < kConsumerRows; index += WARPS) {
         const int row_of_tile = consumer * kConsumerRows + index;
         if (!tile.is_query(row_of_tile)) continue;
-        Row row{index};
+        Row row{index, splits[0].scale_log2};
         for (i32 first = 0; first < splits.count; first += 32) row.add(splits, first);
         if constexpr (HAS_LSE) {
-            const float value = log_sum_exp(row.row_max, row.row_sum);
+            const float value = Softmax::log_sum_exp(row.row_max, row.scale_log2, row.row_sum);
             if (lane_index() == 0) shared.lse[index] = value;
         }
         row.write(shared.o);

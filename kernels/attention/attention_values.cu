@@ -7,6 +7,7 @@
 //   HEAD_DIM        columns of the tiles: the head dimension, zero-padded to a multiple of 64
 //
 // Grid: one CTA of 128 threads per block of keys, head and entry.
+#include <tmaasync/scheduler.cuh>
 #include <tmaasync/wgmma.cuh>
 
 #include "abi.cuh"
@@ -74,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_values(
     const __grid_constant__ ValueSizes sizes
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const i32 blocks = (sizes.keys + kKeys - 1) / kKeys;
+    const i32 blocks = count_tiles(sizes.keys, kKeys);
     const i32 first = static_cast<i32>(blockIdx.x) % blocks * kKeys;
     const i32 head_of_all = static_cast<i32>(blockIdx.x) / blocks;
     const i32 head = head_of_all % sizes.kv_heads, entry = head_of_all / sizes.kv_heads;

@@ -91,7 +91,7 @@ struct PaddedTiles {
         : problem(problem), spans_per_head(count_tiles(problem.queries, kSpanPositions)) {}
 
     __device__ __forceinline__ int count() const {
-        return problem.batch * problem.heads / HEADS_PER_TILE * spans_per_head;
+        return problem.batch * (problem.heads / HEADS_PER_TILE) * spans_per_head;
     }
 
     // This CTA's tile of a span.
@@ -209,7 +209,9 @@ struct PackedTiles {
     __device__ __forceinline__ Tile at(i32 index) const {
         if constexpr (!SPLITS_KEYS) return tiles.at(index);
         const KeyBlocks seen = tiles.at(index / splits).blocks(problem);
-        const auto begin = [&](i32 split) { return seen.first + seen.count() * split / splits; };
+        const auto begin = [&](i32 split) {
+            return seen.first + start_of_share(seen.count(), split, splits);
+        };
         const i32 split = index % splits;
         return tiles.at(index / splits, {begin(split), begin(split + 1), index});
     }

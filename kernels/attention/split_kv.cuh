@@ -10,10 +10,6 @@ namespace tmaasync {
 using ConsumerPartial = PartialOutput<kConsumerRows, HEAD_DIM>;
 using TilePartial = PartialTile<CONSUMERS, kConsumerRows, HEAD_DIM>;
 
-// The row_max of a row without keys: lower than all scores, but finite, so that differences are
-// not NaN.
-constexpr float kEmptyRowMax = -1e30f;
-
 // Write the thread's accumulators.
 __device__ __forceinline__ void write_partial(
     ConsumerPartial& partial, const Accumulators& accumulators, const Tile& tile, int consumer
@@ -33,17 +29,17 @@ __device__ __forceinline__ void write_partial(
     }
 }
 
-// Write row_max and row_sum of the thread's rows.
+// Write the softmax of the thread's rows.
 __device__ __forceinline__ void write_partial_softmax(
-    ConsumerPartial& partial, const Softmax& softmax
+    ConsumerPartial& partial, const Softmax& softmax, const float (&row_sums)[2]
 ) {
+    if (thread_in_warpgroup() == 0) partial.scale_log2 = softmax.scale_log2;
+    if (lane_index() % 4 != 0) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = row_of_thread(0) + 8 * half;
-        const float row_sum = softmax.row_sum(half);
-        if (lane_index() % 4 != 0) continue;
-        partial.row_max[row] = row_sum == 0 ? kEmptyRowMax : softmax.scaled_max(half);
-        partial.row_sum[row] = row_sum;
+        partial.row_max[row] = softmax.row_max[half];
+        partial.row_sum[row] = row_sums[half];
     }
 }
 

@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) k_grouped_gemm(
         [&](int helper) {
             if (helper != 0 || blockIdx.x != 0) return;
             wait_for_previous_grids();
-            groups.report(broken_group);
+            report_groups(groups, broken_group);
         },
         [&](int consumer) {
             // An earlier grid may have written the ends.

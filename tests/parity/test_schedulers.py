@@ -491,5 +491,5 @@ def test_the_ctas_that_share_loads_have_the_same_range_of_k(backend: Any, cluste
 
     ranges = [tuple(map(int, pair)) for pair in backend.host(held)]
     sharing = cluster.along_m * cluster.along_n
-    by_split = {1: [(0, 10)], 2: [(0, 5), (5, 5)], 3: [(0, 3), (3, 3), (6, 4)]}[cluster.split_k]
+    by_split = {1: [(0, 10)], 2: [(0, 5), (5, 5)], 3: [(0, 4), (4, 3), (7, 3)]}[cluster.split_k]
     assert ranges == [pair for pair in by_split for _ in range(sharing)]

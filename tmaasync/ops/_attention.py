@@ -64,6 +64,8 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     of a packed QKV array therefore need no copy; transpose [batch, heads, positions, head_dim]
     arrays.
 
+    Queries and keys together may be up to 2^31 - 2^18 (2,147,221,504).
+
     Args:
         q: [batch, positions, heads, head_dim], bfloat16, float16 or float8_e4m3fn; head_dim is a
             multiple of 8 (float8: 16) and at most 256.

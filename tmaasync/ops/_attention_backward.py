@@ -43,6 +43,8 @@ def attention_backward(  # noqa: PLR0913 - the parameters of attention, and the 
     head; head_dim is rounded up to 64 or 128, and queries to blocks of 64 to 128. It does not wait
     for the GPU.
 
+    Queries and keys together may be up to 2^31 - 2^18 (2,147,221,504).
+
     Args:
         dout: Gradient of the output, [batch, positions, heads, head_dim], an array like q.
         q: As in `attention`, bfloat16 or float16; head_dim up to 128.

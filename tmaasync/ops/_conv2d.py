@@ -15,6 +15,7 @@ from tmaasync.errors import ArgumentError, ArrayTypeError, TensorMapError, Viola
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, contiguous_copy, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._extents import check_extents
 from tmaasync.ops._gemm.config import Occupancy, PersistentWork
 from tmaasync.ops._gemm.conv2d_forms import FoldedConvolution, can_fold, ranked_conv2d_forms
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
@@ -73,6 +74,9 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     Images or filters that TMA cannot read (channels not contiguous, or an address or stride that is
     not a multiple of 16 bytes) are read from staging copies. An output that TMA cannot store is
     written through a staging copy.
+
+    Output pixels of the batch, filters, and elements of a filter may be up to 2^31 - 2^18
+    (2,147,221,504) each.
 
     Args:
         images: [N, H, W, C], bfloat16 or float16; C is a multiple of 8. For torch's
@@ -169,6 +173,8 @@ def output_of(given: Any, views: Views, window: Window, dtype: object) -> Output
     """Check the caller's output, or make one."""
     images, filters, _ = views
     shape = (images.shape[0], *window.outputs(images.shape[1:3]), filters.shape[0])
+    depth = math.prod(filters.shape[1:])
+    check_extents(output_pixels=math.prod(shape[:3]), filters=shape[3], filter_elements=depth)
     output = Output.of(given, images, shape, _OUTPUTS, images.element if dtype is None else dtype)
     check_output(output.view, shape, images.device, _OUTPUTS, dtype, what="convolution")
     refuse_overlap("out", output.view, views.named, may_share_rows=True)

@@ -17,6 +17,7 @@ from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import Backend, BoundCall, Kernel, Launch
 from tmaasync.ops._allocation import empty
 from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._extents import check_extents
 from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_dims
 from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
@@ -69,6 +70,9 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
 
     In host memory the emulator copies; contiguous arrays that start at multiples of 16 bytes use
     bulk copies.
+
+    Contiguous arrays may have any size. A side of a strided array may be up to 2^31 - 2^18
+    (2,147,221,504).
 
     Args:
         source: An array of any rank; contiguous, or accepted by `create_tma_tile` after merging
@@ -221,6 +225,7 @@ def _bulk_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
 def _tensor_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
     check_rows({"source": source, "target": target})
     read_view, write_view = with_merged_dims(source, target)
+    check_extents(**{f"side {dim}": extent for dim, extent in enumerate(read_view.shape)})
     check_sectors(
         write_view, "Copy rows of a multiple of 16 bytes, or contiguous arrays on both sides"
     )

@@ -14,6 +14,7 @@ from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, int32_on_device, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._extents import check_extents
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, PersistentWork, TileConfig
 from tmaasync.ops._gemm.cost_model import choose_grouped_config
 from tmaasync.ops._gemm.legal_tiles import Problem
@@ -63,6 +64,8 @@ def grouped_matmul(
     16 bytes), it is read from a staging copy. The same applies to ``b`` if neither side of its
     matrices is contiguous. An output that TMA cannot store (the same rule, and row ends must be
     multiples of 16 bytes) is written through a staging copy.
+
+    T, N, K and G may be up to 2^31 - 2^18 (2,147,221,504) each.
 
     Args:
         a: [T, K], bfloat16 or float16, on a GPU, or in host memory for the emulator.
@@ -135,6 +138,7 @@ def _check_operands(a: ArrayView, b: ArrayView) -> None:
             f"b has shape {b.shape}; a has shape {a.shape}, so b must be [G, {a.shape[1]}, N], and "
             "K at least 1. For matrices stored as [G, N, K] pass b.swapaxes(1, 2)."
         )
+    check_extents(T=a.shape[0], N=b.shape[2], K=a.shape[1], G=b.shape[0])
 
 
 class Offsets(NamedTuple):

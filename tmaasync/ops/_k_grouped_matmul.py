@@ -11,6 +11,7 @@ from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, fill, in_order, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._extents import check_extents
 from tmaasync.ops._gemm.config import Occupancy, PersistentWork, TileConfig
 from tmaasync.ops._gemm.cost_model import choose_config
 from tmaasync.ops._gemm.legal_tiles import Problem
@@ -61,6 +62,8 @@ def k_grouped_matmul(
     [T, M]. If TMA cannot read one of them (the other side contiguous, or an address or stride that
     is no multiple of 16 bytes), it is read from a staging copy. An output that TMA cannot store is
     written through one.
+
+    M, N and T may be up to 2^31 - 2^18 (2,147,221,504) each.
 
     Args:
         a: [M, T], bfloat16 or float16, on a GPU, or in host memory for the emulator; M contiguous.
@@ -124,6 +127,7 @@ def _check_operands(a: ArrayView, b: ArrayView) -> None:
             f"b has shape {b.shape}; a has shape {a.shape}, so b must have {a.shape[1]} rows. For "
             "rows [T, M] pass a.T."
         )
+    check_extents(M=a.shape[0], N=b.shape[1], T=a.shape[1])
 
 
 # --- the operation ----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from tmaasync._arrays import ArrayView, is_contiguous, may_overlap
 from tmaasync._elements import Element, element
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.ops._extents import MAX_EXTENT
 
 __all__ = [
     "Layout",
@@ -78,7 +79,7 @@ class Layout(NamedTuple):
     def merged_batch(self) -> Layout | None:
         """Return all rows of a batch as one matrix, if each matrix starts where the last ends."""
         (batch, rows, columns), (step, row_bytes, item_bytes) = self.shape, self.strides_bytes
-        if step != rows * row_bytes:
+        if step != rows * row_bytes or batch * rows > MAX_EXTENT:
             return None
         shape, strides = (batch * rows, columns), (row_bytes, item_bytes)
         return self._replace(shape=shape, strides_bytes=strides)
@@ -165,14 +166,18 @@ _Strided = TypeVar("_Strided", ArrayView, Layout)
 
 
 def with_merged_dims(*views: _Strided) -> tuple[_Strided, ...]:
-    """Return the views without dimensions of one element, neighbours merged where all allow it."""
+    """Return the views without dimensions of one element, neighbours merged where all allow it.
+
+    A merged dimension has at most `MAX_EXTENT` elements.
+    """
     shape: list[int] = []
     strides: list[list[int]] = [[] for _ in views]
     for dim, extent in enumerate(views[0].shape):
         if extent == 1:
             continue
         steps = [view.strides_bytes[dim] for view in views]
-        if shape and all(s[-1] == step * extent for s, step in zip(strides, steps, strict=True)):
+        can_merge = shape and shape[-1] * extent <= MAX_EXTENT
+        if can_merge and all(s[-1] == n * extent for s, n in zip(strides, steps, strict=True)):
             shape[-1] *= extent
             for s, step in zip(strides, steps, strict=True):
                 s[-1] = step

@@ -97,6 +97,8 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     16 bytes), are read from staging copies. An output that TMA cannot store (the same rule, and
     row ends must be multiples of 16 bytes) is written through a staging copy.
 
+    M, N, K and the batch may be up to 2^31 - 2^18 (2,147,221,504) each.
+
     Args:
         a: [M, K], on a GPU, or in host memory for the emulator; or a batch, [B, M, K]. Reshape
             arrays of more dimensions.

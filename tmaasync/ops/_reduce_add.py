@@ -23,6 +23,7 @@ from tmaasync.ops._copy import (
     copy_kernel,
     tile_grid,
 )
+from tmaasync.ops._extents import check_extents
 from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_dims
 from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import TMATensorTile, create_tma_tile
@@ -48,6 +49,9 @@ def reduce_add(target: Any, source: Any, *, stream: object = None) -> Any:
     floating-point results may differ from run to run.
 
     The arrays of a stack are first summed on the SMs, 16-bit floats in float32.
+
+    A side of the arrays may be up to 2^31 - 2^18 (2,147,221,504); a contiguous array may have any
+    size.
 
     Args:
         target: The array to update: float16, bfloat16, float32, float64, or 32-bit or 64-bit
@@ -196,7 +200,8 @@ def _parts_of(source: ArrayView, target: ArrayView) -> list[tuple[_Part, ArrayVi
     is_stack, count, step = source.ndim > target.ndim, source.shape[0], source.strides_bytes[0]
     read, write = with_merged_dims(_first(source) if is_stack else source, target)
     parts = [(part, part.of(read), part.of(write)) for part in _parts(read)]
-    for _, _, of_target in parts:
+    for _, of_source, of_target in parts:
+        check_extents(**{f"side {dim}": extent for dim, extent in enumerate(of_source.shape)})
         check_sectors(of_target, "Pad the rows of both arrays to a multiple of 16 bytes")
     if not is_stack:
         return parts

@@ -20,6 +20,7 @@ from tmaasync.ops._allocation import (
     reached_output,
 )
 from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._extents import check_extents
 from tmaasync.ops._gemm.config import SCALE_BLOCK, SCALES_PER_LOAD, Occupancy, PersistentWork
 from tmaasync.ops._gemm.cost_model import choose_scaled_config
 from tmaasync.ops._gemm.tiles import (
@@ -73,6 +74,8 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
 
     They match torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128, except 1 x 128 scales
     of b, which torch stores as [N, K / 128]: pass their ``.T``.
+
+    M, N and K may be up to 2^31 - 2^18 (2,147,221,504) each.
 
     Args:
         a: [M, K], float8_e4m3fn or float8_e5m2, on a GPU, or in host memory for the emulator.
@@ -150,6 +153,7 @@ class Operands(NamedTuple):
         _check_types(found)
         _arrays.common_device(found.named)
         ArgumentError.raise_for(_shape_violations(found))
+        check_extents(M=found.a.shape[0], N=found.b.shape[1], K=found.a.shape[1])
         return found._replace(scale_b=_first_rows(found.scale_b, found.k_blocks))
 
     @property

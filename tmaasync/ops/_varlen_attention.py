@@ -85,6 +85,9 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     TMA itself stops at the end of each sequence: loads fill the rows after it with zeros, and
     stores skip them. Rows after the last sequence are not written.
 
+    The rows of q and k together may be up to 2^31 - 2^18 (2,147,221,504); with pages the
+    rows of q and max_seqlen_k together, and the rows of all pages.
+
     Args:
         q: [rows, heads, head_dim], bfloat16, float16 or float8_e4m3fn, as in `attention`.
         k: [key_rows, kv_heads, head_dim]; with ``page_table`` [pages, page_size, kv_heads,

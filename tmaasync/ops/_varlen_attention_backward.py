@@ -49,6 +49,8 @@ def varlen_attention_backward(  # noqa: PLR0913 - the parameters of attention, a
     are not written. The workspace is as in `attention_backward`, with each sequence rounded up to
     whole blocks.
 
+    The rows of q and k together may be up to 2^31 - 2^18 (2,147,221,504).
+
     Args:
         dout: Gradient of the output, [rows, heads, head_dim], an array like q.
         q: As in `varlen_attention`, bfloat16 or float16; head_dim up to 128.

@@ -120,7 +120,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     table = _page_table(q, k_cache, cache_batch_idx, block_table)
     capacity, new = table.shape[1] * k_cache.shape[1], 0 if k is None else k.shape[1]
     ArgumentError.raise_for(rules.overflow(cache_seqlens, batch, capacity, new))
-    capacity = min(capacity, rules.MOST_KEYS)
+    capacity = min(capacity, rules.MOST_KEYS - batch * positions)
     lengths, totals = _lengths(q, cache_seqlens, capacity, new)
     if block_table is not None:
         ArgumentError.raise_for(rules.wrong_blocks(block_table, totals, k_cache))

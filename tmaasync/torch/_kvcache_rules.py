@@ -10,13 +10,13 @@ import torch
 
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._kinds import as_int
-from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync.errors import Violation
+from tmaasync.ops._extents import MAX_EXTENT
 from tmaasync.torch._autocast import computed_type
 from tmaasync.torch._tensors import require_tensors
 
-MOST_KEYS = MAX_ROWS - 1
-"""Keys of all sequences: kernels count them in int32, where the highest number means too many."""
+MOST_KEYS = MAX_EXTENT
+"""Keys of all sequences, even in shared blocks."""
 _ROW_STEP = 8
 _INTEGERS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
 

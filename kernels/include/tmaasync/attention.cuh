@@ -73,9 +73,12 @@ struct AttentionOperands {
     using Output =
         WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kRows, kHeadDim>;
 
-    // Rescaling thresholds within the range of P's type: e4m3 holds up to 448.
+    // Rescaling thresholds within the range of P's type: e4m3 holds up to 448. Its probabilities
+    // are shifted up, so that small ones stay distinct. In bf16 they are shifted down, so that sums
+    // of 2^16 values of any magnitude fit in fp32.
     static constexpr int kRowsOfThread = kHasFewRows ? 1 : 2;
-    using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0, kRowsOfThread>;
+    static constexpr int kShift = kIsFp8 ? 6 : kSameType<Element, bfloat16> ? -24 : 0;
+    using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kShift, kRowsOfThread>;
 };
 
 // The pipelines of a CTA in shared memory: tiles with their queries, blocks of keys, and blocks of
@@ -385,17 +388,17 @@ private:
         Accumulators& accumulators
     ) {
         float rescale[2];
-        overlap_blocks<kMayBeMasked>(
+        const bool rescales = overlap_blocks<kMayBeMasked>(
             variant, blocks, block, softmax, scores, probabilities, accumulators, rescale
         );
-        if (any_rescale(rescale)) scale_rows(accumulators, rescale);
+        if (rescales) scale_rows(accumulators, rescale);
     }
 
     // Compute P of a block, and O += P V of the previous block. Both MMAs are issued in this
     // consumer's turn, and the softmax overlaps P V. With two-level accumulation P V comes first,
-    // and the softmax overlaps the MMAs of other consumers.
+    // and the softmax overlaps the MMAs of other consumers. Returns whether to rescale O.
     template <bool kMayBeMasked, typename Variant, typename Softmax>
-    __device__ __forceinline__ void overlap_blocks(
+    __device__ __forceinline__ bool overlap_blocks(
         const Variant& variant,
         const KeyBlocks& blocks,
         int block,
@@ -411,14 +414,17 @@ private:
         if constexpr (!kAccumulatesInTwoLevels) issue_pv(accumulators, probabilities);
         release_next_consumer();
         wait_for_qk<kAccumulatesInTwoLevels ? 0 : 1>(scores);
-        apply_softmax<kMayBeMasked>(variant, blocks, block, softmax, scores, rescale);
+        const bool rescales =
+            apply_softmax<kMayBeMasked>(variant, blocks, block, softmax, scores, rescale);
         if constexpr (!kAccumulatesInTwoLevels) wait_for_pv(accumulators, probabilities);
         accumulators_to_a<typename Operands::Element>(probabilities, scores);
+        return rescales;
     }
 
-    // P = softmax(S), in place. kMayBeMasked: the block may need a mask.
+    // P = softmax(S), in place. kMayBeMasked: the block may need a mask. Returns whether to rescale
+    // O.
     template <bool kMayBeMasked, typename Variant, typename Softmax>
-    __device__ __forceinline__ void apply_softmax(
+    __device__ __forceinline__ bool apply_softmax(
         const Variant& variant,
         const KeyBlocks& blocks,
         int block,
@@ -430,7 +436,7 @@ private:
         if constexpr (kMayBeMasked) {
             if (!blocks.is_unmasked(block)) variant.mask_scores(queries_.message(), block, scores);
         }
-        softmax.template update<kMayBeMasked>(scores, rescale);
+        return softmax.update(scores, rescale);
     }
 
     // --- MMAs ---

@@ -93,8 +93,18 @@ struct ClusterShape {
 
 // --- grids of tiles ------------------------------------------------------------------------------
 
+// Integer types: an extent, a coordinate, or a number of tiles or blocks is an `int` of at least 0.
+// An extent plus a tile fits in it up to the host's MAX_EXTENT (tmaasync/ops/_extents.py), which
+// every operation checks. Two of them are multiplied as i64 where no array bounds the result.
+
+// The tiles that cover an extent; right for every int of at least 0.
 __device__ __forceinline__ constexpr int count_tiles(int extent, int side) {
-    return (extent + side - 1) / side;
+    return static_cast<int>((static_cast<u32>(extent) + side - 1) / side);
+}
+
+// The start of a share, if `count` blocks are divided into shares that are equal up to one block.
+__device__ __forceinline__ int start_of_share(int count, int share, int shares) {
+    return count / shares * share + min(count % shares, share);
 }
 
 // The index-th of m_tiles x n_tiles tiles in rasterisation order: groups of kGroupM rows of tiles
@@ -106,8 +116,9 @@ struct RasterizedTile {
     int n_tile;
 
     __device__ __forceinline__ RasterizedTile(int index, int m_tiles, int n_tiles) {
-        const int group = index / (kGroupM * n_tiles);
-        const int within = index % (kGroupM * n_tiles);
+        const u32 group_tiles = kGroupM * static_cast<u32>(n_tiles);
+        const int group = static_cast<u32>(index) / group_tiles;
+        const int within = static_cast<u32>(index) % group_tiles;
         const int rows = min(kGroupM, m_tiles - group * kGroupM);
         m_tile = group * kGroupM + within % rows;
         n_tile = within / rows;
@@ -165,8 +176,7 @@ struct OutputTiles {
 // The tiles of packed sequences (varlen), of kTileRows rows of a head: sequence by sequence, and in
 // each head by head. Tiles of a head run from last to first, so that with a causal mask the tiles
 // with the most keys come first. Tile is an aggregate of a RaggedSequence, the head, and the first
-// row in the sequence. At most one tile per head of a sequence is empty (has no rows). Tiles of a
-// sequence outside the array are empty.
+// row in the sequence. At most one tile per head of a sequence is empty (has no rows).
 template <typename Tile, int kTileRows>
 struct SequenceTiles {
     using Cluster = ClusterShape<>;
@@ -210,7 +220,8 @@ struct KRange {
 
     __device__ __forceinline__ explicit KRange(int blocks) : first(0), count(blocks) {}
     __device__ __forceinline__ KRange(int blocks, int rank, int splits)
-        : first(blocks * rank / splits), count(blocks * (rank + 1) / splits - first) {}
+        : first(start_of_share(blocks, rank, splits)),
+          count(start_of_share(blocks, rank + 1, splits) - first) {}
 
     // The range of this CTA in the cluster.
     template <typename Cluster>
@@ -332,8 +343,8 @@ struct StreamKScheduler : Schedule<StreamKScheduler<Tiles>> {
     Tiles tiles;
     int k_blocks;
     int divided;  // number of divided tiles, the first ones
-    int from;     // remaining range of their blocks for this cluster
-    int to;
+    i64 from;     // remaining range of their blocks for this cluster
+    i64 to;
     int index;  // index of the next undivided tile
 
     __device__ __forceinline__ StreamKScheduler(const Tiles& tiles, int k_blocks)
@@ -356,9 +367,11 @@ struct StreamKScheduler : Schedule<StreamKScheduler<Tiles>> {
 
     __device__ __forceinline__ Tile tile() const {
         if (from == to) return {tiles.at(index), KRange(k_blocks), 0, true};
-        const int start = tile_start();
+        const i64 start = tile_start();
+        const int first = static_cast<int>(max(from, start) - start);
         return {
-            tiles.at(start / k_blocks), KRange::between(max(from, start) - start, to - start),
+            tiles.at(static_cast<int>(start / k_blocks)),
+            KRange::between(first, static_cast<int>(to - start)),
             Cluster::index() - cluster_of(start), to == start + k_blocks
         };
     }
@@ -372,19 +385,25 @@ private:
     }
 
     // The first block of the last tile with remaining blocks.
-    __device__ __forceinline__ int tile_start() const { return (to - 1) / k_blocks * k_blocks; }
+    __device__ __forceinline__ i64 tile_start() const { return (to - 1) / k_blocks * k_blocks; }
 
     // The first longer() clusters have shorter() + 1 blocks, the others shorter().
-    __device__ __forceinline__ int shorter() const { return divided * k_blocks / Cluster::count(); }
-    __device__ __forceinline__ int longer() const { return divided * k_blocks % Cluster::count(); }
+    __device__ __forceinline__ i64 blocks() const { return i64{divided} * k_blocks; }
+    __device__ __forceinline__ int shorter() const {
+        return static_cast<int>(blocks() / Cluster::count());
+    }
+    __device__ __forceinline__ int longer() const {
+        return static_cast<int>(blocks() % Cluster::count());
+    }
 
     // The first block of a cluster's range, and the cluster whose range contains a block.
-    __device__ __forceinline__ int range_start(int cluster) const {
-        return cluster * shorter() + min(cluster, longer());
+    __device__ __forceinline__ i64 range_start(int cluster) const {
+        return i64{cluster} * shorter() + min(cluster, longer());
     }
-    __device__ __forceinline__ int cluster_of(int block) const {
-        const int ahead = longer() * (shorter() + 1);
-        return block < ahead ? block / (shorter() + 1) : longer() + (block - ahead) / shorter();
+    __device__ __forceinline__ int cluster_of(i64 block) const {
+        const i64 ahead = i64{longer()} * (shorter() + 1);
+        const i64 after = block < ahead ? block / (shorter() + 1) : (block - ahead) / shorter();
+        return static_cast<int>(after) + (block < ahead ? 0 : longer());
     }
 };
 
@@ -402,18 +421,6 @@ struct RowGroups {
     __device__ __forceinline__ RaggedSequence after(i32 start, i32 group) const {
         check_range("offsets[group]", ends[group], start, total_rows);
         return {start, min(max(ends[group], start), total_rows) - start};
-    }
-
-    // Write the number, counted from 1, of a group that ends before it starts or beyond the arrays,
-    // if there is one. Called by all lanes of a warp.
-    __device__ __forceinline__ void report(i32* broken_group) const {
-        i32 broken = 0;
-        for (i32 group = lane_index(); group < count; group += 32) {
-            const i32 start = group == 0 ? 0 : ends[group - 1];
-            if (ends[group] < start || ends[group] > total_rows) broken = group + 1;
-        }
-        broken = __reduce_max_sync(0xffffffff, broken);
-        if (broken != 0 && lane_index() == 0) *broken_group = broken;
     }
 };
 

@@ -102,14 +102,13 @@ _GROUP_ROWS = 64
 def partial_output(head_dim: int) -> np.dtype[Any]:
     """Return the dtype of ``PartialOutput``: a consumer's accumulators for one split-KV split."""
     row = ("<f4", (_GROUP_ROWS,))
-    return np.dtype(
-        [("accumulators", "<f4", (_GROUP_ROWS, head_dim)), ("row_max", *row), ("row_sum", *row)]
-    )
+    rows = [("accumulators", "<f4", (_GROUP_ROWS, head_dim)), ("row_max", *row), ("row_sum", *row)]
+    return _aligned([*rows, ("scale_log2", "<f4")])
 
 
 # --- 8-bit operands -----------------------------------------------------------------------------
 
-SCALE = np.dtype([("entry_step", "<i4"), ("head_step", "<i4"), ("number", "<f4")])
+SCALE = np.dtype([("entry_step", "<i8"), ("head_step", "<i8"), ("number", "<f4")], align=True)
 """``Scale`` of an operand: a number, and strides of an array of one more per KV head."""
 
 SCALES = np.dtype([(name, SCALE) for name in "qkv"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tmaasync._hardware import INT32_LIMIT, MAX_SHARED_BYTES, WARPGROUP_THREADS
+from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
 from tmaasync.modes import Swizzle
 from tmaasync.ops._flash.abi import PROBLEM, partial_output, record
 from tmaasync.ops._flash.operands import Scores
@@ -255,18 +255,22 @@ def problem(sizes: Sizes, scores: Scores, page_step: int = 0, pages: int = 0) ->
 
 
 def shared_fields(sizes: Sizes, scores: Scores) -> dict[str, int]:
-    """Return the size and mask fields that forward and backward kernels share."""
-    # A wider window sees the same keys, and kernels add its sides to positions.
-    widest_side = min(sizes.queries + sizes.keys, INT32_LIMIT - 1)
-    left, right = (min(side or 0, widest_side) for side in (scores.left, scores.right))
+    """Return the size and mask fields that forward and backward kernels share.
+
+    A side of the window is no longer than what it can reach: of the keys on the left and of the
+    queries on the right if the last ones are aligned, else the other way round.
+    """
+    left_reach, right_reach = sizes.keys, sizes.queries
+    if scores.is_top_left:
+        left_reach, right_reach = right_reach, left_reach
     return {
         "batch": sizes.batch,
         "heads": sizes.heads,
         "heads_per_kv_head": sizes.heads_per_kv_head,
         "queries": sizes.queries,
         "keys": sizes.keys,
-        "left": left,
-        "right": right,
+        "left": min(scores.left or 0, left_reach),
+        "right": min(scores.right or 0, right_reach),
         "is_bottom_right": not scores.is_top_left,
     }
 

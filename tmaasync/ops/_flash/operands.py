@@ -11,14 +11,16 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._hardware import INT32_LIMIT, TMA_ALIGNMENT
+from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._kinds import as_int, check_flags, is_flag, is_integer, is_number_in, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.ops._allocation import Allocator, allocator, empty
+from tmaasync.ops._extents import MAX_EXTENT, extent_violations
 from tmaasync.ops._layouts import Layout, refuse_overlap
 
 __all__ = [
     "FLOAT8",
+    "LEAST_TILE_ROWS",
     "MAX_HEAD_DIM",
     "TYPES",
     "Operands",
@@ -34,11 +36,10 @@ __all__ = [
 TYPES = ("bfloat16", "float16")
 FLOAT8 = "float8_e4m3fn"
 _MAX_STRIDE_BYTES = 1 << 40
+LEAST_TILE_ROWS = 64
 MAX_HEAD_DIM = 256
 _HEADS, _HEAD_DIM = -2, -1
 
-_UNLIMITED = INT32_LIMIT
-"""Longer than any sequence."""
 
 _LEAVE_OUT = "Leave it out for the default"
 _CORNERS = ("top_left", "bottom_right")
@@ -87,6 +88,7 @@ class Operands(NamedTuple):
         )
         _check_types(operands, (*TYPES, FLOAT8) if may_be_float8 else TYPES)
         ArgumentError.raise_for(_shape_violations(operands))
+        ArgumentError.raise_for(_extent_violations(operands))
         ArgumentError.raise_for(
             one for name, view in operands.named for one in reach_violations(name, view)
         )
@@ -157,6 +159,23 @@ def _shape_violations(operands: Operands) -> Iterator[Violation]:
     if heads == 0 or kv_heads == 0 or heads % kv_heads:
         rule = f"k has {kv_heads} heads, each of which serves as many of q"
         yield Violation("q.shape[-2]", heads, rule, "Pass a multiple of the heads of k")
+
+
+def _extent_violations(operands: Operands) -> Iterator[Violation]:
+    """Yield the extents that the kernels cannot count.
+
+    Queries and keys are limited together, because masks add the position of one to the other. The
+    keys of pages are limited by max_seqlen_k.
+    """
+    q, k, _ = operands
+    if k.ndim > q.ndim:
+        return
+    rows = q.ndim - 3
+    extents = {f"q.shape[{rows}] + k.shape[{rows}]": q.shape[rows] + k.shape[rows]}
+    if rows:
+        tiles = (max(q.shape[1], k.shape[1]) // LEAST_TILE_ROWS + 1) * q.shape[_HEADS]
+        extents["tiles"] = q.shape[0] * tiles
+    yield from extent_violations(extents)
 
 
 def reach_violations(name: str, view: ArrayView) -> Iterator[Violation]:
@@ -302,7 +321,7 @@ class Scores(NamedTuple):
 
 def side_limit(side: int | None) -> int | None:
     """Return the keys on a side of a window; None for no limit."""
-    return None if side is None or side < 0 or side >= _UNLIMITED else side
+    return None if side is None or side < 0 or side >= MAX_EXTENT else side
 
 
 def _causal_violations(causal: object) -> Iterator[Violation]:

@@ -12,6 +12,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._ragged.batch import on_host
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+from tmaasync.ops._extents import extent_violations
 from tmaasync.ops._flash.config import Batch
 from tmaasync.ops._flash.operands import Operands, reachable
 
@@ -131,6 +132,7 @@ def _page_violations(operands: Operands) -> Iterator[Violation]:
     if count == 0:
         yield Violation("k.shape[0]", 0, "there is one page or more", "Pass an array with pages")
         return
+    yield from extent_violations({"k's rows": rows_of_pages(operands.k).shape[0]})
     for name, view in operands.named[1:]:
         page, row = reachable(view).strides_bytes[:2]
         if count > 1 and (page % row or page < size * row):

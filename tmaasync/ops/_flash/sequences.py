@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tmaasync._arrays import ArrayView
 from tmaasync._kinds import as_int, is_integer
 from tmaasync._ragged.batch import MAX_ROWS, BatchNames
 from tmaasync.errors import ArgumentError, Violation
+from tmaasync.ops._extents import extent_violations
 from tmaasync.ops._flash.config import Batch
-from tmaasync.ops._flash.operands import Operands
+from tmaasync.ops._flash.operands import LEAST_TILE_ROWS, Operands
 from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
 
 __all__ = ["Lengths", "check_longest"]
@@ -50,7 +52,9 @@ class Lengths(NamedTuple):
         longest_k = _longest("k", cumulative_k, max_k)
         if rows_k is not None:
             longest_k = min(longest_k, rows_k)
-        return (cumulative_q, cumulative_k), Batch(cumulative_q.batch, longest_q, longest_k)
+        batch = Batch(cumulative_q.batch, longest_q, longest_k)
+        ArgumentError.raise_for(_extent_violations(batch, operands.q, rows_k))
+        return (cumulative_q, cumulative_k), batch
 
 
 def _cumulative(
@@ -76,6 +80,14 @@ def check_longest(max_seqlen_q: object, max_seqlen_k: object) -> None:
             rule = "it must be an integer of 0 or more, and fit 32 bits"
             remedy = "Pass the rows of the longest sequence"
             raise ArgumentError.of([Violation(f"max_seqlen_{side}", repr(value), rule, remedy)])
+
+
+def _extent_violations(batch: Batch, q: ArrayView, rows_k: int | None) -> Iterator[Violation]:
+    """Yield the extents that the kernels cannot count; ``rows_k`` is None for paged keys."""
+    rows, heads, _ = q.shape
+    keys = batch.max_keys if rows_k is None else min(batch.max_keys, rows_k)
+    tiles = (max(rows, rows_k or 0) // LEAST_TILE_ROWS + batch.size) * heads
+    yield from extent_violations({"tiles": tiles, "queries + max_seqlen_k": rows + keys})
 
 
 def _batch_violations(

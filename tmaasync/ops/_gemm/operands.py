@@ -9,6 +9,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
 from tmaasync._kinds import is_one_of, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.ops._extents import check_extents
 from tmaasync.ops._layouts import Layout
 
 __all__ = [
@@ -134,3 +135,4 @@ def check_operands(a: Layout, b: Layout) -> None:
             f"b has shape {b.shape}; a has shape {a.shape}, so b must be a batch of {a.shape[0]} "
             "matrices, or one matrix for all. Pass one of them."
         )
+    check_extents(M=a.shape[-2], N=b.shape[-1], K=a.shape[-1], batch=max(batches, default=1))

@@ -13,6 +13,7 @@ from tmaasync._sources import find_kernel, include_dir
 from tmaasync._tile.window import Window
 from tmaasync.kernel import Kernel, Launch
 from tmaasync.modes import L2Promotion, Swizzle
+from tmaasync.ops._extents import check_extents
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
     LINE_BYTES,
@@ -117,6 +118,7 @@ def prepared_persistent(
 ) -> Launch:
     """Return the launch of a persistent kernel, with at most the max active clusters."""
     size = config.cluster_size
+    check_extents(tiles=work.clusters * size)
     active = occupancy.max_active_clusters(size)
     # With split-K a cluster cannot load the next tile while partial sums occupy its stages, so each
     # cluster computes one tile.
