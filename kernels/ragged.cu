@@ -9,6 +9,8 @@
 //   LOADS_AHEAD    loads in flight; the other stages are being stored
 //   TILES          tiles of a block, along the rows
 //   PADDING_TILES  tiles of a block that writes padding, along the rows
+//
+// `broken_sequence` gets the number, counted from 1, of a sequence that is cut or left out.
 #include <tmaasync/store_ring.cuh>
 #include <tmaasync/tmaasync.cuh>
 
@@ -98,9 +100,19 @@ struct Batch {
         return sequence;
     }
 
-    // The number of a sequence's first block of rows.
-    __device__ i32 first_block(i32 index) const {
-        return first_tile_number<kBlockRows>(cu_seqlens, index);
+    // Write the number, counted from 1, of a sequence that is cut or outside the packed array. Each
+    // of the first blocks of the grid checks 32 sequences.
+    __device__ void report(i32* broken_sequence) const {
+        const i64 index = i64{blockIdx.x} * 32 + lane_index();
+        if (index >= size) return;
+        const auto rows = RaggedSequence::of(cu_seqlens, static_cast<i32>(index));
+        if (rows.is_within(packed.max_length, total_rows)) return;
+        atomicExch(broken_sequence, static_cast<i32>(index) + 1);
+    }
+
+    // The number of a sequence's first block of rows: first_tile_number for any cumulative lengths.
+    __device__ i64 first_block(i32 index) const {
+        return static_cast<i64>(cu_seqlens[index] / kBlockRows) + index;
     }
 
     __device__ u32 blocks() const { return total_rows / kBlockRows + size; }
@@ -127,9 +139,10 @@ struct Batch {
     __device__ void copy_rows(const Coordinates<kRank>& at, i32 block) const {
         const i32 index = sequence_of_block(block);
         const auto rows = sequence(index);
-        const i32 first = (block - first_block(index)) * kBlockRows;
-        const i32 end = min(first + kBlockRows, rows.length);
-        if (first < 0 || first >= end || !elect()) return;
+        const i64 wanted = (block - first_block(index)) * kBlockRows;
+        if (wanted < 0 || wanted >= rows.length || !elect()) return;
+        const i32 first = static_cast<i32>(wanted);
+        const i32 end = first + min(kBlockRows, rows.length - first);
         auto& ring = dynamic_shared<SharedMemory>().ring;
         ring.init();
         const auto load = [&](const auto& stage, i32 row) {
@@ -160,7 +173,7 @@ struct Batch {
         const u32 blocks_each = (packed.max_length + kPaddingRows - 1) / kPaddingRows;
         const i32 index = block / blocks_each;
         const i32 first = block % blocks_each * kPaddingRows;
-        const i32 end = min(first + kPaddingRows, packed.max_length);
+        const i32 end = first + min(kPaddingRows, packed.max_length - first);
         const i32 length = sequence(index).length;
         i32 row = max(first, (length + Packed::kRows - 1) / Packed::kRows * Packed::kRows);
         if (row >= end) return;
@@ -187,9 +200,11 @@ extern "C" __global__ void __launch_bounds__(32) ragged_store(
     const i32* cu_seqlens,
     i32 sequences,
     i32 total_rows,
-    const Columns columns
+    const Columns columns,
+    i32* broken_sequence
 ) {
     const Batch batch{packed, padded, cu_seqlens, sequences, total_rows};
+    batch.report(broken_sequence);
     u32 block = blockIdx.x;
     const auto at = take_columns(block, columns);
     batch.copy_rows<true>(at, block);
@@ -205,9 +220,11 @@ extern "C" __global__ void __launch_bounds__(32) ragged_load(
     const i32* cu_seqlens,
     i32 sequences,
     i32 total_rows,
-    const Columns columns
+    const Columns columns,
+    i32* broken_sequence
 ) {
     const Batch batch{packed, padded, cu_seqlens, sequences, total_rows};
+    batch.report(broken_sequence);
     u32 block = blockIdx.x;
     const auto at = take_columns(block, columns);
     if (block < batch.blocks()) return batch.copy_rows<false>(at, block);

@@ -108,8 +108,11 @@ class Tensor:
     def contiguous(self) -> Tensor:
         return self if self.is_contiguous() else self._like(np.ascontiguousarray(self.array))
 
-    def cumsum(self, dimension: int) -> Tensor:
-        return self._like(np.cumsum(self.array, dimension))
+    def cumsum(self, dimension: int, *, dtype: Named) -> Tensor:
+        return self._like(np.cumsum(self.array, dimension)).to(dtype)
+
+    def clip(self, least: int, most: int) -> Tensor:
+        return self._like(self.array.clip(least, most))
 
     def _like(self, array: np.ndarray[Any, Any]) -> Tensor:
         return Tensor(array, device=f"{self.device.type}:{self.get_device()}")
@@ -166,6 +169,7 @@ class Torch(ModuleType):
     Tensor = Tensor
     float16, float32 = _dtype("torch.float16"), _dtype("torch.float32")
     int32, uint8 = _dtype("torch.int32"), _dtype("torch.uint8")
+    int64, uint32, uint64 = (_dtype(f"torch.{name}") for name in ("int64", "uint32", "uint64"))
 
     def __init__(self, *, has_guards: bool = True) -> None:
         super().__init__("torch")
@@ -309,8 +313,11 @@ class CupyArray:
     def astype(self, dtype: Any, *, copy: bool) -> CupyArray:
         return self if dtype == self.dtype and not copy else CupyArray(self.array.astype(dtype))
 
-    def cumsum(self, axis: int) -> CupyArray:
-        return CupyArray(np.cumsum(self.array, axis))
+    def cumsum(self, axis: int, *, dtype: Any) -> CupyArray:
+        return CupyArray(np.cumsum(self.array, axis, dtype))
+
+    def clip(self, least: int, most: int) -> CupyArray:
+        return CupyArray(self.array.clip(least, most))
 
     def __len__(self) -> int:
         return len(self.array)

@@ -20,6 +20,7 @@ from tmaasync.ops._allocation import (
     empty_rows,
     fill,
     indexable,
+    int32_on_device,
     rows_allocator,
 )
 
@@ -98,3 +99,35 @@ def test_an_array_that_offers_dlpack_only_is_read_and_written() -> None:
     assert whole[:, 0].tolist() == [0, 10, 20, 30]
     assert whole[1].tolist() == [*range(10, 20)]
     assert on_host(ByDlpack(np.array([3, 4])), "lengths").tolist() == [3, 4]
+
+
+# --- numbers beyond int32 -------------------------------------------------------------------------
+
+MOST = 2**31 - 1
+BEYOND = {
+    "int64": ([0, 60, 2**32 + 60, -(2**40)], [0, 60, MOST, -MOST - 1]),
+    "uint64": ([0, 60, 2**32 + 60, 2**63 + 60], [0, 60, MOST, MOST]),
+    "uint32": ([0, 60, 2**31 + 60, 2**32 - 1], [0, 60, MOST, MOST]),
+}
+
+
+@pytest.mark.parametrize("dtype", BEYOND)
+def test_numbers_beyond_int32_are_the_nearest_in_cupy(
+    monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", fake_arrays.Cupy())
+    given, wanted = BEYOND[dtype]
+
+    found = int32_on_device(fake_arrays.CupyArray(np.array(given, dtype)), "cupy", 0, 7)
+
+    assert found.array.tolist() == wanted
+    assert found.dtype == np.int32
+
+
+def test_sums_of_lengths_do_not_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", fake_arrays.Cupy())
+    lengths = fake_arrays.CupyArray(np.array([5, 2**32 + 1, 9, -4], np.int64))
+
+    found = int32_on_device(lengths, "cupy", 0, 7, cumulative=True)
+
+    assert found.array.tolist() == [0, 5, MOST, MOST, MOST]

@@ -21,6 +21,7 @@ from tmaasync.ops._flash.config import Batch
 from tmaasync.ops._flash.launches import Addresses
 from tmaasync.ops._flash.operands import Operands, Results, Scores
 from tmaasync.ops._flash.pages import Pages
+from tmaasync.ops._flash.sequences import Lengths
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._sequence_lengths import CumulativeLengths
@@ -288,3 +289,15 @@ def test_calls_whose_options_are_no_key_are_not_kept(
 
     assert len(calls.anew) == 1
     assert calls.taken() == []
+
+
+def test_max_seqlen_is_at_most_the_rows_of_the_array(make: Any) -> None:
+    q, k = make(np.zeros(SHAPE, np.float16)), make(np.zeros((30, *SHAPE[1:]), np.float16))
+    sums, most = make(SUMS.copy()), 2**31 - 1
+    operands = Operands(*map(_arrays.view, (q, k, k)))
+
+    _, batch = Lengths(sums, None, most, most, check=False).of(operands)
+    _, of_pages = Lengths(sums, None, most, 40, check=False).of(operands, keys_are_packed=False)
+
+    assert batch == Batch(3, ROWS, 30)
+    assert of_pages == Batch(3, ROWS, 40)

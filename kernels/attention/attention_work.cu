@@ -3,8 +3,9 @@
 // section the tiles with the most keys come first: a longest-processing-time-first (LPT) schedule
 // (Graham 1969; the varlen sort of FlashAttention-3), whose last tiles are short. One CTA.
 //
-// Skips sequences that exceed the arrays or have a page that does not exist, and writes the number
-// of one of them, counted from 1, to `broken_sequence`.
+// Skips sequences that exceed the arrays or have a page that does not exist, and all sequences from
+// the first whose queries run backwards on, which may overlap others. Writes the number of one of
+// them, counted from 1, to `broken_sequence`.
 //
 // The constants are as in attention.cu.
 #include "abi.cuh"
@@ -25,12 +26,24 @@ struct SharedMemory {
     i32 sections[kMaxSections + 1];  // the first item of each, and the end of the last
     i32 warp_totals[kWarps];
     i32 broken;
+    i32 in_order;  // number of leading sequences before any whose queries run backwards
 };
 
 extern "C" __device__ const int attention_work_shared_bytes = sizeof(SharedMemory);
 
-// Whether any sequence has a page that does not exist. Called by all threads: a warp checks every
-// 32nd sequence; several warps share a sequence if there are at most half as many as warps.
+// The first sequence in this thread's share whose queries run backwards; the number of sequences if
+// none do.
+__device__ i32 first_backwards(const Batch& batch, const Problem& problem) {
+    i32 first = problem.batch;
+#pragma unroll 4
+    for (i32 index = threadIdx.x; index < problem.batch; index += kThreads) {
+        if (batch.cu_seqlens_q[index + 1] < batch.cu_seqlens_q[index]) first = min(first, index);
+    }
+    return first;
+}
+
+// Whether this thread finds a page that does not exist. A warp checks every 32nd sequence; several
+// warps share a sequence if there are at most half as many as warps.
 __device__ bool finds_wrong_page(const Batch& batch, const Problem& problem) {
     if constexpr (PAGE_SIZE == 0) return false;
     bool is_wrong = false;
@@ -40,15 +53,20 @@ __device__ bool finds_wrong_page(const Batch& batch, const Problem& problem) {
         const i32 thread = share % shares * 32 + lane_index();
         is_wrong |= has_wrong_page(problem, entry, thread, 32 * shares);
     }
-    return __syncthreads_or(is_wrong);
+    return is_wrong;
 }
 
 // Call use(tile) for every tile, once for all heads: a warp takes a sequence, a lane a tile.
 template <typename Use>
 __device__ void for_each_tile(
-    const Batch& batch, const Problem& problem, bool checks_pages, i32& broken, Use use
+    const Batch& batch,
+    const Problem& problem,
+    i32 sequences,
+    bool checks_pages,
+    i32& broken,
+    Use use
 ) {
-    for (i32 index = warp_index(); index < problem.batch; index += kWarps) {
+    for (i32 index = warp_index(); index < sequences; index += kWarps) {
         auto [entry, is_broken] = entry_of(batch, problem, index);
         if (checks_pages) {
             const bool is_wrong = has_wrong_page(problem, entry, lane_index(), 32);
@@ -58,9 +76,9 @@ __device__ void for_each_tile(
             broken = index + 1;
             continue;
         }
-        const i32 step = 32 * kTilePositions;
-        for (i32 at = lane_index() * kTilePositions; at < entry.queries.length; at += step) {
-            use(Tile{{}, entry, 0, at});
+        const u32 end = entry.queries.length, step = 32 * kTilePositions;
+        for (u32 at = lane_index() * kTilePositions; at < end; at += step) {
+            use(Tile{{}, entry, 0, static_cast<i32>(at)});
         }
     }
 }
@@ -77,7 +95,7 @@ struct Bins {
         : section_keys(max(wanted_keys, keys / kMaxSections + 1)),
           sections(keys / section_keys + 1),
           per_section(kBins / sections) {
-        while (count_tiles(max_keys, BLOCK_N) >> shift >= per_section) ++shift;
+        while ((max_keys / BLOCK_N + 1) >> shift >= per_section) ++shift;
     }
 
     __device__ i32 section(const Tile& tile) const { return tile.entry.keys.start / section_keys; }
@@ -133,14 +151,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
     const Batch batch{limits, cu_seqlens_q, cu_seqlens_k, page_table};
     const Bins bins(section_keys, problem.keys, limits.max_keys);
     for (i32 bin = threadIdx.x; bin < kBins; bin += kThreads) shared.bins[bin] = 0;
-    if (threadIdx.x == 0) shared.broken = 0;
+    if (threadIdx.x == 0) {
+        shared.broken = 0;
+        shared.in_order = problem.batch;
+    }
     __syncthreads();
 
     launch_dependent_grids();
     wait_for_previous_grids();
-    const bool checks_pages = finds_wrong_page(batch, problem);
-    i32 broken = 0;
-    for_each_tile(batch, problem, checks_pages, broken, [&](const Tile& tile) {
+    const i32 backwards = first_backwards(batch, problem);
+    if (backwards < problem.batch) atomicMin(&shared.in_order, backwards);
+    const bool checks_pages = __syncthreads_or(finds_wrong_page(batch, problem));
+    const i32 sequences = shared.in_order;
+    i32 broken = sequences < problem.batch ? sequences + 1 : 0;
+    for_each_tile(batch, problem, sequences, checks_pages, broken, [&](const Tile& tile) {
         atomicAdd(&shared.bins[bins.of(tile, problem)], 1);
     });
     if (broken != 0) atomicMax(&shared.broken, broken);
@@ -160,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
     }
     __syncthreads();
 
-    for_each_tile(batch, problem, checks_pages, broken, [&](const Tile& tile) {
+    for_each_tile(batch, problem, sequences, checks_pages, broken, [&](const Tile& tile) {
         const i32 index = atomicAdd(&shared.bins[bins.of(tile, problem)], 1);
         const i32 section = bins.section(tile);
         const i32 first = shared.sections[section], end = shared.sections[section + 1];

@@ -51,10 +51,12 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention_backw
     const __grid_constant__ BackwardProblem problem
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const Sequences sequences{problem, cu_seqlens_q, cu_seqlens_k};
     Roles::run_with_helpers(
         shared,
         [&] {
+            // attention_backward_rows.cu has counted the sequences.
+            const i32 count = static_cast<i32>(tile_counter[1]);
+            const Sequences sequences{problem, cu_seqlens_q, cu_seqlens_k, count};
             Producer producer(problem, q, k, v, dout, statistics, shared);
             load_tiles(producer, DynamicScheduler<KeyTiles>({sequences}, tile_counter));
         },

@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_dq(
     const __grid_constant__ BackwardProblem problem
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const Sequences sequences{problem, cu_seqlens_q, nullptr};
+    const Sequences sequences{problem, cu_seqlens_q, nullptr, problem.batch};
     const i32 number = blockIdx.x;
     launch_dependent_grids();
     wait_for_previous_grids();

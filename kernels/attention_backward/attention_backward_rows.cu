@@ -3,7 +3,9 @@
 // Rows that are not queries, or have no key, get infinity, so that their probabilities are zero.
 // Rows whose log-sum-exp exceeds kLargestLse get NaN. It also clears the turns in the workspace,
 // and writes the number, counted from 1, of a sequence that exceeds the arrays to
-// `broken_sequence`.
+// `broken_sequence`. `tile_counter` gets the 0 of the dynamic scheduler, then the number of
+// sequences before the first that runs backwards: later ones may overlap others, so
+// attention_backward.cu skips them.
 //
 // QTile, BLOCK_M, HEAD_DIM and IS_PACKED are as in attention_backward.cu.
 //
@@ -25,6 +27,7 @@ struct SharedMemory {
     typename QTile::Shared out;
     typename QTile::Shared dout;
     SharedMemBarrier full;
+    i32 in_order;
 };
 
 extern "C" __device__ const int attention_backward_rows_shared_bytes = sizeof(SharedMemory);
@@ -64,16 +67,25 @@ __device__ __forceinline__ float row_lse(
     return fabsf(own) <= kLargestLse ? own * kLog2E : kNaN;
 }
 
-// Report a sequence that exceeds the arrays.
-__device__ __forceinline__ void check_sequences(const Sequences& sequences, i32* broken_sequence) {
+// Report a sequence that exceeds the arrays. Return the number of sequences before the first that
+// runs backwards. Called by all threads of a CTA; `in_order` is the number of sequences.
+__device__ __forceinline__ i32
+check_sequences(const Sequences& sequences, i32* broken_sequence, i32& in_order) {
     const auto& problem = sequences.problem;
+    const i32 *of_queries = sequences.cu_seqlens_q, *of_keys = sequences.cu_seqlens_k;
     for (i32 entry = threadIdx.x; entry < problem.batch; entry += kThreads) {
-        const auto queries = RaggedSequence::of(sequences.cu_seqlens_q, entry);
-        const auto keys = RaggedSequence::of(sequences.cu_seqlens_k, entry);
+        const auto queries = RaggedSequence::of(of_queries, entry);
+        const auto keys = RaggedSequence::of(of_keys, entry);
         const bool are_within = queries.is_within(problem.queries, problem.queries) &&
                                 keys.is_within(problem.keys, problem.keys);
-        if (!are_within) atomicExch(broken_sequence, entry + 1);
+        if (are_within) continue;
+        atomicExch(broken_sequence, entry + 1);
+        const bool run_backwards =
+            of_queries[entry + 1] < of_queries[entry] || of_keys[entry + 1] < of_keys[entry];
+        if (run_backwards) atomicMin(&in_order, entry);
     }
+    __syncthreads();
+    return in_order;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_rows(
@@ -89,31 +101,43 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_backward_rows(
     const __grid_constant__ BackwardProblem problem
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const Sequences sequences{problem, cu_seqlens_q, cu_seqlens_k};
+    const Sequences sequences{problem, cu_seqlens_q, cu_seqlens_k, problem.batch};
     const i32 number = blockIdx.x;
     if (threadIdx.x == 0) {
         shared.full.init(1);
+        shared.in_order = problem.batch;
         fence_barrier_init();
     }
     __syncthreads();
     launch_dependent_grids();
     wait_for_previous_grids();
     if (number == 0) {
-        if (threadIdx.x == 0) *tile_counter = 0;
-        if constexpr (IS_PACKED) check_sequences(sequences, broken_sequence);
+        i32 count = problem.batch;
+        if constexpr (IS_PACKED) {
+            count = check_sequences(sequences, broken_sequence, shared.in_order);
+        }
+        if (threadIdx.x == 0) {
+            tile_counter[0] = 0;
+            tile_counter[1] = count;
+        }
     }
+    const int row = threadIdx.x;
+    const int at = RowValues::index(row);
+    if (row < kConsumers) turns[number * kConsumers + row] = 0;
     const auto tile = QueryTiles{sequences}.at(number);
-    if (!tile.exists()) return;
+    if (!tile.exists()) {
+        // Cumulative lengths that run backwards may hide a tile whose statistics are still read.
+        if (row < BLOCK_M) statistics[number].lse.values[at] = -masked_score();
+        if (row < BLOCK_M) statistics[number].delta.values[at] = 0;
+        return;
+    }
 
     if (threadIdx.x == 0) {
         shared.full.expect_bytes(2 * QTile::kBytes);
         load_rows(out, shared.out, shared.full, tile.rows(), tile.position);
         load_rows(dout, shared.dout, shared.full, tile.rows(), tile.position);
     }
-    const int row = threadIdx.x;
-    const int at = RowValues::index(row);
     if (row < BLOCK_M) statistics[number].lse.values[at] = row_lse(problem, tile, lse, row);
-    if (row < kConsumers) turns[number * kConsumers + row] = 0;
     shared.full.wait(0);
     if (row < BLOCK_M) statistics[number].delta.values[at] = row_delta(shared, row);
 }

@@ -15,6 +15,7 @@ struct Sequences {
     const BackwardProblem& problem;
     const i32* cu_seqlens_q;
     const i32* cu_seqlens_k;
+    i32 count;  // without sequences from the first that runs backwards on
 
     __device__ __forceinline__ RaggedSequence queries(i32 entry) const {
         if constexpr (!IS_PACKED) return {0, problem.queries};
@@ -33,11 +34,11 @@ private:
     }
 };
 
-// The last of `batch` entries whose first tile is at or before `tile`.
+// The last of `count` entries whose first tile is at or before `tile`.
 template <int kRows>
-__device__ __forceinline__ i32 entry_of_tile(const i32* cu_seqlens, i32 batch, i32 tile) {
+__device__ __forceinline__ i32 entry_of_tile(const i32* cu_seqlens, i32 count, i32 tile) {
     i32 entry = 0;
-    for (i32 left = batch; left > 1;) {
+    for (i32 left = count; left > 1;) {
         const i32 half = left / 2;
         if (first_tile_number<kRows>(cu_seqlens, entry + half) <= tile) entry += half;
         left -= half;
@@ -78,7 +79,7 @@ struct QueryTiles {
         const i32 line = number / problem.query_tiles, tile = number % problem.query_tiles;
         if constexpr (IS_PACKED) {
             const i32* cu_seqlens = sequences.cu_seqlens_q;
-            const i32 entry = entry_of_tile<BLOCK_M>(cu_seqlens, problem.batch, tile);
+            const i32 entry = entry_of_tile<BLOCK_M>(cu_seqlens, sequences.count, tile);
             const i32 block = tile - first_tile_number<BLOCK_M>(cu_seqlens, entry);
             return {entry, line, block * BLOCK_M, sequences.queries(entry)};
         } else {

@@ -119,13 +119,13 @@ struct KeyTiles {
         if constexpr (IS_PACKED) {
             const i32* cu_seqlens = sequences.cu_seqlens_k;
             const i32 tile = index / problem.kv_heads;
-            const i32 entry = entry_of_tile<kTileKeys>(cu_seqlens, problem.batch, tile);
+            const i32 entry = entry_of_tile<kTileKeys>(cu_seqlens, sequences.count, tile);
             const i32 first = first_tile_number<kTileKeys>(cu_seqlens, entry);
-            const bool has_next = entry + 1 < problem.batch;
+            const bool has_next = entry + 1 < sequences.count;
             const i32 end = has_next ? first_tile_number<kTileKeys>(cu_seqlens, entry + 1)
                                      : problem.keys / kTileKeys + problem.batch;
             const HeadTile found =
-                head_tile(index - first * problem.kv_heads, end - first, problem.kv_heads);
+                head_tile(index - first * problem.kv_heads, max(end - first, 1), problem.kv_heads);
             return tile_at(entry, found.line, found, index);
         } else {
             const i32 tiles = count_tiles(problem.keys, kTileKeys);

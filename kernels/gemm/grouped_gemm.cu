@@ -13,6 +13,7 @@
 //
 // Grid, threads and edges are as in gemm.cu. All tiles of a cluster lie in one group, along M; if a
 // group has an odd number of rows of tiles, a cluster's tiles in its last row lie along N.
+// `broken_group` gets the number, counted from 1, of a group that is cut.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -69,13 +70,19 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) grouped_gemm(
     int count,
     int total_rows,
     int n,
-    int k
+    int k,
+    i32* broken_group
 ) {
     const RowGroups groups{ends, count, total_rows};
     auto& shared = dynamic_shared<SharedMemory>();
-    Roles::run(
+    Roles::run_with_helpers(
         shared,
         [&] { load_tiles(shared, a, b, GroupScheduler(groups, n), count_tiles(k, kBlockK)); },
+        [&](int helper) {
+            if (helper != 0 || blockIdx.x != 0) return;
+            wait_for_previous_grids();
+            report_groups(groups, broken_group);
+        },
         [&](int consumer) {
             // An earlier grid may have written the ends.
             wait_for_previous_grids();

@@ -11,7 +11,7 @@
 //                   as in gemm.cu; CLUSTER and SPLIT_K are 1, and SIDE_BY_SIDE, STORES_PARTIALS
 //                   and PING_PONG are false
 //
-// Grid, threads and edges are as in gemm.cu.
+// Grid, threads and edges are as in gemm.cu. `broken_group` is as in grouped_gemm.cu.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -91,13 +91,19 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) k_grouped_gemm(
     int count,
     int total_rows,
     int m,
-    int n
+    int n,
+    i32* broken_group
 ) {
     const RowGroups groups{ends, count, total_rows};
     const TileScheduler schedule({m, n, count});
     auto& shared = dynamic_shared<SharedMemory>();
-    Roles::run(
+    Roles::run_with_helpers(
         shared, [&] { load_tiles(shared, a, b, schedule, GroupRows(groups)); },
+        [&](int helper) {
+            if (helper != 0 || blockIdx.x != 0) return;
+            wait_for_previous_grids();
+            report_groups(groups, broken_group);
+        },
         [&](int consumer) {
             // An earlier grid may have written the ends.
             wait_for_previous_grids();

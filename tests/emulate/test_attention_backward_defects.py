@@ -240,7 +240,7 @@ def prepared(text: str, ctas: int = 1, config: BackwardConfig = CONFIG) -> Prepa
     )
     statistics = row_statistics(of_forward, dout, blocks, config.block_m)
     dq = np.full((blocks, config.block_m, columns), np.nan, np.float32)
-    turns, counter = np.zeros(2 * blocks, np.uint32), np.zeros(1, np.uint32)
+    turns, counter = np.zeros(2 * blocks, np.uint32), np.zeros(2, np.uint32)
     scores = Scores.of(columns, False, None, None, None)
     sizes = Sizes(QUERIES, KEYS, 1, 1, 1, columns)
     numbers = backward_problem(sizes, scores, config, QUERIES, is_packed=False)

@@ -166,7 +166,7 @@ def grouped(text: str) -> Prepared:
         kernel,
         4,
         tile_config.threads,
-        (*tiles, np.array([70, 60, 150, 999], np.int32), 4, rows, n, k),
+        (*tiles, np.array([70, 60, 150, 999], np.int32), 4, rows, n, k, np.zeros(1, np.int32)),
         2,
         c,
         np.concatenate(parts),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,13 @@ def test_lengths_on_the_device_are_not_waited_for() -> None:
     assert bool((out == 7).all())
 
 
+def assert_reported(call: Callable[..., Any], *arrays: Any, **given: Any) -> None:
+    """The next call like the last one raises what the kernel found."""
+    cupy.cuda.Device().synchronize()
+    with pytest.raises(ArgumentError, match="of an earlier call is wrong about sequence"):
+        call(*arrays, **given)
+
+
 def test_unchecked_lengths_are_cut_and_checked_ones_refused() -> None:
     padded, packed = random_words((2, 8, 64), 4), cupy.full((20, 64), POISON, cupy.uint16)
     too_long, beyond = cupy.asarray([9, 4]), cupy.asarray([0, 8, 24], cupy.int32)
@@ -144,22 +152,27 @@ def test_unchecked_lengths_are_cut_and_checked_ones_refused() -> None:
     assert bool((packed[8] == POISON).all())
     assert bool((packed[9:13] == padded[1, :4]).all())
     assert bool((packed[13:] == POISON).all())
+    assert_reported(ops.ragged_store, padded, too_long, packed)
 
     packed.fill(POISON)
     ops.ragged_store(padded, cu_seqlens=beyond, out=packed[:12])  # the second would end at row 16
 
     assert bool((packed[:8] == padded[0]).all())
     assert bool((packed[8:] == POISON).all())
+    assert_reported(ops.ragged_store, padded, cu_seqlens=beyond, out=packed[:12])
 
     spread = cupy.full_like(padded, POISON)
     ops.ragged_load(packed[:12], cu_seqlens=beyond, out=spread)
 
     assert bool((spread[0] == padded[0]).all())
     assert not bool(spread[1].any())
+    assert_reported(ops.ragged_load, packed[:12], cu_seqlens=beyond, out=spread)
 
     around = cupy.full((60, 64), POISON, cupy.uint16)
     for wrong in ([0, -5, 3], [3000, 3004, 3008], [70, 4, 8]):
-        ops.ragged_store(padded, cu_seqlens=cupy.asarray(wrong, cupy.int32), out=around[20:40])
+        sums = cupy.asarray(wrong, cupy.int32)
+        ops.ragged_store(padded, cu_seqlens=sums, out=around[20:40])
+        assert_reported(ops.ragged_store, padded, cu_seqlens=sums, out=around[20:40])
     assert bool((around[:20] == POISON).all())
     assert bool((around[40:] == POISON).all())
 

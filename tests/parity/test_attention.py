@@ -113,7 +113,9 @@ def test_either_corner_of_a_causal_mask(backend: Any, corner: str, queries: int)
     check(backend, q, k, v, Mask(corner))
 
 
-@pytest.mark.parametrize("window", [(0, 0), (30, 5), (None, 3)])
+@pytest.mark.parametrize(
+    "window", [(0, 0), (30, 5), (None, 3), (2**63, 3), (2**31 - 2, 2**31 - 2), (5, 2**31 - 1)]
+)
 def test_windows(backend: Any, window: tuple[int | None, int | None]) -> None:
     q, k, v = (normal(1, rows, 1, 64, seed=1) for rows in (131, 257, 257))
 

@@ -58,7 +58,9 @@ def run_with(
     tiles = grouped_tiles(*views, config, transposed)
     kernel = grouped_kernel([tile.cuda_type for tile in tiles], transposed, config)
     operands = tiles[1::-1] if config.m_major else tiles[:2]
-    arguments = (backend.array(np.array(ends, np.int32)), len(b), len(a), b.shape[2], a.shape[1])
+    numbers = (len(b), len(a), b.shape[2], a.shape[1])
+    flag = backend.array(np.zeros(1, np.int32))
+    arguments = (backend.array(np.array(ends, np.int32)), *numbers, flag)
     cluster = config.cluster if config.cluster > 1 else None
     kernel(grid, config.threads, (*operands, tiles.out, *arguments), cluster=cluster)
     return np.asarray(backend.host(c))

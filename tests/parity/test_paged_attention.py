@@ -163,6 +163,8 @@ def test_the_emulator_finds_no_race_in_any_order() -> None:
             check_pages(Emulate(), problem, pages)
 
 
+MOST = 2**31 - 1
+
 # Cumulative lengths of queries and of keys; a page of sequence 3; sequences that are left out.
 ON_DEVICE = [
     pytest.param([0, 1, 3, 3, 6], [0, 5, 100, 130, 300], 7, (), id="other lengths"),
@@ -172,6 +174,10 @@ ON_DEVICE = [
     pytest.param([-1, 1, 2, 3, 4], [0, 5, 100, 130, 300], 7, (0,), id="rows before the first"),
     pytest.param([0, 1, 2, 3, 4], [-7, 5, 100, 130, 300], 7, (0,), id="keys before the first"),
     pytest.param([0, 1, 2, 3, 4], [0, 5, 100, 130, 300], 24, (3,), id="a wrong page"),
+    pytest.param([0, 1, 2, 3, 4], [0, 5, 100, 130, 300], -1, (3,), id="a page below 0"),
+    pytest.param([0, 1, 2, 3, MOST], [0, 5, 100, 130, 300], 7, (3,), id="queries to 2^31"),
+    pytest.param([0, 1, 2, 3, 4], [0, 5, 100, 130, MOST], 7, (3,), id="keys to 2^31"),
+    pytest.param([0, 1, 2, 3, 4], [0, 5, 100, 130, -MOST], 7, (3,), id="keys to -2^31"),
 ]
 
 

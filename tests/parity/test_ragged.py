@@ -20,7 +20,7 @@ from parity.ragged_cases import (
     wrong_words,
 )
 
-from tmaasync import ops
+from tmaasync import ArgumentError, ops
 from tmaasync._ragged import batch
 
 BATCHES = 300
@@ -43,8 +43,10 @@ def test_prefix_sums_that_are_wrong_on_a_device_move_nothing_outside(
     padded, around = np.ones((2, 16, 64), np.float16), np.full((60, 64), 7, np.float16)
     spread = np.full_like(padded, 9)
 
-    ops.ragged_store(padded, cu_seqlens=np.array(sums, np.int32), out=around[20:40])
-    ops.ragged_load(around[20:40], cu_seqlens=np.array(sums, np.int32), out=spread)
+    with pytest.raises(ArgumentError, match="of this call is wrong about sequence"):
+        ops.ragged_store(padded, cu_seqlens=np.array(sums, np.int32), out=around[20:40])
+    with pytest.raises(ArgumentError, match="of this call is wrong about sequence"):
+        ops.ragged_load(around[20:40], cu_seqlens=np.array(sums, np.int32), out=spread)
 
     assert (around[:20] == 7).all()
     assert (around[40:] == 7).all()

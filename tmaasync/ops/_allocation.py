@@ -34,8 +34,10 @@ __all__ = [
     "reached_operand",
     "reached_output",
     "rows_allocator",
+    "saturated_int32",
 ]
 
+_INT32 = np.iinfo(np.int32)
 _NEW = 1 << 46
 """The address of stand-ins for new arrays, above all other addresses."""
 
@@ -248,6 +250,7 @@ def int32_on_device(
 ) -> Any:
     """Return integers as a contiguous int32 array of the framework, in the order of a stream.
 
+    Numbers beyond 32 bits become the nearest int32, which no array reaches: the kernels report it.
     Frameworks other than torch are served by CuPy.
 
     Args:
@@ -265,7 +268,8 @@ def int32_on_device(
         like = _arrays.view(numbers)
         whole = empty(like, (len(numbers) + 1,), like.element)
         whole[:1] = 0
-        whole[1:] = numbers.cumsum(0)
+        int64 = sys.modules["torch"].int64 if framework == "torch" else np.int64
+        whole[1:] = numbers.cumsum(0, dtype=int64).clip(_INT32.min, _INT32.max)
         return whole
 
 
@@ -276,7 +280,18 @@ def _int32_of_torch(values: Any, device: int) -> Any:
         pinned = torch.tensor(values, dtype=torch.int32).pin_memory()
         return pinned.to(f"cuda:{device}", non_blocking=True)
     numbers = values if isinstance(values, torch.Tensor) else torch.from_dlpack(values)
-    return numbers.to(torch.int32).contiguous()
+    return saturated_int32(numbers).contiguous()
+
+
+def saturated_int32(numbers: Any) -> Any:
+    """Return integers of a torch tensor in int32, numbers beyond it as the nearest."""
+    torch = sys.modules["torch"]
+    if numbers.dtype == torch.uint64:  # torch compares few unsigned types
+        numbers = numbers.view(torch.int64)
+        numbers = numbers.where(numbers >= 0, _INT32.max)
+    if numbers.dtype in (torch.int64, torch.uint32):
+        numbers = numbers.to(torch.int64).clip(_INT32.min, _INT32.max)
+    return numbers.to(torch.int32)
 
 
 def _int32_of_cupy(values: Any, device: int) -> Any:
@@ -284,7 +299,11 @@ def _int32_of_cupy(values: Any, device: int) -> Any:
     cupy = _cupy()
     if isinstance(values, np.ndarray):
         return cupy.asarray(values, np.int32)
-    return cupy.ascontiguousarray(cupy.from_dlpack(values).astype(np.int32, copy=False))
+    numbers = cupy.from_dlpack(values)
+    if numbers.dtype.itemsize > _INT32.bits // 8 or numbers.dtype == np.uint32:
+        low = _INT32.min if numbers.dtype.kind == "i" else 0
+        numbers = numbers.clip(low, _INT32.max)
+    return cupy.ascontiguousarray(numbers.astype(np.int32, copy=False))
 
 
 def reached_operand(

@@ -35,9 +35,10 @@ from tmaasync.ops._layouts import (
     refuse_overlap,
 )
 from tmaasync.ops._operation import Operation, overridden
+from tmaasync.ops._report import ReportingLaunch, report_of
 from tmaasync.ops._sequence_lengths import is_int32_in_place
 
-__all__ = ["GroupedMatmul", "Offsets", "checked", "grouped_matmul"]
+__all__ = ["GroupedMatmul", "Offsets", "checked", "describe_group", "grouped_matmul"]
 
 _OPERANDS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
@@ -72,7 +73,8 @@ def grouped_matmul(
             [G, N, K] pass ``b.swapaxes(1, 2)``.
         offsets: [G], non-decreasing integers, the last at most T. In host memory they are checked.
             On the device of ``a`` they are used unchecked, without a wait: a group that ends before
-            it starts is empty, and groups are cut at row T; a debug build traps.
+            it starts is empty, groups are cut at row T, and a later call reports it; a debug build
+            traps.
         out: The output, [T, N]. By default a new array of the framework of ``a``; if a row of N
             elements is not a multiple of 16 bytes, rows are padded and the array is not contiguous.
         dtype: Output type: bfloat16, float16 or float32; by default the type of ``out``, else
@@ -83,7 +85,8 @@ def grouped_matmul(
         The output.
 
     Raises:
-        ArgumentError: Shapes or offsets do not match, or ``out`` is invalid.
+        ArgumentError: Shapes or offsets do not match, or ``out`` is invalid. Or an earlier call
+            had invalid offsets on the device.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
@@ -224,6 +227,14 @@ def _check_order(ends: np.ndarray[Any, Any], total_rows: int) -> None:
     ArgumentError.raise_for(found)
 
 
+def describe_group(call: str, group: int) -> str:
+    """Return the message about a group that the kernel cut in ``call``."""
+    return (
+        f"offsets[{group}] of {call} is wrong: it is below the offset before it, or above the rows "
+        "of a, so the group was cut. Pass numpy.cumsum of the groups' rows."
+    )
+
+
 # --- the operation ----------------------------------------------------------------------------
 
 _OUT = 2  # index among a, b, out
@@ -293,11 +304,21 @@ class GroupedMatmul(Operation):
         self._swap_ab = config.m_major
         self._below_bytes = out.address - tiles.out.spec.address
         left, right = tiles[1::-1] if self._swap_ab else tiles[:2]
+        report = report_of(self.backend, describe_group)
         arguments = GroupedArguments(
-            left, right, tiles.out, offsets, groups=groups, rows=rows, n=n, k=k
+            left,
+            right,
+            tiles.out,
+            offsets,
+            groups=groups,
+            rows=rows,
+            n=n,
+            k=k,
+            broken_group=report.argument,
         )
         work = PersistentWork(rows, k, _max_clusters(rows, groups, n, config))
-        return prepared_persistent(kernel, arguments, config, work, occupancy)
+        launch = prepared_persistent(kernel, arguments, config, work, occupancy)
+        return ReportingLaunch(launch, report)
 
 
 def _max_clusters(rows: int, groups: int, n: int, config: TileConfig) -> int:

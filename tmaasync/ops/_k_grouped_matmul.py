@@ -22,7 +22,7 @@ from tmaasync.ops._gemm.tiles import (
     k_grouped_tiles,
     prepared_persistent,
 )
-from tmaasync.ops._grouped_matmul import Offsets
+from tmaasync.ops._grouped_matmul import Offsets, describe_group
 from tmaasync.ops._layouts import (
     Layout,
     Operand,
@@ -33,6 +33,7 @@ from tmaasync.ops._layouts import (
     refuse_overlap,
 )
 from tmaasync.ops._operation import Operation, overridden
+from tmaasync.ops._report import ReportingLaunch, report_of
 
 __all__ = ["KGroupedMatmul", "checked", "k_grouped_matmul"]
 
@@ -79,7 +80,8 @@ def k_grouped_matmul(
         The output.
 
     Raises:
-        ArgumentError: Shapes or offsets do not fit, or ``out`` is not as described.
+        ArgumentError: Shapes or offsets do not fit, or ``out`` is not as described. Or an earlier
+            call had invalid offsets on the device.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
@@ -197,10 +199,14 @@ class KGroupedMatmul(Operation):
             a.address - tiles.a.spec.address,
             b.address - tiles.b.spec.address,
         )
-        arguments = KGroupedArguments(*tiles, offsets, groups=groups, rows=rows, m=m, n=n)
+        report = report_of(self.backend, describe_group)
+        arguments = KGroupedArguments(
+            *tiles, offsets, groups=groups, rows=rows, m=m, n=n, broken_group=report.argument
+        )
         clusters = groups * config.clusters(m, n)
         work = PersistentWork(m, problem.k, clusters)
-        return prepared_persistent(kernel, arguments, config, work, occupancy)
+        launch = prepared_persistent(kernel, arguments, config, work, occupancy)
+        return ReportingLaunch(launch, report)
 
 
 def _fits(config: TileConfig) -> bool:

@@ -27,6 +27,7 @@ from tmaasync.ops._ragged_tiles import (
     ragged_kernel,
     ragged_tiles,
 )
+from tmaasync.ops._report import ReportingLaunch, report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
 from tmaasync.ragged import RaggedTensorMap
 from tmaasync.tile import TMATensorTile
@@ -75,15 +76,17 @@ def ragged_store(
             which requires the lengths in host memory.
         cu_seqlens: Cumulative lengths instead of lengths: 0 first, the total last.
         check: Whether to check lengths on a device too, which waits for the device. Unchecked,
-            sequences longer than ``max_length`` are cut, and sequences beyond the end of ``out``
-            dropped; with ``TMAASYNC_DEBUG=1`` the kernel traps.
+            sequences longer than ``max_length`` are cut, sequences outside ``out`` or after one
+            that runs backwards may be dropped, and a later call reports it; with
+            ``TMAASYNC_DEBUG=1`` the kernel traps.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         ``out``.
 
     Raises:
-        ArgumentError: The lengths do not match the arrays, or shapes, types or devices differ.
+        ArgumentError: The lengths do not match the arrays, or shapes, types or devices differ. Or
+            an earlier call had invalid lengths on the device, unchecked.
         TensorMapError: TMA cannot access the rows; every broken rule is listed with a remedy.
 
     >>> import numpy as np
@@ -127,15 +130,17 @@ def ragged_load(
         max_length: Rows of the padded array. By default ``out.shape[1]``, else the longest
             sequence, which requires the lengths in host memory.
         check: Whether to check lengths on a device too, which waits for the device. Unchecked,
-            sequences longer than ``max_length`` are cut, and sequences beyond the end of ``packed``
-            read as zeros; with ``TMAASYNC_DEBUG=1`` the kernel traps.
+            sequences longer than ``max_length`` are cut, sequences outside ``packed`` read as
+            zeros, sequences after one that runs backwards may not be written, and a later call
+            reports it; with ``TMAASYNC_DEBUG=1`` the kernel traps.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         ``out``.
 
     Raises:
-        ArgumentError: The lengths do not match the arrays, or shapes, types or devices differ.
+        ArgumentError: The lengths do not match the arrays, or shapes, types or devices differ. Or
+            an earlier call had invalid lengths on the device, unchecked.
         TensorMapError: TMA cannot access the rows; every broken rule is listed with a remedy.
 
     >>> import numpy as np
@@ -325,6 +330,7 @@ class RaggedArguments(NamedTuple):
     batch: int
     total_rows: int
     columns: bytes
+    broken_sequence: Any
 
 
 class RaggedPointers(NamedTuple):
@@ -333,6 +339,20 @@ class RaggedPointers(NamedTuple):
     packed: int
     padded: int
     cu_seqlens: int
+
+
+def _describe(call: str, sequence: int, *, names: BatchNames, packed: str) -> str:
+    return (
+        f"lengths or cu_seqlens of {call} is wrong about sequence {sequence}: it runs backwards, "
+        f"is longer than {names.max_length} or is not within the rows of {packed}, and was cut or "
+        "left out. Pass check=True to learn which."
+    )
+
+
+_DESCRIBE = {
+    "ragged_store": functools.partial(_describe, names=_NAMES_OF_STORE, packed="out"),
+    "ragged_load": functools.partial(_describe, names=_NAMES_OF_LOAD, packed="packed"),
+}
 
 
 class RaggedCopy(Operation):
@@ -434,6 +454,7 @@ class RaggedCopy(Operation):
         innermost_first = (*reversed(columns), 1, 1)[:MAX_ROW_DIMS]
         types = packed_map.cuda_type, padded_tile.cuda_type
         kernel = ragged_kernel(self._entry, *types, pipeline)
+        report = report_of(self.backend, _DESCRIBE[self._entry])
         arguments = RaggedArguments(
             packed_map,
             padded_tile,
@@ -441,10 +462,11 @@ class RaggedCopy(Operation):
             batch=batch,
             total_rows=total_rows,
             columns=np.array(innermost_first, np.uint32).tobytes(),
+            broken_sequence=report.argument,
         )
         launch = kernel.prepare(blocks * math.prod(columns), 32, arguments)
         launch.release()
-        return launch
+        return ReportingLaunch(launch, report)
 
 
 @dataclass(frozen=True, slots=True)

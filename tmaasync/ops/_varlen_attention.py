@@ -31,6 +31,8 @@ from tmaasync.ops._flash.launches import (
     Work,
     WorkListArguments,
     attend_steps,
+    describe_paged_sequence,
+    describe_sequence,
     work_list_bytes,
     work_list_step,
 )
@@ -41,6 +43,7 @@ from tmaasync.ops._flash.sequences import Lengths
 from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
+from tmaasync.ops._report import report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 from tmaasync.tile import Pointer
 
@@ -316,7 +319,8 @@ class VarlenAttention(Operation):
         self._pages = pages
         self.variant = Variant.of(scores, has_lse=has_lse, is_packed=True, page_size=pages.size)
         self._below_bytes: tuple[int, ...] = (0, 0, 0, 0)
-        self._broken_sequence = self.backend.host_flag()
+        describe = describe_paged_sequence if self.is_paged else describe_sequence
+        self._report = report_of(self.backend, describe)
         self._kept: _KeptList | None = None
 
     def run(
@@ -464,7 +468,8 @@ class VarlenAttention(Operation):
         """The rows of all sequences; an upper bound for paged keys, which may be shared."""
         keys = self._k.shape[0]
         if self.is_paged:
-            keys = min(self._batch.size * self._batch.max_keys, MAX_ROWS)
+            # Below the number that converted cumulative lengths beyond 32 bits have.
+            keys = min(self._batch.size * self._batch.max_keys, MAX_ROWS - 1)
         return self._sizes(self._q.shape[0], keys)
 
     def _sizes(self, queries: int, keys: int) -> Sizes:
@@ -488,20 +493,16 @@ class VarlenAttention(Operation):
         return PackedLaunch(
             self._prepare_list(sequences, work_list) if is_listed else None,
             self._prepare_attend(arrays, lse, sequences, work_list),
-            self._broken_sequence,
-            is_paged=self.is_paged,
-            waits=self.backend.device is None,
+            self._report,
         )
 
     def _sequences(self, inputs: _Inputs) -> Sequences:
         cu_seqlens_q, cu_seqlens_k, page_table = inputs
-        flag = self._broken_sequence
         return Sequences(
             cu_seqlens_q,
             cu_seqlens_k,
             page_table=0 if page_table is None or page_table.is_empty else Pointer(page_table),
-            # Pinned host memory is not an array of the device, so pass its address.
-            broken_sequence=flag if self.backend.device is None else int(flag.ctypes.data),
+            broken_sequence=self._report.argument,
             limits=record(
                 BATCH_LIMITS,
                 max_queries=self._batch.max_queries,

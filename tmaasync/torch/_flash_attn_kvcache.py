@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,13 +13,17 @@ from tmaasync import _arrays
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._kinds import check_flags
 from tmaasync.errors import ArgumentError, Violation
+from tmaasync.kernel import backend_of
+from tmaasync.ops._allocation import saturated_int32
+from tmaasync.ops._flash.launches import describe_paged_sequence
+from tmaasync.ops._report import report_of
 from tmaasync.torch import _kvcache_rules as rules
 from tmaasync.torch._attention import fake_varlen, mask_arguments, varlen_attention
 from tmaasync.torch._autocast import computed_type
 from tmaasync.torch._flash_attn import mask_options, unsupported_options
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
-__all__ = ["flash_attn_with_kvcache"]
+__all__ = ["append", "flash_attn_with_kvcache"]
 
 
 def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
@@ -51,12 +55,14 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
             block_size, kv_heads, head_dim]. The second dimension is a multiple of 8.
         v_cache: As k_cache.
         k: New keys, [batch, new, kv_heads, head_dim]; they are written to the cache, after
-            ``cache_seqlens`` keys, before attention runs.
+            ``cache_seqlens`` keys, before attention runs. Nothing is written for a sequence that
+            has no room, or whose block does not exist.
         v: As k.
         rotary_cos: None; apply rotary embeddings before the call.
         rotary_sin: None.
         cache_seqlens: Keys of each sequence in the cache: an int, or an int32 tensor [batch]. By
-            default the whole cache.
+            default the whole cache. Invalid values on a GPU, and invalid blocks, are reported by a
+            later call, and the output of their sequences is undefined.
         cache_batch_idx: The cache entry of each sequence; not with ``block_table``.
         cache_leftpad: None; the keys of a sequence start at the start of its cache.
         block_table: The blocks of each sequence, [batch, blocks_per_sequence], int32.
@@ -74,7 +80,8 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
         float32 [batch, heads, positions].
 
     Raises:
-        ArgumentError: An argument that the kernels do not support; all are listed.
+        ArgumentError: An argument that the kernels do not support; all are listed. Or an earlier
+            call had invalid values on a GPU.
         ArrayTypeError: A type that the kernels do not support.
     """
     del rotary_interleaved, num_splits
@@ -111,22 +118,21 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     if not batch:
         return _no_sequences(q, return_lse=return_softmax_lse)
     table = _page_table(q, k_cache, cache_batch_idx, block_table)
-    capacity = table.shape[1] * k_cache.shape[1]
-    ArgumentError.raise_for(rules.overflow(cache_seqlens, capacity, 0 if k is None else k.shape[1]))
-    lengths = _lengths(q, cache_seqlens, capacity)
-    totals = lengths if k is None else lengths + k.shape[1]
+    capacity, new = table.shape[1] * k_cache.shape[1], 0 if k is None else k.shape[1]
+    ArgumentError.raise_for(rules.overflow(cache_seqlens, batch, capacity, new))
+    capacity = min(capacity, rules.MOST_KEYS - batch * positions)
+    lengths, totals = _lengths(q, cache_seqlens, capacity, new)
     if block_table is not None:
         ArgumentError.raise_for(rules.wrong_blocks(block_table, totals, k_cache))
     packed = (
         *(q.reshape(batch * positions, heads, head_dim), k_cache, v_cache),
         torch.arange(batch + 1, dtype=torch.int32, device=q.device) * positions,
-        torch.nn.functional.pad(totals.cumsum(0, dtype=torch.int32), (1, 0)),
+        torch.nn.functional.pad(saturated_int32(totals.cumsum(0)), (1, 0)),
         *(positions, capacity),
     )
     if k is not None:
         _check_attention(*packed, table, options)
-        _append(k_cache, k, table, lengths)
-        _append(v_cache, v, table, lengths)
+        append(((k_cache, k), (v_cache, v)), table, lengths, totals <= capacity)
     options |= {"page_table": table, "return_lse": return_softmax_lse}
     results = varlen_attention(*packed, **options)
     if not return_softmax_lse:
@@ -149,15 +155,23 @@ def _page_table(q: Any, k_cache: Any, cache_batch_idx: Any, block_table: Any) ->
     entries = cache_batch_idx
     if entries is None:
         entries = torch.arange(q.shape[0], dtype=torch.int32, device=q.device)
-    return entries.to(torch.int32)[:, None].contiguous()
+    return saturated_int32(entries)[:, None].contiguous()
 
 
-def _lengths(q: Any, cache_seqlens: Any, capacity: int) -> Any:
-    """Return the keys of each sequence in int32, in which sums with new keys do not wrap around."""
-    if isinstance(cache_seqlens, torch.Tensor):
-        return cache_seqlens.to(torch.int32)
-    length = capacity if cache_seqlens is None else cache_seqlens
-    return torch.full((q.shape[0],), length, dtype=torch.int32, device=q.device)
+def _lengths(q: Any, cache_seqlens: Any, capacity: int, new: int) -> tuple[Any, Any]:
+    """Return the keys of each sequence before and after new ones, in int64.
+
+    A sequence whose number of keys is invalid has one more than it can, which kernels report.
+    """
+    if not isinstance(cache_seqlens, torch.Tensor):
+        length = capacity if cache_seqlens is None else cache_seqlens
+        lengths = torch.full((q.shape[0],), length, dtype=torch.int64, device=q.device)
+        return lengths, lengths + new
+    lengths = cache_seqlens.to(torch.int64)
+    if rules.is_readable(lengths):  # checked already
+        return lengths, lengths + new
+    is_valid = (lengths >= 0) & (lengths <= capacity - new)
+    return lengths, torch.where(is_valid, lengths + new, capacity + 1)
 
 
 _NAMES = {"k": "k_cache", "v": "v_cache", "page_table": "block_table"}
@@ -184,6 +198,8 @@ def _check_attention(q: Any, k_cache: Any, v_cache: Any, *others: Any) -> None:
         _arrays.require_updatable(given[name], name)
     mask = mask_arguments(**options)
     key = _layouts(*given.values(), *sequences), tuple(mask.values())
+    if q.is_cuda and key[0] is not None:
+        report_of(backend_of(q.device.index), describe_paged_sequence).refuse("an earlier call")
     if key in _CHECKED:
         return
     _check_layouts((*map(_cast, given.values()), *sequences), mask)
@@ -229,8 +245,20 @@ def _renamed(violation: Violation) -> Violation:
     return dataclasses.replace(violation, argument=argument)
 
 
-def _append(cache: Any, new: Any, table: Any, lengths: Any) -> None:
-    """Append new keys or values of each sequence to its pages."""
-    positions = lengths.to(new.device)[:, None] + torch.arange(new.shape[1], device=new.device)
-    pages = table.gather(1, (positions // cache.shape[1]).long()).long()
-    cache[pages, positions % cache.shape[1]] = new
+def append(caches: Sequence[tuple[Any, Any]], table: Any, lengths: Any, has_room: Any) -> None:
+    """Append new keys and values of each sequence to its pages, without a wait for the GPU.
+
+    A sequence without room, or with a page that does not exist, repeats the write of another one.
+    If there is no other, it repeats the cache.
+    """
+    (cache, keys), _ = caches
+    (count, rows), device = cache.shape[:2], keys.device
+    lengths, has_room = lengths.to(device), has_room.to(device)
+    steps = torch.arange(keys.shape[1], device=device)
+    positions = torch.where(has_room, lengths, 0)[:, None] + steps
+    pages = table.gather(1, positions // rows).long()
+    is_right = has_room & ((pages >= 0) & (pages < count)).all(1)
+    writer = torch.where(is_right, torch.arange(len(pages), device=device), is_right.int().argmax())
+    at = pages[writer].clip(0, count - 1), positions[writer] % rows
+    for cache, new in caches:
+        cache[at] = torch.where(is_right.any(), new[writer], cache[at])

@@ -9,10 +9,14 @@ import numpy as np
 import torch
 
 from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._kinds import as_int
 from tmaasync.errors import Violation
+from tmaasync.ops._extents import MAX_EXTENT
 from tmaasync.torch._autocast import computed_type
 from tmaasync.torch._tensors import require_tensors
 
+MOST_KEYS = MAX_EXTENT
+"""Keys of all sequences, even in shared blocks."""
 _ROW_STEP = 8
 _INTEGERS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
 
@@ -122,7 +126,7 @@ def _wrong_entries(cache_batch_idx: Any, batch: int, count: int) -> Iterator[Vio
         rule = f"q has {batch} sequences, each with the number of its entry of the cache"
         value = f"of {cache_batch_idx.dtype} and shape {tuple(cache_batch_idx.shape)}"
         yield Violation("cache_batch_idx", value, rule, f"Pass int32 of shape {(batch,)}")
-    elif _is_readable(cache_batch_idx) and batch:
+    elif is_readable(cache_batch_idx) and batch:
         least, most = int(cache_batch_idx.min()), int(cache_batch_idx.max())
         if least < 0 or most >= count:
             rule = f"the cache has entries 0 to {count - 1}"
@@ -130,7 +134,7 @@ def _wrong_entries(cache_batch_idx: Any, batch: int, count: int) -> Iterator[Vio
 
 
 def wrong_blocks(block_table: Any, totals: Any, k_cache: Any) -> Iterator[Violation]:
-    if not (_is_readable(block_table) and _is_readable(totals)):
+    if not (is_readable(block_table) and is_readable(totals)):
         return
     count, rows = k_cache.shape[:2]
     used = torch.arange(block_table.shape[1]) < -(-totals // rows)[:, None]
@@ -140,7 +144,7 @@ def wrong_blocks(block_table: Any, totals: Any, k_cache: Any) -> Iterator[Violat
         yield Violation(name, int(block_table[sequence, column]), rule, "Pass one of them")
 
 
-def _is_readable(tensor: Any) -> bool:
+def is_readable(tensor: Any) -> bool:
     """Return whether the host can read the values without waiting for a GPU."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -172,13 +176,20 @@ def lost_gradients(**tensors: Any) -> Iterator[Violation]:
             yield Violation(name, "a tensor that requires grad, in grad mode", rule, remedy)
 
 
-def overflow(cache_seqlens: Any, capacity: int, new: int) -> Iterator[Violation]:
+def overflow(cache_seqlens: Any, batch: int, capacity: int, new: int) -> Iterator[Violation]:
     """Check the lengths that the host can read without waiting for a GPU."""
-    least = longest = capacity if cache_seqlens is None else cache_seqlens
-    if isinstance(longest, torch.Tensor):
-        if not (_is_readable(longest) and longest.numel()):
+    if new > capacity:
+        rule = f"a sequence's cache has {capacity} rows"
+        yield Violation("k.shape[1]", new, rule, "Pass a larger cache")
+        return
+    if isinstance(cache_seqlens, torch.Tensor):
+        if not (is_readable(cache_seqlens) and cache_seqlens.numel()):
             return
-        least, longest = int(longest.min()), int(longest.max())
+        least, longest = int(cache_seqlens.min()), int(cache_seqlens.max())
+        total = int(cache_seqlens.sum())
+    else:
+        least = longest = capacity if cache_seqlens is None else as_int(cache_seqlens)
+        total = batch * longest
     if least < 0:
         rule = "a sequence has 0 keys or more"
         yield Violation("cache_seqlens", least, rule, "Pass the number of keys in the cache")
@@ -186,3 +197,9 @@ def overflow(cache_seqlens: Any, capacity: int, new: int) -> Iterator[Violation]
         rule = f"with {new} new keys it must be at most {capacity}, the rows of a sequence's cache"
         remedy = "Pass the number of keys before the new ones, or a larger cache"
         yield Violation("cache_seqlens", longest, rule, remedy)
+    elif total + batch * new > MOST_KEYS:
+        rule = (
+            f"the sequences of a call have at most {MOST_KEYS} keys together, even in shared blocks"
+        )
+        value = f"{total + batch * new} keys in all"
+        yield Violation("cache_seqlens", value, rule, "Split the batch into several calls")

@@ -8,20 +8,34 @@
 
 namespace tmaasync {
 
+// A number of 32-bit or 64-bit cumulative lengths; the nearest of 32 bits.
+template <typename Index>
+__device__ __forceinline__ i32 cumulative_length(const Index* cu_seqlens, i32 index) {
+    static_assert(Index(1) / 2 == 0, "cumulative lengths are integers");
+    static_assert(sizeof(Index) == 4 || sizeof(Index) == 8, "of 32 or 64 bits");
+    constexpr i32 kMost = 0x7fffffff;
+    const Index value = cu_seqlens[index];
+    if (value > Index(kMost)) return kMost;
+    if constexpr (sizeof(Index) == 8 && Index(-1) < Index(0)) {
+        if (value < -Index(kMost)) return -kMost;
+    }
+    return static_cast<i32>(value);
+}
+
 // Rows [start, start + length) of a packed array.
 struct RaggedSequence {
     i32 start;
     i32 length;
 
     // Sequence `index` of a batch, from 32-bit or 64-bit cumulative lengths: 0 first, the total
-    // last.
+    // last. Numbers beyond 32 bits count as the nearest of 32 bits.
     template <typename Index>
     __device__ __forceinline__ static RaggedSequence of(const Index* cu_seqlens, i32 index) {
-        static_assert(Index(1) / 2 == 0, "cumulative lengths are integers");
-        static_assert(sizeof(Index) == 4 || sizeof(Index) == 8, "of 32 or 64 bits");
         check(index >= 0, "index", index, "it must be at least", 0);
-        const i32 start = static_cast<i32>(cu_seqlens[index]);
-        return {start, static_cast<i32>(cu_seqlens[index + 1]) - start};
+        const i32 start = cumulative_length(cu_seqlens, index);
+        const i32 end = cumulative_length(cu_seqlens, index + 1);
+        // Unsigned: the difference of any two numbers. A wrapped one fails is_within.
+        return {start, static_cast<i32>(static_cast<u32>(end) - static_cast<u32>(start))};
     }
 
     __device__ __forceinline__ constexpr i32 end() const { return start + length; }
@@ -46,7 +60,7 @@ struct RaggedSequence {
 // needed, and at most one number per sequence has no tile.
 template <int kTileRows, typename Index>
 __device__ __forceinline__ i32 first_tile_number(const Index* cu_seqlens, i32 sequence) {
-    return static_cast<i32>(cu_seqlens[sequence]) / kTileRows + sequence;
+    return cumulative_length(cu_seqlens, sequence) / kTileRows + sequence;
 }
 
 // Sides with a leading 1 for the map's additional dimension.

@@ -197,10 +197,11 @@ struct SequenceTiles {
             (first_tile(middle) <= index ? sequence : end) = middle;
         }
         const auto own = RaggedSequence::of(cu_seqlens, sequence);
+        if (!own.is_within(rows, rows)) return {{0, 0}, 0, 0};
         const int first = first_tile(sequence), tiles = (first_tile(sequence + 1) - first) / heads;
         const int head = (index - first) / tiles, before = (index - first) % tiles;
-        const int tile = count_tiles(max(own.length, 0), kTileRows) - 1 - before;
-        if (head >= heads || tile < 0) return {{0, 0}, 0, 0};
+        const int tile = count_tiles(own.length, kTileRows) - 1 - before;
+        if (index < first || head >= heads || tile < 0) return {{0, 0}, 0, 0};
         return {own, head, tile * kTileRows};
     }
 

@@ -29,10 +29,11 @@ from tmaasync.ops._flash.backward import (
 )
 from tmaasync.ops._flash.config import Batch, Sizes
 from tmaasync.ops._flash.gradients import GRADIENTS, INPUTS, Gradients
-from tmaasync.ops._flash.launches import PackedLaunch
+from tmaasync.ops._flash.launches import PackedLaunch, describe_sequence
 from tmaasync.ops._flash.operands import Scores, reachable
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
+from tmaasync.ops._report import report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 
 __all__ = ["BackwardForm", "BackwardOperation"]
@@ -103,7 +104,7 @@ class BackwardOperation(Operation):
         self._config: BackwardConfig = overridden(chosen)
         self._workspace = Workspace.of(self._sizes, self._config, is_packed=self._is_packed)
         self._below_bytes = [0] * len(layouts)
-        self._broken_sequence = self.backend.host_flag()
+        self._report = report_of(self.backend, describe_sequence)
 
     def run(
         self,
@@ -175,7 +176,6 @@ class BackwardOperation(Operation):
             self._below_bytes = [
                 view.address - map_.spec.address for view, map_ in zip(filled, maps, strict=True)
             ]
-        flag = self._broken_sequence
         steps = backward_steps(
             maps,
             self._variant,
@@ -186,14 +186,11 @@ class BackwardOperation(Operation):
             ),
             tiles=(self._workspace.tiles, count_key_tiles(self._sizes, is_packed=self._is_packed)),
             sms=self.backend.limits.sms,
-            # Pinned host memory is not an array of the device, so pass its address.
-            broken_sequence=flag if self.backend.device is None else int(flag.ctypes.data),
+            broken_sequence=self._report.argument,
         )
         if not self._is_packed:
             return LaunchSequence(*steps)
-        rest = LaunchSequence(*steps[1:])
-        waits = self.backend.device is None
-        return PackedLaunch(steps[0], rest, flag, is_paged=False, waits=waits)
+        return PackedLaunch(steps[0], LaunchSequence(*steps[1:]), self._report)
 
 
 def _with_a_row(view: ArrayView, views: Mapping[str, ArrayView]) -> ArrayView:

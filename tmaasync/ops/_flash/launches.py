@@ -6,11 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from tmaasync._arrays import ArrayView
-from tmaasync.errors import ArgumentError
 from tmaasync.kernel import BoundCall, Kernel, Launch
 from tmaasync.ops._flash.abi import (
     BATCH_LIMITS,
@@ -36,6 +32,7 @@ from tmaasync.ops._flash.tiles import (
     work_list_kernel,
 )
 from tmaasync.ops._operation import LaunchSequence
+from tmaasync.ops._report import Report
 
 __all__ = [
     "NO_SEQUENCES",
@@ -49,6 +46,8 @@ __all__ = [
     "Work",
     "WorkListArguments",
     "attend_steps",
+    "describe_paged_sequence",
+    "describe_sequence",
     "transpose_step",
     "work_list_bytes",
     "work_list_step",
@@ -303,45 +302,34 @@ def work_list_bytes(tiles: int, *, is_paged: bool) -> int:
 
 
 class PackedLaunch:
-    """A launch that makes the work list, if any, then the launches that process it.
-
-    The kernels report an invalid sequence in ``broken_sequence``. On a device the next call raises,
-    because no call waits.
-    """
+    """A launch that makes the work list, if any, then the launches that process it."""
 
     def __init__(
         self,
         make_list: Step | None,
         attend: LaunchSequence,
-        broken_sequence: npt.NDArray[np.int32],
-        *,
-        is_paged: bool,
-        waits: bool,
+        report: Report,
     ) -> None:
         self._make_list = LaunchSequence() if make_list is None else LaunchSequence(make_list)
         self._attend = attend
-        self._broken_sequence = broken_sequence
-        self._is_paged = is_paged
-        self._waits = waits
+        self._report = report
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        self._refuse("an earlier call")
+        self._report.refuse("an earlier call")
         self._make_list.launch_at(addresses, stream)
-        if self._waits:
-            self._refuse("this call")
         self._attend.launch_at(addresses, stream)
-        if self._waits:
-            self._refuse("this call")
+        if self._report.waits:
+            self._report.refuse("this call")
 
     def attend_at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch attention with an existing work list."""
-        self._refuse("an earlier call")
+        self._report.refuse("an earlier call")
         self._attend.launch_at(addresses, stream)
 
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
         make_list = self._make_list.bind(addresses, stream)
         attend = self._attend.bind(addresses, stream)
-        refuse = self._refuse
+        refuse = self._report.refuse
 
         def call() -> None:
             refuse("an earlier call")
@@ -350,14 +338,16 @@ class PackedLaunch:
 
         return call
 
-    def _refuse(self, call: str) -> None:
-        """Raise and reset the flag if ``call`` reported an invalid sequence."""
-        sequence = int(self._broken_sequence[0])
-        if sequence:
-            self._broken_sequence[0] = 0
-            paged = " or has pages in page_table that k lacks" if self._is_paged else ""
-            raise ArgumentError(
-                f"cu_seqlens_q or cu_seqlens_k of {call} is wrong about sequence {sequence - 1}: "
-                f"it runs backwards, is longer than max_seqlen or leaves its array{paged}, and was "
-                "left out. Pass check=True to learn which."
-            )
+
+def describe_sequence(call: str, sequence: int, leaves: str = "leaves its array") -> str:
+    """Return the message about a sequence that the kernels left out in ``call``."""
+    return (
+        f"cu_seqlens_q or cu_seqlens_k of {call} is wrong about sequence {sequence}: it or one "
+        f"before it runs backwards, or it is longer than max_seqlen or {leaves}. It was left out. "
+        "Pass check=True to learn which."
+    )
+
+
+def describe_paged_sequence(call: str, sequence: int) -> str:
+    leaves = "leaves its array, ends after 2**31 - 2 keys or has pages in page_table that k lacks"
+    return describe_sequence(call, sequence, leaves)

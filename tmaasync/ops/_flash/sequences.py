@@ -48,8 +48,11 @@ class Lengths(NamedTuple):
         cumulative_q = _cumulative("q", self.cu_seqlens_q, limits_q, device, check=check)
         cumulative_k = _cumulative("k", cu_seqlens_k, limits_k, device, check=check)
         ArgumentError.raise_for(_batch_violations(cumulative_q, cumulative_k))
-        longest = _longest("q", cumulative_q, max_q), _longest("k", cumulative_k, max_k)
-        batch = Batch(cumulative_q.batch, *longest)
+        longest_q = min(_longest("q", cumulative_q, max_q), operands.q.shape[0])
+        longest_k = _longest("k", cumulative_k, max_k)
+        if rows_k is not None:
+            longest_k = min(longest_k, rows_k)
+        batch = Batch(cumulative_q.batch, longest_q, longest_k)
         ArgumentError.raise_for(_extent_violations(batch, operands.q, rows_k))
         return (cumulative_q, cumulative_k), batch
 

@@ -313,6 +313,7 @@ class GroupedArguments(NamedTuple):
     rows: int
     n: int
     k: int
+    broken_group: Any
 
 
 def grouped_tiles(
@@ -367,6 +368,7 @@ class KGroupedArguments(NamedTuple):
     rows: int
     m: int
     n: int
+    broken_group: Any
 
 
 def k_grouped_tiles(a: ArrayView, b: ArrayView, c: ArrayView, config: TileConfig) -> KGroupedTiles:
