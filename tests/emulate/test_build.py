@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, BackendError, CompileError, Kernel, LaunchError, emulate
+from tmaasync._cache_folder import cache_dir
 from tmaasync._compile import Parameter, Source, toolkit_include_dirs
 from tmaasync._entries import entry_names
 from tmaasync.emulate import build
@@ -43,8 +44,9 @@ def _copy(path: str | Path, target: str | Path) -> None:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_with_runtime: Path) -> Path:
-    folder = shutil.copytree(cache_with_runtime, tmp_path / "cache", copy_function=_copy)
-    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(folder))
+    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path / "cache"))
+    folder = cache_dir()
+    shutil.copytree(cache_with_runtime, folder, copy_function=_copy, dirs_exist_ok=True)
     return folder
 
 

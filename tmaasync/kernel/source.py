@@ -66,7 +66,8 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
             f"kernel is {str(source)[:40]!r}...; it is no path ({error}). Pass a path, or CUDA C++ "
             "text, which has a line break or __global__."
         ) from None
-    return path.read_text(), path.name, (path.parent,)
+    name = "".join(letter if letter.isprintable() else "?" for letter in path.name)
+    return path.read_text(), name, (path.parent,)
 
 
 _CODE = re.compile(r"[{};]|^\s*#")
@@ -111,9 +112,10 @@ def source_of(
     return Source(
         text=text,
         name=label,
-        include_dirs=(*folders, *map(Path, include_dirs)),
+        include_dirs=(*folders, *(Path(one).expanduser().absolute() for one in include_dirs)),
         options=options,
         preamble=preamble(types or {}, constants or {}),
+        is_file=bool(folders),
     )
 
 
@@ -294,9 +296,9 @@ def _own_code(source: Source) -> str:
     use. For the wgmma header its name is added instead.
     """
     texts = [source.preamble, source.text]
-    folders = (include_dir(), *source.include_dirs)
+    folders = (include_dir(), *source.header_dirs)
     with contextlib.suppress(ComputedIncludeError):
-        headers = tuple(reached(source.whole_text, folders))
+        headers = tuple(reached(source.includes, folders))
         texts += [
             path.read_text(errors="replace")
             for path in headers
