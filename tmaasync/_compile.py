@@ -75,12 +75,7 @@ class Source:
     @property
     def whole_text(self) -> str:
         """The preamble, then the text with line numbers that count from its own first line."""
-        return f"{self.preamble}#line 1 {self.quoted_name}\n{self.text}"
-
-    @property
-    def quoted_name(self) -> str:
-        """The name as a C++ string literal."""
-        return json.dumps(self.name, ensure_ascii=False)
+        return f'{self.preamble}#line 1 "{self.name}"\n{self.text}'
 
     @property
     def header_dirs(self) -> tuple[Path, ...]:

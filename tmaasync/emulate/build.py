@@ -119,15 +119,10 @@ def _translation_unit(source: Source, name: str, declaring: str, *, has_asm: boo
     return (
         f"#include <tmaasync_emulate/{'inline_ptx' if has_asm else 'cuda'}.hpp>\n"
         f"{renamed}{source.whole_text}\n{kept}"
-        f"#line 1 {_entry_name(source)}\n"
+        f'#line 1 "the entry of {source.name}"\n'
         f"TMAASYNC_EMULATE_ENTRY({name})\n"
         f"{_attributes(declaring, name)}"
     )
-
-
-def _entry_name(source: Source) -> str:
-    """Return the file of the entry's wrapper in messages, as a string literal."""
-    return f'"the entry of {source.quoted_name[1:]}'
 
 
 # NVRTC has no <cstdint>, so kernels define its names, differently from the host's compiler.

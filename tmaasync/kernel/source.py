@@ -66,8 +66,13 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
             f"kernel is {str(source)[:40]!r}...; it is no path ({error}). Pass a path, or CUDA C++ "
             "text, which has a line break or __global__."
         ) from None
-    name = "".join(letter if letter.isprintable() else "?" for letter in path.name)
-    return path.read_text(), name, (path.parent,)
+    return path.read_text(), _shown_name(path.name), (path.parent,)
+
+
+def _shown_name(name: str) -> str:
+    """Return a file's name for #line and for PTX, which have no escapes."""
+    shown = (letter if letter.isprintable() and letter not in '"\\' else "?" for letter in name)
+    return "".join(shown)
 
 
 _CODE = re.compile(r"[{};]|^\s*#")
