@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tmaasync import BackendError, Kernel
+from tmaasync import BackendError
 from tmaasync._cache_folder import (
     cache_dir,
     current_path,
@@ -149,7 +149,7 @@ def test_the_default_is_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_home_of_nobody_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMAASYNC_CACHE_DIR", "~there_is_no_such_user/cache")
+    monkeypatch.setenv("TMAASYNC_CACHE_DIR", "~unknown_user/cache")
 
     assert "no folder for the kernel cache" in refused()
 
@@ -217,7 +217,7 @@ def test_a_file_in_the_place_of_a_folder_is_refused(name: str, named: Path, tmp_
     assert f"the kernel cache {own} cannot be used: Not a directory" in refused()
 
 
-def test_a_link_leads_to_its_folder_and_later_flips_change_nothing(
+def test_a_link_leads_to_its_folder_and_a_later_change_of_it_changes_nothing(
     named: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link, other = tmp_path / "link", tmp_path / "other"
@@ -371,6 +371,21 @@ def test_a_cache_that_is_read_only_gives_what_it_has_and_an_error_for_the_rest(
         as_user(OTHER, act)
     else:
         act()
+
+
+def test_an_emulator_that_cannot_be_loaded_is_an_error_of_ours(named: Path) -> None:
+    # As from a folder that is mounted noexec: a library that its facts describe, and no code.
+    code = (
+        "from tmaasync._cache_folder import store_with_facts\n"
+        "from tmaasync.emulate.runtime_library import _runtime\n"
+        "for path in (_runtime().library, _runtime().part): store_with_facts(path, b'none', {})\n"
+        "from tmaasync.emulate.build import _loaded_runtime\n"
+        "_loaded_runtime(_runtime().library)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert "BackendError: the emulator cannot be loaded" in ran.stderr
+    assert "mounted noexec, set TMAASYNC_CACHE_DIR" in ran.stderr
 
 
 # --- files that a key does not cover ----------------------------------------------------------

@@ -113,11 +113,11 @@ class _Search:
     def _existing(
         self, includes: Includes, folders: tuple[str, ...], own_folder: str | None
     ) -> Iterator[str]:
-        beside = () if own_folder is None else (own_folder,)
+        nearby = () if own_folder is None else (own_folder,)
         for include in includes:
             if include.is_computed:
                 raise ComputedIncludeError(include.name)
-            for folder in (*beside, *folders) if include.is_quoted else folders:
+            for folder in (*nearby, *folders) if include.is_quoted else folders:
                 path = os.path.join(folder, include.name)  # noqa: PTH118
                 if self._has(path):
                     yield path

@@ -39,7 +39,7 @@ from tmaasync.emulate.runtime_library import (
     runtime_name,
     toolkit_folders,
 )
-from tmaasync.errors import CompileError
+from tmaasync.errors import BackendError, CompileError
 from tmaasync.registers import launch_registers
 
 __all__ = ["EmulatedProgram", "build"]
@@ -333,7 +333,13 @@ _RUNTIMES: dict[str, Any] = {}
 def _loaded_runtime(path: Path) -> Any:
     # Keyed by name, like the dynamic loader for kernel libraries: copies in two caches are one.
     if path.name not in _RUNTIMES:
-        _RUNTIMES[path.name] = ctypes.CDLL(str(path))
+        try:
+            _RUNTIMES[path.name] = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise BackendError(
+                f"the emulator cannot be loaded: {error}. If its folder is mounted noexec, set "
+                "TMAASYNC_CACHE_DIR to a folder of your own."
+            ) from None
     return _RUNTIMES[path.name]
 
 

@@ -29,6 +29,9 @@ _PREFIX_HEADERS = (
 )
 _CHOICE = re.compile(r"#\s*(?:define|undef)\s+_*CUDA")  # macros that CUDA's headers read
 
+# The compiler searches it before the system's folders, and people put headers there.
+_SITE_FOLDERS = (Path("/usr/local/include"),)
+
 Headers = tuple[tuple[str, str], ...]  # (path, digest) of each header
 
 
@@ -44,7 +47,7 @@ def _own_folders(source: Source) -> tuple[Path, ...]:
 
 def headers_of(whole: str, source: Source) -> Iterator[tuple[str, str]]:
     """Yield the headers that the text includes; with a computed include, all of our folders."""
-    folders = folders_of(source)
+    folders = (*folders_of(source), *_SITE_FOLDERS)
     try:
         reached = _includes.reached_digests(whole, folders)
     except _includes.ComputedIncludeError:
