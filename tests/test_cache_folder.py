@@ -29,6 +29,7 @@ from tmaasync._includes import changed, recorded
 OTHER = 12345
 """A user who has no account; only root can act as one."""
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+KEY = "a" * 64
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
 
@@ -398,13 +399,13 @@ def test_a_build_moves_on_when_a_file_that_it_has_read_changes_and_back(
     paths = []
     for text in ("one", "two", "one", None):
         header.write_text(text) if text else header.unlink()
-        path = current_path(own, "key", ".so")
+        path = current_path(own, KEY, ".so")
         if load_facts(path) is None:
             facts = {"also_read": recorded([str(header)], (), begun_ns=2**63)}
             store_with_facts(path, b"", facts)
         paths.append(path.name)
 
-    assert paths[0] == paths[2] == "key.so"
+    assert paths[0] == paths[2] == f"{KEY}.so"
     assert len(set(paths)) == 3
 
 

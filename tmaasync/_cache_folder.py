@@ -267,8 +267,11 @@ def current_path(folder: Path, key: str, suffix: str) -> Path:
         now = changed((read_facts(path) or {}).get("also_read", {}))
         if not now:
             return path
-        stem, dash, last = key.rpartition("-")
-        key = f"{stem}{dash}{digest(json.dumps([last, sorted(now.items())]).encode())}"
+        moved = digest(json.dumps([key, sorted(now.items())]).encode())
+        key = _DIGEST.sub(moved, key)
+
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @contextlib.contextmanager

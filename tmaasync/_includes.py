@@ -9,9 +9,9 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 __all__ = [
     "ComputedIncludeError",
@@ -24,6 +24,8 @@ __all__ = [
     "reached_or_all",
     "recorded",
 ]
+
+_T = TypeVar("_T")
 
 # Between two tokens of a directive.
 _GAP = rb"[ \t\f\v\r]*(?:/\*(?s:.*?)\*/[ \t\f\v\r]*)*"
@@ -222,28 +224,36 @@ def digest(data: bytes) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file's contents.
-
-    Raises:
-        OSError: There is no such file.
-    """
+    """Return the digest of a file's contents; an empty text if there is no such file."""
     version = _version(str(path))
-    return digest(path.read_bytes()) if version is None else _read_file(str(path), version)[0]
+    return "" if version is None else _read(str(path), version, digest)
 
 
 def _read_file(path: str, version: _Version) -> tuple[str, Includes]:
     """Return the digest of this version of a file, and what it includes."""
-    read = _READ.get(path)
+    return _read(path, version, _digest_and_includes)
+
+
+def _read(path: str, version: _Version, of: Callable[[bytes], _T]) -> _T:
+    """Return a fact of this version of a file, which is read once."""
+    read = _READ.get((path, of))
     if read is None or read[0] != version:
         begun_ns = time.time_ns()
-        data = Path(path).read_bytes()
-        read = version, digest(data), _includes(data)
+        try:
+            data = Path(path).read_bytes()
+        except OSError:  # which is the compiler's to report, if it needs the file
+            return of(b"")
+        read = version, of(data)
         if _is_settled(version.changed_ns, begun_ns):
-            _READ[path] = read
-    return read[1:]
+            _READ[path, of] = read
+    return read[1]
 
 
-_READ: dict[str, tuple[_Version, str, Includes]] = {}
+_READ: dict[tuple[str, Callable[[bytes], Any]], tuple[_Version, Any]] = {}
+
+
+def _digest_and_includes(data: bytes) -> tuple[str, Includes]:
+    return digest(data), _includes(data)
 
 
 # --- files that a compiler has read ---------------------------------------------------------------
@@ -264,7 +274,7 @@ def recorded(read: Iterable[str], headers: Iterable[tuple[str, str]], begun_ns: 
     records: Records = {
         path: [*_NO_VERSION, _CHANGED_MEANWHILE]
         for path, was in known.items()
-        if _digest_now(path) != was
+        if file_digest(Path(path)) != was
     }
     for path in {*read} - {*known}:
         version = _version(path)
@@ -272,14 +282,14 @@ def recorded(read: Iterable[str], headers: Iterable[tuple[str, str]], begun_ns: 
             records[path] = [*_NO_VERSION, _CHANGED_MEANWHILE]
         else:
             is_settled = _is_settled(version.changed_ns, begun_ns)
-            records[path] = [*(version if is_settled else _NO_VERSION), _digest_now(path)]
+            records[path] = [*(version if is_settled else _NO_VERSION), file_digest(Path(path))]
     return records
 
 
 def changed(records: Records) -> dict[str, str]:
     """Return the digests of the recorded files that have changed; empty for one that is gone."""
     suspects = {
-        path: _digest_now(path)
+        path: file_digest(Path(path))
         for path, (*version, _) in records.items()
         if _version(path) != tuple(version)
     }
@@ -287,11 +297,3 @@ def changed(records: Records) -> dict[str, str]:
 
 
 _NO_VERSION = _Version(0, 0, 0, 0)
-
-
-def _digest_now(path: str) -> str:
-    version = _version(path)
-    try:
-        return "" if version is None else _read_file(path, version)[0]
-    except OSError:
-        return ""

@@ -275,17 +275,13 @@ def _has_asm(source: Source) -> bool:
     """Return whether the source, or a header of its own, may have an ``asm`` statement."""
     if inline_ptx.has_asm(without_comments(source.whole_text)):
         return True
-    headers = (Path(path) for path, _ in headers_of(source.whole_text, source))
-    return any(_file_has_asm(path) for path in headers if _is_authors(str(path)))
-
-
-def _file_has_asm(path: Path) -> bool:
-    return _version_has_asm(path, path.stat().st_mtime_ns)
+    headers = headers_of(source.whole_text, source)
+    return any(_file_has_asm(*header) for header in headers if _is_authors(header[0]))
 
 
 @functools.lru_cache(maxsize=512)
-def _version_has_asm(path: Path, modified_ns: int) -> bool:
-    return inline_ptx.has_asm(without_comments(path.read_text(errors="replace")))
+def _file_has_asm(path: str, digest: str) -> bool:
+    return inline_ptx.has_asm(without_comments(Path(path).read_text(errors="replace")))
 
 
 def _is_authors(file: str) -> bool:

@@ -35,8 +35,12 @@ CCCL_DIR = INCLUDE_DIR / "cccl"
 """libcu++, where the CUDA toolkit has it too: CUTLASS includes ``<cccl/cuda/std/tuple>``."""
 _RUNTIME_DIR = Path(__file__).resolve().parent / "runtime"
 _SOURCES = ("calls.cpp", "launch.cpp", "mma_multiply.cpp")  # longest first
+_CUDA_HEADERS = (
+    "vector_types.h",
+    *(f"cuda_{name}.{end}" for name in ("bf16", "fp16") for end in ("h", "hpp")),
+)
 _PART_SOURCE = "linked_into_kernels.cpp"
-_FORMAT = 4
+_FORMAT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,9 @@ def toolkit_folders() -> tuple[Path, ...]:
 
 
 def _runtime() -> Runtime:
-    files = sorted((*_RUNTIME_DIR.glob("*.?pp"), *INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
+    ours = sorted((*_RUNTIME_DIR.glob("*.?pp"), *INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
+    cudas = (folder / name for folder in toolkit_folders() for name in _CUDA_HEADERS)
+    files = (*ours, *(path for path in cudas if path.is_file()))
     digests = [(path.name, _includes.file_digest(path)) for path in files]
     flags = toolchain.flags(is_kernel=False)
     facts = json.dumps((_FORMAT, digests, flags, toolchain.key_facts()))
