@@ -44,7 +44,7 @@ _REMEDY = "Set TMAASYNC_CACHE_DIR to a folder of your own."
 _MOST_LINKS = 40  # as in the kernel
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # O_PATH needs no permission to list a folder.
-_OPEN = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN = sum(getattr(os, flag, 0) for flag in ("O_PATH", "O_NOFOLLOW", "O_CLOEXEC"))
 
 
 def cache_dir(part: str = "") -> Path:

@@ -6,8 +6,10 @@ The scan may find a header too many (in a comment, in a branch that is left out)
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -34,7 +36,7 @@ _DIRECTIVE = re.compile(
     rb"#%b(?:include(_next)?|import|embed)(?!\w)%b(?:%b|([^\s<\"/]))" % (_GAP, _GAP, _NAME)
 )
 # A test for a header, of which some libraries make a macro: #if HAS_INCLUDE(<version>).
-_TEST = re.compile(rb"(?:#%b(?:el)?if\b|__has_)[^\n]*" % _GAP)
+_TESTS = (re.compile(rb"#%b(?:el)?if\b[^\n]*" % _GAP), re.compile(rb"__has_(?:in|em)[^\n]*"))
 _TESTED = re.compile(rb"\(%b%b" % (_GAP, _NAME))
 _TESTED_AT_ALL = re.compile(rb"\([ \t]*[<\"/]")
 _COMPUTED_TEST = re.compile(rb"__has_(?:include|embed)(?:_next)?%b\(%b([^\s<\"/)])" % (_GAP, _GAP))
@@ -92,7 +94,6 @@ class _Search:
         begun_ns = time.time_ns()
         self._versions: dict[str, _Version | None] = {}
         self._names: dict[str, frozenset[str]] = {}  # by folder
-        self._is_file: dict[str, bool] = {}
         found: dict[str, str] = {}
         pending = list(self._existing(includes, folders, own_folder))
         while pending:
@@ -101,7 +102,7 @@ class _Search:
                 version = self._versions[path]
                 if version is not None:
                     found[path], includes = _read_file(path, version)
-                    pending += self._existing(includes, folders, os.path.split(path)[0])
+                    pending += self._existing(includes, folders, path.rpartition("/")[0])
         self.digests = tuple(sorted(found.items()))
         changes = (version.changed_ns for version in self._versions.values() if version)
         self._is_settled = _is_settled(max(changes, default=0), begun_ns)
@@ -120,7 +121,8 @@ class _Search:
             if include.is_computed:
                 raise ComputedIncludeError(include.name)
             for folder in (*nearby, *folders) if include.is_quoted else folders:
-                path = os.path.join(folder, include.name)  # noqa: PTH118
+                is_absolute = include.name.startswith("/")
+                path = include.name if is_absolute else f"{folder}/{include.name}"
                 if self._has(path):
                     yield path
                     if not include.is_next:
@@ -128,21 +130,23 @@ class _Search:
 
     def _has(self, path: str) -> bool:
         # Versions before contents, so that what changes meanwhile is noticed later.
-        folder, name = os.path.split(path)
+        folder, _, name = path.rpartition("/")
+        folder = folder or "/"
         if folder not in self._names:
             self._versions[folder] = _version(folder)
             self._names[folder] = _names_in(folder)
         if name not in self._names[folder]:
             return False
-        if path not in self._is_file:
+        if path not in self._versions:
             self._versions[path] = _version(path)  # of a link to nothing so far, too
-            self._is_file[path] = os.path.isfile(path)  # noqa: PTH113
-        return self._is_file[path]
+        version = self._versions[path]
+        return version is not None and version.is_file
 
 
 class _Version(NamedTuple):
     """The state of a file or folder; all but ``changed_ns`` can be the same after a change."""
 
+    is_file: bool
     inode: int
     size_bytes: int
     modified_ns: int
@@ -159,7 +163,8 @@ def _version(path: str) -> _Version | None:
         status = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):  # a name with a null byte
         return None
-    return _Version(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    is_file = stat.S_ISREG(status.st_mode)
+    return _Version(is_file, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _is_settled(changed_ns: int, asked_ns: int) -> bool:
@@ -187,7 +192,8 @@ _MOST_SEARCHES = 256
 
 def _includes(text: bytes) -> Includes:
     """Return what the include directives of a text name, and its tests for headers."""
-    if b"\\" in text:
+    text = text.replace(b"\\\n", b"")
+    if b"\\ " in text or b"\\\t" in text or b"\\\r" in text:
         text = _SPLICE.sub(b"", text)
     if b"%:" in text:
         text = text.replace(b"%:", b"#")
@@ -198,20 +204,24 @@ def _directives(text: bytes) -> Iterator[_Include]:
     for directive in _DIRECTIVE.finditer(text):
         following, angled, quoted, macro = directive.groups()
         if not macro:
-            yield _Include(os.fsdecode(angled or quoted), bool(quoted), bool(following), False)
+            yield _Include(_decoded(angled or quoted), bool(quoted), bool(following), False)
         elif not _line_before(text, directive.start()).rpartition(b"*/")[2].strip():
-            yield _Include(os.fsdecode(directive[0]), False, False, True)  # and not prose
+            yield _Include(_decoded(directive[0]), False, False, True)  # and not prose
 
 
 def _tests(text: bytes) -> Iterator[_Include]:
     if _TESTED_AT_ALL.search(text):
-        for test in _TEST.findall(text):
+        for test in itertools.chain.from_iterable(one.findall(text) for one in _TESTS):
             for angled, quoted in _TESTED.findall(test):
-                yield _Include(os.fsdecode(angled or quoted), bool(quoted), b"_next" in test, False)
+                yield _Include(_decoded(angled or quoted), bool(quoted), b"_next" in test, False)
     if b"__has_" in text:
         for computed in _COMPUTED_TEST.finditer(text):
             if not _DEFINITION.match(_line_before(text, computed.start())):
-                yield _Include(os.fsdecode(computed[0]), False, False, True)
+                yield _Include(_decoded(computed[0]), False, False, True)
+
+
+def _decoded(name: bytes) -> str:
+    return name.decode(errors="surrogateescape")
 
 
 def _line_before(text: bytes, end: int) -> bytes:
@@ -296,4 +306,4 @@ def changed(records: Records) -> dict[str, str]:
     return {path: now for path, now in suspects.items() if now != records[path][-1]}
 
 
-_NO_VERSION = _Version(0, 0, 0, 0)
+_NO_VERSION = _Version(False, 0, 0, 0, 0)

@@ -312,7 +312,7 @@ def _unwritable(reason: str) -> BackendError:
 
 def _listed(folder: Path) -> tuple[str, ...]:
     """Return options with which the compiler lists the files that it reads."""
-    return ("-MD", "-MF", str(folder / _LIST))
+    return ("-MD", "-MT", "unit", "-MF", str(folder / _LIST))
 
 
 _LIST = "read.d"
