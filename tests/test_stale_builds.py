@@ -132,13 +132,43 @@ def test_a_folder_among_the_options_has_its_own_build(
 
 
 @pytest.mark.parametrize("option", [["-include={}"], ["-include", "{}"], ["--pre-include={}"]])
-def test_a_header_among_the_options_is_part_of_the_key(
-    option: list[str], gpu: Value, tmp_path: Path
+def test_a_header_among_the_options_is_compiled_and_part_of_the_key(
+    option: list[str], value: Value, tmp_path: Path
 ) -> None:
     source = text_of("", options=tuple(word.format(tmp_path / "a.cuh") for word in option))
     for number in (1, 2):
         define(tmp_path / "a.cuh", number)
-        assert gpu(source) == number
+        assert value(source) == number
+
+
+def test_a_header_that_comes_earlier_on_the_path_is_taken(value: Value, tmp_path: Path) -> None:
+    early, late = tmp_path / "early", tmp_path / "late"
+    early.mkdir()
+    define(late / "a.cuh", 1)
+    source = text_of("#include <a.cuh>", early, late)
+
+    assert value(source) == 1
+    define(early / "a.cuh", 2)
+    assert value(source) == 2
+    (early / "a.cuh").unlink()
+    assert value(source) == 1
+
+
+def test_a_folder_that_is_a_link_is_followed_each_time(value: Value, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    for number in (1, 2):
+        define(tmp_path / f"{number}" / "a.cuh", number)
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"{number}")
+        assert value(text_of("#include <a.cuh>", link)) == number
+
+
+def test_a_header_may_have_any_name(value: Value, tmp_path: Path) -> None:
+    header = tmp_path / "a b$#'%é" / "c $d#.cuh"
+    source = text_of(f'#define HEADER "{header}"\n#include HEADER')
+    for number in (1, 2):
+        define(header, number)
+        assert value(source) == number
 
 
 def test_nvrtc_finds_a_texts_header_in_the_working_folder_and_a_files_next_to_it(

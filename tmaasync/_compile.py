@@ -84,9 +84,11 @@ class Source:
         return tuple(folder.absolute() for folder in (*self.include_dirs, *named))
 
     @property
-    def includes(self) -> str:
-        """The text for a search of headers: with an include of each header that options name."""
-        return "".join(f'#include "{one}"\n' for one in _named(_HEADER, self)) + self.whole_text
+    def including_text(self) -> str:
+        """The whole text after an include of each header that options name."""
+        named = ((Path(one).absolute(), one) for one in _named(_HEADER, self))
+        headers = (path if path.is_file() else one for path, one in named)
+        return "".join(f'#include "{header}"\n' for header in headers) + self.whole_text
 
 
 _FOLDER = re.compile(r"(?:--?include-path(?:=|$)|-I[= ]?)(.*)", re.DOTALL)
@@ -339,7 +341,7 @@ def namespace_hint(source: Source, undefined: Iterable[str]) -> tuple[str, list[
         return "", others
     hint = f"\nNot defined: {', '.join(headers)}, of namespace tmaasync."
     folders = (include_dir(), *source.header_dirs)
-    known = reached_or_all(source.includes, folders, folders)
+    known = reached_or_all(source.including_text, folders, folders)
     missing = [
         f"#include <{header}>"
         for header in dict.fromkeys(headers.values())
@@ -399,7 +401,7 @@ def _headers(source: Source) -> _Headers | None:
     """Return the headers that the source may reach; None where an include names a macro."""
     own_folder = None if source.is_file else os.path.split(source.name)[0] or "."
     try:
-        return reached_digests(source.includes, _folders(source), own_folder)
+        return reached_digests(source.including_text, _folders(source), own_folder)
     except ComputedIncludeError:
         return None
 
@@ -426,7 +428,7 @@ def _files_in(options: Iterable[str]) -> Iterator[Path]:
 def header_texts(source: Source) -> Iterator[str]:
     """Yield the headers that the source reaches in its own folders."""
     folders = source.header_dirs
-    for path in reached_or_all(source.includes, folders, folders):
+    for path in reached_or_all(source.including_text, folders, folders):
         yield path.read_text(errors="replace")
 
 

@@ -118,7 +118,7 @@ def _translation_unit(source: Source, name: str, declaring: str, *, has_asm: boo
     kept = "".join(f"#undef {name}\n" for name in own)
     return (
         f"#include <tmaasync_emulate/{'inline_ptx' if has_asm else 'cuda'}.hpp>\n"
-        f"{renamed}{source.whole_text}\n{kept}"
+        f"{renamed}{source.including_text}\n{kept}"
         f'#line 1 "the entry of {source.name}"\n'
         f"TMAASYNC_EMULATE_ENTRY({name})\n"
         f"{_attributes(declaring, name)}"
@@ -275,7 +275,7 @@ def _has_asm(source: Source) -> bool:
     """Return whether the source, or a header of its own, may have an ``asm`` statement."""
     if inline_ptx.has_asm(without_comments(source.whole_text)):
         return True
-    headers = headers_of(source.whole_text, source)
+    headers = headers_of(source.including_text, source)
     return any(_file_has_asm(*header) for header in headers if _is_authors(header[0]))
 
 

@@ -303,7 +303,7 @@ def _own_code(source: Source) -> str:
     texts = [source.preamble, source.text]
     folders = (include_dir(), *source.header_dirs)
     with contextlib.suppress(ComputedIncludeError):
-        headers = tuple(reached(source.includes, folders))
+        headers = tuple(reached(source.including_text, folders))
         texts += [
             path.read_text(errors="replace")
             for path in headers
