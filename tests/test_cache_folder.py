@@ -7,7 +7,9 @@ import resource
 import stat
 import subprocess
 import sys
+import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,7 +60,9 @@ def refused() -> str:
 
 def as_user(user: int, act: Callable[[], None]) -> None:
     """Run a function in a child process as another user; what it raises fails the test."""
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child starts no thread
+        child = os.fork()
     if child == 0:
         status = 1
         try:
@@ -75,17 +79,12 @@ def as_user(user: int, act: Callable[[], None]) -> None:
 
 
 @pytest.fixture
-def shared(named: Path) -> Iterator[Path]:
-    """The named folder, reachable by every user and like /tmp."""
-    opened = [named.parent, *named.parent.parents]
-    before = {path: mode(path) for path in opened if path.stat().st_uid == os.geteuid()}
-    changed_here = {path: was for path, was in before.items() if not was & stat.S_IXOTH}
-    for path, was in changed_here.items():
-        path.chmod(was | stat.S_IXOTH)
-    named.chmod(0o1777)
-    yield named
-    for path, was in changed_here.items():
-        path.chmod(was)
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A named folder that every user reaches, like /tmp; pytest's own folders are private."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o1777)
+        monkeypatch.setenv("TMAASYNC_CACHE_DIR", folder)
+        yield Path(folder)
 
 
 # --- what it leaves alone ---------------------------------------------------------------------

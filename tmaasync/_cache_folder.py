@@ -113,7 +113,7 @@ def _open(name: str, folder: int | None, opened: contextlib.ExitStack) -> int:
     try:
         descriptor = os.open(name, _OPEN, dir_fd=folder)
     except FileNotFoundError:
-        with contextlib.suppress(FileExistsError):
+        with contextlib.suppress(FileExistsError):  # another process has made it
             os.mkdir(name, 0o700, dir_fd=folder)
         descriptor = os.open(name, _OPEN, dir_fd=folder)
     opened.callback(os.close, descriptor)
@@ -192,9 +192,9 @@ def _unwritable(folder: Path, error: OSError) -> BackendError:
 
 
 def _reason(error: OSError) -> str:
-    if error.strerror is None:
-        return str(error)
-    return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    if error.strerror is None or error.filename is None:
+        return error.strerror or str(error)
+    return f"{error.strerror} ({error.filename})"
 
 
 def builds(folder: Path, suffix: str) -> list[Path]:
