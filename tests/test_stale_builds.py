@@ -116,19 +116,28 @@ def test_a_header_that_appears_is_noticed_by_what_tests_for_it(
     assert gpu(source) == 1
 
 
-@pytest.mark.parametrize(
-    "option", [["-I{}"], ["-I", "{}"], ["-I {}"], ["-I={}"], ["--include-path={}"]]
-)
+@pytest.mark.parametrize("option", ["-I{}", "-I+{}", "-I {}", "-I={}", "--include-path={}"])
 def test_a_folder_among_the_options_has_its_own_build(
-    option: list[str], value: Value, tmp_path: Path
+    option: str, value: Value, tmp_path: Path
 ) -> None:
-    if value is on_cpu and option != ["--include-path={}"]:
-        pytest.skip("one form is enough where a build takes half a second")
     for number in (1, 2):
         folder = tmp_path / f"{number}"
         define(folder / "a.cuh", number)
-        options = tuple(word.format(folder) for word in option)
+        options = tuple(option.format(folder).split("+"))
         assert value(text_of("#include <a.cuh>", options=options)) == number
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *("-DVALUE={}", "-D+VALUE={}", "-D VALUE={}", "-D=VALUE={}", "--define-macro=VALUE={}"),
+        *("--define-macro+VALUE={}", "-DVALUE=0+-U+VALUE+-DVALUE={}"),
+    ],
+)
+def test_a_definition_among_the_options_is_read_in_every_form(options: str, value: Value) -> None:
+    for number in (1, 2):
+        words = tuple(options.format(number).split("+"))
+        assert value(text_of("", options=words)) == number
 
 
 @pytest.mark.parametrize("option", [["-include={}"], ["-include", "{}"], ["--pre-include={}"]])

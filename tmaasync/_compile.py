@@ -44,6 +44,7 @@ __all__ = [
     "namespace_hint",
     "nvrtc_include_dirs",
     "nvrtc_version",
+    "option_values",
     "refusal",
     "run_nvrtc",
     "toolkit_include_dirs",
@@ -80,27 +81,27 @@ class Source:
     @property
     def header_dirs(self) -> tuple[Path, ...]:
         """The folders of its own headers, which options name too, as absolute paths."""
-        named = map(Path, _named(_FOLDER, self))
+        named = (Path(folder) for _, folder in option_values(_FOLDER, self.options))
         return tuple(folder.absolute() for folder in (*self.include_dirs, *named))
 
     @property
     def including_text(self) -> str:
         """The whole text after an include of each header that options name."""
-        named = ((Path(one).absolute(), one) for one in _named(_HEADER, self))
-        headers = (path if path.is_file() else one for path, one in named)
+        named = (header for _, header in option_values(_HEADER, self.options))
+        paths = ((Path(header).absolute(), header) for header in named)
+        headers = (path if path.is_file() else header for path, header in paths)
         return "".join(f'#include "{header}"\n' for header in headers) + self.whole_text
 
 
-_FOLDER = re.compile(r"(?:--?include-path(?:=|$)|-I[= ]?)(.*)", re.DOTALL)
-_HEADER = re.compile(r"--?(?:pre-)?include(?:=|$)(.*)", re.DOTALL)
+_FOLDER = re.compile(r"(--include-path(?:=|$)|-I[= ]?)(.*)", re.DOTALL)
+_HEADER = re.compile(r"(--?(?:pre-)?include)(?:=|$)(.*)", re.DOTALL)
 
 
-def _named(option: re.Pattern[str], source: Source) -> Iterator[str]:
-    """Yield the values of an option, which may be the next word."""
-    words = source.options
+def option_values(option: re.Pattern[str], words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each such option and its value, which may be the next word."""
     for word, following in zip(words, (*words, "")[1:], strict=True):
         if found := option.fullmatch(word):
-            yield found[1] or following
+            yield found[1], found[2] or following
 
 
 def compile_source(source: Source, arch: str) -> Program:

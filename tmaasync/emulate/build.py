@@ -49,7 +49,7 @@ _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
 )
-_DEFINITION = re.compile(r"(?:-D|--define-macro=|-U|--undefine-macro=)(.+)")
+_DEFINITION = re.compile(r"(-[DU]|--(?:un)?define-macro(?==|$))[= ]?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -201,11 +201,9 @@ def _launch_registers(source: Source, max_threads: int | None, min_blocks: int |
 
 def _options(source: Source) -> tuple[str, ...]:
     """Return the CUDA compiler's options that the C++ compiler understands too."""
-    kept = [option for option in source.options if _DEFINITION.fullmatch(option)]
-    plain = [
-        option.replace("--define-macro=", "-D").replace("--undefine-macro=", "-U")
-        for option in kept
-    ]
+    short = {"--define-macro": "-D", "--undefine-macro": "-U"}
+    found = _compile.option_values(_DEFINITION, source.options)
+    plain = (f"{short.get(name, name)}{value}" for name, value in found)
     return (*plain, *(f"-I{folder}" for folder in folders_of(source)))
 
 
