@@ -235,6 +235,12 @@ def test_a_folder_of_headers_may_be_relative(
     assert value(source_of(f"#include <a.cuh>{KERNEL}", include_dirs=["inc"])) == 5
 
 
+def test_a_header_that_cannot_be_read_is_left_to_the_compiler(value: Value) -> None:
+    source = text_of('#if 0\n#include "/proc/self/mem"\n#endif\n#define VALUE 7')
+
+    assert value(source) == 7
+
+
 @pytest.mark.parametrize("name", ["kernel.cpp", "prefix.hpp", 'a "quoted" \\ name.cu', "é\n.cu"])
 def test_a_source_may_have_any_name(name: str, value: Value, tmp_path: Path) -> None:
     file = tmp_path / name

@@ -25,6 +25,7 @@ from tmaasync._includes import (
     reached_digests,
     reached_or_all,
     recorded,
+    text_of,
 )
 from tmaasync._program import Assembly, Entry, Parameter, Program, entries_of, entry_from
 from tmaasync._sources import header_of_names, include_dir
@@ -98,7 +99,7 @@ _HEADER = re.compile(r"(--?(?:pre-)?include)(?:=|$)(.*)", re.DOTALL)
 
 
 def option_values(option: re.Pattern[str], words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each such option and its value, which may be the next word."""
+    """Yield the options that match, each with its value, which may be the next word."""
     for word, following in zip(words, (*words, "")[1:], strict=True):
         if found := option.fullmatch(word):
             yield found[1], found[2] or following
@@ -430,7 +431,7 @@ def header_texts(source: Source) -> Iterator[str]:
     """Yield the headers that the source reaches in its own folders."""
     folders = source.header_dirs
     for path in reached_or_all(source.including_text, folders, folders):
-        yield path.read_text(errors="replace")
+        yield text_of(path)
 
 
 def _store(program: Program, cubin: bytes, also_read: Records) -> None:

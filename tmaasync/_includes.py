@@ -25,6 +25,7 @@ __all__ = [
     "reached_digests",
     "reached_or_all",
     "recorded",
+    "text_of",
 ]
 
 _T = TypeVar("_T")
@@ -226,6 +227,14 @@ def _decoded(name: bytes) -> str:
 
 def _line_before(text: bytes, end: int) -> bytes:
     return text[text.rfind(b"\n", 0, end) + 1 : end]
+
+
+def text_of(path: Path) -> str:
+    """Return a header's text; none if it is unreadable, which is the compiler's to report."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def digest(data: bytes) -> str:

@@ -18,7 +18,8 @@ from tmaasync._cache_folder import cache_dir
 from tmaasync._compile import Parameter, Source, toolkit_include_dirs
 from tmaasync._entries import entry_names
 from tmaasync.emulate import build
-from tmaasync.emulate.toolchain import can_precompile, reported_if_slow
+from tmaasync.emulate.headers import headers_of, prefix_of
+from tmaasync.emulate.toolchain import can_precompile, flags, reported_if_slow
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
@@ -90,6 +91,20 @@ def test_sources_share_what_is_precompiled(own_cache: Path) -> None:
         build(source(f"constexpr int kValue = {value};\n{EMPTY}"), "empty")
 
     assert len([*own_cache.glob("prefix-*.gch")]) == 1
+
+
+def test_a_source_is_the_same_text_whether_or_not_its_prefix_is_precompiled() -> None:
+    bounded, kernel_flags = source(BOUNDED), flags(is_kernel=True)
+    headers = tuple(headers_of(BOUNDED, bounded))
+    texts = [
+        prefix and prefix.text
+        for prefix in (
+            prefix_of(bounded, kernel_flags, headers, precompiles=precompiles)
+            for precompiles in (True, False)
+        )
+    ]
+
+    assert texts[0] == texts[1] != ""
 
 
 NO_HALF = "#include <cuda_fp16.h>\nstruct half {};\n"  # only CUDA_NO_HALF leaves that name free

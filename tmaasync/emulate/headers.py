@@ -60,11 +60,14 @@ def headers_of(whole: str, source: Source) -> Iterator[tuple[str, str]]:
     yield from _includes.reached_digests("".join(hidden), toolkit_folders())
 
 
-def prefix_of(source: Source, flags: tuple[str, ...], headers: Headers) -> toolchain.Prefix | None:
-    """Precompile the first header, and CUDA's number-type headers that the source includes.
+def prefix_of(
+    source: Source, flags: tuple[str, ...], headers: Headers, *, precompiles: bool
+) -> toolchain.Prefix | None:
+    """Return the first header, and CUDA's number-type headers that the source includes.
 
-    Parsing them is half of the compile time of a GEMM: 0.62 s of a core become 0.35 s. The compiler
-    checks whether the source's own options invalidate the precompiled header.
+    Parsing them is half of the compile time of a GEMM: precompiled, 0.62 s of a core become 0.35 s.
+    The compiler checks whether the source's own options invalidate the precompiled header. Without
+    one it reads the same text, so that a source means the same with an empty cache.
     """
     if not toolchain.can_precompile():
         return None
@@ -73,6 +76,8 @@ def prefix_of(source: Source, flags: tuple[str, ...], headers: Headers) -> toolc
     if _chooses(source, headers):
         names &= {"cuda.hpp", "inline_ptx.hpp"}
     text = "".join(f"#include <{name}>\n" for name in _PREFIX_HEADERS if Path(name).name in names)
+    if not precompiles:
+        return toolchain.Prefix(text)
     inside, begun_ns = [*headers_of(text, source)], time.time_ns()
     key = _includes.digest(
         json.dumps((_FORMAT, text, flags, inside, toolchain.key_facts())).encode()
@@ -95,7 +100,7 @@ def _chooses(source: Source, headers: Headers) -> bool:
     """Return whether the source, or a header of its own, sets a macro for CUDA's headers."""
     others = tuple(map(str, (INCLUDE_DIR, *toolkit_folders())))
     own = (Path(path) for path, _ in headers if not path.startswith(others))
-    texts = (source.whole_text, *(path.read_text(errors="replace") for path in own))
+    texts = (source.whole_text, *(_includes.text_of(path) for path in own))
     return any(map(_CHOICE.search, texts))
 
 

@@ -241,10 +241,10 @@ def precompile(options: Sequence[str], prefix: str) -> Compiled:
 
 @dataclass(frozen=True)
 class Prefix:
-    """The prefix of a C++ text, and its precompiled file from `precompile`."""
+    """The prefix of a C++ text, and its precompiled file from `precompile`, if there is one."""
 
     text: str
-    precompiled: Path
+    precompiled: Path | None = None
     read: frozenset[str] = frozenset()
 
 
@@ -276,7 +276,8 @@ def compile_object(
             (shown / name).write_text(content)
         if prefix is not None:
             (made / _PREFIX).write_text(prefix.text)
-            (made / f"{_PREFIX}.gch").symlink_to(prefix.precompiled)
+            if prefix.precompiled is not None:
+                (made / f"{_PREFIX}.gch").symlink_to(prefix.precompiled)
             options = (*options, "-include", str(made / _PREFIX))
         if translate is None:
             options = (*options, *_listed(folder))

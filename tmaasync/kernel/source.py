@@ -15,7 +15,7 @@ from tmaasync._comments import without_comments
 from tmaasync._compile import Source
 from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
-from tmaasync._includes import ComputedIncludeError, reached
+from tmaasync._includes import ComputedIncludeError, reached, text_of
 from tmaasync._kinds import is_number_in, shown
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Violation
@@ -304,11 +304,7 @@ def _own_code(source: Source) -> str:
     folders = (include_dir(), *source.header_dirs)
     with contextlib.suppress(ComputedIncludeError):
         headers = tuple(reached(source.including_text, folders))
-        texts += [
-            path.read_text(errors="replace")
-            for path in headers
-            if not path.is_relative_to(include_dir())
-        ]
+        texts += [text_of(path) for path in headers if not path.is_relative_to(include_dir())]
         if include_dir() / _WGMMA_HEADER in headers:
             texts.append(_WGMMA_HEADER)
     return without_comments("\n".join(texts))
