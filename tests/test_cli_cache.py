@@ -7,17 +7,21 @@ from pathlib import Path
 import pytest
 from command_line import json_of, run
 
+from tmaasync._cache_folder import cache_dir
+
+A, B, C = (letter * 64 for letter in "abc")
+
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A cache with two kernels, a library of the emulator, a tuned GPU, and a stranger's file."""
-    path = tmp_path / "cache"
-    (path / "tuned").mkdir(parents=True)
-    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(path))
-    sizes = {"a.cubin": 100, "a.json": 10, "b.cubin": 50, "c.so": 7, "c.json": 3, "mine.txt": 9}
-    for name, size in sizes.items():
+    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path))
+    path = cache_dir("tuned").parent
+    sizes = {"cubin": 100, "json": 10}
+    files = {f"{A}.{end}": size for end, size in sizes.items()}
+    files |= {f"{B}.cubin": 50, f"{C}.so": 7, f"{C}.json": 3, "tuned/gpu.json": 20, "mine.so": 9}
+    for name, size in files.items():
         (path / name).write_bytes(b"x" * size)
-    (path / "tuned/gpu.json").write_bytes(b"x" * 20)
     return path
 
 
@@ -45,8 +49,38 @@ def test_clearing_keeps_tuned_tile_configs_and_other_files(folder: Path) -> None
     assert run("cache", "--clear").output == "3 files removed, 0.0 MiB.\n"
 
     left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert left == {"mine.txt", "tuned/gpu.json"}
+    assert left == {"mine.so", "tuned/gpu.json"}
     assert json_of("cache", "--clear") == {"removed": 0, "bytes": 0}
+
+
+def test_clearing_leaves_the_users_files(folder: Path, tmp_path: Path) -> None:
+    mine = [tmp_path / name for name in ("a.o", "a.so", "a.json", f"{A}.cubin", "tuned")]
+    for path in (*mine, folder / "notes.json", folder / f"{A}.txt"):
+        path.touch()
+
+    run("cache", "--clear")
+    run("tune", "--clear")
+
+    assert all(path.exists() for path in (*mine, folder / "notes.json", folder / f"{A}.txt"))
+
+
+def test_clearing_removes_what_an_ended_process_was_writing(folder: Path) -> None:
+    (folder / f"prefix-{A}.gch.k3_v9.new").touch()
+
+    run("cache", "--clear")
+
+    assert [path.name for path in folder.iterdir() if path.suffix == ".new"] == []
+
+
+def test_a_link_in_the_cache_is_removed_and_its_target_stays(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target.cubin"
+    target.touch()
+    (folder / f"{C}.cubin").symlink_to(target)
+
+    run("cache", "--clear")
+
+    assert target.exists()
+    assert not (folder / f"{C}.cubin").is_symlink()
 
 
 def test_a_cache_that_cannot_be_made_is_an_error_of_one_line(

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tmaasync import _arrays, errors
+from tmaasync._cache_folder import cache_dir
 from tmaasync.cli import app
 from tmaasync.ops._gemm import tuned
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
@@ -46,7 +47,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Files of this test's own."""
     monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path))
     tuned.forget()
-    yield tmp_path / "tuned"
+    yield cache_dir() / "tuned"
     tuned.forget()
 
 

@@ -10,14 +10,24 @@ import functools
 import json
 import os
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tmaasync._entries import function_name
-from tmaasync._includes import ComputedIncludeError, digest, file_digest, reached, reached_or_all
+from tmaasync._cache_folder import cache_dir, current_path, load_facts, store_with_facts
+from tmaasync._includes import (
+    ComputedIncludeError,
+    Records,
+    digest,
+    file_digest,
+    reached_digests,
+    reached_or_all,
+    recorded,
+    text_of,
+)
+from tmaasync._program import Assembly, Entry, Parameter, Program, entries_of, entry_from
 from tmaasync._sources import header_of_names, include_dir
 from tmaasync.errors import BackendError, CompileError
 
@@ -28,108 +38,27 @@ __all__ = [
     "Program",
     "Source",
     "assemble",
-    "cache_dir",
     "compile_source",
     "header_texts",
     "headers_near",
-    "load_facts",
     "load_nvrtc",
     "namespace_hint",
     "nvrtc_include_dirs",
     "nvrtc_version",
+    "option_values",
     "refusal",
     "run_nvrtc",
-    "store_with_facts",
     "toolkit_include_dirs",
-    "write_whole",
 ]
 
-_FORMAT = 3
+_FORMAT = 4
 # NVRTC 12.8 has no __builtin_FILE, by which debug builds and signals name a line.
 _OLDEST_NVRTC = (12, 9)
-_ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(([^)]*)\)")
-_PARAMETER = re.compile(
-    r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\s+"
-    r"(?:\.ptr\s+(?:\.\w+\s+(?:\d+\s+)?)*)?"  # of sm_100 and later
-    r"\w+(?:\[(\d+)\])?"
-)
-_SHARED_BYTES = re.compile(r"\.u32 (\w+)_shared_bytes = (\d+);")
-_PROPERTIES = re.compile(
-    r"Function properties for (\w+)\n.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
-    r"(\d+) bytes spill loads\n.*?Used (\d+) registers"
-)
-_REMARK = re.compile(r"\(C\d+\)\s*(.*)")
-_ADVICE = re.compile(rf"warning|{_REMARK.pattern}", re.IGNORECASE)
 _UNSUPPORTED = re.compile(r"Instruction '([\w.]+)[^']*' not supported on .target '(\w+)'")
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 _MISSING_HEADER = re.compile(r'cannot open source file "([^"]+)"')
 _C_HEADERS = Path(__file__).resolve().parent / "_nvrtc_headers"
 """The names of C headers, which <cuda.h> and kernels ask for. NVRTC has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One kernel parameter as the PTX declares it: ``kind`` is ``u``, ``s``, ``f`` or ``b``.
-
-    PTX has ``u`` for integers of both signs and for pointers. Where the source declares more, a
-    `Signature` makes it ``i`` (signed), ``n`` (unsigned) or ``t`` (bool).
-    """
-
-    kind: str
-    size_bytes: int
-
-    @property
-    def is_struct(self) -> bool:
-        """Whether the parameter is passed as raw bytes."""
-        return self.kind == "struct"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One ``__global__`` function of a program, with the compiler's facts about it.
-
-    ``symbol`` is its name in the machine code.
-    """
-
-    name: str
-    symbol: str
-    parameters: tuple[Parameter, ...]
-    shared_bytes: int | None
-    registers: int
-    stack_bytes: int
-    spill_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A compiled source: the cubin's path, its entries, and the compiler's log."""
-
-    path: Path
-    arch: str
-    entries: Mapping[str, Entry]
-    log: str
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Return the compiler's warnings, a line each; `remarks` too."""
-        return tuple(line for line in self.log.splitlines() if _ADVICE.search(line))
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Return the assembler's advice on lost speed: an ignored setmaxnreg, serialised wgmma.
-
-        It prints them as information with a number such as C7508, which is left out.
-        """
-        return tuple(dict.fromkeys(_REMARK.findall(self.log)))
-
-
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    """The compiler's intermediate results: the PTX of a source, and its log."""
-
-    ptx: str
-    entries: Mapping[str, Entry]
-    log: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,38 +72,37 @@ class Source:
     # The entry's name where NVRTC has to look up its symbol: "softmax<float, 128>".
     expression: str = ""
     preamble: str = field(default="", repr=False)
+    is_file: bool = False  # whose quoted includes are not searched in the working folder
 
     @property
     def whole_text(self) -> str:
         """The preamble, then the text with line numbers that count from its own first line."""
         return f'{self.preamble}#line 1 "{self.name}"\n{self.text}'
 
+    @property
+    def header_dirs(self) -> tuple[Path, ...]:
+        """The folders of its own headers, which options name too, as absolute paths."""
+        named = (Path(folder) for _, folder in option_values(_FOLDER, self.options))
+        return tuple(folder.absolute() for folder in (*self.include_dirs, *named))
 
-def cache_dir() -> Path:
-    """Return the folder of compiled kernels, private to its owner (mode 0700).
+    @property
+    def including_text(self) -> str:
+        """The whole text after an include of each header that options name."""
+        named = (header for _, header in option_values(_HEADER, self.options))
+        paths = ((Path(header).absolute(), header) for header in named)
+        headers = (path if path.is_file() else header for path, header in paths)
+        return "".join(f'#include "{header}"\n' for header in headers) + self.whole_text
 
-    ``TMAASYNC_CACHE_DIR`` names another one.
 
-    Raises:
-        BackendError: The folder cannot be made, or belongs to another user.
-    """
-    chosen = os.environ.get("TMAASYNC_CACHE_DIR")
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    path = Path(chosen) if chosen else Path(base) / "tmaasync"
-    remedy = "Set TMAASYNC_CACHE_DIR to a folder of your own."
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.stat()
-        if hasattr(os, "getuid") and status.st_uid != os.getuid():
-            raise BackendError(
-                f"the kernel cache {path} belongs to user {status.st_uid}, so what it holds cannot "
-                f"be trusted. {remedy}"
-            )
-        if status.st_mode & 0o077:
-            path.chmod(0o700)
-    except OSError as error:
-        raise BackendError(f"the kernel cache {path} cannot be used: {error}. {remedy}") from error
-    return path
+_FOLDER = re.compile(r"(--include-path(?:=|$)|-I[= ]?)(.*)", re.DOTALL)
+_HEADER = re.compile(r"(--?(?:pre-)?include)(?:=|$)(.*)", re.DOTALL)
+
+
+def option_values(option: re.Pattern[str], words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the options that match, each with its value, which may be the next word."""
+    for word, following in zip(words, (*words, "")[1:], strict=True):
+        if found := option.fullmatch(word):
+            yield found[1], found[2] or following
 
 
 def compile_source(source: Source, arch: str) -> Program:
@@ -184,20 +112,21 @@ def compile_source(source: Source, arch: str) -> Program:
         CompileError: The compiler refused the source; the message shows its log.
         BackendError: There is no NVRTC, or the cache folder cannot be used.
     """
-    options = _options(source, arch)
-    key = _cache_key(source, arch, options)
+    begun_ns, headers = time.time_ns(), _headers(source)
+    key = None if headers is None else _cache_key(source, arch, headers)
     folder = cache_dir()
-    cached = _load(folder, key) if key else None
+    path = current_path(folder, key, ".cubin") if key else None
+    cached = _load(path) if path else None
     if cached is not None:
         return cached
-    cubin, ptx, log, symbol = run_nvrtc(source, options)
+    cubin, ptx, log, symbol = run_nvrtc(source, _options(source, arch))
     program = Program(
-        path=folder / f"{key or digest(cubin)}.cubin",
+        path=path or folder / f"{digest(cubin)}.cubin",
         arch=arch,
-        entries=_entries(source, ptx, log, symbol),
+        entries=entries_of(ptx, log, source.expression, symbol),
         log=log,
     )
-    _store(program, cubin)
+    _store(program, cubin, recorded((), headers or (), begun_ns))
     return program
 
 
@@ -209,7 +138,7 @@ def assemble(source: Source, arch: str) -> Assembly:
         BackendError: There is no NVRTC.
     """
     _, ptx, log, symbol = run_nvrtc(source, _options(source, arch))
-    return Assembly(ptx, _entries(source, ptx, log, symbol), log)
+    return Assembly(ptx, entries_of(ptx, log, source.expression, symbol), log)
 
 
 def nvrtc_version() -> tuple[int, int]:
@@ -299,8 +228,13 @@ def headers_near(nvrtc: Path) -> tuple[Path, ...]:
 
 
 def _options(source: Source, arch: str) -> tuple[str, ...]:
-    folders = (include_dir(), *source.include_dirs, *nvrtc_include_dirs())
+    folders = (f"--include-path={folder}" for folder in _folders(source))
+    return (*folders, *_flags(source, arch))
+
+
+def _flags(source: Source, arch: str) -> tuple[str, ...]:
     return (
+        *(("--no-source-include",) if source.is_file else ()),
         f"{_ARCH_OPTION}{arch}",
         *(() if _has_standard(source) else _CPP20),
         # Generic lambdas too, which NVRTC 13.0 takes for host functions otherwise.
@@ -308,8 +242,11 @@ def _options(source: Source, arch: str) -> tuple[str, ...]:
         "--generate-line-info",
         "--ptxas-options=-v",
         *source.options,
-        *(f"--include-path={folder}" for folder in folders),
     )
+
+
+def _folders(source: Source) -> tuple[Path, ...]:
+    return (include_dir(), *source.header_dirs, *nvrtc_include_dirs())
 
 
 # The emulator's headers need C++20, and a kernel has one standard on both back ends. NVRTC 13.5
@@ -405,8 +342,8 @@ def namespace_hint(source: Source, undefined: Iterable[str]) -> tuple[str, list[
     if not headers:
         return "", others
     hint = f"\nNot defined: {', '.join(headers)}, of namespace tmaasync."
-    folders = (include_dir(), *source.include_dirs)
-    known = reached_or_all(source.whole_text, folders, folders)
+    folders = (include_dir(), *source.header_dirs)
+    known = reached_or_all(source.including_text, folders, folders)
     missing = [
         f"#include <{header}>"
         for header in dict.fromkeys(headers.values())
@@ -456,107 +393,64 @@ def _header_hint(log: str) -> str:
     )
 
 
-# --- the compiler's log -----------------------------------------------------------------------
-
-
-def _entries(source: Source, ptx: str, log: str, expressed: str) -> dict[str, Entry]:
-    shared = {name: int(size) for name, size in _SHARED_BYTES.findall(ptx)}
-    properties = {found[0]: found[1:] for found in _PROPERTIES.findall(log)}
-    entries = {}
-    for symbol, parameters in _ENTRY.findall(ptx):
-        stack, stores, loads, registers = (int(n) for n in properties.get(symbol, (0, 0, 0, 0)))
-        name = source.expression if symbol == expressed else symbol
-        entries[name] = Entry(
-            name=name,
-            symbol=symbol,
-            parameters=tuple(_parameter(*found) for found in _PARAMETER.findall(parameters)),
-            shared_bytes=shared.get(function_name(name)),
-            registers=registers,
-            stack_bytes=stack,
-            spill_bytes=stores + loads,
-        )
-    return entries
-
-
-def _parameter(kind: str, bits: str, count: str) -> Parameter:
-    size = int(bits) // 8
-    return Parameter("struct", size * int(count)) if count else Parameter(kind, size)
-
-
 # --- the cache --------------------------------------------------------------------------------
 
 
-def _cache_key(source: Source, arch: str, options: Iterable[str]) -> str | None:
-    """Return a hash of all that the cubin depends on; None where an include names a macro."""
-    folders = (include_dir(), *source.include_dirs, *nvrtc_include_dirs())
+_Headers = tuple[tuple[str, str], ...]  # path and digest
+
+
+def _headers(source: Source) -> _Headers | None:
+    """Return the headers that the source may reach; None where an include names a macro."""
+    own_folder = None if source.is_file else os.path.split(source.name)[0] or "."
     try:
-        headers = [(str(path), file_digest(path)) for path in reached(source.whole_text, folders)]
+        return reached_digests(source.including_text, _folders(source), own_folder)
     except ComputedIncludeError:
         return None
-    flags = [option for option in options if not option.startswith("--include-path=")]
+
+
+def _cache_key(source: Source, arch: str, headers: _Headers) -> str:
+    """Return a hash of all that the cubin depends on."""
     text = (source.name, source.whole_text, source.expression)
-    whole = (_FORMAT, *text, arch, flags, headers, nvrtc_version())
+    files = [(str(path), file_digest(path)) for path in _files_in(source.options)]
+    environment = [os.environ.get(name) for name in _ENVIRONMENT]
+    flags = (_flags(source, arch), files, environment)
+    whole = (_FORMAT, *text, flags, headers, nvrtc_version())
     return digest(json.dumps(whole).encode())
+
+
+_ENVIRONMENT = ("NVRTC_PREPEND_FLAGS", "NVRTC_APPEND_FLAGS")
+
+
+def _files_in(options: Iterable[str]) -> Iterator[Path]:
+    """Yield the files that options name, such as a precompiled header."""
+    values = (Path(option.rpartition("=")[2]) for option in options)
+    return (path for path in values if path.is_file())
 
 
 def header_texts(source: Source) -> Iterator[str]:
     """Yield the headers that the source reaches in its own folders."""
-    folders = source.include_dirs
-    for path in reached_or_all(source.whole_text, folders, folders):
-        if path.is_file():
-            yield path.read_text(errors="replace")
+    folders = source.header_dirs
+    for path in reached_or_all(source.including_text, folders, folders):
+        yield text_of(path)
 
 
-def _store(program: Program, cubin: bytes) -> None:
+def _store(program: Program, cubin: bytes, also_read: Records) -> None:
     facts = {
         "arch": program.arch,
         "log": program.log,
         "entries": [asdict(entry) for entry in program.entries.values()],
+        "also_read": also_read,
     }
     store_with_facts(program.path, cubin, facts)
 
 
-def store_with_facts(path: Path, data: bytes, facts: Mapping[str, object]) -> None:
-    """Put a compiled file into the cache, with a file of its facts."""
-    write_whole(path, data)
-    whole = {"sha256": digest(data), **facts}
-    write_whole(path.with_suffix(".json"), json.dumps(whole, indent=1).encode())
-
-
-def load_facts(path: Path) -> dict[str, Any] | None:
-    """Return the facts of a cached file; None if it is missing or was changed."""
-    try:
-        facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
-        return facts if digest(path.read_bytes()) == facts["sha256"] else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file; another process sees the whole file or none."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _load(folder: Path, key: str) -> Program | None:
+def _load(path: Path) -> Program | None:
     """Return the cached program; None if it is missing or was changed."""
-    path = folder / f"{key}.cubin"
     facts = load_facts(path)
     try:
         if facts is None:
             return None
-        entries = {item["name"]: _entry_from(item) for item in facts["entries"]}
+        entries = {item["name"]: entry_from(item) for item in facts["entries"]}
         return Program(path=path, arch=facts["arch"], entries=entries, log=facts["log"])
     except (KeyError, TypeError):
         return None
-
-
-def _entry_from(item: dict[str, Any]) -> Entry:
-    parameters = tuple(Parameter(**parameter) for parameter in item.pop("parameters"))
-    return Entry(parameters=parameters, **item)

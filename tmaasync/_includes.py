@@ -1,26 +1,52 @@
-"""The headers that a source reaches, found without a preprocessor, and digests of their text."""
+"""The headers that a source may reach, found without a preprocessor, and digests of their text.
+
+The scan may find a header too many (in a comment, in a branch that is left out), never one too few.
+"""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import os
 import re
+import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["ComputedIncludeError", "digest", "file_digest", "reached", "reached_or_all"]
+__all__ = [
+    "ComputedIncludeError",
+    "Records",
+    "changed",
+    "digest",
+    "file_digest",
+    "reached",
+    "reached_digests",
+    "reached_or_all",
+    "recorded",
+    "text_of",
+]
 
-_INCLUDE = re.compile(
-    r'^[ \t]*#[ \t]*include(_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)"|(\S+))', re.MULTILINE
+_T = TypeVar("_T")
+
+# Between two tokens of a directive.
+_GAP = rb"[ \t\f\v\r]*(?:/\*(?s:.*?)\*/[ \t\f\v\r]*)*"
+_NAME = rb'(?:<([^>\n]+)>|"([^"\n]+)")'
+_DIRECTIVE = re.compile(
+    rb"#%b(?:include(_next)?|import|embed)(?!\w)%b(?:%b|([^\s<\"/]))" % (_GAP, _GAP, _NAME)
 )
+# A test for a header, of which some libraries make a macro: #if HAS_INCLUDE(<version>).
+_TESTS = (re.compile(rb"#%b(?:el)?if\b[^\n]*" % _GAP), re.compile(rb"__has_(?:in|em)[^\n]*"))
+_TESTED = re.compile(rb"\(%b%b" % (_GAP, _NAME))
+_TESTED_AT_ALL = re.compile(rb"\([ \t]*[<\"/]")
+_COMPUTED_TEST = re.compile(rb"__has_(?:include|embed)(?:_next)?%b\(%b([^\s<\"/)])" % (_GAP, _GAP))
+_DEFINITION = re.compile(rb"%b#%bdefine\b" % (_GAP, _GAP))
+_SPLICE = re.compile(rb"\\[ \t]*\r?\n")
 
 
 class ComputedIncludeError(Exception):
-    """An include directive whose file only the preprocessor knows."""
+    """An include directive, or a test for a header, whose file only the preprocessor knows."""
 
 
 def reached_or_all(text: str, folders: tuple[Path, ...], own_folders: Iterable[Path]) -> list[Path]:
@@ -28,18 +54,32 @@ def reached_or_all(text: str, folders: tuple[Path, ...], own_folders: Iterable[P
     try:
         return reached(text, folders)
     except ComputedIncludeError:
-        return [path for folder in own_folders for path in sorted(folder.rglob("*.*"))]
+        found = (path for folder in own_folders for path in sorted(folder.rglob("*")))
+        return [path for path in found if path.is_file()]
 
 
 def reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
-    """Return every header that the text reaches and that lies in the folders, in a stable order."""
-    asked = (_includes(text), folders)
+    """Return every header that the text may reach, in a stable order."""
+    return [Path(path) for path, _ in reached_digests(text, folders)]
+
+
+def reached_digests(
+    text: str, folders: tuple[Path, ...], own_folder: str | None = None
+) -> tuple[tuple[str, str], ...]:
+    """Return path and digest of every header that the text may reach, in a stable order.
+
+    Args:
+        text: The source.
+        folders: The include path.
+        own_folder: The folder that the text's quoted includes search first, if any.
+    """
+    asked = (_includes(text.encode(errors="surrogateescape")), (*map(str, folders),), own_folder)
     search = _SEARCHES.get(asked)
     if search is None or not search.is_current():
         if len(_SEARCHES) >= _MOST_SEARCHES:
             _SEARCHES.clear()
         search = _SEARCHES[asked] = _Search(*asked)
-    return [*search.headers]
+    return search.digests
 
 
 class _Search:
@@ -49,21 +89,24 @@ class _Search:
     was found in the cache; to ask whether these have changed is 200.
     """
 
-    def __init__(self, includes: tuple[_Include, ...], folders: tuple[Path, ...]) -> None:
+    def __init__(
+        self, includes: Includes, folders: tuple[str, ...], own_folder: str | None
+    ) -> None:
         begun_ns = time.time_ns()
-        self._versions: dict[str, int | None] = {}
-        self._files: dict[str, frozenset[str]] = {}  # by folder
-        found: dict[Path, None] = {}
-        pending = list(self._existing(includes, folders))
+        self._versions: dict[str, _Version | None] = {}
+        self._names: dict[str, frozenset[str]] = {}  # by folder
+        found: dict[str, str] = {}
+        pending = list(self._existing(includes, folders, own_folder))
         while pending:
             path = pending.pop()
             if path not in found:
-                found[path] = None
-                self._versions[str(path)] = _version(str(path))
-                pending += self._existing(_read_file(path)[1], (path.parent, *folders))
-        self.headers = sorted(found)
-        newest_ns = max(filter(None, self._versions.values()), default=0)
-        self._is_settled = newest_ns < begun_ns - _TIMES_ARE_RIGHT_WITHIN_NS
+                version = self._versions[path]
+                if version is not None:
+                    found[path], includes = _read_file(path, version)
+                    pending += self._existing(includes, folders, path.rpartition("/")[0])
+        self.digests = tuple(sorted(found.items()))
+        changes = (version.changed_ns for version in self._versions.values() if version)
+        self._is_settled = _is_settled(max(changes, default=0), begun_ns)
 
     def is_current(self) -> bool:
         """Whether nothing has changed since, and no change just before can hide another."""
@@ -71,57 +114,127 @@ class _Search:
             _version(path) == version for path, version in self._versions.items()
         )
 
-    def _existing(self, includes: Iterable[_Include], folders: tuple[Path, ...]) -> Iterator[Path]:
+    def _existing(
+        self, includes: Includes, folders: tuple[str, ...], own_folder: str | None
+    ) -> Iterator[str]:
+        nearby = () if own_folder is None else (own_folder,)
         for include in includes:
-            if include.macro:
-                raise ComputedIncludeError(include.macro)
-            having = (folder for folder in folders if self._has(folder, include.name))
-            paths = (folder / include.name for folder in having)
-            yield from paths if include.is_next else itertools.islice(paths, 1)
+            if include.is_computed:
+                raise ComputedIncludeError(include.name)
+            for folder in (*nearby, *folders) if include.is_quoted else folders:
+                is_absolute = include.name.startswith("/")
+                path = include.name if is_absolute else f"{folder}/{include.name}"
+                if self._has(path):
+                    yield path
+                    if not include.is_next:
+                        break
 
-    def _has(self, folder: Path, name: str) -> bool:
-        parent, base = os.path.split(f"{folder}/{name}")
-        if parent not in self._files:
-            # Before the folder is read, so that what changes meanwhile is noticed later.
-            self._versions[parent] = _version(parent)
-            self._files[parent] = _files_in(parent)
-        return os.path.normcase(base) in self._files[parent]
+    def _has(self, path: str) -> bool:
+        # Versions before contents, so that what changes meanwhile is noticed later.
+        folder, _, name = path.rpartition("/")
+        folder = folder or "/"
+        if folder not in self._names:
+            self._versions[folder] = _version(folder)
+            self._names[folder] = _names_in(folder)
+        if name not in self._names[folder]:
+            return False
+        if path not in self._versions:
+            self._versions[path] = _version(path)  # of a link to nothing so far, too
+        version = self._versions[path]
+        return version is not None and version.is_file
 
 
-_SEARCHES: dict[tuple[tuple[_Include, ...], tuple[Path, ...]], _Search] = {}
-_MOST_SEARCHES = 256
+class _Version(NamedTuple):
+    """The state of a file or folder; all but ``changed_ns`` can be the same after a change."""
+
+    is_file: bool
+    inode: int
+    size_bytes: int
+    modified_ns: int
+    changed_ns: int
+
+
 # Of two changes within a tick of the kernel's clock, 1 to 10 ms, the second one shows in no time.
 _TIMES_ARE_RIGHT_WITHIN_NS = 100_000_000
 
 
-def _version(path: str) -> int | None:
-    """Return when a file or folder was changed last; None where there is none."""
+def _version(path: str) -> _Version | None:
+    """Return the version of a file or folder; None where there is none."""
     try:
-        return os.stat(path).st_mtime_ns  # noqa: PTH116
-    except OSError:
+        status = os.stat(path)  # noqa: PTH116
+    except (OSError, ValueError):  # a name with a null byte
         return None
+    is_file = stat.S_ISREG(status.st_mode)
+    return _Version(is_file, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def _files_in(folder: str) -> frozenset[str]:
+def _is_settled(changed_ns: int, asked_ns: int) -> bool:
+    return changed_ns < asked_ns - _TIMES_ARE_RIGHT_WITHIN_NS
+
+
+def _names_in(folder: str) -> frozenset[str]:
     try:
-        with os.scandir(folder) as entries:
-            return frozenset(os.path.normcase(entry.name) for entry in entries if entry.is_file())
-    except OSError:
+        return frozenset(os.listdir(folder))  # noqa: PTH208
+    except (OSError, ValueError):
         return frozenset()
 
 
 class _Include(NamedTuple):
     name: str
-    macro: str  # that the preprocessor would have to expand
+    is_quoted: bool
     is_next: bool  # include_next: in a later folder than the file that has it
+    is_computed: bool  # the name is a macro, which the preprocessor would have to expand
 
 
-def _includes(text: str) -> tuple[_Include, ...]:
-    """Return what the include directives of a text name."""
-    return tuple(
-        _Include(angled or quoted, macro, bool(following))
-        for following, angled, quoted, macro in _INCLUDE.findall(text)
-    )
+Includes = tuple[_Include, ...]
+_SEARCHES: dict[tuple[Includes, tuple[str, ...], str | None], _Search] = {}
+_MOST_SEARCHES = 256
+
+
+def _includes(text: bytes) -> Includes:
+    """Return what the include directives of a text name, and its tests for headers."""
+    text = text.replace(b"\\\n", b"")
+    if b"\\ " in text or b"\\\t" in text or b"\\\r" in text:
+        text = _SPLICE.sub(b"", text)
+    if b"%:" in text:
+        text = text.replace(b"%:", b"#")
+    return tuple(dict.fromkeys((*_directives(text), *_tests(text))))
+
+
+def _directives(text: bytes) -> Iterator[_Include]:
+    for directive in _DIRECTIVE.finditer(text):
+        following, angled, quoted, macro = directive.groups()
+        if not macro:
+            yield _Include(_decoded(angled or quoted), bool(quoted), bool(following), False)
+        elif not _line_before(text, directive.start()).rpartition(b"*/")[2].strip():
+            yield _Include(_decoded(directive[0]), False, False, True)  # and not prose
+
+
+def _tests(text: bytes) -> Iterator[_Include]:
+    if _TESTED_AT_ALL.search(text):
+        for test in itertools.chain.from_iterable(one.findall(text) for one in _TESTS):
+            for angled, quoted in _TESTED.findall(test):
+                yield _Include(_decoded(angled or quoted), bool(quoted), b"_next" in test, False)
+    if b"__has_" in text:
+        for computed in _COMPUTED_TEST.finditer(text):
+            if not _DEFINITION.match(_line_before(text, computed.start())):
+                yield _Include(_decoded(computed[0]), False, False, True)
+
+
+def _decoded(name: bytes) -> str:
+    return name.decode(errors="surrogateescape")
+
+
+def _line_before(text: bytes, end: int) -> bytes:
+    return text[text.rfind(b"\n", 0, end) + 1 : end]
+
+
+def text_of(path: Path) -> str:
+    """Return a header's text; none if it is unreadable, which is the compiler's to report."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def digest(data: bytes) -> str:
@@ -130,16 +243,76 @@ def digest(data: bytes) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file's contents."""
-    return _read_file(path)[0]
+    """Return the digest of a file's contents; an empty text if there is no such file."""
+    version = _version(str(path))
+    return "" if version is None else _read(str(path), version, digest)
 
 
-def _read_file(path: Path) -> tuple[str, tuple[_Include, ...]]:
-    """Return a file's digest and what it includes."""
-    return _read_version(path, path.stat().st_mtime_ns)
+def _read_file(path: str, version: _Version) -> tuple[str, Includes]:
+    """Return the digest of this version of a file, and what it includes."""
+    return _read(path, version, _digest_and_includes)
 
 
-@functools.lru_cache(maxsize=4096)  # libcu++ has more than 1000 headers
-def _read_version(path: Path, modified_ns: int) -> tuple[str, tuple[_Include, ...]]:
-    data = path.read_bytes()
-    return digest(data), _includes(data.decode(errors="replace"))
+def _read(path: str, version: _Version, of: Callable[[bytes], _T]) -> _T:
+    """Return a fact of this version of a file, which is read once."""
+    read = _READ.get((path, of))
+    if read is None or read[0] != version:
+        begun_ns = time.time_ns()
+        try:
+            data = Path(path).read_bytes()
+        except OSError:  # which is the compiler's to report, if it needs the file
+            return of(b"")
+        read = version, of(data)
+        if _is_settled(version.changed_ns, begun_ns):
+            _READ[path, of] = read
+    return read[1]
+
+
+_READ: dict[tuple[str, Callable[[bytes], Any]], tuple[_Version, Any]] = {}
+
+
+def _digest_and_includes(data: bytes) -> tuple[str, Includes]:
+    return digest(data), _includes(data)
+
+
+# --- files that a compiler has read ---------------------------------------------------------------
+
+_CHANGED_MEANWHILE = "changed while it was read"
+Records = dict[str, list[Any]]  # by path: the file's version, and its digest
+
+
+def recorded(read: Iterable[str], headers: Iterable[tuple[str, str]], begun_ns: int) -> Records:
+    """Return records for `changed` of the files that a compiler has read.
+
+    Args:
+        read: The compiler's list, if it makes one.
+        headers: The headers that a key covers; they have a record only if they changed meanwhile.
+        begun_ns: When the compiler was started.
+    """
+    known = dict(headers)
+    records: Records = {
+        path: [*_NO_VERSION, _CHANGED_MEANWHILE]
+        for path, was in known.items()
+        if file_digest(Path(path)) != was
+    }
+    for path in {*read} - {*known}:
+        version = _version(path)
+        if version is None or version.changed_ns >= begun_ns:
+            records[path] = [*_NO_VERSION, _CHANGED_MEANWHILE]
+        else:
+            is_settled = _is_settled(version.changed_ns, begun_ns)
+            records[path] = [*(version if is_settled else _NO_VERSION), file_digest(Path(path))]
+    return records
+
+
+def changed(records: Records) -> dict[str, str]:
+    """Return the digests of the recorded files that have changed; empty for one that is gone."""
+    suspects = {
+        path: file_digest(Path(path))
+        for path, (*version, _) in records.items()
+        if _version(path) != tuple(version)
+    }
+    return {path: now for path, now in suspects.items() if now != records[path][-1]}
+
+
+_NO_VERSION = _Version(False, 0, 0, 0, 0)

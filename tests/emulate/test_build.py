@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, BackendError, CompileError, Kernel, LaunchError, emulate
+from tmaasync._cache_folder import cache_dir
 from tmaasync._compile import Parameter, Source, toolkit_include_dirs
 from tmaasync._entries import entry_names
 from tmaasync.emulate import build
-from tmaasync.emulate.toolchain import can_precompile, reported_if_slow
+from tmaasync.emulate.headers import headers_of, prefix_of
+from tmaasync.emulate.toolchain import can_precompile, flags, reported_if_slow
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
@@ -43,8 +45,9 @@ def _copy(path: str | Path, target: str | Path) -> None:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_with_runtime: Path) -> Path:
-    folder = shutil.copytree(cache_with_runtime, tmp_path / "cache", copy_function=_copy)
-    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(folder))
+    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path / "cache"))
+    folder = cache_dir()
+    shutil.copytree(cache_with_runtime, folder, copy_function=_copy, dirs_exist_ok=True)
     return folder
 
 
@@ -88,6 +91,20 @@ def test_sources_share_what_is_precompiled(own_cache: Path) -> None:
         build(source(f"constexpr int kValue = {value};\n{EMPTY}"), "empty")
 
     assert len([*own_cache.glob("prefix-*.gch")]) == 1
+
+
+def test_a_source_is_the_same_text_whether_or_not_its_prefix_is_precompiled() -> None:
+    bounded, kernel_flags = source(BOUNDED), flags(is_kernel=True)
+    headers = tuple(headers_of(BOUNDED, bounded))
+    texts = [
+        prefix and prefix.text
+        for prefix in (
+            prefix_of(bounded, kernel_flags, headers, precompiles=precompiles)
+            for precompiles in (True, False)
+        )
+    ]
+
+    assert texts[0] == texts[1] != ""
 
 
 NO_HALF = "#include <cuda_fp16.h>\nstruct half {};\n"  # only CUDA_NO_HALF leaves that name free

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tmaasync import _compile, _driver, _sources
+from tmaasync._cache_folder import cache_dir
 from tmaasync._driver import DeviceLimits
 from tmaasync._hardware import HOPPER
 from tmaasync.emulate import toolchain
@@ -231,7 +232,7 @@ def _test_kernel(machine: Machine) -> Part:
 
 
 def _cache_found() -> str:
-    folder = _compile.cache_dir()
+    folder = cache_dir()
     try:
         with tempfile.TemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free

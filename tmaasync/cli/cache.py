@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tmaasync._compile import cache_dir
+from tmaasync._cache_folder import builds, cache_dir, leftovers, remove
 from tmaasync.cli._tables import AsJson, print_json, table
-from tmaasync.errors import BackendError
+from tmaasync.ops._gemm.tuned import files as tuned_files
 
 __all__ = ["cache"]
 
@@ -44,17 +44,19 @@ def cache(
     """Print the folder and size of compiled kernels, emulator libraries and tuned tile configs."""
     folder = cache_dir()
     compiled = {
-        "kernels for the GPU": _Kept(_files(folder, "*.cubin")),
+        "kernels for the GPU": _Kept(tuple(builds(folder, ".cubin"))),
         "libraries of the emulator": _Kept(
-            tuple(path for end in ("so", "o", "gch") for path in _files(folder, f"*.{end}"))
+            tuple(path for suffix in (".so", ".o", ".gch") for path in builds(folder, suffix))
         ),
     }
     if clear:
+        for path in leftovers(folder):
+            remove(path)
         _clear(tuple(compiled.values()), as_json)
         return
     kept = {
         **compiled,
-        "tuned tile configs, by GPU": _Kept(_files(folder / "tuned", "*.json"), with_facts=False),
+        "tuned tile configs, by GPU": _Kept(tuned_files(), with_facts=False),
     }
     if as_json:
         rows = [
@@ -70,13 +72,9 @@ def cache(
     Console(highlight=False).print(made)
 
 
-def _files(folder: Path, pattern: str) -> tuple[Path, ...]:
-    return tuple(sorted(folder.glob(pattern)))
-
-
 def _size_bytes(path: Path) -> int:
     try:
-        return path.stat().st_size
+        return path.lstat().st_size
     except OSError:  # another process removed it
         return 0
 
@@ -86,11 +84,8 @@ def _clear(compiled: Sequence[_Kept], as_json: bool) -> None:
         sum(len(of.files) for of in compiled),
         sum(of.size_bytes for of in compiled),
     )
-    try:
-        for path in (path for of in compiled for path in of.all_files):
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise BackendError(f"the cache cannot be cleared: {error}.") from None
+    for path in (path for of in compiled for path in of.all_files):
+        remove(path)
     if as_json:
         print_json({"removed": files, "bytes": size})
     else:

@@ -13,54 +13,43 @@ import ctypes
 import functools
 import json
 import re
-from collections.abc import Iterator
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tmaasync import _compile, _includes
+from tmaasync._cache_folder import cache_dir, current_path
 from tmaasync._comments import without_comments
 from tmaasync._compile import Parameter, Source
 from tmaasync._entries import check_entry, declaring_text, entry_names, function_name, template_of
-from tmaasync._sources import include_dir
 from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.emulate.dynamic_shared import with_dynamic_shared
+from tmaasync.emulate.headers import Headers, folders_of, headers_of, prefix_of
 from tmaasync.emulate.initializers import refuse_dynamic_initializers, refuse_shared_initializers
 from tmaasync.emulate.library_headers import check_library_headers
 from tmaasync.emulate.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.refusals import refusal
 from tmaasync.emulate.runtime_library import (
-    CCCL_DIR,
     INCLUDE_DIR,
     build_runtime,
     runtime_is_built,
     runtime_name,
     toolkit_folders,
 )
-from tmaasync.errors import CompileError
+from tmaasync.errors import BackendError, CompileError
 from tmaasync.registers import launch_registers
 
 __all__ = ["EmulatedProgram", "build"]
 
-_FORMAT = 3
+_FORMAT = 4
 _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
 )
-_PREFIX_HEADERS = (
-    "tmaasync_emulate/cuda.hpp",
-    "tmaasync_emulate/inline_ptx.hpp",
-    "cuda_bf16.h",
-    "cuda_fp16.h",
-    "cuda_fp8.h",
-)
-_CHOICE = re.compile(r"#\s*(?:define|undef)\s+_*CUDA")  # macros that CUDA's headers read
-_DEFINITION = re.compile(r"(?:-D|--define-macro=|-U|--undefine-macro=)(.+)")
-
-
-Headers = tuple[tuple[str, str], ...]  # (path, digest) of each header
+_DEFINITION = re.compile(r"(-[DU]|--(?:un)?define-macro(?==|$))[= ]?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -103,14 +92,20 @@ def build(source: Source, name: str) -> EmulatedProgram:
     check_entry(declaring, source.name, name)
     check_library_headers(source)
     refuse_shared_initializers(source)
-    has_asm = _has_asm(source)
+    has_asm, begun_ns = _has_asm(source), time.time_ns()
     whole = _translation_unit(source, name, declaring, has_asm=has_asm)
-    headers = tuple(_headers(whole, _folders(source)))
+    headers = tuple(headers_of(whole, source))
     flags = toolchain.flags(is_kernel=True)
     key = _cache_key(whole, (*flags, *_options(source)), headers, has_asm=has_asm)
-    path = _compile.cache_dir() / f"{key}.so"
-    facts = {"source": source.name, "entry": name}
-    made_once(path, lambda: _compiled(source, whole, flags, headers, has_asm=has_asm), facts)
+    path = current_path(cache_dir(), key, ".so")
+    facts: dict[str, Any] = {"source": source.name, "entry": name}
+
+    def make() -> bytes:
+        library, read = _compiled(source, whole, flags, headers, has_asm=has_asm)
+        facts["also_read"] = _includes.recorded(read, headers, begun_ns)
+        return library
+
+    made_once(path, make, facts)
     return _loaded(path, name, source)
 
 
@@ -123,7 +118,7 @@ def _translation_unit(source: Source, name: str, declaring: str, *, has_asm: boo
     kept = "".join(f"#undef {name}\n" for name in own)
     return (
         f"#include <tmaasync_emulate/{'inline_ptx' if has_asm else 'cuda'}.hpp>\n"
-        f"{renamed}{source.whole_text}\n{kept}"
+        f"{renamed}{source.including_text}\n{kept}"
         f'#line 1 "the entry of {source.name}"\n'
         f"TMAASYNC_EMULATE_ENTRY({name})\n"
         f"{_attributes(declaring, name)}"
@@ -204,23 +199,17 @@ def _launch_registers(source: Source, max_threads: int | None, min_blocks: int |
     return launch_registers(max_threads * max(1, min_blocks or 1))
 
 
-def _folders(source: Source) -> tuple[Path, ...]:
-    return (INCLUDE_DIR, CCCL_DIR, include_dir(), *source.include_dirs, *toolkit_folders())
-
-
 def _options(source: Source) -> tuple[str, ...]:
     """Return the CUDA compiler's options that the C++ compiler understands too."""
-    kept = [option for option in source.options if _DEFINITION.fullmatch(option)]
-    plain = [
-        option.replace("--define-macro=", "-D").replace("--undefine-macro=", "-U")
-        for option in kept
-    ]
-    return (*plain, *(f"-I{folder}" for folder in _folders(source)))
+    short = {"--define-macro": "-D", "--undefine-macro": "-U"}
+    found = _compile.option_values(_DEFINITION, source.options)
+    plain = (f"{short.get(name, name)}{value}" for name, value in found)
+    return (*plain, *(f"-I{folder}" for folder in folders_of(source)))
 
 
 def _compiled(
     source: Source, whole: str, flags: tuple[str, ...], headers: Headers, *, has_asm: bool
-) -> bytes:
+) -> toolchain.Compiled:
     """Compile and link, and build the runtime at the same time if it is missing."""
     words = f"tmaasync: compiling {source.name} for the CPU"
     is_built = runtime_is_built()
@@ -228,13 +217,14 @@ def _compiled(
     with ThreadPoolExecutor(1) as pool, notice:
         building = pool.submit(build_runtime)
         # While the runtime is compiled, precompiling takes 0.6 s of a core and saves 0.3 s at most.
-        prefix = _prefix(source, flags, headers) if is_built else None
+        prefix = prefix_of(source, flags, headers, precompiles=is_built)
         compiled = _compiled_object(source, whole, flags, prefix, has_asm=has_asm)
-        refuse_dynamic_initializers(source, compiled)
+        refuse_dynamic_initializers(source, compiled.data)
         runtime = building.result()
-        return toolchain.link(
-            [with_dynamic_shared(compiled)], part=runtime.part, runtime=runtime.library
+        library = toolchain.link(
+            [with_dynamic_shared(compiled.data)], part=runtime.part, runtime=runtime.library
         )
+        return compiled._replace(data=library)
 
 
 def _compiled_object(
@@ -244,7 +234,7 @@ def _compiled_object(
     prefix: toolchain.Prefix | None,
     *,
     has_asm: bool,
-) -> bytes:
+) -> toolchain.Compiled:
     translations: list[inline_ptx.Translated] = []
 
     def translate(text: str) -> str:
@@ -263,27 +253,17 @@ def _compiled_object(
         for one in translations:
             if error := one.refusal_in(refused.log):
                 raise error from None
-        log = refused.log.replace("kernel.cpp", source.name).replace(inline_ptx.ASM_SUFFIX, "")
+        log = refused.log.replace(toolchain.UNIT, source.name).replace(inline_ptx.ASM_SUFFIX, "")
         undefined = _UNDEFINED.findall(log)
-        message = refusal(source, log, refused.compiler, undefined, _folders(source))
+        message = refusal(source, log, refused.compiler, undefined, folders_of(source))
         raise CompileError(message, log, undefined) from None
 
 
 def _cache_key(whole: str, options: tuple[str, ...], headers: Headers, *, has_asm: bool) -> str:
     kept = [option for option in options if not option.startswith("-I")]
     table = _translator_facts() if has_asm else ()
-    facts = (_FORMAT, whole, kept, headers, runtime_name(), toolchain.compiler_facts(), table)
+    facts = (_FORMAT, whole, kept, headers, runtime_name(), toolchain.key_facts(), table)
     return _includes.digest(json.dumps(facts).encode())
-
-
-def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the headers that the text includes; with a computed include, all of our folders."""
-    reached = _includes.reached_or_all(whole, folders, folders[:-1])
-    # Our headers named like CUDA's include CUDA's own, which the include path hides.
-    hidden = (f"#include <{path.name}>\n" for path in reached if path.parent == INCLUDE_DIR)
-    for path in (*reached, *_includes.reached("".join(hidden), toolkit_folders())):
-        if path.is_file():
-            yield str(path), _includes.file_digest(path)
 
 
 # --- inline PTX ---------------------------------------------------------------------------------
@@ -293,17 +273,13 @@ def _has_asm(source: Source) -> bool:
     """Return whether the source, or a header of its own, may have an ``asm`` statement."""
     if inline_ptx.has_asm(without_comments(source.whole_text)):
         return True
-    headers = (Path(path) for path, _ in _headers(source.whole_text, _folders(source)))
-    return any(_file_has_asm(path) for path in headers if _is_authors(str(path)))
-
-
-def _file_has_asm(path: Path) -> bool:
-    return _version_has_asm(path, path.stat().st_mtime_ns)
+    headers = headers_of(source.including_text, source)
+    return any(_file_has_asm(*header) for header in headers if _is_authors(header[0]))
 
 
 @functools.lru_cache(maxsize=512)
-def _version_has_asm(path: Path, modified_ns: int) -> bool:
-    return inline_ptx.has_asm(without_comments(path.read_text(errors="replace")))
+def _file_has_asm(path: str, digest: str) -> bool:
+    return inline_ptx.has_asm(without_comments(_includes.text_of(Path(path))))
 
 
 def _is_authors(file: str) -> bool:
@@ -338,48 +314,6 @@ def _translator_facts() -> tuple[tuple[str, str], ...]:
     return tuple((path.name, _includes.file_digest(path)) for path in sorted(folder.rglob("*.py")))
 
 
-# --- precompiled prefixes ---------------------------------------------------------------------
-
-
-def _prefix(source: Source, flags: tuple[str, ...], headers: Headers) -> toolchain.Prefix | None:
-    """Precompile the first header, and CUDA's number-type headers that the source includes.
-
-    Parsing them is half of the compile time of a GEMM: 0.62 s of a core become 0.35 s. The compiler
-    checks whether the source's own options invalidate the precompiled header.
-    """
-    if not toolchain.can_precompile():
-        return None
-    folders = _folders(source)
-    names = {Path(path).name for path, _ in headers}
-    if _chooses(source, headers):
-        names &= {"cuda.hpp", "inline_ptx.hpp"}
-    text = "".join(f"#include <{name}>\n" for name in _PREFIX_HEADERS if Path(name).name in names)
-    facts = (_FORMAT, text, flags, [*_headers(text, folders)], toolchain.compiler_facts())
-    path = _compile.cache_dir() / f"prefix-{_includes.digest(json.dumps(facts).encode())}.gch"
-    if not _is_whole(path):
-        options = (*flags, *(f"-I{folder}" for folder in folders))
-        made_once(path, lambda: toolchain.precompile(options, text), {"source": "prefix"})
-    return toolchain.Prefix(text, path)
-
-
-def _chooses(source: Source, headers: Headers) -> bool:
-    """Return whether the source, or a header of its own, sets a macro for CUDA's headers."""
-    others = tuple(map(str, (INCLUDE_DIR, *toolkit_folders())))
-    own = (Path(path) for path, _ in headers if not path.startswith(others))
-    texts = (source.whole_text, *(path.read_text(errors="replace") for path in own))
-    return any(map(_CHOICE.search, texts))
-
-
-_WHOLE_PREFIXES: set[Path] = set()
-
-
-def _is_whole(path: Path) -> bool:
-    """Return whether a precompiled header is in the cache; its 20 MB are read once per process."""
-    if path not in _WHOLE_PREFIXES and _compile.load_facts(path) is not None:
-        _WHOLE_PREFIXES.add(path)
-    return path in _WHOLE_PREFIXES and path.is_file()
-
-
 # --- the library ------------------------------------------------------------------------------
 
 
@@ -393,7 +327,13 @@ _RUNTIMES: dict[str, Any] = {}
 def _loaded_runtime(path: Path) -> Any:
     # Keyed by name, like the dynamic loader for kernel libraries: copies in two caches are one.
     if path.name not in _RUNTIMES:
-        _RUNTIMES[path.name] = ctypes.CDLL(str(path))
+        try:
+            _RUNTIMES[path.name] = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise BackendError(
+                f"the emulator cannot be loaded: {error}. If its folder is mounted noexec, set "
+                "TMAASYNC_CACHE_DIR to a folder of your own."
+            ) from None
     return _RUNTIMES[path.name]
 
 

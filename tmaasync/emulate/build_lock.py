@@ -2,56 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tmaasync import _compile
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
+from tmaasync._cache_folder import load_facts, locked, store_with_facts
 
 __all__ = ["made_once"]
 
 
 def made_once(path: Path, make: Callable[[], bytes], facts: Mapping[str, Any]) -> Path:
-    """Return the path of a complete cache file; one caller makes it while the others wait."""
-    if _compile.load_facts(path) is None:
-        with _locked(path.with_suffix(".lock")):
-            if _compile.load_facts(path) is None:
-                _compile.store_with_facts(path, make(), facts)
+    """Return the path of a complete cache file; one caller makes it while the others wait.
+
+    ``make`` may add to the facts.
+    """
+    if load_facts(path) is None:
+        with locked(path.with_suffix(".lock")):
+            if load_facts(path) is None:
+                data = make()
+                store_with_facts(path, data, facts)
     return path
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock on a temporary file; the lock ends with the process."""
-    while True:
-        with path.open("w") as file:
-            _lock(file.fileno())
-            if not _is_at(path, file.fileno()):
-                continue  # the previous holder removed the file; there may be a new one by now
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-            return
-
-
-def _lock(descriptor: int) -> None:
-    """Wait for the lock. On a file system without locks two processes may make the same file."""
-    if fcntl is None:
-        return
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False

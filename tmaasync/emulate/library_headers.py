@@ -32,7 +32,7 @@ def check_library_headers(source: Source) -> None:
     for directive in _DIRECTIVE.finditer(source.text):
         word, name = directive.groups()
         depth += {"if": 1, "endif": -1}.get(word, 0)
-        own = (INCLUDE_DIR, CCCL_DIR, *source.include_dirs)
+        own = (INCLUDE_DIR, CCCL_DIR, *source.header_dirs)
         if word != "include" or depth or not _is_missing(name, own):
             continue
         line = source.text.count("\n", 0, directive.start()) + 1

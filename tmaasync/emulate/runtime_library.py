@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tmaasync import _compile, _includes
+from tmaasync._cache_folder import cache_dir, load_facts
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.errors import BackendError
@@ -34,8 +35,12 @@ CCCL_DIR = INCLUDE_DIR / "cccl"
 """libcu++, where the CUDA toolkit has it too: CUTLASS includes ``<cccl/cuda/std/tuple>``."""
 _RUNTIME_DIR = Path(__file__).resolve().parent / "runtime"
 _SOURCES = ("calls.cpp", "launch.cpp", "mma_multiply.cpp")  # longest first
+_CUDA_HEADERS = (
+    "vector_types.h",
+    *(f"cuda_{name}.{end}" for name in ("bf16", "fp16") for end in ("h", "hpp")),
+)
 _PART_SOURCE = "linked_into_kernels.cpp"
-_FORMAT = 3
+_FORMAT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ def runtime_is_built() -> bool:
 
 def _is_built(runtime: Runtime) -> bool:
     files = (runtime.library, runtime.part)
-    return all(_compile.load_facts(path) is not None for path in files)
+    return all(load_facts(path) is not None for path in files)
 
 
 def runtime_name() -> str:
@@ -103,12 +108,14 @@ def toolkit_folders() -> tuple[Path, ...]:
 
 
 def _runtime() -> Runtime:
-    files = sorted((*_RUNTIME_DIR.glob("*.?pp"), *INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
+    ours = sorted((*_RUNTIME_DIR.glob("*.?pp"), *INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
+    cudas = (folder / name for folder in toolkit_folders() for name in _CUDA_HEADERS)
+    files = (*ours, *(path for path in cudas if path.is_file()))
     digests = [(path.name, _includes.file_digest(path)) for path in files]
     flags = toolchain.flags(is_kernel=False)
-    facts = json.dumps((_FORMAT, digests, flags, toolchain.compiler_facts()))
+    facts = json.dumps((_FORMAT, digests, flags, toolchain.key_facts()))
     stem = f"runtime-{_includes.digest(facts.encode())}"
-    folder = _compile.cache_dir()
+    folder = cache_dir()
     return Runtime(folder / f"{stem}.so", folder / f"{stem}-part.o")
 
 
@@ -122,7 +129,7 @@ def _compiled(source: str) -> bytes:
     folders = (_RUNTIME_DIR, INCLUDE_DIR, CCCL_DIR, *toolkit_folders())
     options = (*toolchain.flags(is_kernel=False), *(f"-I{folder}" for folder in folders))
     try:
-        return toolchain.compile_object(options, (_RUNTIME_DIR / source).read_text())
+        return toolchain.compile_object(options, (_RUNTIME_DIR / source).read_text()).data
     except toolchain.RefusedError as refused:
         raise BackendError(
             f"{refused.compiler} cannot compile the emulator's runtime. It needs a C++20 compiler "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -14,16 +16,21 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tmaasync.errors import BackendError
 
 __all__ = [
+    "UNIT",
+    "Compiled",
     "Prefix",
     "RefusedError",
     "can_precompile",
     "compile_object",
     "compiler_facts",
+    "environment_folders",
     "flags",
+    "key_facts",
     "link",
     "precompile",
     "reported_if_slow",
@@ -34,6 +41,8 @@ _NOTICE_AFTER_SECONDS = 2.0
 
 _COMPILERS = ("c++", "g++", "clang++")
 _PREFIX = "prefix.hpp"
+UNIT = "tmaasync translation unit.cpp"
+"""The file that is compiled. Its folder has nothing else that a source could include."""
 
 
 @dataclass
@@ -66,6 +75,26 @@ def _compiler_facts(chosen: str | None, folders: str | None) -> tuple[str, str]:
         "on host arrays are compiled with one. Install g++ (Debian and Ubuntu: apt install g++; "
         "Fedora and RHEL: dnf install gcc-c++) or clang++, or set CXX to the path of one."
     )
+
+
+def key_facts() -> tuple[str | None, ...]:
+    """Return the compiler, and the variables of the environment that it reads."""
+    return (*compiler_facts(), *map(os.environ.get, _READ_VARIABLES))
+
+
+# As in the manual of gcc, "Environment Variables Affecting GCC", and clang's.
+_READ_VARIABLES = (
+    *("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "SOURCE_DATE_EPOCH"),
+    *("CCC_OVERRIDE_OPTIONS", "GCC_COMPARE_DEBUG"),
+)
+_FOLDER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH")  # which `environment_folders` has
+_DROPPED = (*_FOLDER_VARIABLES, "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")
+
+
+def environment_folders() -> tuple[Path, ...]:
+    """Return the folders of headers that the environment names; an empty name is this folder."""
+    found = (os.environ.get(name) for name in _FOLDER_VARIABLES)
+    return tuple(Path(one).absolute() for text in found if text for one in text.split(os.pathsep))
 
 
 def _output(command: list[str]) -> str:
@@ -188,27 +217,35 @@ def can_precompile() -> bool:
     return not _is_clang()
 
 
-def precompile(options: Sequence[str], prefix: str) -> bytes:
+class Compiled(NamedTuple):
+    """An object or a precompiled header, and the files that the compiler has read for it."""
+
+    data: bytes
+    read: frozenset[str]
+
+
+def precompile(options: Sequence[str], prefix: str) -> Compiled:
     """Precompile a common prefix for `compile_object` with the same options, except macros.
 
     Raises:
         RefusedError: With the compiler's log.
     """
     compiler, _ = compiler_facts()
-    with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
-        header, compiled = Path(folder, _PREFIX), Path(folder, f"{_PREFIX}.gch")
+    with _temporary_folder() as folder:
+        header, compiled = folder / _PREFIX, folder / f"{_PREFIX}.gch"
         header.write_text(prefix)
-        kind = ("-x", "c++-header", "-c")
+        kind = ("-x", "c++-header", *_listed(folder), "-c")
         _run([compiler, *options, *kind, str(header), "-o", str(compiled)], folder)
-        return compiled.read_bytes()
+        return Compiled(compiled.read_bytes(), _files_read(folder))
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """The prefix of a C++ text, and its precompiled file from `precompile`."""
+    """The prefix of a C++ text, and its precompiled file from `precompile`, if there is one."""
 
     text: str
-    precompiled: Path
+    precompiled: Path | None = None
+    read: frozenset[str] = frozenset()
 
 
 def compile_object(
@@ -218,7 +255,7 @@ def compile_object(
     prefix: Prefix | None = None,
     other_files: Mapping[str, str] | None = None,
     translate: Callable[[str], str] | None = None,
-) -> bytes:
+) -> Compiled:
     """Compile one C++ text.
 
     If the precompiled file does not match, the compiler reads the prefix as text. ``translate``
@@ -226,23 +263,70 @@ def compile_object(
 
     Raises:
         RefusedError: With the compiler's log.
-        BackendError: There is no compiler.
+        BackendError: There is no compiler, or no space for its files.
     """
     compiler, _ = compiler_facts()
-    with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
-        source, compiled = Path(folder, "kernel.cpp"), Path(folder, "kernel.o")
+    with _temporary_folder() as folder:
+        made, shown = folder / "made", folder / "shown"
+        source, compiled = folder / UNIT, made / "kernel.o"
+        made.mkdir()
+        shown.mkdir()
         source.write_text(text)
         for name, content in (other_files or {}).items():
-            Path(folder, name).write_text(content)
+            (shown / name).write_text(content)
         if prefix is not None:
-            Path(folder, _PREFIX).write_text(prefix.text)
-            Path(folder, f"{_PREFIX}.gch").symlink_to(prefix.precompiled.absolute())
-            options = (*options, "-include", _PREFIX)
-        if translate is not None:
-            source = _preprocessed(compiler, options, source, translate)
+            (made / _PREFIX).write_text(prefix.text)
+            if prefix.precompiled is not None:
+                (made / f"{_PREFIX}.gch").symlink_to(prefix.precompiled)
+            options = (*options, "-include", str(made / _PREFIX))
+        if translate is None:
+            options = (*options, *_listed(folder))
+        else:
+            source = _preprocessed(compiler, options, folder, translate)
             options = (*options, "-fpreprocessed")
-        _run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder)
-        return compiled.read_bytes()
+        _run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder, shown)
+        read = _files_read(folder) | (prefix.read if prefix else frozenset())
+        return Compiled(compiled.read_bytes(), read)
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix="tmaasync-")
+    except OSError as error:
+        raise _unwritable(str(error)) from None
+    with temporary as folder:
+        try:
+            yield Path(folder)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise _unwritable(str(error)) from None
+            raise
+
+
+def _unwritable(reason: str) -> BackendError:
+    return BackendError(
+        f"the compiler's temporary files cannot be written: {reason}. Make space, or set TMPDIR to "
+        "another folder."
+    )
+
+
+def _listed(folder: Path) -> tuple[str, ...]:
+    """Return options with which the compiler lists the files that it reads."""
+    return ("-MD", "-MT", "unit", "-MF", str(folder / _LIST))
+
+
+_LIST = "read.d"
+
+
+def _files_read(folder: Path) -> frozenset[str]:
+    """Return what the compiler listed, without the temporary files."""
+    _, _, names = (
+        (folder / _LIST).read_text(errors="surrogateescape").replace("\\\n", " ").partition(": ")
+    )
+    words = (re.sub(r"\\([ #])", r"\1", word) for word in re.findall(r"(?:\\.|\S)+", names))
+    files = (word.replace("$$", "$") for word in words)
+    return frozenset(file for file in files if not file.startswith(f"{folder}/"))
 
 
 def link(
@@ -261,9 +345,9 @@ def link(
         BackendError: There is no compiler.
     """
     compiler, _ = compiler_facts()
-    with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
-        library = Path(folder, "kernel.so")
-        paths = [Path(folder, f"{number}.o") for number in range(len(objects))]
+    with _temporary_folder() as folder:
+        library = folder / "kernel.so"
+        paths = [folder / f"{number}.o" for number in range(len(objects))]
         for path, compiled in zip(paths, objects, strict=True):
             path.write_bytes(compiled)
         paths += filter(None, (part, runtime))
@@ -281,26 +365,33 @@ def link(
 
 
 def _preprocessed(
-    compiler: str, options: Sequence[str], source: Path, translate: Callable[[str], str]
+    compiler: str, options: Sequence[str], folder: Path, translate: Callable[[str], str]
 ) -> Path:
-    """Preprocess a text, translate it, and return the file with the result."""
-    expanded, target = source.with_suffix(".i"), source.with_suffix(".ii")
+    """Preprocess the unit, translate it, and return the file with the result."""
+    expanded, target = folder / "made" / "kernel.i", folder / "made" / "kernel.ii"
     # Keep a precompiled prefix as a pragma.
     keeps_prefix = () if _is_clang() else ("-fpch-preprocess",)
-    command = [compiler, *options, *keeps_prefix, "-E", str(source), "-o", str(expanded)]
-    _run(command, str(source.parent))
+    command = [compiler, *options, *keeps_prefix, *_listed(folder), "-E", str(folder / UNIT)]
+    _run([*command, "-o", str(expanded)], folder, folder / "shown")
     target.write_text(translate(expanded.read_text()))
     return target
 
 
-def _run(command: list[str], folder: str) -> None:
+def _run(command: list[str], folder: Path, shown: Path | None = None) -> None:
+    """Run the compiler where it finds the lines that messages show."""
+    environment = {name: os.environ[name] for name in os.environ if name not in _DROPPED}
     ran = subprocess.run(
         command,
         check=False,
         capture_output=True,
         text=True,
-        cwd=folder,
-        env={**os.environ, "LC_ALL": "C"},
+        cwd=shown or folder,
+        env={**environment, "LC_ALL": "C"},
     )
     if ran.returncode != 0:
+        if _NO_SPACE in ran.stderr:
+            raise _unwritable(_NO_SPACE)
         raise RefusedError(Path(command[0]).name, ran.stderr.replace(f"{folder}/", ""))
+
+
+_NO_SPACE = os.strerror(errno.ENOSPC)

@@ -15,7 +15,7 @@ from tmaasync._comments import without_comments
 from tmaasync._compile import Source
 from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
-from tmaasync._includes import ComputedIncludeError, reached
+from tmaasync._includes import ComputedIncludeError, reached, text_of
 from tmaasync._kinds import is_number_in, shown
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Violation
@@ -66,7 +66,13 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
             f"kernel is {str(source)[:40]!r}...; it is no path ({error}). Pass a path, or CUDA C++ "
             "text, which has a line break or __global__."
         ) from None
-    return path.read_text(), path.name, (path.parent,)
+    return path.read_text(), _shown_name(path.name), (path.parent,)
+
+
+def _shown_name(name: str) -> str:
+    """Return a file's name for #line and for PTX, which have no escapes."""
+    shown = (letter if letter.isprintable() and letter not in '"\\' else "?" for letter in name)
+    return "".join(shown)
 
 
 _CODE = re.compile(r"[{};]|^\s*#")
@@ -111,9 +117,10 @@ def source_of(
     return Source(
         text=text,
         name=label,
-        include_dirs=(*folders, *map(Path, include_dirs)),
+        include_dirs=(*folders, *(Path(one).expanduser().absolute() for one in include_dirs)),
         options=options,
         preamble=preamble(types or {}, constants or {}),
+        is_file=bool(folders),
     )
 
 
@@ -294,14 +301,10 @@ def _own_code(source: Source) -> str:
     use. For the wgmma header its name is added instead.
     """
     texts = [source.preamble, source.text]
-    folders = (include_dir(), *source.include_dirs)
+    folders = (include_dir(), *source.header_dirs)
     with contextlib.suppress(ComputedIncludeError):
-        headers = tuple(reached(source.whole_text, folders))
-        texts += [
-            path.read_text(errors="replace")
-            for path in headers
-            if not path.is_relative_to(include_dir())
-        ]
+        headers = tuple(reached(source.including_text, folders))
+        texts += [text_of(path) for path in headers if not path.is_relative_to(include_dir())]
         if include_dir() / _WGMMA_HEADER in headers:
             texts.append(_WGMMA_HEADER)
     return without_comments("\n".join(texts))

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tmaasync._compile import cache_dir, write_whole
+from tmaasync._cache_folder import cache_dir, read_own, remove, write_whole
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.legal_tiles import Problem, is_legal
 from tmaasync.ops._gemm.tiles import kernel_digest
 
-__all__ = ["CHOSEN", "Winner", "clear", "forget", "keep", "kept", "tuned_config"]
+__all__ = ["CHOSEN", "Winner", "clear", "files", "forget", "keep", "kept", "tuned_config"]
 
 _FORMAT = 2
+_FOLDER = "tuned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def keep(gpu: str, winners: Iterable[Winner]) -> Path:
         "kernel": kernel_digest(),
         "problems": [_as_json(winner) for _, winner in sorted(known.items())],
     }
-    path.parent.mkdir(mode=0o700, exist_ok=True)
+    cache_dir(_FOLDER)  # makes it
     write_whole(path, json.dumps(whole, indent=1).encode())
     forget()
     return path
@@ -82,7 +83,7 @@ def kept() -> tuple[dict[str, list[Winner]], dict[str, str]]:
     """Return the winners by GPU name, and the reasons why other files are ignored."""
     winners: dict[str, list[Winner]] = {}
     ignored: dict[str, str] = {}
-    for path in _files():
+    for path in files():
         try:
             gpu = str(_document(path).get("gpu"))
             winners[gpu] = _read(path, gpu)
@@ -93,34 +94,29 @@ def kept() -> tuple[dict[str, list[Winner]], dict[str, str]]:
 
 def clear() -> int:
     """Remove the winners of every GPU; return the number of files."""
-    files = _files()
-    for path in files:
-        path.unlink(missing_ok=True)
+    removed = sum(map(remove, files()))
     forget()
-    return len(files)
+    return removed
 
 
 # --- the files --------------------------------------------------------------------------------
 
 
 def _path(gpu: str) -> Path:
-    return _folder() / f"{re.sub(r'[^a-z0-9]+', '_', gpu.lower())}.json"
+    return cache_dir() / _FOLDER / f"{re.sub(r'[^a-z0-9]+', '_', gpu.lower())}.json"
 
 
-def _folder() -> Path:
-    return cache_dir() / "tuned"
-
-
-def _files() -> list[Path]:
-    return sorted(_folder().glob("*.json"))
+def files() -> tuple[Path, ...]:
+    """Return the files of all GPUs, by the names that we give them."""
+    found = sorted((cache_dir() / _FOLDER).glob("*.json"))
+    return tuple(path for path in found if re.fullmatch(r"[a-z0-9_]+", path.stem))
 
 
 def _document(path: Path) -> Mapping[str, Any]:
     """Return the file's contents, empty if it is missing; raise ValueError if it is unusable."""
     try:
-        whole = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
+        written = read_own(path)
+        whole = {} if written is None else json.loads(written)
     except (OSError, ValueError) as error:
         raise ValueError(f"it cannot be read ({error})") from error
     if not isinstance(whole, dict):
