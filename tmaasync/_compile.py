@@ -361,12 +361,14 @@ def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str
         (result,) = nvrtc.nvrtcCompileProgram(
             program, len(options), [option.encode() for option in options]
         )
-        log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
+        log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(
+            errors="replace"
+        )
         if int(result) != 0:
             undefined = _UNDEFINED.findall(log)
             raise CompileError(refusal(source, log, result.name, undefined), log, undefined)
         cubin = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, text=False)
-        ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode()
+        ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode(errors="replace")
         if expression:
             symbol = nvrtc.nvrtcGetLoweredName(program, expression)[1].decode()
     finally:
@@ -504,7 +506,7 @@ def header_texts(source: Source) -> Iterator[str]:
     folders = source.include_dirs
     for path in reached_or_all(source.whole_text, folders, folders):
         if path.is_file():
-            yield path.read_text(errors="replace")
+            yield path.read_text(encoding="utf-8", errors="replace")
 
 
 def _store(program: Program, cubin: bytes) -> None:

@@ -68,7 +68,7 @@ def header_of_names() -> Mapping[str, str]:
     return {
         kind or function: header.relative_to(folder).as_posix()
         for header in sorted(folder.rglob("*.cuh"), reverse=True)
-        for declarations in _NAMESPACE.findall(header.read_text())
+        for declarations in _NAMESPACE.findall(header.read_text(encoding="utf-8"))
         for kind, function in _DECLARED.findall(declarations)
     }
 

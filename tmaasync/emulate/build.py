@@ -24,6 +24,7 @@ from tmaasync._comments import without_comments
 from tmaasync._compile import Parameter, Source
 from tmaasync._entries import check_entry, declaring_text, entry_names, function_name, template_of
 from tmaasync._sources import include_dir
+from tmaasync._symbols import demangled
 from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.emulate.dynamic_shared import with_dynamic_shared
@@ -34,12 +35,13 @@ from tmaasync.emulate.refusals import refusal
 from tmaasync.emulate.runtime_library import (
     CCCL_DIR,
     INCLUDE_DIR,
+    Runtime,
     build_runtime,
     runtime_is_built,
     runtime_name,
     toolkit_folders,
 )
-from tmaasync.errors import CompileError
+from tmaasync.errors import BackendError, CompileError
 from tmaasync.registers import launch_registers
 
 __all__ = ["EmulatedProgram", "build"]
@@ -232,9 +234,18 @@ def _compiled(
         compiled = _compiled_object(source, whole, flags, prefix, has_asm=has_asm)
         refuse_dynamic_initializers(source, compiled)
         runtime = building.result()
-        return toolchain.link(
-            [with_dynamic_shared(compiled)], part=runtime.part, runtime=runtime.library
+        return _linked(source, with_dynamic_shared(compiled), runtime)
+
+
+def _linked(source: Source, compiled: bytes, runtime: Runtime) -> bytes:
+    try:
+        return toolchain.link([compiled], part=runtime.part, runtime=runtime.library)
+    except toolchain.RefusedError as refused:
+        message = (
+            f"{source.name} compiles and does not link for the CPU. Rename or define what the "
+            f"linker names, or pass arrays on a GPU. {refused.compiler} says:\n{refused.log}"
         )
+        raise CompileError(message, refused.log) from None
 
 
 def _compiled_object(
@@ -303,7 +314,7 @@ def _file_has_asm(path: Path) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def _version_has_asm(path: Path, modified_ns: int) -> bool:
-    return inline_ptx.has_asm(without_comments(path.read_text(errors="replace")))
+    return inline_ptx.has_asm(without_comments(path.read_text(encoding="utf-8", errors="replace")))
 
 
 def _is_authors(file: str) -> bool:
@@ -366,7 +377,10 @@ def _chooses(source: Source, headers: Headers) -> bool:
     """Return whether the source, or a header of its own, sets a macro for CUDA's headers."""
     others = tuple(map(str, (INCLUDE_DIR, *toolkit_folders())))
     own = (Path(path) for path, _ in headers if not path.startswith(others))
-    texts = (source.whole_text, *(path.read_text(errors="replace") for path in own))
+    texts = (
+        source.whole_text,
+        *(path.read_text(encoding="utf-8", errors="replace") for path in own),
+    )
     return any(map(_CHOICE.search, texts))
 
 
@@ -393,7 +407,7 @@ _RUNTIMES: dict[str, Any] = {}
 def _loaded_runtime(path: Path) -> Any:
     # Keyed by name, like the dynamic loader for kernel libraries: copies in two caches are one.
     if path.name not in _RUNTIMES:
-        _RUNTIMES[path.name] = ctypes.CDLL(str(path))
+        _RUNTIMES[path.name] = _opened(path)
     return _RUNTIMES[path.name]
 
 
@@ -401,7 +415,7 @@ def _loaded(path: Path, name: str, source: Source) -> EmulatedProgram:
     loaded_runtime = _loaded_runtime(
         build_runtime().library
     )  # before the library, which refers to the runtime by name
-    library = _opened(path, source)
+    library = _opened_kernel(path, source)
     all_static = loaded_runtime.tmaasync_emulate_static_bytes(library.tmaasync_emulate_call)
     facts = ctypes.POINTER(_ParameterFacts)()
     count = library.tmaasync_emulate_parameters(ctypes.byref(facts))
@@ -443,12 +457,14 @@ def _static_shared(source: Source, name: str, bytes_of_all: int) -> int:
 _MISSING = re.compile(r"undefined symbol: (\w+)")
 
 
-def _opened(path: Path, source: Source) -> ctypes.CDLL:
+def _opened_kernel(path: Path, source: Source) -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
+        return _opened(path)
+    except BackendError as error:
         missing = _MISSING.search(str(error))
-        what = _unmangled(missing[1]) if missing else str(error)
+        if missing is None:
+            raise
+        what = demangled(missing[1])
         message = (
             f"{source.name} calls {what}, which is declared but not on the CPU. Define "
             "it as a __device__ function, call another function, or pass arrays on a GPU."
@@ -456,10 +472,15 @@ def _opened(path: Path, source: Source) -> ctypes.CDLL:
         raise CompileError(message, str(error), [what]) from None
 
 
-def _unmangled(symbol: str) -> str:
-    """Return the unmangled name of a function in the global namespace."""
-    plain = re.match(r"_Z(\d+)", symbol)
-    return symbol[plain.end() : plain.end() + int(plain[1])] if plain else symbol
+def _opened(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BackendError(
+            f"a library that the C++ compiler made for the CPU cannot be loaded ({error}). Set CXX "
+            "to a C++ compiler for this machine, such as g++, and clear the cache: tmaasync cache "
+            "--clear."
+        ) from None
 
 
 def _parameter(facts: _ParameterFacts) -> Parameter:

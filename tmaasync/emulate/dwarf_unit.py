@@ -177,8 +177,10 @@ class Unit:
         own = self._unit.get_top_DIE().attributes["DW_AT_comp_dir"].value
         folders = [own] * self._first_file + list(program.header.include_directory)
         return tuple(
-            (b"" if folders[file.dir_index] == own else folders[file.dir_index] + b"/").decode()
-            + file.name.decode()
+            (
+                (b"" if folders[file.dir_index] == own else folders[file.dir_index] + b"/")
+                + file.name
+            ).decode(errors="replace")
             for file in program.header.file_entry
         )
 

@@ -274,7 +274,8 @@ def _waiting(words: _Words, arrivals: Arrivals | None, record: dict[str, Any]) -
     name = None if offset is None else words.name(offset)
     part = ring_part(name)
     buffers = (words.name(start) for start in barrier.get("landings", ()))
-    of_stream = "signal" in record and words.program.source.text == COPY_ENGINE.read_text()
+    copy_engine = COPY_ENGINE.read_text(encoding="utf-8")
+    of_stream = "signal" in record and words.program.source.text == copy_engine
     instruction = "Signals.stream_wait" if of_stream else record["instruction"]
     return WaitingThreads(
         block=tuple(record["block"]),

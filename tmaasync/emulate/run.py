@@ -653,6 +653,6 @@ def _take_bytes(address: int | None, size: int) -> bytes:
 
 def _take_text(address: int) -> str:
     try:
-        return ctypes.string_at(address).decode()
+        return ctypes.string_at(address).decode(errors="replace")
     finally:
         _LIBC.free(address)

@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -27,6 +28,7 @@ __all__ = [
     "link",
     "precompile",
     "reported_if_slow",
+    "run_compiler",
 ]
 
 _LOG = logging.getLogger("tmaasync")
@@ -34,14 +36,20 @@ _NOTICE_AFTER_SECONDS = 2.0
 
 _COMPILERS = ("c++", "g++", "clang++")
 _PREFIX = "prefix.hpp"
+_VERSION_SECONDS = 20.0
+_COMPILE_SECONDS = 900.0  # a shipped kernel takes 2 s (benchmarks/bench_emulate.py, 2026-11-23)
 
 
-@dataclass
-class RefusedError(Exception):
-    """The compiler's name and its log."""
+class RefusedError(BackendError):
+    """The compiler refused its input: its name and its log."""
 
-    compiler: str
-    log: str
+    def __init__(self, compiler: str, log: str) -> None:
+        super().__init__(f"{compiler} fails:\n{log}")
+        self.compiler = compiler
+        self.log = log
+
+    def __reduce__(self) -> tuple[type[RefusedError], tuple[str, str]]:
+        return type(self), (self.compiler, self.log)
 
 
 def compiler_facts() -> tuple[str, str]:
@@ -53,23 +61,28 @@ def compiler_facts() -> tuple[str, str]:
     return _compiler_facts(os.environ.get("CXX"), os.environ.get("PATH"))
 
 
+_OTHER_COMPILER = "Set CXX to the path of g++ 11 or clang++ 14, or of a later one, or unset it"
+
+
 @functools.cache
 def _compiler_facts(chosen: str | None, folders: str | None) -> tuple[str, str]:
     for candidate in (chosen,) if chosen else _COMPILERS:
         path = shutil.which(candidate, path=folders)
         if path is None:
             continue
-        version = _output([path, "--version"]).splitlines()[0]
-        return path, f"{version} {_output([path, '-dumpfullversion', '-dumpversion']).strip()}"
+        version = run_compiler([path, "-dumpfullversion", "-dumpversion"], _VERSION_SECONDS)
+        lines = run_compiler([path, "--version"], _VERSION_SECONDS).stdout.splitlines()
+        if not lines or not (version.stdout[:1].isdigit() or "clang" in lines[0]):
+            raise BackendError(
+                f"the C++ compiler is {path}, which reports no version as g++ and clang++ do. "
+                f"{_OTHER_COMPILER}."
+            )
+        return path, f"{lines[0]} {version.stdout.strip()}"
     raise BackendError(
         f"there is no C++ compiler ({', '.join((chosen,) if chosen else _COMPILERS)}), and kernels "
         "on host arrays are compiled with one. Install g++ (Debian and Ubuntu: apt install g++; "
         "Fedora and RHEL: dnf install gcc-c++) or clang++, or set CXX to the path of one."
     )
-
-
-def _output(command: list[str]) -> str:
-    return subprocess.run(command, check=False, capture_output=True, text=True).stdout
 
 
 def _is_clang() -> bool:
@@ -195,12 +208,12 @@ def precompile(options: Sequence[str], prefix: str) -> bytes:
         RefusedError: With the compiler's log.
     """
     compiler, _ = compiler_facts()
-    with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
+    with _temporary_folder() as folder:
         header, compiled = Path(folder, _PREFIX), Path(folder, f"{_PREFIX}.gch")
-        header.write_text(prefix)
+        header.write_text(prefix, **_TEXT)
         kind = ("-x", "c++-header", "-c")
         _run([compiler, *options, *kind, str(header), "-o", str(compiled)], folder)
-        return compiled.read_bytes()
+        return _written(compiled, compiler)
 
 
 @dataclass(frozen=True)
@@ -229,20 +242,20 @@ def compile_object(
         BackendError: There is no compiler.
     """
     compiler, _ = compiler_facts()
-    with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
+    with _temporary_folder() as folder:
         source, compiled = Path(folder, "kernel.cpp"), Path(folder, "kernel.o")
-        source.write_text(text)
+        source.write_text(text, **_TEXT)
         for name, content in (other_files or {}).items():
-            Path(folder, name).write_text(content)
+            Path(folder, _in_file_system(name)).write_text(content, **_TEXT)
         if prefix is not None:
-            Path(folder, _PREFIX).write_text(prefix.text)
+            Path(folder, _PREFIX).write_text(prefix.text, **_TEXT)
             Path(folder, f"{_PREFIX}.gch").symlink_to(prefix.precompiled.absolute())
             options = (*options, "-include", _PREFIX)
         if translate is not None:
             source = _preprocessed(compiler, options, source, translate)
             options = (*options, "-fpreprocessed")
         _run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder)
-        return compiled.read_bytes()
+        return _written(compiled, compiler)
 
 
 def link(
@@ -261,7 +274,7 @@ def link(
         BackendError: There is no compiler.
     """
     compiler, _ = compiler_facts()
-    with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
+    with _temporary_folder() as folder:
         library = Path(folder, "kernel.so")
         paths = [Path(folder, f"{number}.o") for number in range(len(objects))]
         for path, compiled in zip(paths, objects, strict=True):
@@ -277,7 +290,7 @@ def link(
             # The runtime brings the C++ library; reading its symbols is most of the linker's work.
             options += ["-nodefaultlibs", "-lm", "-lc", "-lgcc"]
         _run([compiler, *map(str, paths), *options, "-o", str(library)], folder)
-        return library.read_bytes()
+        return _written(library, compiler)
 
 
 def _preprocessed(
@@ -289,18 +302,79 @@ def _preprocessed(
     keeps_prefix = () if _is_clang() else ("-fpch-preprocess",)
     command = [compiler, *options, *keeps_prefix, "-E", str(source), "-o", str(expanded)]
     _run(command, str(source.parent))
-    target.write_text(translate(expanded.read_text()))
+    _written(expanded, compiler)
+    target.write_text(translate(expanded.read_text(**_TEXT)), **_TEXT)
     return target
 
 
+# Sources are UTF-8 whatever the locale, and other bytes in headers stay as they are.
+_TEXT = {"encoding": "utf-8", "errors": "surrogateescape"}
+
+
+def _in_file_system(text: str) -> str:
+    """Return a file name or an option with the bytes of its UTF-8 text, whatever the locale."""
+    return os.fsdecode(text.encode("utf-8", "surrogateescape"))
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[str]:
+    try:
+        with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
+            yield folder
+    except OSError as error:
+        raise BackendError(
+            f"the compiler's temporary files cannot be written or read ({error}). Make room in the "
+            "folder for temporary files, or set TMPDIR to another one."
+        ) from error
+
+
+def _written(path: Path, compiler: str) -> bytes:
+    """Return the file that the compiler should have written."""
+    content = path.read_bytes() if path.is_file() else b""
+    is_binary = path.suffix in (".o", ".so")
+    if not content or (is_binary and not content.startswith(b"\x7fELF")):
+        raise BackendError(
+            f"the C++ compiler {compiler} reports success and wrote no {path.name} for Linux. "
+            f"{_OTHER_COMPILER}."
+        )
+    return content
+
+
 def _run(command: list[str], folder: str) -> None:
-    ran = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "LC_ALL": "C"},
-    )
+    ran = run_compiler(command, _COMPILE_SECONDS, folder)
+    if ran.returncode < 0 or "Killed signal terminated program" in ran.stderr:
+        number = -ran.returncode if ran.returncode < 0 else signal.SIGKILL
+        raise BackendError(
+            f"the C++ compiler {command[0]} was ended by signal {number} "
+            f"({signal.strsignal(number)}). Perhaps this machine has too little memory: free some, "
+            f"or compile fewer kernels at once. {_OTHER_COMPILER}."
+        )
     if ran.returncode != 0:
         raise RefusedError(Path(command[0]).name, ran.stderr.replace(f"{folder}/", ""))
+
+
+def run_compiler(
+    command: list[str], seconds: float, folder: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the compiler in the C locale, whose messages are matched.
+
+    Raises:
+        BackendError: It cannot be started, or does not end.
+    """
+    try:
+        return subprocess.run(
+            [*map(_in_file_system, command)],
+            check=False,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            cwd=folder,
+            env={**os.environ, "LC_ALL": "C"},
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        problem = f"did not end within {seconds:g} s"
+    except OSError as error:
+        problem = f"cannot be started ({error.strerror})"
+    raise BackendError(f"the C++ compiler {command[0]} {problem}. {_OTHER_COMPILER}.")
