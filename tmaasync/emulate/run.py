@@ -22,6 +22,7 @@ from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.extents import Extent
+from tmaasync.emulate.interpreter import heeding_signals, is_main_thread
 from tmaasync.emulate.reports import Facts, error_of, error_of_several, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
@@ -224,7 +225,8 @@ class EmulatedLaunch:
             EmulatedRace: Two accesses to the same bytes are unordered.
             EmulatedFault: A thread did something that ends a kernel on the chip, or is illegal.
             EmulatedTimeout: The schedule's budget was spent without progress.
-            KeyboardInterrupt: Ctrl-C, where Python's own handler is in place.
+            BaseException: Whatever a signal handler of Python raises meanwhile, such as
+                KeyboardInterrupt at Ctrl-C.
             LaunchError: The launch is too large for this machine or for the schedule.
             StaleTileError: An array was freed, resized or moved since the launch was prepared.
         """
@@ -243,8 +245,7 @@ class EmulatedLaunch:
         numbers.start(_fresh(ready.extents) if self._config.pdl else None)
         log = None if collector is None else _EventLog()
         numbers.log = None if log is None else ctypes.pointer(log)
-        launch = program.runtime.tmaasync_emulate_launch
-        launch.restype = ctypes.c_void_p
+        launch = heeding_signals(program.runtime.tmaasync_emulate_launch)
         began = time.perf_counter()
         report = launch(
             program.library.tmaasync_emulate_call, ctypes.byref(numbers), self._pointers
@@ -496,8 +497,7 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
             for one in launches
         )
     )
-    run = launches[0].program.runtime.tmaasync_emulate_launch_together
-    run.restype = ctypes.c_void_p
+    run = heeding_signals(launches[0].program.runtime.tmaasync_emulate_launch_together)
     launches[0].numbers.heed_interrupts()
     report = run(ctypes.c_uint32(len(launches)), given)
     ends = [one.hand_over(begin) for one in launches]
@@ -563,8 +563,12 @@ class _LaunchNumbers(ctypes.Structure):
         self.heed_interrupts()
 
     def heed_interrupts(self) -> None:
-        """Have Ctrl-C stop the launch, unless the program has its own handler."""
-        self.stops_at_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        """Have Ctrl-C stop the launch on threads where Python runs no handlers.
+
+        A program's own handler of SIGINT stops no launch there.
+        """
+        is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        self.stops_at_interrupt = is_default and not is_main_thread()
 
 
 class _DeviceLaunch(ctypes.Structure):
