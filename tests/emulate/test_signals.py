@@ -301,10 +301,71 @@ def exit_code(child):
 """
 
 
-def slow_compiler(folder: Path) -> Path:
-    """Takes a second longer for each kernel, and none for its version."""
-    real = shutil.which(os.environ.get("CXX") or "c++")
-    path = folder / "slow"
-    path.write_text(f'#!/bin/sh\ncase "$*" in *\\ -c\\ *) sleep 1;; esac\nexec {real} "$@"\n')
-    path.chmod(0o755)
-    return path
+def test_a_child_of_a_fork_during_a_build_builds_and_launches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread of its parent that builds, and holds locks, is not in the child."""
+    slow = tmp_path / "as"  # the assembler, which g++ finds on the path
+    slow.write_text(f'#!/bin/sh\nsleep 1\nexec {shutil.which("as")} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run(
+        f"""{FORK}
+def kernel(value):
+    text = f'// {{os.getppid()}} {{value}}\\nextern "C" __global__ void k(int* x) {{{{ *x = 1; }}}}'
+    return Kernel(text, "k")
+
+def launch(kernel):
+    out = np.zeros(1, np.int32)
+    kernel(1, 1, (out,))
+    assert out[0] == 1
+
+shared = kernel(os.getpid())
+thread = in_thread(lambda: launch(shared))
+time.sleep(0.4)
+assert exit_code(lambda: launch(shared)) == 0
+assert exit_code(lambda: launch(kernel(2))) == 0
+thread.join()
+"""
+    )
+
+
+def test_a_child_of_a_fork_during_a_launch_launches() -> None:
+    run(
+        f"""{FORK}
+launch = Launch()
+thread = launch.in_thread()
+heap = Kernel('\\nextern "C" __global__ void k(int* x) {{ *x += *new int(1); }}', "k")
+total = np.zeros(1, np.int32)
+more = in_thread(lambda: [heap(1, 1, (total,)) for _ in range(300)])
+codes = [exit_code(lambda: (Launch()(4), heap(1, 1, (total,)))) for _ in range(20)]
+assert codes == [0] * 20, codes
+launch.stop()
+thread.join()
+more.join()
+assert total == 300
+"""
+    )
+
+
+def test_a_child_of_a_fork_closes_the_lock_of_its_parents_build(tmp_path: Path) -> None:
+    """Else a parent that is killed leaves the lock to its children."""
+    run(
+        f"""{FORK}
+from pathlib import Path
+from tmaasync.emulate.build_lock import made_once
+path = Path({str(tmp_path)!r}) / "file.o"
+if os.fork() == 0:
+    in_thread(lambda: made_once(path, lambda: time.sleep(60), {{}}))
+    time.sleep(0.2)
+    if os.fork() != 0:
+        os._exit(0)  # in the middle of the build
+    signal.alarm(10)
+    while not path.exists():
+        time.sleep(0.01)
+    os._exit(0)
+os.wait()
+signal.alarm(5)
+assert made_once(path, lambda: b"whole", {{}}).read_bytes() == b"whole"
+"""
+    )

@@ -196,7 +196,7 @@ def _impossible(
         yield f"it has {len(shape)} dimensions and strides for {len(strides)}"
     if min(shape, default=0) < 0:
         yield f"its shape is {shape}, and a size cannot be negative"
-    # Zeros are left out, as in NumPy: strides of an empty array are products of its other sizes.
+    # Zeros are left out, as in NumPy: the strides of an empty array multiply its other sizes.
     if itemsize * math.prod(size or 1 for size in shape) >= _LARGEST_BYTES:
         yield f"its shape is {shape}, more than the address space holds"
     if any(abs(stride) >= _LARGEST_BYTES for stride in strides):

@@ -45,5 +45,5 @@ def heeding_signals(function: Any) -> Callable[..., int | None]:
     ends early and raises it.
     """
     interpreter = _IN_MAIN_THREAD if is_main_thread() else _IN_ANOTHER
-    call = _WITH_GIL(ctypes.cast(function, ctypes.c_void_p).value)
+    call = _WITH_GIL(ctypes.cast(function, ctypes.c_void_p).value or 0)
     return lambda *arguments: call(*arguments, ctypes.byref(interpreter))

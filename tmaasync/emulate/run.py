@@ -9,7 +9,6 @@ import functools
 import os
 import signal
 import struct
-import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
+from tmaasync._forks import Lock
 from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
@@ -213,7 +213,7 @@ class EmulatedLaunch:
         start = _first_aligned(self._buffer)
         addresses = [start + offset for offset in self._offsets]
         self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._ready: _Ready | None = None
         self.last_run: EmulatedRun | None = None
 
