@@ -19,6 +19,7 @@ from typing import Any
 from tmaasync._entries import function_name
 from tmaasync._includes import ComputedIncludeError, digest, file_digest, reached, reached_or_all
 from tmaasync._sources import header_of_names, include_dir
+from tmaasync._wheels import install_command
 from tmaasync.errors import BackendError, CompileError
 
 __all__ = [
@@ -250,13 +251,14 @@ def load_nvrtc(load: Callable[[], Any]) -> Any:
         reason, _, _ = str(error).partition("\n")  # not the folders that were searched
         raise BackendError(
             "there is no NVRTC, which compiles the kernels. Install it with: "
-            f"pip install 'tmaasync[cuda13]'. ({reason})"
+            f"{install_command('cuda13', 'nvidia')}. ({reason})"
         ) from error
     if tuple(version) < _OLDEST_NVRTC:
         found, oldest = (".".join(map(str, one)) for one in (version, _OLDEST_NVRTC))
         raise BackendError(
             f"NVRTC is {found}; the headers of kernels need {oldest} or newer. Install it with: "
-            "pip install 'tmaasync[cuda12]' for a driver of CUDA 12, or 'tmaasync[cuda13]'"
+            f"{install_command('cuda12', 'nvidia')} for a driver of CUDA 12, or "
+            f"{install_command('cuda13', 'nvidia')}"
         )
     return nvrtc
 
@@ -335,7 +337,8 @@ def _require_target(nvrtc: Any, arch: str) -> None:
         version = "{}.{}".format(*nvrtc_version())
         raise BackendError(
             f"arch is {arch!r}; NVRTC {version} compiles for {known}, and for their variants like "
-            "sm_90a. For a newer GPU, update NVRTC: pip install -U 'tmaasync[cuda13]'."
+            "sm_90a. For a newer GPU, update NVRTC: "
+            f"{install_command('cuda13', 'nvidia', options='-U')}."
         )
 
 

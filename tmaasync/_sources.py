@@ -29,7 +29,8 @@ def kernels_dir() -> Path:
             return candidate
     raise BackendError(
         f"The CUDA headers of tmaasync are missing: neither {_PACKAGE / 'kernels'} nor "
-        f"{_PACKAGE.parent / 'kernels'} contains {_HEADER}. Reinstall tmaasync."
+        f"{_PACKAGE.parent / 'kernels'} contains {_HEADER}. Reinstall tmaasync "
+        "from its checkout or wheel."
     )
 
 

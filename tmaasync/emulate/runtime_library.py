@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tmaasync import _compile, _includes
+from tmaasync._wheels import install_command
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.errors import BackendError
@@ -98,7 +99,7 @@ def toolkit_folders() -> tuple[Path, ...]:
     if not any((folder / "cuda_bf16.h").is_file() for folder in folders):
         raise BackendError(
             "CUDA's headers for bfloat16, float16 and float8 are missing, which kernels use on the "
-            "CPU too. Install them with: pip install 'nvidia-cuda-runtime>=13,<14'."
+            f"CPU too. Install them with: {install_command('headers')}."
         )
     return folders
 
