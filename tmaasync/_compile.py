@@ -455,8 +455,9 @@ def _header_hint(log: str) -> str:
             f"\n<{name}> is in no folder of headers. Pass its folder as include_dirs. NVRTC has no "
             "C and C++ library: include <cuda/std/...> instead of its headers."
         )
+    extra = "headers" if package.endswith("runtime") else "cuda13"
     return (
-        f"\n<{name}> comes with CUDA. Install it with: pip install '{package}>=13,<14' "
+        f"\n<{name}> comes with CUDA. Install it with: {install_command(extra, package)} "
         f"('{package}-cu12' for CUDA 12), or pass its folder as include_dirs."
     )
 

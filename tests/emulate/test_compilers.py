@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def test_what_is_no_program_is_refused(
     if name == "text file":
         path.write_text("text")
 
-    with pytest.raises(BackendError, match=rf"no C\+\+ compiler .*{name[:3]}.* set CXX"):
+    with pytest.raises(BackendError, match=rf"no C\+\+ compiler .*{name[:3]}.* without options"):
         build_with(path, monkeypatch)
 
 
@@ -200,3 +201,13 @@ def test_a_source_in_another_encoding_is_refused_with_its_line(tmp_path: Path) -
         Kernel(path, "empty")
     with pytest.raises(ArgumentError, match=r"the text; line 1 has the byte 0xed"):
         Kernel(f"// \udce9\n{EMPTY}", "empty")
+
+
+def test_no_module_reads_or_writes_text_in_the_encoding_of_the_locale() -> None:
+    package = Path(toolchain.__file__).parents[1]
+    modules = [path for path in package.rglob("*.py") if "templates" not in path.parts]
+
+    calls = re.compile(r"\.(?:read|write)_text\((?![^\n]*(?:encoding=|\*\*_TEXT)).*")
+    found = {path: calls.findall(path.read_text(encoding="utf-8")) for path in modules}
+    assert len(found) > 200
+    assert {path.name: lines for path, lines in found.items() if lines} == {}
