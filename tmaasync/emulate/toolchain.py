@@ -82,7 +82,8 @@ def _compiler_facts(chosen: str | None, folders: str | None) -> tuple[str, str]:
     raise BackendError(
         f"there is no C++ compiler ({', '.join((chosen,) if chosen else _COMPILERS)}), and kernels "
         f"on host arrays are compiled with one. {_CXX_RULE if chosen else ''}Install "
-        "g++ (Debian and Ubuntu: apt install g++; Fedora and RHEL: dnf install gcc-c++) or clang++, or set CXX to the path of one."
+        "g++ (Debian and Ubuntu: apt install g++; Fedora and RHEL: dnf install gcc-c++) or "
+        "clang++, or set CXX to the path of one."
     )
 
 
