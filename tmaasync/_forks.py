@@ -15,7 +15,13 @@ __all__ = ["Lock", "cached_property"]
 
 
 class Lock:
-    """A lock for ``with``, free in a forked child."""
+    """A lock for ``with``, free in a forked child.
+
+    It is reentrant: a signal handler may need it in the thread that holds it.
+
+    Attributes:
+        depth: How often the thread that holds it has taken it.
+    """
 
     def __init__(self) -> None:
         """Make a free lock."""
@@ -24,12 +30,15 @@ class Lock:
 
     def renew(self) -> None:
         """Forget who holds it."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self.depth = 0
 
     def __enter__(self) -> None:
         self._lock.acquire()
+        self.depth += 1
 
     def __exit__(self, *_: object) -> None:
+        self.depth -= 1
         self._lock.release()
 
 

@@ -196,6 +196,45 @@ assert (other.x == 1).all()
     )
 
 
+def test_a_handler_cannot_repeat_the_bound_launch_that_it_interrupts() -> None:
+    run(
+        f"""{TIMER}
+launch = Launch()
+addresses = [launch.x.ctypes.data, launch.stops.ctypes.data]
+prepared = KERNEL.prepare(1, 32, (launch.x, launch.stops, 2**31 - 1))
+caught = []
+def handler(*_):
+    try:
+        prepared.launch_at(addresses, 0)
+    except TMAError as error:
+        caught.append(str(error))
+    launch.stop()
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+with emulate.scheduled(budget_seconds=15, races=False):
+    prepared.launch_at(addresses, 0)
+    prepared.launch_at(addresses, 0)
+assert len(caught) == 1 and "a signal handler launches it again" in caught[0], caught
+"""
+    )
+
+
+def test_a_trace_of_a_launch_that_a_handler_ended_is_kept() -> None:
+    run(
+        f"""{TIMER}
+from tmaasync import trace
+signal.signal(signal.SIGALRM, late)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+with trace.record() as recorded:
+    try:
+        Launch()()
+    except Late:
+        pass
+assert len(recorded.launches) == 1 and len(recorded) > 0
+"""
+    )
+
+
 # --- handlers that others install meanwhile -------------------------------------------------------
 
 # Python's fault handler, enabled by another thread during a launch; then another launch.

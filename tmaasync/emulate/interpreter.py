@@ -1,4 +1,4 @@
-"""Calls of the runtime during which Python's signal handlers run."""
+"""Calls of the runtime, during which Python's signal handlers run, and the memory it returns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["heeding_signals", "is_main_thread"]
+__all__ = ["heeding_signals", "is_main_thread", "take_bytes", "take_text"]
 
 
 class _Interpreter(ctypes.Structure):
@@ -47,3 +47,26 @@ def heeding_signals(function: Any) -> Callable[..., int | None]:
     interpreter = _IN_MAIN_THREAD if is_main_thread() else _IN_ANOTHER
     call = _WITH_GIL(ctypes.cast(function, ctypes.c_void_p).value or 0)
     return lambda *arguments: call(*arguments, ctypes.byref(interpreter))
+
+
+_LIBC = ctypes.CDLL(None)
+_LIBC.free.argtypes = (ctypes.c_void_p,)
+_LIBC.free.restype = None
+
+
+def take_bytes(address: int | None, size: int) -> bytes:
+    """Return bytes of the runtime, and free them."""
+    if not address:
+        return b""
+    try:
+        return ctypes.string_at(address, size)
+    finally:
+        _LIBC.free(address)
+
+
+def take_text(address: int) -> str:
+    """Return a text of the runtime, and free it."""
+    try:
+        return ctypes.string_at(address).decode(errors="replace")
+    finally:
+        _LIBC.free(address)
