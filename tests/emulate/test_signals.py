@@ -94,8 +94,10 @@ def late(*_):
 """
 
 
-@pytest.mark.parametrize("kind", ["computes", "waits"])
-@pytest.mark.parametrize("number", ["SIGALRM", "SIGUSR1", "SIGINT"])
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [("SIGALRM", "computes"), ("SIGALRM", "waits"), ("SIGUSR1", "computes"), ("SIGINT", "waits")],
+)
 def test_a_handler_runs_during_a_launch(number: str, kind: str) -> None:
     send = (
         "signal.setitimer(signal.ITIMER_REAL, 0.2)"
@@ -248,8 +250,17 @@ Launch()(4)
 """
 
 
-@pytest.mark.parametrize("then", ["", "launch", "disable", "disable and launch"])
-@pytest.mark.parametrize("crash", ["_sigsegv", "_sigabrt", "_sigfpe", "_read_null"])
+@pytest.mark.parametrize(
+    ("crash", "then"),
+    [
+        ("_sigsegv", ""),
+        ("_sigsegv", "disable"),
+        ("_sigabrt", "launch"),
+        ("_sigfpe", "disable and launch"),
+        ("_read_null", ""),
+        ("_read_null", "launch"),
+    ],
+)
 def test_a_crash_of_the_program_ends_it(then: str, crash: str) -> None:
     number = {"_sigabrt": signal.SIGABRT, "_sigfpe": signal.SIGFPE}.get(crash, signal.SIGSEGV)
     text = run(
