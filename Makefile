@@ -3,7 +3,8 @@
 PYTHON ?= python3
 EXTRAS ?= cuda13,test,dev
 # Torch without CUDA (200 MB), for tests of its tensors in host memory. Where the package index lacks
-# this build, it comes from torch's own. For torch on a GPU pass TORCH=torch.
+# this build, it comes from torch's own, which serves torch alone: what torch needs comes from yours,
+# as everything else. For torch on a GPU pass TORCH=torch.
 TORCH ?= torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Hugging Face's models (130 MB with what it needs), for the tests of their attention.
@@ -106,7 +107,8 @@ $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
 	install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
-		$$install "$(TORCH)" || $$install "$(TORCH)" --extra-index-url $(TORCH_INDEX) \
+		$$install "$(TORCH)" \
+		|| { $$install --no-deps --index-url $(TORCH_INDEX) "$(TORCH)" && $$install "$(TORCH)"; } \
 		|| echo "$(TORCH) is in no package index: tests of torch tensors will be skipped"; \
 		$$install "$(TRANSFORMERS)" \
 		|| echo "$(TRANSFORMERS) is in no package index: tests of its models will be skipped"; \

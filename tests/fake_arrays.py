@@ -243,6 +243,9 @@ class Exporter:
     version: tuple[int, int] | None = None
     flags: int = 0
     name: bytes | None = None
+    ndim: int | None = None
+    has_shape: bool = True
+    capsule_device: tuple[int, int] | None = None
     asked: list[dict[str, object]] = field(default_factory=list)
     _kept: list[object] = field(default_factory=list)
 
@@ -267,12 +270,12 @@ class Exporter:
         return struct.pack(
             "=QiiiBBHQQQ",
             self.data,
-            *self.device,
-            len(self.shape),
+            *(self.capsule_device or self.device),
+            len(self.shape) if self.ndim is None else self.ndim,
             self.code,
             self.bits,
             self.lanes,
-            self._integers(self.shape),
+            self._integers(self.shape) if self.has_shape else 0,
             0 if self.strides is None else self._integers(self.strides),
             self.byte_offset,
         )

@@ -18,8 +18,10 @@ from tmaasync._arrays import (
     ArrayView,
     common_device,
     current_address,
+    have_stream_wait,
     is_contiguous,
     may_overlap,
+    numpy_array,
     require_current,
     require_writable,
     view,
@@ -403,6 +405,75 @@ def test_an_incomplete_cuda_array_interface_is_refused_with_what_it_lacks() -> N
         view(CudaInterface({"shape": (1,), "data": (16, False)}))
 
 
+def test_a_cuda_array_interface_that_is_no_dictionary_or_raises_is_refused() -> None:
+    class Raising:
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise KeyError("no device")
+
+    for interface in (None, 7, [("shape", (4,))], "text"):
+        with pytest.raises(ArrayTypeError, match=r"array is a .*__cuda_array_interface__"):
+            view(CudaInterface(interface))  # type: ignore[arg-type]
+    with pytest.raises(ArrayTypeError, match=r"cannot be read \(KeyError: 'no device'\)") as caught:
+        view(Raising())
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.usefixtures("_without_driver")
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"shape": None}, "shape None"),
+        ({"shape": "48"}, "shape '48'"),
+        ({"shape": 4}, "shape 4"),
+        ({"shape": (4.0, 8)}, r"shape \(4\.0, 8\)"),
+        ({"shape": (4, -8)}, r"its shape is \(4, -8\), and a size cannot be negative"),
+        ({"shape": (2**40, 2**40)}, "more than the address space holds"),
+        ({"shape": (0, 2**40, 2**40)}, "more than the address space holds"),
+        ({"shape": (1,) * 65}, "has 65 dimensions, and arrays have at most 64"),
+        ({"typestr": None}, "typestr None"),
+        ({"typestr": 4}, "typestr 4"),
+        ({"typestr": "<f5"}, "typestr '<f5'"),
+        ({"typestr": "(("}, r"typestr '\(\('"),
+        ({"data": None}, "data None"),
+        ({"data": 0x30000}, "data 196608"),
+        ({"data": (0x30000,)}, r"data \(196608,\)"),
+        ({"data": (None, False)}, r"data \(None, False\)"),
+        ({"data": ("x", False)}, r"data \('x', False\)"),
+        ({"data": (0x30000, None)}, r"data \(196608, None\)"),
+        ({"data": (-8, False)}, "reaches beyond the address space"),
+        ({"data": (2**64 - 8, False)}, "reaches beyond the address space"),
+        ({"strides": (4,)}, "2 dimensions and strides for 1"),
+        ({"strides": ()}, "2 dimensions and strides for 0"),
+        ({"strides": "ab"}, "strides 'ab'"),
+        ({"strides": (32, None)}, r"strides \(32, None\)"),
+        ({"strides": (-(2**20), 4)}, "reaches beyond the address space"),
+        ({"shape": (1, 8), "strides": (2**64, 4)}, "more than the address space has"),
+        ({"stream": "x"}, "stream 'x'"),
+        ({"version": 0}, "of version 0"),
+        ({"version": None}, "of version None"),
+        ({"version": "3"}, "of version '3'"),
+        ({"mask": False}, "ignore its mask"),
+    ],
+)
+def test_every_member_of_a_cuda_array_interface_is_checked(
+    changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(ArrayTypeError, match=rf"^x is a .*{reason}"):
+        view(CudaInterface(_interface(**changes)), argument="x")
+
+
+@pytest.mark.usefixtures("_without_driver")
+def test_numbers_of_numpy_in_a_cuda_array_interface_are_read() -> None:
+    shape, strides = (np.int64(4), np.uint8(8)), (np.int32(32), np.int8(4))
+    data = (np.uint64(0x30000), np.bool_(True))
+
+    seen = view(CudaInterface(_interface(shape=shape, strides=strides, data=data)))
+
+    assert seen[:3] == (0x30000, (4, 8), (32, 4))
+    assert {type(number) for number in (seen.address, *seen.shape, *seen.strides_bytes)} == {int}
+
+
 class _PointerTable:
     """A driver that knows one allocation, on device 2."""
 
@@ -435,6 +506,18 @@ def test_an_interface_that_moved_is_noticed_by_its_tile() -> None:
     owner.interface["data"] = (0x50000, False)
 
     with pytest.raises(StaleTileError, match="it now lies at 0x50000"):
+        require_current(seen, "tile")
+
+
+@pytest.mark.usefixtures("_without_driver")
+@pytest.mark.parametrize("broken", [{}, {"data": None}, {"shape": None, "data": (0x30000, False)}])
+def test_an_interface_that_broke_after_the_view_is_noticed(broken: dict[str, object]) -> None:
+    owner = CudaInterface(_interface())
+    seen = view(owner)
+
+    owner.interface = broken
+
+    with pytest.raises(StaleTileError, match="that memory is gone"):
         require_current(seen, "tile")
 
 
@@ -565,6 +648,114 @@ def test_exports_that_tma_cannot_use_are_refused(exporter: Exporter, reason: str
         view(exporter)
 
 
+@pytest.mark.parametrize("version", [None, (1, 1)])
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"ndim": 2**31 - 1}, "has 2147483647 dimensions, and arrays have 0 to 64"),
+        ({"ndim": -1}, "has -1 dimensions"),
+        ({"ndim": -(2**31)}, "has -2147483648 dimensions"),
+        ({"ndim": 65}, "has 65 dimensions"),
+        ({"has_shape": False}, "has 1 dimensions and no shape"),
+        ({"has_shape": False, "strides": (1,)}, "has 1 dimensions and no shape"),
+        ({"bits": 0}, "are 0-bit float0"),
+        ({"lanes": 0}, "0 x 32-bit float32"),
+        ({"bits": 255, "lanes": 65535}, "65535 x 255-bit"),
+        ({"code": 6, "bits": 64}, "'bool of 64 bits'; it names no element type"),
+        ({"code": 10, "bits": 16}, "'float8_e4m3fn of 16 bits'; it names no element type"),
+        ({"code": 2, "bits": 248}, "'float248'; it names no element type"),
+        ({"code": 255}, "DLPack type code 255"),
+        ({"shape": (-4,)}, r"its shape is \(-4,\), and a size cannot be negative"),
+        ({"shape": (2**62,)}, "more than the address space holds"),
+        ({"shape": (2**32, 2**32), "strides": (0, 0)}, "more than the address space holds"),
+        ({"shape": (2**62, 0)}, "more than the address space holds"),
+        ({"strides": (2**62,)}, "more than the address space has"),
+        ({"strides": (-(2**61) + 1,)}, "reaches beyond the address space"),
+        ({"byte_offset": 2**64 - 1}, "reaches beyond the address space"),
+        ({"data": 2**64 - 4}, "reaches beyond the address space"),
+        ({"data": 0}, "at address 0"),
+        ({"data": 0, "byte_offset": 0x1000}, "at address 0"),
+        ({"device": (0, 0)}, "DLPack device type 0"),
+        ({"device": (99, 0)}, "DLPack device type 99"),
+        ({"device": (2, -1)}, r"__dlpack_device__ returned \(2, -1\)"),
+        ({"capsule_device": (2, 0)}, r"returns \(1, 0\), and its capsule has \(2, 0\)"),
+        ({"device": (2, 1), "capsule_device": (2, 0)}, r"and its capsule has \(2, 0\)"),
+    ],
+)
+def test_every_field_of_a_capsule_is_checked(
+    fields: dict[str, Any], reason: str, version: tuple[int, int] | None
+) -> None:
+    exporter = Exporter(**{"data": 0x1000, "shape": (4,), "version": version, **fields})
+
+    with pytest.raises((ArrayTypeError, ArgumentError), match=reason):
+        view(exporter)
+
+
+def test_a_capsule_without_dimensions_needs_no_shape() -> None:
+    assert view(Exporter(data=0x1000, shape=(), has_shape=False))[:3] == (0x1000, (), ())
+
+
+def test_a_capsule_without_elements_needs_no_memory() -> None:
+    assert view(Exporter(data=0, shape=(0, 4), byte_offset=8)).strides_bytes == (16, 4)
+
+
+@pytest.mark.parametrize(
+    "device", [None, 1, (), (1,), (1, 0, 0), ("cpu", 0), (1.0, 0), "cu", (2, None)]
+)
+def test_a_dlpack_device_that_is_none_is_refused(device: Any) -> None:
+    with pytest.raises(ArrayTypeError, match="not a device type and a number"):
+        view(Exporter(data=0x1000, shape=(4,), device=device))
+
+
+@pytest.mark.parametrize("name", [b"used_dltensor", b"used_dltensor_versioned", b"tensor", b""])
+def test_a_used_capsule_and_one_of_another_name_are_refused(name: bytes) -> None:
+    with pytest.raises(ArrayTypeError, match="not an unused DLPack capsule"):
+        view(Exporter(data=0x1000, shape=(4,), name=name))
+
+
+class _Answers:
+    """An object whose DLPack methods are these functions."""
+
+    def __init__(self, device: Any, capsule: Any) -> None:
+        self._device, self._capsule = device, capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self._device()
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self._capsule()
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+class _UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("x"), KeyError("x"), AttributeError("x"), OSError("x"), _UnprintableError()]
+)
+def test_whatever_an_exporter_raises_is_an_error_of_the_package(error: Exception) -> None:
+    for exporter in (
+        _Answers(lambda: _raise(error), lambda: None),
+        _Answers(lambda: (1, 0), lambda: _raise(error)),
+    ):
+        with pytest.raises(ArrayTypeError, match="does not export it") as caught:
+            view(exporter)
+        assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("capsule", [None, 7, b"dltensor", _UnprintableError()], ids=type)
+def test_what_is_no_capsule_is_refused(capsule: object) -> None:
+    with pytest.raises(ArrayTypeError, match="not an unused DLPack capsule"):
+        view(_Answers(lambda: (1, 0), lambda: capsule))
+
+
 def test_packed_elements_can_be_moved_as_the_bytes_they_fill() -> None:
     exporter = Exporter(data=0x1000, shape=(4, 8), code=17, bits=4, lanes=2)
 
@@ -579,10 +770,57 @@ def test_a_library_that_does_not_export_is_quoted() -> None:
         def __dlpack__(self) -> object:
             raise BufferError("not today")
 
-    with pytest.raises(ArrayTypeError, match=r"does not export it \(not today\)") as caught:
+    with pytest.raises(
+        ArrayTypeError, match=r"does not export it \(BufferError: not today\)"
+    ) as caught:
         view(Unwilling())
 
     assert isinstance(caught.value.__cause__, BufferError)
+
+
+def test_an_exporter_that_does_not_wait_for_its_producer_is_quoted() -> None:
+    with pytest.raises(ArrayTypeError, match=r"does not export it \(KeyError: 5\)"):
+        have_stream_wait(_Answers(lambda: (2, 0), lambda: _raise(KeyError(5))), 1)
+
+
+# --- __array_interface__ --------------------------------------------------------------------------
+
+
+class _ArrayInterface:
+    def __init__(self, interface: object) -> None:
+        self.__array_interface__ = interface
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": (0, False)},
+        {"data": None},
+        {"data": (0x1000,)},
+        {"shape": (-4,)},
+        {"shape": (2**40, 2**40)},
+        {"shape": None},
+        {"strides": (4, 4)},
+        {"typestr": 4},
+    ],
+    ids=str,
+)
+def test_an_array_interface_that_numpy_cannot_read_is_refused(changes: dict[str, object]) -> None:
+    whole = {"shape": (4,), "typestr": "<f4", "data": (0x1000, False), "version": 3}
+
+    with pytest.raises(ArgumentError, match=r"values is .*; NumPy cannot read it \("):
+        numpy_array(_ArrayInterface(whole | changes), "values")
+
+
+def test_an_array_interface_is_read_in_place() -> None:
+    source = np.arange(4.0)
+
+    assert numpy_array(_ArrayInterface(source.__array_interface__), "values").tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 # --- what a launch asks ---------------------------------------------------------------------------

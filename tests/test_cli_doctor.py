@@ -153,7 +153,7 @@ def test_an_nvrtc_newer_than_the_driver_is_found(whole: Machine) -> None:
     document = document_of(replace(whole, driver_version=lambda: (12, 8)))
 
     assert lacks(document) == both("driver and NVRTC")
-    assert "tmaasync[cuda12]" in part(document, "driver and NVRTC")["remedy"]
+    assert "'nvidia-cuda-nvrtc-cu12>=12.9'" in part(document, "driver and NVRTC")["remedy"]
 
 
 def test_for_a_driver_without_tma_there_is_no_wheel(whole: Machine) -> None:

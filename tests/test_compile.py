@@ -249,7 +249,9 @@ def test_without_nvrtc_the_error_says_how_to_install_it() -> None:
     def absent() -> NoReturn:
         raise RuntimeError("libnvrtc.so.13 was not found\nin one folder\nin another")
 
-    with pytest.raises(BackendError, match=r"pip install 'tmaasync\[cuda13\]'.*not found\)$"):
+    with pytest.raises(
+        BackendError, match=r"pip install .*'nvidia-cuda-nvrtc>=13,<14'.*not found\)$"
+    ):
         load_nvrtc(lambda: SimpleNamespace(nvrtcVersion=absent))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import tmaasync
 from tmaasync._torch_internals import LEAST_RELEASE
+from tmaasync._wheels import WHEELS
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -146,11 +147,51 @@ def test_one_torch_release_is_the_oldest_in_the_import_the_requirements_and_the_
     assert f"needs torch {least} or later" in (_ROOT / "docs" / "install.md").read_text()
 
 
+def _extras() -> dict[str, list[str]]:
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+    return {**project["optional-dependencies"], "headers": project["dependencies"]}
+
+
+@pytest.mark.parametrize("extra", WHEELS)
+def test_messages_name_the_wheels_of_the_extras(extra: str) -> None:
+    wheels, required = set(WHEELS[extra]), set(_extras()[extra])
+
+    assert wheels <= required if extra == "headers" else wheels == required
+
+
+def test_no_text_installs_tmaasync_from_a_package_index() -> None:
+    """There the name may be another's; a clone has the path `.[extra]`."""
+    folders = ("tmaasync", "docs", "examples", "benchmarks", "tools", "kernels")
+    files = [path for name in folders for path in (_ROOT / name).rglob("*") if _is_text(path)]
+    files += [_ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml")]
+
+    named = re.compile(r"""pip3? install [^\n`]*?(?<![\w./-])tmaasync(?![\w/.-])|['"]tmaasync\[""")
+    assert len(files) > 300
+    assert [str(path) for path in files if named.search(path.read_text(encoding="utf-8"))] == []
+
+
+def _is_text(path: Path) -> bool:
+    suffixes = (".py", ".md", ".cu", ".cuh", ".hpp", ".cpp", ".ipynb", ".toml")
+    return path.suffix in suffixes and "__pycache__" not in path.parts
+
+
+def test_torchs_own_index_serves_torch_alone() -> None:
+    """A package of another name could come from it in place of the default index's."""
+    for name in ("Makefile", ".ci/run"):
+        text = (_ROOT / name).read_text()
+
+        assert "--extra-index-url" not in text
+        found = re.findall(r".*--index-url.*", text)
+        assert found, name
+        assert all("--no-deps" in line for line in found), found
+
+
 def test_the_source_distribution_holds_what_builds_and_tests_need(built: Path) -> None:
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
 
-    needed = {".ci/run", ".clang-format", "LICENSE", "Makefile", "README.md", "pyproject.toml"}
+    needed = {".ci/run", ".clang-format", "LICENSE", "Makefile", "README.md", "SECURITY.md"}
+    needed.add("pyproject.toml")
     kernels = {f"kernels/{name}" for name in _cuda_files("kernels")}
     tests = {path.relative_to(_ROOT).as_posix() for path in (_ROOT / "tests").rglob("*.py")}
 

@@ -238,7 +238,7 @@ def test_outputs_for_arrays_of_other_libraries_need_cupy_or_torch(use: Any) -> N
     other = CudaInterface(
         {"shape": (64, 64), "typestr": "<f2", "data": (array.ctypes.data, False), "version": 3}
     )
-    with pytest.raises(BackendError, match=r"'tmaasync\[cuda13\]', or pass torch tensors"):
+    with pytest.raises(BackendError, match=r"install 'cupy-cuda13x>=13\.6', or pass torch tensors"):
         ops.copy(other)
     out = tensor(64, 64, dtype=np.float16)
     assert ops.copy(other, out) is out

@@ -283,6 +283,7 @@ def locked(path: Path) -> Iterator[None]:
     """
     while True:
         descriptor = _open_lock(path)
+        _LOCKED.add(descriptor)
         try:
             _lock(descriptor)
             if not _is_at(path, descriptor):
@@ -291,9 +292,25 @@ def locked(path: Path) -> Iterator[None]:
                 yield
             finally:
                 path.unlink(missing_ok=True)
+                _unlock(descriptor)
             return
         finally:
+            _LOCKED.discard(descriptor)
             os.close(descriptor)
+
+
+_LOCKED: set[int] = set()
+
+
+def _close_in_child() -> None:
+    """Close the lock files of the parent: with one, a child would keep its lock."""
+    for descriptor in _LOCKED:
+        os.close(descriptor)
+    _LOCKED.clear()
+
+
+if fcntl is not None:
+    os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _open_lock(path: Path) -> int:
@@ -313,6 +330,14 @@ def _lock(descriptor: int) -> None:
         return
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _unlock(descriptor: int) -> None:
+    """Release the lock, of which a child between fork and exec may have a copy."""
+    if fcntl is None:
+        return
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

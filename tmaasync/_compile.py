@@ -29,6 +29,7 @@ from tmaasync._includes import (
 )
 from tmaasync._program import Assembly, Entry, Parameter, Program, entries_of, entry_from
 from tmaasync._sources import header_of_names, include_dir
+from tmaasync._wheels import install_command
 from tmaasync.errors import BackendError, CompileError
 
 __all__ = [
@@ -179,13 +180,14 @@ def load_nvrtc(load: Callable[[], Any]) -> Any:
         reason, _, _ = str(error).partition("\n")  # not the folders that were searched
         raise BackendError(
             "there is no NVRTC, which compiles the kernels. Install it with: "
-            f"pip install 'tmaasync[cuda13]'. ({reason})"
+            f"{install_command('cuda13', 'nvidia')}. ({reason})"
         ) from error
     if tuple(version) < _OLDEST_NVRTC:
         found, oldest = (".".join(map(str, one)) for one in (version, _OLDEST_NVRTC))
         raise BackendError(
             f"NVRTC is {found}; the headers of kernels need {oldest} or newer. Install it with: "
-            "pip install 'tmaasync[cuda12]' for a driver of CUDA 12, or 'tmaasync[cuda13]'"
+            f"{install_command('cuda12', 'nvidia')} for a driver of CUDA 12, or "
+            f"{install_command('cuda13', 'nvidia')}"
         )
     return nvrtc
 
@@ -272,7 +274,8 @@ def _require_target(nvrtc: Any, arch: str) -> None:
         version = "{}.{}".format(*nvrtc_version())
         raise BackendError(
             f"arch is {arch!r}; NVRTC {version} compiles for {known}, and for their variants like "
-            "sm_90a. For a newer GPU, update NVRTC: pip install -U 'tmaasync[cuda13]'."
+            "sm_90a. For a newer GPU, update NVRTC: "
+            f"{install_command('cuda13', 'nvidia', options='-U')}."
         )
 
 
@@ -298,12 +301,14 @@ def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str
         (result,) = nvrtc.nvrtcCompileProgram(
             program, len(options), [option.encode() for option in options]
         )
-        log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
+        log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(
+            errors="replace"
+        )
         if int(result) != 0:
             undefined = _UNDEFINED.findall(log)
             raise CompileError(refusal(source, log, result.name, undefined), log, undefined)
         cubin = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, text=False)
-        ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode()
+        ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode(errors="replace")
         if expression:
             symbol = nvrtc.nvrtcGetLoweredName(program, expression)[1].decode()
     finally:
@@ -387,8 +392,9 @@ def _header_hint(log: str) -> str:
             f"\n<{name}> is in no folder of headers. Pass its folder as include_dirs. NVRTC has no "
             "C and C++ library: include <cuda/std/...> instead of its headers."
         )
+    extra = "headers" if package.endswith("runtime") else "cuda13"
     return (
-        f"\n<{name}> comes with CUDA. Install it with: pip install '{package}>=13,<14' "
+        f"\n<{name}> comes with CUDA. Install it with: {install_command(extra, package)} "
         f"('{package}-cu12' for CUDA 12), or pass its folder as include_dirs."
     )
 

@@ -232,7 +232,7 @@ def _line_before(text: bytes, end: int) -> bytes:
 def text_of(path: Path) -> str:
     """Return a header's text; none if it is unreadable, which is the compiler's to report."""
     try:
-        return path.read_text(errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 

@@ -39,7 +39,7 @@ def shown(value: object) -> str:
     """Return a value as messages print it: its text, or its type where the text is long."""
     try:
         text = repr(value)
-    except ValueError:  # an int of more than 4300 digits
+    except Exception:  # an int of more than 4300 digits, or a class of the caller's
         return f"a {type(value).__name__}"
     is_short = len(text) <= _SHOWN_CHARACTERS and "\n" not in text
     return text if is_short and not isinstance(value, np.ndarray) else f"a {type(value).__name__}"

@@ -29,7 +29,8 @@ def kernels_dir() -> Path:
             return candidate
     raise BackendError(
         f"The CUDA headers of tmaasync are missing: neither {_PACKAGE / 'kernels'} nor "
-        f"{_PACKAGE.parent / 'kernels'} contains {_HEADER}. Reinstall tmaasync."
+        f"{_PACKAGE.parent / 'kernels'} contains {_HEADER}. Reinstall tmaasync "
+        "from its checkout or wheel."
     )
 
 
@@ -68,7 +69,7 @@ def header_of_names() -> Mapping[str, str]:
     return {
         kind or function: header.relative_to(folder).as_posix()
         for header in sorted(folder.rglob("*.cuh"), reverse=True)
-        for declarations in _NAMESPACE.findall(header.read_text())
+        for declarations in _NAMESPACE.findall(header.read_text(encoding="utf-8"))
         for kind, function in _DECLARED.findall(declarations)
     }
 

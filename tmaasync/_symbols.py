@@ -48,7 +48,7 @@ def symbol_named(path: Path, name: str, source: str) -> Symbol:
 @functools.lru_cache(maxsize=64)
 def variables_of(path: Path) -> Mapping[str, Symbol]:
     """Return the variables in a cubin or in a library of the emulator, by their C++ names."""
-    found = {_demangled(one.symbol): one for one in sorted(_objects(path))}
+    found = {demangled(one.symbol): one for one in sorted(_objects(path))}
     return {name: one for name, one in found.items() if not _is_ours(name)}
 
 
@@ -85,7 +85,7 @@ def _objects(path: Path) -> Iterator[Symbol]:
                 yield Symbol(one.name, one["st_value"], one["st_size"], is_writable)
 
 
-def _demangled(symbol: str) -> str:
+def demangled(symbol: str) -> str:
     """Return the C++ name of a symbol; the symbol itself where the C++ library is missing."""
     demangle, free = _demangler()
     if demangle is None or not symbol.startswith("_Z"):
@@ -95,7 +95,7 @@ def _demangled(symbol: str) -> str:
     if not text:
         return symbol
     try:
-        return ctypes.string_at(text).decode()
+        return ctypes.string_at(text).decode(errors="replace")
     finally:
         free(ctypes.c_void_p(text))
 

@@ -527,5 +527,5 @@ def _hung(record: Any) -> HungSignal:
         waited_seconds=int(record["waited_ns"]) / 1e9,
         block=tuple(record["block"].tolist()),
         thread=int(record["thread"]),
-        source=f"{Path(record['file'].decode()).name}:{int(record['line'])}",
+        source=f"{Path(record['file'].decode(errors='replace')).name}:{int(record['line'])}",
     )

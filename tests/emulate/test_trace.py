@@ -665,5 +665,5 @@ def test_without_matplotlib_the_remedy_is_named_before_any_work(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
-    with pytest.raises(BackendError, match=r"pip install 'tmaasync\[plot\]'"):
+    with pytest.raises(BackendError, match=r"pip install 'matplotlib>=3\.8'"):
         plot(None)  # type: ignore[arg-type]

@@ -22,12 +22,14 @@ from tmaasync._arrays.dispatch import (
     guard,
     view,
 )
+from tmaasync._arrays.dlpack import have_stream_wait
 from tmaasync._arrays.frameworks import (
     require_no_derivative,
     require_no_tangent,
     require_updatable,
 )
-from tmaasync._arrays.value import STAND_IN, ArrayView, host_array
+from tmaasync._arrays.protocols import read_interface
+from tmaasync._arrays.value import STAND_IN, ArrayView, host_array, numpy_array
 
 __all__ = [
     "STAND_IN",
@@ -40,9 +42,12 @@ __all__ = [
     "current_address",
     "fingerprint",
     "guard",
+    "have_stream_wait",
     "host_array",
     "is_contiguous",
     "may_overlap",
+    "numpy_array",
+    "read_interface",
     "require_current",
     "require_no_derivative",
     "require_no_tangent",

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from tmaasync._arrays.frameworks import require_updatable
+from tmaasync._arrays.protocols import read_interface
 from tmaasync._arrays.value import ArrayView, Framework
 from tmaasync._elements import Element
-from tmaasync.errors import ArgumentError, StaleTileError, Violation
+from tmaasync.errors import ArgumentError, ArrayTypeError, StaleTileError, Violation
 
 __all__ = [
     "common_device",
@@ -201,9 +202,11 @@ def _jax_address(view: ArrayView) -> _AddressAndShape:
 
 
 def _interface_address(view: ArrayView) -> _AddressAndShape:
-    owner: Any = view.owner
-    interface = owner.__cuda_array_interface__
-    return interface["data"][0], tuple(interface["shape"])
+    try:
+        interface = read_interface(view.owner)
+    except (ArgumentError, ArrayTypeError):
+        return 0, view.shape
+    return interface.address, interface.shape
 
 
 _CURRENT: dict[Framework, Callable[[ArrayView], _AddressAndShape]] = {

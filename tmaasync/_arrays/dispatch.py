@@ -15,7 +15,7 @@ from tmaasync._arrays.frameworks import (
     view_numpy,
     view_torch,
 )
-from tmaasync._arrays.protocols import view_cuda_array_interface, view_dlpack
+from tmaasync._arrays.protocols import has_interface, view_cuda_array_interface, view_dlpack
 from tmaasync._arrays.value import ArrayView, choose_element, not_an_array
 from tmaasync._torch_internals import forward_mode, tensor_guard
 
@@ -207,7 +207,7 @@ def _reader_for(kind: type) -> _Reader:
 
 def _view_by_attribute(array: Any, dtype: object, argument: str) -> ArrayView:
     # Asked of the object, not of its type: many set it per instance, or raise for host memory.
-    if hasattr(array, "__cuda_array_interface__"):
+    if has_interface(array):
         return view_cuda_array_interface(array, dtype, argument)
     remedy = (
         "Pass a NumPy, CuPy, torch or JAX array, or an object with __dlpack__ or "

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 from typing import Any, NamedTuple
 
-from tmaasync._arrays.value import not_an_array
+from tmaasync._arrays.value import (
+    MAX_DIMENSIONS,
+    described,
+    not_an_array,
+    require_layout,
+    require_memory,
+)
+from tmaasync._kinds import shown
+from tmaasync.errors import ArrayTypeError
 
-__all__ = ["ExportedTensor", "export"]
+__all__ = ["ExportedTensor", "export", "have_stream_wait"]
 
 _CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 _READ_ONLY_FLAG, _IS_COPIED_FLAG = 1, 2
@@ -98,26 +107,66 @@ def export(array: Any, argument: str, *, is_ready: bool = False) -> ExportedTens
         argument: What to call it in an error.
         is_ready: Whether its data are computed. If not, the producer is asked not to wait either.
     """
-    try:
-        kind, ordinal = array.__dlpack_device__()
-        if kind not in (_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED):
-            raise not_an_array(
-                array,
-                f"it lies on DLPack device type {int(kind)}, neither host nor CUDA memory",
-                "Move it to the host or to a CUDA device first",
-                argument,
-            )
-        on_device = kind in (_CUDA, _CUDA_MANAGED)
-        capsule = _capsule_of(array, {"stream": -1} if on_device and not is_ready else {})
-    except (BufferError, NotImplementedError, RuntimeError, ValueError) as error:
+    kind, ordinal = _device_of(array, argument)
+    if kind not in (_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED):
         raise not_an_array(
             array,
-            f"its library does not export it ({error})",
-            "Pass a dense array with memory of its own",
+            f"it lies on DLPack device type {kind}, neither host nor CUDA memory",
+            "Move it to the host or to a CUDA device first",
             argument,
-        ) from error
+        )
+    device = _ordinal(kind, ordinal)
+    try:
+        capsule = _capsule_of(array, {} if device is None or is_ready else {"stream": -1})
+    except Exception as error:  # of the library's own code
+        raise _not_exported(array, error, argument) from error
     tensor, flags = _read(capsule, array, argument)
-    return _describe(tensor, flags, int(ordinal) if on_device else None, capsule, array, argument)
+    theirs = (tensor.device.kind, tensor.device.ordinal)
+    if _ordinal(*theirs) != device:
+        raise not_an_array(
+            array,
+            f"__dlpack_device__ returns {(kind, ordinal)}, and its capsule has {theirs}",
+            "Let both name the device of the memory",
+            argument,
+        )
+    return _describe(tensor, flags, device, capsule, array, argument)
+
+
+def have_stream_wait(array: Any, stream: int) -> None:
+    """Ask a library to make a stream wait for the work on its array."""
+    try:
+        array.__dlpack__(stream=stream)
+    except Exception as error:  # of the library's own code
+        raise _not_exported(array, error, "array") from error
+
+
+def _not_exported(array: object, error: Exception, argument: str) -> ArrayTypeError:
+    rule = f"its library does not export it ({described(error)})"
+    return not_an_array(array, rule, "Pass a dense array with memory of its own", argument)
+
+
+def _device_of(array: Any, argument: str) -> tuple[int, int]:
+    try:
+        device = array.__dlpack_device__()
+    except Exception as error:  # of the library's own code
+        raise _not_exported(array, error, argument) from error
+    try:
+        kind, ordinal = map(operator.index, device)
+    except (TypeError, ValueError):
+        kind = ordinal = -1
+    if ordinal < 0:
+        raise not_an_array(
+            array,
+            f"its __dlpack_device__ returned {shown(device)}, not a device type and a number",
+            "Let it return two integers, such as (1, 0) for host memory",
+            argument,
+        )
+    return kind, ordinal
+
+
+def _ordinal(kind: int, ordinal: int) -> int | None:
+    """Return the CUDA ordinal of a DLPack device; None for host memory."""
+    return ordinal if kind in (_CUDA, _CUDA_MANAGED) else None
 
 
 def _capsule_of(array: Any, keywords: dict[str, int]) -> object:
@@ -134,7 +183,7 @@ def _read(capsule: object, array: object, argument: str) -> tuple[_Tensor, int]:
     if not _is_valid(capsule, b"dltensor_versioned"):
         raise not_an_array(
             array,
-            f"its __dlpack__ returned {capsule!r}, not an unused DLPack capsule",
+            f"its __dlpack__ returned {shown(capsule)}, not an unused DLPack capsule",
             "Let __dlpack__ return a new capsule at every call",
             argument,
         )
@@ -166,24 +215,29 @@ def _describe(
     argument: str,
 ) -> ExportedTensor:
     name, bits, lanes = _name(tensor.dtype), tensor.dtype.bits, tensor.dtype.lanes
-    if bits * lanes % 8 != 0:
+    if bits * lanes == 0 or bits * lanes % 8 != 0:
+        several = "" if lanes == 1 else f"{lanes} x "
         raise not_an_array(
             array,
-            f"its elements are {bits}-bit {name}, and TMA on Hopper moves whole bytes",
+            f"its elements are {several}{bits}-bit {name}, and TMA on Hopper moves whole bytes",
             "Pack them into bytes",
             argument,
         )
-    shape = tuple(tensor.shape[: tensor.ndim])
-    strides = _strides(tensor, shape, bits * lanes // 8)
+    itemsize = bits * lanes // 8
+    shape = _shape(tensor, array, argument)
+    strides = _strides(tensor, shape, itemsize)
+    address = (tensor.data or 0) + tensor.byte_offset
+    require_memory(tensor.data or 0, shape, argument)
+    require_layout(array, address, shape, strides, itemsize, argument)
     if lanes > 1 and bits % 8 == 0:
         # A vector element is one more dimension.
-        shape, strides, lanes = (*shape, lanes), (*strides, bits // 8), 1
+        shape, strides, itemsize = (*shape, lanes), (*strides, bits // 8), bits // 8
     return ExportedTensor(
-        address=(tensor.data or 0) + tensor.byte_offset,
+        address=address,
         shape=shape,
         strides_bytes=strides,
         dtype=name,
-        itemsize=bits * lanes // 8,
+        itemsize=itemsize,
         device=device,
         read_only=bool(flags & _READ_ONLY_FLAG),
         capsule=capsule,
@@ -193,10 +247,23 @@ def _describe(
 def _name(dtype: _DataType) -> str:
     if dtype.code in _NAME_WITH_WIDTH:
         return f"{_NAME_WITH_WIDTH[dtype.code]}{dtype.bits}"
-    return _NAME.get(dtype.code, f"DLPack type code {dtype.code}")
+    name = _NAME.get(dtype.code, f"DLPack type code {dtype.code}")
+    is_byte = name == "bool" or name.startswith("float8")
+    return f"{name} of {dtype.bits} bits" if is_byte and dtype.bits != 8 else name
+
+
+def _shape(tensor: _Tensor, array: object, argument: str) -> tuple[int, ...]:
+    """Return the sizes; their number is checked before any is read."""
+    if not 0 <= tensor.ndim <= MAX_DIMENSIONS:
+        rule = f"its capsule has {tensor.ndim} dimensions, and arrays have 0 to {MAX_DIMENSIONS}"
+    elif tensor.ndim > 0 and not tensor.shape:
+        rule = f"its capsule has {tensor.ndim} dimensions and no shape"
+    else:
+        return tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
+    raise not_an_array(array, rule, "Let __dlpack__ fill in the whole DLTensor", argument)
 
 
 def _strides(tensor: _Tensor, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    if tensor.strides:
+    if tensor.ndim and tensor.strides:
         return tuple(stride * itemsize for stride in tensor.strides[: tensor.ndim])
     return tuple(itemsize * math.prod(shape[dim + 1 :]) for dim in range(len(shape)))

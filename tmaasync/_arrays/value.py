@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tmaasync._elements import Element, element
+from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 
 __all__ = [
+    "MAX_DIMENSIONS",
     "STAND_IN",
     "ArrayView",
     "Framework",
     "choose_element",
+    "described",
     "host_array",
     "not_an_array",
+    "numpy_array",
+    "require_layout",
     "require_memory",
 ]
 
@@ -153,6 +160,77 @@ def require_memory(address: int, shape: tuple[int, ...], argument: str) -> None:
                 )
             ]
         )
+
+
+MAX_DIMENSIONS = 64
+"""Dimensions of an array of another library: as many as NumPy's and torch's have at most."""
+
+_LARGEST_BYTES, _ADDRESSES = 2**63, 2**64
+
+
+def require_layout(
+    array: object,
+    address: int,
+    shape: tuple[int, ...],
+    strides_bytes: tuple[int, ...],
+    itemsize: int,
+    argument: str,
+) -> None:
+    """Refuse an array of another library whose fields describe no memory.
+
+    Raises:
+        ArrayTypeError: A size, a stride or the address is impossible.
+    """
+    for rule in _impossible(address, shape, strides_bytes, itemsize):
+        remedy = "Correct what its library exports, or pass an array of NumPy, CuPy, torch or JAX"
+        raise not_an_array(array, rule, remedy, argument)
+
+
+def _impossible(
+    address: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> Iterator[str]:
+    """Yield the first broken rule; a rule relies on those before it."""
+    if len(shape) > MAX_DIMENSIONS:
+        yield f"it has {len(shape)} dimensions, and arrays have at most {MAX_DIMENSIONS}"
+    if len(strides) != len(shape):
+        yield f"it has {len(shape)} dimensions and strides for {len(strides)}"
+    if min(shape, default=0) < 0:
+        yield f"its shape is {shape}, and a size cannot be negative"
+    # Zeros are left out, as in NumPy: the strides of an empty array multiply its other sizes.
+    if itemsize * math.prod(size or 1 for size in shape) >= _LARGEST_BYTES:
+        yield f"its shape is {shape}, more than the address space holds"
+    if any(abs(stride) >= _LARGEST_BYTES for stride in strides):
+        yield f"its strides are {strides} bytes, more than the address space has"
+    reaches = [max(size - 1, 0) * stride for size, stride in zip(shape, strides, strict=True)]
+    low = address + (0 if 0 in shape else sum(reach for reach in reaches if reach < 0))
+    high = address + (0 if 0 in shape else sum(reach for reach in reaches if reach > 0) + itemsize)
+    if low < 0 or high > _ADDRESSES:
+        yield (
+            f"with shape {shape} and strides of {strides} bytes from address {address:#x} it "
+            "reaches beyond the address space"
+        )
+
+
+def numpy_array(values: object, argument: str, dtype: object = None) -> npt.NDArray[Any]:
+    """Return values as an array of NumPy, which reads ``__array_interface__`` and the like.
+
+    Raises:
+        ArgumentError: NumPy cannot read them.
+    """
+    try:
+        return np.asarray(values, dtype)  # type: ignore[call-overload, no-any-return]
+    except Exception as error:  # the values are of a class of the caller's, whose code NumPy runs
+        rule, remedy = f"NumPy cannot read it ({described(error)})", "Pass a NumPy array"
+        raise ArgumentError.of([Violation(argument, shown(values), rule, remedy)]) from error
+
+
+def described(error: Exception) -> str:
+    """Return an error of another library's code in words."""
+    try:
+        text = str(error)
+    except Exception:  # its own code, too
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def not_an_array(array: object, rule: str, remedy: str, argument: str) -> ArrayTypeError:

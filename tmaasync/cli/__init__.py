@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -94,4 +96,8 @@ for _command in (
 
 def main() -> None:
     """Run the command that the arguments name."""
+    for output in (sys.stdout, sys.stderr):
+        # Where the locale lacks a character, such as a line of a table, a "?" stands for it.
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="replace")
     app(prog_name="tmaasync")

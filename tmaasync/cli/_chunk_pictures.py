@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from tmaasync._hardware import SHARED_LINE_BYTES
+from tmaasync._wheels import install_command
 from tmaasync.cli._chunks import CHUNKS_PER_LINE, Chunk
 from tmaasync.errors import ArgumentError
 
@@ -93,7 +94,7 @@ def save_png(path: Path, picture: Picture) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         raise ArgumentError(
             f"png is {path}; it is drawn with matplotlib, which is not installed. Install it with: "
-            "pip install 'tmaasync[plot]', or pass --svg."
+            f"{install_command('plot')}, or pass --svg."
         )
     # matplotlib is an optional extra: only a picture needs it.
     from matplotlib.figure import Figure  # noqa: PLC0415

@@ -13,6 +13,7 @@ import numpy as np
 from tmaasync import _driver, ops
 from tmaasync._driver import DeviceLimits
 from tmaasync._timing import Timings, calls_per_slice, time_interleaved
+from tmaasync._wheels import install_command
 from tmaasync.errors import BackendError
 
 __all__ = ["Case", "GpuReport", "repeat", "run", "why_not"]
@@ -60,7 +61,7 @@ def why_not(
     try:
         _cupy()
     except ImportError:
-        return "CuPy is not installed (pip install 'tmaasync[cuda13]')"
+        return f"CuPy is not installed ({install_command('cuda13', 'cupy')})"
     return None
 
 

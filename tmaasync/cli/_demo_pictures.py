@@ -33,7 +33,7 @@ def save(folder: Path) -> Pictures:
         folder / name for name in ("timeline.png", "timeline.json", "swizzle.svg")
     )
     kept.save(perfetto)
-    chunks.write_text(_swizzle_svg())
+    chunks.write_text(_swizzle_svg(), encoding="utf-8")
     files = {
         str(perfetto): "the timeline, for https://ui.perfetto.dev",
         str(chunks): "where the 128-byte swizzle puts the 16-byte chunks of eight rows",

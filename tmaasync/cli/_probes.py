@@ -18,6 +18,7 @@ from tmaasync import _compile, _driver, _sources
 from tmaasync._cache_folder import cache_dir
 from tmaasync._driver import DeviceLimits
 from tmaasync._hardware import HOPPER
+from tmaasync._wheels import install_command
 from tmaasync.emulate import toolchain
 from tmaasync.errors import BackendError, CompileError, TMAError
 from tmaasync.kernel import Kernel
@@ -34,6 +35,10 @@ extern "C" __global__ void __launch_bounds__(32, 1) count(__half* out) {
 }
 """
 _CUPY_WHEELS = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
+_CUPY_COMMANDS = (
+    f"{install_command('cuda13', 'cupy')}, or with a driver for CUDA 12 "
+    f"{install_command('cuda12', 'cupy')}"
+)
 
 
 def _version(distribution: str) -> str | None:
@@ -175,7 +180,7 @@ def _fit(machine: Machine) -> Iterator[Part]:
     if compiler[0] <= driver[0]:
         yield Part(name=name, works=True, found="the driver loads what NVRTC makes")
         return
-    older = ", or install: pip install 'tmaasync[cuda12]'" if driver[0] == 12 else ""
+    older = f", or run: {install_command('cuda12')}" if driver[0] == 12 else ""
     yield Part(
         name=name,
         works=False,
@@ -197,7 +202,7 @@ def _cuda_headers(machine: Machine) -> Part:
         name=name,
         works=False,
         found="there is no cuda_bf16.h",
-        remedy="Install them with: pip install 'nvidia-cuda-runtime>=13,<14'.",
+        remedy=f"Install them with: {install_command('headers')}.",
     )
 
 
@@ -249,7 +254,7 @@ def _cache_found() -> str:
 
 def _cupy(machine: Machine) -> Part:
     """Look for CuPy, with which the package makes the GPU arrays of its own measurements."""
-    name, remedy = "CuPy", "Install it with: pip install 'tmaasync[cuda13]', or [cuda12]."
+    name, remedy = "CuPy", f"Install it with: {_CUPY_COMMANDS}."
     try:
         machine.import_module("cupy")
     except ImportError as error:
@@ -283,7 +288,7 @@ def _gpu_arrays(cupy: Part, machine: Machine) -> Part:
         name=name,
         works=False,
         found="there is neither CuPy nor a torch that was built with CUDA",
-        remedy="Install one with: pip install 'tmaasync[torch]', or [cuda13], or [cuda12].",
+        remedy=f"Install one with: {install_command('torch', 'torch')}, or {_CUPY_COMMANDS}.",
     )
 
 
@@ -291,5 +296,5 @@ def _matplotlib(machine: Machine) -> Part:
     if machine.is_installed("matplotlib"):
         found = machine.version("matplotlib") or "installed"
         return Part(name="matplotlib", works=True, found=found)
-    remedy = "Install it with: pip install 'tmaasync[plot]'."
+    remedy = f"Install it with: {install_command('plot')}."
     return Part(name="matplotlib", works=False, found="not installed", remedy=remedy)

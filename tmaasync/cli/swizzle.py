@@ -234,7 +234,7 @@ def _cell(chunk: Chunk | None, marked: Collection[Chunk], width: int) -> Text:
 def _save(picture: Picture, svg_path: Path | None, png_path: Path | None) -> list[str]:
     try:
         if svg_path is not None:
-            svg_path.write_text(svg_of(picture))
+            svg_path.write_text(svg_of(picture), encoding="utf-8")
         if png_path is not None:
             save_png(png_path, picture)
     except OSError as error:

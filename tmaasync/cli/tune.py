@@ -78,7 +78,7 @@ def _requests(
 
 def _lines(file: Path) -> list[str]:
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"file is {file}; it cannot be read ({error}). Pass another.") from None
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]

@@ -24,6 +24,7 @@ from tmaasync._cache_folder import cache_dir, current_path
 from tmaasync._comments import without_comments
 from tmaasync._compile import Parameter, Source
 from tmaasync._entries import check_entry, declaring_text, entry_names, function_name, template_of
+from tmaasync._symbols import demangled
 from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.emulate.dynamic_shared import with_dynamic_shared
@@ -34,6 +35,7 @@ from tmaasync.emulate.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.refusals import refusal
 from tmaasync.emulate.runtime_library import (
     INCLUDE_DIR,
+    Runtime,
     build_runtime,
     runtime_is_built,
     runtime_name,
@@ -221,10 +223,19 @@ def _compiled(
         compiled = _compiled_object(source, whole, flags, prefix, has_asm=has_asm)
         refuse_dynamic_initializers(source, compiled.data)
         runtime = building.result()
-        library = toolchain.link(
-            [with_dynamic_shared(compiled.data)], part=runtime.part, runtime=runtime.library
-        )
+        library = _linked(source, with_dynamic_shared(compiled.data), runtime)
         return compiled._replace(data=library)
+
+
+def _linked(source: Source, compiled: bytes, runtime: Runtime) -> bytes:
+    try:
+        return toolchain.link([compiled], part=runtime.part, runtime=runtime.library)
+    except toolchain.RefusedError as refused:
+        message = (
+            f"{source.name} compiles and does not link for the CPU. Rename or define what the "
+            f"linker names, or pass arrays on a GPU. {refused.compiler} says:\n{refused.log}"
+        )
+        raise CompileError(message, refused.log) from None
 
 
 def _compiled_object(
@@ -341,7 +352,7 @@ def _loaded(path: Path, name: str, source: Source) -> EmulatedProgram:
     loaded_runtime = _loaded_runtime(
         build_runtime().library
     )  # before the library, which refers to the runtime by name
-    library = _opened(path, source)
+    library = _opened_kernel(path, source)
     all_static = loaded_runtime.tmaasync_emulate_static_bytes(library.tmaasync_emulate_call)
     facts = ctypes.POINTER(_ParameterFacts)()
     count = library.tmaasync_emulate_parameters(ctypes.byref(facts))
@@ -383,12 +394,14 @@ def _static_shared(source: Source, name: str, bytes_of_all: int) -> int:
 _MISSING = re.compile(r"undefined symbol: (\w+)")
 
 
-def _opened(path: Path, source: Source) -> ctypes.CDLL:
+def _opened_kernel(path: Path, source: Source) -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
+        return _opened(path)
+    except BackendError as error:
         missing = _MISSING.search(str(error))
-        what = _unmangled(missing[1]) if missing else str(error)
+        if missing is None:
+            raise
+        what = demangled(missing[1])
         message = (
             f"{source.name} calls {what}, which is declared but not on the CPU. Define "
             "it as a __device__ function, call another function, or pass arrays on a GPU."
@@ -396,10 +409,15 @@ def _opened(path: Path, source: Source) -> ctypes.CDLL:
         raise CompileError(message, str(error), [what]) from None
 
 
-def _unmangled(symbol: str) -> str:
-    """Return the unmangled name of a function in the global namespace."""
-    plain = re.match(r"_Z(\d+)", symbol)
-    return symbol[plain.end() : plain.end() + int(plain[1])] if plain else symbol
+def _opened(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BackendError(
+            f"a library that the C++ compiler made for the CPU cannot be loaded ({error}). Set CXX "
+            "to a C++ compiler for this machine, such as g++, and clear the cache: tmaasync cache "
+            "--clear."
+        ) from None
 
 
 def _parameter(facts: _ParameterFacts) -> Parameter:

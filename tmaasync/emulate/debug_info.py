@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import io
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tmaasync._forks import Lock, cached_property
 from tmaasync._sources import include_dir, kernels_dir
 from tmaasync.emulate.dwarf_types import (
     has_member,
@@ -43,7 +43,7 @@ class DebugInfo:
         self._path = path
         self._source_text = source_text
         # Several launches may report concurrently, and pyelftools seeks in one shared stream.
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def frames(self, address: int) -> tuple[Frame, ...]:
         """Return the functions that contain the instruction, innermost first; empty if unknown.
@@ -113,7 +113,7 @@ class DebugInfo:
             except Exception:
                 return unknown
 
-    @functools.cached_property
+    @cached_property
     def _units(self) -> tuple[Unit, ...]:
         from elftools.elf.elffile import ELFFile
 
@@ -132,7 +132,7 @@ class DebugInfo:
     def _entry(self, address: int) -> int:
         return next((unit.entry(address) for unit in self._units if unit.covers(address)), 0)
 
-    @functools.cached_property
+    @cached_property
     def _calls(self) -> dict[int, list[int]]:
         """Map each function's first address to the last bytes of the instructions that call it.
 
@@ -156,7 +156,7 @@ class DebugInfo:
                 return names
         return ()
 
-    @functools.cached_property
+    @cached_property
     def _layout(self) -> DIE | None:
         every = (tuple(unit.shared_layouts()) for unit in self._units)
         own = max(next(filter(None, every), ()), key=size_bytes, default=None)
@@ -168,7 +168,7 @@ class DebugInfo:
         found = [kind for unit in self._units for kind in unit.structs_of(variables)]
         return found[0] if len({(name_of(kind), size_bytes(kind)) for kind in found}) == 1 else None
 
-    @functools.cached_property
+    @cached_property
     def _static_variables(self) -> tuple[tuple[int, DIE], ...]:
         return tuple(variable for unit in self._units for variable in unit.thread_locals())
 

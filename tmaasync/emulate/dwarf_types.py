@@ -177,7 +177,7 @@ def name_of(die: DIE) -> str:
     """Return the entry's name; an instance takes its origin's."""
     if "DW_AT_name" in die.attributes:
         name: bytes = die.attributes["DW_AT_name"].value
-        return name.decode()
+        return name.decode(errors="replace")
     origin = next((link for link in _NAMED_BY if link in die.attributes), None)
     return "" if origin is None else name_of(die.get_DIE_from_attribute(origin))
 

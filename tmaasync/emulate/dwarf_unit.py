@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import bisect
-import functools
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tmaasync._forks import cached_property
 from tmaasync.emulate.dwarf_types import (
     OBJECTS,
     POINTERS,
@@ -65,7 +65,7 @@ class Unit:
         """Return whether the unit has code at the address."""
         return covers(self._ranges, address)
 
-    @functools.cached_property
+    @cached_property
     def _ranges(self) -> Ranges:
         return code_ranges(self._unit.get_top_DIE())
 
@@ -106,11 +106,11 @@ class Unit:
             scope = next((die for ranges, die in inner if covers(ranges, address)), None)
         return chain
 
-    @functools.cached_property
+    @cached_property
     def _functions(self) -> list[_Extent]:
         return _extents(_functions_in(self._unit.get_top_DIE(), ("DW_TAG_namespace",)))
 
-    @functools.cached_property
+    @cached_property
     def _local_functions(self) -> list[_Extent]:
         """Functions of local types, mainly lambdas."""
         within = ("DW_TAG_namespace", "DW_TAG_subprogram", "DW_TAG_lexical_block", *OBJECTS)
@@ -127,7 +127,7 @@ class Unit:
         found = positions[index] if index >= 0 else None
         return None if found is None else (self._file_name(found[0]), found[1])
 
-    @functools.cached_property
+    @cached_property
     def _lines(self) -> tuple[list[int], list[tuple[int, int] | None]]:
         """Sorted addresses, and the (file, line) from each on; None at the end of code."""
         starts: list[int] = []
@@ -167,18 +167,20 @@ class Unit:
         index = number - self._first_file
         return self._files[index] if 0 <= index < len(self._files) else ""
 
-    @functools.cached_property
+    @cached_property
     def _first_file(self) -> int:
         return 0 if self._unit["version"] >= 5 else 1
 
-    @functools.cached_property
+    @cached_property
     def _files(self) -> tuple[str, ...]:
         program: Any = self._unit.dwarfinfo.line_program_for_CU(self._unit)
         own = self._unit.get_top_DIE().attributes["DW_AT_comp_dir"].value
         folders = [own] * self._first_file + list(program.header.include_directory)
         return tuple(
-            (b"" if folders[file.dir_index] == own else folders[file.dir_index] + b"/").decode()
-            + file.name.decode()
+            (
+                (b"" if folders[file.dir_index] == own else folders[file.dir_index] + b"/")
+                + file.name
+            ).decode(errors="replace")
             for file in program.header.file_entry
         )
 

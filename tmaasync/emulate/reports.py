@@ -13,6 +13,7 @@ from typing import Any
 
 from tmaasync._driver import LaunchConfig
 from tmaasync._entries import function_name
+from tmaasync._forks import cached_property
 from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._symbols import variables_of
 from tmaasync.emulate.arrivals import Arrivals
@@ -209,7 +210,7 @@ class _Words:
         own = next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
         return own or self._info.shared_name(offset)  # beyond the launch's dynamic memory
 
-    @functools.cached_property
+    @cached_property
     def globals(self) -> GlobalNames:
         """The names for addresses in global memory."""
         names = self._info.parameter_names(function_name(self.program.name))
@@ -274,7 +275,8 @@ def _waiting(words: _Words, arrivals: Arrivals | None, record: dict[str, Any]) -
     name = None if offset is None else words.name(offset)
     part = ring_part(name)
     buffers = (words.name(start) for start in barrier.get("landings", ()))
-    of_stream = "signal" in record and words.program.source.text == COPY_ENGINE.read_text()
+    copy_engine = COPY_ENGINE.read_text(encoding="utf-8")
+    of_stream = "signal" in record and words.program.source.text == copy_engine
     instruction = "Signals.stream_wait" if of_stream else record["instruction"]
     return WaitingThreads(
         block=tuple(record["block"]),

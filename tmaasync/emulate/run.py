@@ -9,7 +9,6 @@ import functools
 import os
 import signal
 import struct
-import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +17,17 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
+from tmaasync._forks import Lock
 from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.extents import Extent
+from tmaasync.emulate.interpreter import (
+    heeding_signals,
+    is_main_thread,
+    take_bytes,
+    take_text,
+)
 from tmaasync.emulate.reports import Facts, error_of, error_of_several, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
@@ -212,7 +218,7 @@ class EmulatedLaunch:
         start = _first_aligned(self._buffer)
         addresses = [start + offset for offset in self._offsets]
         self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._ready: _Ready | None = None
         self.last_run: EmulatedRun | None = None
 
@@ -224,7 +230,8 @@ class EmulatedLaunch:
             EmulatedRace: Two accesses to the same bytes are unordered.
             EmulatedFault: A thread did something that ends a kernel on the chip, or is illegal.
             EmulatedTimeout: The schedule's budget was spent without progress.
-            KeyboardInterrupt: Ctrl-C, where Python's own handler is in place.
+            BaseException: Whatever a signal handler of Python raises meanwhile, such as
+                KeyboardInterrupt at Ctrl-C.
             LaunchError: The launch is too large for this machine or for the schedule.
             StaleTileError: An array was freed, resized or moved since the launch was prepared.
         """
@@ -243,19 +250,20 @@ class EmulatedLaunch:
         numbers.start(_fresh(ready.extents) if self._config.pdl else None)
         log = None if collector is None else _EventLog()
         numbers.log = None if log is None else ctypes.pointer(log)
-        launch = program.runtime.tmaasync_emulate_launch
-        launch.restype = ctypes.c_void_p
+        launch = heeding_signals(program.runtime.tmaasync_emulate_launch)
         began = time.perf_counter()
-        report = launch(
-            program.library.tmaasync_emulate_call, ctypes.byref(numbers), self._pointers
-        )
-        seconds = time.perf_counter() - began
-        _WRITTEN.set((ready.extents, ctypes.string_at(numbers.written, numbers.arrays)))
-        if collector is not None and log is not None:
-            self._hand_over(program, collector, log)
+        try:
+            report = launch(
+                program.library.tmaasync_emulate_call, ctypes.byref(numbers), self._pointers
+            )
+        finally:
+            seconds = time.perf_counter() - began
+            _WRITTEN.set((ready.extents, ctypes.string_at(numbers.written, numbers.arrays)))
+            if collector is not None and log is not None:
+                self._hand_over(program, collector, log)
         if report:
             facts = Facts(self._config, schedule.budget_seconds, ready.size, self._arrays)
-            raise error_of(program, facts, _take_text(report))
+            raise error_of(program, facts, take_text(report))
         self._ready = ready
         self.last_run = EmulatedRun(schedule=schedule, seconds=seconds)
 
@@ -341,12 +349,12 @@ class EmulatedLaunch:
         """Give the events to the collector, even if the launch failed."""
         config = self._config
         names = shared_names(program, config.shared_bytes)
-        raw = _take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
+        raw = take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
         events = np.frombuffer(raw, EVENT_DTYPE).copy()
         posted = np.isin(events["kind"], SIGNAL_KINDS) & (events["sequence"] != NOTHING)
         events["time"] += np.uint64(begin.time)
         events["sequence"][posted] += np.uint32(begin.posts)
-        roles = _take_bytes(log.roles, log.role_count * ROLE_DTYPE.itemsize)
+        roles = take_bytes(log.roles, log.role_count * ROLE_DTYPE.itemsize)
         trace = Trace(
             kernel_name=program.name,
             grid=config.grid,
@@ -380,9 +388,17 @@ class EmulatedLaunch:
         """Run with other addresses for the first arguments (tiles or pointers); ignore the stream.
 
         It is thread-safe.
+
+        Raises:
+            LaunchError: A signal handler launches again what it interrupts.
         """
         del stream
         with self._lock:
+            if self._lock.depth > 1:
+                raise LaunchError(
+                    f"{self._program.name} runs in this thread with other arrays, and a signal "
+                    "handler launches it again. Launch it after the handler, or in a thread."
+                )
             self._write(addresses)
             self._run()
 
@@ -496,14 +512,15 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
             for one in launches
         )
     )
-    run = launches[0].program.runtime.tmaasync_emulate_launch_together
-    run.restype = ctypes.c_void_p
+    run = heeding_signals(launches[0].program.runtime.tmaasync_emulate_launch_together)
     launches[0].numbers.heed_interrupts()
-    report = run(ctypes.c_uint32(len(launches)), given)
-    ends = [one.hand_over(begin) for one in launches]
+    try:
+        report = run(ctypes.c_uint32(len(launches)), given)
+    finally:
+        ends = [one.hand_over(begin) for one in launches]
     if report:
         raise error_of_several(
-            [(one.program, one.facts, one.queue.device) for one in launches], _take_text(report)
+            [(one.program, one.facts, one.queue.device) for one in launches], take_text(report)
         )
     return TracedTo(*map(max, zip(*ends, strict=True)))
 
@@ -563,8 +580,12 @@ class _LaunchNumbers(ctypes.Structure):
         self.heed_interrupts()
 
     def heed_interrupts(self) -> None:
-        """Have Ctrl-C stop the launch, unless the program has its own handler."""
-        self.stops_at_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        """Have Ctrl-C stop the launch on threads where Python runs no handlers.
+
+        A program's own handler of SIGINT stops no launch there.
+        """
+        is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        self.stops_at_interrupt = is_default and not is_main_thread()
 
 
 class _DeviceLaunch(ctypes.Structure):
@@ -635,24 +656,3 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-_LIBC = ctypes.CDLL(None)
-_LIBC.free.argtypes = (ctypes.c_void_p,)
-_LIBC.free.restype = None
-
-
-def _take_bytes(address: int | None, size: int) -> bytes:
-    if not address:
-        return b""
-    try:
-        return ctypes.string_at(address, size)
-    finally:
-        _LIBC.free(address)
-
-
-def _take_text(address: int) -> str:
-    try:
-        return ctypes.string_at(address).decode()
-    finally:
-        _LIBC.free(address)

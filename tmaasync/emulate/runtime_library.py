@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from tmaasync import _compile, _includes
 from tmaasync._cache_folder import cache_dir, load_facts
+from tmaasync._wheels import install_command
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.errors import BackendError
@@ -102,7 +104,7 @@ def toolkit_folders() -> tuple[Path, ...]:
     if not any((folder / "cuda_bf16.h").is_file() for folder in folders):
         raise BackendError(
             "CUDA's headers for bfloat16, float16 and float8 are missing, which kernels use on the "
-            "CPU too. Install them with: pip install 'nvidia-cuda-runtime>=13,<14'."
+            f"CPU too. Install them with: {install_command('headers')}."
         )
     return folders
 
@@ -121,15 +123,22 @@ def _runtime() -> Runtime:
 
 def _compiled_library(soname: str) -> bytes:
     # The short source comes last, so that two cores stay busy until the end.
-    with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
+    with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool, _refused_as_too_old():
         return toolchain.link([*pool.map(_compiled, _SOURCES)], soname=soname)
 
 
 def _compiled(source: str) -> bytes:
     folders = (_RUNTIME_DIR, INCLUDE_DIR, CCCL_DIR, *toolkit_folders())
     options = (*toolchain.flags(is_kernel=False), *(f"-I{folder}" for folder in folders))
+    with _refused_as_too_old():
+        text = (_RUNTIME_DIR / source).read_text(encoding="utf-8")
+        return toolchain.compile_object(options, text).data
+
+
+@contextlib.contextmanager
+def _refused_as_too_old() -> Iterator[None]:
     try:
-        return toolchain.compile_object(options, (_RUNTIME_DIR / source).read_text()).data
+        yield
     except toolchain.RefusedError as refused:
         raise BackendError(
             f"{refused.compiler} cannot compile the emulator's runtime. It needs a C++20 compiler "

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -34,6 +35,7 @@ __all__ = [
     "link",
     "precompile",
     "reported_if_slow",
+    "run_compiler",
 ]
 
 _LOG = logging.getLogger("tmaasync")
@@ -43,14 +45,20 @@ _COMPILERS = ("c++", "g++", "clang++")
 _PREFIX = "prefix.hpp"
 UNIT = "tmaasync translation unit.cpp"
 """The file that is compiled. Its folder has nothing else that a source could include."""
+_VERSION_SECONDS = 20.0
+_COMPILE_SECONDS = 900.0  # attention takes 1 s
 
 
-@dataclass
-class RefusedError(Exception):
-    """The compiler's name and its log."""
+class RefusedError(BackendError):
+    """The compiler refused its input: its name and its log."""
 
-    compiler: str
-    log: str
+    def __init__(self, compiler: str, log: str) -> None:
+        super().__init__(f"{compiler} fails:\n{log}")
+        self.compiler = compiler
+        self.log = log
+
+    def __reduce__(self) -> tuple[type[RefusedError], tuple[str, str]]:
+        return type(self), (self.compiler, self.log)
 
 
 def compiler_facts() -> tuple[str, str]:
@@ -62,18 +70,29 @@ def compiler_facts() -> tuple[str, str]:
     return _compiler_facts(os.environ.get("CXX"), os.environ.get("PATH"))
 
 
+_CXX_RULE = "CXX is the path of a program, without options. "
+_OTHER_COMPILER = "Set CXX to the path of g++ 11 or clang++ 14, or of a later one, or unset it"
+
+
 @functools.cache
 def _compiler_facts(chosen: str | None, folders: str | None) -> tuple[str, str]:
     for candidate in (chosen,) if chosen else _COMPILERS:
         path = shutil.which(candidate, path=folders)
         if path is None:
             continue
-        version = _output([path, "--version"]).splitlines()[0]
-        return path, f"{version} {_output([path, '-dumpfullversion', '-dumpversion']).strip()}"
+        version = run_compiler([path, "-dumpfullversion", "-dumpversion"], _VERSION_SECONDS)
+        lines = run_compiler([path, "--version"], _VERSION_SECONDS).stdout.splitlines()
+        if not lines or not (version.stdout[:1].isdigit() or "clang" in lines[0]):
+            raise BackendError(
+                f"the C++ compiler is {path}, which reports no version as g++ and clang++ do. "
+                f"{_OTHER_COMPILER}."
+            )
+        return path, f"{lines[0]} {version.stdout.strip()}"
     raise BackendError(
         f"there is no C++ compiler ({', '.join((chosen,) if chosen else _COMPILERS)}), and kernels "
-        "on host arrays are compiled with one. Install g++ (Debian and Ubuntu: apt install g++; "
-        "Fedora and RHEL: dnf install gcc-c++) or clang++, or set CXX to the path of one."
+        f"on host arrays are compiled with one. {_CXX_RULE if chosen else ''}Install "
+        "g++ (Debian and Ubuntu: apt install g++; Fedora and RHEL: dnf install gcc-c++) or "
+        "clang++, or set CXX to the path of one."
     )
 
 
@@ -95,10 +114,6 @@ def environment_folders() -> tuple[Path, ...]:
     """Return the folders of headers that the environment names; an empty name is this folder."""
     found = (os.environ.get(name) for name in _FOLDER_VARIABLES)
     return tuple(Path(one).absolute() for text in found if text for one in text.split(os.pathsep))
-
-
-def _output(command: list[str]) -> str:
-    return subprocess.run(command, check=False, capture_output=True, text=True).stdout
 
 
 def _is_clang() -> bool:
@@ -233,10 +248,10 @@ def precompile(options: Sequence[str], prefix: str) -> Compiled:
     compiler, _ = compiler_facts()
     with _temporary_folder() as folder:
         header, compiled = folder / _PREFIX, folder / f"{_PREFIX}.gch"
-        header.write_text(prefix)
+        header.write_text(prefix, **_TEXT)
         kind = ("-x", "c++-header", *_listed(folder), "-c")
         _run([compiler, *options, *kind, str(header), "-o", str(compiled)], folder)
-        return Compiled(compiled.read_bytes(), _files_read(folder))
+        return Compiled(_written(compiled, compiler), _files_read(folder))
 
 
 @dataclass(frozen=True)
@@ -271,11 +286,11 @@ def compile_object(
         source, compiled = folder / UNIT, made / "kernel.o"
         made.mkdir()
         shown.mkdir()
-        source.write_text(text)
+        source.write_text(text, **_TEXT)
         for name, content in (other_files or {}).items():
-            (shown / name).write_text(content)
+            (shown / _in_file_system(name)).write_text(content, **_TEXT)
         if prefix is not None:
-            (made / _PREFIX).write_text(prefix.text)
+            (made / _PREFIX).write_text(prefix.text, **_TEXT)
             if prefix.precompiled is not None:
                 (made / f"{_PREFIX}.gch").symlink_to(prefix.precompiled)
             options = (*options, "-include", str(made / _PREFIX))
@@ -286,29 +301,7 @@ def compile_object(
             options = (*options, "-fpreprocessed")
         _run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder, shown)
         read = _files_read(folder) | (prefix.read if prefix else frozenset())
-        return Compiled(compiled.read_bytes(), read)
-
-
-@contextlib.contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    try:
-        temporary = tempfile.TemporaryDirectory(prefix="tmaasync-")
-    except OSError as error:
-        raise _unwritable(str(error)) from None
-    with temporary as folder:
-        try:
-            yield Path(folder)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise _unwritable(str(error)) from None
-            raise
-
-
-def _unwritable(reason: str) -> BackendError:
-    return BackendError(
-        f"the compiler's temporary files cannot be written: {reason}. Make space, or set TMPDIR to "
-        "another folder."
-    )
+        return Compiled(_written(compiled, compiler), read)
 
 
 def _listed(folder: Path) -> tuple[str, ...]:
@@ -321,9 +314,7 @@ _LIST = "read.d"
 
 def _files_read(folder: Path) -> frozenset[str]:
     """Return what the compiler listed, without the temporary files."""
-    _, _, names = (
-        (folder / _LIST).read_text(errors="surrogateescape").replace("\\\n", " ").partition(": ")
-    )
+    _, _, names = (folder / _LIST).read_text(**_TEXT).replace("\\\n", " ").partition(": ")
     words = (re.sub(r"\\([ #])", r"\1", word) for word in re.findall(r"(?:\\.|\S)+", names))
     files = (word.replace("$$", "$") for word in words)
     return frozenset(file for file in files if not file.startswith(f"{folder}/"))
@@ -361,7 +352,7 @@ def link(
             # The runtime brings the C++ library; reading its symbols is most of the linker's work.
             options += ["-nodefaultlibs", "-lm", "-lc", "-lgcc"]
         _run([compiler, *map(str, paths), *options, "-o", str(library)], folder)
-        return library.read_bytes()
+        return _written(library, compiler)
 
 
 def _preprocessed(
@@ -373,21 +364,58 @@ def _preprocessed(
     keeps_prefix = () if _is_clang() else ("-fpch-preprocess",)
     command = [compiler, *options, *keeps_prefix, *_listed(folder), "-E", str(folder / UNIT)]
     _run([*command, "-o", str(expanded)], folder, folder / "shown")
-    target.write_text(translate(expanded.read_text()))
+    _written(expanded, compiler)
+    target.write_text(translate(expanded.read_text(**_TEXT)), **_TEXT)
     return target
+
+
+# Sources are UTF-8 whatever the locale, and other bytes in headers stay as they are.
+_TEXT = {"encoding": "utf-8", "errors": "surrogateescape"}
+
+
+def _in_file_system(text: str) -> str:
+    """Return a file name or an option with the bytes of its UTF-8 text, whatever the locale."""
+    return os.fsdecode(text.encode("utf-8", "surrogateescape"))
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    try:
+        with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise _unwritable(str(error)) from error
+
+
+def _unwritable(reason: str) -> BackendError:
+    return BackendError(
+        f"the compiler's temporary files cannot be written or read ({reason}). Make room in the "
+        "folder for temporary files, or set TMPDIR to another one."
+    )
+
+
+def _written(path: Path, compiler: str) -> bytes:
+    """Return the file that the compiler should have written."""
+    content = path.read_bytes() if path.is_file() else b""
+    is_binary = path.suffix in (".o", ".so")
+    if not content or (is_binary and not content.startswith(b"\x7fELF")):
+        raise BackendError(
+            f"the C++ compiler {compiler} reports success and wrote no {path.name} for Linux. "
+            f"{_OTHER_COMPILER}."
+        )
+    return content
 
 
 def _run(command: list[str], folder: Path, shown: Path | None = None) -> None:
     """Run the compiler where it finds the lines that messages show."""
-    environment = {name: os.environ[name] for name in os.environ if name not in _DROPPED}
-    ran = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=shown or folder,
-        env={**environment, "LC_ALL": "C"},
-    )
+    ran = run_compiler(command, _COMPILE_SECONDS, shown or folder)
+    if ran.returncode < 0 or "Killed signal terminated program" in ran.stderr:
+        number = -ran.returncode if ran.returncode < 0 else signal.SIGKILL
+        raise BackendError(
+            f"the C++ compiler {command[0]} was ended by signal {number} "
+            f"({signal.strsignal(number)}). Perhaps this machine has too little memory: free some, "
+            f"or compile fewer kernels at once. {_OTHER_COMPILER}."
+        )
     if ran.returncode != 0:
         if _NO_SPACE in ran.stderr:
             raise _unwritable(_NO_SPACE)
@@ -395,3 +423,31 @@ def _run(command: list[str], folder: Path, shown: Path | None = None) -> None:
 
 
 _NO_SPACE = os.strerror(errno.ENOSPC)
+
+
+def run_compiler(
+    command: list[str], seconds: float, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the compiler in the C locale, whose messages are matched.
+
+    Raises:
+        BackendError: It cannot be started, or does not end.
+    """
+    environment = {name: os.environ[name] for name in os.environ if name not in _DROPPED}
+    try:
+        return subprocess.run(
+            [*map(_in_file_system, command)],
+            check=False,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            cwd=folder,
+            env={**environment, "LC_ALL": "C"},
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        problem = f"did not end within {seconds:g} s"
+    except OSError as error:
+        problem = f"cannot be started ({error.strerror})"
+    raise BackendError(f"the C++ compiler {command[0]} {problem}. {_OTHER_COMPILER}.")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync import _arrays
 from tmaasync._kinds import is_integer, shown
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.run import WORLD, QueuedLaunch, TracedTo, run_together
@@ -36,7 +37,7 @@ class EmulatedDevice:
 
         Views of the array belong to the device too. The array lives as long as the world.
         """
-        source = np.asarray(values, dtype)
+        source = _arrays.numpy_array(values, "values", dtype)
         memory = np.empty(source.nbytes + _ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % _ALIGNMENT
         target = memory[start : start + source.nbytes].view(source.dtype).reshape(source.shape)

@@ -14,6 +14,7 @@ from tmaasync import _driver, emulate
 from tmaasync._compile import Parameter, Program, Source, compile_source, header_texts
 from tmaasync._driver import LaunchConfig, PreparedLaunch, Tracer
 from tmaasync._entries import check_entry, declaring_text
+from tmaasync._forks import cached_property
 from tmaasync._streams import stream_of
 from tmaasync._symbols import Symbol, symbol_named
 from tmaasync.emulate import EmulatedLaunch
@@ -80,7 +81,7 @@ class Recipe:
     budget_seconds: float | None
     collector_of: CollectorOf
 
-    @functools.cached_property
+    @cached_property
     def signature(self) -> Signature:
         """The parameters as the source declares them."""
         return signature_of(self.source, self.name)
@@ -239,7 +240,7 @@ class CudaBuild:
             return None
         return repeated_call(launch, self._parameters, args, seen, self._device)
 
-    @functools.cached_property
+    @cached_property
     def _parameters(self) -> Sequence[Parameter]:
         return self._recipe.signature.typed(self.load().entry.parameters)
 
@@ -329,11 +330,11 @@ class EmulatedBuild:
         """Store the recipe, without compiling."""
         self._recipe = recipe
 
-    @functools.cached_property
+    @cached_property
     def _program(self) -> emulate.EmulatedProgram:
         return emulate.build(self._recipe.source, self._recipe.name)
 
-    @functools.cached_property
+    @cached_property
     def _parameters(self) -> Sequence[Parameter]:
         return self._recipe.signature.typed(self._program.parameters)
 

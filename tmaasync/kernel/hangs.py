@@ -183,7 +183,7 @@ def _hung(group: list[Any], source: Source, name_of: BarrierName) -> HungThreads
     first = group[0]
     word = BarrierWord.decode(int(first["word"]))
     phase = int(first["phase"])
-    file, line = Path(first["file"].decode()), int(first["line"])
+    file, line = Path(first["file"].decode(errors="replace")), int(first["line"])
     # The shared-memory windows of a cluster's CTAs are multiples of 16 MiB apart.
     offset = (int(first["barrier"]) - int(first["dynamic"])) % _WINDOW_BYTES
     name = name_of(offset) if offset < _WINDOW_BYTES // 2 else None
@@ -194,7 +194,7 @@ def _hung(group: list[Any], source: Source, name_of: BarrierName) -> HungThreads
         threads=tuple(sorted({thread for one in group for thread in _threads(one)})),
         source=f"{file.name}:{line}",
         code=_code(source, file, line),
-        function=first["function"].decode(),
+        function=first["function"].decode(errors="replace"),
         barrier_name=name,
         barrier_offset=offset if offset < _WINDOW_BYTES // 2 else offset - _WINDOW_BYTES,
         phase=phase,
@@ -234,7 +234,7 @@ def _code(source: Source, file: Path, line: int) -> str | None:
     if str(file) == source.name:
         text = source.text
     elif file.is_file():
-        text = file.read_text(errors="replace")
+        text = file.read_text(encoding="utf-8", errors="replace")
     else:
         return None
     lines = text.splitlines()

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tmaasync import _driver
+from tmaasync import _arrays, _driver
 from tmaasync._compile import Entry
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync._hardware import PORTABLE_CLUSTER_BLOCKS, REGISTER_GRANULE, WARP_THREADS
@@ -91,8 +91,8 @@ def wait_for_producers(placed: Iterable[Placed], stream: int, device: int | None
         if view.framework == "other" and device is not None and view.device == device:
             owner: Any = view.array if isinstance(view, KernelArgument) else view.owner
             if hasattr(owner, "__dlpack__"):
-                owner.__dlpack__(stream=stream or _LEGACY_DEFAULT_STREAM)
-            elif (theirs := owner.__cuda_array_interface__.get("stream")) is not None:
+                _arrays.have_stream_wait(owner, stream or _LEGACY_DEFAULT_STREAM)
+            elif (theirs := _arrays.read_interface(owner).stream) is not None:
                 _driver.wait_for(stream, theirs)
 
 

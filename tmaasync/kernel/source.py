@@ -49,6 +49,7 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
         ArgumentError: There is no file of that name.
     """
     if isinstance(source, str) and _is_text(source):
+        _require_utf8(source.encode("utf-8", "surrogatepass"), "the text")
         return source, "kernel.cu", ()
     if not isinstance(source, str | os.PathLike):
         raise ArgumentError(
@@ -66,13 +67,34 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
             f"kernel is {str(source)[:40]!r}...; it is no path ({error}). Pass a path, or CUDA C++ "
             "text, which has a line break or __global__."
         ) from None
-    return path.read_text(), _shown_name(path.name), (path.parent,)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArgumentError(
+            f"source is {str(path)!r}; it cannot be read ({error.strerror}). Pass a file that "
+            "can be read, or its text."
+        ) from None
+    return _require_utf8(content, shown(path.name)), _shown_name(path.name), (path.parent,)
 
 
 def _shown_name(name: str) -> str:
     """Return a file's name for #line and for PTX, which have no escapes."""
-    shown = (letter if letter.isprintable() and letter not in '"\\' else "?" for letter in name)
+    text = os.fsencode(name).decode("utf-8", "replace")  # in any locale
+    shown = (letter if letter.isprintable() and letter not in '"\\' else "?" for letter in text)
     return "".join(shown)
+
+
+def _require_utf8(content: bytes, what: str) -> str:
+    """Return UTF-8 text with line breaks of one kind, as Python reads files."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ArgumentError(
+            f"source is {what}; line {line} has the byte {content[error.start]:#x}, which is no "
+            "UTF-8. Save the source as UTF-8."
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 _CODE = re.compile(r"[{};]|^\s*#")

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync import _arrays
 from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, Violation
 
@@ -78,7 +79,7 @@ class Variable:
         Raises:
             ArgumentError: The values have another size or type.
         """
-        data = np.asarray(values)
+        data = _arrays.numpy_array(values, "values")
         if data.nbytes != self.size_bytes or data.dtype.hasobject:
             raise ArgumentError(
                 f"values has {data.nbytes} bytes ({data.dtype}, shape {data.shape}); {self.name} "

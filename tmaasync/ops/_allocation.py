@@ -14,6 +14,7 @@ import numpy as np
 from tmaasync import _arrays, _torch_internals
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
+from tmaasync._wheels import install_command
 from tmaasync.errors import ArrayTypeError, BackendError
 from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 
@@ -75,8 +76,9 @@ def _cupy() -> Any:
     except ImportError as error:
         raise BackendError(
             "for GPU arrays of libraries other than torch, operations make outputs and workspaces "
-            "with CuPy, which cannot be imported. Install it with: pip install "
-            "'tmaasync[cuda13]', or pass torch tensors: torch.from_dlpack(array). "
+            "with CuPy, which cannot be imported. Install it with: "
+            f"{install_command('cuda13', 'cupy')}, or pass torch tensors: "
+            "torch.from_dlpack(array). "
             f"({error})"
         ) from error
     return cupy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
+from tmaasync._forks import cached_property
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import (
     Allocator,
@@ -285,11 +285,11 @@ class Attention(Operation):
 
     # --- made once ------------------------------------------------------------------------------
 
-    @functools.cached_property
+    @cached_property
     def _config(self) -> TileConfig:
         return overridden(self._choose())
 
-    @functools.cached_property
+    @cached_property
     def _float8(self) -> Float8Workspace | None:
         """The workspace of V transposed before the launch; None if the kernel transposes it."""
         config = self._config

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from tmaasync._arrays import ArrayView
+from tmaasync._forks import Lock
 from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of, wait_for_producers
 from tmaasync.ops._allocation import Allocator, Output, allocator_of_all
 from tmaasync.ops._call_cache import Binding, CallCache, forget
@@ -36,7 +36,7 @@ class Operation:
         self.backend = backend_of(device)
         if self.needs_wgmma is not None:
             self.backend.require_wgmma(self.needs_wgmma)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._launch: Launch | None = None
         self._needs_staging = False
 

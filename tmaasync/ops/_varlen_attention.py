@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
+from tmaasync._forks import cached_property
 from tmaasync._kinds import check_flags
 from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator_of_all, in_order
@@ -434,7 +434,7 @@ class VarlenAttention(Operation):
 
     # --- made once ------------------------------------------------------------------------------
 
-    @functools.cached_property
+    @cached_property
     def _config(self) -> TileConfig:
         config = choose_tile_config(self._typical, self._sms, self.variant)
         tiles = self._max_tiles(config, heads=True)

@@ -93,7 +93,7 @@ class Collector:
 
     def save(self, path: str | Path, *, blocks: int | None = None) -> None:
         """Write `to_json`; open the file with https://ui.perfetto.dev, or with `load`."""
-        Path(path).write_text(self.to_json(blocks=blocks))
+        Path(path).write_text(self.to_json(blocks=blocks), encoding="utf-8")
 
 
 _COLLECTOR = contextvars.ContextVar[Collector | None]("tmaasync collector", default=None)

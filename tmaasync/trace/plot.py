@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tmaasync._kinds import check_flags, is_integer, is_number, shown
+from tmaasync._wheels import install_command
 from tmaasync.errors import ArgumentError, BackendError, Violation
 from tmaasync.trace.collector import Collector
 from tmaasync.trace.launch import check_trace
@@ -97,7 +98,7 @@ def check_target(path: str | Path | None) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         raise BackendError(
             "plot draws with matplotlib, which is not installed. "
-            "Install it with: pip install 'tmaasync[plot]'."
+            f"Install it with: {install_command('plot')}."
         )
     if path is not None and not isinstance(path, str | os.PathLike):
         rule, remedy = "it must be the path of a picture", "Pass a name with .png or .svg"

@@ -57,4 +57,4 @@ class Trace(LaunchEvents):
 
     def save(self, path: str | Path, *, blocks: int | None = None) -> None:
         """Write `to_json`; open the file with https://ui.perfetto.dev, or with `load`."""
-        Path(path).write_text(self.to_json(blocks=blocks))
+        Path(path).write_text(self.to_json(blocks=blocks), encoding="utf-8")

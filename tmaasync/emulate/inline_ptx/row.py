@@ -19,10 +19,11 @@ Operands, separated by commas:
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from tmaasync._forks import cached_property
 
 __all__ = ["TYPES", "Row", "Spec", "cpp_type", "family_of"]
 
@@ -102,12 +103,12 @@ class Row:
     operands: str
     code: str
 
-    @functools.cached_property
+    @cached_property
     def matcher(self) -> re.Pattern[str]:
         """What an opcode has to match."""
         return re.compile(_regular(self.pattern))
 
-    @functools.cached_property
+    @cached_property
     def specs(self) -> tuple[Spec, ...]:
         """The operands, in order."""
         return tuple(_specs(self.operands))

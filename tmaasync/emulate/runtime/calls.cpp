@@ -7,6 +7,7 @@
 
 #include "copies.hpp"
 #include "mma.hpp"
+#include "process_mutex.hpp"
 #include "register_budget.hpp"
 #include "sanitizer.hpp"
 #include "signals.hpp"
@@ -308,7 +309,7 @@ bool replace_word(void* address, void* old, const void* changed) {
 
 // Not every CPU has an instruction for 16 bytes. No thread of a kernel stops in here.
 bool replace_16_bytes(void* address, void* old, const void* changed) {
-    static std::mutex mutex;
+    static auto& mutex = *new ProcessMutex;
     const std::lock_guard lock(mutex);
     const bool is_same = std::memcmp(address, old, 16) == 0;
     is_same ? std::memcpy(address, changed, 16) : std::memcpy(old, address, 16);

@@ -103,8 +103,7 @@ private:
             site->is_armed = false;
             siglongjmp(site->resume, 1);
         }
-        // On return the instruction runs again, into the handler of before.
-        sigaction(number, &SignalHandler::before(number), nullptr);
+        SignalHandler::pass_on_crash(number, info, context);
     }
 
     static void unwind(Crash& crash) {

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 #include "machine.hpp"
+#include "signal_handler.hpp"
 
 namespace tmaasync_emulate {
 
@@ -165,6 +166,7 @@ private:
     };
 
     void work(uint64_t number) {
+        const SignalMask mask;
         try {
             const Launch& launch = first().launch;
             Worker worker{*stalls_, {launch.policy, launch.seed + number}};
@@ -181,7 +183,8 @@ private:
         Residents residents(worker);
         CrashGuard guard;
         const Watchdog watchdog(
-            first().launch.budget_seconds, worker.code, guard.site(), worker.progress, worker.watch
+            first().launch.budget_seconds, worker.code, guard.site(), worker.progress, worker.watch,
+            first().launch.stop
         );
         while (!stop_.load()) {
             const std::size_t next = pick(residents);

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <tmaasync_emulate/calls.hpp>
 #include <vector>
+#include "process_mutex.hpp"
 
 namespace tmaasync_emulate {
 
@@ -71,7 +72,7 @@ inline std::vector<char> contents_of(const char* path) {
 
 // Of the library of this function, whose file is read once.
 inline bool is_guard(const void* kernel, uint32_t offset) {
-    static std::mutex mutex;
+    static auto& mutex = *new ProcessMutex;
     static std::map<const void*, Offsets> found;
     Dl_info library{};
     if (!dladdr(kernel, &library)) return false;

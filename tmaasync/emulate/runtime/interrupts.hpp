@@ -1,16 +1,26 @@
-// Ctrl-C while a launch runs: the watchdogs stop the launch, and Python raises KeyboardInterrupt.
+// Signals of the process while a launch runs: Python's handlers run, and may end the launch.
 #pragma once
 
+#include <semaphore.h>
 #include <signal.h>
+#include <time.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
+#include <cstdlib>
+#include <system_error>
+#include <thread>
 
 #include "signal_handler.hpp"
 
 namespace tmaasync_emulate {
 
-// Counts the process's SIGINTs, and passes each on to the handler from before, which is Python's.
+// Set when the launch is to end early.
+using Stop = std::atomic<bool>;
+
+// For launches on other threads than Python's main one, where no handler of Python runs: counts the
+// process's SIGINTs, and passes each on to the handler from before, which is Python's.
 class Interrupts {
 public:
     static uint32_t count() { return count_.load(std::memory_order_relaxed); }
@@ -32,6 +42,85 @@ private:
     }
 
     static inline std::atomic<uint32_t> count_{0};
+};
+
+// Functions of Python's C API, for a caller that holds the interpreter's lock (the GIL).
+struct Interpreter {
+    void* (*release)();             // PyEval_SaveThread
+    void (*acquire)(void* thread);  // PyEval_RestoreThread
+    int (*run_handlers)();          // PyErr_CheckSignals: -1 if one raised an exception
+    uint32_t is_main_thread;        // the only one where handlers run
+};
+
+// One call of the runtime, without the interpreter's lock. In the main thread Python's signal
+// handlers run meanwhile, and the call runs on another thread; it is stopped if a handler raises.
+class HeedingCall {
+public:
+    explicit HeedingCall(const Interpreter& python) : python_(python) {
+        sem_init(&has_ended_, 0, 0);
+    }
+    ~HeedingCall() { sem_destroy(&has_ended_); }
+    HeedingCall(const HeedingCall&) = delete;
+    HeedingCall& operator=(const HeedingCall&) = delete;
+
+    // `run` takes the Stop and returns a report to be given back to free(), or null. Null too if a
+    // handler raised: then Python raises its exception.
+    template <typename Run>
+    char* operator()(const Run& run) {
+        char* report = nullptr;
+        void* thread = python_.release();
+        std::thread other = started([&] {
+            report = run(stop_);
+            sem_post(&has_ended_);
+        });
+        if (other.joinable()) {
+            wait(thread);
+            other.join();
+        } else {
+            report = run(stop_);
+        }
+        python_.acquire(thread);
+        if (!stop_) return report;
+        std::free(report);
+        return nullptr;
+    }
+
+private:
+    // A signal usually ends a wait. Another thread of the process may have taken it.
+    static constexpr long kLookEveryNanoseconds = 50'000'000;
+
+    // No thread where no handler would run, and where the machine has none left.
+    template <typename Body>
+    std::thread started(const Body& body) {
+        if (!python_.is_main_thread) return {};
+        try {
+            return std::thread(body);
+        } catch (const std::system_error&) {
+            return {};
+        }
+    }
+
+    void wait(void*& thread) {
+        while (!has_ended()) {
+            if (stop_) continue;  // its exception waits to be raised
+            python_.acquire(thread);
+            if (python_.run_handlers() != 0) stop_ = true;
+            thread = python_.release();
+        }
+    }
+
+    bool has_ended() {
+        timespec until{};
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += kLookEveryNanoseconds;
+        until.tv_sec += until.tv_nsec / 1'000'000'000;
+        until.tv_nsec %= 1'000'000'000;
+        return sem_timedwait(&has_ended_, &until) == 0;
+    }
+
+    const Interpreter& python_;
+    sem_t has_ended_{};
+    Stop stop_{false};
 };
 
 }  // namespace tmaasync_emulate

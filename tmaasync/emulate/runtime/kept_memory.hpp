@@ -11,6 +11,7 @@
 #include <vector>
 #include "fiber.hpp"
 #include "poison.hpp"
+#include "process_mutex.hpp"
 
 namespace tmaasync_emulate {
 
@@ -59,9 +60,9 @@ private:
         static std::size_t size = 0;
         return size;
     }
-    static std::mutex& lock() {
-        static std::mutex mutex;
-        return mutex;
+    static ProcessMutex& lock() {
+        static auto* const mutex = new ProcessMutex;
+        return *mutex;
     }
 };
 

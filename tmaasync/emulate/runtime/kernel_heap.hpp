@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include "process_mutex.hpp"
 
 namespace tmaasync_emulate {
 
@@ -39,9 +40,9 @@ private:
         static std::map<uintptr_t, std::size_t> all;
         return all;
     }
-    static std::mutex& lock() {
-        static std::mutex mutex;
-        return mutex;
+    static ProcessMutex& lock() {
+        static auto* const mutex = new ProcessMutex;
+        return *mutex;
     }
 };
 

@@ -4,16 +4,23 @@
 extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch(
     void (*kernel)(void* const*),
     const tmaasync_emulate::LaunchNumbers* numbers,
-    void* const* arguments
+    void* const* arguments,
+    const tmaasync_emulate::Interpreter* python
 ) {
-    return tmaasync_emulate::launch(kernel, *numbers, arguments);
+    return tmaasync_emulate::HeedingCall(*python)([&](const tmaasync_emulate::Stop& stop) {
+        return tmaasync_emulate::launch(kernel, *numbers, arguments, stop);
+    });
 }
 
 // Launches of several devices; a device runs its own in this order.
 extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch_together(
-    uint32_t count, const tmaasync_emulate::DeviceLaunch* launches
+    uint32_t count,
+    const tmaasync_emulate::DeviceLaunch* launches,
+    const tmaasync_emulate::Interpreter* python
 ) {
-    return tmaasync_emulate::launch_together(count, launches);
+    return tmaasync_emulate::HeedingCall(*python)([&](const tmaasync_emulate::Stop& stop) {
+        return tmaasync_emulate::launch_together(count, launches, stop);
+    });
 }
 
 // What one cluster of a launch takes at most.

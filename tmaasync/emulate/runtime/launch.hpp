@@ -371,7 +371,8 @@ inline Launch launch_from(
     const LaunchNumbers& numbers,
     void* const* arguments,
     GridRaces& races,
-    GridTrace& trace
+    GridTrace& trace,
+    const Stop& stop
 ) {
     const Library library = library_of(reinterpret_cast<const void*>(kernel));
     return {
@@ -394,6 +395,7 @@ inline Launch launch_from(
         numbers.written,
         numbers.fresh,
         numbers.grid_barrier,
+        &stop,
     };
 }
 
@@ -411,11 +413,14 @@ inline char* report_of_run(Grid& grid, const LaunchNumbers& numbers) {
 
 // The same of one launch.
 inline char* launch(
-    void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
+    void (*kernel)(void* const*),
+    const LaunchNumbers& numbers,
+    void* const* arguments,
+    const Stop& stop
 ) {
     GridRaces races{numbers.searched_words};
     GridTrace trace;
-    const Launch whole = launch_from(kernel, numbers, arguments, races, trace);
+    const Launch whole = launch_from(kernel, numbers, arguments, races, trace, stop);
     Grid grid(whole, numbers.workers, numbers.resident);
     char* const report = report_of_run(grid, numbers);
     if (numbers.log) *numbers.log = trace.copied();
@@ -438,7 +443,7 @@ struct DeviceLaunch {
 
 // The launches of a queue run one after the other, different queues together. Null if
 // all went well; else a report to be given back to free().
-inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
+inline char* launch_together(uint32_t count, const DeviceLaunch* given, const Stop& stop) {
     GridRaces races{given[0].numbers->searched_words};
     std::vector<GridTrace> traces(count);
     std::vector<LaunchHistory> histories(count);
@@ -448,7 +453,8 @@ inline char* launch_together(uint32_t count, const DeviceLaunch* given) {
     uint32_t clusters = 0;
     for (uint32_t i = 0; i < count; ++i) {
         const DeviceLaunch& one = given[i];
-        Launch launch = launch_from(one.kernel, *one.numbers, one.arguments, races, traces[i]);
+        Launch launch =
+            launch_from(one.kernel, *one.numbers, one.arguments, races, traces[i], stop);
         launch.number = i;
         launch.first_cluster = clusters;
         launch.history = &histories[i];

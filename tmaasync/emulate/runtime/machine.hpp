@@ -15,6 +15,7 @@
 #include <vector>
 #include "crash.hpp"
 #include "fiber.hpp"
+#include "interrupts.hpp"
 #include "kept_memory.hpp"
 #include "loops.hpp"
 #include "mma_multiply.hpp"
@@ -55,6 +56,7 @@ struct Launch {
     uint8_t* written = nullptr;        // of each array, whether this launch writes to it
     const uint8_t* fresh = nullptr;    // and the one before did, for which this one has to wait
     uint32_t* grid_barrier = nullptr;  // of a cooperative launch
+    const Stop* stop = nullptr;
     // Of a launch that runs together with launches of other devices.
     uint32_t number = 0;
     uint32_t first_cluster = 0;

@@ -1,61 +1,123 @@
-// A signal handler of the process, as long as it is needed.
+// Signal handlers of the process, as long as they are needed, and the mask of a thread.
 #pragma once
 
 #include <signal.h>
 
-#include <array>
 #include <mutex>
+#include "process_mutex.hpp"
 
 namespace tmaasync_emulate {
 
 // Launches on several threads of the host share it: the first one installs the handler, and the
-// last one restores the handler from before.
+// last one restores the handler from before. If another handler was installed meanwhile, it stays,
+// and may call this one or restore it later: then the signal goes to the handler from before.
 class SignalHandler {
 public:
     using Handle = void (*)(int, siginfo_t*, void*);
 
     SignalHandler(int number, Handle handle, int flags = SA_RESTART) : number_(number) {
         const std::lock_guard guard(lock());
-        if (entry(number).users++ > 0) return;
+        Entry& one = entry(number);
+        if (one.users++ > 0) return;
         struct sigaction mine{};
+        struct sigaction before{};
         mine.sa_sigaction = handle;
         // A handler may be left by a jump: its signal must not stay blocked.
         mine.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | flags;
         sigemptyset(&mine.sa_mask);
-        sigaction(number, &mine, &entry(number).before);
+        sigaction(number, &mine, &before);
+        one.is_passed_on = false;
+        one.before = is_same(before, handle) ? one.last : before;  // restored by another handler
+        one.handle = handle;
     }
     ~SignalHandler() {
         const std::lock_guard guard(lock());
-        if (--entry(number_).users == 0) sigaction(number_, &entry(number_).before, nullptr);
+        if (--entry(number_).users == 0) restore(number_);
     }
     SignalHandler(const SignalHandler&) = delete;
     SignalHandler& operator=(const SignalHandler&) = delete;
 
-    // What was there before. For the handler itself.
-    static const struct sigaction& before(int number) { return entry(number).before; }
+    // For the handler itself.
     static void pass_on(int number, siginfo_t* info, void* context) {
-        const struct sigaction& handler = before(number);
+        const struct sigaction& handler = entry(number).before;
         if (handler.sa_flags & SA_SIGINFO) return handler.sa_sigaction(number, info, context);
         if (handler.sa_handler == SIG_DFL || handler.sa_handler == SIG_IGN) return;
         handler.sa_handler(number);
+    }
+    // A crash that is no kernel's. After a fault of the processor the instruction runs again, into
+    // the handler from before; one that was sent is sent on. If a handler that lies above this one
+    // passes it down, it goes to the last handler.
+    static void pass_on_crash(int number, siginfo_t* info, void* context) {
+        Entry& one = entry(number);
+        const bool is_from_above = one.users == 0 || one.is_passed_on;
+        const struct sigaction& next = is_from_above ? one.last : one.before;
+        const bool is_default = !(next.sa_flags & SA_SIGINFO) && next.sa_handler == SIG_DFL;
+        if (info->si_code > 0 || is_from_above || is_default) {
+            one.is_passed_on = true;
+            sigaction(number, &next, nullptr);
+            if (info->si_code <= 0) raise(number);
+            return;
+        }
+        one.is_passed_on = true;
+        pass_on(number, info, context);
+        one.is_passed_on = false;
     }
 
 private:
     struct Entry {
         int users;
+        Handle handle;
         struct sigaction before;
+        struct sigaction last;  // below a handler that was installed during a launch
+        volatile bool is_passed_on;
     };
+
+    static bool is_same(const struct sigaction& handler, Handle handle) {
+        return (handler.sa_flags & SA_SIGINFO) && handler.sa_sigaction == handle;
+    }
+
+    static void restore(int number) {
+        Entry& one = entry(number);
+        struct sigaction now{};
+        sigaction(number, nullptr, &now);
+        if (is_same(now, one.handle)) {
+            sigaction(number, &one.before, nullptr);
+        } else {
+            one.last = one.before;
+        }
+    }
 
     static Entry& entry(int number) {
         static Entry entries[NSIG];
         return entries[number];
     }
-    static std::mutex& lock() {
-        static std::mutex mutex;
-        return mutex;
+    static ProcessMutex& lock() {
+        static auto* const mutex = new ProcessMutex;
+        static const int registered = pthread_atfork(nullptr, nullptr, &end_launches);
+        (void)registered;
+        return *mutex;
+    }
+    // A child of fork has no thread that runs a launch.
+    static void end_launches() {
+        for (int number = 1; number < NSIG; ++number) {
+            if (entry(number).users > 0) restore(number);
+            entry(number).users = 0;
+        }
     }
 
     int number_;
+};
+
+// Restores the signal mask of the thread at its end: a kernel may have changed it.
+class SignalMask {
+public:
+    SignalMask() { pthread_sigmask(SIG_SETMASK, nullptr, &before_); }
+    ~SignalMask() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalMask(const SignalMask&) = delete;
+    SignalMask& operator=(const SignalMask&) = delete;
+
+private:
+    sigset_t before_{};
 };
 
 }  // namespace tmaasync_emulate

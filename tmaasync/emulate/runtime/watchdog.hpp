@@ -43,10 +43,10 @@ inline std::optional<uint64_t> state_of(const void* context) {
 // --- the watchdog --------------------------------------------------------------------------------
 
 // Counts the processor seconds of the thread that makes it in which `progress` stays the same. When
-// the budget is spent, or at Ctrl-C, `is_spent` is true for the scheduler. A thread of the kernel
-// that never comes back to the scheduler is left by a jump to the crash site, but out of the
-// kernel's own code only: whatever else it has called, the C library or the runtime, may hold a
-// lock, and is let finish. One that is proven to loop for ever is left at once, whatever the
+// the budget is spent, or a signal ends the launch, `is_spent` is true for the scheduler. A thread
+// of the kernel that never comes back to the scheduler is left by a jump to the crash site, but out
+// of the kernel's own code only: whatever else it has called, the C library or the runtime, may
+// hold a lock, and is let finish. One that is proven to loop for ever is left at once, whatever the
 // budget.
 class Watchdog {
 public:
@@ -59,14 +59,16 @@ public:
         const Array& kernel,
         CrashSite& site,
         const uint64_t& progress,
-        LoopWatch& watch
+        LoopWatch& watch,
+        const Stop* stop
     )
         : period_(std::min(kTickSeconds, budget_seconds / kTicks)),
           max_ticks_(budget_seconds / period_),
           kernel_(kernel),
           site_(site),
           progress_(progress),
-          watch_(watch) {
+          watch_(watch),
+          stop_(stop) {
         sigevent event{};
         event.sigev_notify = SIGEV_THREAD_ID;
         event.sigev_signo = kSignal;
@@ -113,7 +115,7 @@ private:
         const bool is_in_kernel = site_.is_armed && is_on_fiber() && kernel_.holds(address, 1);
         if (is_in_kernel && repeats(context)) jump(kEndless, context);
         watch_.begin();
-        if (Interrupts::count() == interrupts_) {
+        if (!*stop_ && Interrupts::count() == interrupts_) {
             if (progress_ != seen_) {
                 seen_ = progress_;
                 ticks_ = 0;
@@ -156,6 +158,7 @@ private:
     CrashSite& site_;
     const volatile uint64_t& progress_;
     LoopWatch& watch_;
+    const Stop* stop_;
     const uint32_t interrupts_ = Interrupts::count();
     uint64_t seen_ = 0;
     double ticks_ = 0;

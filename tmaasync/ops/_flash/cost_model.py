@@ -64,7 +64,7 @@ class Coefficients:
 
 @functools.cache
 def coefficients() -> Coefficients:
-    entries = tomllib.loads(COEFFICIENTS.read_text())["attention"]
+    entries = tomllib.loads(COEFFICIENTS.read_text(encoding="utf-8"))["attention"]
     return Coefficients(**{name: _value(entry) for name, entry in entries.items()})
 
 

@@ -101,7 +101,7 @@ class Coefficients:
     @classmethod
     def read(cls, path: Path) -> Coefficients:
         """Read a file; each section must have exactly the entries of its class."""
-        sections = tomllib.loads(path.read_text())
+        sections = tomllib.loads(path.read_text(encoding="utf-8"))
         return cls(
             **{
                 name: section(**{key: _value(entry) for key, entry in sections[name].items()})

@@ -280,7 +280,7 @@ def prepared_combine(partials: ArrayView, c: ArrayView, sms: int) -> Launch:
 def kernel_digest() -> str:
     """Return a hash of gemm.cu and of all headers of this project that it includes."""
     source = find_kernel("gemm.cu")
-    headers = reached(source.read_text(), (include_dir(), source.parent))
+    headers = reached(source.read_text(encoding="utf-8"), (include_dir(), source.parent))
     return digest("".join(map(file_digest, (source, *headers))).encode())
 
 

@@ -1,0 +1,72 @@
+"""Calls of the runtime, during which Python's signal handlers run, and the memory it returns."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["heeding_signals", "is_main_thread", "take_bytes", "take_text"]
+
+
+class _Interpreter(ctypes.Structure):
+    """Functions of Python's C API; as in runtime/interrupts.hpp."""
+
+    _fields_ = (
+        ("release", ctypes.c_void_p),
+        ("acquire", ctypes.c_void_p),
+        ("run_handlers", ctypes.c_void_p),
+        ("is_main_thread", ctypes.c_uint32),
+    )
+
+
+def _interpreter(*, is_main: bool) -> _Interpreter:
+    python = ctypes.pythonapi
+    functions = (python.PyEval_SaveThread, python.PyEval_RestoreThread, python.PyErr_CheckSignals)
+    return _Interpreter(*(ctypes.cast(one, ctypes.c_void_p) for one in functions), is_main)
+
+
+_IN_MAIN_THREAD, _IN_ANOTHER = _interpreter(is_main=True), _interpreter(is_main=False)
+
+# A call begins and ends with the GIL, and raises the exception of a handler.
+_WITH_GIL = ctypes.PYFUNCTYPE(ctypes.c_void_p)
+
+
+def is_main_thread() -> bool:
+    """Return whether this is the thread that runs Python's signal handlers."""
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def heeding_signals(function: Any) -> Callable[..., int | None]:
+    """Return a function of the runtime without its last argument, the interpreter.
+
+    In the main thread a signal handler runs during the call. If it raises an exception, the call
+    ends early and raises it.
+    """
+    interpreter = _IN_MAIN_THREAD if is_main_thread() else _IN_ANOTHER
+    call = _WITH_GIL(ctypes.cast(function, ctypes.c_void_p).value or 0)
+    return lambda *arguments: call(*arguments, ctypes.byref(interpreter))
+
+
+_LIBC = ctypes.CDLL(None)
+_LIBC.free.argtypes = (ctypes.c_void_p,)
+_LIBC.free.restype = None
+
+
+def take_bytes(address: int | None, size: int) -> bytes:
+    """Return bytes of the runtime, and free them."""
+    if not address:
+        return b""
+    try:
+        return ctypes.string_at(address, size)
+    finally:
+        _LIBC.free(address)
+
+
+def take_text(address: int) -> str:
+    """Return a text of the runtime, and free it."""
+    try:
+        return ctypes.string_at(address).decode(errors="replace")
+    finally:
+        _LIBC.free(address)
