@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ from parity.attention_backward_oracle import Expected as Gradient
 from parity.attention_backward_oracle import assert_gradient, differentiate
 from parity.attention_oracle import Array, Expected, Mask, assert_close, attend, dtype_of
 
-from tmaasync import emulate, ops
+from tmaasync import ArgumentError, emulate, ops
 from tmaasync.ops._flash.config import TileConfig
 from tmaasync.ops._operation import tile_configs
 
@@ -112,9 +111,6 @@ def test_softcap_of_large_scores(backend: Any, softcap: float) -> None:
 # --- float8 -----------------------------------------------------------------------------------
 
 
-LARGEST_FACTOR = 2.0**100 / math.log2(math.e)
-
-
 def check_float8(
     backend: Any, scales: tuple[Any, ...], queries: int = 67, wanted: str = "close", **options: Any
 ) -> None:
@@ -130,13 +126,7 @@ def check_float8(
         array[0].astype(np.float64) * factor
         for array, factor in zip((q, k, v), factors, strict=True)
     )
-    ideal = dict(options)
-    if "softcap" not in options:  # factors of scores count up to 2^100
-        scale = options.get("scale", HEAD_DIM**-0.5)
-        ideal["scale"] = scale * min(
-            1.0, LARGEST_FACTOR / abs(scale * factors[0] * factors[1] or 1)
-        )
-    expected = in_float32(attend(wide_q, wide_k, wide_v, Mask(), **ideal))
+    expected = in_float32(attend(wide_q, wide_k, wide_v, Mask(), **options))
     given = tuple(backend.array(one) if isinstance(one, np.ndarray) else one for one in scales)
     for is_split in (False, True):
         with using(stream_k=is_split, element_bytes=1, has_few_rows=queries <= 8):
@@ -155,25 +145,33 @@ def array(number: float) -> Array:
     return np.array([number], np.float32)
 
 
-@pytest.mark.parametrize(
-    "scales",
-    [
-        (LEAST, LEAST, LEAST),
-        (MOST, MOST, 1.0),
-        (array(1e-30), array(1e-30), array(1e-3)),
-        (array(1e30), array(1e30), array(1e36)),
-        (array(0), array(1), array(1)),
-    ],
-    ids=["tiny", "huge", "tiny arrays", "huge arrays", "zero"],
-)
+TINY = (array(1e-30), array(1e-30), array(1e-3))
+HUGE = (array(1e30), array(1e30), array(1e30))
+
+
 @pytest.mark.parametrize("scale", [LEAST, 1.0, MOST])
-def test_scales_of_float8(backend: Any, scales: tuple[Any, ...], scale: float) -> None:
+@pytest.mark.parametrize(
+    "scales", [(LEAST, LEAST, LEAST), TINY, (array(0), array(1), array(1))], ids=lambda _: ""
+)
+def test_small_scales_of_float8(backend: Any, scales: tuple[Any, ...], scale: float) -> None:
     check_float8(backend, scales, scale=scale)
 
 
+def test_the_largest_scales_of_float8(backend: Any) -> None:
+    """Scores are integers below 64: scaled ones are below 2^26."""
+    check_float8(backend, (2.0**10, 2.0**9, 1.0), scale=1.0)
+    check_float8(backend, (array(2.0**10), array(2.0**9), array(1e30)), scale=1.0)
+
+
+def test_larger_scales_of_float8_are_refused_or_give_nan(backend: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"scales\[1\] is .*resolved up to 2\^26"):
+        check_float8(backend, (MOST, 1.0, 1.0), scale=1.0)
+    check_float8(backend, HUGE, wanted="nan", scale=1.0)
+
+
 def test_scales_of_float8_of_few_queries_and_with_softcap(backend: Any) -> None:
-    for scales in ((MOST, MOST, 1.0), (array(1e-30), array(1e-30), 1.0)):
-        check_float8(backend, scales, queries=1, scale=MOST)
+    check_float8(backend, (array(1e-30), array(1e-30), 1.0), queries=1, scale=MOST)
+    for scales in ((MOST, MOST, 1.0), TINY, HUGE):
         check_float8(backend, scales, softcap=2.0, scale=MOST)
 
 

@@ -300,8 +300,8 @@ def compile_object(
             source = _preprocessed(compiler, options, folder, translate)
             options = (*options, "-fpreprocessed")
         _run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder, shown)
-        read = _files_read(folder) | (prefix.read if prefix else frozenset())
-        return Compiled(_written(compiled, compiler), read)
+        data = _written(compiled, compiler)
+        return Compiled(data, _files_read(folder) | (prefix.read if prefix else frozenset()))
 
 
 def _listed(folder: Path) -> tuple[str, ...]:

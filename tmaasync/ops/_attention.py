@@ -25,7 +25,14 @@ from tmaasync.ops._allocation import (
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
-from tmaasync.ops._flash.float8 import UNSCALED, Float8Workspace, Scales, given_scales, scales_of
+from tmaasync.ops._flash.float8 import (
+    UNSCALED,
+    Float8Workspace,
+    Scales,
+    check_factor,
+    given_scales,
+    scales_of,
+)
 from tmaasync.ops._flash.launches import Addresses, Work, attend_steps, transpose_step
 from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, reachable
 from tmaasync.ops._flash.schedule import padded_schedule, stream_k_pays
@@ -64,9 +71,10 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     of a packed QKV array therefore need no copy; transpose [batch, heads, positions, head_dim]
     arrays.
 
-    Scaled scores may have any magnitude, but ``q @ k.T`` before the scale must fit in float32 (at
-    most 3.4e38). Without softcap a score above it gives NaN for its query, as in a float32 softmax;
-    a score below -3.4e38 counts as masked.
+    Scaled scores must fit in float32 (3.4e38); without softcap a greater one gives NaN for its
+    query, as in a float32 softmax. Scaled scores of float8 operands, their scales included, must be
+    within 4.6e7 (2^26 ln 2): a query whose greatest one is beyond gives NaN. Values up to 1e30
+    never overflow the accumulators.
 
     Queries and keys together may be up to 2^31 - 2^18 (2,147,221,504).
 
@@ -86,8 +94,8 @@ def attention(  # noqa: PLR0913 - the parameters of attention
             with larger caps the float32 tanh of the kernels loses the scores.
         return_lse: Whether to return the log-sum-exp of the scores too.
         scales: Descale factors of float8 q, k and v: each a number, None for 1, or a float32 array
-            on the same device, with one element or of shape [batch, kv_heads]. Arrays of
-            scales of q and k may hold any magnitude; a negative scale gives NaN.
+            on the same device, with one element or of shape [batch, kv_heads]. In an array, a
+            negative scale of q or k gives NaN.
         dtype: The element type of q, k and v, for frameworks without it (float8 in bytes).
         out: The output, an array like q; for float8 operands bfloat16 or float16. By default a new
             contiguous array; for float8 operands bfloat16.
@@ -220,6 +228,8 @@ class Attention(Operation):
         self._scores = scores
         self._variant = Variant.of(scores, has_lse=has_lse)
         self._scales = scales
+        if q.element.itemsize == 1:
+            check_factor(scores, scales)
         self._v = v
         self._partial_bytes = 0
         self._tables: list[Any] = []

@@ -21,7 +21,7 @@ from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.abi import BATCH_LIMITS, record
 from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
-from tmaasync.ops._flash.float8 import UNSCALED, Scales, given_scales, scales_of
+from tmaasync.ops._flash.float8 import UNSCALED, Scales, check_factor, given_scales, scales_of
 from tmaasync.ops._flash.launches import (
     NO_SEQUENCES,
     Addresses,
@@ -311,6 +311,8 @@ class VarlenAttention(Operation):
     ) -> None:
         super().__init__(out.device)
         self._scales = scales
+        if operands[0].element.itemsize == 1:
+            check_factor(scores, scales)
         self.is_paged = pages.size > 0
         self._batch = batch
         self._q, self._k, _ = operands

@@ -14,14 +14,23 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._allocation import Allocator, allocator
-from tmaasync.ops._flash.operands import Operands, positive_violations
+from tmaasync.ops._flash.operands import Operands, Scores, positive_violations
 from tmaasync.ops._layouts import Layout, padded_row_bytes
 
-__all__ = ["UNSCALED", "Float8Workspace", "Scale", "Scales", "given_scales", "scales_of"]
+__all__ = [
+    "UNSCALED",
+    "Float8Workspace",
+    "Scale",
+    "Scales",
+    "check_factor",
+    "given_scales",
+    "scales_of",
+]
 
 _FLOAT32, _BYTE = element(np.float32), element(np.uint8)
 _OPERANDS = 3
 _OF_ALL = ((), (1,))  # shapes of a scale that applies to the whole operand
+_LARGEST_SCORE = 2.0**26 * math.log(2)
 _NAMES = tuple(f"scales[{index}]" for index in range(_OPERANDS))
 
 
@@ -94,6 +103,20 @@ def scales_of(
         for number, view in zip(numbers, seen, strict=True)
     )
     return tuple(found), tuple(view for view in seen if view is not None)
+
+
+def check_factor(scores: Scores, scales: Scales) -> None:
+    """Refuse numbers of which any score that is 1 or more exceeds what FP8 kernels resolve.
+
+    In the kernels, softmax.cuh; they make the rows of larger scores NaN.
+    """
+    numbers = [one.number for one in scales[:2] if one.steps is None]
+    factor = scores.scale * math.prod(numbers)
+    if len(numbers) == 2 and scores.softcap is None and factor > _LARGEST_SCORE:
+        rule = f"scaled scores of float8 are resolved up to 2^26 ln 2 = {_LARGEST_SCORE:.3g}"
+        argument = "scale * scales[0] * scales[1]"
+        remedy = "Pass smaller factors, or multiply bfloat16 arrays by them"
+        raise ArgumentError.of([Violation(argument, f"{factor:g}", rule, remedy)])
 
 
 def _steps(view: ArrayView) -> tuple[int, int]:
