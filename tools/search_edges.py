@@ -316,9 +316,9 @@ class Guarded:
 
 def lengths(rng: np.random.Generator) -> Iterator[Case]:
     """Yield calls with wrong numbers in device memory; only the memory outside is checked."""
-    makers = (_ragged, _grouped, _k_grouped, _varlen, _paged_lengths, _varlen_backward, _kvcache)
+    calls = (_ragged, _grouped, _k_grouped, _varlen, _paged_lengths, _varlen_backward, _kvcache)
     while True:
-        for make in makers:
+        for make in calls:
             guarded = Guarded()
             name, call = make(guarded, rng)
             yield Case(name, _twice(call), lambda _, guarded=guarded: guarded.are_intact)  # type: ignore[misc]

@@ -343,7 +343,7 @@ def sources(tmp_path: Path) -> Path:
     [
         (["absent.cu"], "no file has this name"),
         (["."], "no file has this name"),
-        (["binary.cu"], "cannot be read"),
+        (["binary.cu"], "which is no UTF-8"),
         (["empty.cu"], "no __global__ function"),
         (["wrong.cu"], "does not compile"),
         (["fine.cu"], "does not define N"),
