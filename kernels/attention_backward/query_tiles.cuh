@@ -57,8 +57,10 @@ struct QueryTiles {
         i32 position;  // first position
         RaggedSequence queries;
 
+        // Unsigned: wrong cumulative lengths wrap positions around, and the compiler may assume
+        // that signed ones do not.
         __device__ __forceinline__ bool exists() const {
-            return position >= 0 && position < queries.length;
+            return static_cast<u32>(position) < static_cast<u32>(queries.length);
         }
         __device__ __forceinline__ HeadRows rows() const { return {queries, entry, head}; }
     };

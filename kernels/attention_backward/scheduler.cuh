@@ -24,7 +24,8 @@ struct KeyTile {
     i32 direction;     // -1: visit the blocks from last to first
 
     __device__ __forceinline__ bool exists() const {
-        return kv_head >= 0 && position >= 0 && position < keys.length;
+        const bool is_within = static_cast<u32>(position) < static_cast<u32>(keys.length);
+        return kv_head >= 0 && is_within;
     }
 
     __device__ __forceinline__ HeadRows rows_of_keys() const { return {keys, entry, kv_head}; }

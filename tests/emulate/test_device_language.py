@@ -197,7 +197,7 @@ REFUSED = {
     "k<<<1, 1>>>(x);": "uses <<<: the CPU back end does not have kernels that launch kernels",
     "wmma::experimental::bmma_sync(0);": "does not have matrix instructions of 1 and 4 bits. Use",
     "x[0] = __isConstant(x);": "the CPU back end cannot tell constant from global memory",
-    "x[0] = helper(x[0]);": "calls helper, which is declared but not on the CPU.",
+    "x[0] = helper(x[0]);": "calls helper(float), which is declared but not on the CPU.",
 }
 
 
