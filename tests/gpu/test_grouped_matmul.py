@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import ops
+from tmaasync import ArgumentError, ops
 
 cupy = pytest.importorskip("cupy")
 
@@ -120,6 +120,10 @@ def test_ends_on_the_device_never_lead_beyond_the_arrays() -> None:
     ops.grouped_matmul(a, b, cupy.asarray([90, 40, 999], np.int32), out=out)
 
     assert_right(out, a, b, np.array([90, 90, 200]), "bfloat16")
+    right = cupy.asarray([90, 90, 200], np.int32)
+    with pytest.raises(ArgumentError, match=r"offsets\[\d\] of an earlier call is wrong"):
+        ops.grouped_matmul(a, b, right)
+    ops.grouped_matmul(a, b, right)
 
 
 @pytest.mark.parametrize("shape", [(16, 384, 520, 256), (7, 33, 1032, 264), (3, 1025, 257, 129)])

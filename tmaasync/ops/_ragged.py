@@ -66,6 +66,8 @@ def ragged_store(
 
     It runs on the arrays' GPU, or on the emulator for arrays in host memory.
 
+    The packed array may have up to 2^31 - 2 rows, and a sequence nearly 2^31 (less a tile).
+
     Args:
         padded: An array of shape (batch, max_length, last), with up to two more dimensions (heads,
             groups) before the last. The contiguous part of a row is a multiple of 16 bytes.
@@ -117,6 +119,8 @@ def ragged_load(
     """Unpack sequences into a padded batch, with zeros after each sequence.
 
     It runs on the arrays' GPU, or on the emulator for arrays in host memory.
+
+    The packed array may have up to 2^31 - 2 rows, and a sequence nearly 2^31 (less a tile).
 
     Args:
         packed: An array of shape (total_rows, last), with up to two more dimensions (heads, groups)
