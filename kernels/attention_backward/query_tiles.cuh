@@ -57,8 +57,7 @@ struct QueryTiles {
         i32 position;  // first position
         RaggedSequence queries;
 
-        // Unsigned: wrong cumulative lengths wrap positions around, and the compiler may assume
-        // that signed ones do not.
+        // Unsigned: wrong cumulative lengths make positions of any value.
         __device__ __forceinline__ bool exists() const {
             return static_cast<u32>(position) < static_cast<u32>(queries.length);
         }
@@ -82,8 +81,9 @@ struct QueryTiles {
         if constexpr (IS_PACKED) {
             const i32* cu_seqlens = sequences.cu_seqlens_q;
             const i32 entry = entry_of_tile<BLOCK_M>(cu_seqlens, sequences.count, tile);
-            const i32 block = tile - first_tile_number<BLOCK_M>(cu_seqlens, entry);
-            return {entry, line, block * BLOCK_M, sequences.queries(entry)};
+            // Unsigned, because wrong cumulative lengths wrap it around.
+            const u32 block = tile - first_tile_number<BLOCK_M>(cu_seqlens, entry);
+            return {entry, line, static_cast<i32>(block * BLOCK_M), sequences.queries(entry)};
         } else {
             const i32 entry = line / problem.heads;
             return {entry, line % problem.heads, tile * BLOCK_M, sequences.queries(entry)};

@@ -110,8 +110,8 @@ struct KeyTiles {
 
     __device__ __forceinline__ int count() const {
         const auto& problem = sequences.problem;
-        const i32 per_head = IS_PACKED ? problem.keys / kTileKeys + problem.batch
-                                       : problem.batch * count_tiles(problem.keys, kTileKeys);
+        const i32 per_head =
+            IS_PACKED ? packed_end() : problem.batch * count_tiles(problem.keys, kTileKeys);
         return problem.kv_heads * per_head;
     }
 
@@ -121,10 +121,9 @@ struct KeyTiles {
             const i32* cu_seqlens = sequences.cu_seqlens_k;
             const i32 tile = index / problem.kv_heads;
             const i32 entry = entry_of_tile<kTileKeys>(cu_seqlens, sequences.count, tile);
-            const i32 first = first_tile_number<kTileKeys>(cu_seqlens, entry);
+            const i32 first = packed_first(entry);
             const bool has_next = entry + 1 < sequences.count;
-            const i32 end = has_next ? first_tile_number<kTileKeys>(cu_seqlens, entry + 1)
-                                     : problem.keys / kTileKeys + problem.batch;
+            const i32 end = has_next ? packed_first(entry + 1) : packed_end();
             const HeadTile found =
                 head_tile(index - first * problem.kv_heads, max(end - first, 1), problem.kv_heads);
             return tile_at(entry, found.line, found, index);
@@ -137,6 +136,17 @@ struct KeyTiles {
     }
 
 private:
+    // The tiles of a head, at most, of all packed sequences.
+    __device__ __forceinline__ i32 packed_end() const {
+        return sequences.problem.keys / kTileKeys + sequences.problem.batch;
+    }
+
+    // The first tile of a packed sequence. Wrong cumulative lengths lead to no other tile.
+    __device__ __forceinline__ i32 packed_first(i32 entry) const {
+        const i32 first = first_tile_number<kTileKeys>(sequences.cu_seqlens_k, entry);
+        return min(max(first, 0), packed_end());
+    }
+
     struct HeadTile {
         i32 line;  // index of the head
         i32 tile;

@@ -209,12 +209,14 @@ def backward_problem(
 ) -> bytes:
     """Return the kernels' ``BackwardProblem``; ``longest``: queries of the longest sequence."""
     in_tanh, scale_log2 = scores.factors
+    kv_heads = sizes.heads // sizes.heads_per_kv_head
+    heads = config.heads_at_once or heads_in_l2(sizes, longest)
     return record(
         BACKWARD_PROBLEM,
         **shared_fields(sizes, scores),
-        kv_heads=sizes.heads // sizes.heads_per_kv_head,
+        kv_heads=kv_heads,
         query_tiles=tiles_of_a_head(sizes.queries, config.block_m, sizes, is_packed=is_packed),
-        heads_at_once=config.heads_at_once or heads_in_l2(sizes, longest),
+        heads_at_once=min(heads, kv_heads if is_packed else kv_heads * max(1, sizes.batch)),
         scale=scores.scale,
         scale_in_tanh=in_tanh,
         scale_log2=scale_log2,
