@@ -417,3 +417,30 @@ def test_a_header_that_changes_while_it_is_compiled_makes_the_build_old_at_once(
     assert changed(recorded((), [(str(header), "digest of the old text")], begun_ns=0))
     assert changed(recorded([str(header)], (), begun_ns=0))
     assert changed(recorded([str(tmp_path / "gone")], (), begun_ns=0))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        '{"also_read": 5}',
+        '{"also_read": {"/x": 5}}',
+        '{"also_read": {"/x": []}}',
+        "[" * 100_000,
+        "7",
+    ],
+)
+def test_damaged_facts_are_no_build(damaged: str, named: Path) -> None:
+    path = cache_dir() / f"{KEY}.so"
+    store_with_facts(path, b"text", {})
+    path.with_suffix(".json").write_text(damaged, encoding="utf-8")
+
+    assert current_path(cache_dir(), KEY, ".so") == path
+    assert load_facts(path) is None
+
+
+def test_a_folder_in_the_place_of_a_build_is_no_build(named: Path) -> None:
+    path = cache_dir() / f"{KEY}.so"
+    path.mkdir()
+    path.with_suffix(".json").mkdir()
+
+    assert load_facts(path) is None

@@ -72,6 +72,13 @@ def test_clearing_removes_what_an_ended_process_was_writing(folder: Path) -> Non
     assert [path.name for path in folder.iterdir() if path.suffix == ".new"] == []
 
 
+def test_a_folder_named_like_a_build_is_neither_counted_nor_in_the_way(folder: Path) -> None:
+    (folder / f"{'d' * 64}.cubin").mkdir()
+
+    assert json_of("cache")["kept"][0]["files"] == 2
+    assert run("cache", "--clear").output == "3 files removed, 0.0 MiB.\n"
+
+
 def test_a_link_in_the_cache_is_removed_and_its_target_stays(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "target.cubin"
     target.touch()

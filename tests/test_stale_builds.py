@@ -101,6 +101,8 @@ def test_an_edit_that_keeps_size_and_time_is_noticed(gpu: Value, tmp_path: Path)
         "#if defined(__has_include) && __has_include(<new.cuh>)",
         "#define HAS(name) __has_include(name)\n#if HAS(<new.cuh>)",
         "#define NEW <new.cuh>\n#if __has_include(NEW)",
+        "#define HAS(name) __has_include(name)\n#define NEW <new.cuh>\n#if HAS(NEW)",
+        "#if __has_include /* why\n */ (<new.cuh>)",
         "#if 0\n#elif __has_include(<gone.cuh>) || __has_include(<new.cuh>)",
     ],
 )
@@ -114,6 +116,15 @@ def test_a_header_that_appears_is_noticed_by_what_tests_for_it(
     assert gpu(source) == 2
     (tmp_path / "new.cuh").unlink()
     assert gpu(source) == 1
+
+
+def test_the_cpu_notices_a_header_whose_name_is_a_macro_in_a_test(tmp_path: Path) -> None:
+    test = "#define NEW <new.cuh>\n#if __has_include(NEW)"
+    source = text_of(f"{test}\n#define VALUE 2\n#else\n#define VALUE 1\n#endif", tmp_path)
+
+    assert on_cpu(source) == 1
+    (tmp_path / "new.cuh").touch()
+    assert on_cpu(source) == 2
 
 
 @pytest.mark.parametrize("option", ["-I{}", "-I+{}", "-I {}", "-I={}", "--include-path={}"])

@@ -153,8 +153,13 @@ def read_own(path: Path) -> bytes | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read() if _is_own(os.fstat(descriptor)) else None
+    try:
+        if not _is_own(os.fstat(descriptor)):
+            return None
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def _is_own(status: os.stat_result) -> bool:
@@ -208,7 +213,8 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def _ours(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if _OURS.fullmatch(path.name)]
+    found = (path for path in sorted(folder.iterdir()) if _OURS.fullmatch(path.name))
+    return [path for path in found if path.is_symlink() or not path.is_dir()]
 
 
 _NEW = ".new"
@@ -251,9 +257,14 @@ def read_facts(path: Path) -> dict[str, Any] | None:
     """Return the facts of a cached file, which is not read itself."""
     try:
         facts = json.loads(read_own(path.with_suffix(".json")) or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return facts if isinstance(facts, dict) else None
+    return facts if isinstance(facts, dict) and _are_records(facts.get("also_read", {})) else None
+
+
+def _are_records(found: object) -> bool:
+    """Whether a damaged file has not changed the records of headers."""
+    return isinstance(found, dict) and all(isinstance(one, list) and one for one in found.values())
 
 
 def current_path(folder: Path, key: str, suffix: str) -> Path:

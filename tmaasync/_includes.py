@@ -39,6 +39,8 @@ _DIRECTIVE = re.compile(
 # A test for a header, of which some libraries make a macro: #if HAS_INCLUDE(<version>).
 _TESTS = (re.compile(rb"#%b(?:el)?if\b[^\n]*" % _GAP), re.compile(rb"__has_(?:in|em)[^\n]*"))
 _TESTED = re.compile(rb"\(%b%b" % (_GAP, _NAME))
+_TEST_OVER_LINES = re.compile(rb"__has_(?:include|embed)(_next)?%b\(%b%b" % (_GAP, _GAP, _NAME))
+_TEST_MACRO = re.compile(rb"#%bdefine[ \t]+(\w+)\([^\n]*__has_(?:in|em)" % _GAP)
 _TESTED_AT_ALL = re.compile(rb"\([ \t]*[<\"/]")
 _COMPUTED_TEST = re.compile(rb"__has_(?:include|embed)(?:_next)?%b\(%b([^\s<\"/)])" % (_GAP, _GAP))
 _DEFINITION = re.compile(rb"%b#%bdefine\b" % (_GAP, _GAP))
@@ -216,9 +218,21 @@ def _tests(text: bytes) -> Iterator[_Include]:
             for angled, quoted in _TESTED.findall(test):
                 yield _Include(_decoded(angled or quoted), bool(quoted), b"_next" in test, False)
     if b"__has_" in text:
-        for computed in _COMPUTED_TEST.finditer(text):
-            if not _DEFINITION.match(_line_before(text, computed.start())):
-                yield _Include(_decoded(computed[0]), False, False, True)
+        for following, angled, quoted in _TEST_OVER_LINES.findall(text):
+            yield _Include(_decoded(angled or quoted), bool(quoted), bool(following), False)
+        for name in _computed_tests(text):
+            yield _Include(_decoded(name), False, False, True)
+
+
+def _computed_tests(text: bytes) -> Iterator[bytes]:
+    """Yield the tests, and macros of tests, that are given a macro."""
+    for macro in _TEST_MACRO.findall(text):
+        used = re.compile(rb"#%b(?:el)?if\b[^\n]*\b%b%b\(%b\w" % (_GAP, macro, _GAP, _GAP))
+        if used.search(text):
+            yield macro
+    for computed in _COMPUTED_TEST.finditer(text):
+        if not _DEFINITION.match(_line_before(text, computed.start())):
+            yield computed[0]
 
 
 def _decoded(name: bytes) -> str:

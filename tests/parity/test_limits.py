@@ -130,6 +130,8 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ops.conv2d(repeated((TOO_MANY, 1, 1, 8)), few(8, 1, 1, 8)),
         "output_pixels",
     ),
+    "rows without a depth": (lambda: ops.matmul(repeated((TOO_MANY, 0)), few(0, 8)), "M"),
+    "rows of a copy": (lambda: ops.copy(repeated((TOO_MANY, 8, 16))[:, ::2]), "side 0"),
     "keys": (
         lambda: ops.attention(few(1, 1, 1, 8), *[repeated((1, TOO_MANY - 1, 1, 8))] * 2),
         r"q\.shape\[1\] \+ k\.shape\[1\]",

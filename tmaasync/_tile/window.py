@@ -86,6 +86,8 @@ def window_of(
         for violation in _spatial_violations(spatial, argument, values)
     ]
     TensorMapError.raise_for([*found, *_corner_violations(spatial, padding, pairs, lower, upper)])
+    # A single tap has no next one.
+    dilations = tuple(1 if tap == 1 else one for tap, one in zip(taps, dilations, strict=True))
     if lower is not None and upper is not None:
         return Window(taps, strides, dilations, tuple(lower), tuple(upper))
     lower = tuple(-before for before, _ in pairs)

@@ -50,7 +50,9 @@ def headers_of(whole: str, source: Source) -> Iterator[tuple[str, str]]:
     folders = (*folders_of(source), *_SITE_FOLDERS)
     try:
         reached = _includes.reached_digests(whole, folders)
-    except _includes.ComputedIncludeError:
+    except _includes.ComputedIncludeError as error:
+        if not str(error).startswith("#"):  # a test: its header may appear anywhere, at any time
+            yield "built anew", str(time.time_ns())
         every = _includes.reached_or_all(whole, folders, _own_folders(source))
         reached = tuple((str(path), _includes.file_digest(path)) for path in every)
     yield from reached

@@ -53,7 +53,7 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
     memory, a NumPy array. A stand-in gets a stand-in.
 
     Raises:
-        BackendError: It has to be a CuPy array, and CuPy is not installed.
+        BackendError: It has to be a CuPy array, and CuPy is not installed, or there is no driver.
     """
     if like.is_stand_in:
         steps = (math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
@@ -66,8 +66,14 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
     if like.device is None:
         return np.empty(shape, dtype=element.dtype)
     cupy = _cupy()
-    with cupy.cuda.Device(like.device):
-        return cupy.empty(shape, dtype=element.dtype)
+    try:
+        with cupy.cuda.Device(like.device):
+            return cupy.empty(shape, dtype=element.dtype)
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(
+            f"an array is said to lie on cuda:{like.device}, which cannot be used ({error}). "
+            "Install NVIDIA's driver, or pass an array in host memory."
+        ) from error
 
 
 def _cupy() -> Any:

@@ -90,8 +90,8 @@ def attention(  # noqa: PLR0913 - the parameters of attention
         window: A sliding window (left, right): the number of keys that a query attends to before
             and after its own position; None means no limit. ``causal`` sets the alignment of
             queries and keys; by default the last query is aligned with the last key.
-        softcap: Scores become ``softcap * tanh(score / softcap)``, before the mask. At most 1e4:
-            with larger caps the float32 tanh of the kernels loses the scores.
+        softcap: Scores become ``softcap * tanh(score / softcap)``, before the mask. From 2^-60 to
+            1e4: with larger caps the float32 tanh of the kernels loses the scores.
         return_lse: Whether to return the log-sum-exp of the scores too.
         scales: Descale factors of float8 q, k and v: each a number, None for 1, or a float32 array
             on the same device, with one element or of shape [batch, kv_heads]. In an array, a

@@ -93,6 +93,8 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
         return target
     view = _arrays.view(source, argument="source")
     if target is None:
+        if not is_contiguous(view):
+            check_sides(with_merged_dims(view)[0])
         target = empty(view, view.shape, view.element)
     target_view = checked_target(target, view)
     operation = _CALLS.operation(Copy, Layout.of(view), Layout.of(target_view))
@@ -225,7 +227,7 @@ def _bulk_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
 def _tensor_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
     check_rows({"source": source, "target": target})
     read_view, write_view = with_merged_dims(source, target)
-    check_extents(**{f"side {dim}": extent for dim, extent in enumerate(read_view.shape)})
+    check_sides(read_view)
     check_sectors(
         write_view, "Copy rows of a multiple of 16 bytes, or contiguous arrays on both sides"
     )
@@ -252,6 +254,10 @@ def check_sectors(target: ArrayView, remedy: str) -> None:
             "bytes after each row would be overwritten"
         )
         raise TensorMapError((Violation(name, target.shape[-1], rule, remedy),))
+
+
+def check_sides(view: ArrayView) -> None:
+    check_extents(**{f"side {dim}": extent for dim, extent in enumerate(view.shape)})
 
 
 def tile_grid(tiles: Sequence[int]) -> bytes:

@@ -111,7 +111,8 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         beta: Factor of ``c``; with 0 ``c`` is not read. Without ``c`` it must be 0 or 1.
         bias: [N], added to every row; float32, the output's type, or the type of 16-bit operands.
         activation: ``"relu"``; ``"gelu"``, with erf, accurate to 1e-6; ``"gelu_tanh"``, the usual
-            tanh approximation; ``"silu"``.
+            tanh approximation; ``"silu"``. Sums that overflow float32 to minus infinity give NaN
+            with the last two, as in torch.
         scale_a: Factor of ``a``: a number, or an array of one float32 on the same device. The
             kernel reads the array, so the host does not wait for it.
         scale_b: The same for ``b``. alpha times both scales must fit in float32.
@@ -179,6 +180,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
     left = reading.of(_arrays.view(a, dtype=reading.a, argument="a"), "a")
     right = reading.of(_arrays.view(b, dtype=reading.b, argument="b"), "b")
     if left.shape[1:] and left.shape[-1] == 0 and right.shape[-2:-1] == (0,):
+        check_operands(Layout.of(left), Layout.of(right))
         # K is 0, so the result is zero; a few zeros along K give the same.
         a = _zeros(left, (*left.shape[:-1], 8), stream)
         b = _zeros(right, (*right.shape[:-2], 8, right.shape[-1]), stream)

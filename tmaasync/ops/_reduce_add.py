@@ -20,6 +20,7 @@ from tmaasync.ops._copy import (
     TILED_PIPELINE,
     check_rows,
     check_sectors,
+    check_sides,
     copy_kernel,
     tile_grid,
 )
@@ -201,10 +202,11 @@ def _parts_of(source: ArrayView, target: ArrayView) -> list[tuple[_Part, ArrayVi
     read, write = with_merged_dims(_first(source) if is_stack else source, target)
     parts = [(part, part.of(read), part.of(write)) for part in _parts(read)]
     for _, of_source, of_target in parts:
-        check_extents(**{f"side {dim}": extent for dim, extent in enumerate(of_source.shape)})
+        check_sides(of_source)
         check_sectors(of_target, "Pad the rows of both arrays to a multiple of 16 bytes")
     if not is_stack:
         return parts
+    check_extents(arrays=count)
     return [(part, _stacked(a, count, step), _stacked(b, 1)) for part, a, b in parts]
 
 
