@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import blank_address
 from tmaasync._elements import Element
+from tmaasync._tile.argument import KernelArgument
 from tmaasync.errors import TensorMapError
 from tmaasync.tensormap import TENSOR_MAP_BYTES, TensorMapSpec
-from tmaasync.tile import KernelArgument, TMATensorTile
+
+if TYPE_CHECKING:
+    from tmaasync.tile import TMATensorTile
 
 __all__ = ["RaggedMap", "array_address"]
 

@@ -19,7 +19,7 @@ from tmaasync._tile.cut import Cut
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-__all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile", "view_in_place"]
+__all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile", "UnboundTile", "view_in_place"]
 
 
 class KernelArgument:
@@ -195,6 +195,17 @@ class MapForm:
     cut: Cut
     view: ArrayView  # of the first of these arrays, without its owner
     descriptor: bytes
+
+
+class UnboundTile(CutSizes):
+    """A tile without an array: it gives a kernel a type, and is no argument."""
+
+    __slots__ = ()
+
+    @property
+    def cuda_type(self) -> str:
+        """The tile's type in CUDA C++."""
+        raise NotImplementedError
 
 
 class MapTile(KernelArgument, CutSizes):

@@ -13,11 +13,12 @@ from tmaasync._arrays import ArrayView, require_current
 from tmaasync._compile import Parameter
 from tmaasync._kinds import shown
 from tmaasync._ragged.base import RaggedMap
-from tmaasync._tile.argument import MapTile
+from tmaasync._tile.argument import KernelArgument, MapTile, UnboundTile
+from tmaasync._tile.array import TMATensorTileArray
+from tmaasync._tile.pointer import Pointer
 from tmaasync.emulate import Extent
 from tmaasync.errors import LaunchError
 from tmaasync.tensormap import TENSOR_MAP_BYTES
-from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray, TMATensorTileTemplate
 
 __all__ = [
     "Placed",
@@ -66,7 +67,7 @@ def _view(index: int, arg: object) -> View:
         if not arg.is_current:
             arg.check_alive(f"args[{index}]")
         return arg
-    if isinstance(arg, TMATensorTileTemplate):
+    if isinstance(arg, UnboundTile):
         raise LaunchError(
             f"args[{index}] is {shown(arg)}, a template that no array fills; a launch needs the "
             "tensor map of an array. Pass template.bind(array)."

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tmaasync import _driver, emulate
+from tmaasync._collectors import CollectorOf
 from tmaasync._compile import Parameter, Program, Source, compile_source, header_texts
 from tmaasync._driver import LaunchConfig, PreparedLaunch, Tracer
 from tmaasync._entries import check_entry, declaring_text
@@ -48,7 +49,6 @@ from tmaasync.kernel.traced_ranks import (
 )
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, UnawaitedLaunch, WatchedLaunch
-from tmaasync.trace.collector import CollectorOf
 
 __all__ = [
     "CudaBuild",

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from tmaasync import _driver, emulate
 from tmaasync._arrays import ArrayView
 from tmaasync._kinds import is_integer, shown
+from tmaasync._tile.argument import KernelArgument
 from tmaasync.emulate.run import is_scheduled
 from tmaasync.errors import BackendError, LaunchError, Violation
 from tmaasync.kernel.arguments import Placed, View
-from tmaasync.tile import KernelArgument
 
 __all__ = ["Placement", "is_on_one_device", "placement_of"]
 

@@ -13,10 +13,9 @@ import numpy as np
 from tmaasync import emulate
 from tmaasync._compile import Source
 from tmaasync._hardware import WARP_THREADS
+from tmaasync._source_names import RingPart, ring_part, role_name
 from tmaasync.emulate.debug_info import DebugInfo, debug_info
 from tmaasync.errors import HungThreads, TMAError
-from tmaasync.trace.rings import RingPart, ring_part
-from tmaasync.trace.roles import role_name
 
 __all__ = [
     "HANG_STATE",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from tmaasync._collectors import CollectorOf
 from tmaasync._compile import Program, Source
 from tmaasync._driver import PreparedLaunch
 from tmaasync._entries import expression_of
@@ -24,7 +25,6 @@ from tmaasync.kernel.traced_ranks import check_call
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import budget_of
 from tmaasync.trace import Collector, Trace, current_collector
-from tmaasync.trace.collector import CollectorOf
 
 __all__ = ["Kernel"]
 

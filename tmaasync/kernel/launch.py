@@ -12,11 +12,11 @@ from tmaasync._compile import Entry
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync._hardware import PORTABLE_CLUSTER_BLOCKS, REGISTER_GRANULE, WARP_THREADS
 from tmaasync._kinds import is_integer, shown
+from tmaasync._tile.argument import KernelArgument
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed
 from tmaasync.kernel.modules import Module
 from tmaasync.kernel.watch import HangWatch
-from tmaasync.tile import KernelArgument
 
 __all__ = [
     "Extents",

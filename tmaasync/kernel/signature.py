@@ -15,10 +15,11 @@ from tmaasync._elements import ELEMENTS
 from tmaasync._entries import function_name, template_of
 from tmaasync._kinds import shown
 from tmaasync._ragged.base import RaggedMap
-from tmaasync._tile.argument import MapTile
+from tmaasync._tile.argument import KernelArgument, MapTile
+from tmaasync._tile.array import TMATensorTileArray
+from tmaasync._tile.pointer import Pointer
 from tmaasync.errors import ArrayTypeError, CompileError, LaunchError, Violation
 from tmaasync.kernel.arguments import View
-from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray
 
 __all__ = ["Signature", "elements_of_variable", "signature_of"]
 

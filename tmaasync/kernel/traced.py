@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tmaasync import _driver, emulate
+from tmaasync._collectors import CollectorOf
 from tmaasync._compile import Source
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync.emulate.reports import shared_names
 from tmaasync.errors import LaunchError, TMAError
 from tmaasync.kernel.launch import Loaded
 from tmaasync.trace.chip import ChipLaunch, Layout, RawTrace, decode
-from tmaasync.trace.collector import CollectorOf
 from tmaasync.trace.events import NameOf, offset_name
 
 __all__ = ["TRACE_OPTIONS", "TRACE_SYMBOL", "ChipTracer", "check_not_captured"]

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tmaasync import _driver
+from tmaasync._collectors import CollectorOf
 from tmaasync._driver import LaunchConfig
+from tmaasync._tile.argument import KernelArgument
 from tmaasync.errors import DriverError, LaunchError
 from tmaasync.kernel.launch import Loaded
 from tmaasync.kernel.traced import TRACE_SYMBOL, ChipTracer, check_not_captured
-from tmaasync.tile import KernelArgument
 from tmaasync.trace import Collector
 from tmaasync.trace.chip import RawTrace, decode
-from tmaasync.trace.collector import CollectorOf
 
 __all__ = [
     "RankArgument",
