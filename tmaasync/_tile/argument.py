@@ -19,7 +19,15 @@ from tmaasync._tile.cut import Cut
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-__all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile", "UnboundTile", "view_in_place"]
+__all__ = [
+    "CutSizes",
+    "KernelArgument",
+    "MapArgument",
+    "MapForm",
+    "MapTile",
+    "UnboundTile",
+    "view_in_place",
+]
 
 
 class KernelArgument:
@@ -208,7 +216,18 @@ class UnboundTile(CutSizes):
         raise NotImplementedError
 
 
-class MapTile(KernelArgument, CutSizes):
+class MapArgument(KernelArgument):
+    """A kernel argument with a tensor map."""
+
+    __slots__ = ()
+
+    @property
+    def descriptor(self) -> bytes:
+        """The 128 bytes of the ``CUtensorMap``."""
+        raise NotImplementedError
+
+
+class MapTile(MapArgument, CutSizes):
     """A tile with a tensor map."""
 
     __slots__ = ("_address", "_form", "_lease", "_owner")
