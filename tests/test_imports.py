@@ -148,6 +148,39 @@ def test_the_closure_counts_imports_that_run(source: str, imports: bool) -> None
     assert ("p.b" in _closure("p.a", modules)) is imports
 
 
+def _asks_for_the_back_end(node: ast.AST) -> bool:
+    """Whether it is ``device is None`` or ``backend.device is None``, or their negation."""
+    if not isinstance(node, ast.Compare) or ast.unparse(node.comparators[0]) != "None":
+        return False
+    asked = ast.unparse(node.left)
+    return asked == "device" or asked.endswith("backend.device")
+
+
+def test_operations_ask_the_back_end_and_not_for_a_device() -> None:
+    asks = [
+        f"{name}:{node.lineno}"
+        for name, module in _modules().items()
+        if name.startswith(("tmaasync.ops", "tmaasync.torch"))
+        for node in ast.walk(module)
+        if isinstance(node, ast.Compare) and _asks_for_the_back_end(node)
+    ]
+
+    assert asks == []
+
+
+@pytest.mark.parametrize(
+    ("source", "asks"),
+    [
+        ("device is None", True),
+        ("self.backend.device is not None", True),
+        ("backend.waits", False),
+        ("device == 1", False),
+    ],
+)
+def test_a_question_for_the_device_would_be_noticed(source: str, asks: bool) -> None:
+    assert _asks_for_the_back_end(ast.parse(source, mode="eval").body) is asks
+
+
 def test_the_emulator_is_imported_with_the_first_host_array_in_any_thread() -> None:
     code = """
 import sys, threading, numpy

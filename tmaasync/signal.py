@@ -502,7 +502,7 @@ def _kind_of_memory(pad: ArrayView) -> str:
     world = emulate.current_world()
     if world is not None and world.device_of(pad.address) is not None:
         return "on an emulated device"
-    return "in host memory" if pad.device is None else "on a GPU"
+    return "in host memory" if pad.is_on_host else "on a GPU"
 
 
 def _uncopied(target: ArrayView, source: ArrayView) -> Iterator[Violation]:

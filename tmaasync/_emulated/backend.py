@@ -32,7 +32,8 @@ class EmulatorBackend(HostBackend):
 
     waits = True
     reads_host_memory = True
-    place = "the host"
+    location = "the host"
+    gpu = None
 
     def build(self, recipe: Recipe) -> Build:
         return EmulatedBuild(recipe)

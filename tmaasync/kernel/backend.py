@@ -84,8 +84,13 @@ class Backend(ABC):
 
     @property
     @abstractmethod
-    def place(self) -> str:
-        """The place of its arrays in a message, as in ``cuda:0``."""
+    def location(self) -> str:
+        """The location of its arrays in a message, as in ``cuda:0``."""
+
+    @property
+    @abstractmethod
+    def gpu(self) -> str | None:
+        """The name of the GPU whose tuned tile configs apply; None without a GPU."""
 
     @property
     @abstractmethod

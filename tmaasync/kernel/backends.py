@@ -34,8 +34,12 @@ class CudaBackend(Backend):
         return CudaBuild(recipe, self.device)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"cuda:{self.device}"
+
+    @property
+    def gpu(self) -> str:
+        return self.limits.name
 
     @property
     def limits(self) -> DeviceLimits:

@@ -107,7 +107,7 @@ def _checked(asked: int, devices: set[int | None]) -> int:
 
 
 def checked_ordinal(asked: int, count: int) -> int:
-    """Return the caller's ``device=`` if there are so many devices."""
+    """Return the caller's ``device=`` if this process has that device."""
     if not is_integer(asked):
         raise LaunchError(f"device is {shown(asked)}; it is a device's ordinal. Pass an int.")
     if not 0 <= asked < count:
