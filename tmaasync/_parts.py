@@ -8,8 +8,6 @@ from __future__ import annotations
 from tmaasync.kernel.backend import HostBackend, register_host
 from tmaasync.kernel.tracing import Tracing, register_tracing
 
-__all__: list[str] = []
-
 
 def _emulator() -> HostBackend:
     from tmaasync._emulated.backend import BACKEND

@@ -63,6 +63,9 @@ class EmulatorBackend(HostBackend):
     def stream(self, frameworks: Iterable[str], given: object = None) -> int:
         return stream_of(frameworks, None, given)
 
+    def wait_for_producers(self, arrays: Iterable[Placed], stream: int) -> None:
+        del arrays, stream  # host memory has no streams
+
     def current(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 

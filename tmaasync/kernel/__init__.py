@@ -3,6 +3,5 @@
 from tmaasync.kernel.backend import Backend, BoundCall, Launch
 from tmaasync.kernel.backends import backend_of
 from tmaasync.kernel.kernel import Kernel
-from tmaasync.kernel.launch import wait_for_producers
 
-__all__ = ["Backend", "BoundCall", "Kernel", "Launch", "backend_of", "wait_for_producers"]
+__all__ = ["Backend", "BoundCall", "Kernel", "Launch", "backend_of"]

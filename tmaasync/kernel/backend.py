@@ -121,6 +121,10 @@ class Backend(ABC):
         """Return the handle of the caller's stream, or of the frameworks' current stream."""
 
     @abstractmethod
+    def wait_for_producers(self, arrays: Iterable[Placed], stream: int) -> None:
+        """Make a stream wait for the producers of arrays whose framework has no current stream."""
+
+    @abstractmethod
     def current(self) -> contextlib.AbstractContextManager[None]:
         """Make the device current inside the ``with``."""
 

@@ -13,8 +13,10 @@ from tmaasync import _driver
 from tmaasync._driver import DeviceLimits
 from tmaasync._memory import DeviceMemory, PinnedMemory
 from tmaasync._streams import stream_of
+from tmaasync.kernel.arguments import Placed
 from tmaasync.kernel.backend import Backend, BoundCall, Build, host_backend
 from tmaasync.kernel.builds import CudaBuild, max_active_clusters
+from tmaasync.kernel.launch import wait_for_producers
 from tmaasync.kernel.recipe import Recipe
 
 __all__ = ["backend_of"]
@@ -50,6 +52,9 @@ class CudaBackend(Backend):
 
     def stream(self, frameworks: Iterable[str], given: object = None) -> int:
         return stream_of(frameworks, self.device, given)
+
+    def wait_for_producers(self, arrays: Iterable[Placed], stream: int) -> None:
+        wait_for_producers(arrays, stream, self.device)
 
     def current(self) -> contextlib.AbstractContextManager[None]:
         return _driver.on_device(self.device)

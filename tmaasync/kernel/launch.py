@@ -81,14 +81,14 @@ class Loaded:
         self._checked.add(config)
 
 
-def wait_for_producers(placed: Iterable[Placed], stream: int, device: int | None) -> None:
+def wait_for_producers(placed: Iterable[Placed], stream: int, device: int) -> None:
     """Make a stream wait for the producers of arrays whose framework reports no current stream.
 
     It uses the stream protocols of DLPack and ``__cuda_array_interface__`` (version 3). Arrays on
     other devices are ordered by signals.
     """
     for view in placed:
-        if view.framework == "other" and device is not None and view.device == device:
+        if view.framework == "other" and view.device == device:
             owner: Any = view.array if isinstance(view, KernelArgument) else view.owner
             if hasattr(owner, "__dlpack__"):
                 _arrays.have_stream_wait(owner, stream or _LEGACY_DEFAULT_STREAM)
