@@ -18,12 +18,12 @@ from parity.planted_hangs import BARRIERS, MEASURED, SOURCE, TILE_BYTES, Planted
 from tmaasync import ArgumentError, DriverError, HangError, HungThreads, Kernel
 from tmaasync._compile import Source
 from tmaasync._driver import LaunchConfig
+from tmaasync._emulated.names import barrier_names
 from tmaasync.kernel.hangs import (
     HANG_STATE,
     RECORDS,
     WAIT_RECORD,
     BarrierWord,
-    barrier_names,
     hung_threads,
     unrecorded,
 )

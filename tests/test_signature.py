@@ -26,7 +26,8 @@ from tmaasync import (
 )
 from tmaasync._compile import Parameter
 from tmaasync.kernel.arguments import pack, views
-from tmaasync.kernel.builds import CudaBuild, LaunchRequest, Recipe
+from tmaasync.kernel.builds import CudaBuild
+from tmaasync.kernel.recipe import LaunchRequest, Recipe
 from tmaasync.kernel.signature import elements_of_variable, signature_of
 from tmaasync.kernel.source import source_of
 from tmaasync.tile import Pointer, StridedTensor

@@ -9,7 +9,7 @@ import pytest
 
 from tmaasync import Kernel
 from tmaasync._compile import Assembly, assemble
-from tmaasync.kernel.traced import TRACE_OPTIONS
+from tmaasync.kernel.recipe import TRACE_OPTIONS
 
 RING = """
 #include <tmaasync/tmaasync.cuh>

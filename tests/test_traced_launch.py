@@ -14,9 +14,10 @@ from fake_driver import Driver
 
 from tmaasync._compile import Source
 from tmaasync._driver import DeviceLimits, LaunchConfig
+from tmaasync._traced.launch import ChipTracer
 from tmaasync.emulate import LIMITS
 from tmaasync.errors import LaunchError
-from tmaasync.kernel.traced import ChipTracer
+from tmaasync.kernel.tracing import TracedBuild
 from tmaasync.trace import Collector
 from tmaasync.trace.chip import BUFFER_DTYPE, WARP_DTYPE
 
@@ -70,7 +71,10 @@ def device(use_driver: Callable[[object], None]) -> Device:
 def tracer(device: Device, collector: Collector | None) -> ChipTracer:
     source = Source(text="not C++", name="relay.cu")
     loaded: Any = Loaded(device)
-    return ChipTracer(source, "relay", 0, lambda: loaded, lambda: collector)
+    build = TracedBuild(
+        source, "relay", 0, lambda: loaded, lambda: collector, lambda: loaded, lambda _: None
+    )
+    return ChipTracer(build)
 
 
 def test_memory_is_ready_before_the_launch_read_after_it_and_given_back(device: Device) -> None:

@@ -83,7 +83,9 @@ def test_a_kernel_without_arrays_needs_no_library(use: Any, monkeypatch: Any) ->
     monkeypatch.setitem(sys.modules, "torch", None)
     driver = use(Driver())
     driver.contexts = []
-    monkeypatch.setattr("tmaasync.kernel.device.is_scheduled", lambda: False)  # as all tests are
+    monkeypatch.setattr(
+        "tmaasync._emulated.backend.is_scheduled", lambda: False
+    )  # as all tests are
     Kernel('extern "C" __global__ void nothing() {}\n', "nothing")(1, 32, ())
 
     # The context that the module is in outlives the call, though nobody else has one.

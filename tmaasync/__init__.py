@@ -1,6 +1,6 @@
 """Python interface to the Tensor Memory Accelerator (TMA) of NVIDIA Hopper GPUs."""
 
-from tmaasync import emulate, ops, trace
+from tmaasync import _parts, emulate, ops, trace  # noqa: F401 - _parts registers back ends
 from tmaasync._sources import include_dir
 from tmaasync.access import ArrayAccess
 from tmaasync.barrier import SharedMemBarrier

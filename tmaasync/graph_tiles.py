@@ -15,8 +15,8 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync._graph_nodes import GraphNodes, graph_nodes
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync._ragged.base import RaggedMap, array_address
-from tmaasync._tile.argument import MapTile
+from tmaasync._ragged.base import array_address
+from tmaasync._tile.argument import MapArgument
 from tmaasync.errors import (
     ArgumentError,
     ArrayTypeError,
@@ -121,7 +121,7 @@ class GraphTiles:
     def _holding(self, tile: KernelArgument, new: KernelArgument) -> Iterator[tuple[_Slot, bytes]]:
         """Yield the parameters that hold this tile, with their new bytes."""
         forms = {tile.argument: new.argument}
-        if isinstance(tile, MapTile | RaggedMap) and isinstance(new, MapTile | RaggedMap):
+        if isinstance(tile, MapArgument) and isinstance(new, MapArgument):
             forms[tile.descriptor] = new.descriptor  # parameters that are the tensor map alone
         for kernel, parameters in enumerate(self._captured):
             for index, data in enumerate(parameters):

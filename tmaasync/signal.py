@@ -29,13 +29,14 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from tmaasync import _arrays, _driver, _emulated_streams, emulate
+from tmaasync import _arrays, _driver, emulate
 from tmaasync._arrays import ArrayView, current_address, is_contiguous, require_current
+from tmaasync._emulated import streams
 from tmaasync._kinds import is_integer, is_sequence, not_integers, shown
 from tmaasync._memory import PinnedMemory
 from tmaasync._streams import stream_of
 from tmaasync.errors import ArgumentError, DriverError, HangError, HungSignal, Violation
-from tmaasync.kernel.traced_ranks import RankArgument, TracedRanks
+from tmaasync.kernel.ranks import RankArgument, TracedRanks
 from tmaasync.kernel.watch import budget_of
 
 __all__ = ["RankSignals", "Signals"]
@@ -234,7 +235,7 @@ class Signals:
         """
         rank, to, signal, epoch = self._checked(rank=rank, to=to, signal=signal, epoch=epoch)
         if self._is_emulated():
-            _emulated_streams.post(self[rank], to, signal, epoch, stream)
+            streams.post(self[rank], to, signal, epoch, stream)
             return
         device, handle = self._stream(rank, stream)
         _driver.write_word(device, handle, self._word(to, signal), epoch)
@@ -260,7 +261,7 @@ class Signals:
         """
         rank, signal, epoch = self._checked(rank=rank, signal=signal, epoch=epoch)
         if self._is_emulated():
-            _emulated_streams.wait(self[rank], signal, epoch, stream)
+            streams.wait(self[rank], signal, epoch, stream)
             return
         device, handle = self._stream(rank, stream)
         _driver.wait_for_word(device, handle, self._word(rank, signal), epoch)
@@ -294,7 +295,7 @@ class Signals:
         low, high = of.byte_bounds
         if self._is_emulated():
             device = self._world_device(rank)
-            _emulated_streams.copy(device, target, source, high - low, stream)
+            streams.copy(device, target, source, high - low, stream)
             return
         device, handle = self._stream(rank, stream)
         _driver.bound_copy(device, to.address, of.address, high - low, handle)()
@@ -501,7 +502,7 @@ def _kind_of_memory(pad: ArrayView) -> str:
     world = emulate.current_world()
     if world is not None and world.device_of(pad.address) is not None:
         return "on an emulated device"
-    return "in host memory" if pad.device is None else "on a GPU"
+    return "in host memory" if pad.is_on_host else "on a GPU"
 
 
 def _uncopied(target: ArrayView, source: ArrayView) -> Iterator[Violation]:

@@ -40,7 +40,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import AddressReader, ArrayView, fingerprint
 from tmaasync._elements import element
 from tmaasync._kinds import not_flags, not_integers
-from tmaasync._tile.argument import CutSizes, KernelArgument, MapTile, view_in_place
+from tmaasync._tile.argument import KernelArgument, MapTile, UnboundTile, view_in_place
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.bulk import BulkTile
 from tmaasync._tile.cut import Cut, argument_violations, default_box, sides_of
@@ -344,7 +344,7 @@ def create_tma_tile_gather4(
 
 
 @dataclass(frozen=True, slots=True)
-class TMATensorTileTemplate(CutSizes):
+class TMATensorTileTemplate(UnboundTile):
     """A tile's type and sizes, without an array; made by `create_tma_tile_template`.
 
     Build a kernel with it (``Kernel(types={"Tile": template})``). To launch the kernel, pass the

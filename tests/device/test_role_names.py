@@ -12,8 +12,8 @@ from emulate.test_names import SOURCE
 
 from tmaasync import Kernel, create_tma_tile
 from tmaasync._compile import Source, assemble
+from tmaasync.kernel.recipe import TRACE_OPTIONS
 from tmaasync.kernel.source import DEBUG_OPTIONS
-from tmaasync.kernel.traced import TRACE_OPTIONS
 
 UNNAMED = re.sub(r"^.*set_role\(.*\n", "", SOURCE, flags=re.MULTILINE)
 

@@ -17,10 +17,10 @@ import test_kernels as shipped
 from typer.testing import CliRunner
 
 from tmaasync import Kernel, _arrays, ops
+from tmaasync._emulated.names import barrier_names
 from tmaasync._sources import shipped_kernels
 from tmaasync.cli import app
 from tmaasync.cli._shipped_kernels import kernels_of
-from tmaasync.kernel.hangs import barrier_names
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel

@@ -72,6 +72,15 @@ class ArrayView(NamedTuple):
         return 0 in self.shape
 
     @property
+    def is_on_host(self) -> bool:
+        return self.device is None
+
+    @property
+    def location(self) -> str:
+        """The location in a message, as in ``cuda:0``."""
+        return "the host" if self.is_on_host else f"cuda:{self.device}"
+
+    @property
     def is_stand_in(self) -> bool:
         return self.owner is STAND_IN
 
@@ -101,7 +110,7 @@ class ArrayView(NamedTuple):
         return hash(self[:7])
 
     def __repr__(self) -> str:
-        device = "host" if self.device is None else f"cuda:{self.device}"
+        device = self.location.removeprefix("the ")
         return (
             f"ArrayView({self.framework} {self.element} {self.shape} at {self.address:#x} on "
             f"{device}, strides_bytes={self.strides_bytes}"

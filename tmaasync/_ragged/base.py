@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import blank_address
 from tmaasync._elements import Element
+from tmaasync._tile.argument import MapArgument
 from tmaasync.errors import TensorMapError
 from tmaasync.tensormap import TENSOR_MAP_BYTES, TensorMapSpec
-from tmaasync.tile import KernelArgument, TMATensorTile
+
+if TYPE_CHECKING:
+    from tmaasync.tile import TMATensorTile
 
 __all__ = ["RaggedMap", "array_address"]
 
@@ -19,7 +23,7 @@ _ARGUMENT_BYTES = 512
 _NUMBERS = struct.Struct("<2I")
 
 
-class RaggedMap(KernelArgument):
+class RaggedMap(MapArgument):
     """A tensor map whose address lies ``max_length`` rows below its array."""
 
     __slots__ = ("_tile", "_type", "_view", "max_length")

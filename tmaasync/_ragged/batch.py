@@ -158,7 +158,7 @@ def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
         if view.element.dtype.isbuiltin == 1:
             return np.asarray(numbers.numpy())
         return np.asarray(numbers.float().numpy().astype(view.element.dtype))  # bfloat16, say
-    if view.framework == "jax" or view.device is None:
+    if view.framework == "jax" or view.is_on_host:
         is_plain = view.framework != "other"
         return np.asarray(values) if is_plain else _arrays.host_array(view).copy()
     rule = "only CuPy, torch and JAX can copy an array to the host"

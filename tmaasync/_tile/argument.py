@@ -19,7 +19,15 @@ from tmaasync._tile.cut import Cut
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-__all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile", "view_in_place"]
+__all__ = [
+    "CutSizes",
+    "KernelArgument",
+    "MapArgument",
+    "MapForm",
+    "MapTile",
+    "UnboundTile",
+    "view_in_place",
+]
 
 
 class KernelArgument:
@@ -197,7 +205,29 @@ class MapForm:
     descriptor: bytes
 
 
-class MapTile(KernelArgument, CutSizes):
+class UnboundTile(CutSizes):
+    """A tile without an array: it gives a kernel a type, and is no argument."""
+
+    __slots__ = ()
+
+    @property
+    def cuda_type(self) -> str:
+        """The tile's type in CUDA C++."""
+        raise NotImplementedError
+
+
+class MapArgument(KernelArgument):
+    """A kernel argument with a tensor map."""
+
+    __slots__ = ()
+
+    @property
+    def descriptor(self) -> bytes:
+        """The 128 bytes of the ``CUtensorMap``."""
+        raise NotImplementedError
+
+
+class MapTile(MapArgument, CutSizes):
     """A tile with a tensor map."""
 
     __slots__ = ("_address", "_form", "_lease", "_owner")

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import track
 
 from tmaasync._compile import Source
+from tmaasync._emulated.names import barrier_names
 from tmaasync.cli._scripts import run_script
 from tmaasync.cli._shipped_kernels import is_shipped, kernels_of
 from tmaasync.errors import ArgumentError, CompileError, TMAError
-from tmaasync.kernel.hangs import barrier_names
 from tmaasync.kernel.observed import SeenKernel, observe
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import Finding, check

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tmaasync._source_names import RingPart, ring_part
 from tmaasync.trace.lanes import warp_names
-from tmaasync.trace.rings import RingPart, ring_part
 
 __all__ = ["Arrivals"]
 

@@ -15,6 +15,7 @@ from tmaasync._driver import LaunchConfig
 from tmaasync._entries import function_name
 from tmaasync._forks import cached_property
 from tmaasync._hardware import MAX_SHARED_BYTES
+from tmaasync._source_names import ring_part
 from tmaasync._symbols import variables_of
 from tmaasync.emulate.arrivals import Arrivals
 from tmaasync.emulate.build import EmulatedProgram
@@ -37,7 +38,6 @@ from tmaasync.errors import (
     WaitingThreads,
 )
 from tmaasync.trace.events import NameOf, offset_name
-from tmaasync.trace.rings import ring_part
 
 __all__ = ["Facts", "error_of", "error_of_several", "shared_names"]
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from tmaasync._collectors import CollectorOf, TraceCollector, current_collector
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync._forks import Lock
 from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
@@ -30,7 +31,6 @@ from tmaasync.emulate.interpreter import (
 )
 from tmaasync.emulate.reports import Facts, error_of, error_of_several, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
-from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE, NOTHING, SIGNAL_KINDS
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
 from tmaasync.trace.trace import Trace
@@ -342,7 +342,7 @@ class EmulatedLaunch:
     def _hand_over(
         self,
         program: EmulatedProgram,
-        collector: Collector,
+        collector: TraceCollector,
         log: _EventLog,
         begin: TracedTo = _NOT_TRACED,
     ) -> TracedTo:

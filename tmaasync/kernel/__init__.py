@@ -1,7 +1,7 @@
 """A kernel: CUDA source and typed tiles in, a launch on the caller's arrays out."""
 
-from tmaasync.kernel.backend import Backend, BoundCall, Launch, backend_of
+from tmaasync.kernel.backend import Backend, BoundCall, Launch
+from tmaasync.kernel.backends import backend_of
 from tmaasync.kernel.kernel import Kernel
-from tmaasync.kernel.launch import wait_for_producers
 
-__all__ = ["Backend", "BoundCall", "Kernel", "Launch", "backend_of", "wait_for_producers"]
+__all__ = ["Backend", "BoundCall", "Kernel", "Launch", "backend_of"]

@@ -12,18 +12,15 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, require_current
 from tmaasync._compile import Parameter
 from tmaasync._kinds import shown
-from tmaasync._ragged.base import RaggedMap
-from tmaasync._tile.argument import MapTile
-from tmaasync.emulate import Extent
+from tmaasync._tile.argument import KernelArgument, MapArgument, UnboundTile
+from tmaasync._tile.pointer import Pointer
 from tmaasync.errors import LaunchError
 from tmaasync.tensormap import TENSOR_MAP_BYTES
-from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray, TMATensorTileTemplate
 
 __all__ = [
     "Placed",
     "View",
     "bytes_of_number",
-    "extents_of",
     "pack",
     "placed",
     "require_all_current",
@@ -66,7 +63,7 @@ def _view(index: int, arg: object) -> View:
         if not arg.is_current:
             arg.check_alive(f"args[{index}]")
         return arg
-    if isinstance(arg, TMATensorTileTemplate):
+    if isinstance(arg, UnboundTile):
         raise LaunchError(
             f"args[{index}] is {shown(arg)}, a template that no array fills; a launch needs the "
             "tensor map of an array. Pass template.bind(array)."
@@ -91,57 +88,6 @@ def require_all_current(seen: Sequence[View]) -> None:
             view.check_alive(f"args[{index}]")
         elif view is not None:
             require_current(view, f"args[{index}]", "Prepare the launch again")
-
-
-def extents_of(seen: Sequence[View]) -> list[Iterable[Extent]]:
-    """Return the extents of each argument's arrays."""
-    return [() if view is None else _extents_of(view) for view in seen]
-
-
-class _ExtentsOfTiles:
-    """Extents that each launch reads again, since the host may assign other tiles in between."""
-
-    def __init__(self, tiles: TMATensorTileArray) -> None:
-        self._tiles = tiles
-
-    def __iter__(self) -> Iterator[Extent]:
-        return iter((_extent(self._tiles), *_numbered(self._tiles)))
-
-
-def _extents_of(view: Placed) -> Iterable[Extent]:
-    if isinstance(view, TMATensorTileArray):
-        return _ExtentsOfTiles(view)
-    members = tuple(view.members()) if isinstance(view, KernelArgument) else (view,)
-    return tuple(map(_extent, members) if len(members) == 1 else _numbered(members))
-
-
-def _numbered(members: Iterable[Placed]) -> Iterator[Extent]:
-    return (_extent(one)._replace(member=number) for number, one in enumerate(members))
-
-
-def _extent(view: Placed) -> Extent:
-    low, high = view.byte_bounds
-    first, end, may_hold = low - view.address, high - view.address, _is_of_pointers(view)
-    array = view if isinstance(view, ArrayView) else view.array_view
-    if array is None or array.address != view.address:
-        return Extent(view.address, first, end, may_hold_pointers=may_hold)
-    return Extent(
-        view.address,
-        first,
-        end,
-        array.shape,
-        array.strides_bytes,
-        array.element.itemsize,
-        may_hold,
-    )
-
-
-def _is_of_pointers(view: Placed) -> bool:
-    """Return whether elements may hold pointers: 8-byte integers, structs, bytes or tensor maps."""
-    if not isinstance(view, ArrayView):
-        return isinstance(view, TMATensorTileArray)
-    dtype = view.element.dtype
-    return dtype.kind == "V" or (dtype.kind in "iu" and dtype.itemsize in (1, 8))
 
 
 def pack(
@@ -238,7 +184,7 @@ def bytes_of_number(parameter: Parameter, arg: object) -> bytes | None:
 
 def _tile_bytes(parameter: Parameter, tile: KernelArgument, device: int | None) -> bytes:
     """Return a tile's bytes; a parameter with the size of a tensor map gets only the map."""
-    if isinstance(tile, MapTile | RaggedMap) and parameter.size_bytes == TENSOR_MAP_BYTES:
+    if isinstance(tile, MapArgument) and parameter.size_bytes == TENSOR_MAP_BYTES:
         return tile.descriptor
     return tile.argument_on(device)
 

@@ -1,26 +1,38 @@
-"""Back ends: CUDA devices, and the emulator for arrays in host memory."""
+"""The interface of back ends: a CUDA device, or the host, where the emulator runs kernels."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tmaasync import _driver, emulate
-from tmaasync._driver import DeviceLimits
+from tmaasync._driver import DeviceLimits, PreparedLaunch
 from tmaasync._hardware import HOPPER
-from tmaasync._memory import DeviceMemory, HostMemory, PinnedMemory
-from tmaasync._streams import stream_of
-from tmaasync.kernel.builds import max_active_clusters
+from tmaasync._memory import DeviceMemory, HostMemory
+from tmaasync.kernel.arguments import Placed, View
+from tmaasync.kernel.hangs import BarrierName
+from tmaasync.kernel.recipe import LaunchRequest, Recipe
+from tmaasync.kernel.repeated import RepeatedCall
 from tmaasync.kernel.source import without_wgmma
+from tmaasync.kernel.variables import Variable
 
-__all__ = ["Backend", "BoundCall", "Launch", "backend_of"]
+if TYPE_CHECKING:
+    from tmaasync._compile import Source
+    from tmaasync.emulate import EmulatedLaunch
+
+__all__ = [
+    "Backend",
+    "BoundCall",
+    "Build",
+    "HostBackend",
+    "Launch",
+    "host_backend",
+    "register_host",
+]
 
 BoundCall = Callable[[], None]
 """Launches with fixed addresses, on a fixed stream."""
@@ -36,14 +48,49 @@ class Launch(Protocol):
         """Return a call that launches with these addresses and this stream."""
 
 
+class Build(Protocol):
+    """A kernel on one back end, compiled on first use."""
+
+    def prepare(
+        self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
+    ) -> PreparedLaunch | EmulatedLaunch:
+        """Check and pack a launch; ``seen`` is the result of `views` for the arguments."""
+
+    def repeated(
+        self, launch: PreparedLaunch, args: Sequence[object], seen: Sequence[View]
+    ) -> RepeatedCall | None:
+        """Return the prepared launch as a call for later arguments of the same kinds, or None."""
+
+    def variable(self, name: str) -> Variable:
+        """Return a variable of the module."""
+
+
 class Backend(ABC):
-    """Limits, streams and memory of a device, or of the host.
+    """Builds, limits, streams and memory of a device, or of the host.
 
     Attributes:
         device: The ordinal of a CUDA device; None for host memory.
+        waits: Whether a launch returns after the kernel's end.
+        reads_host_memory: Whether kernels read arrays in host memory, so that none is uploaded.
     """
 
     device: int | None
+    waits: bool
+    reads_host_memory: bool
+
+    @abstractmethod
+    def build(self, recipe: Recipe) -> Build:
+        """Return the kernel of this recipe on this back end, not compiled yet."""
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """The location of its arrays in a message, as in ``cuda:0``."""
+
+    @property
+    @abstractmethod
+    def gpu(self) -> str | None:
+        """The name of the GPU whose tuned tile configs apply; None without a GPU."""
 
     @property
     @abstractmethod
@@ -74,6 +121,10 @@ class Backend(ABC):
         """Return the handle of the caller's stream, or of the frameworks' current stream."""
 
     @abstractmethod
+    def wait_for_producers(self, arrays: Iterable[Placed], stream: int) -> None:
+        """Make a stream wait for the producers of arrays whose framework has no current stream."""
+
+    @abstractmethod
     def current(self) -> contextlib.AbstractContextManager[None]:
         """Make the device current inside the ``with``."""
 
@@ -98,75 +149,51 @@ class Backend(ABC):
         """Return a call that copies between two addresses."""
 
 
-class EmulatorBackend(Backend):
-    """This machine's CPU: no streams, launches run one after the other."""
+class HostBackend(Backend):
+    """The back end of arrays in host memory, which may belong to devices of an emulated world."""
 
     device = None
 
-    @property
-    def limits(self) -> DeviceLimits:
-        return emulate.LIMITS
+    @abstractmethod
+    def is_scheduled(self) -> bool:
+        """Return whether launches without arrays run here, GPU or not."""
 
-    def max_active_clusters(self, size: int) -> int:
-        return emulate.max_active_clusters(size)
+    @abstractmethod
+    def check_worlds(self, members: Sequence[tuple[str, Placed]]) -> None:
+        """Check that no array belongs to the world of another thread.
 
-    def stream(self, frameworks: Iterable[str], given: object = None) -> int:
-        return stream_of(frameworks, None, given)
+        Raises:
+            LaunchError: An array does.
+        """
 
-    def current(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    @abstractmethod
+    def emulated_device(
+        self, seen: Sequence[View], members: Sequence[tuple[str, Placed]], asked: int | None
+    ) -> int | None:
+        """Return the emulated device of a launch on host arrays; None outside of a world.
 
-    def upload(self, data: bytes) -> HostMemory:
-        return HostMemory(data)
+        Raises:
+            LaunchError: The arrays belong to no single device, or it cannot access one of them.
+        """
 
-    def host_flag(self) -> npt.NDArray[np.int32]:
-        return np.zeros(1, np.int32)
-
-    copies_contiguous_memory = False  # so that a copy runs, and shows, the TMA kernel
-
-    def bound_copy(self, target: int, source: int, size_bytes: int, stream: int) -> BoundCall:
-        del stream
-
-        def call() -> None:
-            ctypes.memmove(target, source, size_bytes)
-
-        return call
+    @abstractmethod
+    def barrier_names(self, source: Source, kernel: str) -> BarrierName:
+        """Return the source's names for parts of the kernel's dynamic shared memory."""
 
 
-class CudaBackend(Backend):
-    """A CUDA device, through the driver."""
+# --- the host's back end ----------------------------------------------------------------------
 
-    device: int
-
-    def __init__(self, device: int) -> None:
-        self.device = device
-
-    @property
-    def limits(self) -> DeviceLimits:
-        return _driver.require_device(self.device)
-
-    def max_active_clusters(self, size: int) -> int:
-        return max_active_clusters(self.device, size)
-
-    def stream(self, frameworks: Iterable[str], given: object = None) -> int:
-        return stream_of(frameworks, self.device, given)
-
-    def current(self) -> contextlib.AbstractContextManager[None]:
-        return _driver.on_device(self.device)
-
-    def upload(self, data: bytes) -> DeviceMemory:
-        return DeviceMemory(self.device, data)
-
-    def host_flag(self) -> npt.NDArray[np.int32]:
-        return np.asarray(PinnedMemory(self.device, np.dtype(np.int32).itemsize)).view(np.int32)
-
-    copies_contiguous_memory = True
-
-    def bound_copy(self, target: int, source: int, size_bytes: int, stream: int) -> BoundCall:
-        return _driver.bound_copy(self.device, target, source, size_bytes, stream)
+_REGISTERED: dict[str, Callable[[], HostBackend]] = {}
 
 
-@functools.cache
-def backend_of(device: int | None) -> Backend:
-    """Return the back end for arrays on this device; None for host memory."""
-    return EmulatorBackend() if device is None else CudaBackend(device)
+def register_host(load: Callable[[], HostBackend]) -> None:
+    """Register a function that imports the host's back end, and always returns the same one.
+
+    Several threads may call it at once.
+    """
+    _REGISTERED["host"] = load
+
+
+def host_backend() -> HostBackend:
+    """Return the back end of arrays in host memory, which the first call imports."""
+    return _REGISTERED["host"]()

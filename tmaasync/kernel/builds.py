@@ -1,135 +1,33 @@
-"""Kernel builds, one per back end: compile and load a kernel, and prepare its launches."""
+"""Kernel builds for CUDA devices: compile and load a kernel, and prepare its launches."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import logging
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tmaasync import _driver, emulate
-from tmaasync._compile import Parameter, Program, Source, compile_source, header_texts
+from tmaasync import _driver
+from tmaasync._compile import Parameter
 from tmaasync._driver import LaunchConfig, PreparedLaunch, Tracer
-from tmaasync._entries import check_entry, declaring_text
 from tmaasync._forks import cached_property
 from tmaasync._streams import stream_of
 from tmaasync._symbols import Symbol, symbol_named
-from tmaasync.emulate import EmulatedLaunch
-from tmaasync.emulate.run import StreamQueue
-from tmaasync.errors import ArgumentError, LaunchError
-from tmaasync.kernel.arguments import View, extents_of, pack, placed, require_all_current
+from tmaasync.errors import ArgumentError
+from tmaasync.kernel.arguments import View, pack, placed
+from tmaasync.kernel.backend import host_backend
 from tmaasync.kernel.device import is_on_one_device
-from tmaasync.kernel.hangs import barrier_names
-from tmaasync.kernel.launch import (
-    Extents,
-    Loaded,
-    check_extents,
-    check_launch_bounds,
-    check_resident,
-    check_static_shared,
-    cluster_of,
-    extents,
-    shared_bytes,
-    wait_for_producers,
-)
+from tmaasync.kernel.launch import Loaded, extents, shared_bytes, wait_for_producers
 from tmaasync.kernel.modules import Module, load_module, load_own_module
+from tmaasync.kernel.ranks import RankArgument
+from tmaasync.kernel.recipe import LaunchRequest, Recipe
 from tmaasync.kernel.repeated import RepeatedCall, repeated_call
-from tmaasync.kernel.signature import Signature, elements_of_variable, signature_of
+from tmaasync.kernel.signature import elements_of_variable
 from tmaasync.kernel.source import arch_for, check_runs, source_of
-from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
-from tmaasync.kernel.traced_ranks import (
-    RankArgument,
-    RankTracer,
-    UnpreparedTracer,
-    check_none_in_flight,
-)
+from tmaasync.kernel.tracing import LaunchTracer, TracedBuild, tracing
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, UnawaitedLaunch, WatchedLaunch
-from tmaasync.trace.collector import CollectorOf
 
-__all__ = [
-    "CudaBuild",
-    "EmulatedBuild",
-    "LaunchRequest",
-    "Recipe",
-    "build_on",
-    "load_on_device",
-    "max_active_clusters",
-]
-
-_LOG = logging.getLogger("tmaasync")
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """The inputs from which both back ends build a kernel.
-
-    Attributes:
-        source: Text, preamble and options.
-        name: The entry function.
-        arch: The architecture to compile for; None lets the device and the source decide.
-        budget_seconds: Maximum duration of a wait; None in a release build.
-        collector_of: Returns the trace collector of a launch, at launch time.
-    """
-
-    source: Source
-    name: str
-    arch: str | None
-    budget_seconds: float | None
-    collector_of: CollectorOf
-
-    @cached_property
-    def signature(self) -> Signature:
-        """The parameters as the source declares them."""
-        return signature_of(self.source, self.name)
-
-    def program(self, arch: str, *, is_traced: bool = False) -> Program:
-        """Compile for a GPU, or take the result from the cache.
-
-        Remarks of the assembler are logged, except for debug and traced builds, which are slower
-        anyway.
-        """
-        source = self.source
-        if source.expression:  # for which NVRTC would print its own error messages
-            headers = functools.partial(header_texts, source)
-            declaring = declaring_text(source.text, self.name, headers)
-            check_entry(declaring, source.name, self.name)
-        if is_traced:
-            source = replace(source, options=(*source.options, *TRACE_OPTIONS))
-        program = compile_source(source, arch)
-        if self.name not in program.entries:
-            known = ", ".join(program.entries) or "none"
-            raise ArgumentError(
-                f"name is {self.name!r}; {source.name} has no __global__ function of that name. "
-                f"It has: {known}."
-            )
-        if not is_traced and self.budget_seconds is None:
-            for remark in program.remarks:
-                _LOG.warning("%s: the assembler reports: %s", source.name, remark)
-        return program
-
-
-class LaunchRequest(NamedTuple):
-    """The arguments of `Kernel.prepare`, except the kernel's arguments."""
-
-    grid: Extents
-    block: Extents
-    cluster: Extents | None
-    shared_mem: int | None
-    pdl: bool
-    cooperative: bool = False
-    emulated_device: int | None = None
-
-
-def build_on(device: int | None, recipe: Recipe) -> CudaBuild | EmulatedBuild:
-    """Return the build for arrays on this device; None for host memory."""
-    return EmulatedBuild(recipe) if device is None else CudaBuild(recipe, device)
-
-
-# --- on a GPU ---------------------------------------------------------------------------------
+__all__ = ["CudaBuild", "load_on_device", "max_active_clusters"]
 
 
 def load_on_device(recipe: Recipe, device: int, is_traced: bool, is_own: bool = False) -> Loaded:
@@ -152,7 +50,7 @@ def _watch(recipe: Recipe, device: int, module: Module) -> HangWatch | None:
     state = None if recipe.budget_seconds is None else module.global_address(STATE_NAME)
     if state is None or recipe.budget_seconds is None:
         return None
-    names = barrier_names(recipe.source, recipe.name)
+    names = host_backend().barrier_names(recipe.source, recipe.name)
     return HangWatch(recipe.source, recipe.name, names, state, device, recipe.budget_seconds)
 
 
@@ -174,13 +72,16 @@ class CudaBuild:
         self._own: list[Loaded] = []
         self._spare: list[Loaded] = []
         self._written: dict[str, bytes] = {}  # last data written to variables, by symbol
-        self._tracer = ChipTracer(
+        self._traced = TracedBuild(
             recipe.source,
             recipe.name,
             device,
             functools.partial(self.load, is_traced=True),
             recipe.collector_of,
+            self._own_module,
+            self._spare.append,
         )
+        self._tracer = LaunchTracer(self._traced)
 
     def prepare(
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
@@ -196,29 +97,15 @@ class CudaBuild:
             with _driver.on_device(device):
                 wait_for_producers(arrays, handle, device)
         signals = [one for one in args if isinstance(one, RankArgument)]
-        tracer = self._rank_tracer(signals, config) if signals else self._tracer
+        tracer: Tracer = self._tracer
+        if signals:
+            tracer = tracing().rank_tracer(self._traced, signals, config)
         # Keep the stream alive too: a launch into a destroyed stream ends the process.
         keep = tuple(args), stream
         parts = (loaded.function, config, packed, keep, device, tracer)
         if loaded.watch is None:
             return PreparedLaunch(*parts)
         return (UnawaitedLaunch if signals else WatchedLaunch)(loaded.watch, *parts)
-
-    def _rank_tracer(self, signals: Sequence[RankArgument], config: LaunchConfig) -> Tracer:
-        """Return the tracer of a launch with signals, with its memory already allocated."""
-        collector, name = self._recipe.collector_of(), self._recipe.name
-        if collector is None:
-            return UnpreparedTracer(name, self._recipe.collector_of)
-        if len(signals) > 1:
-            raise LaunchError(
-                f"{name} takes {len(signals)} Signals; a trace knows of a signal its rank and "
-                "number alone. Pass one Signals with more signals, or trace=False to Kernel."
-            )
-        check_none_in_flight(name, signals[0])
-        with _driver.on_device(self._device):
-            return RankTracer(
-                self._tracer, signals[0], config, collector, self._own_module, self._spare.append
-            )
 
     def _own_module(self) -> Loaded:
         """Return an unused traced module; the device's context is current."""
@@ -318,89 +205,6 @@ def _address(module: Module, symbol: str, name: str) -> int:
             "it without static and outside of unnamed namespaces."
         )
     return address
-
-
-# --- on the CPU -------------------------------------------------------------------------------
-
-
-class EmulatedBuild:
-    """A kernel on the emulator; grids run one by one, and only `emulate.devices` has streams."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        """Store the recipe, without compiling."""
-        self._recipe = recipe
-
-    @cached_property
-    def _program(self) -> emulate.EmulatedProgram:
-        return emulate.build(self._recipe.source, self._recipe.name)
-
-    @cached_property
-    def _parameters(self) -> Sequence[Parameter]:
-        return self._recipe.signature.typed(self._program.parameters)
-
-    def variable(self, name: str) -> Variable:
-        """Return a variable of the library."""
-        program = self._program
-        found = symbol_named(program.path, name, self._recipe.source.name)
-        memory = _VariableOnHost(name, found, program.address_of(found.address))
-        elements = elements_of_variable(self._recipe.source, name)
-        return Variable(name, found.size_bytes, memory, elements)
-
-    def prepare(
-        self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
-    ) -> EmulatedLaunch:
-        """Check and pack a launch; ``seen`` is the result of `views` for the arguments."""
-        self._recipe.signature.check(seen)
-        self._recipe.signature.refuse_references()
-        recipe, program, limits = self._recipe, self._program, emulate.LIMITS
-        device = request.emulated_device
-        config = LaunchConfig(
-            grid=extents("grid", request.grid),
-            block=extents("block", request.block),
-            cluster=cluster_of(recipe.name, request.cluster, program.cluster),
-            shared_bytes=shared_bytes(program.shared_bytes, request.shared_mem, limits),
-            pdl=request.pdl,
-            stream=stream_of((), None, stream) if device is None else 0,
-            cooperative=request.cooperative,
-        )
-        check_extents(config, limits)
-        check_launch_bounds(recipe.name, program.max_threads, config)
-        check_static_shared(recipe.name, config, program.static_bytes, limits)
-        if config.cooperative:
-            clusters = emulate.max_resident_clusters(
-                config, program.registers, program.static_bytes
-            )
-            resident = clusters * math.prod(config.cluster or (1,))
-            check_resident(recipe.name, config, resident, limits)
-        packed = pack(recipe.name, self._parameters, args, seen)
-        ranks = {one.rank for one in args if isinstance(one, RankArgument)}
-        return EmulatedLaunch(
-            program,
-            config,
-            packed,
-            tuple(args),
-            extents_of(seen),
-            recipe.collector_of,
-            None if device is None else StreamQueue(device, stream),
-            ranks.pop() if len(ranks) == 1 else None,
-            functools.partial(require_all_current, seen),
-        )
-
-
-class _VariableOnHost(NamedTuple):
-    name: str
-    symbol: Symbol
-    address: int
-
-    def read(self) -> bytes:
-        return ctypes.string_at(self.address, self.symbol.size_bytes)
-
-    def write(self, data: bytes) -> None:
-        if not self.symbol.is_writable:
-            raise ArgumentError(
-                f"{self.name} is const; the compiler uses its value. Declare it without const."
-            )
-        ctypes.memmove(self.address, data, len(data))
 
 
 # --- occupancy --------------------------------------------------------------------------------

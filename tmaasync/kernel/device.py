@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tmaasync import _driver, emulate
+from tmaasync import _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._kinds import is_integer, shown
-from tmaasync.emulate.run import is_scheduled
+from tmaasync._tile.argument import KernelArgument
 from tmaasync.errors import BackendError, LaunchError, Violation
 from tmaasync.kernel.arguments import Placed, View
-from tmaasync.tile import KernelArgument
+from tmaasync.kernel.backend import host_backend
 
-__all__ = ["Placement", "is_on_one_device", "placement_of"]
+__all__ = [
+    "Placement",
+    "Where",
+    "address_of",
+    "checked_ordinal",
+    "home",
+    "is_on_one_device",
+    "no_access",
+    "placement_of",
+]
 
 Where = Callable[[Placed], int | None]
 """Returns the device of an array."""
@@ -38,17 +47,19 @@ def placement_of(seen: Sequence[View], asked: int | None) -> Placement:
         LaunchError: The arrays lie on no single device, or the device cannot access one of them.
     """
     members = _members(seen)
-    world = emulate.current_world()
-    LaunchError.raise_for(_of_other_worlds(members))
-    if world is not None and all(member.device is None for _, member in members):
-        return Placement(None, _emulated(world, seen, members, asked))
     devices = {member.device for _, member in members}
+    if None in devices or not devices:
+        host = host_backend()
+        host.check_worlds(members)
+        emulated = host.emulated_device(seen, members, asked) if devices <= {None} else None
+        if emulated is not None:
+            return Placement(None, emulated)
     if asked is None and len(devices) == 1:
         return Placement(next(iter(devices)))
     if asked is None and not devices:
         return Placement(_without_arrays())
     if asked is None:
-        device = _home(seen, devices, lambda member: member.device)
+        device = home(seen, devices, lambda member: member.device)
     else:
         device = _checked(asked, devices)
     LaunchError.raise_for(_out_of_reach(members, device))
@@ -77,7 +88,7 @@ def _members(seen: Sequence[View]) -> list[tuple[str, Placed]]:
 
 def _without_arrays() -> int | None:
     """Return the current device; None inside `emulate.scheduled` or without a GPU."""
-    if is_scheduled():
+    if host_backend().is_scheduled():
         return None
     try:
         current = _driver.current_device()
@@ -92,10 +103,11 @@ def _checked(asked: int, devices: set[int | None]) -> int:
             f"device is {asked}, and the arguments lie in host memory, where the emulator runs the "
             "kernel. Leave out device, or move the arrays to the device."
         )
-    return _checked_ordinal(asked, _driver.device_count())
+    return checked_ordinal(asked, _driver.device_count())
 
 
-def _checked_ordinal(asked: int, count: int) -> int:
+def checked_ordinal(asked: int, count: int) -> int:
+    """Return the caller's ``device=`` if this process has that device."""
     if not is_integer(asked):
         raise LaunchError(f"device is {shown(asked)}; it is a device's ordinal. Pass an int.")
     if not 0 <= asked < count:
@@ -105,7 +117,7 @@ def _checked_ordinal(asked: int, count: int) -> int:
     return asked
 
 
-def _home(seen: Sequence[View], devices: set[int | None], where: Where) -> int | None:
+def home(seen: Sequence[View], devices: set[int | None], where: Where) -> int | None:
     """Return the common device of the arguments that lie on one device."""
     homes: set[int | None] = set()
     for view in seen:
@@ -156,8 +168,8 @@ def _out_of_reach(members: Sequence[tuple[str, Placed]], device: int | None) -> 
                 "Move all arrays to one kind of memory",
             )
         elif not _driver.has_peer_access(device, member.device):
-            yield _no_access(name, device, member.device)
-        elif not _driver.allows_access(device, _address(member)):
+            yield no_access(name, device, member.device)
+        elif not _driver.allows_access(device, address_of(member)):
             yield Violation(
                 name,
                 f"on device {member.device}, in memory of a pool of {member.framework}'s",
@@ -166,7 +178,8 @@ def _out_of_reach(members: Sequence[tuple[str, Placed]], device: int | None) -> 
             )
 
 
-def _no_access(name: str, device: int, peer: int) -> Violation:
+def no_access(name: str, device: int, peer: int) -> Violation:
+    """Return the violation by an array on a device without access to it."""
     return Violation(
         name,
         f"on device {peer}",
@@ -175,64 +188,6 @@ def _no_access(name: str, device: int, peer: int) -> Violation:
     )
 
 
-def _address(member: Placed) -> int:
+def address_of(member: Placed) -> int:
+    """Return an address inside the array of an argument."""
     return member.address if isinstance(member, ArrayView) else member.byte_bounds[0]
-
-
-# --- devices of an emulated world -------------------------------------------------------------
-
-
-def _of_other_worlds(members: Sequence[tuple[str, Placed]]) -> Iterator[Violation]:
-    """Yield arrays of a world that was opened in another thread of Python."""
-    for name, member in members:
-        world = None if member.device is not None else emulate.other_world_of(_address(member))
-        if world is not None:
-            yield Violation(
-                name,
-                f"on device {world.device_of(_address(member))} of emulate.devices({len(world)})",
-                "a world applies to the thread that opened it, and this is another thread or "
-                "context",
-                "Launch in that thread, or start this one with contextvars.copy_context().run",
-            )
-
-
-def _emulated(
-    world: emulate.World,
-    seen: Sequence[View],
-    members: Sequence[tuple[str, Placed]],
-    asked: int | None,
-) -> int:
-    """Return the emulated device of a launch on arrays of an emulated world."""
-
-    def where(member: Placed) -> int | None:
-        return world.device_of(_address(member))
-
-    LaunchError.raise_for(
-        Violation(
-            name,
-            f"at {_address(member):#x} in host memory",
-            "inside emulate.devices every array belongs to a device",
-            "Make it with world[device].array(values)",
-        )
-        for name, member in members
-        if where(member) is None
-    )
-    devices = {where(member) for _, member in members}
-    if asked is not None:
-        device: int | None = _checked_ordinal(asked, len(world))
-    elif devices:
-        device = next(iter(devices)) if len(devices) == 1 else _home(seen, devices, where)
-    else:
-        device = 0
-    assert device is not None  # noqa: S101 - every member has one
-    LaunchError.raise_for(_beyond_access(world, members, device, where))
-    return device
-
-
-def _beyond_access(
-    world: emulate.World, members: Sequence[tuple[str, Placed]], device: int, where: Where
-) -> Iterator[Violation]:
-    for name, member in members:
-        peer = where(member)
-        if peer is not None and peer != device and not world.has_peer_access(device, peer):
-            yield _no_access(name, device, peer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,13 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tmaasync import emulate
 from tmaasync._compile import Source
 from tmaasync._hardware import WARP_THREADS
-from tmaasync.emulate.debug_info import DebugInfo, debug_info
-from tmaasync.errors import HungThreads, TMAError
-from tmaasync.trace.rings import RingPart, ring_part
-from tmaasync.trace.roles import role_name
+from tmaasync._source_names import RingPart, ring_part, role_name
+from tmaasync.errors import HungThreads
 
 __all__ = [
     "HANG_STATE",
@@ -24,7 +20,6 @@ __all__ = [
     "WAIT_RECORD",
     "BarrierName",
     "BarrierWord",
-    "barrier_names",
     "hung_threads",
     "unrecorded",
 ]
@@ -162,7 +157,7 @@ def hung_threads(records: bytes, source: Source, name_of: BarrierName) -> Iterat
     Args:
         records: The bytes of `RECORDS` records.
         source: The kernel's source.
-        name_of: See `barrier_names`.
+        name_of: Returns the names of barriers; see `HostBackend.barrier_names`.
     """
     parts = np.split(np.frombuffer(records, WAIT_RECORD), [_RECORDS_OF_CLUSTER])
     groups: dict[tuple[Any, ...], list[Any]] = {}
@@ -239,26 +234,3 @@ def _code(source: Source, file: Path, line: int) -> str | None:
         return None
     lines = text.splitlines()
     return lines[line - 1].strip() if 0 < line <= len(lines) else None
-
-
-# --- names ------------------------------------------------------------------------------------
-
-
-def barrier_names(source: Source, kernel: str) -> BarrierName:
-    """Return the source's names for parts of the kernel's dynamic shared memory, by offset.
-
-    GPU builds keep no names, so they come from the emulator's build of the same source. A name is
-    None if that build is impossible, for example without a C++ compiler.
-    """
-
-    @functools.cache
-    def info() -> DebugInfo:
-        return debug_info(emulate.build(source, kernel).path, source.text)
-
-    def name(offset: int) -> str | None:
-        try:
-            return info().shared_name(offset)
-        except (TMAError, OSError):
-            return None
-
-    return name

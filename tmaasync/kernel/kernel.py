@@ -5,26 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from tmaasync._collectors import CollectorOf, TraceCollector, current_collector
 from tmaasync._compile import Program, Source
 from tmaasync._driver import PreparedLaunch
 from tmaasync._entries import expression_of
 from tmaasync._kinds import check_flags, shown
-from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel.arguments import views
-from tmaasync.kernel.builds import CudaBuild, EmulatedBuild, LaunchRequest, Recipe, build_on
+from tmaasync.kernel.backend import Build
+from tmaasync.kernel.backends import backend_of
 from tmaasync.kernel.device import placement_of
 from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
+from tmaasync.kernel.ranks import check_call
+from tmaasync.kernel.recipe import LaunchRequest, Recipe
 from tmaasync.kernel.repeated import RepeatedCall
 from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, check_names, is_debug, source_of
-from tmaasync.kernel.traced_ranks import check_call
+from tmaasync.kernel.tracing import LastTrace
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import budget_of
-from tmaasync.trace import Collector, Trace, current_collector
-from tmaasync.trace.collector import CollectorOf
+
+if TYPE_CHECKING:
+    from tmaasync.emulate import EmulatedLaunch
+    from tmaasync.trace import Trace
 
 __all__ = ["Kernel"]
 
@@ -108,9 +113,9 @@ class Kernel:
         self, source: Source, arch: str | None, budget: float | None, *, trace: bool | None
     ) -> None:
         self._trace = trace
-        self._own_traces = Collector(latest=1)
+        self._own_traces = LastTrace()
         self._recipe = Recipe(source, self.name, arch, budget, self._collector_of)
-        self._builds: dict[int | None, CudaBuild | EmulatedBuild] = {}
+        self._builds: dict[int | None, Build] = {}
         self._repeated: dict[tuple[Any, ...], tuple[RepeatedCall, ...]] = {}
         self._is_seen()
 
@@ -138,8 +143,8 @@ class Kernel:
 
         Traces of launches inside ``record`` go to its result instead.
         """
-        launches = self._own_traces.launches
-        return launches[-1] if launches else None
+        last: Trace | None = self._own_traces.trace
+        return last
 
     def __call__(  # noqa: PLR0913 - arguments of a launch
         self,
@@ -263,8 +268,7 @@ class Kernel:
         except TypeError:
             return
         seen = views(args)
-        build = self._builds[placement_of(seen, device).device]
-        call = build.repeated(launch, args, seen) if isinstance(build, CudaBuild) else None
+        call = self._build_on(placement_of(seen, device).device).repeated(launch, args, seen)
         if call is None:
             return
         if len(self._repeated) >= _MAX_REQUESTS:
@@ -312,10 +316,10 @@ class Kernel:
         where = None if device == "cpu" else placement_of((), device).device
         return self._build_on(where).variable(name)
 
-    def _build_on(self, where: int | None) -> CudaBuild | EmulatedBuild:
+    def _build_on(self, where: int | None) -> Build:
         build = self._builds.get(where)
         if build is None:
-            build = self._builds[where] = build_on(where, self._recipe)
+            build = self._builds[where] = backend_of(where).build(self._recipe)
         return build
 
     def _is_seen(self) -> bool:
@@ -335,7 +339,7 @@ class Kernel:
             return current_collector
         return self._current_or_own if self._trace else _nobody
 
-    def _current_or_own(self) -> Collector:
+    def _current_or_own(self) -> TraceCollector:
         current = current_collector()
         return self._own_traces if current is None else current
 

@@ -12,11 +12,11 @@ from tmaasync._compile import Entry
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync._hardware import PORTABLE_CLUSTER_BLOCKS, REGISTER_GRANULE, WARP_THREADS
 from tmaasync._kinds import is_integer, shown
+from tmaasync._tile.argument import KernelArgument
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed
 from tmaasync.kernel.modules import Module
 from tmaasync.kernel.watch import HangWatch
-from tmaasync.tile import KernelArgument
 
 __all__ = [
     "Extents",
@@ -81,14 +81,14 @@ class Loaded:
         self._checked.add(config)
 
 
-def wait_for_producers(placed: Iterable[Placed], stream: int, device: int | None) -> None:
+def wait_for_producers(placed: Iterable[Placed], stream: int, device: int) -> None:
     """Make a stream wait for the producers of arrays whose framework reports no current stream.
 
     It uses the stream protocols of DLPack and ``__cuda_array_interface__`` (version 3). Arrays on
     other devices are ordered by signals.
     """
     for view in placed:
-        if view.framework == "other" and device is not None and view.device == device:
+        if view.framework == "other" and view.device == device:
             owner: Any = view.array if isinstance(view, KernelArgument) else view.owner
             if hasattr(owner, "__dlpack__"):
                 _arrays.have_stream_wait(owner, stream or _LEGACY_DEFAULT_STREAM)

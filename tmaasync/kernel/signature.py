@@ -14,11 +14,11 @@ from tmaasync._compile import Parameter, Source
 from tmaasync._elements import ELEMENTS
 from tmaasync._entries import function_name, template_of
 from tmaasync._kinds import shown
-from tmaasync._ragged.base import RaggedMap
-from tmaasync._tile.argument import MapTile
+from tmaasync._tile.argument import KernelArgument, MapArgument, MapTile
+from tmaasync._tile.array import TMATensorTileArray
+from tmaasync._tile.pointer import Pointer
 from tmaasync.errors import ArrayTypeError, CompileError, LaunchError, Violation
 from tmaasync.kernel.arguments import View
-from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray
 
 __all__ = ["Signature", "elements_of_variable", "signature_of"]
 
@@ -86,7 +86,6 @@ _CONTIGUOUS = {
 }
 
 
-_WITH_MAP = (MapTile, RaggedMap)
 _Indices = frozenset[str]
 
 
@@ -122,7 +121,7 @@ class _ValueParameter(NamedTuple):
                 "Pass TMATensorTileArray([tile])",
             )
             return
-        if isinstance(view, _WITH_MAP) and not self.is_grid_constant:
+        if isinstance(view, MapArgument) and not self.is_grid_constant:
             yield Violation(
                 argument,
                 f"a {type(view).__name__}",
@@ -137,7 +136,7 @@ class _ValueParameter(NamedTuple):
         """Yield a violation if the kernel stores to a tile of a read-only array."""
         if isinstance(view, TMATensorTileArray):
             yield from self._read_only_tiles(argument, list(view))
-        elif isinstance(view, _WITH_MAP) and _is_read_only(view):
+        elif isinstance(view, MapArgument) and _is_read_only(view):
             yield self._not_writable(argument, view)
 
     def _read_only_tiles(

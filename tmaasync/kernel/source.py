@@ -18,8 +18,8 @@ from tmaasync._hardware import HOPPER, INT32_LIMIT
 from tmaasync._includes import ComputedIncludeError, reached, text_of
 from tmaasync._kinds import is_number_in, shown
 from tmaasync._sources import find_kernel, include_dir
+from tmaasync._tile.argument import KernelArgument, UnboundTile
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Violation
-from tmaasync.tile import KernelArgument, TMATensorTileTemplate
 
 __all__ = [
     "DEBUG_OPTIONS",
@@ -238,7 +238,7 @@ _ELEMENT_TYPES = {
 
 
 def _cuda_type(name: str, value: object) -> str:
-    if isinstance(value, KernelArgument | TMATensorTileTemplate):
+    if isinstance(value, KernelArgument | UnboundTile):
         return value.cuda_type
     if isinstance(value, str):
         return _ELEMENT_TYPES.get(value, value)

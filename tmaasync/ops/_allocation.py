@@ -16,6 +16,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
 from tmaasync._wheels import install_command
 from tmaasync.errors import ArrayTypeError, BackendError
+from tmaasync.kernel import backend_of
 from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 
 __all__ = [
@@ -61,9 +62,9 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
         return like._replace(address=_NEW, shape=shape, strides_bytes=strides, element=element)
     if like.framework == "torch":
         torch = sys.modules["torch"]
-        device = "cpu" if like.device is None else f"cuda:{like.device}"
+        device = "cpu" if like.is_on_host else f"cuda:{like.device}"
         return torch.empty(shape, dtype=getattr(torch, element.name), device=device)
-    if like.device is None:
+    if like.is_on_host:
         return np.empty(shape, dtype=element.dtype)
     cupy = _cupy()
     try:
@@ -191,7 +192,7 @@ def in_order(framework: str, device: int | None, stream: int) -> Iterator[None]:
 
     Frameworks other than torch are served by CuPy.
     """
-    if device is None:
+    if backend_of(device).reads_host_memory:
         yield
     elif framework == "torch":
         with _torch_stream(device, stream):
@@ -207,7 +208,7 @@ def fill(view: ArrayView, value: float) -> None:
     indexable(view)[...] = value
 
 
-def _torch_stream(device: int, stream: int) -> Any:
+def _torch_stream(device: int | None, stream: int) -> Any:
     cuda = sys.modules["torch"].cuda
     if stream == 0:
         return cuda.stream(cuda.default_stream(device))
@@ -244,7 +245,7 @@ def indexable(view: ArrayView) -> Any:
     owner: Any = view.owner
     if view.framework in {"numpy", "cupy", "torch"}:
         return owner
-    if view.device is None:
+    if view.is_on_host:
         return owner if view.framework == "jax" else _arrays.host_array(view)
     cupy = _cupy()
     return cupy.from_dlpack(owner) if hasattr(owner, "__dlpack__") else cupy.asarray(owner)
@@ -254,7 +255,7 @@ def indexable(view: ArrayView) -> Any:
 
 
 def int32_on_device(
-    values: Any, framework: str, device: int, stream: int, *, cumulative: bool = False
+    values: Any, framework: str, device: int | None, stream: int, *, cumulative: bool = False
 ) -> Any:
     """Return integers as a contiguous int32 array of the framework, in the order of a stream.
 
@@ -281,7 +282,7 @@ def int32_on_device(
         return whole
 
 
-def _int32_of_torch(values: Any, device: int) -> Any:
+def _int32_of_torch(values: Any, device: int | None) -> Any:
     torch = sys.modules["torch"]
     if isinstance(values, np.ndarray):
         # Pinned, so that the copy does not wait for the work that is in the stream.
@@ -302,7 +303,7 @@ def saturated_int32(numbers: Any) -> Any:
     return numbers.to(torch.int32)
 
 
-def _int32_of_cupy(values: Any, device: int) -> Any:
+def _int32_of_cupy(values: Any, device: int | None) -> Any:
     del device  # CuPy's current one
     cupy = _cupy()
     if isinstance(values, np.ndarray):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from tmaasync._arrays import Guard, fingerprint, guard
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._streams import current_stream_of, stream_of
-from tmaasync.kernel import BoundCall, Launch
+from tmaasync.kernel import BoundCall, Launch, backend_of
 from tmaasync.ops._allocation import address_of
 
 __all__ = ["Binding", "CallCache", "forget"]
@@ -42,8 +42,8 @@ class _Entry:
     has_workspace: bool
     option: object
     misaligned: int
-    device: int
-    current_stream: Callable[[int], int]
+    device: int | None
+    current_stream: Callable[[Any], int]
     guard: Guard | None
 
     def stream(self, given: object) -> int:
@@ -60,8 +60,8 @@ class _Guess(NamedTuple):
     check: Callable[..., bool]
     address_of: Callable[[Any], int]
     forward_mode: Any
-    current_stream: Callable[[int], int]
-    device: int
+    current_stream: Callable[[Any], int]
+    device: int | None
     entry: _Entry
 
 
@@ -190,7 +190,7 @@ class CallCache:
         stream's memory pool at the end of the call. A call on an explicit stream must not use it.
         """
         seen = _key(arrays, option)
-        if seen is None or device is None:
+        if seen is None or backend_of(device).waits:
             return
         if len(self._entries) >= _MAX_ENTRIES:
             self._entries.clear()

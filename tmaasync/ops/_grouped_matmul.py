@@ -11,7 +11,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._ragged.batch import is_listed, on_host
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.kernel import Launch
+from tmaasync.kernel import Backend, Launch, backend_of
 from tmaasync.ops._allocation import Output, int32_on_device, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._extents import check_extents
@@ -151,7 +151,7 @@ class Offsets(NamedTuple):
     def of(cls, values: Any, groups: int | None, total_rows: int, device: int | None) -> Offsets:
         """Check the caller's offsets against the number of groups, if known, and of rows."""
         view = None if is_listed(values) else _arrays.view(values, argument="offsets")
-        if view is not None and (view.device is not None or view.is_stand_in):
+        if view is not None and (view.is_stand_in or not view.is_on_host):
             _check_layout(view.shape, view.element, groups)
             _check_device(view, device)
             return cls(values, True)
@@ -170,14 +170,14 @@ class Offsets(NamedTuple):
         """Whether the kernel reads the caller's array itself."""
         return self.is_on_device and is_int32_in_place(self.values)
 
-    def on(self, device: int | None, framework: str, stream: int) -> Any:
+    def on(self, backend: Backend, framework: str, stream: int) -> Any:
         """Return the offsets as 32-bit integers on the device, in stream order.
 
         A new array belongs to ``framework``, the output's.
         """
-        if device is None or self.is_in_place:
+        if backend.reads_host_memory or self.is_in_place:
             return self.values
-        return int32_on_device(self.values, framework, device, stream)
+        return int32_on_device(self.values, framework, backend.device, stream)
 
 
 def _check_layout(shape: tuple[int, ...], dtype: Any, groups: int | None) -> None:
@@ -205,7 +205,7 @@ def _check_layout(shape: tuple[int, ...], dtype: Any, groups: int | None) -> Non
 
 def _check_device(view: ArrayView, device: int | None) -> None:
     if view.device != device:
-        where = "the host" if device is None else f"cuda:{device}"
+        where = backend_of(device).location
         raise ArgumentError(
             f"offsets lies on cuda:{view.device}; a lies on {where}. Move offsets there, or to "
             "host memory."
@@ -265,7 +265,7 @@ class GroupedMatmul(Operation):
             views.append(_arrays.view(offsets.values))
         handle = self.ordered(views, stream)
         a, b = reached_operand(self._a, a, handle), reached_operand(self._b, b, handle)
-        ends = _arrays.view(offsets.on(out.device, out.framework, handle))
+        ends = _arrays.view(offsets.on(self.backend, out.framework, handle))
         # Rows outside all groups keep their values.
         with reached_output(self._out, out, handle, keeps_rest=True) as target:
             launch = self.prepared(lambda: self._prepare(a, b, target, ends))

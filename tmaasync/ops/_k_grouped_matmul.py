@@ -162,7 +162,7 @@ class KGroupedMatmul(Operation):
             return
         a = reached_operand(self._a, a, handle, transposes=True)
         b = reached_operand(self._b, b, handle)
-        ends = _arrays.view(offsets.on(out.view.device, out.view.framework, handle))
+        ends = _arrays.view(offsets.on(self.backend, out.view.framework, handle))
         with reached_output(self._out, out.view, handle) as target:
             launch = self.prepared(lambda: self._prepare(a, b, target, ends))
             pointers = self._pointers(a.address, b.address, target.address, ends.address)

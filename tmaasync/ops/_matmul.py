@@ -452,7 +452,7 @@ class Matmul(Operation):
         m, n, k, batches, *_ = self.problem
         backend = self.backend
         occupancy = Occupancy.of(backend)
-        config = self.config_on(None if backend.device is None else backend.limits.name, occupancy)
+        config = self.config_on(backend.gpu, occupancy)
         transposed = (self._a.transposed, self._b.transposed)
         stored = self._out.rows.over(out)
         if config.over_grid:

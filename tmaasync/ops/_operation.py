@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync._forks import Lock
-from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of, wait_for_producers
+from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of
 from tmaasync.ops._allocation import Allocator, Output, allocator_of_all
 from tmaasync.ops._call_cache import Binding, CallCache, forget
 
@@ -67,7 +67,7 @@ class Operation:
         """Make the stream wait for the arrays' producers, and return its handle."""
         each = tuple(views)
         handle = self.backend.stream([view.framework for view in each], stream)
-        wait_for_producers(each, handle, self.backend.device)
+        self.backend.wait_for_producers(each, handle)
         return handle
 
     def remember_in(

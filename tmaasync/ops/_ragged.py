@@ -431,13 +431,13 @@ class RaggedCopy(Operation):
 
     def on_device(self, cumulative: CumulativeLengths, stream: int) -> Any:
         """Return the cumulative lengths on the arrays' device; the last upload is reused."""
-        if cumulative.is_on_device or self.backend.device is None:
-            return cumulative.on(self.backend.device, self._framework, stream)
+        if cumulative.is_on_device or self.backend.reads_host_memory:
+            return cumulative.on(self.backend, self._framework, stream)
         data = cumulative.values.tobytes()
         last = self._uploaded
         if last is not None and last[:2] == (data, stream):
             return last[2]
-        array = cumulative.on(self.backend.device, self._framework, stream)
+        array = cumulative.on(self.backend, self._framework, stream)
         self._uploaded = (data, stream, array)
         return array
 

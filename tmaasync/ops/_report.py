@@ -23,7 +23,7 @@ class Report:
         """``describe`` returns the message about a call, as "an earlier call", and a number."""
         self._flag = backend.host_flag()
         self._describe = describe
-        self.waits = backend.device is None
+        self.waits = backend.waits
 
     @property
     def argument(self) -> Any:

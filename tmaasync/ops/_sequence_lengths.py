@@ -17,6 +17,7 @@ from tmaasync._ragged.batch import (
     one_of,
 )
 from tmaasync.errors import ArgumentError, Violation
+from tmaasync.kernel import Backend, backend_of
 from tmaasync.ops._allocation import int32_on_device
 
 __all__ = ["CumulativeLengths", "Limits", "is_int32_in_place"]
@@ -57,7 +58,7 @@ class CumulativeLengths(NamedTuple):
         name, values = one_of(lengths, cu_seqlens)
         argument = getattr(names, name)
         view = None if is_listed(values) else _arrays.view(values, argument=argument)
-        is_on_device = view is not None and view.device is not None
+        is_on_device = view is not None and not view.is_on_host
         if view is not None and view.is_stand_in and not is_on_device:
             check_flat_integers(view.shape, view.element.dtype, argument)
             if not view.is_empty:  # there are no values to check
@@ -91,14 +92,14 @@ class CumulativeLengths(NamedTuple):
             )
         return value
 
-    def on(self, device: int | None, framework: str, stream: int) -> Any:
+    def on(self, backend: Backend, framework: str, stream: int) -> Any:
         """Return int32 cumulative lengths on the device, in the order of the stream.
 
         ``framework`` is the output's: the result is an array of the same library.
         """
-        if device is None:
+        if backend.reads_host_memory:
             return self.values
-        cumulative = self.is_on_device and self.name == "lengths"
+        device, cumulative = backend.device, self.is_on_device and self.name == "lengths"
         return int32_on_device(self.values, framework, device, stream, cumulative=cumulative)
 
 
@@ -113,7 +114,7 @@ def _check_on_device(
 ) -> None:
     found = []
     if view.device != device:
-        where = "the host" if device is None else f"cuda:{device}"
+        where = backend_of(device).location
         remedy = "Move it there, or to host memory"
         rule = f"the arrays lie on {where}"
         found.append(Violation(f"{name}'s device", f"cuda:{view.device}", rule, remedy))

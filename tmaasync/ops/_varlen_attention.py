@@ -364,7 +364,7 @@ class VarlenAttention(Operation):
             work_lists = [make() for make in self._new_lists(operands.q)]
             cumulative_q, cumulative_k = (
                 _arrays.view(
-                    one.values if one.is_direct else one.on(out.device, out.framework, handle)
+                    one.values if one.is_direct else one.on(self.backend, out.framework, handle)
                 )
                 for one in cumulative
             )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from tmaasync._collectors import COLLECTOR, NOTES_PER_WARP
 from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import ArgumentError
 from tmaasync.trace.events import EVENT_DTYPE, Event, NameOf, offset_name
@@ -20,9 +20,7 @@ from tmaasync.trace.roles import WarpRoles
 from tmaasync.trace.saved import BROKEN, arguments_of, document_of
 from tmaasync.trace.trace import Trace
 
-__all__ = ["Collector", "CollectorOf", "current_collector", "load", "record"]
-
-_NOTES_PER_WARP = 1024
+__all__ = ["Collector", "current_collector", "load", "record"]
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +31,7 @@ class Collector:
     are kept, by default not at all.
     """
 
-    notes_per_warp: int = _NOTES_PER_WARP
+    notes_per_warp: int = NOTES_PER_WARP
     latest: int | None = None
     _launches: list[Trace] = field(default_factory=list)
 
@@ -96,11 +94,8 @@ class Collector:
         Path(path).write_text(self.to_json(blocks=blocks), encoding="utf-8")
 
 
-_COLLECTOR = contextvars.ContextVar[Collector | None]("tmaasync collector", default=None)
-
-
 @contextlib.contextmanager
-def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
+def record(*, notes_per_warp: int = NOTES_PER_WARP) -> Iterator[Collector]:
     """Record the events of the launches inside the ``with``, on the CPU and on a GPU.
 
     On a GPU a launch uses a traced build of its kernel, takes longer, and has finished when the
@@ -123,21 +118,17 @@ def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
     if not is_integer(notes_per_warp) or notes_per_warp < 1:
         raise ArgumentError(
             f"notes_per_warp is {shown(notes_per_warp)}; it must be 1 or more. Leave it out for "
-            f"{_NOTES_PER_WARP}."
+            f"{NOTES_PER_WARP}."
         )
     collector = Collector(notes_per_warp)
-    token = _COLLECTOR.set(collector)
+    token = COLLECTOR.set(collector)
     try:
         yield collector
     finally:
-        _COLLECTOR.reset(token)
+        COLLECTOR.reset(token)
 
 
-CollectorOf = Callable[[], Collector | None]
-"""Return the collector of launches in this context; None without one."""
-
-# The variable's own method: every launch calls it, and a wrapper would cost time.
-current_collector: CollectorOf = _COLLECTOR.get
+current_collector = cast("Callable[[], Collector | None]", COLLECTOR.get)
 """Return the `Collector` of launches in this context; None without one."""
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from tmaasync._source_names import ring_part
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
 from tmaasync.trace.launch import LaunchEvents, check_trace
-from tmaasync.trace.rings import ring_part
 
 __all__ = ["Pipeline", "Stage", "StageSpan", "StageState", "find_pipelines"]
 

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tmaasync._source_names import ring_part
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, packed
 from tmaasync.trace.pipelines import Pipeline, StageState
-from tmaasync.trace.rings import ring_part
 
 __all__ = ["Bar", "Row", "lane_rows", "stage_rows"]
 

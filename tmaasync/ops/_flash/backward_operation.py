@@ -130,10 +130,11 @@ class BackwardOperation(Operation):
         with self.backend.current(), in_order(q.framework, q.device, handle):
             # Freed at once: in stream order it stays in use until the launches end.
             memory = self.workspace(q)()
-            lengths = [
-                _arrays.view(one.values if one.is_direct else one.on(q.device, q.framework, handle))
+            read = [
+                one.values if one.is_direct else one.on(self.backend, q.framework, handle)
                 for one in cumulative
             ]
+            lengths = [*map(_arrays.view, read)]
             launch = self.prepared(lambda: self._prepare(gradients.views))
             named = {name: view.address for name, view in gradients.views.items()}
             named |= {name: view.address for name, view in zip(_SEQUENCES, lengths, strict=False)}

@@ -108,10 +108,8 @@ def _page_step(view: ArrayView) -> int:
 
 def _table_violations(view: ArrayView, q: ArrayView, batch: int) -> Iterator[Violation]:
     if view.device != q.device:
-        where = "the host" if q.device is None else f"cuda:{q.device}"
-        own = "the host" if view.device is None else f"cuda:{view.device}"
-        rule = f"a kernel reads it, and the arrays lie on {where}"
-        yield Violation("page_table's device", own, rule, "Copy it there")
+        rule = f"a kernel reads it, and the arrays lie on {q.location}"
+        yield Violation("page_table's device", view.location, rule, "Copy it there")
     if view.ndim != 2 or view.shape[0] != batch:
         rule = f"it must be [{batch}, pages_per_sequence], as cu_seqlens describes {batch}"
         yield Violation("page_table.shape", view.shape, rule, "Pass a row for each sequence")

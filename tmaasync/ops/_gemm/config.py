@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tmaasync import emulate
 from tmaasync._elements import Element
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
-from tmaasync.kernel import Backend
+from tmaasync.kernel import Backend, backend_of
 from tmaasync.modes import Swizzle
 from tmaasync.ops._layouts import Layout
 
@@ -90,10 +89,11 @@ class Occupancy:
     @classmethod
     def estimated(cls, sms: int) -> Occupancy:
         """Return an estimate for an absent device, with the GPCs of an H200."""
+        h200 = backend_of(None)
 
         def max_active_clusters(size: int) -> int:
-            full = emulate.LIMITS.sms // size
-            return sms // size * emulate.max_active_clusters(size) // full
+            full = h200.limits.sms // size
+            return sms // size * h200.max_active_clusters(size) // full
 
         return cls(sms, max_active_clusters)
 

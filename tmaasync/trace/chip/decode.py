@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tmaasync._source_names import role_name
 from tmaasync.trace.chip.events import events_of
 from tmaasync.trace.chip.layout import WARP_DTYPE, Layout
 from tmaasync.trace.chip.notes import Places, read
 from tmaasync.trace.chip.signals import follow_signals, late_by
 from tmaasync.trace.events import NameOf, offset_name
-from tmaasync.trace.roles import WarpRoles, role_name
+from tmaasync.trace.roles import WarpRoles
 from tmaasync.trace.trace import Trace
 
 __all__ = ["ChipLaunch", "RawTrace", "decode"]

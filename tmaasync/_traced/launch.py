@@ -10,42 +10,30 @@ from collections.abc import Callable
 from typing import Any
 
 from tmaasync import _driver, emulate
-from tmaasync._compile import Source
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync.emulate.reports import shared_names
 from tmaasync.errors import LaunchError, TMAError
 from tmaasync.kernel.launch import Loaded
+from tmaasync.kernel.tracing import TracedBuild
 from tmaasync.trace.chip import ChipLaunch, Layout, RawTrace, decode
-from tmaasync.trace.collector import CollectorOf
 from tmaasync.trace.events import NameOf, offset_name
 
-__all__ = ["TRACE_OPTIONS", "TRACE_SYMBOL", "ChipTracer", "check_not_captured"]
+__all__ = ["TRACE_SYMBOL", "ChipTracer", "check_not_captured"]
 
-TRACE_OPTIONS = ("--define-macro=TMAASYNC_TRACE=1",)
 TRACE_SYMBOL = "tmaasync_trace"
 # Serialises traced launches: a module has one variable with the address of the notes.
 _LOCK = threading.Lock()
 
 
 class ChipTracer:
-    """The traced build of one kernel on one device, built on first use.
+    """The tracer of launches on one device that the host waits for."""
 
-    ``collector_of`` returns the trace collector that is current at launch time.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        name: str,
-        device: int,
-        load: Callable[[], Loaded],
-        collector_of: CollectorOf,
-    ) -> None:
-        self._source = source
-        self.name = name
-        self.device = device
-        self._load = load
-        self.collector_of = collector_of
+    def __init__(self, build: TracedBuild) -> None:
+        self.name = build.name
+        self.device = build.device
+        self.collector_of = build.collector_of
+        self._source = build.source
+        self._load = build.load
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
         """Launch the traced build, wait for its end, and hand over its trace.

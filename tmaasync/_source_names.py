@@ -1,11 +1,11 @@
-"""Rings by the names of their members in the source: ``ring.full[2]`` belongs to a stage."""
+"""Names in a kernel's source: ``ring.full[2]`` belongs to a stage, and warps have roles."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-__all__ = ["RingPart", "ring_part"]
+__all__ = ["RingPart", "ring_part", "role_name"]
 
 _PART = re.compile(r"(.*?)\.?\b(full|empty|stages|side)\[(\d+)\](.*)")
 
@@ -44,3 +44,18 @@ def ring_part(name: str | None) -> RingPart | None:
     if found is None or (found[2] in ("full", "empty") and found[4]):
         return None
     return RingPart(found[1], found[2], int(found[3]))
+
+
+_NO_NUMBER = 0xFFFFFFFF
+
+
+def role_name(name: bytes, number: int) -> str | None:
+    """Return the role that a kernel gave, with its number; None for an empty name.
+
+    >>> role_name(b"consumer", 1), role_name(b"producer", 0xFFFFFFFF), role_name(b"", 0)
+    ('consumer 1', 'producer', None)
+    """
+    text = name.decode(errors="replace")
+    if not text:
+        return None
+    return text if number == _NO_NUMBER else f"{text} {number}"

@@ -10,88 +10,23 @@ from __future__ import annotations
 import contextlib
 import secrets
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tmaasync import _driver
+from tmaasync._collectors import CollectorOf, TraceCollector
 from tmaasync._driver import LaunchConfig
+from tmaasync._traced.launch import TRACE_SYMBOL, ChipTracer, check_not_captured
 from tmaasync.errors import DriverError, LaunchError
 from tmaasync.kernel.launch import Loaded
-from tmaasync.kernel.traced import TRACE_SYMBOL, ChipTracer, check_not_captured
-from tmaasync.tile import KernelArgument
-from tmaasync.trace import Collector
+from tmaasync.kernel.ranks import RankArgument
+from tmaasync.kernel.tracing import TracedBuild
 from tmaasync.trace.chip import RawTrace, decode
-from tmaasync.trace.collector import CollectorOf
 
-__all__ = [
-    "RankArgument",
-    "RankTracer",
-    "TracedRanks",
-    "UnpreparedTracer",
-    "check_call",
-    "check_none_in_flight",
-]
+__all__ = ["RankTracer", "UnpreparedTracer", "rank_tracer"]
 
 
-class TracedRanks:
-    """The traced launches in flight that use one `Signals` object."""
-
-    def __init__(self) -> None:
-        self._launches: list[tuple[RankTracer, Collector]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._launches)
-
-    def __contains__(self, tracer: RankTracer) -> bool:
-        return any(one is tracer for one, _ in self._launches)
-
-    def add(self, tracer: RankTracer, collector: Collector) -> None:
-        """Record a launch as in flight."""
-        self._launches.append((tracer, collector))
-
-    def hand_over(self) -> None:
-        """Give the traces of finished launches to their collectors.
-
-        The traces of a device are lost with its CUDA context.
-        """
-        launches, self._launches = self._launches, []
-        read: list[tuple[Collector, RawTrace]] = []
-        for tracer, collector in launches:
-            with contextlib.suppress(DriverError):  # synchronize raises the kernel's error
-                read.append((collector, tracer.read()))
-        traces = decode([raw for _, raw in read])
-        for (collector, _), trace in zip(read, traces, strict=True):
-            collector.take(trace)
-
-
-class RankArgument(KernelArgument):
-    """A kernel argument of a rank whose launches wait for later launches of other ranks."""
-
-    __slots__ = ()
-
-    rank: int
-
-    @property
-    def _traced(self) -> TracedRanks:
-        raise NotImplementedError
-
-
-def check_call(name: str, args: Iterable[object]) -> None:
-    """Reject a traced GPU launch that waits for other ranks and was not prepared.
-
-    Raises:
-        LaunchError: It would allocate memory while other ranks run.
-    """
-    ranks = (one for one in args if isinstance(one, RankArgument))
-    if any(one.array_view is not None and one.array_view.device is not None for one in ranks):
-        raise LaunchError(
-            f"{name} takes Signals, and is called inside trace.record(); on GPUs a traced launch "
-            "has its memory before any rank runs. Prepare the launches of all ranks with "
-            "Kernel.prepare, then call them."
-        )
-
-
-def check_none_in_flight(name: str, of: RankArgument) -> None:
+def _check_none_in_flight(name: str, of: RankArgument) -> None:
     """Reject the allocation of a trace while other launches run.
 
     Raises:
@@ -134,7 +69,7 @@ class RankTracer:
         build: ChipTracer,
         of: RankArgument,
         config: LaunchConfig,
-        collector: Collector,
+        collector: TraceCollector,
         module: Callable[[], Loaded],
         spare: Callable[[Loaded], None],
     ) -> None:
@@ -196,8 +131,43 @@ class RankTracer:
         self._begin_anew()
         return self._build.raw_trace(raw, layout, self._config, self._of.rank)
 
+    def hand_over(self, launches: Sequence[tuple[RankTracer, TraceCollector]]) -> None:
+        """Give the traces of finished launches to their collectors.
+
+        The traces of a device are lost with its CUDA context.
+        """
+        read: list[tuple[TraceCollector, RawTrace]] = []
+        for tracer, collector in launches:
+            with contextlib.suppress(DriverError):  # synchronize raises the kernel's error
+                read.append((collector, tracer.read()))
+        traces = decode([raw for _, raw in read])
+        for (collector, _), trace in zip(read, traces, strict=True):
+            collector.take(trace)
+
     def _begin_anew(self) -> None:
         device, layout = self._build.device, self._layout
         _driver.clear(device, self._address, layout.size_bytes)
         header = layout.buffer(self._address, secrets.randbits(32))
         _driver.upload(device, self._symbol, header)
+
+
+def rank_tracer(
+    build: TracedBuild, signals: Sequence[RankArgument], config: LaunchConfig
+) -> RankTracer | UnpreparedTracer:
+    """Return the tracer of a launch with signals, with its memory already allocated.
+
+    Raises:
+        LaunchError: The launch takes several `Signals`, others are in flight, or there is no room.
+    """
+    collector, name = build.collector_of(), build.name
+    if collector is None:
+        return UnpreparedTracer(name, build.collector_of)
+    if len(signals) > 1:
+        raise LaunchError(
+            f"{name} takes {len(signals)} Signals; a trace knows of a signal its rank and "
+            "number alone. Pass one Signals with more signals, or trace=False to Kernel."
+        )
+    _check_none_in_flight(name, signals[0])
+    tracer = ChipTracer(build)
+    with _driver.on_device(build.device):
+        return RankTracer(tracer, signals[0], config, collector, build.own_module, build.spare)

@@ -1,0 +1,1 @@
+"""The emulator as a back end of kernels; `tmaasync._parts` registers it."""

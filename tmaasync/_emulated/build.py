@@ -1,0 +1,121 @@
+"""Kernel builds for the emulator."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tmaasync import emulate
+from tmaasync._compile import Parameter
+from tmaasync._driver import LaunchConfig, PreparedLaunch
+from tmaasync._emulated.extents import extents_of
+from tmaasync._forks import cached_property
+from tmaasync._streams import stream_of
+from tmaasync._symbols import Symbol, symbol_named
+from tmaasync.emulate import EmulatedLaunch
+from tmaasync.emulate.run import StreamQueue
+from tmaasync.errors import ArgumentError
+from tmaasync.kernel.arguments import View, pack, require_all_current
+from tmaasync.kernel.launch import (
+    check_extents,
+    check_launch_bounds,
+    check_resident,
+    check_static_shared,
+    cluster_of,
+    extents,
+    shared_bytes,
+)
+from tmaasync.kernel.ranks import RankArgument
+from tmaasync.kernel.recipe import LaunchRequest, Recipe
+from tmaasync.kernel.signature import elements_of_variable
+from tmaasync.kernel.variables import Variable
+
+__all__ = ["EmulatedBuild"]
+
+
+class EmulatedBuild:
+    """A kernel on the emulator; grids run one by one, and only `emulate.devices` has streams."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        """Store the recipe, without compiling."""
+        self._recipe = recipe
+
+    @cached_property
+    def _program(self) -> emulate.EmulatedProgram:
+        return emulate.build(self._recipe.source, self._recipe.name)
+
+    @cached_property
+    def _parameters(self) -> Sequence[Parameter]:
+        return self._recipe.signature.typed(self._program.parameters)
+
+    def variable(self, name: str) -> Variable:
+        """Return a variable of the library."""
+        program = self._program
+        found = symbol_named(program.path, name, self._recipe.source.name)
+        memory = _VariableOnHost(name, found, program.address_of(found.address))
+        elements = elements_of_variable(self._recipe.source, name)
+        return Variable(name, found.size_bytes, memory, elements)
+
+    def repeated(
+        self, launch: PreparedLaunch, args: Sequence[object], seen: Sequence[View]
+    ) -> None:
+        del launch, args, seen  # a launch takes far longer than its checks
+
+    def prepare(
+        self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
+    ) -> EmulatedLaunch:
+        """Check and pack a launch; ``seen`` is the result of `views` for the arguments."""
+        self._recipe.signature.check(seen)
+        self._recipe.signature.refuse_references()
+        recipe, program, limits = self._recipe, self._program, emulate.LIMITS
+        device = request.emulated_device
+        config = LaunchConfig(
+            grid=extents("grid", request.grid),
+            block=extents("block", request.block),
+            cluster=cluster_of(recipe.name, request.cluster, program.cluster),
+            shared_bytes=shared_bytes(program.shared_bytes, request.shared_mem, limits),
+            pdl=request.pdl,
+            stream=stream_of((), None, stream) if device is None else 0,
+            cooperative=request.cooperative,
+        )
+        check_extents(config, limits)
+        check_launch_bounds(recipe.name, program.max_threads, config)
+        check_static_shared(recipe.name, config, program.static_bytes, limits)
+        if config.cooperative:
+            clusters = emulate.max_resident_clusters(
+                config, program.registers, program.static_bytes
+            )
+            resident = clusters * math.prod(config.cluster or (1,))
+            check_resident(recipe.name, config, resident, limits)
+        packed = pack(recipe.name, self._parameters, args, seen)
+        ranks = {one.rank for one in args if isinstance(one, RankArgument)}
+        return EmulatedLaunch(
+            program,
+            config,
+            packed,
+            tuple(args),
+            extents_of(seen),
+            recipe.collector_of,
+            None if device is None else StreamQueue(device, stream),
+            ranks.pop() if len(ranks) == 1 else None,
+            functools.partial(require_all_current, seen),
+        )
+
+
+class _VariableOnHost(NamedTuple):
+    name: str
+    symbol: Symbol
+    address: int
+
+    def read(self) -> bytes:
+        return ctypes.string_at(self.address, self.symbol.size_bytes)
+
+    def write(self, data: bytes) -> None:
+        if not self.symbol.is_writable:
+            raise ArgumentError(
+                f"{self.name} is const; the compiler uses its value. Declare it without const."
+            )
+        ctypes.memmove(self.address, data, len(data))

@@ -1,0 +1,84 @@
+"""The inputs of a build and of a launch, the same for every back end."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tmaasync._collectors import CollectorOf
+from tmaasync._compile import Program, Source, compile_source, header_texts
+from tmaasync._entries import check_entry, declaring_text
+from tmaasync._forks import cached_property
+from tmaasync.errors import ArgumentError
+from tmaasync.kernel.launch import Extents
+from tmaasync.kernel.signature import Signature, signature_of
+
+__all__ = ["TRACE_OPTIONS", "LaunchRequest", "Recipe"]
+
+TRACE_OPTIONS = ("--define-macro=TMAASYNC_TRACE=1",)
+"""Compiler options of a traced build for a GPU."""
+
+_LOG = logging.getLogger("tmaasync")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The inputs from which every back end builds a kernel.
+
+    Attributes:
+        source: Text, preamble and options.
+        name: The entry function.
+        arch: The architecture to compile for; None lets the device and the source decide.
+        budget_seconds: Maximum duration of a wait; None in a release build.
+        collector_of: Returns the trace collector of a launch, at launch time.
+    """
+
+    source: Source
+    name: str
+    arch: str | None
+    budget_seconds: float | None
+    collector_of: CollectorOf
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The parameters as the source declares them."""
+        return signature_of(self.source, self.name)
+
+    def program(self, arch: str, *, is_traced: bool = False) -> Program:
+        """Compile for a GPU, or take the result from the cache.
+
+        Remarks of the assembler are logged, except for debug and traced builds, which are slower
+        anyway.
+        """
+        source = self.source
+        if source.expression:  # for which NVRTC would print its own error messages
+            headers = functools.partial(header_texts, source)
+            declaring = declaring_text(source.text, self.name, headers)
+            check_entry(declaring, source.name, self.name)
+        if is_traced:
+            source = replace(source, options=(*source.options, *TRACE_OPTIONS))
+        program = compile_source(source, arch)
+        if self.name not in program.entries:
+            known = ", ".join(program.entries) or "none"
+            raise ArgumentError(
+                f"name is {self.name!r}; {source.name} has no __global__ function of that name. "
+                f"It has: {known}."
+            )
+        if not is_traced and self.budget_seconds is None:
+            for remark in program.remarks:
+                _LOG.warning("%s: the assembler reports: %s", source.name, remark)
+        return program
+
+
+class LaunchRequest(NamedTuple):
+    """The arguments of `Kernel.prepare`, except the kernel's arguments."""
+
+    grid: Extents
+    block: Extents
+    cluster: Extents | None
+    shared_mem: int | None
+    pdl: bool
+    cooperative: bool = False
+    emulated_device: int | None = None
