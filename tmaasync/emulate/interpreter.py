@@ -7,24 +7,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tmaasync.emulate.abi import Interpreter
+
 __all__ = ["heeding_signals", "is_main_thread", "take_bytes", "take_text"]
 
 
-class _Interpreter(ctypes.Structure):
-    """Functions of Python's C API; as in runtime/interrupts.hpp."""
-
-    _fields_ = (
-        ("release", ctypes.c_void_p),
-        ("acquire", ctypes.c_void_p),
-        ("run_handlers", ctypes.c_void_p),
-        ("is_main_thread", ctypes.c_uint32),
-    )
-
-
-def _interpreter(*, is_main: bool) -> _Interpreter:
+def _interpreter(*, is_main: bool) -> Interpreter:
     python = ctypes.pythonapi
     functions = (python.PyEval_SaveThread, python.PyEval_RestoreThread, python.PyErr_CheckSignals)
-    return _Interpreter(*(ctypes.cast(one, ctypes.c_void_p) for one in functions), is_main)
+    return Interpreter(*(ctypes.cast(one, ctypes.c_void_p) for one in functions), is_main)
 
 
 _IN_MAIN_THREAD, _IN_ANOTHER = _interpreter(is_main=True), _interpreter(is_main=False)

@@ -16,6 +16,7 @@ from tmaasync._entries import function_name
 from tmaasync._forks import cached_property
 from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._symbols import variables_of
+from tmaasync.emulate.abi import STATIC_ALIGNMENT, Operation
 from tmaasync.emulate.arrivals import Arrivals
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info
@@ -41,26 +42,25 @@ from tmaasync.trace.rings import ring_part
 
 __all__ = ["Facts", "error_of", "error_of_several", "shared_names"]
 
-# In the order of the runtime's enum Operation.
-_OPERATIONS = (
-    "ordinary read",
-    "ordinary write",
-    "atomic operation",
-    "stmatrix",
-    "TMA load",
-    "TMA store",
-    "TMA reduction",
-    "wgmma",
-    "mbarrier.init",
-    "mbarrier operation",
-    "use of registers",
-    "TMA's read of a tensor map",
-    "cp.async",
-    "TMA copy between CTAs",
-    "TMA reduction between CTAs",
-    "ldmatrix",
-    "atomic operation of one block",
-)
+_OPERATIONS = {
+    Operation.READ: "ordinary read",
+    Operation.WRITE: "ordinary write",
+    Operation.ATOMIC: "atomic operation",
+    Operation.STMATRIX: "stmatrix",
+    Operation.TMA_LOAD: "TMA load",
+    Operation.TMA_STORE: "TMA store",
+    Operation.TMA_REDUCE: "TMA reduction",
+    Operation.WGMMA: "wgmma",
+    Operation.BARRIER_INIT: "mbarrier.init",
+    Operation.BARRIER_USE: "mbarrier operation",
+    Operation.REGISTERS: "use of registers",
+    Operation.MAP_READ: "TMA's read of a tensor map",
+    Operation.THREAD_COPY: "cp.async",
+    Operation.TMA_PUSH: "TMA copy between CTAs",
+    Operation.TMA_PUSH_REDUCE: "TMA reduction between CTAs",
+    Operation.LDMATRIX: "ldmatrix",
+    Operation.BLOCK_ATOMIC: "atomic operation of one block",
+}
 # A place in a reason: an address in shared memory or in the code, as runtime/words.hpp writes it,
 # or the constant that states the size of the dynamic shared memory.
 _ADDRESS = re.compile(r"\{(barrier|offset|bytes|line|stage|place|constant) (\d+)\}")
@@ -171,7 +171,6 @@ def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
     return functools.cache(lambda offset: words.name(offset) or offset_name(offset))
 
 
-_STATIC_ALIGNMENT = 1024  # as in runtime/machine.hpp
 _OWN_VARIABLES = ("first_variable", "dynamic_memory")  # of cuda.hpp
 
 
@@ -191,7 +190,7 @@ class _Words:
         self._info = debug_info(program.path, program.source.text)
         self._arrays = arrays
         self._others = others
-        self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
+        self._static = -(-shared_bytes // STATIC_ALIGNMENT) * STATIC_ALIGNMENT
 
     def line(self, address: int) -> str | None:
         """Return the line in the kernel's source, as in ``gemm.cu:120``."""

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "abi.hpp"
 #include "signal_handler.hpp"
 
 namespace tmaasync_emulate {
@@ -42,14 +43,6 @@ private:
     }
 
     static inline std::atomic<uint32_t> count_{0};
-};
-
-// Functions of Python's C API, for a caller that holds the interpreter's lock (the GIL).
-struct Interpreter {
-    void* (*release)();             // PyEval_SaveThread
-    void (*acquire)(void* thread);  // PyEval_RestoreThread
-    int (*run_handlers)();          // PyErr_CheckSignals: -1 if one raised an exception
-    uint32_t is_main_thread;        // the only one where handlers run
 };
 
 // One call of the runtime, without the interpreter's lock. In the main thread Python's signal

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string_view>
 #include <tuple>
+
+#include "abi.hpp"
 #include "grid.hpp"
 
 namespace tmaasync_emulate {
@@ -299,27 +301,6 @@ inline Words report_of(
 
 // --- a launch ------------------------------------------------------------------------------------
 
-struct LaunchNumbers {
-    uint3 grid;
-    uint3 block;
-    uint3 cluster;
-    uint32_t shared_bytes;
-    uint32_t policy;
-    uint32_t workers;
-    uint32_t resident;  // clusters at once at most
-    uint64_t seed;
-    double budget_seconds;
-    uint64_t arrays;
-    const Array* array;
-    uint32_t registers;           // of each thread; 0: setmaxnreg is not checked
-    uint32_t stops_at_interrupt;  // whether SIGINT stops the launch
-    uint64_t searched_words;      // of memory accesses whose races are looked for
-    EventLog* log;                // null: no trace
-    uint8_t* written;             // of each array: set if this launch writes to it
-    uint32_t* grid_barrier;       // of a cooperative launch; null in others
-    const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
-};
-
 // Where a kernel's library lies in memory, and the bytes of its static shared variables.
 struct Library {
     Array memory{};
@@ -366,6 +347,10 @@ inline Library library_of(const void* function) {
     return found.library;
 }
 
+inline uint3 sides_of(const Extents& extents) {
+    return {extents.x, extents.y, extents.z};
+}
+
 inline Launch launch_from(
     void (*kernel)(void* const*),
     const LaunchNumbers& numbers,
@@ -378,11 +363,11 @@ inline Launch launch_from(
     return {
         kernel,
         arguments,
-        numbers.grid,
-        numbers.block,
-        numbers.cluster,
+        sides_of(numbers.grid),
+        sides_of(numbers.block),
+        sides_of(numbers.cluster),
         numbers.shared_bytes,
-        static_cast<Policy>(numbers.policy),
+        numbers.policy,
         numbers.seed,
         numbers.budget_seconds,
         {numbers.array, numbers.array + numbers.arrays},
@@ -431,15 +416,6 @@ inline char* launch(
 }
 
 // --- launches of several devices -----------------------------------------------------------------
-
-// One of the launches that run together.
-struct DeviceLaunch {
-    void (*kernel)(void* const*);
-    const LaunchNumbers* numbers;
-    void* const* arguments;
-    uint32_t device;
-    uint32_t queue;  // of a stream of the device
-};
 
 // The launches of a queue run one after the other, different queues together. Null if
 // all went well; else a report to be given back to free().

@@ -73,7 +73,9 @@ struct Launch {
     uint32_t threads() const { return count(block); }
     uint32_t cluster_ctas() const { return count(cluster); }
     // Static variables lie after the dynamic memory.
-    uint32_t dynamic_bytes() const { return (shared_bytes + 1023) / 1024 * 1024; }
+    uint32_t dynamic_bytes() const {
+        return (shared_bytes + kStaticAlignment - 1) / kStaticAlignment * kStaticAlignment;
+    }
     uint32_t window_bytes() const { return dynamic_bytes() + static_bytes; }
     uint3 block_of(uint64_t index, uint32_t rank) const {
         const uint3 size = cluster;
