@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from tmaasync.emulate.abi import Interpreter
+from tmaasync.emulate.abi import Interpreter, Report
 
-__all__ = ["heeding_signals", "is_main_thread", "take_bytes", "take_text"]
+__all__ = ["heeding_signals", "is_main_thread", "take_bytes", "taken_report"]
 
 
 def _interpreter(*, is_main: bool) -> Interpreter:
@@ -55,9 +56,10 @@ def take_bytes(address: int | None, size: int) -> bytes:
         _LIBC.free(address)
 
 
-def take_text(address: int) -> str:
-    """Return a text of the runtime, and free it."""
+@contextlib.contextmanager
+def taken_report(runtime: Any, address: int) -> Iterator[Report]:
+    """Return the runtime's report of a failed launch, and free it at the end of the ``with``."""
     try:
-        return ctypes.string_at(address).decode(errors="replace")
+        yield Report.from_address(address)
     finally:
-        _LIBC.free(address)
+        runtime.tmaasync_emulate_free_report(ctypes.c_void_p(address))

@@ -27,7 +27,7 @@ from tmaasync.emulate.interpreter import (
     heeding_signals,
     is_main_thread,
     take_bytes,
-    take_text,
+    taken_report,
 )
 from tmaasync.emulate.reports import Facts, error_of, error_of_several, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
@@ -264,7 +264,8 @@ class EmulatedLaunch:
                 self._hand_over(program, collector, log)
         if report:
             facts = Facts(self._config, schedule.budget_seconds, ready.size, self._arrays)
-            raise error_of(program, facts, take_text(report))
+            with taken_report(program.runtime, report) as taken:
+                raise error_of(program, facts, taken)
         self._ready = ready
         self.last_run = EmulatedRun(schedule=schedule, seconds=seconds)
 
@@ -520,9 +521,9 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
     finally:
         ends = [one.hand_over(begin) for one in launches]
     if report:
-        raise error_of_several(
-            [(one.program, one.facts, one.queue.device) for one in launches], take_text(report)
-        )
+        given_to = [(one.program, one.facts, one.queue.device) for one in launches]
+        with taken_report(launches[0].program.runtime, report) as taken:
+            raise error_of_several(given_to, taken)
     return TracedTo(*map(max, zip(*ends, strict=True)))
 
 

@@ -161,4 +161,162 @@ enum class Operation : uint8_t {
     kBlockAtomic,  // of the threads of one CTA
 };
 
+enum class ReportKind : uint8_t {
+    kNone,
+    kFault,
+    kDeadlock,
+    kRace,
+    kTimeout,
+    kInterrupted,  // by Ctrl-C
+    kMemory,       // the machine has none left
+};
+
+enum class WaitKind : uint8_t {
+    kNone,
+    kMbarrier,
+    kNamedBarrier,
+    kCluster,
+    kWarp,
+    kWarpgroup,
+    kRegisters,
+    kSignal
+};
+
+// Names that Python puts into the reason of a fault.
+enum class MentionKind : uint32_t {
+    kBarrier,       // the mbarrier at a shared offset
+    kSharedOffset,  // "shared offset 512 (tiles[1])"
+    kSharedBytes,   // "shared bytes 512 (tiles[1])"
+    kSharedName,    // the variable at a shared offset alone: "tiles[1]"
+    kFullBarrier,   // ": ring.full[1] ends the loads into the stage", for an offset in a stage
+    kLine,          // " at kernel.cu:38", for an address in the kernel's library
+    kGlobalName,    // " (total[12])", after an address in global memory
+    kSizeConstant,  // the constant that states the size of the dynamic shared memory
+};
+
+struct Mention {
+    uint64_t at;  // in the reason: bytes before it
+    uint64_t value;
+    MentionKind kind;
+};
+
+struct Numbers {
+    const uint32_t* first;
+    uint64_t count;
+};
+
+struct WarpReport {
+    Extents block;
+    uint32_t warp;
+    uint32_t has_ended;
+    char role[kRoleBytes];  // empty: the kernel names none
+};
+
+// An mbarrier, and the warps that arrived in its phase, in any phase, and waited in any phase.
+struct BarrierReport {
+    Extents block;
+    uint32_t offset;
+    Numbers arrived;
+    Numbers arrivers;
+    Numbers waited;
+};
+
+struct MbarrierWait {
+    Extents block;
+    uint32_t offset;
+    uint64_t phase;
+    int64_t missing_bytes;  // below zero if delivered first
+    int64_t expected_bytes;
+    uint32_t missing_arrivals;
+    Numbers landings;  // shared offsets of the loads of this phase
+};
+
+struct NamedBarrierWait {
+    uint32_t number;
+    uint32_t missing_arrivals;
+};
+
+struct SignalWait {
+    uint32_t rank;
+    uint32_t number;
+    uint32_t epoch;
+    uint32_t seen;
+};
+
+// Threads of one CTA that wait for the same thing.
+struct WaitReport {
+    uint32_t launch;
+    Extents block;
+    const char* instruction;
+    uint64_t address;  // in the kernel's library
+    Numbers threads;
+    uint64_t polled;  // an offset in shared memory, or an address in global memory
+    uint8_t is_polling;
+    Space polled_space;
+    WaitKind kind;
+    char role[kRoleBytes];
+    MbarrierWait mbarrier;
+    NamedBarrierWait named;
+    SignalWait signal;
+};
+
+// Bits: the race detector's knowledge of two accesses.
+enum class RaceFact : uint32_t {
+    kLacksFence = 1,
+    kWasUnwritten = 2,
+    kIsStored = 4,
+    kIsOneCopy = 8,
+    kHasRelaxedArrival = 16,
+    kIsBetweenDevices = 32,
+    kIsKnown = 64,
+    kLacksAcquire = 128,
+    kLacksReaderFence = 256,
+};
+
+struct AccessReport {
+    uint32_t launch;
+    Extents block;
+    uint32_t thread;
+    uint32_t barrier;  // shared offset of the mbarrier that counts a load; kNothing: none is known
+    uint64_t address;  // in the kernel's library
+    Operation operation;
+    uint8_t is_write;
+    uint8_t bytes;  // one bit for each of the eight from the race's start on
+    char role[kRoleBytes];
+};
+
+struct RaceReport {
+    uint64_t start;
+    uint32_t facts;
+    Space space;
+    AccessReport first;
+    AccessReport second;
+};
+
+// Given back to tmaasync_emulate_free_report().
+struct Report {
+    ReportKind kind;
+    uint8_t is_endless;  // a timeout: no budget would be enough
+    uint8_t has_thread;  // whether block, thread, role and address are set
+    uint32_t launch;
+    Extents block;
+    uint32_t thread;
+    char role[kRoleBytes];
+    uint64_t address;  // in the kernel's library
+    uint64_t callers;
+    const uint64_t* caller;  // of the code at the address, innermost first
+    const char* reason;      // of a fault
+    uint64_t mentions;
+    const Mention* mention;
+    uint64_t waits;
+    const WaitReport* wait;
+    uint64_t warps;
+    const WarpReport* warp;  // by number in the cluster
+    uint64_t barriers;
+    const BarrierReport* barrier;
+    uint64_t resident;  // CTAs that wait while others have not started; 0 if all have
+    uint64_t grid;      // CTAs
+    RaceReport race;
+};
+
 }  // namespace tmaasync_emulate

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <system_error>
 #include <thread>
 
@@ -56,11 +55,11 @@ public:
     HeedingCall(const HeedingCall&) = delete;
     HeedingCall& operator=(const HeedingCall&) = delete;
 
-    // `run` takes the Stop and returns a report to be given back to free(), or null. Null too if a
-    // handler raised: then Python raises its exception.
+    // `run` takes the Stop and returns a report, a unique_ptr, or null. Null too if a handler
+    // raised: then Python raises its exception.
     template <typename Run>
-    char* operator()(const Run& run) {
-        char* report = nullptr;
+    auto operator()(const Run& run) {
+        decltype(run(stop_)) report;
         void* thread = python_.release();
         std::thread other = started([&] {
             report = run(stop_);
@@ -73,9 +72,8 @@ public:
             report = run(stop_);
         }
         python_.acquire(thread);
-        if (!stop_) return report;
-        std::free(report);
-        return nullptr;
+        if (stop_) report = nullptr;
+        return report;
     }
 
 private:
