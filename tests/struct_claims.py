@@ -1,4 +1,4 @@
-"""What a compiler can be asked about a struct of which the host has the dtype."""
+"""Claims about a C++ struct, from the host's dtype, for a compiler to check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def claims(struct: str, dtype: np.dtype[Any], size: int) -> Iterator[str]:
-    """What the compiler is asked: the size of a struct, and where each of its fields lies."""
+    """Yield the size of a struct, and the offset and the size of each field."""
     yield f"sizeof({struct}) == {size}"
     for name, (field, offset, *_) in (dtype.fields or {}).items():
         if name != "padding":

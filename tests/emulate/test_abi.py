@@ -209,7 +209,7 @@ def test_a_moved_or_changed_field_would_be_noticed(printed: Printed) -> None:
         ("case Policy::kRandom: return;", ""),
     ],
 )
-def test_what_the_runtime_alone_declares_would_be_noticed(
+def test_a_declaration_of_the_runtime_alone_would_be_noticed(
     compiler: str, tmp_path: Path, text: str, changed: str
 ) -> None:
     whole = probe()

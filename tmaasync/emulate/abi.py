@@ -83,7 +83,7 @@ class Operation(enum.IntEnum):
 
 
 class ReportKind(enum.IntEnum):
-    """What ended a launch."""
+    """The causes of a launch's early end."""
 
     NONE = 0
     FAULT = 1
@@ -95,7 +95,7 @@ class ReportKind(enum.IntEnum):
 
 
 class WaitKind(enum.IntEnum):
-    """What a thread waits in."""
+    """The kinds of a thread's wait."""
 
     NONE = 0
     MBARRIER = 1
@@ -387,7 +387,7 @@ class Report(ctypes.Structure):
         return _listed(self.mention, self.mentions)
 
     def all_waits(self) -> list[WaitReport]:
-        """Return the waits, those of the failed cluster first."""
+        """Return the waits; the failed cluster's come first."""
         return _listed(self.wait, self.waits)
 
     def all_warps(self) -> list[WarpReport]:

@@ -131,8 +131,7 @@ def error_of_several(
     if report.kind == ReportKind.RACE:
         return _race(several, report)
     program, facts, _ = launches[report.launch]
-    words = several[report.launch]
-    waits = report.all_waits()
+    words, waits = several[report.launch], report.all_waits()
     _name_caller(words, report, waits)
     if report.kind == ReportKind.FAULT:
         return EmulatedFault(
@@ -149,14 +148,20 @@ def error_of_several(
         _waiting(several[wait.launch], arrivals if wait.launch == report.launch else None, wait)
         for wait in waits
     )
+    return _hang(program, facts, report, waiting)
+
+
+def _hang(
+    program: EmulatedProgram, facts: Facts, report: Report, waits: tuple[WaitingThreads, ...]
+) -> EmulatedTimeout | EmulatedDeadlock:
     if report.kind == ReportKind.TIMEOUT:
         looping = (report.block.sides, report.thread) if report.has_thread else None
         budget = None if report.is_endless else facts.budget_seconds
-        return EmulatedTimeout(program.name, budget, looping, waiting)
+        return EmulatedTimeout(program.name, budget, looping, waits)
     if not report.resident:
-        return EmulatedDeadlock(program.name, waiting)
+        return EmulatedDeadlock(program.name, waits)
     limit = residency(facts.config, program.registers, program.static_bytes)
-    return EmulatedDeadlock(program.name, waiting, (report.resident, report.grid), limit)
+    return EmulatedDeadlock(program.name, waits, (report.resident, report.grid), limit)
 
 
 def _name_caller(words: _Words, report: Report, waits: Sequence[WaitReport]) -> None:

@@ -31,40 +31,29 @@ struct OwnedReport : Report {
         return {kept.data(), kept.size()};
     }
 
-    void set_mentions(const std::vector<Mention>& all) {
-        mentions_ = all;
-        mentions = mentions_.size();
-        mention = mentions_.data();
+    // Point to the lists, once they are complete.
+    void close() {
+        mentions = all_mentions.size();
+        mention = all_mentions.data();
+        callers = all_callers.size();
+        caller = all_callers.data();
+        waits = all_waits.size();
+        wait = all_waits.data();
+        warps = all_warps.size();
+        warp = all_warps.data();
+        barriers = all_barriers.size();
+        barrier = all_barriers.data();
     }
-    void set_callers(std::vector<uint64_t> all) {
-        callers_ = std::move(all);
-        callers = callers_.size();
-        caller = callers_.data();
-    }
-    void set_waits(std::vector<WaitReport> all) {
-        waits_ = std::move(all);
-        waits = waits_.size();
-        wait = waits_.data();
-    }
-    void set_warps(std::vector<WarpReport> all) {
-        warps_ = std::move(all);
-        warps = warps_.size();
-        warp = warps_.data();
-    }
-    void set_barriers(std::vector<BarrierReport> all) {
-        barriers_ = std::move(all);
-        barriers = barriers_.size();
-        barrier = barriers_.data();
-    }
+
+    std::vector<Mention> all_mentions;
+    std::vector<uint64_t> all_callers;
+    std::vector<WaitReport> all_waits;
+    std::vector<WarpReport> all_warps;
+    std::vector<BarrierReport> all_barriers;
 
 private:
     std::deque<std::string> texts_;
     std::deque<std::vector<uint32_t>> numbers_;
-    std::vector<Mention> mentions_;
-    std::vector<uint64_t> callers_;
-    std::vector<WaitReport> waits_;
-    std::vector<WarpReport> warps_;
-    std::vector<BarrierReport> barriers_;
 };
 
 class Reporter {
@@ -80,15 +69,18 @@ public:
         }
         set_reason(cluster.failure());
         if (report_->kind != ReportKind::kFault) {
-            set_waits(others);
-            set_warps();
-            set_barriers();
+            add_all_waits(others);
+            add_all_warps();
+            add_all_barriers();
         }
         report_->resident = resident * launch.cluster_ctas();
         report_->grid = launch.clusters() * launch.cluster_ctas();
     }
 
-    std::unique_ptr<OwnedReport> take() { return std::move(report_); }
+    std::unique_ptr<OwnedReport> take() {
+        report_->close();
+        return std::move(report_);
+    }
 
 private:
     static Extents block_of(const Cta& cta) { return {cta.block.x, cta.block.y, cta.block.z}; }
@@ -99,7 +91,7 @@ private:
 
     void set_reason(const Failure& failure) {
         report_->reason = report_->keep(failure.reason.text());
-        report_->set_mentions(failure.reason.mentions());
+        report_->all_mentions = failure.reason.mentions();
         report_->is_endless = failure.is_endless;
         if (!failure.fiber) return;
         report_->has_thread = true;
@@ -107,50 +99,44 @@ private:
         report_->thread = failure.fiber->index;
         copy_role(report_->role, *failure.fiber->warp);
         report_->address = address_in_library(failure.site);
-        std::vector<uint64_t> callers;
-        for (const uintptr_t site : failure.callers) callers.push_back(address_in_library(site));
-        report_->set_callers(std::move(callers));
+        for (const uintptr_t site : failure.callers) {
+            report_->all_callers.push_back(address_in_library(site));
+        }
     }
 
-    void set_warps() {
-        std::vector<WarpReport> warps;
+    void add_all_warps() {
         for (const Cta& cta : cluster_.ctas()) {
             for (uint32_t i = 0; i < cta.warps.size(); ++i) {
-                WarpReport& warp = warps.emplace_back();
+                WarpReport& warp = report_->all_warps.emplace_back();
                 warp.block = block_of(cta);
                 warp.warp = i;
                 warp.has_ended = cta.warps[i].live_lanes == 0;
                 copy_role(warp.role, cta.warps[i]);
             }
         }
-        report_->set_warps(std::move(warps));
     }
 
-    void set_barriers() {
-        std::vector<BarrierReport> barriers;
+    void add_all_barriers() {
         for (const Cta& cta : cluster_.ctas()) {
             for (const Mbarrier& barrier : cta.barriers) {
-                barriers.push_back(
+                report_->all_barriers.push_back(
                     {block_of(cta), barrier.offset, report_->keep(barrier.arrived.warps()),
                      report_->keep(barrier.arrivers.warps()), report_->keep(barrier.waited.warps())}
                 );
             }
         }
-        report_->set_barriers(std::move(barriers));
     }
 
     // Waits of this cluster first; between launches of several devices, of all.
-    void set_waits(const std::vector<const Cluster*>& others) {
-        std::vector<WaitReport> waits;
-        add_waits(cluster_, waits);
+    void add_all_waits(const std::vector<const Cluster*>& others) {
+        add_waits(cluster_);
         for (const Cluster* other : others) {
-            if (other != &cluster_) add_waits(*other, waits);
+            if (other != &cluster_) add_waits(*other);
         }
-        report_->set_waits(std::move(waits));
     }
 
     // Threads of one CTA that wait for the same thing are one entry.
-    void add_waits(const Cluster& cluster, std::vector<WaitReport>& waits) {
+    void add_waits(const Cluster& cluster) {
         using Key = std::tuple<
             const Cta*, Wait::Kind, const char*, const Cta*, uint32_t, uint32_t, uint32_t,
             uintptr_t, std::string_view>;
@@ -164,7 +150,7 @@ private:
             if (entries[key].empty()) order.push_back(key);
             entries[key].push_back(&fiber);
         }
-        for (const Key& key : order) waits.push_back(wait_of(entries[key]));
+        for (const Key& key : order) report_->all_waits.push_back(wait_of(entries[key]));
     }
 
     WaitReport wait_of(const std::vector<const Fiber*>& fibers) {
