@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from struct_claims import claims
 
 from tmaasync._compile import Source, compile_source
 from tmaasync._sources import kernels_dir
@@ -37,15 +37,6 @@ LISTS = {
     "WorkListWith<RaggedSequence>": abi.WORK_ITEM,
     "WorkListWith<PagedSequence<1>>": abi.PAGED_WORK_ITEM,
 }
-
-
-def claims(struct: str, dtype: np.dtype[Any], size: int) -> Iterator[str]:
-    """What the compiler is asked: the size of a struct, and where each of its fields lies."""
-    yield f"sizeof({struct}) == {size}"
-    for name, (field, offset, *_) in (dtype.fields or {}).items():
-        if name != "padding":
-            yield f"__builtin_offsetof({struct}, {name}) == {offset}"
-            yield f"sizeof({struct}::{name}) == {field.itemsize}"
 
 
 def probe_of_backward() -> Source:

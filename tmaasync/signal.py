@@ -46,11 +46,7 @@ _MAX_RANKS, _RECORDS_OF_RANK = 16, 8
 _WRITTEN = 2
 _RECORD = np.dtype(
     [
-        ("state", "<u4"),
-        ("rank", "<u4"),
-        ("signal", "<u4"),
-        ("epoch", "<u4"),
-        ("seen", "<u4"),
+        *((name, "<u4") for name in ("state", "rank", "signal", "epoch", "seen")),
         ("block", "<u4", 3),
         ("thread", "<u4"),
         ("line", "<u4"),
@@ -65,7 +61,9 @@ _RECORDS = np.dtype(
         ("records", _RECORD, (_MAX_RANKS, _RECORDS_OF_RANK)),
     ]
 )
-_STRUCT = struct.Struct(f"<{_MAX_RANKS}QQQIIII")
+_ARGUMENT = {"pads": f"{_MAX_RANKS}Q", "records": "Q", "budget_ns": "Q"}
+_ARGUMENT |= dict.fromkeys(("ranks", "rank", "count", "padding"), "I")
+_STRUCT = struct.Struct("<" + "".join(_ARGUMENT.values()))
 
 _WORD_BYTES = 4
 _EPOCH_MODULUS = 1 << 32

@@ -439,3 +439,18 @@ def test_a_load_without_an_element_in_bounds_touches_the_address_of_the_map() ->
 
     with pytest.raises(EmulatedFault, match="no element in bounds, so the chip touches the map's"):
         kernel(1, 1, (map_, 5))
+
+
+OWN_TEXT = r"""
+extern "C" __global__ void asserts(int* x) {
+    assert(x[0] == 1 && "{barrier 0} {line 1} {constant 0} 0x7fffffffffff \"é\"");
+}
+"""
+
+
+def test_the_text_of_an_assertion_stays_as_it_is() -> None:
+    with pytest.raises(EmulatedFault) as caught:
+        Kernel(OWN_TEXT, "asserts")(1, 1, (np.zeros(1, np.int32),))
+
+    text = r'assert(x[0] == 1 && "{barrier 0} {line 1} {constant 0} 0x7fffffffffff \"é\"") does not'
+    assert caught.value.reason.startswith(text)

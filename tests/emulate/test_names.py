@@ -353,7 +353,11 @@ LONG = "c" * 27
 
 @pytest.mark.parametrize(
     ("call", "role"),
-    [(f'set_role("{LONG}", 123456789)', f"{LONG} 123456789"), ('set_role("")', None)],
+    [
+        (f'set_role("{LONG}", 123456789)', f"{LONG} 123456789"),
+        ('set_role("")', None),
+        (r'set_role("a\t\"b\"\\")', 'a\t"b"\\'),
+    ],
 )
 def test_a_role_has_up_to_27_characters_and_a_number(call: str, role: str | None) -> None:
     source = f"""

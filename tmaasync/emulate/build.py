@@ -26,6 +26,7 @@ from tmaasync._compile import Parameter, Source
 from tmaasync._entries import check_entry, declaring_text, entry_names, function_name, template_of
 from tmaasync._symbols import demangled
 from tmaasync.emulate import inline_ptx, toolchain
+from tmaasync.emulate.abi import ParameterFacts
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.emulate.dynamic_shared import with_dynamic_shared
 from tmaasync.emulate.headers import Headers, folders_of, headers_of, prefix_of
@@ -328,10 +329,6 @@ def _translator_facts() -> tuple[tuple[str, str], ...]:
 # --- the library ------------------------------------------------------------------------------
 
 
-class _ParameterFacts(ctypes.Structure):
-    _fields_ = (("kind", ctypes.c_char), ("size_bytes", ctypes.c_uint32))
-
-
 _RUNTIMES: dict[str, Any] = {}
 
 
@@ -354,7 +351,7 @@ def _loaded(path: Path, name: str, source: Source) -> EmulatedProgram:
     )  # before the library, which refers to the runtime by name
     library = _opened_kernel(path, source)
     all_static = loaded_runtime.tmaasync_emulate_static_bytes(library.tmaasync_emulate_call)
-    facts = ctypes.POINTER(_ParameterFacts)()
+    facts = ctypes.POINTER(ParameterFacts)()
     count = library.tmaasync_emulate_parameters(ctypes.byref(facts))
     max_threads, min_blocks, *cluster = (
         _constant(library, constant) for names in _ATTRIBUTES.values() for constant in names
@@ -420,7 +417,7 @@ def _opened(path: Path) -> ctypes.CDLL:
         ) from None
 
 
-def _parameter(facts: _ParameterFacts) -> Parameter:
+def _parameter(facts: ParameterFacts) -> Parameter:
     kind = facts.kind.decode()
     return Parameter("struct" if kind == "S" else kind, facts.size_bytes)
 

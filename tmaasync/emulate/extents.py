@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -50,7 +49,6 @@ class Extent(NamedTuple):
         return max(0, after) or min(0, address - self.address - self.first)
 
 
-_HEXADECIMAL = re.compile(r"0x[0-9a-f]{9,}")  # longer than a mask, which has at most 8 digits
 _FAR_BYTES = 1 << 24  # an address farther away is unrelated to the array
 
 
@@ -89,14 +87,9 @@ class GlobalNames:
                 return self._element(parameter, extent, address)
         return None
 
-    def in_text(self, text: str) -> str:
-        """Append array and index to every address in the text."""
-        return _HEXADECIMAL.sub(self._with_name, text)
-
-    def _with_name(self, found: re.Match[str]) -> str:
-        address = int(found[0], 16)
-        name = self.name(address) or self._next_to(address)
-        return found[0] if name is None else f"{found[0]} ({name})"
+    def place(self, address: int) -> str | None:
+        """Return array and index, or the distance to the nearest array; None far from all."""
+        return self.name(address) or self._next_to(address)
 
     def _next_to(self, address: int) -> str | None:
         """Name an address by the nearest array: "total[64], 4 bytes after the end of total".

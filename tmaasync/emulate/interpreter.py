@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["heeding_signals", "is_main_thread", "take_bytes", "take_text"]
+from tmaasync.emulate.abi import Interpreter, Report
+
+__all__ = ["heeding_signals", "is_main_thread", "take_bytes", "taken_report"]
 
 
-class _Interpreter(ctypes.Structure):
-    """Functions of Python's C API; as in runtime/interrupts.hpp."""
-
-    _fields_ = (
-        ("release", ctypes.c_void_p),
-        ("acquire", ctypes.c_void_p),
-        ("run_handlers", ctypes.c_void_p),
-        ("is_main_thread", ctypes.c_uint32),
-    )
-
-
-def _interpreter(*, is_main: bool) -> _Interpreter:
+def _interpreter(*, is_main: bool) -> Interpreter:
     python = ctypes.pythonapi
     functions = (python.PyEval_SaveThread, python.PyEval_RestoreThread, python.PyErr_CheckSignals)
-    return _Interpreter(*(ctypes.cast(one, ctypes.c_void_p) for one in functions), is_main)
+    return Interpreter(*(ctypes.cast(one, ctypes.c_void_p) for one in functions), is_main)
 
 
 _IN_MAIN_THREAD, _IN_ANOTHER = _interpreter(is_main=True), _interpreter(is_main=False)
@@ -64,9 +56,10 @@ def take_bytes(address: int | None, size: int) -> bytes:
         _LIBC.free(address)
 
 
-def take_text(address: int) -> str:
-    """Return a text of the runtime, and free it."""
+@contextlib.contextmanager
+def taken_report(runtime: Any, address: int) -> Iterator[Report]:
+    """Return the runtime's report of a failed launch, and free it at the end of the ``with``."""
     try:
-        return ctypes.string_at(address).decode(errors="replace")
+        yield Report.from_address(address)
     finally:
-        _LIBC.free(address)
+        runtime.tmaasync_emulate_free_report(ctypes.c_void_p(address))

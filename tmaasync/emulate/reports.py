@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,20 @@ from tmaasync._forks import cached_property
 from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._source_names import ring_part
 from tmaasync._symbols import variables_of
+from tmaasync.emulate.abi import (
+    STATIC_ALIGNMENT,
+    AccessReport,
+    MbarrierWait,
+    MentionKind,
+    Operation,
+    RaceFact,
+    Report,
+    ReportKind,
+    Space,
+    WaitKind,
+    WaitReport,
+    text_of,
+)
 from tmaasync.emulate.arrivals import Arrivals
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info
@@ -37,33 +50,29 @@ from tmaasync.errors import (
     TMAError,
     WaitingThreads,
 )
-from tmaasync.trace.events import NameOf, offset_name
+from tmaasync.trace.events import NOTHING, NameOf, offset_name
 
 __all__ = ["Facts", "error_of", "error_of_several", "shared_names"]
 
-# In the order of the runtime's enum Operation.
-_OPERATIONS = (
-    "ordinary read",
-    "ordinary write",
-    "atomic operation",
-    "stmatrix",
-    "TMA load",
-    "TMA store",
-    "TMA reduction",
-    "wgmma",
-    "mbarrier.init",
-    "mbarrier operation",
-    "use of registers",
-    "TMA's read of a tensor map",
-    "cp.async",
-    "TMA copy between CTAs",
-    "TMA reduction between CTAs",
-    "ldmatrix",
-    "atomic operation of one block",
-)
-# A place in a reason: an address in shared memory or in the code, as runtime/words.hpp writes it,
-# or the constant that states the size of the dynamic shared memory.
-_ADDRESS = re.compile(r"\{(barrier|offset|bytes|line|stage|place|constant) (\d+)\}")
+_OPERATIONS = {
+    Operation.READ: "ordinary read",
+    Operation.WRITE: "ordinary write",
+    Operation.ATOMIC: "atomic operation",
+    Operation.STMATRIX: "stmatrix",
+    Operation.TMA_LOAD: "TMA load",
+    Operation.TMA_STORE: "TMA store",
+    Operation.TMA_REDUCE: "TMA reduction",
+    Operation.WGMMA: "wgmma",
+    Operation.BARRIER_INIT: "mbarrier.init",
+    Operation.BARRIER_USE: "mbarrier operation",
+    Operation.REGISTERS: "use of registers",
+    Operation.MAP_READ: "TMA's read of a tensor map",
+    Operation.THREAD_COPY: "cp.async",
+    Operation.TMA_PUSH: "TMA copy between CTAs",
+    Operation.TMA_PUSH_REDUCE: "TMA reduction between CTAs",
+    Operation.LDMATRIX: "ldmatrix",
+    Operation.BLOCK_ATOMIC: "atomic operation of one block",
+}
 
 COPY_ENGINE = Path(__file__).with_name("copy_engine.cu")
 """What emulated streams do for `Signals`."""
@@ -90,27 +99,26 @@ class Facts:
     others: Mapping[str, Extent] = field(default_factory=dict)
 
 
-def error_of(program: EmulatedProgram, facts: Facts, report: str) -> TMAError:
+def error_of(program: EmulatedProgram, facts: Facts, report: Report) -> TMAError:
     """Return the exception for the runtime's report of one launch."""
     return error_of_several([(program, facts, None)], report)
 
 
 def error_of_several(
-    launches: Sequence[tuple[EmulatedProgram, Facts, int | None]], report: str
+    launches: Sequence[tuple[EmulatedProgram, Facts, int | None]], report: Report
 ) -> TMAError:
     """Return the exception for the runtime's report of launches that ran together.
 
     Args:
         launches: The program, the facts and the emulated device of each.
-        report: The runtime's JSON.
+        report: The runtime's report.
 
     Raises:
         KeyboardInterrupt: Ctrl-C stopped them.
     """
-    record = json.loads(report)
-    if record["kind"] == "interrupted":  # by Ctrl-C
+    if report.kind == ReportKind.INTERRUPTED:
         raise KeyboardInterrupt
-    if record["kind"] == "memory":
+    if report.kind == ReportKind.MEMORY:
         return LaunchError(
             "grid: this machine has no memory or no mappings left for the launch: "
             f"{launches[0][1].size}. Launch smaller blocks or clusters, or run fewer at once with "
@@ -120,46 +128,51 @@ def error_of_several(
         _Words(program, facts.config.shared_bytes, facts.arrays, device, facts.others)
         for program, facts, device in launches
     ]
-    if record["kind"] == "race":
-        return _race(several, record)
-    program, facts, _ = launches[record["launch"]]
-    words = several[record["launch"]]
-    _name_caller(words, record)
-    if record["kind"] == "fault":
+    if report.kind == ReportKind.RACE:
+        return _race(several, report)
+    program, facts, _ = launches[report.launch]
+    words, waits = several[report.launch], report.all_waits()
+    _name_caller(words, report, waits)
+    if report.kind == ReportKind.FAULT:
         return EmulatedFault(
             program.name,
-            in_words_of(program.source, words.with_names(record["reason"])),
-            tuple(record["block"]),
-            record["thread"],
-            words.line(record["address"]),
-            record["role"] or None,
+            in_words_of(program.source, words.reason(report)),
+            report.block.sides,
+            report.thread,
+            words.line(report.address),
+            text_of(report.role) or None,
             words.device,
         )
-    own = [wait for wait in record["waits"] if wait["launch"] == record["launch"]]
-    arrivals = Arrivals({**record, "waits": own}, words.name)
-    waits = tuple(
-        _waiting(several[wait["launch"]], arrivals if wait in own else None, wait)
-        for wait in record["waits"]
+    arrivals = Arrivals(report, words.name)
+    waiting = tuple(
+        _waiting(several[wait.launch], arrivals if wait.launch == report.launch else None, wait)
+        for wait in waits
     )
-    if record["kind"] == "timeout":
-        looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
-        budget = None if record.get("is_endless") else facts.budget_seconds
+    return _hang(program, facts, report, waiting)
+
+
+def _hang(
+    program: EmulatedProgram, facts: Facts, report: Report, waits: tuple[WaitingThreads, ...]
+) -> EmulatedTimeout | EmulatedDeadlock:
+    if report.kind == ReportKind.TIMEOUT:
+        looping = (report.block.sides, report.thread) if report.has_thread else None
+        budget = None if report.is_endless else facts.budget_seconds
         return EmulatedTimeout(program.name, budget, looping, waits)
-    if "resident" not in record:
+    if not report.resident:
         return EmulatedDeadlock(program.name, waits)
     limit = residency(facts.config, program.registers, program.static_bytes)
-    return EmulatedDeadlock(program.name, waits, (record["resident"], record["grid"]), limit)
+    return EmulatedDeadlock(program.name, waits, (report.resident, report.grid), limit)
 
 
-def _name_caller(words: _Words, record: dict[str, Any]) -> None:
+def _name_caller(words: _Words, report: Report, waits: Sequence[WaitReport]) -> None:
     """Replace an interrupted address without a line by its innermost caller with a line."""
-    address = record.get("address", 0)
-    if not record.get("callers") or words.line(address):
+    address, callers = report.address, report.all_callers()
+    if not callers or words.line(address):
         return
-    caller = next(filter(words.line, record["callers"]), address)
-    for place in (record, *record["waits"]):
-        if place["address"] == address and place["launch"] == record["launch"]:
-            place["address"] = caller
+    report.address = next(filter(words.line, callers), address)
+    for wait in waits:
+        if wait.address == address and wait.launch == report.launch:
+            wait.address = report.address
 
 
 # --- names ------------------------------------------------------------------------------------
@@ -171,7 +184,6 @@ def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
     return functools.cache(lambda offset: words.name(offset) or offset_name(offset))
 
 
-_STATIC_ALIGNMENT = 1024  # as in runtime/machine.hpp
 _OWN_VARIABLES = ("first_variable", "dynamic_memory")  # of cuda.hpp
 
 
@@ -191,7 +203,7 @@ class _Words:
         self._info = debug_info(program.path, program.source.text)
         self._arrays = arrays
         self._others = others
-        self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
+        self._static = -(-shared_bytes // STATIC_ALIGNMENT) * STATIC_ALIGNMENT
 
     def line(self, address: int) -> str | None:
         """Return the line in the kernel's source, as in ``gemm.cu:120``."""
@@ -216,10 +228,14 @@ class _Words:
         names = self._info.parameter_names(function_name(self.program.name))
         return GlobalNames(self._arrays, names, {**_variables(self.program), **self._others})
 
-    def with_names(self, reason: str) -> str:
-        """Replace addresses in the reason by names of barriers, buffers and arrays."""
-        named = _ADDRESS.sub(lambda found: self._described(found[1], int(found[2])), reason)
-        return self.globals.in_text(named)
+    def reason(self, report: Report) -> str:
+        """Return a fault's reason, with the names of barriers, buffers, lines and arrays."""
+        raw, parts, begin = report.reason, [], 0
+        for mention in report.all_mentions():
+            name = self._mentioned(MentionKind(mention.kind), mention.value)
+            parts += [text_of(raw[begin : mention.at]), name]
+            begin = mention.at
+        return "".join((*parts, text_of(raw[begin:])))
 
     def sibling(self, name: str | None, member: str) -> str | None:
         """Return another member of the stage of this name; None if there is none."""
@@ -241,22 +257,28 @@ class _Words:
             return f"{array[1]}[{last + steps}] of {last + 1}"
         return unnamed
 
-    def _described(self, kind: str, offset: int) -> str:
-        if kind == "line":
-            line = self.line(offset)
+    def _mentioned(self, kind: MentionKind, value: int) -> str:
+        if kind == MentionKind.LINE:
+            line = self.line(value)
             return "" if line is None else f" at {line}"
-        if kind == "constant":
+        if kind == MentionKind.GLOBAL_NAME:
+            place = self.globals.place(value)
+            return "" if place is None else f" ({place})"
+        if kind == MentionKind.SIZE_CONSTANT:
             constant = f"{function_name(self.program.name)}_shared_bytes"
             return f'`extern "C" __device__ const int {constant}`'
+        return self._mentioned_shared(kind, value)
+
+    def _mentioned_shared(self, kind: MentionKind, offset: int) -> str:
         name = self.name(offset)
-        if kind == "barrier":
+        if kind == MentionKind.BARRIER:
             return name or self._unnamed_barrier(offset)
-        if kind == "place" and name is not None:
+        if kind == MentionKind.SHARED_NAME and name is not None:
             return name
-        if kind == "stage":
+        if kind == MentionKind.FULL_BARRIER:
             full = self.sibling(name, "full")
             return "" if full is None else f": {full} ends the loads into the stage"
-        address = f"shared {'bytes' if kind == 'bytes' else 'offset'} {offset}"
+        address = f"shared {'bytes' if kind == MentionKind.SHARED_BYTES else 'offset'} {offset}"
         return address if name is None else f"{address} ({name})"
 
 
@@ -268,91 +290,107 @@ _MAX_BARRIERS_BEYOND = 16  # an mbarrier farther away is not a bad index of the 
 # --- deadlocks --------------------------------------------------------------------------------
 
 
-def _waiting(words: _Words, arrivals: Arrivals | None, record: dict[str, Any]) -> WaitingThreads:
-    barrier = record.get("barrier", {})
-    home = barrier.get("block")
-    offset = barrier.get("offset")
-    name = None if offset is None else words.name(offset)
-    part = ring_part(name)
-    buffers = (words.name(start) for start in barrier.get("landings", ()))
+def _waiting(words: _Words, arrivals: Arrivals | None, wait: WaitReport) -> WaitingThreads:
     copy_engine = COPY_ENGINE.read_text(encoding="utf-8")
-    of_stream = "signal" in record and words.program.source.text == copy_engine
-    instruction = "Signals.stream_wait" if of_stream else record["instruction"]
+    of_stream = wait.kind == WaitKind.SIGNAL and words.program.source.text == copy_engine
+    instruction = "Signals.stream_wait" if of_stream else text_of(wait.instruction)
     return WaitingThreads(
-        block=tuple(record["block"]),
-        threads=tuple(record["threads"]),
-        instruction=instruction + _of_polled(words, record.get("polled")),
-        source=None if of_stream else words.line(record["address"]),
-        barrier_name=name,
-        barrier_offset=offset,
-        barrier_number=barrier.get("number"),
-        barrier_block=None if home is None else tuple(home),
-        phase=barrier.get("phase"),
-        missing_arrivals=barrier.get("missing_arrivals"),
-        missing_bytes=barrier.get("missing_bytes"),
-        expected_bytes=barrier.get("expected_bytes"),
-        delivered_bytes=barrier.get("delivered_bytes"),
-        role=record["role"] or None,
-        ring=None if part is None else part.ring or None,
-        stage=None if part is None else part.stage,
-        delivered_to=tuple(dict.fromkeys(filter(None, buffers))),
-        late=None if offset is None or arrivals is None else arrivals.late(record),
-        signal=AwaitedSignal(**record["signal"]) if "signal" in record else None,
+        block=wait.block.sides,
+        threads=tuple(wait.threads.listed()),
+        instruction=instruction + _of_polled(words, wait),
+        source=None if of_stream else words.line(wait.address),
+        role=text_of(wait.role) or None,
         device=words.device,
         of_stream=of_stream,
+        **_awaited(words, arrivals, wait),
     )
 
 
-def _of_polled(words: _Words, polled: dict[str, Any] | None) -> str:
+def _awaited(words: _Words, arrivals: Arrivals | None, wait: WaitReport) -> dict[str, Any]:
+    """Return the facts about the barrier or the signal of a wait."""
+    if wait.kind == WaitKind.MBARRIER:
+        late = None if arrivals is None else arrivals.late(wait)
+        return {"late": late, **_awaited_mbarrier(words, wait.mbarrier)}
+    if wait.kind == WaitKind.NAMED_BARRIER:
+        named = wait.named
+        return {"barrier_number": named.number, "missing_arrivals": named.missing_arrivals}
+    if wait.kind == WaitKind.SIGNAL:
+        of = wait.signal
+        return {
+            "signal": AwaitedSignal(rank=of.rank, number=of.number, epoch=of.epoch, seen=of.seen)
+        }
+    return {}
+
+
+def _awaited_mbarrier(words: _Words, barrier: MbarrierWait) -> dict[str, Any]:
+    name = words.name(barrier.offset)
+    part = ring_part(name)
+    buffers = map(words.name, barrier.landings.listed())
+    return {
+        "barrier_name": name,
+        "barrier_offset": barrier.offset,
+        "barrier_block": barrier.block.sides,
+        "phase": barrier.phase,
+        "missing_arrivals": barrier.missing_arrivals,
+        "missing_bytes": barrier.missing_bytes,
+        "expected_bytes": barrier.expected_bytes,
+        "delivered_bytes": barrier.expected_bytes - barrier.missing_bytes,
+        "ring": None if part is None else part.ring or None,
+        "stage": None if part is None else part.stage,
+        "delivered_to": tuple(dict.fromkeys(filter(None, buffers))),
+    }
+
+
+def _of_polled(words: _Words, wait: WaitReport) -> str:
     """Return the name of the address that a thread polls, if any."""
-    name = polled and _place_name(words, polled["memory"], polled["start"])
+    name = _place_name(words, wait.polled_space, wait.polled) if wait.is_polling else None
     return f" of {name}" if name else ""
 
 
 # --- races ------------------------------------------------------------------------------------
 
 
-def _race(several: Sequence[_Words], record: dict[str, Any]) -> EmulatedRace:
-    first, second = (
-        _access(several[record[which]["launch"]], record[which]) for which in ("first", "second")
-    )
-    words = several[record["second"]["launch"]]
-    known = frozenset(record["facts"])
-    if "is_between_devices" in known:
+def _race(several: Sequence[_Words], report: Report) -> EmulatedRace:
+    race = report.race
+    first, second = (_access(several[one.launch], one) for one in (race.first, race.second))
+    words = several[race.second.launch]
+    memory = Space(race.space).name.lower()
+    known = frozenset(fact.name.lower() for fact in RaceFact if race.facts & fact)
+    if race.facts & RaceFact.IS_BETWEEN_DEVICES:
         cause = cause_between_devices(first, second, known)
-    elif record["first"]["launch"] != record["second"]["launch"]:
+    elif race.first.launch != race.second.launch:
         cause = BETWEEN_STREAMS
     else:
         empty = words.sibling(second.barrier_name, "empty")
-        cause = cause_in_a_kernel(RacingPair(first, second, record["memory"], known), empty)
+        cause = cause_in_a_kernel(RacingPair(first, second, memory, known), empty)
         cause = in_words_of(words.program.source, cause)
-    shared = record["first"]["bytes"] & record["second"]["bytes"]
-    start = record["start"] + ((shared & -shared).bit_length() - 1 if shared else 0)
+    shared = race.first.bytes & race.second.bytes
+    start = race.start + ((shared & -shared).bit_length() - 1 if shared else 0)
     return EmulatedRace(
         words.program.name,
-        memory=record["memory"],
+        memory=memory,
         start=start,
-        name=_place_name(words, record["memory"], start),
+        name=_place_name(words, race.space, start),
         first=first,
         second=second,
         cause=cause,
     )
 
 
-def _place_name(words: _Words, memory: str, start: int) -> str | None:
-    if memory == "global":
+def _place_name(words: _Words, space: int, start: int) -> str | None:
+    if space == Space.GLOBAL:
         return words.globals.name(start)
-    return words.name(start) if memory == "shared" else None
+    return words.name(start) if space == Space.SHARED else None
 
 
-def _access(words: _Words, record: dict[str, Any]) -> EmulatedAccess:
+def _access(words: _Words, access: AccessReport) -> EmulatedAccess:
     return EmulatedAccess(
-        block=tuple(record["block"]),
-        thread=record["thread"],
-        operation=_OPERATIONS[record["operation"]],
-        is_write=record["writes"],
-        source=words.line(record["address"]),
-        role=record.get("role") or None,
-        barrier_name=words.name(record["barrier"]) if "barrier" in record else None,
+        block=access.block.sides,
+        thread=access.thread,
+        operation=_OPERATIONS[Operation(access.operation)],
+        is_write=bool(access.is_write),
+        source=words.line(access.address),
+        role=text_of(access.role) or None,
+        barrier_name=None if access.barrier == NOTHING else words.name(access.barrier),
         device=words.device,
     )

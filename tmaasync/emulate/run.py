@@ -20,6 +20,7 @@ from tmaasync._collectors import CollectorOf, TraceCollector, current_collector
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync._forks import Lock
 from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
+from tmaasync.emulate import abi
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.extents import Extent
@@ -27,7 +28,7 @@ from tmaasync.emulate.interpreter import (
     heeding_signals,
     is_main_thread,
     take_bytes,
-    take_text,
+    taken_report,
 )
 from tmaasync.emulate.reports import Facts, error_of, error_of_several, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
@@ -52,7 +53,7 @@ SEARCHED_WORDS = 1 << 22
 core for a GEMM of 512 x 512 x 512, most of it; ten times that for one of 1024 (2026-11-22)."""
 
 Policy = Literal["round_robin", "random", "adversarial"]
-_POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
+_POLICIES = {one.name.lower(): one for one in abi.Policy}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,8 +248,8 @@ class EmulatedLaunch:
         schedule, collector = _SCHEDULE.get(), self._collector_of()
         ready = self._ready_for(schedule)
         program, numbers = self._program, ready.numbers
-        numbers.start(_fresh(ready.extents) if self._config.pdl else None)
-        log = None if collector is None else _EventLog()
+        _start(numbers, _fresh(ready.extents) if self._config.pdl else None)
+        log = None if collector is None else abi.EventLog()
         numbers.log = None if log is None else ctypes.pointer(log)
         launch = heeding_signals(program.runtime.tmaasync_emulate_launch)
         began = time.perf_counter()
@@ -263,7 +264,8 @@ class EmulatedLaunch:
                 self._hand_over(program, collector, log)
         if report:
             facts = Facts(self._config, schedule.budget_seconds, ready.size, self._arrays)
-            raise error_of(program, facts, take_text(report))
+            with taken_report(program.runtime, report) as taken:
+                raise error_of(program, facts, taken)
         self._ready = ready
         self.last_run = EmulatedRun(schedule=schedule, seconds=seconds)
 
@@ -296,7 +298,7 @@ class EmulatedLaunch:
         schedule = _SCHEDULE.get()
         size = self._size(schedule)
         collector = self._collector_of()
-        log = None if collector is None else _EventLog()
+        log = None if collector is None else abi.EventLog()
         start = _first_aligned(self._buffer)
         packed = [ctypes.string_at(start, ctypes.sizeof(self._buffer) - _ALIGNMENT)]
         buffer, _ = _aligned(packed)
@@ -343,7 +345,7 @@ class EmulatedLaunch:
         self,
         program: EmulatedProgram,
         collector: TraceCollector,
-        log: _EventLog,
+        log: abi.EventLog,
         begin: TracedTo = _NOT_TRACED,
     ) -> TracedTo:
         """Give the events to the collector, even if the launch failed."""
@@ -417,7 +419,7 @@ class _Ready(NamedTuple):
     schedule: Schedule
     extents: list[Extent]
     size: LaunchEstimate
-    numbers: _LaunchNumbers
+    numbers: abi.LaunchNumbers
 
 
 # The memory through which ragged maps load if nothing is in bounds.
@@ -460,7 +462,7 @@ class QueuedLaunch:
     queue: StreamQueue
     program: EmulatedProgram
     facts: Facts
-    numbers: Any
+    numbers: abi.LaunchNumbers
     pointers: Any
     hand_over: Callable[[TracedTo], TracedTo]
     keep: object
@@ -500,9 +502,9 @@ def _only_by_pointers(memory: dict[str, Extent], extents: list[Extent]) -> dict[
 def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
     """Run the queues of several devices, interleaved, to their end."""
     queues: dict[StreamQueue, int] = {}
-    given = (_DeviceLaunch * len(launches))(
+    given = (abi.DeviceLaunch * len(launches))(
         *(
-            _DeviceLaunch(
+            abi.DeviceLaunch(
                 ctypes.cast(one.program.library.tmaasync_emulate_call, ctypes.c_void_p),
                 ctypes.pointer(one.numbers),
                 ctypes.cast(one.pointers, ctypes.c_void_p),
@@ -513,89 +515,37 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
         )
     )
     run = heeding_signals(launches[0].program.runtime.tmaasync_emulate_launch_together)
-    launches[0].numbers.heed_interrupts()
+    _heed_interrupts(launches[0].numbers)
     try:
         report = run(ctypes.c_uint32(len(launches)), given)
     finally:
         ends = [one.hand_over(begin) for one in launches]
     if report:
-        raise error_of_several(
-            [(one.program, one.facts, one.queue.device) for one in launches], take_text(report)
-        )
+        given_to = [(one.program, one.facts, one.queue.device) for one in launches]
+        with taken_report(launches[0].program.runtime, report) as taken:
+            raise error_of_several(given_to, taken)
     return TracedTo(*map(max, zip(*ends, strict=True)))
 
 
-# --- parameter structs of the runtime ---------------------------------------------------------
+# --- parameters of the runtime ------------------------------------------------------------------
 
 
-class _Extents(ctypes.Structure):
-    _fields_ = tuple((axis, ctypes.c_uint32) for axis in "xyz")
+def _start(numbers: abi.LaunchNumbers, fresh: bytes | None) -> None:
+    """Reset the fields that the last launch may have changed."""
+    ctypes.memset(numbers.written, 0, max(1, numbers.arrays))
+    if numbers.grid_barrier:
+        numbers.grid_barrier.contents.value = 0
+    numbers.fresh = fresh
+    _heed_interrupts(numbers)
 
 
-class _Array(ctypes.Structure):
-    _fields_ = (
-        ("start", ctypes.c_uint64),
-        ("size_bytes", ctypes.c_uint64),
-        ("may_hold_pointers", ctypes.c_uint64),
-    )
+def _heed_interrupts(numbers: abi.LaunchNumbers) -> None:
+    """Have Ctrl-C stop the launch on threads where Python runs no handlers.
 
-
-class _EventLog(ctypes.Structure):
-    _fields_ = (
-        ("events", ctypes.c_void_p),
-        ("count", ctypes.c_uint64),
-        ("roles", ctypes.c_void_p),
-        ("role_count", ctypes.c_uint64),
-    )
-
-
-class _LaunchNumbers(ctypes.Structure):
-    _fields_ = (
-        ("grid", _Extents),
-        ("block", _Extents),
-        ("cluster", _Extents),
-        ("shared_bytes", ctypes.c_uint32),
-        ("policy", ctypes.c_uint32),
-        ("workers", ctypes.c_uint32),
-        ("resident", ctypes.c_uint32),
-        ("seed", ctypes.c_uint64),
-        ("budget_seconds", ctypes.c_double),
-        ("arrays", ctypes.c_uint64),
-        ("array", ctypes.POINTER(_Array)),
-        ("registers", ctypes.c_uint32),
-        ("stops_at_interrupt", ctypes.c_uint32),
-        ("searched_words", ctypes.c_uint64),
-        ("log", ctypes.POINTER(_EventLog)),
-        ("written", ctypes.POINTER(ctypes.c_char)),
-        ("grid_barrier", ctypes.POINTER(ctypes.c_uint32)),
-        ("fresh", ctypes.c_char_p),
-    )
-
-    def start(self, fresh: bytes | None) -> None:
-        """Reset the fields that the last launch may have changed."""
-        ctypes.memset(self.written, 0, max(1, self.arrays))
-        if self.grid_barrier:
-            self.grid_barrier.contents.value = 0
-        self.fresh = fresh
-        self.heed_interrupts()
-
-    def heed_interrupts(self) -> None:
-        """Have Ctrl-C stop the launch on threads where Python runs no handlers.
-
-        A program's own handler of SIGINT stops no launch there.
-        """
-        is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        self.stops_at_interrupt = is_default and not is_main_thread()
-
-
-class _DeviceLaunch(ctypes.Structure):
-    _fields_ = (
-        ("kernel", ctypes.c_void_p),
-        ("numbers", ctypes.POINTER(_LaunchNumbers)),
-        ("arguments", ctypes.c_void_p),
-        ("device", ctypes.c_uint32),
-        ("queue", ctypes.c_uint32),
-    )
+    A program's own handler of SIGINT stops no launch there.
+    """
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    numbers.stops_at_interrupt = is_default and not is_main_thread()
 
 
 def _numbers(
@@ -604,17 +554,17 @@ def _numbers(
     size: LaunchEstimate,
     known: Sequence[Extent],
     registers: int,
-) -> _LaunchNumbers:
-    arrays = (_Array * len(known))(
+) -> abi.LaunchNumbers:
+    arrays = (abi.Array * len(known))(
         *(
-            _Array(one.address + one.first, one.end - one.first, one.may_hold_pointers)
+            abi.Array(one.address + one.first, one.end - one.first, one.may_hold_pointers)
             for one in known
         )
     )
-    return _LaunchNumbers(
-        _Extents(*config.grid),
-        _Extents(*config.block),
-        _Extents(*(config.cluster or (1, 1, 1))),
+    return abi.LaunchNumbers(
+        abi.Extents(*config.grid),
+        abi.Extents(*config.block),
+        abi.Extents(*(config.cluster or (1, 1, 1))),
         config.shared_bytes,
         _POLICIES[schedule.policy],
         size.workers,

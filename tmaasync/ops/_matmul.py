@@ -111,7 +111,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         beta: Factor of ``c``; with 0 ``c`` is not read. Without ``c`` it must be 0 or 1.
         bias: [N], added to every row; float32, the output's type, or the type of 16-bit operands.
         activation: ``"relu"``; ``"gelu"``, with erf, accurate to 1e-6; ``"gelu_tanh"``, the usual
-            tanh approximation; ``"silu"``. Sums that overflow float32 to minus infinity give NaN
+            tanh approximation; ``"silu"``. Accumulators that overflow to minus infinity give NaN
             with the last two, as in torch.
         scale_a: Factor of ``a``: a number, or an array of one float32 on the same device. The
             kernel reads the array, so the host does not wait for it.

@@ -165,9 +165,9 @@ inline Words remedy_for_thread_copy(const Fiber& issuer, const ThreadCopy& copy)
            ", and then all threads meet: __syncthreads()";
 }
 
-inline Words capitalised(const Words& words) {
-    const char* text = words.text();
-    return Words() << static_cast<char>(text[0] - 'a' + 'A') << text + 1;
+inline Words capitalised(Words words) {
+    words.capitalise();
+    return words;
 }
 
 // What is missing where a thread, wgmma or TMA reads bytes that nothing has written.

@@ -13,6 +13,8 @@
 #include <memory>
 #include <vector>
 
+#include "abi.hpp"
+
 namespace tmaasync_emulate {
 
 using Agent = uint32_t;
@@ -215,9 +217,6 @@ private:
 
 using MapClocks = KeyedClocks<uintptr_t>;
 using ClusterClocks = KeyedClocks<uint32_t>;
-
-// Shared or global memory: a proxy fence may cover one of them only. Registers have no fence.
-enum class Space : uint8_t { kShared, kGlobal, kRegisters };
 
 // What a thread knows to have happened, and what a barrier hands on.
 struct View {

@@ -151,7 +151,7 @@ void Cluster::land(const Flight& flight) {
         report_fault(*flight.issuer, described(flight) + fault.reason, flight.site);
     } catch (const UnwrittenSource& source) {
         const Words what = name_of(flight);
-        const Fault fault = fault_of_unwritten(*flight.issuer, source, what.text(), flight.site);
+        const Fault fault = fault_of_unwritten(*flight.issuer, source, what, flight.site);
         report_fault(*flight.issuer, fault.reason, fault.site);
     }
 }
@@ -284,7 +284,7 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
     if (flight.kind == Flight::Kind::kBulk) {
         or_fail(fiber, [&] { detail::check_bulk_size("a bulk load", flight.bytes); });
     }
-    check_inside_shared(fiber, flight.shared, flight.bytes, name_of(flight).text());
+    check_inside_shared(fiber, flight.shared, flight.bytes, name_of(flight));
     // Of a multicast the sequence is there already.
     if (flight.sequence == kNothing) {
         record_load(fiber, flight, *credited.cta, *counted, flight.shared);
@@ -387,7 +387,7 @@ inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) 
             "a " + name_of(store) + " from " + place_at(store.shared) + ": " + fault.reason;
         throw;
     } catch (const UnwrittenSource& source) {
-        throw fault_of_unwritten(fiber, source, ("a " + name_of(store)).text(), store.site);
+        throw fault_of_unwritten(fiber, source, "a " + name_of(store), store.site);
     }
 }
 
@@ -476,7 +476,7 @@ inline void wait_for_writes(Fiber& fiber, std::size_t pending) {
 }
 
 inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
-    check_inside_shared(fiber, shared, store.bytes, ("a " + name_of(store)).text());
+    check_inside_shared(fiber, shared, store.bytes, "a " + name_of(store));
     if (store.kind == Store::Kind::kBulk) {
         or_fail(fiber, [&] { detail::check_bulk_size("a bulk store", store.bytes); });
     }

@@ -13,7 +13,9 @@
 #include <optional>
 #include <thread>
 #include <vector>
+
 #include "machine.hpp"
+#include "report.hpp"
 #include "signal_handler.hpp"
 
 namespace tmaasync_emulate {
@@ -64,12 +66,6 @@ private:
 
 // --- a grid --------------------------------------------------------------------------------------
 
-// The JSON of a cluster that failed; launch.hpp. `resident` is how many clusters wait while others
-// have not started; 0 if all have.
-Words report_of(
-    const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others
-);
-
 // A launch of a grid of launches. It starts when another one, of the same stream, has ended.
 struct Lane {
     Lane(const Launch& launch, uint64_t most_resident, uint64_t window, const Lane* previous)
@@ -112,12 +108,12 @@ public:
         return lanes_.back().get();
     }
 
-    // Empty if all went well.
-    Words run() {
+    // Null if all went well.
+    std::unique_ptr<OwnedReport> run() {
         if (first().launch.races) run_by(1);
         for (const auto& lane : lanes_) lane->launch.races = nullptr;
         if (!stop_.load() && has_unstarted()) run_by(most_workers_);
-        return report_;
+        return std::move(report_);
     }
 
 private:
@@ -174,7 +170,7 @@ private:
         } catch (const std::bad_alloc&) {
             stop_.store(true);
             const std::lock_guard guard(lock_);
-            if (report_.is_empty()) report_ = "{\"kind\": \"memory\"}";
+            if (!report_) report_ = std::make_unique<OwnedReport>(ReportKind::kMemory);
         }
         stalls_->leave();
     }
@@ -369,7 +365,7 @@ private:
         const std::lock_guard guard(lock_);
         if (cluster.index() >= failed_) return;
         failed_ = cluster.index();
-        report_ = report_of(cluster, resident, others);
+        report_ = Reporter(cluster, resident, others).take();
     }
 
     std::vector<std::unique_ptr<Lane>> lanes_;
@@ -380,7 +376,7 @@ private:
     std::optional<Stalls> stalls_;
     std::mutex lock_;
     uint64_t failed_ = UINT64_MAX;
-    Words report_;
+    std::unique_ptr<OwnedReport> report_;
 };
 
 }  // namespace tmaasync_emulate

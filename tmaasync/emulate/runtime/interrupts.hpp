@@ -8,10 +8,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <system_error>
 #include <thread>
 
+#include "abi.hpp"
 #include "signal_handler.hpp"
 
 namespace tmaasync_emulate {
@@ -44,14 +44,6 @@ private:
     static inline std::atomic<uint32_t> count_{0};
 };
 
-// Functions of Python's C API, for a caller that holds the interpreter's lock (the GIL).
-struct Interpreter {
-    void* (*release)();             // PyEval_SaveThread
-    void (*acquire)(void* thread);  // PyEval_RestoreThread
-    int (*run_handlers)();          // PyErr_CheckSignals: -1 if one raised an exception
-    uint32_t is_main_thread;        // the only one where handlers run
-};
-
 // One call of the runtime, without the interpreter's lock. In the main thread Python's signal
 // handlers run meanwhile, and the call runs on another thread; it is stopped if a handler raises.
 class HeedingCall {
@@ -63,11 +55,11 @@ public:
     HeedingCall(const HeedingCall&) = delete;
     HeedingCall& operator=(const HeedingCall&) = delete;
 
-    // `run` takes the Stop and returns a report to be given back to free(), or null. Null too if a
-    // handler raised: then Python raises its exception.
+    // `run` takes the Stop and returns a report, a unique_ptr, or null. Null too if a handler
+    // raised: then Python raises its exception.
     template <typename Run>
-    char* operator()(const Run& run) {
-        char* report = nullptr;
+    auto operator()(const Run& run) {
+        decltype(run(stop_)) report;
         void* thread = python_.release();
         std::thread other = started([&] {
             report = run(stop_);
@@ -80,9 +72,8 @@ public:
             report = run(stop_);
         }
         python_.acquire(thread);
-        if (!stop_) return report;
-        std::free(report);
-        return nullptr;
+        if (stop_) report = nullptr;
+        return report;
     }
 
 private:

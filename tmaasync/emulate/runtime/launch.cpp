@@ -1,26 +1,34 @@
 // The runtime as Python sees it. What the threads of a kernel call is in calls.cpp.
 #include "launch.hpp"
 
-extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch(
+extern "C" TMAASYNC_EMULATE_CALL tmaasync_emulate::Report* tmaasync_emulate_launch(
     void (*kernel)(void* const*),
     const tmaasync_emulate::LaunchNumbers* numbers,
     void* const* arguments,
     const tmaasync_emulate::Interpreter* python
 ) {
-    return tmaasync_emulate::HeedingCall(*python)([&](const tmaasync_emulate::Stop& stop) {
+    auto report = tmaasync_emulate::HeedingCall(*python)([&](const tmaasync_emulate::Stop& stop) {
         return tmaasync_emulate::launch(kernel, *numbers, arguments, stop);
     });
+    return report.release();
 }
 
 // Launches of several devices; a device runs its own in this order.
-extern "C" TMAASYNC_EMULATE_CALL char* tmaasync_emulate_launch_together(
+extern "C" TMAASYNC_EMULATE_CALL tmaasync_emulate::Report* tmaasync_emulate_launch_together(
     uint32_t count,
     const tmaasync_emulate::DeviceLaunch* launches,
     const tmaasync_emulate::Interpreter* python
 ) {
-    return tmaasync_emulate::HeedingCall(*python)([&](const tmaasync_emulate::Stop& stop) {
+    auto report = tmaasync_emulate::HeedingCall(*python)([&](const tmaasync_emulate::Stop& stop) {
         return tmaasync_emulate::launch_together(count, launches, stop);
     });
+    return report.release();
+}
+
+extern "C" TMAASYNC_EMULATE_CALL void tmaasync_emulate_free_report(
+    tmaasync_emulate::Report* report
+) {
+    delete static_cast<tmaasync_emulate::OwnedReport*>(report);
 }
 
 // What one cluster of a launch takes at most.

@@ -73,7 +73,9 @@ struct Launch {
     uint32_t threads() const { return count(block); }
     uint32_t cluster_ctas() const { return count(cluster); }
     // Static variables lie after the dynamic memory.
-    uint32_t dynamic_bytes() const { return (shared_bytes + 1023) / 1024 * 1024; }
+    uint32_t dynamic_bytes() const {
+        return (shared_bytes + kStaticAlignment - 1) / kStaticAlignment * kStaticAlignment;
+    }
     uint32_t window_bytes() const { return dynamic_bytes() + static_bytes; }
     uint3 block_of(uint64_t index, uint32_t rank) const {
         const uint3 size = cluster;
@@ -335,16 +337,7 @@ struct Warpgroup {
 // --- threads -------------------------------------------------------------------------------------
 
 struct Wait {
-    enum class Kind : uint8_t {
-        kNone,
-        kMbarrier,
-        kNamedBarrier,
-        kCluster,
-        kWarp,
-        kWarpgroup,
-        kRegisters,
-        kSignal
-    };
+    using Kind = WaitKind;
     Kind kind = Kind::kNone;
     const char* instruction = "";
     const Cta* cta = nullptr;  // whose barrier it is
@@ -462,7 +455,8 @@ struct LateStore {
 };
 
 struct Failure {
-    enum class Kind : uint8_t { kNone, kFault, kDeadlock, kRace, kTimeout } kind = Kind::kNone;
+    using Kind = ReportKind;
+    Kind kind = Kind::kNone;
     Words reason;
     const Fiber* fiber = nullptr;
     uintptr_t site = 0;              // where in the kernel
@@ -1154,15 +1148,17 @@ inline uint32_t shared_end(const Fiber& fiber) {
 }
 
 // Empty if the bytes are the CTA's.
-inline Words beyond_shared(const Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what) {
+template <typename Name>
+Words beyond_shared(const Fiber& fiber, uint32_t offset, uint64_t bytes, const Name& what) {
     const uint32_t end = shared_end(fiber);
     if (offset + bytes <= end) return {};
     return Words(what) + " reaches " + shared_bytes_from(offset) + " to " +
-           decimal(offset + bytes) + "; the CTA has " + decimal(end) +
-           ". Ask for more with {constant 0} or shared_mem, or mend the address";
+           decimal(offset + bytes) + "; the CTA has " + decimal(end) + ". Ask for more with " +
+           size_constant() + " or shared_mem, or mend the address";
 }
 
-inline void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what) {
+template <typename Name>
+void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, const Name& what) {
     Words reason = beyond_shared(fiber, offset, bytes, what);
     if (!reason.is_empty()) fiber.cluster->fail(fiber, reason);
 }

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "abi.hpp"
+
 namespace tmaasync_emulate {
 
 struct Fiber;
-
-enum class Policy : uint32_t { kRoundRobin, kRandom, kAdversarial };
 
 class Random {
 public:

@@ -26,17 +26,6 @@ namespace tmaasync_emulate {
 
 struct Launch;
 
-// An array of the launch.
-struct Array {
-    uintptr_t start;
-    uint64_t bytes;
-    uint64_t may_hold_pointers = 0;
-
-    bool holds(uintptr_t address, uint64_t size) const {
-        return address >= start && address - start <= bytes && size <= bytes - (address - start);
-    }
-};
-
 // A launch of several that run together: its clusters have the numbers from `first` on.
 struct LaunchSpan {
     uint32_t first;

@@ -39,8 +39,8 @@ inline Reach shared_part(const Launch& launch, uint32_t place, uint32_t bytes) {
                    shared_at(place) +
                    ", beyond the shared memory of the CTA, which "
                    "has " +
-                   decimal(end) +
-                   " bytes. Check indices, or ask for more with {constant 0} or shared_mem"
+                   decimal(end) + " bytes. Check indices, or ask for more with " + size_constant() +
+                   " or shared_mem"
     );
 }
 

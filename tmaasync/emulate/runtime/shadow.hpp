@@ -9,30 +9,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "abi.hpp"
 #include "clocks.hpp"
 
 namespace tmaasync_emulate {
-
-// What an access is, for the words of a report.
-enum class Operation : uint8_t {
-    kRead,
-    kWrite,
-    kAtomic,
-    kStmatrix,
-    kTmaLoad,
-    kTmaStore,
-    kTmaReduce,
-    kWgmma,
-    kBarrierInit,
-    kBarrierUse,
-    kRegisters,
-    kMapRead,
-    kThreadCopy,
-    kTmaPush,
-    kTmaPushReduce,
-    kLdmatrix,
-    kBlockAtomic,  // of the threads of one CTA
-};
 
 // One access to one cell.
 struct Access {

@@ -100,7 +100,7 @@ template <typename... Parts>
 [[noreturn]] void fault(const Parts&... parts) {
     Words words;
     (words << ... << parts);
-    throw Fault(words.text());
+    throw Fault(words);
 }
 
 // The 128 bytes as one little-endian number.

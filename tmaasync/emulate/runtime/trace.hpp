@@ -12,61 +12,9 @@
 #include <tuple>
 #include <vector>
 
+#include "abi.hpp"
+
 namespace tmaasync_emulate {
-
-constexpr uint32_t kNothing = UINT32_MAX;
-constexpr uint16_t kNobody = UINT16_MAX;
-
-// In the order of EventKind in tmaasync/trace/events.py.
-enum class EventKind : uint16_t {
-    kLoadIssued = 1,
-    kLoadLanded,
-    kStoreIssued,
-    kStoreCommitted,
-    kStoreRead,
-    kStoreWritten,
-    kExpect,
-    kArrive,
-    kPhaseCompleted,
-    kWaitBegin,
-    kWaitEnd,
-    kMmaIssued,
-    kMmaExecuted,
-    kNamedArrive,
-    kNamedWaitEnd,
-    kClusterArrive,
-    kClusterWaitEnd,
-    kThreadEnd,
-    kSignalPosted,
-    kSignalWaitEnd,
-};
-
-// EVENT_DTYPE of tmaasync/trace/events.py.
-struct Event {
-    uint64_t time = 0;
-    uint64_t address = 0;
-    uint32_t cluster = 0;
-    uint32_t shared = kNothing;
-    uint32_t barrier = kNothing;
-    uint32_t phase = 0;
-    uint32_t bytes = 0;
-    uint16_t rank = kNobody;
-    uint16_t thread = kNobody;  // kNobody: the hardware
-    EventKind kind{};
-    uint16_t other = kNobody;  // kNobody: the same as rank; of a signal the rank whose it is
-    uint32_t sequence = kNothing;
-};
-static_assert(sizeof(Event) == 48);
-
-// The role that a warp was given; ROLE_DTYPE of tmaasync/trace/roles.py.
-constexpr std::size_t kRoleBytes = 40;
-struct RoleRecord {
-    uint32_t cluster = 0;
-    uint16_t rank = 0;
-    uint16_t warp = 0;
-    char role[kRoleBytes]{};
-};
-static_assert(sizeof(RoleRecord) == 48);
 
 // A wait on one phase of one barrier.
 struct AwaitedPhase {
@@ -161,14 +109,6 @@ private:
     std::vector<Event> events_;
     std::vector<RoleRecord> roles_;
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::pair<uint32_t, uint32_t>> first_waits_;
-};
-
-// As Python takes them over; given back to free().
-struct EventLog {
-    Event* events;
-    uint64_t count;
-    RoleRecord* roles;
-    uint64_t role_count;
 };
 
 // Of all clusters of a launch.

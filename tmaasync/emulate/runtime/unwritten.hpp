@@ -124,10 +124,10 @@ inline void check_operand(
 // --- TMA -----------------------------------------------------------------------------------------
 
 inline Fault fault_of_unwritten(
-    const Fiber& issuer, const UnwrittenSource& source, const char* what, uintptr_t site
+    const Fiber& issuer, const UnwrittenSource& source, const Words& what, uintptr_t site
 ) {
     Fault fault(
-        Words(what) + " takes " + decimal(source.bytes) + " bytes at " + shared_at(source.offset) +
+        what + " takes " + decimal(source.bytes) + " bytes at " + shared_at(source.offset) +
         ", which nothing has written. " +
         remedy_for_unwritten(
             issuer, *issuer.cta, source.offset, source.bytes,

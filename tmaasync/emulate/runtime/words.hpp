@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "abi.hpp"
 
 namespace tmaasync_emulate {
 
@@ -23,14 +26,18 @@ class Words {
 public:
     Words() = default;
     TMAASYNC_EMULATE_COLD Words(const char* words) : text_(words) {}
-    TMAASYNC_EMULATE_COLD Words(const Words& other) : text_(other.text_) {}
-    TMAASYNC_EMULATE_COLD Words(Words&& other) noexcept : text_(std::move(other.text_)) {}
+    TMAASYNC_EMULATE_COLD Words(const Words& other)
+        : text_(other.text_), mentions_(other.mentions_) {}
+    TMAASYNC_EMULATE_COLD Words(Words&& other) noexcept
+        : text_(std::move(other.text_)), mentions_(std::move(other.mentions_)) {}
     TMAASYNC_EMULATE_COLD Words& operator=(const Words& other) {
         text_ = other.text_;
+        mentions_ = other.mentions_;
         return *this;
     }
     TMAASYNC_EMULATE_COLD Words& operator=(Words&& other) noexcept {
         text_ = std::move(other.text_);
+        mentions_ = std::move(other.mentions_);
         return *this;
     }
     TMAASYNC_EMULATE_COLD ~Words() {}
@@ -40,6 +47,9 @@ public:
         return *this;
     }
     TMAASYNC_EMULATE_COLD Words& operator<<(const Words& words) {
+        for (const Mention& one : words.mentions_) {
+            mentions_.push_back({text_.size() + one.at, one.value, one.kind});
+        }
         text_ += words.text_;
         return *this;
     }
@@ -48,7 +58,9 @@ public:
         return *this;
     }
     TMAASYNC_EMULATE_COLD Words& operator<<(Hex number) {
-        return (*this << "0x").digits(number.value, 16);
+        (*this << "0x").digits(number.value, 16);
+        // Smaller numbers are masks and offsets.
+        return number.value > UINT32_MAX ? mention(MentionKind::kGlobalName, number.value) : *this;
     }
     template <std::integral Number>
     Words& operator<<(Number number) {
@@ -56,8 +68,18 @@ public:
                           : digits(static_cast<uint64_t>(number), 10);
     }
 
-    bool is_empty() const { return text_.empty(); }
+    // A name that Python adds here.
+    TMAASYNC_EMULATE_COLD Words& mention(MentionKind kind, uint64_t value = 0) {
+        mentions_.push_back({text_.size(), value, kind});
+        return *this;
+    }
+
+    // Make the first letter a capital.
+    void capitalise() { text_.front() = static_cast<char>(text_.front() - 'a' + 'A'); }
+
+    bool is_empty() const { return text_.empty() && mentions_.empty(); }
     const char* text() const { return text_.c_str(); }
+    const std::vector<Mention>& mentions() const { return mentions_; }
 
 private:
     TMAASYNC_EMULATE_COLD Words& digits(uint64_t number, int base) {
@@ -67,6 +89,7 @@ private:
     }
 
     std::string text_;
+    std::vector<Mention> mentions_;
 };
 
 // A sum that begins with a temporary is that temporary, so that a message of many parts has one.
@@ -99,35 +122,34 @@ inline Words hexadecimal(uintptr_t number) {
     return Words() << Hex{number};
 }
 
-// Addresses in shared memory and in the kernel's code, as a fault's reason holds them:
-// emulate/reports.py replaces the braces by the name of the variable or the line in the source, and
-// puts the array and the index after addresses in global memory.
+// Addresses in shared memory and in the kernel's code, whose names Python knows.
 
 inline Words barrier_at(uint32_t offset) {
-    return "{barrier " + decimal(offset) + "}";
+    return Words().mention(MentionKind::kBarrier, offset);
 }
 
 inline Words shared_at(uint32_t offset) {
-    return "{offset " + decimal(offset) + "}";
+    return Words().mention(MentionKind::kSharedOffset, offset);
 }
 
 inline Words shared_bytes_from(uint32_t offset) {
-    return "{bytes " + decimal(offset) + "}";
+    return Words().mention(MentionKind::kSharedBytes, offset);
 }
 
-// The variable at this offset alone, "tiles[1]".
 inline Words place_at(uint32_t offset) {
-    return "{place " + decimal(offset) + "}";
+    return Words().mention(MentionKind::kSharedName, offset);
 }
 
-// " at kernel.cu:38", for an address as the library's debugging information counts.
 inline Words at_line(uintptr_t address_in_library) {
-    return "{line " + decimal(address_in_library) + "}";
+    return Words().mention(MentionKind::kLine, address_in_library);
 }
 
-// ": ring.full[1] ends the loads into the stage", of an offset in a stage of a ring.
 inline Words on_full_barrier_of(uint32_t offset) {
-    return "{stage " + decimal(offset) + "}";
+    return Words().mention(MentionKind::kFullBarrier, offset);
+}
+
+inline Words size_constant() {
+    return Words().mention(MentionKind::kSizeConstant);
 }
 
 }  // namespace tmaasync_emulate

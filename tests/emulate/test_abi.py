@@ -1,0 +1,227 @@
+"""The declarations that Python shares with the runtime: a compiler says what each is in C++."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tmaasync._hardware import MAX_SHARED_BYTES
+from tmaasync.emulate import abi
+from tmaasync.emulate.occupancy import MAX_STATIC_SHARED_BYTES
+from tmaasync.emulate.runtime_library import INCLUDE_DIR, toolkit_folders
+from tmaasync.tensormap.encoding import TENSOR_MAP_BYTES
+from tmaasync.trace import events
+from tmaasync.trace.roles import ROLE_DTYPE
+
+RUNTIME = INCLUDE_DIR.parent / "runtime"
+HEADERS = ("abi.hpp", "tensor_map.hpp", "tmaasync_emulate/calls.hpp")
+IN_TRACES: dict[str, np.dtype[Any]] = {"Event": events.EVENT_DTYPE, "RoleRecord": ROLE_DTYPE}
+STRUCTS = {
+    **IN_TRACES,
+    **{
+        name: one
+        for name, one in vars(abi).items()
+        if isinstance(one, type) and issubclass(one, ctypes.Structure)
+    },
+}
+ENUMS: dict[str, type[enum.IntEnum]] = {
+    "EventKind": events.EventKind,
+    **{
+        name: one
+        for name, one in vars(abi).items()
+        if isinstance(one, type) and issubclass(one, enum.IntEnum)
+    },
+}
+CONSTANTS = {
+    "kStaticAlignment": abi.STATIC_ALIGNMENT,
+    "kRoleBytes": abi._ROLE_BYTES,
+    "kNothing": events.NOTHING,
+    "kNobody": events.NOBODY,
+    "kMaxDynamicBytes": MAX_SHARED_BYTES,
+    "kMaxStaticBytes": MAX_STATIC_SHARED_BYTES,
+    "kMapBytes": TENSOR_MAP_BYTES,
+}
+
+
+class Field(NamedTuple):
+    """A struct's field, or the struct itself: where it lies, and whether it is a float."""
+
+    name: str
+    offset: int
+    size: int
+    is_float: bool
+
+
+def fields_of(struct: Any) -> list[Field]:
+    """The fields of a ctypes struct or of a dtype, and last the whole."""
+    if isinstance(struct, np.dtype):
+        named = [
+            Field(name, offset, field.itemsize, field.kind == "f")
+            for name, (field, offset, *_) in (struct.fields or {}).items()
+        ]
+        return [*named, Field("", 0, struct.itemsize, False)]
+    named = [
+        Field(name, place.offset, place.size, kind in (ctypes.c_float, ctypes.c_double))
+        for name, kind in struct._fields_
+        for place in [getattr(struct, name)]
+    ]
+    return [*named, Field("", 0, ctypes.sizeof(struct), False)]
+
+
+def enumerator(member: enum.IntEnum) -> str:
+    """The name in C++: kTmaLoad."""
+    return "k" + "".join(word.capitalize() for word in member.name.split("_"))
+
+
+def printing(struct: str, fields: list[Field]) -> Iterator[str]:
+    for name, *_ in fields:
+        place = f"std::size_t{{0}}, sizeof({struct}), false"
+        if name:
+            type_ = f"decltype({struct}::{name})"
+            place = (
+                f"offsetof({struct}, {name}), sizeof({type_}), std::is_floating_point_v<{type_}>"
+            )
+        yield f'    show("{struct}.{name}", {place});'
+
+
+def probe() -> str:
+    """A program that prints everything of `STRUCTS`, `ENUMS` and `CONSTANTS`.
+
+    It compiles only if no struct has another field, and no enum another enumerator.
+    """
+    shown: list[str] = []
+    checks: list[str] = []
+    for name, struct in STRUCTS.items():
+        fields = fields_of(struct)
+        shown += printing(name, fields)
+        bound = ", ".join(f"field_{index}" for index in range(len(fields) - 1))
+        checks.append(f"void all_fields({name}& of) {{ [[maybe_unused]] auto& [{bound}] = of; }}")
+    for name, kinds in ENUMS.items():
+        cases = [f"{name}::{enumerator(member)}" for member in kinds]
+        shown += [
+            f'    show("{case}", std::size_t(int({case})), sizeof({name}), false);'
+            for case in cases
+        ]
+        of_all = " ".join(f"case {case}: return;" for case in cases)
+        checks.append(f"void all_kinds({name} of) {{ switch (of) {{ {of_all} }} }}")
+    shown += [f'    show("{name}", std::size_t({name}), 0, false);' for name in CONSTANTS]
+    includes = "".join(f"#include <{header}>\n" for header in HEADERS)
+    return "\n".join(
+        [
+            "#include <cstdio>",
+            "#include <type_traits>",
+            f"{includes}using namespace tmaasync_emulate;",
+            *checks,
+            "void show(const char* name, std::size_t at, std::size_t size, bool is_float) {",
+            '    std::printf("%s %zu %zu %d\\n", name, at, size, is_float);',
+            "}",
+            "int main() {",
+            *shown,
+            "}",
+        ]
+    )
+
+
+Printed = dict[str, tuple[int, int, bool]]
+
+
+def built(compiler: str, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    source = folder / "probe.cpp"
+    source.write_text(text, encoding="utf-8")
+    folders = (f"-I{one}" for one in (RUNTIME, INCLUDE_DIR, *toolkit_folders()))
+    options = ("-std=c++20", "-Werror=switch", *folders)
+    command = [compiler, *options, str(source), "-o", str(folder / "probe")]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def printed(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Printed:
+    folder = tmp_path_factory.mktemp("abi")
+    compiled = built(compiler, probe(), folder)
+    assert compiled.returncode == 0, compiled.stderr
+    run = subprocess.run([folder / "probe"], capture_output=True, text=True, check=True)
+    rows = map(str.split, run.stdout.splitlines())
+    return {name: (int(at), int(size), kind == "1") for name, at, size, kind in rows}
+
+
+def differences(printed: Printed, name: str, struct: Any) -> list[str]:
+    return [
+        f"{name}.{field.name}"
+        for field in fields_of(struct)
+        if printed.get(f"{name}.{field.name}") != field[1:]
+    ]
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_every_field_lies_where_the_runtime_has_it(printed: Printed, name: str) -> None:
+    assert differences(printed, name, STRUCTS[name]) == []
+
+
+@pytest.mark.parametrize("name", ENUMS)
+def test_every_enumerator_has_its_value(printed: Printed, name: str) -> None:
+    known = {member: printed[f"{name}::{enumerator(member)}"][0] for member in ENUMS[name]}
+
+    assert known == {member: member.value for member in ENUMS[name]}
+
+
+def test_every_constant_has_its_value(printed: Printed) -> None:
+    assert {name: printed[name][0] for name in CONSTANTS} == CONSTANTS
+
+
+def moved(struct: type[ctypes.Structure], first: str, second: str) -> type[ctypes.Structure]:
+    """The struct with two fields exchanged."""
+    fields = dict(struct._fields_)  # type: ignore[arg-type]
+    other = {first: second, second: first}
+    names = [other.get(name, name) for name in fields]
+    members = {"_fields_": tuple((name, fields[name]) for name in names)}
+    return type(struct.__name__, (ctypes.Structure,), members)
+
+
+def test_a_moved_or_changed_field_would_be_noticed(printed: Printed) -> None:
+    narrow = type("Array", (ctypes.Structure,), {"_fields_": abi.Array._fields_[:2]})
+    whole = tuple(
+        (name, ctypes.c_uint64 if name == "budget_seconds" else kind)
+        for name, kind in abi.LaunchNumbers._fields_
+    )
+    other_type = type("LaunchNumbers", (ctypes.Structure,), {"_fields_": whole})
+    exchanged = moved(abi.LaunchNumbers, "workers", "resident")
+
+    assert differences(printed, "LaunchNumbers", exchanged) == [
+        "LaunchNumbers.resident",
+        "LaunchNumbers.workers",
+    ]
+    assert differences(printed, "LaunchNumbers", other_type) == ["LaunchNumbers.budget_seconds"]
+    assert differences(printed, "Array", narrow) == ["Array."]
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("auto& [field_0, field_1, field_2] =", "auto& [field_0, field_1] ="),
+        ("case Policy::kRandom: return;", ""),
+    ],
+)
+def test_a_declaration_of_the_runtime_alone_would_be_noticed(
+    compiler: str, tmp_path: Path, text: str, changed: str
+) -> None:
+    whole = probe()
+    assert text in whole
+
+    assert built(compiler, whole.replace(text, changed), tmp_path).returncode != 0
+
+
+def test_every_declaration_of_the_header_is_compared() -> None:
+    header = (RUNTIME / "abi.hpp").read_text(encoding="utf-8")
+    declared = re.findall(
+        r"^(?:struct|enum class|constexpr \S+) (\w+)(?! ?;)\b", header, re.MULTILINE
+    )
+
+    assert {*declared} <= {*STRUCTS, *ENUMS, *CONSTANTS}

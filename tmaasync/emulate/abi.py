@@ -1,0 +1,399 @@
+"""The declarations that Python shares with the emulator's runtime: structs, enums and numbers.
+
+Their twins are in runtime/abi.hpp; tests/emulate/test_abi.py compares both sides, name by name.
+Events and roles of traces are in `tmaasync.trace`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from typing import Any
+
+__all__ = [
+    "STATIC_ALIGNMENT",
+    "AccessReport",
+    "Array",
+    "BarrierReport",
+    "DeviceLaunch",
+    "EventLog",
+    "Extents",
+    "Interpreter",
+    "LaunchNumbers",
+    "MbarrierWait",
+    "Mention",
+    "MentionKind",
+    "NamedBarrierWait",
+    "Numbers",
+    "Operation",
+    "ParameterFacts",
+    "Policy",
+    "RaceFact",
+    "RaceReport",
+    "Report",
+    "ReportKind",
+    "SignalWait",
+    "Space",
+    "WaitKind",
+    "WaitReport",
+    "WarpReport",
+    "text_of",
+]
+
+STATIC_ALIGNMENT = 1024
+"""Static shared variables lie after the dynamic shared memory, at a multiple of these bytes."""
+
+
+class Policy(enum.IntEnum):
+    """The policies of a schedule."""
+
+    ROUND_ROBIN = 0
+    RANDOM = 1
+    ADVERSARIAL = 2
+
+
+class Space(enum.IntEnum):
+    """The memory of a race."""
+
+    SHARED = 0
+    GLOBAL = 1
+    REGISTERS = 2
+
+
+class Operation(enum.IntEnum):
+    """The operations of accesses that a report names."""
+
+    READ = 0
+    WRITE = 1
+    ATOMIC = 2
+    STMATRIX = 3
+    TMA_LOAD = 4
+    TMA_STORE = 5
+    TMA_REDUCE = 6
+    WGMMA = 7
+    BARRIER_INIT = 8
+    BARRIER_USE = 9
+    REGISTERS = 10
+    MAP_READ = 11
+    THREAD_COPY = 12
+    TMA_PUSH = 13
+    TMA_PUSH_REDUCE = 14
+    LDMATRIX = 15
+    BLOCK_ATOMIC = 16
+
+
+class ReportKind(enum.IntEnum):
+    """The causes of a launch's early end."""
+
+    NONE = 0
+    FAULT = 1
+    DEADLOCK = 2
+    RACE = 3
+    TIMEOUT = 4
+    INTERRUPTED = 5
+    MEMORY = 6
+
+
+class WaitKind(enum.IntEnum):
+    """The kinds of a thread's wait."""
+
+    NONE = 0
+    MBARRIER = 1
+    NAMED_BARRIER = 2
+    CLUSTER = 3
+    WARP = 4
+    WARPGROUP = 5
+    REGISTERS = 6
+    SIGNAL = 7
+
+
+class MentionKind(enum.IntEnum):
+    """The names that `Mention` asks for."""
+
+    BARRIER = 0
+    SHARED_OFFSET = 1
+    SHARED_BYTES = 2
+    SHARED_NAME = 3
+    FULL_BARRIER = 4
+    LINE = 5
+    GLOBAL_NAME = 6
+    SIZE_CONSTANT = 7
+
+
+class RaceFact(enum.IntEnum):
+    """Bits: the race detector's knowledge of two accesses."""
+
+    LACKS_FENCE = 1
+    WAS_UNWRITTEN = 2
+    IS_STORED = 4
+    IS_ONE_COPY = 8
+    HAS_RELAXED_ARRIVAL = 16
+    IS_BETWEEN_DEVICES = 32
+    IS_KNOWN = 64
+    LACKS_ACQUIRE = 128
+    LACKS_READER_FENCE = 256
+
+
+# --- a launch ---------------------------------------------------------------------------------
+
+
+class ParameterFacts(ctypes.Structure):
+    """A parameter of a kernel, which the kernel's library exports."""
+
+    _fields_ = (("kind", ctypes.c_char), ("size_bytes", ctypes.c_uint32))
+
+
+class Extents(ctypes.Structure):
+    """Numbers of threads, blocks or clusters."""
+
+    _fields_ = tuple((axis, ctypes.c_uint32) for axis in "xyz")
+
+    @property
+    def sides(self) -> tuple[int, int, int]:
+        """The numbers along x, y and z."""
+        return self.x, self.y, self.z
+
+
+class Array(ctypes.Structure):
+    """An array of the launch."""
+
+    _fields_ = (
+        ("start", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("may_hold_pointers", ctypes.c_uint64),
+    )
+
+
+class EventLog(ctypes.Structure):
+    """The events and roles of a traced launch, allocated by the runtime."""
+
+    _fields_ = (
+        ("events", ctypes.c_void_p),
+        ("count", ctypes.c_uint64),
+        ("roles", ctypes.c_void_p),
+        ("role_count", ctypes.c_uint64),
+    )
+
+
+class LaunchNumbers(ctypes.Structure):
+    """The parameters of a launch."""
+
+    _fields_ = (
+        ("grid", Extents),
+        ("block", Extents),
+        ("cluster", Extents),
+        ("shared_bytes", ctypes.c_uint32),
+        ("policy", ctypes.c_uint32),
+        ("workers", ctypes.c_uint32),
+        ("resident", ctypes.c_uint32),
+        ("seed", ctypes.c_uint64),
+        ("budget_seconds", ctypes.c_double),
+        ("arrays", ctypes.c_uint64),
+        ("array", ctypes.POINTER(Array)),
+        ("registers", ctypes.c_uint32),
+        ("stops_at_interrupt", ctypes.c_uint32),
+        ("searched_words", ctypes.c_uint64),
+        ("log", ctypes.POINTER(EventLog)),
+        ("written", ctypes.POINTER(ctypes.c_char)),
+        ("grid_barrier", ctypes.POINTER(ctypes.c_uint32)),
+        ("fresh", ctypes.c_char_p),
+    )
+
+
+class DeviceLaunch(ctypes.Structure):
+    """One of the launches that run together."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("numbers", ctypes.POINTER(LaunchNumbers)),
+        ("arguments", ctypes.c_void_p),
+        ("device", ctypes.c_uint32),
+        ("queue", ctypes.c_uint32),
+    )
+
+
+class Interpreter(ctypes.Structure):
+    """Functions of Python's C API."""
+
+    _fields_ = (
+        ("release", ctypes.c_void_p),
+        ("acquire", ctypes.c_void_p),
+        ("run_handlers", ctypes.c_void_p),
+        ("is_main_thread", ctypes.c_uint32),
+    )
+
+
+# --- the report of a failed launch ------------------------------------------------------------
+
+_ROLE_BYTES = 40
+
+
+def text_of(raw: bytes) -> str:
+    """Return a text of the runtime, or a part of one, on one line."""
+    return raw.decode(errors="replace").replace("\n", " ")
+
+
+def _listed(first: Any, count: int) -> list[Any]:
+    return first[:count] if count else []
+
+
+class Mention(ctypes.Structure):
+    """A name that belongs into the reason of a fault, after ``at`` bytes of it."""
+
+    _fields_ = (("at", ctypes.c_uint64), ("value", ctypes.c_uint64), ("kind", ctypes.c_uint32))
+
+
+class Numbers(ctypes.Structure):
+    """A list of numbers."""
+
+    _fields_ = (("first", ctypes.POINTER(ctypes.c_uint32)), ("count", ctypes.c_uint64))
+
+    def listed(self) -> list[int]:
+        """Return the numbers."""
+        return _listed(self.first, self.count)
+
+
+class WarpReport(ctypes.Structure):
+    """A warp of the failed cluster."""
+
+    _fields_ = (
+        ("block", Extents),
+        ("warp", ctypes.c_uint32),
+        ("has_ended", ctypes.c_uint32),
+        ("role", ctypes.c_char * _ROLE_BYTES),
+    )
+
+
+class BarrierReport(ctypes.Structure):
+    """An mbarrier of the failed cluster, and the warps that arrived and waited."""
+
+    _fields_ = (
+        ("block", Extents),
+        ("offset", ctypes.c_uint32),
+        ("arrived", Numbers),
+        ("arrivers", Numbers),
+        ("waited", Numbers),
+    )
+
+
+class MbarrierWait(ctypes.Structure):
+    """The mbarrier of a wait, in its current phase."""
+
+    _fields_ = (
+        ("block", Extents),
+        ("offset", ctypes.c_uint32),
+        ("phase", ctypes.c_uint64),
+        ("missing_bytes", ctypes.c_int64),
+        ("expected_bytes", ctypes.c_int64),
+        ("missing_arrivals", ctypes.c_uint32),
+        ("landings", Numbers),
+    )
+
+
+class NamedBarrierWait(ctypes.Structure):
+    """The named barrier of a wait."""
+
+    _fields_ = (("number", ctypes.c_uint32), ("missing_arrivals", ctypes.c_uint32))
+
+
+class SignalWait(ctypes.Structure):
+    """The signal of a wait, and the epoch that it has."""
+
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("rank", "number", "epoch", "seen"))
+
+
+class WaitReport(ctypes.Structure):
+    """Threads of one block that wait for the same thing."""
+
+    _fields_ = (
+        ("launch", ctypes.c_uint32),
+        ("block", Extents),
+        ("instruction", ctypes.c_char_p),
+        ("address", ctypes.c_uint64),
+        ("threads", Numbers),
+        ("polled", ctypes.c_uint64),
+        ("is_polling", ctypes.c_uint8),
+        ("polled_space", ctypes.c_uint8),
+        ("kind", ctypes.c_uint8),
+        ("role", ctypes.c_char * _ROLE_BYTES),
+        ("mbarrier", MbarrierWait),
+        ("named", NamedBarrierWait),
+        ("signal", SignalWait),
+    )
+
+
+class AccessReport(ctypes.Structure):
+    """One of two racing accesses."""
+
+    _fields_ = (
+        ("launch", ctypes.c_uint32),
+        ("block", Extents),
+        ("thread", ctypes.c_uint32),
+        ("barrier", ctypes.c_uint32),
+        ("address", ctypes.c_uint64),
+        ("operation", ctypes.c_uint8),
+        ("is_write", ctypes.c_uint8),
+        ("bytes", ctypes.c_uint8),
+        ("role", ctypes.c_char * _ROLE_BYTES),
+    )
+
+
+class RaceReport(ctypes.Structure):
+    """A race."""
+
+    _fields_ = (
+        ("start", ctypes.c_uint64),
+        ("facts", ctypes.c_uint32),
+        ("space", ctypes.c_uint8),
+        ("first", AccessReport),
+        ("second", AccessReport),
+    )
+
+
+class Report(ctypes.Structure):
+    """The report of a failed launch; `interpreter.taken_report` frees it."""
+
+    _fields_ = (
+        ("kind", ctypes.c_uint8),
+        ("is_endless", ctypes.c_uint8),
+        ("has_thread", ctypes.c_uint8),
+        ("launch", ctypes.c_uint32),
+        ("block", Extents),
+        ("thread", ctypes.c_uint32),
+        ("role", ctypes.c_char * _ROLE_BYTES),
+        ("address", ctypes.c_uint64),
+        ("callers", ctypes.c_uint64),
+        ("caller", ctypes.POINTER(ctypes.c_uint64)),
+        ("reason", ctypes.c_char_p),
+        ("mentions", ctypes.c_uint64),
+        ("mention", ctypes.POINTER(Mention)),
+        ("waits", ctypes.c_uint64),
+        ("wait", ctypes.POINTER(WaitReport)),
+        ("warps", ctypes.c_uint64),
+        ("warp", ctypes.POINTER(WarpReport)),
+        ("barriers", ctypes.c_uint64),
+        ("barrier", ctypes.POINTER(BarrierReport)),
+        ("resident", ctypes.c_uint64),
+        ("grid", ctypes.c_uint64),
+        ("race", RaceReport),
+    )
+
+    def all_callers(self) -> list[int]:
+        """Return the addresses of the callers, innermost first."""
+        return _listed(self.caller, self.callers)
+
+    def all_mentions(self) -> list[Mention]:
+        """Return the names that the reason lacks, in its order."""
+        return _listed(self.mention, self.mentions)
+
+    def all_waits(self) -> list[WaitReport]:
+        """Return the waits; the failed cluster's come first."""
+        return _listed(self.wait, self.waits)
+
+    def all_warps(self) -> list[WarpReport]:
+        """Return the warps, by their number in the cluster."""
+        return _listed(self.warp, self.warps)
+
+    def all_barriers(self) -> list[BarrierReport]:
+        """Return the mbarriers of the cluster."""
+        return _listed(self.barrier, self.barriers)

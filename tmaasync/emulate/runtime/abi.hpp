@@ -1,0 +1,322 @@
+// The declarations that the runtime shares with Python: structs, enums and numbers.
+//
+// Their twins are in tmaasync/emulate/abi.py, but for events and roles, which tmaasync/trace
+// declares. tests/emulate/test_abi.py compares both sides, name by name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tmaasync_emulate {
+
+// --- a launch ------------------------------------------------------------------------------------
+
+// Static shared variables lie after the dynamic shared memory, at a multiple of these bytes.
+constexpr uint32_t kStaticAlignment = 1024;
+
+enum class Policy : uint32_t { kRoundRobin, kRandom, kAdversarial };
+
+struct Extents {
+    uint32_t x;
+    uint32_t y;
+    uint32_t z;
+};
+
+// An array of the launch.
+struct Array {
+    uintptr_t start;
+    uint64_t bytes;
+    uint64_t may_hold_pointers = 0;
+
+    bool holds(uintptr_t address, uint64_t size) const {
+        return address >= start && address - start <= bytes && size <= bytes - (address - start);
+    }
+};
+
+struct EventLog;
+
+struct LaunchNumbers {
+    Extents grid;
+    Extents block;
+    Extents cluster;
+    uint32_t shared_bytes;
+    Policy policy;
+    uint32_t workers;
+    uint32_t resident;  // clusters at once at most
+    uint64_t seed;
+    double budget_seconds;
+    uint64_t arrays;
+    const Array* array;
+    uint32_t registers;           // of each thread; 0: setmaxnreg is not checked
+    uint32_t stops_at_interrupt;  // whether SIGINT stops the launch
+    uint64_t searched_words;      // of memory accesses whose races are looked for
+    EventLog* log;                // null: no trace
+    uint8_t* written;             // of each array: set if this launch writes to it
+    uint32_t* grid_barrier;       // of a cooperative launch; null in others
+    const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
+};
+
+// One of the launches that run together.
+struct DeviceLaunch {
+    void (*kernel)(void* const*);
+    const LaunchNumbers* numbers;
+    void* const* arguments;
+    uint32_t device;
+    uint32_t queue;  // of a stream of the device
+};
+
+// Functions of Python's C API, for a caller that holds the interpreter's lock (the GIL).
+struct Interpreter {
+    void* (*release)();             // PyEval_SaveThread
+    void (*acquire)(void* thread);  // PyEval_RestoreThread
+    int (*run_handlers)();          // PyErr_CheckSignals: -1 if one raised an exception
+    uint32_t is_main_thread;        // the only one where handlers run
+};
+
+// --- a trace -------------------------------------------------------------------------------------
+
+constexpr uint32_t kNothing = UINT32_MAX;
+constexpr uint16_t kNobody = UINT16_MAX;
+
+// EventKind of tmaasync/trace/events.py.
+enum class EventKind : uint16_t {
+    kLoadIssued = 1,
+    kLoadLanded,
+    kStoreIssued,
+    kStoreCommitted,
+    kStoreRead,
+    kStoreWritten,
+    kExpect,
+    kArrive,
+    kPhaseCompleted,
+    kWaitBegin,
+    kWaitEnd,
+    kMmaIssued,
+    kMmaExecuted,
+    kNamedArrive,
+    kNamedWaitEnd,
+    kClusterArrive,
+    kClusterWaitEnd,
+    kThreadEnd,
+    kSignalPosted,
+    kSignalWaitEnd,
+};
+
+// EVENT_DTYPE of tmaasync/trace/events.py.
+struct Event {
+    uint64_t time = 0;
+    uint64_t address = 0;
+    uint32_t cluster = 0;
+    uint32_t shared = kNothing;
+    uint32_t barrier = kNothing;
+    uint32_t phase = 0;
+    uint32_t bytes = 0;
+    uint16_t rank = kNobody;
+    uint16_t thread = kNobody;  // kNobody: the hardware
+    EventKind kind{};
+    uint16_t other = kNobody;  // kNobody: the same as rank; of a signal the rank whose it is
+    uint32_t sequence = kNothing;
+};
+
+// The role that a warp was given; ROLE_DTYPE of tmaasync/trace/roles.py.
+constexpr std::size_t kRoleBytes = 40;
+struct RoleRecord {
+    uint32_t cluster = 0;
+    uint16_t rank = 0;
+    uint16_t warp = 0;
+    char role[kRoleBytes]{};
+};
+
+// Python takes both arrays over, and gives them back to free().
+struct EventLog {
+    Event* events;
+    uint64_t count;
+    RoleRecord* roles;
+    uint64_t role_count;
+};
+
+// --- the report of a failed launch ---------------------------------------------------------------
+
+// Shared or global memory: a proxy fence may cover one of them only. Registers have no fence.
+enum class Space : uint8_t { kShared, kGlobal, kRegisters };
+
+// The operations of accesses that a report names.
+enum class Operation : uint8_t {
+    kRead,
+    kWrite,
+    kAtomic,
+    kStmatrix,
+    kTmaLoad,
+    kTmaStore,
+    kTmaReduce,
+    kWgmma,
+    kBarrierInit,
+    kBarrierUse,
+    kRegisters,
+    kMapRead,
+    kThreadCopy,
+    kTmaPush,
+    kTmaPushReduce,
+    kLdmatrix,
+    kBlockAtomic,  // of the threads of one CTA
+};
+
+enum class ReportKind : uint8_t {
+    kNone,
+    kFault,
+    kDeadlock,
+    kRace,
+    kTimeout,
+    kInterrupted,  // by Ctrl-C
+    kMemory,       // the machine has none left
+};
+
+enum class WaitKind : uint8_t {
+    kNone,
+    kMbarrier,
+    kNamedBarrier,
+    kCluster,
+    kWarp,
+    kWarpgroup,
+    kRegisters,
+    kSignal
+};
+
+// Names that Python puts into the reason of a fault.
+enum class MentionKind : uint32_t {
+    kBarrier,       // the mbarrier at a shared offset
+    kSharedOffset,  // "shared offset 512 (tiles[1])"
+    kSharedBytes,   // "shared bytes 512 (tiles[1])"
+    kSharedName,    // the variable at a shared offset alone: "tiles[1]"
+    kFullBarrier,   // ": ring.full[1] ends the loads into the stage", for an offset in a stage
+    kLine,          // " at kernel.cu:38", for an address in the kernel's library
+    kGlobalName,    // " (total[12])", after an address in global memory
+    kSizeConstant,  // the constant that states the size of the dynamic shared memory
+};
+
+struct Mention {
+    uint64_t at;  // in the reason: bytes before it
+    uint64_t value;
+    MentionKind kind;
+};
+
+struct Numbers {
+    const uint32_t* first;
+    uint64_t count;
+};
+
+struct WarpReport {
+    Extents block;
+    uint32_t warp;
+    uint32_t has_ended;
+    char role[kRoleBytes];  // empty: the kernel names none
+};
+
+// An mbarrier, and the warps that arrived in its phase, in any phase, and waited in any phase.
+struct BarrierReport {
+    Extents block;
+    uint32_t offset;
+    Numbers arrived;
+    Numbers arrivers;
+    Numbers waited;
+};
+
+struct MbarrierWait {
+    Extents block;
+    uint32_t offset;
+    uint64_t phase;
+    int64_t missing_bytes;  // below zero if delivered first
+    int64_t expected_bytes;
+    uint32_t missing_arrivals;
+    Numbers landings;  // shared offsets of the loads of this phase
+};
+
+struct NamedBarrierWait {
+    uint32_t number;
+    uint32_t missing_arrivals;
+};
+
+struct SignalWait {
+    uint32_t rank;
+    uint32_t number;
+    uint32_t epoch;
+    uint32_t seen;
+};
+
+// Threads of one CTA that wait for the same thing.
+struct WaitReport {
+    uint32_t launch;
+    Extents block;
+    const char* instruction;
+    uint64_t address;  // in the kernel's library
+    Numbers threads;
+    uint64_t polled;  // an offset in shared memory, or an address in global memory
+    uint8_t is_polling;
+    Space polled_space;
+    WaitKind kind;
+    char role[kRoleBytes];
+    MbarrierWait mbarrier;
+    NamedBarrierWait named;
+    SignalWait signal;
+};
+
+// Bits: the race detector's knowledge of two accesses.
+enum class RaceFact : uint32_t {
+    kLacksFence = 1,
+    kWasUnwritten = 2,
+    kIsStored = 4,
+    kIsOneCopy = 8,
+    kHasRelaxedArrival = 16,
+    kIsBetweenDevices = 32,
+    kIsKnown = 64,
+    kLacksAcquire = 128,
+    kLacksReaderFence = 256,
+};
+
+struct AccessReport {
+    uint32_t launch;
+    Extents block;
+    uint32_t thread;
+    uint32_t barrier;  // shared offset of the mbarrier that counts a load; kNothing: none is known
+    uint64_t address;  // in the kernel's library
+    Operation operation;
+    uint8_t is_write;
+    uint8_t bytes;  // one bit for each of the eight from the race's start on
+    char role[kRoleBytes];
+};
+
+struct RaceReport {
+    uint64_t start;
+    uint32_t facts;
+    Space space;
+    AccessReport first;
+    AccessReport second;
+};
+
+// Given back to tmaasync_emulate_free_report().
+struct Report {
+    ReportKind kind;
+    uint8_t is_endless;  // a timeout: no budget would be enough
+    uint8_t has_thread;  // whether block, thread, role and address are set
+    uint32_t launch;
+    Extents block;
+    uint32_t thread;
+    char role[kRoleBytes];
+    uint64_t address;  // in the kernel's library
+    uint64_t callers;
+    const uint64_t* caller;  // of the code at the address, innermost first
+    const char* reason;      // of a fault
+    uint64_t mentions;
+    const Mention* mention;
+    uint64_t waits;
+    const WaitReport* wait;
+    uint64_t warps;
+    const WarpReport* warp;  // by number in the cluster
+    uint64_t barriers;
+    const BarrierReport* barrier;
+    uint64_t resident;  // CTAs that wait while others have not started; 0 if all have
+    uint64_t grid;      // CTAs
+    RaceReport race;
+};
+
+}  // namespace tmaasync_emulate
