@@ -1,4 +1,4 @@
-// A launch from outside: clusters over the cores of the host, and what went wrong as JSON.
+// One launch: its clusters run on the host's cores, and a failure is reported as JSON.
 #pragma once
 
 #include <link.h>
@@ -320,15 +320,15 @@ struct LaunchNumbers {
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
-// Where a kernel's library lies in memory, and the bytes of its static shared variables.
+// A kernel's library: its memory, its code, and the bytes of its static shared variables.
 struct Library {
     Array memory{};
     Array code{};
     uint32_t static_bytes = 0;
 };
 
-// The thread_local variables are these bytes, static shared variables, and the array of dynamic
-// shared memory (tmaasync_emulate/cuda.hpp).
+// Bytes before the first static shared variable. They, the static shared variables and the array of
+// dynamic shared memory are the thread_local variables (tmaasync_emulate/cuda.hpp).
 constexpr uint32_t kLeadingBytes = 1024;
 
 inline uint32_t static_bytes_of(uint64_t thread_local_bytes) {
@@ -336,7 +336,7 @@ inline uint32_t static_bytes_of(uint64_t thread_local_bytes) {
     return static_cast<uint32_t>(thread_local_bytes - kMaxDynamicBytes);
 }
 
-// The library of this function.
+// Finds the library that contains the function.
 inline Library library_of(const void* function) {
     struct Found {
         uintptr_t function;
@@ -399,7 +399,7 @@ inline Launch launch_from(
     };
 }
 
-// Run the grid. Returns null if all went well; else a report to be given back to free().
+// Runs the grid. Returns null if all went well, else a report to be released with free().
 inline char* report_of_run(Grid& grid, const LaunchNumbers& numbers) {
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
@@ -411,7 +411,7 @@ inline char* report_of_run(Grid& grid, const LaunchNumbers& numbers) {
     return report.is_empty() ? nullptr : strdup(report.text());
 }
 
-// The same of one launch.
+// Runs one launch. Returns null if all went well, else a report to be released with free().
 inline char* launch(
     void (*kernel)(void* const*),
     const LaunchNumbers& numbers,
@@ -432,17 +432,17 @@ inline char* launch(
 
 // --- launches of several devices -----------------------------------------------------------------
 
-// One of the launches that run together.
+// One of several launches that run together.
 struct DeviceLaunch {
     void (*kernel)(void* const*);
     const LaunchNumbers* numbers;
     void* const* arguments;
     uint32_t device;
-    uint32_t queue;  // of a stream of the device
+    uint32_t queue;  // a stream of the device
 };
 
-// The launches of a queue run one after the other, different queues together. Null if
-// all went well; else a report to be given back to free().
+// Runs several launches: the launches of a queue one after the other, different queues together.
+// Returns null if all went well, else a report to be released with free().
 inline char* launch_together(uint32_t count, const DeviceLaunch* given, const Stop& stop) {
     GridRaces races{given[0].numbers->searched_words};
     std::vector<GridTrace> traces(count);
