@@ -455,7 +455,7 @@ def run(name: str, blocks: int = BLOCKS, **options: Any) -> tuple[Any, Any]:
 
 
 THREAD, BLOCK = np.arange(THREADS), np.arange(BLOCKS)
-# What is in `out` and `flags` from their beginnings on; zeros follow.
+# The first values of `out` and `flags`; zeros follow.
 EXPECTED: dict[str, tuple[Any, Any]] = {
     "look-back": (THREAD.sum() * (BLOCK + 1), THREAD.sum() * (BLOCK + 1)),
     "look-forward": (np.full(THREADS, BLOCK.sum()), BLOCK > 0),

@@ -362,7 +362,7 @@ def test_narrow_rows_under_a_swizzle_lie_a_whole_span_apart(
     assert (copy.shared[rows * span :] == POISON).all()
 
 
-# What the chip did: benchmarks/probe_hardware.py on an H200.
+# --- results of the chip: benchmarks/probe_hardware.py on an H200 ---
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
