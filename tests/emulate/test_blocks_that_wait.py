@@ -227,11 +227,11 @@ CORRECT = {
 
 @dataclass(frozen=True)
 class Defect:
-    """One replacement in a correct kernel, and what is to be reported.
+    """One replacement in a correct kernel, and the expected report.
 
     Attributes:
-        place: What the line of one of the two accesses contains.
-        seeds: How many of `random` may be needed; 0 if `round_robin` finds it.
+        place: Text of the line of one of the two accesses.
+        seeds: The most seeds of `random` that may be needed; 0 if `round_robin` finds it.
     """
 
     kernel: str
