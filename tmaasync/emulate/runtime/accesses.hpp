@@ -18,8 +18,7 @@ inline void note_grid_wait(Fiber& fiber) {
     );
 }
 
-// True if the thread is ordered after a griddepcontrol.wait. Without a detector, any wait of the
-// cluster counts.
+// True if the thread is ordered after a griddepcontrol.wait; without a detector, after any.
 inline bool has_awaited_grids(Fiber& fiber) {
     const Detector* detector = fiber.cluster->detector();
     for (const Cta& cta : fiber.cluster->ctas()) {
@@ -145,8 +144,7 @@ inline Words remedy_for_flight(const Fiber& reader, const Flight& flight) {
            ", and then cluster_sync() lets the others go on";
 }
 
-// Number of groups that the thread committed after this copy's group; -1 if the copy is not
-// committed.
+// Number of groups that the thread committed after the copy's; -1 if the copy is not committed.
 inline int groups_after(const Fiber& issuer, const ThreadCopy& copy) {
     const auto& groups = issuer.copy_groups;
     const auto own = std::lower_bound(groups.begin(), groups.end(), copy.epoch);
@@ -286,8 +284,7 @@ public:
         cluster_.detector()->global(*global_, reinterpret_cast<uintptr_t>(pointer), bytes, writes);
     }
 
-    // Checks a unit that TMA reads from shared memory. Without a detector, a partly written unit
-    // goes unnoticed.
+    // Checks a unit that TMA reads. Without a detector, a partly written unit goes unnoticed.
     void source(const uint8_t* window, uint32_t offset, uint32_t bytes) const {
         if (is_poison(poison_, window, offset)) throw UnwrittenSource{offset, bytes};
         if (!shared_) return;
@@ -298,8 +295,7 @@ public:
         if (found.bytes) throw UnwrittenSource{found.offset, found.bytes};
     }
 
-    // The last unit of a row may reach beyond the last element, so up to 15 bytes at the end are
-    // not checked.
+    // Rows are read in whole units, so up to 15 bytes beyond the last element are not checked.
     bool is_inside(const void* pointer, uint64_t bytes) const {
         const auto start = reinterpret_cast<uintptr_t>(pointer);
         const uint64_t unread = std::min<uint64_t>(bytes, kUnitBytes) - 1;
@@ -414,8 +410,7 @@ inline uint32_t bytes_of_accumulators(const Mma& mma) {
     return mma.columns / 2 * (mma.sum == MmaSum::kHalf ? 2 : 4);
 }
 
-// Called before a wgmma: a wgmma.fence must lie between the thread's own accesses to the registers
-// and the wgmma.
+// Called before a wgmma: a wgmma.fence must follow the thread's own accesses to the registers.
 inline void check_registers(Fiber& fiber, uintptr_t start, uintptr_t end, bool is_a) {
     Accumulators* mine = nullptr;
     for (Accumulators& held : fiber.accumulators) {
@@ -475,8 +470,8 @@ inline std::vector<Access> unfinished_accesses(const Fiber& fiber) {
         const auto knows = [&](auto... what) { return detector.knows(what...); };
         if (!is_seen_by_cta(fiber, remote, knows)) found.push_back(remote);
     }
-    // A relaxed arrival orders no access. The arrival itself is over once a thread has waited for
-    // its phase.
+    // A relaxed arrival orders no access, but is itself over once a thread has waited for its
+    // phase.
     for (const Access& remote : fiber.cta->remote_arrivals) {
         const auto knows = [&](auto... what) { return detector.knows_arrival(what...); };
         if (!is_seen_by_cta(fiber, remote, knows)) found.push_back(remote);

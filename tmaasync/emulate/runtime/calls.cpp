@@ -307,8 +307,7 @@ bool replace_word(void* address, void* old, const void* changed) {
     );
 }
 
-// Not every CPU has a 16-byte compare-and-swap. No thread of a kernel yields while it holds the
-// mutex.
+// Not every CPU has a 16-byte compare-and-swap. No thread yields while it holds the mutex.
 bool replace_16_bytes(void* address, void* old, const void* changed) {
     static auto& mutex = *new ProcessMutex;
     const std::lock_guard lock(mutex);
@@ -334,8 +333,7 @@ bool replace_atomically(void* address, void* old, const void* changed, uint32_t 
     }
 }
 
-// An atomic operation that changes nothing is a poll: of a lock, or of a flag that another thread
-// sets.
+// An atomic operation that changes nothing is a poll of a lock or of a flag.
 void end_atomic(bool has_changed) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (!has_changed) return fiber.cluster->spin(fiber, {.instruction = "atomic"});

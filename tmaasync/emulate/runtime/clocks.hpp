@@ -223,12 +223,12 @@ enum class Space : uint8_t { kShared, kGlobal, kRegisters };
 // The happens-before set of a thread, or the set that a barrier publishes.
 struct View {
     Clock seen;  // accesses that happen before the thread's next access
-    // the same for its next copy or wgmma: more than `seen` after a relaxed wait
+    // Accesses that happen before its next copy or wgmma: more than `seen` after a relaxed wait.
     Clock issued_after;
     Clock published[2];  // ordinary writes visible to the async proxy, by space
-    // ordinary writes, tensor map edits among them, that a tensormap fence released
+    // Ordinary writes, tensor map edits among them, that a tensormap fence released.
     Clock maps_released;
-    // released edits of each map that a second fence acquired: TMA sees them
+    // Released edits of each map that a second fence acquired: TMA sees them.
     MapClocks maps_acquired;
     Clock arrivals;        // relaxed arrivals whose phase was waited for; they order nothing else
     Clock fenced;          // ordinary writes that any thread's fence ordered for all clusters

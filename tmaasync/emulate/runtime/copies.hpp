@@ -250,8 +250,7 @@ inline Access landing_of(const Fiber& fiber, const Mbarrier& barrier) {
     };
 }
 
-// Issues a load into this CTA, or into another by a mapa address. The barrier must lie in the same
-// CTA.
+// Issues a load into this CTA, or into another by a mapa address. The barrier lies there too.
 inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) {
     const Place place = locate(fiber, shared);
     const Place credited = locate(fiber, barrier);

@@ -97,7 +97,7 @@ private:
                 const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
                 site->crash = {number, address, at.code, at.stack};
                 site->is_unwinding = true;
-                // a stack that cannot be unwound crashes into this handler again
+                // A stack that cannot be unwound crashes into this handler again.
                 unwind(site->crash);
             }
             site->is_unwinding = false;

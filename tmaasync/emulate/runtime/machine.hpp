@@ -54,7 +54,7 @@ struct Launch {
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
     uint8_t* written = nullptr;  // for each array, whether this launch writes to it
-    // for each array, whether this launch must wait for writes of the launch before
+    // Null, or for each array whether the launch before wrote to it, so that this one must wait.
     const uint8_t* fresh = nullptr;
     uint32_t* grid_barrier = nullptr;  // null unless the launch is cooperative
     const Stop* stop = nullptr;
@@ -67,8 +67,7 @@ struct Launch {
 
     // An address farther from a pointer than this is not part of the pointer's array.
     static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
-    // Linux links executables from this address on, and their heap follows. Lower numbers are not
-    // pointers.
+    // Linux links executables from here on, and their heap follows. Lower numbers are not pointers.
     static constexpr uint64_t kLowestPointer = uint64_t{1} << 22;
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
@@ -93,8 +92,7 @@ struct Launch {
         const Reach reach = reach_of_pointer_to(address);
         return reach.end > address && bytes <= reach.end - address;
     }
-    // The array that holds the address, or else the memory that a pointer leads to; empty if
-    // neither exists.
+    // The array that holds the address, or else the memory that a pointer leads to; empty if none.
     Reach reach_at(uintptr_t address) const {
         for (const Array& array : arrays) {
             if (array.holds(address, 1)) return {array.start, array.start + array.bytes};
@@ -236,8 +234,7 @@ struct BulkReduction {
     ElementType type;
 };
 
-// A copy into shared memory that is in flight, or an arrival on an mbarrier that waits for a
-// thread's cp.async copies.
+// A copy in flight into shared memory, or an arrival that waits for a thread's cp.async copies.
 struct Flight {
     enum class Kind : uint8_t { kTiled, kIm2col, kBulk, kPush, kArrival } kind;
     TensorMapView map;
@@ -253,7 +250,7 @@ struct Flight {
     uintptr_t site = 0;
     Issued issued;
     uint32_t sequence = kNothing;
-    Epoch epoch = 0;  // for an arrival: epoch of its thread's last copies that it counts
+    Epoch epoch = 0;  // arrivals only: epoch of the thread's last copies that it counts
     // The source of a push.
     Cta* source = nullptr;
     uint32_t source_offset = 0;
@@ -277,7 +274,7 @@ struct Store {
     TensorMapView map;
     std::array<int32_t, kMaxRank> at;
     ReduceOp op;
-    ElementType type;  // for a reduction without a map
+    ElementType type;  // reductions without a map only
     void* global;
     uint32_t bytes;  // size in shared memory
     uint32_t shared;
@@ -568,7 +565,6 @@ public:
     bool has_asked(std::size_t times) const { return vain_ > times * ready_.size(); }
     void ask_again() { vain_ = 0; }
 
-    // Called when no thread of any cluster can proceed.
     void give_up();  // thread_end.hpp
 
     // The most bytes that a cluster of this launch takes, with stacks of full depth.
@@ -584,7 +580,8 @@ public:
     const std::vector<Fiber>& fibers() const { return fibers_; }
     std::vector<Cta>& ctas() { return ctas_; }
     const std::vector<Cta>& ctas() const { return ctas_; }
-    uint64_t index() const { return index_; }  // in the grid, or in all grids that run together
+    // number in the grid, or in all grids that run together
+    uint64_t index() const { return index_; }
     uint32_t live() const { return live_; }
     Choices& choices() { return choices_; }
     uintptr_t windows() const { return reinterpret_cast<uintptr_t>(windows_->at(0)); }
@@ -909,8 +906,7 @@ private:
         ready_.add(&fiber, fiber.priority);
     }
 
-    // On the chip, all threads run in the end and all copies land, so a policy may delay them only
-    // so long.
+    // On the chip, all threads run in the end and all copies land: a policy's patience is limited.
     bool is_patience_over() const { return turns_ > kPatience * fibers_.size(); }
 
     Fiber* next() {
@@ -1050,7 +1046,7 @@ private:
     uint64_t progress_ = 0;  // the cluster's part of the worker's progress
     std::size_t spins_ = 0;  // polls since progress was made
     std::size_t vain_ = 0;   // polls since anything but polls happened
-    // polls since the cluster went on, made progress or wrote to polled memory
+    // Polls since the cluster went on, made progress or wrote to polled memory.
     std::size_t polls_ = 0;
     uint64_t turns_ = 0;   // turns since progress was made
     uint32_t pauses_ = 0;  // pauses left

@@ -17,7 +17,7 @@ using PoisonedWindow = std::array<uint64_t, kWindowBytes / sizeof(uint64_t)>;
 inline std::unique_ptr<const PoisonedWindow> make_poison() {
     auto words = std::make_unique<PoisonedWindow>();
     for (uint64_t i = 0; i < words->size(); ++i) {
-        // never all clear or all set
+        // The signs are never all clear or all set.
         const uint64_t signs = 1 + (i * 0x9e3779b97f4a7c15 >> 32) % 14;
         uint64_t word = 0x7fff7fff7fff7fff;
         for (uint64_t half = 0; half < 4; ++half) word |= (signs >> half & 1) << (16 * half + 15);

@@ -44,8 +44,7 @@ struct LaunchSpan {
     const Launch* launch;
 };
 
-// Accesses that happen before all of a launch, and accesses that happen before its device's next
-// launch.
+// Accesses that happen before all of a launch, and before its device's next launch.
 struct LaunchHistory {
     ClusterClocks before;
     ClusterClocks after;
@@ -53,8 +52,8 @@ struct LaunchHistory {
 
 // The writes that atomic operations on one address publish.
 struct AtomicPlace {
-    std::map<uint32_t, View> within;  // to threads of the same cluster, by its index
-    ClusterClocks seen;               // to threads of any cluster
+    std::map<uint32_t, View> within;  // published to threads of the same cluster, by its index
+    ClusterClocks seen;               // published to threads of any cluster
     ClusterClocks published;
 };
 
@@ -161,7 +160,7 @@ struct GridRaces {
     // The last group of stores that a thread knows to be in global memory, by cluster and agent.
     std::map<std::pair<uint32_t, Agent>, Epoch> stored{};
     std::unordered_map<uintptr_t, AtomicPlace> atomics{};
-    std::unordered_map<uintptr_t, PostedEpochs> posts{};  // by the address of the signal
+    std::unordered_map<uintptr_t, PostedEpochs> posts{};  // indexed by the signal's address
     std::vector<LaunchSpan> spans{};                      // launches that run together
 
     bool is_over() const { return words_left == 0; }
@@ -174,8 +173,7 @@ struct GridRaces {
         }
         return device;
     }
-    // Atomic operations publish writes to threads of their device, or at system scope to all
-    // devices.
+    // Atomic operations publish to threads of their device, or at system scope to all devices.
     AtomicPlace& place_of(uintptr_t address, uint32_t device) {
         constexpr int kAddressBits = 48;
         return atomics[address | uintptr_t{device} << kAddressBits];
@@ -196,9 +194,8 @@ struct Race {
     Access second;
     RacedPlace place;
     bool lacks_proxy_fence = false;  // only a proxy fence is missing
-    // Facts for the remedy: nothing had written the bytes before the second access; the first
-    // access is a store that its thread has waited for; only a relaxed arrival follows the first
-    // access.
+    // Facts for the remedy: nothing had written the second access's bytes; the first access is a
+    // store that its thread has waited for; only a relaxed arrival follows it.
     bool was_unwritten = false;
     bool is_stored = false;
     bool has_relaxed_arrival = false;
@@ -224,11 +221,10 @@ struct Actor {
     bool is_async;
     bool is_system = false;
     bool may_repeat = false;  // an ordinary store, whose value can be compared afterwards
-    uint8_t pattern = 0;      // for a load through a tensor map: 1 + its swizzle
+    uint8_t pattern = 0;      // loads through a tensor map only: 1 + the swizzle
 };
 
-// A copy or a wgmma that a thread issued. It happens after everything that happened before its
-// issue.
+// A copy or wgmma that a thread issued. It happens after all that happened before its issue.
 struct Issued {
     uint32_t thread = 0;
     uintptr_t site = 0;
@@ -273,8 +269,8 @@ public:
         has_race_ = false;
     }
 
-    // Called at the end of the cluster. Its accesses, and those before them, happen before its
-    // device's next launch.
+    // Called at the cluster's end. All that it did and knew happens before its device's next
+    // launch.
     void end_cluster() {
         if (!history_) return;
         Clock everything;
@@ -385,8 +381,8 @@ public:
         global(reader.as(agent, epoch, Operation::kMapRead), map, bytes, false);
     }
 
-    // TMA reads the map of a prefetch. Nobody can wait for a prefetch, so it does not race with a
-    // later edit.
+    // TMA reads the map of a prefetch. Nobody can wait for it, so it does not race with a later
+    // edit.
     void peek_at_map(const Issued& issued, uintptr_t map, uint64_t bytes) {
         const Issued reader = reader_of(issued, map);
         const Actor actor = reader.as(kNoAgent, 0, Operation::kMapRead);
@@ -439,8 +435,7 @@ public:
         View& mine = views_[thread];
         if (!fenced_[thread].seen.is_empty()) place.within[cluster_].join(fenced_[thread]);
         if (!reaches_clusters) return;
-        // Each thread may have fenced its own writes before the block's barrier. Other clusters
-        // fenced theirs.
+        // Each thread may have fenced its own writes before the block's barrier.
         place.seen.join(mine.others);
         place.seen.join(cluster_, mine.fenced);
         const View& released = fenced_for_clusters_[thread];
@@ -463,8 +458,7 @@ public:
         grid_.posts[address].add(epoch, grid_.place_for_all(address), device_, on_device, by);
     }
 
-    // Called when the signal has reached an epoch: acquires the writes that posts up to it
-    // released.
+    // Called when the signal has reached an epoch: acquires the writes that its posts released.
     void acquire_epoch(uint32_t thread, uintptr_t address, uint32_t value, uint32_t epoch) {
         const PostedEpochs* const posts = grid_.has_peers() ? &grid_.posts[address] : nullptr;
         const auto* const post = posts ? posts->first_to_reach(epoch, value) : nullptr;

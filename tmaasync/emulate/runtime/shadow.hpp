@@ -51,7 +51,7 @@ struct Access {
     // True for a write to bytes that threads of other clusters had read: their L1 may hold the old
     // bytes.
     bool had_readers : 1 = false;
-    uint8_t pattern : 7 = 0;  // for a load through a tensor map: 1 + its swizzle
+    uint8_t pattern : 7 = 0;  // loads through a tensor map only: 1 + the swizzle
     // All bits have values, so that accesses can be compared as bytes.
 
     // A reduction is atomic where it adds to its target. It reads its source ordinarily.

@@ -83,7 +83,7 @@ struct TensorMapView {
     uint32_t rows;
     uint32_t box_bytes;        // bytes moved, and credited to the barrier
     uint32_t row_pitch_bytes;  // distance between rows in shared memory
-    uint32_t shared_bytes;     // from the first byte in shared memory to the end of the last
+    uint32_t shared_bytes;  // distance from the first byte in shared memory to the end of the last
 
     // For tiled maps: elements that the box takes per dimension, ceil(side / element stride). The
     // innermost side is whole, because the chip ignores the innermost stride (measured).

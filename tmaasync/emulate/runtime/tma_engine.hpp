@@ -17,7 +17,7 @@
 
 namespace tmaasync_emulate {
 
-// In the order of tmaasync::ptx::ReduceOp.
+// The operations, in the order of tmaasync::ptx::ReduceOp.
 enum class ReduceOp : uint8_t { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
 
 inline const char* name(ReduceOp op) {
@@ -26,8 +26,7 @@ inline const char* name(ReduceOp op) {
 }
 
 // An observer of the accesses has these members. Two more are optional: is_inside returns whether
-// the bytes belong to an array of the launch, and source receives every unit that is read from
-// shared memory.
+// bytes belong to an array of the launch, and source receives every unit that is read from shared.
 struct NoObserver {
     void shared(uint32_t /*offset*/, uint32_t /*bytes*/, bool /*is_write*/) {}
     void global(const void* /*pointer*/, uint64_t /*bytes*/, bool /*is_write*/) {}
@@ -42,8 +41,7 @@ constexpr uint16_t kNanFill = 0x7ff7;       // per 16 bits, whatever the type (m
 
 // --- shared memory ------------------------------------------------------------------------------
 
-// A box in shared memory. The swizzle XORs bits 4 to 6 of the absolute address with bits 7 to 9
-// under the mask.
+// A box in shared memory. The swizzle XORs address bits 4 to 6 with bits 7 to 9 under the mask.
 struct SharedImage {
     uint8_t* base;
     uint32_t offset;
@@ -89,8 +87,7 @@ struct SharedImage {
     }
 
     // Reports every byte of the box once. A swizzle permutes whole lines within themselves, so
-    // dense rows are reported as one range. The units of the last line, and of rows with gaps, are
-    // reported one by one.
+    // dense rows are reported as one range, and the last line and rows with gaps unit by unit.
     template <class Observer>
     void report(Observer& observer, const TensorMapView& map, bool is_write) const {
         const bool is_dense = map.row_pitch_bytes == map.row_bytes;
@@ -137,8 +134,7 @@ inline void check_shared_alignment(uint32_t shared_offset, uint32_t granule) {
     );
 }
 
-// Measured, for tiled and im2col maps without interleave: another coordinate is an illegal
-// instruction.
+// Measured, for tiled and im2col maps without interleave: an illegal instruction otherwise.
 inline void check_inner_coordinate(const TensorMapView& map, const int32_t* coordinates) {
     const int64_t bytes = int64_t{coordinates[0]} * map.element_bytes;
     if (bytes % kUnitBytes == 0) return;
@@ -228,8 +224,7 @@ inline void fill_row(const TensorMapView& map, uint8_t* row) {
     }
 }
 
-// Measured: tf32 keeps 10 bits of mantissa, rounded to nearest even. Subnormals become zero, and
-// every NaN becomes 0x7fffe000.
+// Measured: tf32 keeps 10 bits of mantissa, to nearest even. Subnormals become 0, NaNs 0x7fffe000.
 inline uint32_t rounded_to_tf32(uint32_t bits) {
     constexpr uint32_t kExponent = 0x7f800000, kDropped = 0x1fff;
     if ((bits & kExponent) == 0) return bits & 0x80000000;
@@ -246,8 +241,8 @@ inline void round_row_to_tf32(uint8_t* row, uint32_t bytes) {
     }
 }
 
-// Measured: for a load without an element in bounds, the chip touches the map's address, and faults
-// if no memory is there.
+// Measured: for a load with no element in bounds, the chip touches the map's address, and faults
+// without memory there.
 template <class Observer>
 void check_address_of(Observer& observer, const TensorMapView& map, const int32_t* coordinates) {
     const auto* pointer = reinterpret_cast<const void*>(map.address);
@@ -295,8 +290,7 @@ void load_row(
 // --- loads --------------------------------------------------------------------------------------
 
 // Loads a box from global to shared memory through a tiled map: row-major, then swizzled. Returns
-// the bytes to credit to the barrier: the whole box (measured, also out of bounds and with element
-// strides).
+// the bytes to credit: the whole box (measured, also out of bounds and with element strides).
 template <class Observer = NoObserver>
 uint32_t tiled_load(
     const TensorMapView& map,
@@ -434,8 +428,7 @@ struct Bfloat16 {
 template <typename T>
 constexpr bool kIsNarrowFloat = std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
 
-// PTX ISA, add.f32 in bulk reductions on global memory: subnormal inputs and results become zeros
-// of their sign.
+// PTX ISA, add.f32 in bulk reductions on global memory: subnormals become zeros of their sign.
 inline float flushed(float value) {
     const auto raw = std::bit_cast<uint32_t>(value);
     return raw & 0x7f800000 ? value : std::bit_cast<float>(raw & 0x80000000);
@@ -613,8 +606,7 @@ inline RowReduction reduction(ReduceOp op, ElementType type) {
 
 }  // namespace detail
 
-// Reduces a box of shared memory into global memory through a tiled map, in the arithmetic of the
-// map's type.
+// Reduces a box of shared memory into global memory, in the arithmetic of the map's type.
 template <class Observer = NoObserver>
 void tiled_reduce(
     ReduceOp op,
@@ -828,8 +820,7 @@ uint32_t bulk_store(
     return moved;
 }
 
-// The reduction of an instruction without a map, which names the type. For bitwise operations it
-// names only the number of bits.
+// The reduction of an instruction without a map. For bitwise operations only the size counts.
 inline detail::RowReduction bulk_reduction(ReduceOp op, ElementType type) {
     const bool takes_bits = op == ReduceOp::kAnd || op == ReduceOp::kOr || op == ReduceOp::kXor;
     const bool is_long = takes_bits && type == ElementType::kInt64;

@@ -17,7 +17,7 @@ namespace tmaasync_emulate {
 constexpr uint32_t kNothing = UINT32_MAX;
 constexpr uint16_t kNobody = UINT16_MAX;
 
-// In the order of EventKind in tmaasync/trace/events.py.
+// The kinds of events, in the order of EventKind in tmaasync/trace/events.py.
 enum class EventKind : uint16_t {
     kLoadIssued = 1,
     kLoadLanded,

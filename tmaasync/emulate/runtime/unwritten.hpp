@@ -51,7 +51,7 @@ public:
 
 private:
     std::array<uint32_t, kMaxMmaColumns> units_{};
-    // offset of the first poisoned unit of each row
+    // Offset of the first poisoned unit of each row.
     std::array<uint32_t, kMaxMmaColumns> offsets_{};
     uint32_t rows_ = 0;
     uint32_t first_ = kNothing;

@@ -40,8 +40,8 @@ inline Fiber& lane_of_warp(Fiber& fiber, uint32_t lane) {
     return *(&fiber - fiber.lane + lane);
 }
 
-// PTX ISA: the result is undefined unless all live lanes that a mask names execute the instruction
-// with that mask. Reports lanes that executed it with another mask before they ended.
+// PTX ISA: undefined unless all live lanes that a mask names execute the instruction with that
+// mask. Reports lanes that executed it with another mask before they ended.
 inline void check_masks_agree(const Meeting& meeting, Fiber& fiber) {
     const uint32_t ended = meeting.mask & launched_lanes(fiber) & ~meeting.arrived;
     uint32_t others = 0, mask = 0;
@@ -90,7 +90,7 @@ inline Meeting& meeting_for(Warp& warp, uint32_t mask) {
     return *free;
 }
 
-// Waits until every live lane of the mask is here. Then the last one acts for all, on operands that
+// Waits until every live lane of the mask is here. Then the last one acts for all. The operands
 // stay where each lane put them.
 inline void meet(const char* instruction, uint32_t mask, void (*act)(Meeting&), void* operands) {
     Fiber& fiber = current_fiber();
@@ -175,8 +175,7 @@ inline bool waits_for_lanes(const Fiber& fiber, uint32_t lanes) {
     return kind == Wait::Kind::kNamedBarrier || kind == Wait::Kind::kCluster;
 }
 
-// Reports lanes that wait for others of their warp, while these wait elsewhere for the whole block,
-// the cluster or the first lanes.
+// Reports lanes that wait for others of their warp, which wait for the block, the cluster or them.
 inline bool reports_lone_lanes(Cluster& cluster, Fiber& fiber) {
     if (fiber.is_done || fiber.wait.kind != Wait::Kind::kWarp) return false;
     for (const Meeting& meeting : fiber.warp->meetings) {
@@ -213,8 +212,7 @@ struct Shuffle {
 // Value read from a lane that does not participate: a NaN, unlikely as an integer.
 constexpr uint64_t kNoLane = 0x7fff7fff7fff7fff;
 
-// True if the lane's source must participate: a butterfly uses the values of all lanes, and a
-// broadcast the value of one.
+// True if a lane's source must participate: a butterfly uses all lanes' values, a broadcast one.
 inline bool needs_source(Meeting& meeting, uint32_t lane) {
     const auto& shuffle = operands_of<Shuffle>(meeting, lane);
     if (shuffle.kind != ShuffleKind::kIndex) return shuffle.kind == ShuffleKind::kXor;
@@ -362,10 +360,9 @@ inline bool may_be_joined(Fiber& fiber) {
     return false;
 }
 
-// The chip's lanes stay together unless they branch. Here a lane waits for those that can still
-// come.
+// The chip's lanes stay together unless they branch. Here a lane waits for those still to come.
 inline uint32_t find_active_lanes(Fiber& fiber) {
-    // turns of the others, which may be in a loop that waits for this lane
+    // Turns of the other lanes, which may be in a loop that waits for this lane.
     constexpr int kTurns = 64;
     fiber.active_site = fiber.site;
     for (int turn = 0; turn < kTurns && !fiber.active_lanes && may_be_joined(fiber); ++turn) {
@@ -472,8 +469,7 @@ inline void load_matrices_of_lane(LoadMatrix& mine) {
 
 // --- barriers of the CTA -------------------------------------------------------------------------
 
-// Completes the barrier if all threads have arrived. In a barrier of the whole CTA, ended threads
-// do not count.
+// Completes the barrier if all threads have arrived; in one of the whole CTA, all live threads.
 inline void release_if_complete(Cluster& cluster, Cta& cta, uint32_t number) {
     NamedBarrier& barrier = cta.named[number];
     const uint32_t needed = barrier.threads ? barrier.threads : cta.live;

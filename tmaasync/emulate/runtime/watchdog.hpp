@@ -97,7 +97,7 @@ public:
 
 private:
     static constexpr int kSignal = SIGURG;
-    static constexpr int kTicks = 8;  // at least this many ticks until a budget is spent
+    static constexpr int kTicks = 8;               // a budget lasts at least this many ticks
     static constexpr double kTickSeconds = 20e-3;  // the handler takes 3 us of each (2026-11-22)
     static constexpr double kRetrySeconds = 1e-3;
 

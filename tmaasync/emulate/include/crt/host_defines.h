@@ -10,7 +10,7 @@
 #define __host__
 #define __device__
 #define __global__
-// keeps variables that no kernel writes and Python may fill
+// Keeps variables that no kernel writes and Python may fill.
 #define __constant__ __attribute__((used))
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
