@@ -15,7 +15,7 @@ using StageState = PipelineState<kStages>;
 struct MoveMemory {
     Tile::Shared tiles[kStages];
     SharedMemBarrier full[kStages];
-    // Of the tile in the stage, or -1 after the last tile; here because it is indexed at run time.
+    // Rows of the tile in each stage, or -1 after the last tile. Indexed at run time, so kept here.
     int rows[kStages];
 };
 extern "C" __device__ const int move_shared_bytes = sizeof(MoveMemory);

@@ -30,7 +30,7 @@ struct SharedMemory : AttentionPipelines<Operands, Tile, CONSUMERS, STAGES> {
 };
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
-// What a consumer does with a tile besides the main loop.
+// The work of a consumer on a tile outside the main loop.
 struct Variant : AttentionVariant {
     QTile::Shared& output;
     const QTile& o;

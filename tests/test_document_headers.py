@@ -15,7 +15,7 @@ SAMPLE = """
 #pragma once
 #include <other.cuh>
 
-// What the header is for.
+// The header's purpose.
 // clang-format off
 #define SKIPPED(X) { X; \\
     int never_shown();
@@ -85,7 +85,7 @@ def test_a_header_is_read_declaration_by_declaration() -> None:
     opening, namespace = TOOL["declarations"](SAMPLE)
     sums = "const Thing<int>& thing, int (&sums)[kN], int times = twice(2)"
 
-    assert (opening.kind, opening.text) == ("text", "What the header is for.")
+    assert (opening.kind, opening.text) == ("text", "The header's purpose.")
     assert _flat(namespace) == [
         ("namespace", "sample", ""),
         ("section", "types", ""),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tmaasync import ArrayTypeError, DataType
 from tmaasync._elements import ELEMENTS, Element, element
 
-# What NVRTC has to say about sizes, written down by hand.
+# The sizes of NVRTC's types, written down by hand.
 _SIZEOF = {
     "unsigned char": 1,
     "signed char": 1,

@@ -46,7 +46,7 @@ def test_operations_are_over_their_fastest_peer_and_without_outliers(
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert [text for text in texts if "H100" in text] == ["1.10x H100", "1.20x H100"]
     assert "Attention, bf16, full" in texts
-    # What was not measured has no row.
+    # Operations without a measurement have no row.
     assert not any("conv2d" in text for text in texts)
 
 

@@ -107,7 +107,7 @@ def test_a_term_of_the_index_leads_to_one_page() -> None:
     assert set(_SEARCHED_FOR) <= set(terms)
 
 
-# What people type into the search of the site; the comments make it find the right page first.
+# Words that people type into the site's search; the comments make it find the right page first.
 _SEARCHED_FOR = (
     *("gqa", "flash attention", "epilogue", "paged kv cache", "persistent kernel"),
     *("install", "swizzle", "mbarrier", "hang"),

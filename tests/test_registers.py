@@ -68,7 +68,7 @@ def hangs(producers: int, consumers: int, start: int, producer: int, consumer: i
     return False
 
 
-# What gemm.cu and other libraries ship: (producers, consumers), producer, consumer.
+# Splits in gemm.cu and other libraries: (producers, consumers), producer, consumer.
 KNOWN = [((1, 1), 40, 232), ((1, 2), 40, 232), ((1, 3), 32, 160), ((1, 1), 24, 240),
          ((1, 2), 24, 240), ((2, 2), 24, 224), ((1, 3), 24, 160), ((1, 1), 56, 256)]  # fmt: skip
 

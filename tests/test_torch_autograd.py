@@ -85,7 +85,7 @@ BATCHES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
 ]
 
 
-# Of the first 16: each batch once, and all activations, strides, and gradients of c and bias.
+# From the first 16: each batch once, and all activations, strides, and gradients of c and bias.
 @pytest.mark.parametrize("case", [5, 8, 9, 10, 11, 12, 14, 15])
 def test_gradients_of_matmul_agree_with_float64(case: int) -> None:
     rng = np.random.default_rng(case)

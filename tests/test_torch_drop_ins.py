@@ -43,7 +43,7 @@ def head_dim(rng: np.random.Generator) -> int:
     return int(rng.choice([8, 16, 20, 33, 64]))
 
 
-# Of the first ten, those that have every head_dim, and strides of each kind for each operand.
+# From the first ten: every head_dim, and strides of each kind for each operand.
 @pytest.mark.parametrize("case", [0, 2, 3, 4, 5, 6, 8, 9])
 def test_sdpa_computes_what_torchs_function_computes(case: int) -> None:
     rng = np.random.default_rng(case)
@@ -165,7 +165,7 @@ def test_sdpa_compiles_whole_with_and_without_a_fallback() -> None:
 # --- flash_attn ---------------------------------------------------------------------------------
 
 
-# What their values are, tests/parity/test_flash_attn.py checks.
+# tests/parity/test_flash_attn.py checks the effect of their values.
 OPTIONS = (
     "dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic "
     "return_attn_probs"

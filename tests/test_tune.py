@@ -336,7 +336,7 @@ def test_a_file_that_cannot_be_used_is_ignored_with_one_warning(what: str, folde
         warnings.simplefilter("error")
         assert tuned.tuned_config(GPU, WIDE) is None
 
-    # What is measured next takes its place.
+    # The next measurement replaces it.
     tuned.keep(GPU, [winner(SHORT)])
     assert tuned.tuned_config(GPU, SHORT) == OTHER
 

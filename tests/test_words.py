@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,3 +58,28 @@ def test_a_retired_word_is_found_and_an_allowed_one_is_not() -> None:
 
     assert found("the product lies behind it") == ["product", "behind"]
     assert found("non-blocking, a dot product, os.walk(folder)") == []
+
+
+def test_a_comment_begins_with_the_thing_that_it_is_about(tmp_path: Path) -> None:
+    comments = {
+        "a.hpp": "// Of a thread.\nint a;  // What it holds.\n/// That is new.\n",
+        "b.py": '#: Those that wait.\nx = 1  # Of a row.\nTEXT = """\n// What it does.\n"""\n',
+        "good.cu": "// A wait ends.\n// That is all.\n\nint b;  // the value\n// Whatever.\n",
+        "good.py": 'URL = "https://What"\n# A row.\n# Of two rows, the first.\nx = "# What"\n#\n',
+        "prose.md": "# What it does\n",
+    }
+    for name, text in comments.items():
+        (tmp_path / name).write_text(text)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+
+    tool = runpy.run_path(str(ROOT / "tools" / "retired_words.py"))
+
+    found = [(path, line) for path, line, _, rule in tool["retired_in"](tmp_path)]
+    assert found == [
+        ("a.hpp", 1),
+        ("a.hpp", 2),
+        ("a.hpp", 3),
+        ("b.py", 1),
+        ("b.py", 2),
+        ("b.py", 4),
+    ]

@@ -714,7 +714,7 @@ CALLS = {**FACTORIES, **KERNELS, **PROTOCOLS, **LAYOUTS, **OPERATIONS}
 
 def refusals(call: Call, parameter: str) -> Iterator[tuple[Any, TMAError | None]]:
     """Yield each wrong value with the error that it raises, or None if it is taken."""
-    # Of an operation these are right, and another kernel would be compiled for each.
+    # An operation accepts these values, and another kernel would be compiled for each.
     right = (None, True, False) if call in OPERATIONS.values() else ()
     for value in WRONG:
         if any(value is one for one in right):

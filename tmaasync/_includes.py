@@ -156,7 +156,7 @@ class _Version(NamedTuple):
     changed_ns: int
 
 
-# Of two changes within a tick of the kernel's clock, 1 to 10 ms, the second one shows in no time.
+# A second change within one tick of the kernel's clock (1 to 10 ms) changes no time stamp.
 _TIMES_ARE_RIGHT_WITHIN_NS = 100_000_000
 
 

@@ -199,7 +199,7 @@ def _first_branches(tokens: Iterable[_Token]) -> Iterator[_Token]:
 def _kind(head: str) -> str:
     """Return what kind of thing a head declares; empty if a reference does not show it."""
     if head.startswith(("static_assert", "friend", "extern", "class ")):
-        return ""  # Of classes only the definition, which is a scope, is shown.
+        return ""  # Only the definition of a class, which is a scope, is shown.
     if re.match(r"\w+\(.*\) -> ", head):
         return ""  # A deduction guide: its struct is shown.
     if head.startswith("using"):

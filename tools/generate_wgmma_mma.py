@@ -53,7 +53,7 @@ _ACCUMULATORS = tuple(
 )
 
 
-# Of a function with A in shared memory, or in registers.
+# Parameters of functions with A in shared memory (ss) or in registers (rs).
 _TRANSPOSES = {"ss": "int kTransposeA = 0, int kTransposeB = 0", "rs": "int kTransposeB = 0"}
 _TRANSPOSED = {"ss": "kTransposeA, kTransposeB", "rs": "0, kTransposeB"}
 _A = {"ss": "u64 a", "rs": "const u32 (&a)[4]"}

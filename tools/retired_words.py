@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SUFFIXES = {
-    *(".py", ".cu", ".cuh", ".hpp", ".cpp", ".md", ".rst", ".toml", ".html", ".js", ".css"),
+    *(".py", ".cu", ".cuh", ".hpp", ".cpp", ".h", ".md", ".rst", ".toml", ".html", ".js", ".css"),
     *(".yaml", ".ipynb"),
 }
 # Recorded results, and this list.
@@ -115,6 +115,27 @@ RETIRED = (
     Retired("[Tt]he ring|[Rr]ings", "pipeline", _PROSE, allowed="ring buffers?|cluster_rings"),
 )
 
+FIRST_WORDS = Retired("What|Of|That|Those", "name the thing first")
+"""Words that begin no comment. Inside of a comment a sentence may begin with them."""
+
+# A kernel in a string of a Python file has comments, too.
+_COMMENTS = {
+    **dict.fromkeys((".cu", ".cuh", ".hpp", ".cpp", ".h"), re.compile(r"(?:^|(?<=\s))//+(.*)")),
+    ".py": re.compile(r"(?:^|(?<=\s))(?:#:?(?= )|//+)(.*)"),
+    ".toml": re.compile(r"(?:^|(?<=\s))#(.*)"),
+}
+
+
+def comment_starts(lines: Sequence[str], suffix: str) -> Iterator[tuple[int, str]]:
+    """Number of the line and text of every comment, at the first line of each."""
+    above = None
+    for number, line in enumerate(lines, 1):
+        found = _COMMENTS[suffix].search(line)
+        column = found.start() if found else None
+        if found and not (column == above and not line[:column].strip()):
+            yield number, found[1].strip()
+        above = column
+
 
 def files(root: Path) -> Iterator[str]:
     """Every text file that people read, relative to the root."""
@@ -142,6 +163,11 @@ def retired_in(root: Path) -> Iterator[tuple[str, int, str, Retired]]:
             for rule in rules:
                 for expression in rule.found(line):
                     yield path, number, expression, rule
+        if Path(path).suffix not in _COMMENTS:
+            continue
+        for number, comment in comment_starts(text.splitlines(), Path(path).suffix):
+            if _compiled(FIRST_WORDS.pattern).match(comment):
+                yield path, number, comment, FIRST_WORDS
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ _FIGURE = re.compile(
     r"(?<!\n)(<!-- figure: (?P<gpu>\S+) (?P<section>\S+) /(?P<cases>[^/]*)/ (?P<what>[^>]*) -->)"
     r"[^<]*(<!-- end -->)"
 )
-# What a row may hold, in the order of preference: its key, and the unit of the table.
+# The keys that a row may hold, in the order of preference, and the unit of each in the table.
 _UNITS = {
     "tb_per_s": "TB/s, read + write",
     "read_tb_per_s": "TB/s, read",

@@ -16,7 +16,7 @@ from tmaasync import Kernel, _compile
 from tmaasync._sources import include_dir
 from tmaasync.ops._copy import TILED_PIPELINE, copy_kernel
 
-# What asks the hang watch, and the source location that is handed to it.
+# Code that calls the hang watch, and the source location that it passes.
 _ASKS = re.compile(
     r"^ +if constexpr \(instrument::kWatchesHangs\) \{\n.*\n +\}\n"
     r"|^ +if \(instrument::(?:is_draining|has_waited(?:_cluster)?)\(.*\n",

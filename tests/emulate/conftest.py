@@ -1,4 +1,4 @@
-"""The TMA engine, built once a session."""
+"""The TMA engine, built once per session."""
 
 from __future__ import annotations
 

@@ -44,11 +44,11 @@ class Observer(ctypes.Structure):
 
     @classmethod
     def of(cls, start: int, size: int) -> Observer:
-        """One that knows a single array."""
+        """Return an observer that knows a single array."""
         return cls(start, size, 0, 0)
 
     def bytes_seen(self, *, is_global: bool, is_write: bool) -> list[int]:
-        """Every byte reported, as often as it was."""
+        """Return every byte reported, as often as it was reported."""
         assert self.accesses <= 4096
         return [
             byte
@@ -59,7 +59,7 @@ class Observer(ctypes.Structure):
 
 
 class FaultError(Exception):
-    """What the C++ ``Fault`` says."""
+    """The reason of a C++ ``Fault``."""
 
 
 class Engine:
@@ -115,5 +115,5 @@ def descriptor_of(spec: Spec) -> Bytes:
 
 
 def device_order(start: Sequence[int]) -> npt.NDArray[np.int32]:
-    """Outermost first to innermost first."""
+    """Return coordinates innermost first, from outermost first."""
     return np.array(start[::-1], np.int32)

@@ -103,7 +103,7 @@ _SHARED = "auto& shared = dynamic_shared<SharedMemory>();"
 _COPY_LOAD = "source.async_copy(*stage, stage.full(), tile_start<Tile>(grid, index));"
 _REFILL = "loaded.step();"
 
-# What one defect shows as depends on the order of the threads.
+# The report of one defect depends on the order of the threads.
 _ARMED_AGAIN = r"full\[\d\] gets 1 arrival in phase \d, which counts 1 and waits for no more"
 _NEVER_ARMED = r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing"
 _NEVER_FREED = r"empty\[\d\], phase \d: \d+ arrivals and 0 bytes are missing"

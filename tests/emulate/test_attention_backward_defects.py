@@ -44,7 +44,7 @@ _READ_MESSAGE = (
     "        const HeadRows of = tile.rows_of_keys();\n"
     "        const i32 row = tile.position + consumer * kConsumerKeys;\n"
 )
-# What to replace by what.
+# Source text, and its replacement.
 DEFECTS: dict[str, tuple[str, str]] = {
     "values are read before they have landed": (
         "rows.step();\n        rows.wait();\n        const i32 heads",
@@ -158,7 +158,7 @@ _NO_FENCE_BEFORE = (
     "        ptx::fence_proxy_async_global();\n    }\n\n    // Lets",
     "    }\n\n    // Lets",
 )
-# Of two CTAs that add to the same dQ.
+# Defects between two CTAs that add to the same dQ.
 DEFECTS_OF_TURNS: dict[str, tuple[str, str]] = {
     "the turn is passed before the addition is complete": (
         "wait_group<0>();\n        ptx::fence_proxy_async_global();",
@@ -173,7 +173,7 @@ DEFECTS_OF_TURNS: dict[str, tuple[str, str]] = {
         "ptx::ld_acquire_gpu(state)",
     ),
 }
-# What the turns have and need not. Other CTAs reach dQ by TMA alone:
+# Steps of the turns that no kernel needs. Other CTAs access dQ by TMA alone:
 #
 # * An implicit proxy fence between the generic and the async proxy follows the completion of a
 #   bulk copy (PTX ISA, "Async Proxy"). It lies between the copies of two CTAs with no other.
@@ -196,7 +196,7 @@ HARMLESS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
 }
-# Of 128 queries to a block, which leave room for one stage of dS.
+# Blocks of 128 queries leave room for one stage of dS.
 ONE_STAGE = BackwardConfig(64, 128)
 DEFECTS_OF_ONE_STAGE: dict[str, tuple[str, str]] = {
     "dS is overwritten while the other consumer reads it": (
@@ -208,7 +208,7 @@ DEFECTS_OF_ONE_STAGE: dict[str, tuple[str, str]] = {
         f"{_ARRIVE}{_READ_DS}",
     ),
 }
-# Of 80 queries to a block, whose dQ is computed transposed.
+# For blocks of 80 queries, dQ is computed transposed.
 TRANSPOSED = BackwardConfig(128, 80)
 # No defect by itself: queries of a block are loaded first, and their stage is released last, so
 # that no load of dO comes before dV of the block is done.

@@ -30,7 +30,7 @@ ORDERS: list[tuple[Policy, int]] = [
 CONFIG = TileConfig(64, 2, 32)
 PAIR = TileConfig(64, 2, 32, cluster=2)
 
-# What to replace by what.
+# Source text, and its replacement.
 DEFECTS = {
     "keys are read before they have landed": ("keys_.wait();", ""),
     "the output is read before its MMAs are done": (

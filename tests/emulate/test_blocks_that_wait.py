@@ -227,11 +227,11 @@ CORRECT = {
 
 @dataclass(frozen=True)
 class Defect:
-    """One replacement in a correct kernel, and what is to be reported.
+    """One replacement in a correct kernel, and the expected report.
 
     Attributes:
-        place: What the line of one of the two accesses contains.
-        seeds: How many of `random` may be needed; 0 if `round_robin` finds it.
+        place: Text of the line of one of the two accesses.
+        seeds: The most seeds of `random` that may be needed; 0 if `round_robin` finds it.
     """
 
     kernel: str
@@ -455,7 +455,7 @@ def run(name: str, blocks: int = BLOCKS, **options: Any) -> tuple[Any, Any]:
 
 
 THREAD, BLOCK = np.arange(THREADS), np.arange(BLOCKS)
-# What is in `out` and `flags` from their beginnings on; zeros follow.
+# The first values of `out` and `flags`; zeros follow.
 EXPECTED: dict[str, tuple[Any, Any]] = {
     "look-back": (THREAD.sum() * (BLOCK + 1), THREAD.sum() * (BLOCK + 1)),
     "look-forward": (np.full(THREADS, BLOCK.sum()), BLOCK > 0),

@@ -1,4 +1,4 @@
-"""The build: cached like the cubins, and what it says where it cannot."""
+"""The build: cached like the cubins, and the errors of builds that fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMPTY = 'extern "C" __global__ void empty() {}\n'
 
 @pytest.fixture(scope="module")
 def cache_with_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runtime takes seconds to compile: it is copied from the cache of all tests."""
+    """Copy the runtime from the cache of all tests, because it takes seconds to compile."""
     folder = tmp_path_factory.mktemp("cache")
     kept = build(source(EMPTY), "empty").path.parent
     for path in (*kept.glob("runtime-*"), *kept.glob("prefix-*")):
@@ -58,7 +58,7 @@ def source(text: str, *folders: Path, preamble: str = "", options: tuple[str, ..
 
 
 def libraries(folder: Path) -> dict[Path, tuple[int, int]]:
-    """The libraries in a cache, and which file each is since when: every build writes a new one."""
+    """Return the libraries in a cache, each with inode and time: every build writes a new file."""
     found = {path: path.stat() for path in folder.glob("*.so")}
     return {path: (status.st_ino, status.st_mtime_ns) for path, status in found.items()}
 

@@ -1,4 +1,4 @@
-"""What debug builds say of a call that breaks a rule, and that others say nothing."""
+"""Debug builds report a call that breaks a rule, and release builds report nothing."""
 
 from __future__ import annotations
 

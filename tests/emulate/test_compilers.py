@@ -26,7 +26,7 @@ def build_with(compiler: str | Path, monkeypatch: pytest.MonkeyPatch, text: str 
 
 
 def script(folder: Path, *, versions: str, otherwise: str) -> Path:
-    """A compiler of these two shell commands."""
+    """Write a compiler that consists of these two shell commands."""
     path = folder / "compiler"
     path.write_text(f"#!/bin/sh\ncase $1 in --version|-dump*) {versions};; *) {otherwise};; esac\n")
     path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Which of CUDA's headers the emulator has, and what a report for their users says."""
+"""CUDA's library headers that the emulator has, and the report for all others."""
 
 from __future__ import annotations
 

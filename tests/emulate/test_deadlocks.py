@@ -1,4 +1,4 @@
-"""A kernel that would hang on the chip ends here, and says who waits on what."""
+"""A kernel that would hang on the chip ends here; the report names every wait."""
 
 from __future__ import annotations
 

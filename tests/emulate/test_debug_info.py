@@ -145,7 +145,7 @@ def information(launch: EmulatedLaunch) -> DebugInfo:
 
 
 def symbol(path: Path, name: str) -> Any:
-    """The entry of the linker's table."""
+    """Return a symbol's entry in the linker's table."""
     with path.open("rb") as stream:
         table: Any = ELFFile(stream).get_section_by_name(".symtab")
         return next(entry for entry in table.iter_symbols() if entry.name == name).entry

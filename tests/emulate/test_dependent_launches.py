@@ -74,7 +74,7 @@ LEGAL = {
 
 
 class Defect(NamedTuple):
-    """The code, text of the line reported, and whether it is found without races."""
+    """The code, text of the line that the report names, and whether it is found without races."""
 
     code: str
     line: str

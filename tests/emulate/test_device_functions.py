@@ -9,7 +9,7 @@ from parity.device_calls import SIGNATURES, kernel_text
 
 from tmaasync import Kernel
 
-# What these do with a kernel's arguments ends the launch.
+# These functions end the launch when they get a kernel's arguments.
 ENDS = {
     *("__trap", "__brkpt", "free"),
     *("__barrier_sync_count", "__cvta_generic_to_shared"),

@@ -1,4 +1,4 @@
-"""CUDA C++'s keywords and macros, and what of the language a kernel on the CPU may not do."""
+"""CUDA C++'s keywords and macros, and parts of the language that the CPU rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends a kernel on the chip, or passes there by luck, is a fault with a reason."""
+"""An error that ends a kernel on the chip, or passes by luck, is a fault with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What inline PTX the CPU does not have is one sentence with the instruction and its line."""
+"""Unsupported inline PTX is reported in one sentence with the instruction and its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of tensor maps: what orders them before the copies that use the map, and where maps point.
+"""Edits of tensor maps: their order before copies that use the map, and the memory of maps.
 
 TMA reads maps through a proxy of its own, and an edit is a plain write. Between the two there must
 be a release, a barrier and an acquire (PTX ISA: fence.proxy.tensormap).

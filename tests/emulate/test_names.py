@@ -158,7 +158,7 @@ V, SCALE = "pipes.ring_v.stages[1].v", "pipes.ring_v.stages[1].scale"
 
 
 def starved(bytes_: str) -> list[str]:
-    """The lines of a deadlock in which stage 1 of ring_v does not become full."""
+    """Return the lines of a deadlock in which stage 1 of ring_v does not become full."""
     return [
         f"{PRODUCER} {WAIT} pipes.ring_v.empty[1], {NOT_RELEASED}; {BOTH_KEEP}",
         *(f"{who} {WAIT} pipes.ring_v.full[1], phase 0: {bytes_}" for who in (FIRST, SECOND)),

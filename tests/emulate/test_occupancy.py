@@ -1,4 +1,4 @@
-"""How many blocks the emulated device holds, and what no device takes."""
+"""The number of blocks that the emulated device holds, and launches that no device takes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tmaasync.ops._operation import tile_configs
 
 __all__ = ["one_build"]  # the fixture, for this file too
 
-# What to replace by what.
+# Source text, and its replacement.
 DEFECTS = {
     "pages go to each other's places": (
         "column_box * Boxes::kRowBoxes + row_box\n",

@@ -1,4 +1,4 @@
-"""Several emulated devices: what they compute, and what goes wrong between them."""
+"""Several emulated devices: their results, and the errors between them."""
 
 from __future__ import annotations
 

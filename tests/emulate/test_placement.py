@@ -89,7 +89,7 @@ LEGAL = {
 
 
 class Defect(NamedTuple):
-    """The code, what is reported, and text of the line reported."""
+    """The code, the report, and text of the line that the report names."""
 
     code: str
     match: str

@@ -1,4 +1,4 @@
-"""What each policy does to a kernel: who runs when, and when copies land."""
+"""The effect of each policy on a kernel: the order of threads, and when copies land."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ kernel = functools.cache(Kernel)
 
 
 def order(policy: Policy, seed: int) -> list[int]:
-    """Which thread took each turn."""
+    """Return the thread that took each turn."""
     turn, who = np.zeros(1, np.int32), np.zeros(32 * WARPS * TURNS, np.int32)
     with scheduled(policy, seed=seed):
         kernel(ORDER, "order")(1, 32 * WARPS, (turn, who))

@@ -38,13 +38,13 @@ FORMS = (
 
 @functools.cache
 def places_in_shared(form: Form) -> Any:
-    """Where each byte of a tile lies in shared memory."""
+    """Return the position of each byte of a tile in shared memory."""
     spec = form.map(np.zeros(form.shape(1), form.dtype)).spec
     return np.array([oracle.in_shared(spec, byte, 0) for byte in range(spec.box_bytes)])
 
 
 class Batch:
-    """A batch between rows that belong to nobody, and the memory around it."""
+    """A batch between rows that belong to no sequence, and the memory around it."""
 
     def __init__(self, form: Form, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ class Batch:
         self.descriptor[:] = np.frombuffer(self.map.descriptor[:128], np.uint8)
 
     def own(self, tile: int) -> tuple[int, int]:
-        """The bytes of the tile's rows up to the end of its sequence: start and end."""
+        """Return start and end of the tile's bytes, up to the end of its sequence."""
         sequence, row = self.work.sequences[tile], self.work.rows[tile]
         end = min(row + self.form.tile_rows, self.lengths[sequence])
         first = self.sums[sequence]

@@ -49,7 +49,7 @@ LEGAL = {
 
 
 class Defect(NamedTuple):
-    """The code, what is reported, and what the line has to which the report points."""
+    """The code, the report, and text of the line that the report names."""
 
     code: str
     match: str

@@ -579,7 +579,7 @@ MASKS = {
 
 TEXTS = READS | STORES | GLOBAL | BARRIERS | MASKS
 
-# What the rules of masks allow.
+# Uses that the rules of masks allow.
 LEGAL = {
     "shuffles of half-warps": "const unsigned mask = lane < 16 ? 0x0000ffffu : 0xffff0000u;\n"
     + SHUFFLE,

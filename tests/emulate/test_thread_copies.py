@@ -1,4 +1,4 @@
-"""What the emulator has to say of cp.async: races, faults, and silence where all is in order."""
+"""cp.async in the emulator: races and faults are reported, and sound kernels are not."""
 
 from __future__ import annotations
 

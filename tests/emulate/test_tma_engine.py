@@ -98,7 +98,7 @@ class Copy:
 
 
 def footprint_bytes(spec: Spec) -> int:
-    """Whole sectors from the first element to the last."""
+    """Return the bytes of whole sectors from the first element to the last."""
     row = -(-spec.shape[-1] * spec.dtype.itemsize // 16) * 16
     steps = zip(spec.shape, spec.strides_bytes, strict=False)
     return row + sum((extent - 1) * stride for extent, stride in steps)
@@ -113,13 +113,13 @@ def copy_of(spec: Spec, start: tuple[int, ...], seed: int = 0, **changes: Any) -
     return Copy(spec, start, memory, shared, shared_offset, **changes)
 
 
-# --- what is drawn ------------------------------------------------------------------------------
+# --- drawn cases --------------------------------------------------------------------------------
 
 seeds = st.integers(0, 1 << 32)
 
 
 def packed_strides(draw: st.DrawFn, spec: Spec, shape: Sequence[int]) -> tuple[int, ...]:
-    """Rows that do not overlap, some of them with padding between."""
+    """Draw strides of rows that do not overlap, some with padding between them."""
     granule = 32 if spec.interleave is Interleave.B32 else 16
     strides: list[int] = []
     size = shape[-1] * spec.dtype.itemsize
@@ -131,7 +131,7 @@ def packed_strides(draw: st.DrawFn, spec: Spec, shape: Sequence[int]) -> tuple[i
 
 
 def small_inner(draw: st.DrawFn, spec: Spec) -> int:
-    """An innermost side of at most 128 bytes; the span of a swizzle stays kept."""
+    """Draw an innermost side of at most 128 bytes, within the span of the swizzle."""
     side = spec.sides[-1].value
     return min(side, draw(st.integers(1, 8)) * (16 // spec.dtype.itemsize))
 
@@ -140,7 +140,7 @@ def small_inner(draw: st.DrawFn, spec: Spec) -> int:
 def tiled_copies(
     draw: st.DrawFn, *, dtypes: Sequence[DataType] = tuple(DATA_TYPES), is_store: bool = False
 ) -> Copy:
-    """A legal tiled map of any form over a small array, and somewhere near it to copy."""
+    """Draw a legal tiled map of any form over a small array, and coordinates near it."""
     spec = draw(tiled_specs(dtypes=tuple(dtypes)))
     inner = small_inner(draw, spec)
     most = {1: 1, 2: 9, 3: 5, 4: 4, 5: 3}[spec.rank]
@@ -166,7 +166,7 @@ def tiled_copies(
 
 @st.composite
 def im2col_copies(draw: st.DrawFn) -> Copy:
-    """A legal im2col map over a small array, and a pixel of its bounding box to start from."""
+    """Draw a legal im2col map over a small array, and a start pixel in its bounding box."""
     spec = replace(draw(im2col_specs()), interleave=Interleave.NONE)
     inner = small_inner(draw, spec)
     if spec.swizzle is not Swizzle.NONE:
@@ -362,7 +362,7 @@ def test_narrow_rows_under_a_swizzle_lie_a_whole_span_apart(
     assert (copy.shared[rows * span :] == POISON).all()
 
 
-# What the chip did: benchmarks/probe_hardware.py on an H200.
+# --- results of the chip: benchmarks/probe_hardware.py on an H200 ---
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -576,7 +576,7 @@ REDUCTIONS = [(op, dtype) for dtype, ops in OF_THE_CHIP.items() for op in sorted
 
 
 def line_of(dtype: DataType, values: list[int], given: list[int]) -> Copy:
-    """A reduction of one line of elements, by their bits."""
+    """Return a reduction of one line of elements, by their bits."""
     spec = TensorMapSpec(0, dtype, (len(values),), (), (len(values),))
     copy = copy_of(spec, (0,))
     unsigned = np.dtype(f"u{dtype.itemsize}")

@@ -93,13 +93,13 @@ class Log:
         )
 
     def in_cluster(self) -> Trace:
-        """The trace of two clusters of two."""
+        """Return the trace of two clusters of two CTAs."""
         return self.trace(grid=(4, 1, 1), cluster=(2, 1, 1))
 
 
 @dataclass
 class Consumer:
-    """A warpgroup of the gemm below: when it is ready, and when its last wgmma has run."""
+    """A warpgroup of the GEMM below: the times when it is ready and its last wgmma has run."""
 
     first: int
     ready: int
@@ -110,7 +110,7 @@ class Consumer:
         return range(self.first, self.first + 128)
 
     def multiply(self, log: Log, landed: int, sequence: int, **full: int) -> None:
-        """Waits for a stage, issues a wgmma, and waits for the one before."""
+        """Wait for a stage, issue a wgmma, and wait for the previous wgmma."""
         begin, end = self.ready, max(self.ready, landed)
         for thread in self.threads():
             log.wait(begin + thread % 2, end + thread % 3, thread, **full)
@@ -143,7 +143,7 @@ class Consumer:
 
 
 def gemm_log(k_blocks: int = 8, stages: int = 4) -> Log:
-    """A loader, and two consumers that keep one wgmma in flight and store in the end."""
+    """Return the log of a loader and two consumers that keep one wgmma in flight."""
     log = Log()
     consumers = (Consumer(128, 14), Consumer(256, 17))
     for thread in range(384):
@@ -165,7 +165,7 @@ def gemm_log(k_blocks: int = 8, stages: int = 4) -> Log:
 
 
 def _release_stage(log: Log, consumers: Sequence[Consumer], block: int, stages: int) -> int:
-    """All arrive on the empty barrier; when its phase completed."""
+    """Let all consumers arrive on the empty barrier. Return when its phase completes."""
     stage, phase = block % stages, block // stages
     for consumer in consumers:
         consumer.release(log, stage, phase)
@@ -175,7 +175,7 @@ def _release_stage(log: Log, consumers: Sequence[Consumer], block: int, stages: 
 
 
 def _load_stage(log: Log, time: int, free: int, block: int, stages: int) -> tuple[int, int]:
-    """Waits for the stage, announces and issues two loads; when they landed."""
+    """Wait for the stage, expect and issue two loads. Return when they land."""
     stage, phase = block % stages, block // stages
     full = {"barrier": FULL + 8 * stage, "phase": phase}
     begin = max(time, free)
@@ -190,7 +190,7 @@ def _load_stage(log: Log, time: int, free: int, block: int, stages: int) -> tupl
 
 
 def copy_log(tiles: int = 4, stages: int = 2) -> Log:
-    """One thread loads into two stages and stores from them; bulk groups, no empty barriers."""
+    """Return the log of a thread that loads two stages and stores them in bulk groups."""
     log = Log()
 
     def load(time: int, tile: int) -> None:
@@ -216,7 +216,7 @@ def copy_log(tiles: int = 4, stages: int = 2) -> Log:
 
 
 def multicast_log() -> Log:
-    """Rank 0 loads into both blocks of a cluster; the barrier of rank 1 expects later."""
+    """Return a log in which rank 0 loads into both CTAs, and rank 1 expects the bytes later."""
     log = Log()
     full = {"barrier": 2048, "phase": 0}
     log(1, "expect", 0, bytes=512, **full)
@@ -484,7 +484,7 @@ def test_a_wait_that_never_ends_lasts_to_the_end_of_the_cluster() -> None:
 
 
 def document(text: str) -> list[dict[str, Any]]:
-    """The records of a file that keeps the trace-event format's rules."""
+    """Return the records of a file, after checking the rules of the trace-event format."""
     records: list[dict[str, Any]] = json.loads(text)["traceEvents"]
     for entry in records:
         assert entry.keys() >= {"ph", "pid", "tid", "name"}

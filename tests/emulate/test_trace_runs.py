@@ -1,4 +1,4 @@
-"""What the runtime records of real launches: names, numbers, pairs, and the same log each time."""
+"""The runtime's records of real launches: names, numbers, pairs, and the same log each time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ COPY_TILE_BYTES = 64 * 64 * 4
 
 
 def copy(blocks: int = 1) -> np.ndarray[Any, Any]:
-    """Two rows of four tiles, of which the last column is clipped."""
+    """Copy two rows of four tiles, with the last column clipped."""
     source = np.random.default_rng(0).standard_normal((100, 200), np.float32)
     target = np.zeros_like(source)
     read, write = (create_tma_tile(x, (64, 64), swizzle=Swizzle.B128) for x in (source, target))
@@ -75,7 +75,7 @@ CONFIG = TileConfig(1, 128)
 
 
 def gemm() -> np.ndarray[Any, Any]:
-    """Two tiles by one block: eight stages are filled twice."""
+    """Compute two tiles by one block, which fills eight stages twice."""
     draw = np.random.default_rng(0).standard_normal
     a, b = (draw((rows, K), np.float32).astype(ml_dtypes.bfloat16) for rows in (M, N))
     c = np.zeros((M, N), np.float32)
@@ -261,7 +261,7 @@ def test_a_wait_ends_on_the_thread_that_began_it(launch: Any, policy: Any) -> No
 
 
 def open_waits(trace: Trace) -> list[Event]:
-    """Waits that did not end; everything in between would be an error."""
+    """Return the waits that did not end. Any other imbalance is an error."""
     waiting: dict[tuple[int, int, int | None], Event] = {}
     for event in trace:
         thread = event.cluster, event.rank, event.thread
@@ -302,7 +302,7 @@ def test_a_multicast_is_issued_once_and_lands_in_every_cta() -> None:
     assert len(find_pipelines(trace)) == 2
 
 
-# --- what ends badly, and what changes nothing -------------------------------------------------
+# --- launches that fail, and unchanged results -------------------------------------------------
 
 
 def test_a_deadlock_leaves_its_log_with_the_wait_that_never_ends() -> None:
@@ -317,7 +317,7 @@ def test_a_deadlock_leaves_its_log_with_the_wait_that_never_ends() -> None:
 
 
 def stuck() -> None:
-    """Expects more bytes than come."""
+    """Run a kernel that expects more bytes than its copies deliver."""
     tile = create_tma_tile(np.ones((32, 32), np.float32), (32, 32))
     source = MULTICAST.replace("PARITY", "0").replace("Tile::kBytes", "Tile::kBytes + 16")
     Kernel(source, "share", types={"Tile": tile})(2, 64, (tile,), cluster=2)
@@ -407,7 +407,7 @@ PEERS = Path(__file__).parents[1] / "parity" / "peers.cu"
 
 @pytest.fixture(scope="module")
 def ring() -> Collector:
-    """Two launches of a ring on each of three devices, in two queues."""
+    """Trace two launches of a ring on each of three devices, in two queues."""
     rows, ranks = 40, 3
     with emulate.scheduled("random", seed=1), record() as kept, emulate.devices(ranks) as world:
         enable_peer_access(range(ranks))

@@ -115,7 +115,7 @@ LEGAL = {
 
 
 class Defect(NamedTuple):
-    """The code, what is reported, text of the line reported, and the class with races."""
+    """The code, the report, text of the line that it names, and the class with races."""
 
     code: str
     match: str

@@ -1,4 +1,4 @@
-"""What the CPU says of wgmma and ldmatrix that go wrong; what is right is in tests/parity."""
+"""Reports of wgmma and ldmatrix that go wrong; tests/parity has correct ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What TMA does, element by element, in Python's integers and fractions: slow and plain.
+"""The effect of TMA, element by element, in Python's integers and fractions: slow and plain.
 
-Written from the rules, not from the engine. ``memory`` is all of global memory that there is, one
-byte an item, ``base`` the address of its first byte. Dimensions run outermost first here, as in the
+Written from the rules, not from the engine. ``memory`` is all of global memory, one byte per item,
+and ``base`` is the address of its first byte. Dimensions run outermost first here, as in the
 spec; coordinates too.
 """
 
@@ -39,7 +39,7 @@ QUIET_NAN = {2: 0x7FFF, 4: 0x7FFFFFFF}
 
 
 def address_of(spec: TensorMapSpec | Im2colSpec, place: Place) -> int | None:
-    """Where an element lies in global memory; None out of bounds."""
+    """Return the address of an element in global memory; None out of bounds."""
     if not all(0 <= index < extent for index, extent in zip(place, spec.shape, strict=True)):
         return None
     strides = (*spec.strides_bytes, spec.dtype.itemsize)
@@ -47,7 +47,7 @@ def address_of(spec: TensorMapSpec | Im2colSpec, place: Place) -> int | None:
 
 
 def box_places(spec: TensorMapSpec, start: Sequence[int]) -> Iterator[Place]:
-    """The elements of the box, in the order in which they lie in shared memory."""
+    """Yield the elements of the box, in the order of shared memory."""
     strides = (*spec.element_strides[:-1], 1)  # the innermost is ignored
     sides = [
         range(first, first + side, stride)
@@ -59,7 +59,7 @@ def box_places(spec: TensorMapSpec, start: Sequence[int]) -> Iterator[Place]:
 def column_places(
     spec: Im2colSpec, start: Sequence[int], offsets: Sequence[int]
 ) -> Iterator[Place]:
-    """The elements of an im2col column: from the list of all pixels of the bounding boxes.
+    """Return the elements of an im2col column, from a list of all pixels of the bounding boxes.
 
     The start must be one of them.
     """
@@ -84,9 +84,9 @@ def column_places(
 
 
 def in_shared(spec: TensorMapSpec | Im2colSpec, byte: int, shared_offset: int) -> int:
-    """Where byte number ``byte`` of a box lands: unit u of line n at u XOR n, within its span.
+    """Return the offset of byte number ``byte`` of a box: unit u of line n is at u XOR n.
 
-    Swizzled rows lie a whole span apart; rows of interleaved maps are taken to lie dense.
+    Swizzled rows lie a whole span apart; rows of interleaved maps are taken to be dense.
     """
     pitch = row_bytes = spec.box_shape_moved[-1] * spec.dtype.itemsize
     row, place = divmod(byte, row_bytes)
@@ -102,7 +102,7 @@ def in_shared(spec: TensorMapSpec | Im2colSpec, byte: int, shared_offset: int) -
 
 
 def nearest(value: Fraction, form: tuple[int, int]) -> float:
-    """The nearest number of a binary format, to even at a tie; beyond its range, infinity."""
+    """Return the nearest number of a binary format, ties to even; infinity beyond its range."""
     fraction_bits, least = form
     if value == 0:
         return 0.0
@@ -120,7 +120,7 @@ def _floor_log2(value: Fraction) -> int:
 
 
 def number(bits: int, dtype: DataType) -> Any:
-    """What the bits of an element mean."""
+    """Return the number that an element's bits represent."""
     if dtype is DataType.BFLOAT16:
         return float(np.uint32(bits << 16).view(np.float32))
     if dtype in FORMS:
@@ -131,7 +131,7 @@ def number(bits: int, dtype: DataType) -> Any:
 
 
 def bits_of(value: Any, dtype: DataType) -> int:
-    """The bits of a number that the type can hold."""
+    """Return the bits of a number that the type can hold."""
     size = dtype.itemsize
     if dtype not in FORMS:
         return int(value) % (1 << 8 * size)
@@ -143,7 +143,7 @@ def bits_of(value: Any, dtype: DataType) -> int:
 
 
 def as_tf32(bits: int) -> int:
-    """What a load through a TF32 map makes of a word."""
+    """Return a word after a load through a TF32 map."""
     value = number(bits, DataType.FLOAT32)
     if math.isnan(value):
         return 0x7FFFE000
@@ -159,7 +159,7 @@ def _flushed(value: float) -> float:
 
 
 def reduced(op: ReduceOp, old_bits: int, given_bits: int, dtype: DataType) -> int:
-    """The bits that a reduction leaves."""
+    """Return the bits after a reduction."""
     if op in (ReduceOp.AND, ReduceOp.OR, ReduceOp.XOR):
         logic = {ReduceOp.AND: int.__and__, ReduceOp.OR: int.__or__, ReduceOp.XOR: int.__xor__}
         return int(logic[op](old_bits, given_bits))
@@ -203,7 +203,7 @@ def load(
     shared: Bytes,
     shared_offset: int,
 ) -> Bytes:
-    """Shared memory after a load of these elements."""
+    """Return shared memory after a load of these elements."""
     after = shared.copy()
     size = spec.dtype.itemsize
     fill = b"\xf7\x7f" * 4 if spec.oob_fill is OOBFill.NAN else bytes(8)
@@ -228,7 +228,7 @@ def store(
     shared_offset: int,
     op: ReduceOp | None = None,
 ) -> Bytes:
-    """Global memory after a store or a reduction."""
+    """Return global memory after a store or a reduction."""
     after = memory.copy()
     size = spec.dtype.itemsize
     for count, place in enumerate(box_places(spec, start)):

@@ -12,7 +12,7 @@ from parity.check_cases import CASES
 
 pytest.importorskip("cupy")
 
-# Of every header one; the emulator has them all.
+# One check of every header; the emulator's tests have all of them.
 SOME = (
     "a mask beyond the cluster",
     "a buffer off its alignment",

@@ -1,4 +1,4 @@
-// What the assembler says in its log: a serialised wgmma, a setmaxnreg without effect.
+// Warnings in the assembler's log: a serialised wgmma, a setmaxnreg without effect.
 #include <tmaasync/warp.cuh>
 #include <tmaasync/wgmma.cuh>
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from parity.attention_oracle import ROUNDING, Array, Mask, attend
 
-# Of exponentials and sums in fp32; the row sums of dO * O have the output's rounding.
+# Relative error of exponentials and sums in fp32; row sums of dO * O have the output's rounding.
 _ARITHMETIC = 2e-5
-# Of P and dS below the least normal number of fp16.
+# Absolute error of P and dS below the least normal number of fp16.
 _LEAST = {"float16": 2.0**-25}
 
 
@@ -66,7 +66,7 @@ def differentiate(
         dp = one_do @ one_v.T
         delta = (p * dp).sum(1, keepdims=True)
         ds = p * (dp - delta) * slope
-        # What may be off: P and dS by their rounding, delta by the rounding of the output.
+        # Errors: P and dS have their own rounding, and delta has the output's.
         of_delta = (abs(one_do) * (p @ abs(one_v))).sum(1, keepdims=True)
         of_p = (rounding + _ARITHMETIC) * p + least
         of_dp = _ARITHMETIC * (abs(one_do) @ abs(one_v).T)

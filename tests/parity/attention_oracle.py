@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 # Half a unit in the last place, relative.
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float8_e4m3fn": 2.0**-4}
-# Of exponentials and sums in fp32.
+# Relative error of exponentials and sums in fp32.
 _ARITHMETIC = 1e-5
 # Weights below the least normal number are rounded to multiples of 2^-24 in fp16. In e4m3 to those
 # of 2^-9, but the greatest of a row is 2^6 there at least.

@@ -34,7 +34,7 @@ __device__ Coordinates<kRank> place_of(const Places& places, u32 tile) {
     return at;
 }
 
-// What `copy` does, call by call; the barrier is initialised, and this is its nth load.
+// The steps of `copy`, call by call. The barrier is initialised; `load` is the number of its load.
 __device__ void load_in_steps(
     Shared& shared, const Source& source, Coordinates<kRank> at, int load
 ) {
@@ -57,7 +57,7 @@ __device__ void load_in_steps(
     }
 }
 
-// Of a tile that nobody has written since it was loaded.
+// Stores a tile that nobody has written since it was loaded.
 __device__ void store_in_steps(const Target& target, Shared& shared, Coordinates<kRank> at) {
     if constexpr (Target::kIsTma) {
         tma_copy(target, shared.tile, at);

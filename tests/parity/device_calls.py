@@ -26,7 +26,7 @@ __device__ void keep(char* out, T value) {
     *reinterpret_cast<T*>(out) = value;
 }
 
-// What returns nothing gives this a void operand.
+// A call that returns nothing gives this operator a void operand.
 struct Kept {
     char* out;
     template <typename T>

@@ -178,7 +178,7 @@ def _small(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).integers(-3, 4, shape).astype(np.float64)
 
 
-# Of templates the instance.
+# The instance of each template.
 INSTANCES = {
     "scan": "scan<4>",
     "ampere_gemm": "ampere_gemm<ampere::Config<64, 64, 64, 3>>",

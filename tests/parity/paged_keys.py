@@ -9,7 +9,7 @@ import numpy as np
 from parity.attention_oracle import Array, Mask
 from parity.random_attention import Problem, draw
 
-# What each size of a page is tried with, so that few kernels are built.
+# The mask and option for each page size. One each, so that few kernels are built.
 KINDS = {
     16: (Mask("bottom_right", (70, None)), None),
     64: (Mask(), None),

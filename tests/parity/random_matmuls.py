@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 # Error of one rounding to the output type, with room.
 TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4, "float32": 2e-5, "int32": 0.0}
-# What the sums of float8 lose, relative to the sizes of what is added up.
+# Error of FP8 accumulators, relative to the magnitudes of the terms.
 SUMS_TOLERANCE = 2**-10
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int8", "uint8")
@@ -183,7 +183,7 @@ class Problem:
             wanted = wanted + bias.astype(np.float64)
         wanted = ACTIVATIONS[kind.activation](wanted)
         error = np.abs(got.astype(np.float64) - wanted)
-        # Of every element, not only of most.
+        # The room for every element's error, not only for most elements.
         room = TOLERANCE[kind.output] * (np.abs(wanted) + np.abs(wanted).mean() + 1)
         if kind.types[0] in FLOAT8:
             # The activations have slopes up to 1.13.

@@ -72,7 +72,7 @@ extern "C" __global__ void objects(
     bits.fetch_or(1ull << threadIdx.x);
     bits.fetch_xor(0);
 
-    // Of a block: an atomic object, and a barrier that half of the threads leave.
+    // An atomic object of a block, and a barrier that half of the threads leave.
     __shared__ cuda::atomic<int, cuda::thread_scope_block> count;
 #pragma nv_diag_suppress static_var_with_dynamic_init
     __shared__ cuda::barrier<cuda::thread_scope_block> bar;

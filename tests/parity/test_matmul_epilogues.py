@@ -37,7 +37,7 @@ def test_the_addend_passes_through_the_stages_without_a_race(
         Problem(Kind("float16", beta=1.0, output="float32"), 300, 520, 136, 5).check(Emulate())
 
 
-# Of 45 columns the output is written through a copy.
+# An output of 45 columns is written through a staging copy.
 @pytest.mark.parametrize(("columns", "b_is_batch"), [(48, True), (48, False), (45, False)])
 def test_a_batch_has_an_epilogue_too(backend: Any, columns: int, b_is_batch: bool) -> None:
     rng = np.random.default_rng(11)

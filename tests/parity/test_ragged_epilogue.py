@@ -19,7 +19,7 @@ using namespace tmaasync;
 struct SharedMemory { typename Packed::Shared tile; };
 extern "C" __device__ const int fill_shared_bytes = sizeof(SharedMemory);
 
-// What row `row` of the packed array, head `head` and column `column` get.
+// The value for row `row` of the packed array, head `head` and column `column`.
 __device__ u16 value(int row, int head, int column) { return row * 397 + head * 131 + column; }
 
 // Block (i, h): head h of sequence i.

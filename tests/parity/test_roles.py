@@ -30,7 +30,7 @@ struct SharedMemory {
 };
 extern "C" __device__ const int sums_shared_bytes = sizeof(SharedMemory);
 
-// What each thread adds up, of the rows r with r % CONSUMERS equal to its consumer's number.
+// Each thread adds up the rows r with r % CONSUMERS equal to its consumer's number.
 extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) sums(
     const __grid_constant__ Tile tile, float* sums, int tiles
 ) {

@@ -142,7 +142,7 @@ MISUSES = {
         debug=True,
     ),
 }
-# Of the class StreamKReduction, which is not in the kernel's source.
+# Defects in the class StreamKReduction, which is not in the kernel's source.
 DEFECTS = {
     "a flag that is not waited for": Defect(_WAIT, "", EmulatedRace, _SHARED),
     "a flag that is not set": Defect(

@@ -216,7 +216,7 @@ def test_one_extent(backend: Any, in_shared: bool) -> None:
         assert np.array_equal(image, loaded(host[:rows], (8, 0), (16, 32), (16, 32)))
 
 
-# What upstream does not offer: the box as it is after the edit.
+# Upstream does not offer this: the box after the edit.
 @BOTH
 @pytest.mark.parametrize(
     ("field", "side", "rows", "oracle"),

@@ -201,7 +201,7 @@ def test_loads(backend: Any, case: Case) -> None:
                 if not np.array_equal(*pair)] == []  # fmt: skip
 
 
-# What element strides do to stores was not measured.
+# The effect of element strides on stores was not measured.
 STORED = [case for case in CASES if "element_strides" not in case.options]
 
 

@@ -162,7 +162,7 @@ __device__ void reduce(
     }
 }
 
-// What lies at `source` is stored at `target`, or reduced into it; by thread 7.
+// Thread 7 stores the bytes at `source` to `target`, or reduces them into it.
 extern "C" __global__ void lines(
     const unsigned char* source, unsigned char* target, u32 shared_offset, u32 bytes, int number,
     CachePolicy policy

@@ -79,7 +79,7 @@ def test_a_kernel_reads_what_was_written(on_backend: Any) -> None:
 
 
 def test_a_variable_begins_with_the_value_of_the_source(on_backend: Any) -> None:
-    # Of its own text, since kernels of one source may share a module on a GPU.
+    # The kernel has its own text, since kernels of one source may share a module on a GPU.
     kernel = Kernel(SOURCE.replace("counter = 3", "counter = 5"), FILTER)
     assert variable(kernel, "counter", on_backend).read(np.int32) == 5
     assert variable(kernel, "taps", on_backend).read(np.float32).tolist() == [1, 0, 0, 0]

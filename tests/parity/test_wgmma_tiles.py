@@ -176,7 +176,7 @@ using namespace tmaasync;
 using OperandQ = WgmmaOperand<QTile, Major::kK>;
 using OperandK = WgmmaOperand<KTile, Major::kK>;
 using Element = QTile::Element;
-// Of 8-bit elements V is given transposed.
+// V of 8-bit elements is given transposed.
 using OperandV = WgmmaOperand<VTile, sizeof(Element) == 1 ? Major::kK : Major::kMN>;
 constexpr int kKeys = OperandK::kExtent;
 constexpr int kHead = OperandV::kExtent;

@@ -213,6 +213,6 @@ def _view_by_attribute(array: Any, dtype: object, argument: str) -> ArrayView:
         "Pass a NumPy, CuPy, torch or JAX array, or an object with __dlpack__ or "
         "__cuda_array_interface__"
     )
-    # Of a type of ours whose parts are arguments, such as Signals.
+    # Types of ours whose parts are arguments, such as Signals, have their own remedy.
     remedy = getattr(type(array), "_remedy_as_argument", remedy)
     raise not_an_array(array, "it is no array", remedy, argument)

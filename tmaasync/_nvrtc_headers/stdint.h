@@ -1,7 +1,7 @@
 #pragma once
 
-// NVRTC has no C library. <cuda.h> asks for this header, and kernels do. The types are those of
-// libcu++ for NVRTC.
+// NVRTC has no C library. <cuda.h> and kernels include this header. The types are the ones that
+// libcu++ defines for NVRTC.
 using int8_t = signed char;
 using int16_t = short;
 using int32_t = int;

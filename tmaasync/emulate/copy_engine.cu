@@ -1,4 +1,4 @@
-// What copy engines do, as kernels of one thread: for the queues of emulated streams.
+// Kernels of one thread that do the work of copy engines, for the queues of emulated streams.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;

@@ -43,7 +43,7 @@ class RacingPair:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A rule for the most likely missing step between two accesses; None matches any operation.
+    """A rule for the most likely missing step between two accesses; None matches every operation.
 
     All of ``needs`` must hold, and none of ``lacks``. In a cause ``{full}`` stands for the mbarrier
     on which a load completes, and ``{empty}`` for the mbarrier on which its stage is released.

@@ -170,7 +170,7 @@ class EmulatedRun:
 
 
 class TracedTo(NamedTuple):
-    """Up to where the traces of a world go: the first free time, and number of a post."""
+    """The end of a world's traces so far: the first free time and post number."""
 
     time: int
     posts: int
@@ -392,7 +392,7 @@ class EmulatedLaunch:
         It is thread-safe.
 
         Raises:
-            LaunchError: A signal handler launches again what it interrupts.
+            LaunchError: A signal handler repeats the launch that it interrupts.
         """
         del stream
         with self._lock:
@@ -484,7 +484,7 @@ WORLD: contextvars.ContextVar[LaunchQueue | None] = contextvars.ContextVar(
 
 
 def _only_by_pointers(memory: dict[str, Extent], extents: list[Extent]) -> dict[str, Extent]:
-    """Return arrays that are no arguments; a kernel reaches them by pointers in others."""
+    """Return the arrays that are not arguments: a kernel reaches them by pointers in others."""
 
     def overlaps(one: Extent, other: Extent) -> bool:
         return (

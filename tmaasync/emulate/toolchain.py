@@ -313,7 +313,7 @@ _LIST = "read.d"
 
 
 def _files_read(folder: Path) -> frozenset[str]:
-    """Return what the compiler listed, without the temporary files."""
+    """Return the files that the compiler listed, without temporary ones."""
     _, _, names = (folder / _LIST).read_text(**_TEXT).replace("\\\n", " ").partition(": ")
     words = (re.sub(r"\\([ #])", r"\1", word) for word in re.findall(r"(?:\\.|\S)+", names))
     files = (word.replace("$$", "$") for word in words)

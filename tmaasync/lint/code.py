@@ -87,7 +87,7 @@ class Code:
 
 
 _OF_A_THREAD = ("%tid", "%laneid", "%warpid", "%lanemask")
-# Of what another thread left in memory nothing is known but in local memory, which is one thread's.
+# Memory contents are unknown, except in local memory, which one thread owns.
 _DIFFERS_BY_THREAD = ("elect.sync", "atom", "match", "activemask", "ld.local")
 
 

@@ -30,7 +30,7 @@ _TOKEN = re.compile(
 _STATEMENT = re.compile(r"(?:@(!?[%$\w]+)\s+)?([\w.:]+)\s*(.*)", re.DOTALL)
 _REGISTER_LIST = re.compile(r"\.reg\s+\.\w+\s+(.*)", re.DOTALL)
 _NAME = re.compile(r"[%$A-Za-z_][\w$]*(?:\.[xyzw]\b)?")
-# What begins with an operand that it reads, not one that it writes.
+# Opcodes whose first operand is a source.
 _WRITES_NO_REGISTER = ("bar", "barrier", "bra", "brx", "call", "nanosleep", "ret", "exit", "trap")
 
 

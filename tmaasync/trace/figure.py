@@ -402,7 +402,7 @@ class _Picture:
                 (middle - height / 2, height),
                 facecolors=self.theme.colour(state),
                 edgecolors=self.theme.page,
-                # What is thinner would be all edge.
+                # Thinner bars would be all edge.
                 linewidth=[0.6 if width * scale > _EDGED_PIXELS else 0 for _, width in spans],
             )
         for bar, label in _fitting(bars, scale):

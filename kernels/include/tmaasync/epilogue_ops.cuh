@@ -176,7 +176,7 @@ struct RowSums {
     }
 
 private:
-    // Of the thread's own columns of a row: two of every eight.
+    // Adds up the thread's own columns of a row: two of every eight.
     template <typename Register>
     __device__ __forceinline__ float own_sum(
         const Register* accumulators, int count, int row, int n

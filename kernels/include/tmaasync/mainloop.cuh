@@ -184,7 +184,7 @@ struct ScaledMainLoop {
         Descriptors next{
             OperandA::descriptor(consumer.peek().a, row), OperandB::descriptor(consumer.peek().b, 0)
         };
-        // Of the ring's first stage. Derived from its address it would be computed in every
+        // The ring's first stage. Derived from the ring's address, it would be computed in every
         // iteration.
         const Descriptors first = next.moved(-static_cast<int>(consumer.index()) * kStageBytes);
         consumer.wait();

@@ -94,7 +94,7 @@ template <int kRescaleThreshold, int kShift, int kRows = 2, bool kMayBeLarge = t
 struct OnlineSoftmax {
     float scale_log2;  // a normal number above 0
     float row_max[2] = {masked_score(), masked_score()};
-    // Of the thread's own columns, even and odd ones apart: four chains of additions, not two.
+    // Parts of row_sum, by the thread's even and odd columns: four chains of additions, not two.
     float partial_sums[4] = {0, 0, 0, 0};
 
     // Turns the scores S of a block into probabilities P. The caller multiplies earlier

@@ -132,8 +132,8 @@ private:
     int warp_;
 };
 
-// What a warp of the producer that issues no loads does, counted from 0: transposes values, if the
-// kernel does.
+// The work of a producer warp that issues no loads: transposes values, if the kernel does. `warp`
+// counts these warps from 0.
 template <typename Pipelines>
 __device__ __forceinline__ void transpose_values(Pipelines& pipelines, int warp) {
     if constexpr (Pipelines::Operands::kTransposesValues) {

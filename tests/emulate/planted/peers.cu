@@ -1,5 +1,5 @@
-// What one rank hands over to another one. The words in capitals are steps, of which `bug` says
-// which one goes wrong.
+// One rank hands memory over to another. The words in capitals are steps; `bug` selects the step
+// that goes wrong.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;

@@ -30,7 +30,7 @@ extern "C" __global__ void stages(const int* in, int* out, size_t batches) {
             pipeline.producer_commit();
         }
         pipeline.consumer_wait();
-        // Of another thread's copy.
+        // The value that another thread copied.
         const int rank = block.thread_rank() ^ 1;
         const int value = shared[offset[computed % kStages] + rank];
         out[batch_at(computed) + rank] = value * value;

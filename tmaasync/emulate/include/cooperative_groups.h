@@ -1,5 +1,5 @@
-// Cooperative groups on the CPU, over the warp functions and barriers of the emulator. Own text;
-// the interface is that of the CUDA C++ Programming Guide.
+// Cooperative groups on the CPU, built on the warp functions and barriers of the emulator. The text
+// is our own; the CUDA C++ Programming Guide defines the interface.
 #pragma once
 
 #include <cooperative_groups/detail/blocks.hpp>

@@ -1,4 +1,4 @@
-// nvcuda::experimental::awbarrier, which cuda::barrier has taken the place of.
+// nvcuda::experimental::awbarrier, which cuda::barrier has replaced.
 #pragma once
 
 #include <cuda_awbarrier_primitives.h>

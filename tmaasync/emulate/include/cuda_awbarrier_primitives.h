@@ -32,7 +32,7 @@ TMAASYNC_EMULATE_INLINE bool __mbarrier_test_wait(__mbarrier_t* barrier, __mbarr
 TMAASYNC_EMULATE_INLINE bool __mbarrier_test_wait_parity(__mbarrier_t* barrier, bool parity) {
     return cuda::ptx::mbarrier_test_wait_parity(barrier, parity);
 }
-// The last argument is a limit of time, and the emulator has no clock.
+// The last argument is a time limit, and the emulator has no clock.
 TMAASYNC_EMULATE_INLINE bool __mbarrier_try_wait(
     __mbarrier_t* barrier, __mbarrier_token_t token, unsigned
 ) {

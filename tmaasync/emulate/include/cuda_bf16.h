@@ -1,6 +1,6 @@
 #pragma once
 
-// As <cuda_fp16.h> here, which comes first: CUDA's header would include CUDA's own.
+// Works like <cuda_fp16.h> here, which comes first: CUDA's header would include CUDA's own.
 #include <cuda_fp16.h>
 
 #include <nv/target>

@@ -1,7 +1,7 @@
 #pragma once
 
-// CUDA's header of the same name, as a host's compiler reads it, and then the functions that it
-// declares for the device only.
+// CUDA's header of the same name, compiled for the host, followed by the functions that it declares
+// for the device only.
 #include <nv/target>
 
 #pragma push_macro("TMAASYNC_EMULATE_TARGET")

@@ -1,6 +1,6 @@
 #pragma once
 
-// As <cuda_fp8.h> here.
+// Works like <cuda_fp8.h> here.
 #include <cuda_fp8.h>
 
 #pragma push_macro("__CUDA_ARCH__")

@@ -1,7 +1,7 @@
 #pragma once
 
 // The conversions of CUDA's header of the same name are inline PTX where __CUDA_ARCH__ is defined,
-// and C++ elsewhere. The headers that it includes come first, because they have no such PTX.
+// and C++ elsewhere. The headers that it includes come first, because they have no inline PTX.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

@@ -1,4 +1,4 @@
-// nvcuda::experimental::pipeline, which cuda::pipeline has taken the place of.
+// nvcuda::experimental::pipeline, which cuda::pipeline has replaced.
 #pragma once
 
 #include <cuda_awbarrier.h>
@@ -20,7 +20,7 @@ public:
         commit();
         wait_prior<0>();
     }
-    // As CUDA's: one group more than the batches after this one may be missing.
+    // As in CUDA: one group more than the later batches may be in flight.
     TMAASYNC_EMULATE_INLINE void wait(::std::size_t batch) {
         __pipeline_wait_prior(batch_ > batch ? batch_ - batch : 0);
     }
@@ -36,7 +36,8 @@ private:
     ::std::size_t batch_ = 0;
 };
 
-// One object of 4, 8 or 16 bytes by cp.async, as the chip copies it; of another size as a store.
+// Copies one object of 4, 8 or 16 bytes with cp.async, as the chip does, and an object of another
+// size with a store.
 template <typename T>
 TMAASYNC_EMULATE_INLINE void memcpy_async(T& target, const T& source, pipeline&) {
     if constexpr (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16) {

@@ -3,7 +3,7 @@
 
 #include <cuda_awbarrier_primitives.h>
 
-// Of the source the last `zfill` bytes are not read: the target's become zeros.
+// Copies all but the last `zfill` bytes of the source. The rest of the target becomes zeros.
 TMAASYNC_EMULATE_INLINE void __pipeline_memcpy_async(
     void* __restrict__ shared,
     const void* __restrict__ global,
@@ -25,7 +25,7 @@ TMAASYNC_EMULATE_INLINE void __pipeline_memcpy_async(
 TMAASYNC_EMULATE_INLINE void __pipeline_commit() {
     tmaasync_emulate::thread_copies_commit();
 }
-// More than 8 groups are not told apart, as on the chip.
+// As on the chip, a wait distinguishes at most 8 groups.
 TMAASYNC_EMULATE_INLINE void __pipeline_wait_prior(::std::size_t pending) {
     tmaasync_emulate::thread_copies_wait(static_cast<::std::uint32_t>(pending < 8 ? pending : 8));
 }

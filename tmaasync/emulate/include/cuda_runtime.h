@@ -1,6 +1,6 @@
 #pragma once
 
-// Stand-in for CUDA's header of the same name: of all that it declares, kernels use the types.
+// Stand-in for CUDA's header of the same name. Kernels use only the types that it declares.
 #include <device_types.h>
 #include <vector_functions.h>
 #include <vector_types.h>

@@ -8,7 +8,7 @@ from tmaasync.emulate.inline_ptx.row import TYPES
 
 __all__ = ["in_isa_order"]
 
-# What each modifier is, in the order in which the ISA writes them. Two of one kind, such as the
+# The kinds of modifiers, in the order in which the ISA writes them. Two of one kind, such as the
 # spaces of a copy or the types of a conversion, keep their order, as ptxas demands.
 _KINDS = (
     r"sync",
@@ -41,7 +41,7 @@ _KINDS = (
     rf"{TYPES['ANY']}|\w+x2|tf32|pred",
 )
 _RANKS = tuple(re.compile(kind) for kind in _KINDS)
-# The words before the modifiers: of some instructions they look like modifiers.
+# The words before the modifiers. In some instructions they look like modifiers.
 _NAME = re.compile(
     r"cp\.async\.bulk(?:\.tensor\.[1-5]d|\.\w+)|cp\.async\.c[ag]|barrier\.cluster\.\w+"
     r"|mbarrier\.\w+(?:\.(?:parity|expect_tx|noComplete))?|(?:wgmma|setmaxnreg|barrier|bar)\.\w+|(?:st|red)\.async|fence\.(?:proxy|mbarrier_init)\S*"

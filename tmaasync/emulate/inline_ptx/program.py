@@ -93,26 +93,26 @@ class Immediate:
 
 @dataclass(frozen=True)
 class Special:
-    """``%laneid`` and its kind."""
+    """A special register, such as ``%laneid``."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Sink:
-    """``_``, which drops a result."""
+    """``_``: a dropped result."""
 
 
 @dataclass(frozen=True)
 class Not:
-    """``!p``."""
+    """``!p``: a negated predicate."""
 
     of: Operand
 
 
 @dataclass(frozen=True)
 class Vector:
-    """``{a, b}``."""
+    """``{a, b}``: a vector of operands."""
 
     items: tuple[Operand, ...]
 
@@ -127,7 +127,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Address:
-    """``[base + offset]``, or ``[map, {x, y}]`` with what follows the map."""
+    """``[base + offset]``, or ``[map, {x, y}]`` with the operands after the map."""
 
     base: Operand
     offset: Operand | None
@@ -139,7 +139,7 @@ Operand = Register | AsmReference | Immediate | Special | Sink | Not | Vector | 
 
 @dataclass(frozen=True)
 class Label:
-    """A place to branch to, by its unique C++ name."""
+    """A branch target, by its unique C++ name."""
 
     cpp: str
     line: int
@@ -160,7 +160,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Program:
-    """What a statement's text says, in order; its registers, by unique C++ name and type."""
+    """The instructions and labels of a statement, in order, and its registers by name and type."""
 
     steps: tuple[Label | Instruction, ...]
     registers: tuple[tuple[str, str], ...]
@@ -170,11 +170,11 @@ class Program:
         """Read the text of a statement.
 
         Args:
-            statement: It.
+            statement: The statement.
             unique: A word that no other statement has, for the names of labels.
 
         Raises:
-            CompileError: The text is no PTX.
+            CompileError: The text is not PTX.
         """
         return _Parser(statement, unique).program()
 
@@ -297,7 +297,7 @@ class _Parser:
     # --- scopes ---
 
     def _labels_of(self, pieces: Sequence[_Piece], start: int) -> tuple[_Scope, int]:
-        """Return the labels of the scope that begins here, as branches may go forward."""
+        """Return the labels of the scope that begins here, because branches may go forward."""
         scope, depth = _Scope(), 0
         for index in range(start, len(pieces)):
             text = pieces[index].text
@@ -410,7 +410,7 @@ class _Parser:
 
 
 def _constant(index: int) -> str:
-    """The C++ name of an operand with the constraint ``n``."""
+    """Return the C++ name of an operand with the constraint ``n``."""
     return f"tmaasync_a{index}"
 
 

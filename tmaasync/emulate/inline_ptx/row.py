@@ -6,15 +6,15 @@ An opcode's pattern is written as the PTX ISA writes one. ``{x}`` is optional, `
 Operands, separated by commas:
 
 * ``d = t``, ``a : t``: a result, or a value, of PTX type ``t``; ``<name>`` is the type that the
-  opcode chose, and of ``t+`` the register may be wider.
-* ``&d : t``: a register that the C++ writes itself; ``&d* : t``: a vector of them, or a single one.
-* ``&d|p : t``: two registers, of which the second may be missing.
+  opcode chose, and for ``t+`` the register may be wider.
+* ``&d : t``: a register that the C++ writes itself; ``&d* : t``: one register or a vector.
+* ``&d|p : t``: two registers; the second may be missing.
 * ``a* : t``: a vector of values, or a single one.
-* ``[a : s]``: a shared address of 32 bits, which a generic one becomes without ``.shared``.
+* ``[a : s]``: a shared address of 32 bits; without ``.shared`` a generic address is converted.
 * ``[a : g]``: a pointer into the space that ``<space>`` names. ``[a : m]``, ``[a : w]``: generic.
 * ``@d*``, ``@a*``: a vector of operands of the statement, by reference.
 * ``n : imm``: a constant.
-* ``?``: this operand and all after it may be missing; after ``~`` is their value then.
+* ``?``: this operand and all after it may be missing; their default follows ``~``.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Spec:
     kind: str
     is_many: bool
     is_optional: bool
-    default: str  # of an operand that is missing: C++, or the name of another operand
+    default: str  # for a missing operand: C++, or the name of another operand
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Row:
 
     @cached_property
     def matcher(self) -> re.Pattern[str]:
-        """What an opcode has to match."""
+        """The regular expression that an opcode must match."""
         return re.compile(_regular(self.pattern))
 
     @cached_property
@@ -115,7 +115,7 @@ class Row:
 
     @property
     def shown(self) -> str:
-        """The pattern as a reader sees it."""
+        """The pattern as messages show it."""
         text = re.sub(r"<\w+:", "(", self.pattern).replace(">", ")")
         return re.sub(r"\$([A-Z]+)", lambda found: TYPES[found[1]], text)
 

@@ -46,23 +46,23 @@ class AsmOperand:
 
     @property
     def letter(self) -> str:
-        """What kind of register holds it, as in ``r``."""
+        """The kind of register that holds it, as in ``r``."""
         return self.constraint.lstrip("=+&")
 
     @property
     def is_written(self) -> bool:
-        """An output."""
+        """Whether the operand is an output."""
         return self.constraint[:1] in ("=", "+")
 
     @property
     def is_read(self) -> bool:
-        """An input, or an output with ``+``."""
+        """Whether the operand is an input, or an output with ``+``."""
         return self.constraint[:1] != "="
 
 
 @dataclass(frozen=True)
 class AsmStatement:
-    """One statement, and where it lies in the preprocessed text."""
+    """One statement, and its position in the preprocessed text."""
 
     start: int
     end: int
@@ -76,7 +76,7 @@ class AsmStatement:
 
 @dataclass
 class Function:
-    """A definition: its name, and its body from after the first brace to after the last."""
+    """A function definition: its name, and the range of its body after the first brace."""
 
     name: str
     name_start: int
@@ -85,14 +85,14 @@ class Function:
     file: str
     end: int = 0
     end_line: int = 0
-    tokens: int = 0  # of the body, outside of asm statements
+    tokens: int = 0  # number in the body, outside of asm statements
     words: set[str] = field(default_factory=set)
     has_asm: bool = False
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The statements, and the functions that stand for an instruction of PTX."""
+    """The statements, and the functions that wrap an instruction of PTX."""
 
     statements: tuple[AsmStatement, ...]
     wrappers: tuple[Function, ...]
@@ -119,11 +119,11 @@ _NO_TYPES = ("operator", "else", "do", "return")
 def statements(
     preprocessed: str, is_translated: Callable[[str, str], bool], kernels: Collection[str] = ()
 ) -> Findings:
-    """Return the ``asm`` statements in the files of the author, and the functions around them.
+    """Return the ``asm`` statements in the author's files, and the functions around them.
 
     Args:
-        preprocessed: What the preprocessor left, with its line markers.
-        is_translated: Whether statements of this file are wanted, by its name and its flags.
+        preprocessed: The preprocessor's output, with its line markers.
+        is_translated: Whether to translate the statements of a file, by its name and flags.
         kernels: The names of ``__global__`` functions.
     """
     reader = _Reader(preprocessed, is_translated)
@@ -143,7 +143,7 @@ def statements(
 def _wrappers(functions: Sequence[Function], kernels: Collection[str]) -> Iterator[Function]:
     """Yield short functions around an asm statement, or around a call of one."""
     names: set[str] = set()
-    for function in functions:  # in the order of their definitions: callees come first
+    for function in functions:  # in the order of definition: callees come first
         if function.name in kernels:
             continue
         calls_one = bool(names & function.words) and function.tokens <= _CALLER_TOKENS
@@ -153,21 +153,21 @@ def _wrappers(functions: Sequence[Function], kernels: Collection[str]) -> Iterat
 
 
 class _Functions:
-    """Knows which function the tokens have come to."""
+    """Tracks the function that the current token belongs to."""
 
     def __init__(self) -> None:
         self.defined: list[Function] = []
         self._last = [_NOTHING, _NOTHING]
         self._parentheses: list[list[_Token]] = []
-        self._header = [_NOTHING, _NOTHING]  # before a parameter list: a type, a name
-        self._braces: list[bool] = []  # of each open one, whether it is of a function
+        self._header = [_NOTHING, _NOTHING]  # type and name before a parameter list
+        self._braces: list[bool] = []  # for each open brace, whether it begins a function
         self._has_parameters = False
         self._inside: Function | None = None
         self._outside = 0  # the depth at which the function ends
 
     @property
     def is_inside(self) -> bool:
-        """Whether the tokens are in some function's body, not in a declaration."""
+        """Whether the current token is in a function's body, not in a declaration."""
         return any(self._braces)
 
     def note_asm(self) -> None:
@@ -216,7 +216,7 @@ class _Functions:
 
 
 class _Reader:
-    """Goes through the tokens of the author's files, and knows the file and the line."""
+    """Iterates over the tokens of the author's files, and tracks the file and the line."""
 
     def __init__(self, text: str, is_translated: Callable[[str, str], bool]) -> None:
         self._text = text
@@ -229,7 +229,7 @@ class _Reader:
         return iter(self._next, None)
 
     def _next(self) -> _Token | None:
-        """Return the next token that is neither space nor a line marker."""
+        """Return the next token that is neither white space nor a line marker."""
         while (found := next(self._matches, None)) is not None:
             kind = found.lastgroup or "sign"
             if kind == "marker":
@@ -254,7 +254,7 @@ class _Reader:
             self._matches = _TOKEN.finditer(self._text, len(self._text) if after < 0 else after)
 
     def statement(self, first: _Token) -> AsmStatement | None:
-        """Read on to the semicolon; None if this is no statement of a function."""
+        """Read a statement to its semicolon; None if it is outside all functions."""
         token = self._next()
         while token is not None and token.text in _QUALIFIERS:
             token = self._next()

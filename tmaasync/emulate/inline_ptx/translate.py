@@ -1,4 +1,4 @@
-"""From preprocessed C++ with ``asm`` statements to C++ without: PTX becomes calls of functions."""
+"""Translate the ``asm`` statements of preprocessed C++: PTX becomes calls of functions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ __all__ = ["ASM_SUFFIX", "Translated", "translated"]
 ASM_SUFFIX = " (asm)"
 """Debug information has this after the file's name in functions that stand for an instruction."""
 
-# So that reports name the line that calls a function around an asm statement. Hidden, as g++ puts
-# no function into another that a second library may replace.
+# Inlined, so that reports name the line that calls a function around an asm statement. Hidden,
+# because g++ inlines no function that another library may replace.
 _INLINE = '__attribute__((always_inline, visibility("hidden"))) '
 _PTX = "::tmaasync_ptx::"
 _WORD = re.compile(r"(?<![\w:.])([A-Za-z_]\w*)(?=\s*\(|<|::)")
@@ -57,7 +57,7 @@ _NAMES = ("cmp", "bool", "op", "class", "vote", "mode")
 _ENUMS = {"round": "Round", "order": "Order", "scope": "Reach"}
 _HELD_TEXT = re.compile(r"\x01(\d+)\x02")
 _MOST_TEXTS = 2
-# What operands "C" stand for in an opcode.
+# Placeholders for operands "C" in an opcode.
 _TEXTS = (
     *("", "ca", "cg", "rn", "rz", "relaxed", "acquire", "release", "cta", "cluster", "gpu", "sys"),
     *("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch"),
@@ -69,17 +69,17 @@ _KNOWN_LETTERS = frozenset("rhlfdqniC")
 
 @dataclass(frozen=True)
 class Translated:
-    """C++ without ``asm`` statements, and why those that cannot run are calls that do not compile.
+    """C++ without ``asm`` statements, and the errors of statements that cannot be translated.
 
-    Libraries have many functions that a kernel does not use, some for other chips. The compiler
-    refuses the calls only where a function of the kernel has one.
+    Libraries have many functions that a kernel does not use, some for other chips. A statement
+    that cannot run becomes a call that does not compile if the kernel uses its function.
     """
 
     text: str
     refusals: Mapping[int, CompileError]
 
     def refusal_in(self, log: str) -> CompileError | None:
-        """Return the error of the first statement that the compiler's log refuses."""
+        """Return the error of the first untranslated statement in the compiler's log."""
         found = _REFUSED.search(log)
         return None if found is None else self.refusals[int(found[1])]
 
@@ -90,8 +90,8 @@ def translated(
     """Return preprocessed C++ whose ``asm`` statements call the emulator's functions.
 
     Args:
-        text: It, with the preprocessor's line markers.
-        is_translated: Whether statements of a file are wanted, by its name and flags.
+        text: The preprocessor's output, with its line markers.
+        is_translated: Whether to translate the statements of a file, by its name and flags.
         kernels: The names of ``__global__`` functions, whose lines reports name.
     """
     found = statements(text, is_translated, kernels)
@@ -119,7 +119,7 @@ _REFUSED = re.compile(r"tmaasync_refused_(\d+)")
 
 
 def _refused(statement: AsmStatement, number: int) -> str:
-    """Return a call that the compiler refuses if it is to write code for it."""
+    """Return a call that compiles only if its function is unused."""
     name = f"tmaasync_refused_{number}"
     return (
         f'do {{ __attribute__((error("inline PTX"))) void {name}(); {name}(); }} while (0);'
@@ -137,11 +137,11 @@ def _edited(text: str, edits: dict[int, tuple[int, str]]) -> Iterator[str]:
 
 
 class _MisfitError(Exception):
-    """The row takes other operands."""
+    """The operands do not match the row."""
 
 
 class _Translation:
-    """One statement."""
+    """The translation of one statement."""
 
     def __init__(self, statement: AsmStatement, number: int, file: str) -> None:
         self._statement = statement
@@ -222,7 +222,7 @@ class _Translation:
         return "".join(self._choices(step, texts))
 
     def _choices(self, step: Instruction, texts: Sequence[int]) -> Iterator[str]:
-        """Yield the instruction for every text that its operands "C" may have."""
+        """Yield the instruction for every text that its operands "C" may stand for."""
         if len(texts) > _MOST_TEXTS:
             raise self._refusal(step, f'has more than {_MOST_TEXTS} operands "C".')
         for chosen in itertools.product(_TEXTS, repeat=len(texts)):
@@ -344,7 +344,7 @@ class _Translation:
         )
 
     def _unpacked(self, operand: Vector, kind: str) -> str:
-        """The parts of a register as one, low bits first."""
+        """Return the parts of a register joined, low bits first."""
         parts = [
             self._target(item, f"b{bits_of(kind) // len(operand.items)}") for item in operand.items
         ]

@@ -1,4 +1,4 @@
-// Reports of the instructions' accesses to the race detector. Without one nothing happens.
+// Reports of accesses to the race detector. Without a detector they do nothing.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline void note_grid_wait(Fiber& fiber) {
     );
 }
 
-// Whether the thread comes after a griddepcontrol.wait; without a detector, after any.
+// True if the thread is ordered after a griddepcontrol.wait; without a detector, after any.
 inline bool has_awaited_grids(Fiber& fiber) {
     const Detector* detector = fiber.cluster->detector();
     for (const Cta& cta : fiber.cluster->ctas()) {
@@ -29,7 +29,7 @@ inline bool has_awaited_grids(Fiber& fiber) {
     return false;
 }
 
-// Before an access to global memory, or a copy that makes one.
+// Called before a thread or a copy accesses global memory.
 inline void check_grids_awaited(Fiber& fiber, uintptr_t address) {
     if (!fiber.cluster->launch().is_fresh(address) || has_awaited_grids(fiber)) return;
     fiber.cluster->fail(
@@ -42,7 +42,7 @@ inline void check_grids_awaited(Fiber& fiber, uintptr_t address) {
 
 // --- ordinary accesses ---------------------------------------------------------------------------
 
-// Before a write that is none of the mbarrier's own instructions.
+// Called before any write that is not an mbarrier instruction.
 inline void check_no_barrier(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
     const Cta& cta = fiber.cluster->ctas()[rank];
     const std::size_t end = std::min<std::size_t>((offset + bytes + 7) / 8, cta.barrier_at.size());
@@ -62,7 +62,7 @@ inline bool may_repeat(Operation operation, uint64_t bytes) {
     return operation == Operation::kWrite && bytes <= std::tuple_size_v<decltype(Repeat::held)>;
 }
 
-// Before a store: keeps what the bytes hold if another lane has just stored there.
+// Called before a store: keeps the old bytes if another lane has just stored to them.
 inline void note_repeat(Fiber& fiber, const void* pointer, uint64_t bytes) {
     const std::optional<Race> race = fiber.cluster->detector()->take_repeated();
     if (!race) return;
@@ -93,7 +93,7 @@ inline bool overlaps(uint32_t a, uint32_t a_bytes, uint32_t b, uint32_t b_bytes)
     return a < b + b_bytes && b < a + a_bytes;
 }
 
-// The copy in flight to these bytes of a CTA, with nothing else set if there is none.
+// A copy in flight to given bytes of a CTA. All members are null if there is none.
 struct InFlight {
     const Flight* flight = nullptr;
     const ThreadCopy* copy = nullptr;
@@ -117,8 +117,8 @@ inline InFlight find_in_flight(Cluster& cluster, const Cta& cta, uint32_t offset
     return {};
 }
 
-// A wait that gave up and was not repeated. In its first phase a barrier lets a wait for parity 1
-// go on at once.
+// Names a wait that explains why a copy is still in flight: a try_wait that returned false and was
+// not repeated, or a wait for parity 1 in a barrier's first phase, which returns at once.
 inline Words wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset) {
     for (const Mbarrier& barrier : cta.barriers) {
         if (barrier.offset != offset) continue;
@@ -134,8 +134,7 @@ inline Words wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset) {
     return "";
 }
 
-// What ends a TMA load, or a copy from another CTA, that a thread of `reader`'s CTA reads too
-// early.
+// Names the wait that must precede the read of a TMA load's target, or of a copy between CTAs.
 inline Words remedy_for_flight(const Fiber& reader, const Flight& flight) {
     const Words phase = "its phase of " + barrier_at(flight.barrier);
     if (flight.target == reader.cta) {
@@ -145,7 +144,7 @@ inline Words remedy_for_flight(const Fiber& reader, const Flight& flight) {
            ", and then cluster_sync() lets the others go on";
 }
 
-// How many groups its thread committed after the one of this copy; -1 if it has not committed that.
+// Number of groups that the thread committed after the copy's; -1 if the copy is not committed.
 inline int groups_after(const Fiber& issuer, const ThreadCopy& copy) {
     const auto& groups = issuer.copy_groups;
     const auto own = std::lower_bound(groups.begin(), groups.end(), copy.epoch);
@@ -170,7 +169,7 @@ inline Words capitalised(Words words) {
     return words;
 }
 
-// What is missing where a thread, wgmma or TMA reads bytes that nothing has written.
+// The remedy where a thread, wgmma or TMA reads bytes that nothing has written.
 inline Words remedy_for_unwritten(
     const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes, const char* otherwise
 ) {
@@ -190,10 +189,10 @@ inline Words remedy_for_unwritten(
            remedy_for_thread_copy(issuer, *found.copy);
 }
 
-// A thread is about to read what nothing has written. Lets the others go on until one writes these
-// bytes, or issues a copy to them: the report names it then.
+// Called before a read of unwritten bytes: lets other threads run until one of them writes the
+// bytes or issues a copy to them. The report then names that copy.
 inline void look_for_writer(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
-    constexpr int kTurns = 64;  // of every other thread that can run
+    constexpr int kTurns = 64;  // turns of every other thread that can run
     Cluster& cluster = *fiber.cluster;
     for (int turn = 0; turn < kTurns; ++turn) {
         if (cluster.is_alone() || cluster.detector()->is_written(rank, offset, bytes)) return;
@@ -202,8 +201,8 @@ inline void look_for_writer(Fiber& fiber, uint32_t rank, uint32_t offset, uint32
     }
 }
 
-// Before a read: shared memory holds nothing until it is written. One that is written meanwhile is
-// a race, which the access itself reports.
+// Called before a read: shared memory holds nothing until it is written. If the bytes are written
+// meanwhile, the access itself reports a race.
 inline void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
     const auto is_written = [&] {
         return fiber.cluster->detector()->is_written(rank, offset, bytes);
@@ -243,13 +242,13 @@ inline void touch_global(
 
 // --- copies --------------------------------------------------------------------------------------
 
-// Thrown by the first bytes that a copy would take out of shared memory, and nothing has written.
+// Thrown when a copy reads shared memory that nothing has written; holds the first of these bytes.
 struct UnwrittenSource {
     uint32_t offset;
     uint32_t bytes;
 };
 
-// The first bytes of a range that nothing has written, as far as they are next to each other.
+// The first contiguous run of unwritten bytes in a range.
 struct Unwritten {
     uint32_t offset = 0;
     uint32_t bytes = 0;
@@ -270,7 +269,7 @@ inline Unwritten unwritten_part(
     return found;
 }
 
-// What the TMA engine reports of one copy.
+// Receives the accesses that the TMA engine reports for one copy.
 class CopyObserver {
 public:
     CopyObserver(Cluster& cluster, uint32_t rank, const Actor* shared, const Actor* global)
@@ -285,7 +284,7 @@ public:
         cluster_.detector()->global(*global_, reinterpret_cast<uintptr_t>(pointer), bytes, writes);
     }
 
-    // A unit that leaves shared memory. Without a detector, one that is half written goes unseen.
+    // Checks a unit that TMA reads. Without a detector, a partly written unit goes unnoticed.
     void source(const uint8_t* window, uint32_t offset, uint32_t bytes) const {
         if (is_poison(poison_, window, offset)) throw UnwrittenSource{offset, bytes};
         if (!shared_) return;
@@ -296,7 +295,7 @@ public:
         if (found.bytes) throw UnwrittenSource{found.offset, found.bytes};
     }
 
-    // Rows end with whole units of 16 bytes, beyond the last element of the last row too.
+    // Rows are read in whole units, so up to 15 bytes beyond the last element are not checked.
     bool is_inside(const void* pointer, uint64_t bytes) const {
         const auto start = reinterpret_cast<uintptr_t>(pointer);
         const uint64_t unread = std::min<uint64_t>(bytes, kUnitBytes) - 1;
@@ -342,8 +341,8 @@ inline void report_init(Fiber& fiber, const Cta& home, const Mbarrier& barrier, 
     fiber.cluster->stop_if_race(fiber);
 }
 
-// A use by a thread: the init happened before it, or its fence came before a relaxed arrival, as of
-// barrier.cluster.arrive.relaxed, that the thread has waited for.
+// Checks a thread's use of a barrier: the init happens before it, or the init's fence precedes a
+// relaxed arrival (as of barrier.cluster.arrive.relaxed) that the thread has waited for.
 inline void check_init_is_seen(
     Fiber& fiber, const Cta& home, const Mbarrier& barrier, Operation use = Operation::kBarrierUse
 ) {
@@ -356,7 +355,7 @@ inline void check_init_is_seen(
     report_init(fiber, home, barrier, use);
 }
 
-// A use by TMA: a fence made the init visible to it.
+// Checks TMA's use of a barrier: a fence made the init visible to the async proxy.
 inline void check_init_is_fenced(Fiber& fiber, const Cta& home, const Mbarrier& barrier) {
     check_init_is_seen(fiber, home, barrier);
     const Detector& detector = *fiber.cluster->detector();
@@ -389,7 +388,7 @@ inline void report_registers(
     fiber.cluster->stop_if_race(fiber);
 }
 
-// The thread's code reads or writes its own stack.
+// Checks an access of a thread to its own stack, which holds its wgmma registers.
 inline void touch_registers(Fiber& fiber, uintptr_t address, uint64_t bytes, bool writes) {
     for (Accumulators& held : fiber.accumulators) {
         if (address >= held.end || address + bytes <= held.start) continue;
@@ -406,12 +405,12 @@ inline void touch_registers(Fiber& fiber, uintptr_t address, uint64_t bytes, boo
     }
 }
 
-// Of the registers in which a thread holds them.
+// Bytes of one thread's accumulators.
 inline uint32_t bytes_of_accumulators(const Mma& mma) {
     return mma.columns / 2 * (mma.sum == MmaSum::kHalf ? 2 : 4);
 }
 
-// Before a wgmma: a wgmma.fence lies between the thread's own accesses to the registers and it.
+// Called before a wgmma: a wgmma.fence must follow the thread's own accesses to the registers.
 inline void check_registers(Fiber& fiber, uintptr_t start, uintptr_t end, bool is_a) {
     Accumulators* mine = nullptr;
     for (Accumulators& held : fiber.accumulators) {
@@ -424,7 +423,7 @@ inline void check_registers(Fiber& fiber, uintptr_t start, uintptr_t end, bool i
         if (held.start == start && held.end == end && held.is_a == is_a) mine = &held;
     }
     if (!mine) {
-        // Once a wgmma is done, another may use its registers.
+        // Another wgmma may use the registers of a finished one.
         std::erase_if(fiber.accumulators, [&](const Accumulators& held) {
             return start < held.end && end > held.start;
         });
@@ -452,7 +451,7 @@ inline void fence_registers(Fiber& fiber) {
 
 // --- the end of a CTA ----------------------------------------------------------------------------
 
-// Whether a thread of the CTA knows that what the peer did is over.
+// True if the peer's access happens before the next access of some thread of the CTA.
 template <typename Knows>
 bool is_seen_by_cta(const Fiber& fiber, const Access& remote, const Knows& knows) {
     const uint32_t threads = fiber.cluster->launch().threads();
@@ -463,7 +462,7 @@ bool is_seen_by_cta(const Fiber& fiber, const Access& remote, const Knows& knows
     return false;
 }
 
-// Of accesses of peers to the CTA's memory, those that nothing ends before the CTA.
+// Peer accesses to this CTA's memory that may still run when the CTA exits.
 inline std::vector<Access> unfinished_accesses(const Fiber& fiber) {
     const Detector& detector = *fiber.cluster->detector();
     std::vector<Access> found;
@@ -471,7 +470,8 @@ inline std::vector<Access> unfinished_accesses(const Fiber& fiber) {
         const auto knows = [&](auto... what) { return detector.knows(what...); };
         if (!is_seen_by_cta(fiber, remote, knows)) found.push_back(remote);
     }
-    // A relaxed arrival orders no access, but is itself over when its phase has been waited for.
+    // A relaxed arrival orders no access, but is itself over once a thread has waited for its
+    // phase.
     for (const Access& remote : fiber.cta->remote_arrivals) {
         const auto knows = [&](auto... what) { return detector.knows_arrival(what...); };
         if (!is_seen_by_cta(fiber, remote, knows)) found.push_back(remote);
@@ -479,7 +479,7 @@ inline std::vector<Access> unfinished_accesses(const Fiber& fiber) {
     return found;
 }
 
-// By its last thread: whatever peers did to the CTA's memory happened before.
+// Called by the CTA's last thread: all peer accesses to the CTA's memory must have happened before.
 inline void check_peers_are_done(Fiber& fiber) {
     const uint32_t threads = fiber.cluster->launch().threads();
     for (const Access& remote : unfinished_accesses(fiber)) {

@@ -1,5 +1,5 @@
-// The runtime as kernels see it (tmaasync_emulate/calls.hpp). Compiled once, and never with the
-// instrumentation that a kernel may have.
+// The runtime's functions that kernels call (tmaasync_emulate/calls.hpp). They are compiled once,
+// and never with the instrumentation that a kernel may have.
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -15,7 +15,7 @@
 #include "thread_end.hpp"
 #include "warp.hpp"
 
-// The thread that calls, and from where: first in every function here.
+// The calling thread, with its call site recorded. Every function here begins with it.
 #define TMAASYNC_EMULATE_CALLER() caller(reinterpret_cast<uintptr_t>(__builtin_return_address(0)))
 
 namespace tmaasync_emulate {
@@ -31,15 +31,14 @@ Fiber& caller(uintptr_t site) {
     return fiber;
 }
 
-// The state of a thread that reads: what it has on its stack, where it keeps its registers during
-// calls.
+// Hash of a reading thread's state: its stack, where its registers are saved during calls.
 __attribute__((noinline)) uint64_t state_at_read(const void* pointer) {
     __builtin_unwind_init();
     const auto low = reinterpret_cast<uintptr_t>(__builtin_alloca(sizeof(void*)));
     return hash_of(low, low | (kStackBytes - 1), reinterpret_cast<uintptr_t>(pointer));
 }
 
-// A thread that reads the same again and again lets others run, as one does that polls.
+// Lets others run if a thread repeats a read in the same state, as a polling thread does.
 void watch_access(Fiber& fiber, const void* pointer, AccessKind kind) {
     LoopWatch& watch = fiber.cluster->watch();
     if (kind != AccessKind::kRead) return watch.end();
@@ -48,7 +47,7 @@ void watch_access(Fiber& fiber, const void* pointer, AccessKind kind) {
     fiber.cluster->spin(fiber, {.instruction = "a read, again and again", .polled = address});
 }
 
-// Keeps a name that is too long without its end.
+// Truncates a name that is too long.
 void name_role(Fiber& fiber, const char* name, uint32_t number) {
     char role[kRoleBytes]{};
     const bool is_numbered = *name && number != UINT32_MAX;
@@ -236,7 +235,8 @@ void release(const void* site, void* memory) {
 
 // --- memory order --------------------------------------------------------------------------------
 
-// The emulator itself works in order. The detector knows which orders the chip does not promise.
+// The emulator executes accesses in program order. The detector models the orders that the chip
+// guarantees.
 void fence(Scope scope) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (Detector* detector = fiber.cluster->detector()) {
@@ -307,7 +307,7 @@ bool replace_word(void* address, void* old, const void* changed) {
     );
 }
 
-// Not every CPU has an instruction for 16 bytes. No thread of a kernel stops in here.
+// Not every CPU has a 16-byte compare-and-swap. No thread yields while it holds the mutex.
 bool replace_16_bytes(void* address, void* old, const void* changed) {
     static auto& mutex = *new ProcessMutex;
     const std::lock_guard lock(mutex);
@@ -333,7 +333,7 @@ bool replace_atomically(void* address, void* old, const void* changed, uint32_t 
     }
 }
 
-// One that changes nothing asks: for a lock, or for a flag that another thread sets.
+// An atomic operation that changes nothing is a poll of a lock or of a flag.
 void end_atomic(bool has_changed) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (!has_changed) return fiber.cluster->spin(fiber, {.instruction = "atomic"});

@@ -1,9 +1,9 @@
-// Vector clocks: what happened before what, as far as an agent knows.
+// Vector clocks: the happens-before order, as far as each agent knows it.
 //
-// An agent is whoever makes accesses that are in order among themselves: a CUDA thread; the TMA
-// loads that one phase of an mbarrier counts; a thread's bulk groups, once as readers of shared and
-// once as writers of global memory; a thread's cp.async groups; a warpgroup's wgmma groups. An
-// epoch numbers what it has done.
+// An agent makes accesses that are ordered among themselves. Agents are a CUDA thread; the TMA
+// loads that one phase of an mbarrier counts; a thread's bulk groups as readers of shared memory,
+// and again as writers of global memory; a thread's cp.async groups; a warpgroup's wgmma groups. An
+// epoch numbers an agent's accesses.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ constexpr Agent kNoAgent = ~Agent{0};
 
 // --- epochs side by side -------------------------------------------------------------------------
 
-// There is one of every thread of a cluster, and clocks meet at every arrival and every wait:
-// without vectors this was half of the time that a GEMM takes whose races are looked for.
+// A clock has one epoch for every thread of a cluster, and every arrival and every wait joins
+// clocks. Without vector instructions, this took half the time of a race-checked GEMM.
 
 struct LaterEpochs {
     bool of_a = false;
@@ -63,7 +63,7 @@ __attribute__((target("avx2"), optimize("O3"))) inline void raise_epochs_avx2(
 }
 #endif
 
-// Whether any epoch is later than the other clock's.
+// For each clock, true if any of its epochs is later than the other clock's.
 inline LaterEpochs later_epochs(const Epoch* a, const Epoch* b, std::size_t count) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2")) return later_epochs_avx2(a, b, count);
@@ -80,7 +80,7 @@ inline void raise_epochs(Epoch* a, const Epoch* b, std::size_t count) {
 
 // --- clocks --------------------------------------------------------------------------------------
 
-// The last epoch known of every agent; 0 of most. Copies share their numbers until one changes.
+// The latest known epoch of every agent, 0 for most. Copies share their storage until one changes.
 class Clock {
 public:
     Epoch at(Agent agent) const {
@@ -97,7 +97,7 @@ public:
         if (at(agent) < epoch) set(agent, epoch);
     }
 
-    // Of agents from `first` on; 0 means of all.
+    // Joins the epochs of agents from `first` on; 0 means all agents.
     void join(const Clock& other, Agent first = 0) {
         if (other.epochs_ == epochs_ || !other.epochs_) return;
         if (first == 0 && !epochs_) {
@@ -152,8 +152,8 @@ private:
     std::shared_ptr<std::vector<Epoch>> epochs_;
 };
 
-// A clock for each key: a tensor map's address, or a cluster's index. Copies share them until one
-// changes.
+// One clock per key: a tensor map's address, or a cluster's index. Copies share their storage until
+// one changes.
 template <class Key>
 class KeyedClocks {
 public:
@@ -179,7 +179,7 @@ public:
             clocks_ = other.clocks_;
             return;
         }
-        // Whoever polls joins the same again and again.
+        // A polling thread joins the same clocks again and again.
         if (is_after(other)) return;
         if (other.is_after(*this)) {
             clocks_ = other.clocks_;
@@ -191,7 +191,7 @@ public:
 private:
     using Clocks = std::map<Key, Clock>;
 
-    // Whether it knows all that the other one does.
+    // True if this happens-before set includes all of `other`.
     bool is_after(const KeyedClocks& other) const {
         if (clocks_->size() < other.clocks_->size()) return false;
         auto mine = clocks_->begin();
@@ -218,20 +218,23 @@ private:
 using MapClocks = KeyedClocks<uintptr_t>;
 using ClusterClocks = KeyedClocks<uint32_t>;
 
-// What a thread knows to have happened, and what a barrier hands on.
+// The happens-before set of a thread, or the set that a barrier publishes.
 struct View {
-    Clock seen;               // before the thread's own accesses
-    Clock issued_after;       // before the copies and wgmmas it issues: more, after a relaxed wait
-    Clock published[2];       // of ordinary writes: to the async proxy, by space
-    Clock maps_released;      // of ordinary writes, among them edits of tensor maps: by a fence
-    MapClocks maps_acquired;  // and acquired by another, so that TMA reads that map as it is
-    Clock arrivals;           // relaxed ones, whose phase was waited for: they order nothing else
-    Clock fenced;          // of ordinary writes: for all clusters, by a fence of whichever thread
-    ClusterClocks others;  // the accesses of other clusters that it has seen
-    ClusterClocks others_acquired;   // and what of it a fence came after
-    ClusterClocks others_published;  // and what of it a proxy fence made visible to TMA
-    // Of several devices: what a fence at system scope covers, and which ordinary writes of peers
-    // their writers made visible to TMA.
+    Clock seen;  // accesses that happen before the thread's next access
+    // Accesses that happen before its next copy or wgmma: more than `seen` after a relaxed wait.
+    Clock issued_after;
+    Clock published[2];  // ordinary writes visible to the async proxy, by space
+    // Ordinary writes, tensor map edits among them, that a tensormap fence released.
+    Clock maps_released;
+    // Released edits of each map that a second fence acquired: TMA sees them.
+    MapClocks maps_acquired;
+    Clock arrivals;        // relaxed arrivals whose phase was waited for; they order nothing else
+    Clock fenced;          // ordinary writes that any thread's fence ordered for all clusters
+    ClusterClocks others;  // accesses of other clusters that happen before
+    ClusterClocks others_acquired;   // accesses of `others` that a fence followed
+    ClusterClocks others_published;  // accesses of `others` that a proxy fence made visible to TMA
+    // For several devices: accesses covered by a fence at system scope, and ordinary writes of
+    // peers that their writers made visible to TMA.
     Clock fenced_for_all;
     ClusterClocks others_fenced_for_all;
     ClusterClocks offered;
@@ -241,7 +244,7 @@ struct View {
         join_relaxed(other);
     }
 
-    // What a wait without acquire gains.
+    // Joins the parts that a wait without acquire gains.
     void join_relaxed(const View& other) {
         issued_after.join(other.issued_after);
         for (int space = 0; space < 2; ++space) published[space].join(other.published[space]);
@@ -257,7 +260,8 @@ struct View {
         offered.join(other.offered);
     }
 
-    // What an arrival without release hands on: only what finished outside of the thread.
+    // Joins the parts that an arrival without release publishes: only accesses of asynchronous
+    // agents.
     void join_async_agents(const View& other, Agent first) {
         seen.join(other.seen, first);
         issued_after.join(other.issued_after, first);

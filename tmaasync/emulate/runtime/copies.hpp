@@ -1,4 +1,4 @@
-// Asynchronous copies: loads that land some time after they were issued, and stores in bulk groups.
+// Asynchronous copies: loads, which land some time after their issue, and stores in bulk groups.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace tmaasync_emulate {
 
-// What the engine finds wrong ends the launch, but not before its exception is handled.
+// Turns a fault of the TMA engine into the end of the launch, once the exception is handled.
 template <typename Act>
 void or_fail(Fiber& fiber, Act act) {
     try {
@@ -19,14 +19,14 @@ void or_fail(Fiber& fiber, Act act) {
     fiber.cluster->fail(fiber, "");
 }
 
-// "a TMA load to tiles[1]: ", so that what the engine finds wrong names the tile.
+// Prefix of an engine's fault that names the tile: "a TMA load to tiles[1]: ".
 inline Words described(const Flight& flight) {
     return name_of(flight) + " to " + place_at(flight.shared) + ": ";
 }
 
 // --- loads ---------------------------------------------------------------------------------------
 
-// From one CTA's shared memory to another's.
+// Copies from one CTA's shared memory to another's.
 inline uint32_t write_push(const Flight& flight, CopyObserver& target) {
     uint8_t* to = flight.target->window + flight.shared;
     const uint8_t* from = flight.source->window + flight.source_offset;
@@ -40,7 +40,7 @@ inline uint32_t write_push(const Flight& flight, CopyObserver& target) {
     return flight.bytes;
 }
 
-// Only the target's barrier shows that the source has been read.
+// Reports the read of a push's source. Only the target's barrier shows that the read is over.
 inline void read_push(Cluster& cluster, const Flight& flight, const Actor& writer) {
     Actor reader = writer;
     reader.operation = Operation::kTmaPush;
@@ -60,7 +60,7 @@ inline Operation operation_of(const Flight& flight) {
     return flight.reduction ? Operation::kTmaPushReduce : Operation::kTmaPush;
 }
 
-// Which of its 16 bytes a swizzled box puts where: wgmma has to read it by the same pattern.
+// The swizzle of a load plus one; 0 without a swizzled map. wgmma must read with the same swizzle.
 inline uint8_t pattern_of(const Flight& flight) {
     const bool has_map =
         flight.kind == Flight::Kind::kTiled || flight.kind == Flight::Kind::kIm2col;
@@ -68,7 +68,7 @@ inline uint8_t pattern_of(const Flight& flight) {
     return 1 + static_cast<uint8_t>(flight.map.swizzle);
 }
 
-// Writes the bytes, and returns how many the barrier is credited.
+// Writes the bytes and returns the number that is credited to the barrier.
 inline uint32_t write_flight(const Flight& flight, CopyObserver& observer) {
     uint8_t* window = flight.target->window;
     switch (flight.kind) {
@@ -98,7 +98,7 @@ inline void record_landing(
     cluster.record(*flight.target, event);
 }
 
-// Empty if the bytes that the copy wrote hold no mbarrier in use.
+// The reason of the fault if the copy overwrote an mbarrier in use; else empty.
 inline Words overwritten_by(const Flight& flight) {
     for (const Mbarrier& barrier : flight.target->barriers) {
         const bool is_hit = overlaps(barrier.offset, 8, flight.shared, flight.bytes);
@@ -111,8 +111,8 @@ inline Words overwritten_by(const Flight& flight) {
     return "";
 }
 
-// The bytes are written, then the barrier is credited. Runs in the scheduler, so what goes wrong is
-// the issuer's, but does not stop it.
+// Writes the bytes, then credits the barrier. Runs in the scheduler, so a fault is reported for the
+// issuer but does not stop it.
 void Cluster::land(const Flight& flight) {
     Words reason;
     try {
@@ -156,7 +156,7 @@ void Cluster::land(const Flight& flight) {
     }
 }
 
-// TMA reads maps in parameters, constant and global memory.
+// TMA reads maps in parameters, constant memory and global memory only.
 inline void check_map_memory(Fiber& fiber, uintptr_t map) {
     const bool is_on_stack = (map ^ stack_pointer()) < kStackBytes;
     const bool is_shared = map - fiber.cluster->windows() < fiber.cluster->windows_bytes();
@@ -179,8 +179,8 @@ inline TensorMapView decode_for(Fiber& fiber, const void* map) {
     }
 }
 
-// TMA swizzles by the address, readers by the place in the tile: the pattern begins where the tile
-// does. Boxes that are smaller than the pattern lie side by side in one.
+// TMA swizzles by the address, and readers swizzle by the position in the tile. So a tile must
+// start where the pattern does. Boxes smaller than the pattern share one.
 inline void check_swizzle_alignment(Fiber& fiber, const TensorMapView& map, uint32_t shared) {
     if (map.swizzle == Swizzle::kNone || map.interleave != Interleave::kNone) return;
     const uint32_t span = kUnitBytes << static_cast<int>(map.swizzle);
@@ -195,7 +195,7 @@ inline void check_swizzle_alignment(Fiber& fiber, const TensorMapView& map, uint
     );
 }
 
-// The map as it is now, and where the box starts. Faults if the map has another rank.
+// The map's present state and the box's start. Faults if the map has another rank.
 template <typename Copy>
 Copy copy_of(Fiber& fiber, const Box& box) {
     Copy copy{};
@@ -240,7 +240,7 @@ inline void record_load(
     fiber.cluster->record(fiber, event);
 }
 
-// What a load that the barrier counts will have done when the present phase completes.
+// The accesses of a counted load, complete when the barrier's current phase completes.
 inline Access landing_of(const Fiber& fiber, const Mbarrier& barrier) {
     return {
         .agent = barrier.agent,
@@ -250,7 +250,7 @@ inline Access landing_of(const Fiber& fiber, const Mbarrier& barrier) {
     };
 }
 
-// A load into this CTA, or into another by a mapa address; the barrier lies in the same one.
+// Issues a load into this CTA, or into another by a mapa address. The barrier lies there too.
 inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) {
     const Place place = locate(fiber, shared);
     const Place credited = locate(fiber, barrier);
@@ -285,7 +285,7 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
         or_fail(fiber, [&] { detail::check_bulk_size("a bulk load", flight.bytes); });
     }
     check_inside_shared(fiber, flight.shared, flight.bytes, name_of(flight));
-    // Of a multicast the sequence is there already.
+    // A multicast has its sequence number already.
     if (flight.sequence == kNothing) {
         record_load(fiber, flight, *credited.cta, *counted, flight.shared);
     }
@@ -293,7 +293,7 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
     fiber.cluster->let_land(fiber);
 }
 
-// One event for all targets, with the phase of the issuer's own barrier.
+// Records one event for all targets, with the phase of the issuer's own barrier.
 inline void record_multicast(Fiber& fiber, Flight& flight, uint32_t shared, uint32_t barrier) {
     if (!fiber.cluster->recorder()) return;
     const uint32_t offset = barrier & kOffsetMask;
@@ -304,7 +304,7 @@ inline void record_multicast(Fiber& fiber, Flight& flight, uint32_t shared, uint
     );
 }
 
-// Into the same place of every CTA in the mask.
+// Issues a load to the same offset in every CTA of the mask.
 inline void issue_multicast(
     Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier, uint32_t cta_mask
 ) {
@@ -325,7 +325,7 @@ inline void issue_multicast(
     }
 }
 
-// Out of this CTA into another, or into itself.
+// Issues a copy from this CTA's shared memory to another CTA's, or to its own.
 inline void issue_push(Fiber& fiber, Flight flight, uint32_t from, uint32_t to, uint32_t barrier) {
     const Place source = resolve(fiber, from);
     if (source.cta != fiber.cta) {
@@ -377,7 +377,7 @@ inline void write_observed(Fiber& fiber, const Store& store, const uint8_t* wind
     }
 }
 
-// What goes wrong does so where the store was issued.
+// Writes a store's bytes. A fault names the line that issued the store.
 inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) {
     try {
         write_observed(fiber, store, window);
@@ -399,14 +399,14 @@ inline void record_store(Fiber& fiber, EventKind kind, const Store& store) {
     fiber.cluster->record(*fiber.cta, on_store(kind, store));
 }
 
-// Takes the bytes out of shared memory. They may reach global memory later.
+// Reads the bytes from shared memory. They may reach global memory later.
 inline void read_store(Fiber& fiber, Store& store) {
     if (store.is_read) return;
     store.is_read = true;
     const uint8_t* window = fiber.cta->window;
-    // The detector needs no late write to find what depends on it.
+    // The detector finds the races of a late write without one.
     if (!fiber.cluster->detector() && fiber.cluster->choices().writes_late()) {
-        // Swizzled units may lie up to the end of the last pattern.
+        // Swizzled units may lie anywhere up to the end of the last pattern.
         store.snapshot.assign(
             window + store.shared, window + store.shared + (store.bytes + 1023) / 1024 * 1024
         );
@@ -422,7 +422,7 @@ inline void read_store(Fiber& fiber, Store& store) {
 inline void finish_store(Fiber& fiber, Store& store) {
     read_store(fiber, store);
     if (store.is_written) return;
-    // The copy is swizzled by where it lay in the window.
+    // The snapshot is swizzled by the address that it had in the window.
     std::vector<uint8_t> window(store.shared + store.snapshot.size());
     std::memcpy(window.data() + store.shared, store.snapshot.data(), store.snapshot.size());
     write_from(fiber, store, window.data());
@@ -517,7 +517,7 @@ inline void commit_stores(Fiber& fiber) {
 
 // --- waits, as a kernel calls them ---------------------------------------------------------------
 
-// The newest of the stores that this wait waits for; kNothing if there are none.
+// Sequence number of the newest store that this wait covers; kNothing if there is none.
 inline uint32_t newest_awaited(const Fiber& fiber, std::size_t pending, bool are_writes) {
     for (std::size_t end = fiber.groups.size(); end > pending; --end) {
         const auto& group = fiber.groups[end - 1 - pending];
@@ -540,7 +540,7 @@ inline void wait_for_group(Fiber& fiber, std::size_t pending, bool are_writes) {
 
 // --- the end of a thread -------------------------------------------------------------------------
 
-// The writes of a thread that has ended may outlive it.
+// Keeps the unfinished writes of a thread that ends: they may outlive it.
 void Cluster::leave_stores(Fiber& fiber) {
     for (auto& group : fiber.groups) {
         for (Store& store : group) {
@@ -561,7 +561,7 @@ void Cluster::write_late_stores() {
     }
 }
 
-// Of a thread that ends: names the first store that it has not waited for.
+// Reports, at a thread's end, the first store that it has not waited for.
 [[noreturn]] inline void fail_at_store(Fiber& fiber, const Store& store, bool is_committed) {
     fiber.cluster->report_fault(
         fiber,
@@ -574,7 +574,7 @@ void Cluster::write_late_stores() {
     fiber.cluster->fail(fiber, "");
 }
 
-// At the end of a thread.
+// Called at the end of a thread.
 inline void finish_stores(Fiber& fiber) {
     for (const auto& group : fiber.groups) {
         for (const Store& store : group) {
@@ -583,7 +583,7 @@ inline void finish_stores(Fiber& fiber) {
     }
     if (!fiber.open_group.empty()) fail_at_store(fiber, fiber.open_group.front(), false);
     if (fiber.cluster->choices().is_adversarial()) return fiber.cluster->leave_stores(fiber);
-    // They are written here, which no thread has waited for.
+    // Writes that no thread has waited for happen here.
     for_each_store(fiber, 0, &finish_store);
     fiber.groups.clear();
 }

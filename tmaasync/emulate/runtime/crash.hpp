@@ -1,5 +1,5 @@
-// A kernel that the processor or the C library would end: the process survives, and the launch
-// fails.
+// Crashes of a kernel in the processor or the C library: the launch fails, and the process
+// survives.
 #pragma once
 
 #include <setjmp.h>
@@ -18,7 +18,7 @@ namespace tmaasync_emulate {
 
 // --- where a thread of the host is ---------------------------------------------------------------
 
-// The address of an instruction, and the stack; 0 without a way to find them.
+// The interrupted instruction's address and the stack pointer; 0 on an unknown processor.
 struct Interrupted {
     uintptr_t code = 0;
     uintptr_t stack = 0;
@@ -41,17 +41,17 @@ inline Interrupted interrupted_at(const void* context) {
 
 // --- crashes -------------------------------------------------------------------------------------
 
-// A signal, and where it came from.
+// A signal and its origin.
 struct Crash {
     int number = 0;
-    uintptr_t address = 0;  // that was accessed
+    uintptr_t address = 0;  // the accessed address
     uintptr_t code = 0;
     uintptr_t stack = 0;
-    // Where calls return to, innermost first, as far as debugging information leads; then zeros.
+    // Return addresses, innermost first, as far as unwinding leads; then zeros.
     std::array<uintptr_t, 32> callers{};
 };
 
-// What the handler finds at the start of its own stack: where to go on, and what happened.
+// The handler's state, at the start of its own stack: where to resume, and the crash.
 struct CrashSite {
     static constexpr uint64_t kMark = 0x746d616173796e63;
 
@@ -64,7 +64,7 @@ struct CrashSite {
 
 class CrashGuard {
 public:
-    // For the thread of the host that makes it.
+    // Gives the calling host thread a stack for signal handlers.
     CrashGuard() : stack_(std::make_unique_for_overwrite<std::byte[]>(kStackBytes)) {
         site_ = new (stack_.get()) CrashSite;
         const stack_t mine{.ss_sp = stack_.get(), .ss_flags = 0, .ss_size = kStackBytes};
@@ -84,7 +84,7 @@ private:
     stack_t before_{};
 };
 
-// Installed while a launch runs. Crashes that are not a kernel's go to whoever was there before.
+// Installed while a launch runs. Crashes outside a kernel go to the previous handler.
 class CrashHandler {
 private:
     static void handle(int number, siginfo_t* info, void* context) {
@@ -97,7 +97,8 @@ private:
                 const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
                 site->crash = {number, address, at.code, at.stack};
                 site->is_unwinding = true;
-                unwind(site->crash);  // a stack that leads nowhere ends in this handler again
+                // A stack that cannot be unwound crashes into this handler again.
+                unwind(site->crash);
             }
             site->is_unwinding = false;
             site->is_armed = false;

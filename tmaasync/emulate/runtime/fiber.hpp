@@ -16,7 +16,7 @@
 
 namespace tmaasync_emulate {
 
-// At the top of each stack, none of which is the kernel's.
+// Words at the top of each stack that do not belong to the kernel.
 constexpr std::size_t kStackWords = 3;
 
 // --- the switch ----------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ constexpr std::size_t kStackWords = 3;
 
 using Context = void*;
 
-// Saves what a call preserves on the stack that is left, and takes it from the other one.
+// Saves the callee-saved registers on the old stack, and restores those on the new one.
 extern "C" void tmaasync_emulate_switch(Context* from, Context to);
 asm(".text\n"
     ".p2align 4\n"
@@ -54,8 +54,8 @@ inline void switch_context(Context& from, Context& to) {
 }
 
 inline void start_context(Context& context, std::byte* stack, void (*entry)()) {
-    // Above the frame: the slot of current_thread and two words, the lower of which is where entry
-    // would return to. So it starts as if called, with its stack aligned.
+    // Above the frame are the slot of current_thread and two words. The lower of them is entry's
+    // return address, so that the stack is aligned as after a call.
     auto* top = reinterpret_cast<void**>(stack + kStackBytes) - kStackWords;
     *top = nullptr;
     *--top = reinterpret_cast<void*>(entry);
@@ -82,7 +82,7 @@ inline void start_context(Context& context, std::byte* stack, void (*entry)()) {
 
 #endif
 
-// Whether this thread of the host runs a CUDA thread now.
+// True while this host thread runs a CUDA thread.
 inline thread_local bool on_fiber = false;
 
 inline bool is_on_fiber() {
@@ -91,8 +91,8 @@ inline bool is_on_fiber() {
 
 // --- stacks --------------------------------------------------------------------------------------
 
-// Stacks of equal size, each with a page below it that may not be touched, as far as the mappings
-// of the process last: Linux allows 65,530, and a stack with its page is two.
+// Stacks of equal size. Each has a guard page below it, as long as the process has mappings left:
+// Linux allows 65,530, and a stack with its guard page takes two.
 class Stacks {
 public:
     explicit Stacks(std::size_t count) : count_(count), mapped_bytes_((count + 1) * kStackBytes) {
@@ -120,14 +120,14 @@ public:
     bool are_guarded() const { return guarded_ > 0; }
     std::byte* at(std::size_t index) const { return first_ + index * kStackBytes; }
 
-    // Where the code of a thread may keep what it likes.
+    // The thread's stack: accesses are not checked.
     Reach reach_of(std::size_t index) const {
         const auto start = reinterpret_cast<std::uintptr_t>(at(index));
         const auto guard_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
         return {start + guard_bytes, start + kStackBytes - kStackWords * sizeof(void*)};
     }
 
-    // Whether the address lies in the page below a stack.
+    // True if the address lies in a guard page.
     bool is_guard(std::uintptr_t address) const {
         const auto start = reinterpret_cast<std::uintptr_t>(first_);
         const auto page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

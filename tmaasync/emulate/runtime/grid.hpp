@@ -1,4 +1,5 @@
-// The clusters of a launch: in which order they start, and which resident one runs next.
+// The order in which a launch's clusters start, and the choice of the resident cluster that runs
+// next.
 #pragma once
 
 #include <unistd.h>
@@ -22,8 +23,8 @@ namespace tmaasync_emulate {
 
 // --- the order in which clusters start -----------------------------------------------------------
 
-// Clusters of one window start in any order. They are resident together, so that a cluster may wait
-// for an earlier one, which on the chip has started before it.
+// The clusters of one window start in any order. They are resident together, so that a cluster may
+// wait for an earlier one, which the chip would have started before it.
 constexpr uint64_t kWindow = 8;
 
 class StartOrder {
@@ -31,7 +32,7 @@ public:
     StartOrder(uint64_t clusters, uint64_t window, ClusterChoices choices)
         : clusters_(clusters), window_(window), choices_(choices) {}
 
-    // The next one's index in the grid.
+    // Takes the grid index of the next cluster; false if all have started.
     bool take(uint64_t& index) {
         const std::lock_guard guard(lock_);
         if (taken_ == clusters_) return false;
@@ -83,13 +84,13 @@ struct Lane {
     StartOrder order;
     std::atomic<uint64_t> resident{0};
     std::atomic<uint64_t> ended{0};
-    uint64_t traced_to = 0;  // the end of its clusters in the trace
+    uint64_t traced_to = 0;  // trace time at which its clusters ended
 };
 
-// Every core of the host takes the next cluster until none is left, or one failed. A core runs one
-// cluster to its end unless it pauses or polls: then it takes another one, up to the number that
-// the chip runs at once, so that clusters may wait for later ones. While races are searched for,
-// one core runs alone. Launches of several devices run together, on one core too.
+// Runs clusters on the host's cores until none is left or one failed. A core runs one cluster to
+// its end unless the cluster pauses or polls. Then the core takes another one, up to the number
+// that the chip runs at once, so that clusters may wait for later ones. A search for races uses one
+// core, and so do launches of several devices.
 class Grid {
 public:
     Grid(const Launch& launch, uint64_t most_workers, uint64_t most_resident)
@@ -97,10 +98,10 @@ public:
         add(launch, std::max(most_resident, most_workers_), nullptr);
     }
 
-    // For launches of several devices, which are added next.
+    // Makes a grid for launches of several devices, which `add` adds.
     Grid() = default;
 
-    // Returns the lane of the launch, which starts when the previous one of its stream has ended.
+    // Adds a launch, which starts when the previous one of its stream has ended.
     const Lane* add(const Launch& launch, uint64_t most_resident, const Lane* previous) {
         const uint64_t window = std::min(kWindow, most_resident);
         lanes_.push_back(std::make_unique<Lane>(launch, most_resident, window, previous));
@@ -132,14 +133,14 @@ private:
             return !lane->order.is_empty();
         });
     }
-    // Whether clusters wait for room: not for the launch before theirs.
+    // True if clusters wait for room on the chip, and not for the launch before theirs.
     bool lacks_room() const {
         return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
             return lane->may_start() && !lane->order.is_empty();
         });
     }
 
-    // Then no cluster starts that nobody waits for.
+    // True if the search for races has ended. Then a cluster starts only if another waits for it.
     bool is_search_over() const { return first().launch.races && first().launch.races->is_over(); }
 
     struct Resident {
@@ -150,14 +151,14 @@ private:
         uint64_t index() const { return cluster->index(); }
     };
 
-    // One core's clusters.
+    // The resident clusters of one core.
     struct Residents {
         explicit Residents(Worker& worker) : worker(worker) {}
 
         Worker& worker;
-        std::vector<Resident> running;  // by index
+        std::vector<Resident> running;  // sorted by index
         std::map<const Lane*, std::vector<std::unique_ptr<Cluster>>> ended;
-        uint64_t rounds = 0;  // in which all polled
+        uint64_t rounds = 0;  // rounds in which all clusters polled
         uint64_t seen = 0;    // progress at the end of the last round
     };
 
@@ -209,7 +210,7 @@ private:
         return paused[residents.worker.choices.paused(paused.size())];
     }
 
-    // All poll, or there are none.
+    // Called if all clusters poll, or none is resident.
     std::size_t pick_polling(Residents& residents) {
         if (residents.running.empty() && is_search_over()) return kNone;
         if (admit(residents)) return find(residents, Halt::kNone);
@@ -246,7 +247,7 @@ private:
 
     // --- clusters come and go ---
 
-    // Of the launches that have one, any may start its next cluster.
+    // Starts the next cluster of any launch that has one.
     bool admit(Residents& residents) {
         const std::size_t count = lanes_.size();
         const std::size_t start = count == 1 ? 0 : residents.worker.choices.paused(count);
@@ -287,7 +288,7 @@ private:
         return true;
     }
 
-    // The accesses of the launch before come before this one's.
+    // Orders the previous launch's accesses before this launch's.
     static void begin(Lane& lane) {
         if (!lane.previous) return;
         LaunchHistory& history = *lane.launch.history;
@@ -315,14 +316,15 @@ private:
 
     // --- the end of waiting ---
 
-    // How often each thread of one cluster polls in vain, with nothing else going on, in one pass;
-    // of several clusters together.
+    // Polls in vain per thread, with nothing else going on, that end a pass: kMostPolls for one
+    // cluster; several clusters share them, with at least kLeastPolls each.
     static constexpr uint64_t kMostPolls = 1 << 14;
     static constexpr uint64_t kLeastPolls = 1 << 8;
-    // How often all clusters of a grid that cannot be resident at once poll without progress.
+    // Rounds without progress that end the wait of a grid whose clusters cannot be resident at
+    // once.
     static constexpr uint64_t kMostRounds = 64;
 
-    // All clusters of this core poll. Another core may bring an answer.
+    // True if all clusters of this core poll in vain and no core can bring an answer.
     bool is_stuck(Residents& residents) {
         Worker& worker = residents.worker;
         if (residents.seen != worker.progress) residents.rounds = 0;
@@ -357,7 +359,7 @@ private:
         }
     }
 
-    // Of several failures the one of the first cluster.
+    // Keeps the failure of the first cluster if several fail.
     void keep(
         const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others
     ) {

@@ -1,5 +1,5 @@
-// The compiler's own flags among the shared variables: whether a constructor has run. CUDA runs
-// none for __shared__ variables, and what memory holds before it is written counts as "has run".
+// The compiler's guard variables among the shared variables: flags that a constructor has run. CUDA
+// runs no constructor for __shared__ variables, so an unwritten flag counts as "has run".
 #pragma once
 
 #include <dlfcn.h>
@@ -21,8 +21,8 @@ namespace tmaasync_emulate {
 
 using Offsets = std::set<uint32_t>;
 
-// Offsets of the flags from the first static shared variable, as tmaasync_emulate/cuda.hpp lays
-// them out; `image` is the file of the kernel's library.
+// Offsets of the guard variables from the first static shared variable, in the layout of
+// tmaasync_emulate/cuda.hpp. `image` is the file of the kernel's library.
 inline Offsets guards_in(const std::vector<char>& image) {
     const auto at = [&]<typename T>(std::type_identity<T>, uint64_t offset) {
         T value{};
@@ -70,7 +70,7 @@ inline std::vector<char> contents_of(const char* path) {
     return image;
 }
 
-// Of the library of this function, whose file is read once.
+// True for a guard variable of this function's library, whose file is read once.
 inline bool is_guard(const void* kernel, uint32_t offset) {
     static auto& mutex = *new ProcessMutex;
     static std::map<const void*, Offsets> found;

@@ -16,17 +16,17 @@
 
 namespace tmaasync_emulate {
 
-// Set when the launch is to end early.
+// Set to end the launch early.
 using Stop = std::atomic<bool>;
 
-// For launches on other threads than Python's main one, where no handler of Python runs: counts the
-// process's SIGINTs, and passes each on to the handler from before, which is Python's.
+// Counts the process's SIGINTs, for launches outside Python's main thread, where no Python handler
+// runs. Passes each signal on to the previous handler, which is Python's.
 class Interrupts {
 public:
     static uint32_t count() { return count_.load(std::memory_order_relaxed); }
 
-    // While a launch runs. Other threads' system calls are not restarted: Python looks for signals
-    // when one was interrupted.
+    // Lives while a launch runs. Other threads' system calls are not restarted, because Python
+    // looks for signals when a call was interrupted.
     class Handler {
     public:
         Handler() : handler_(SIGINT, &handle, 0) {}
@@ -55,8 +55,8 @@ public:
     HeedingCall(const HeedingCall&) = delete;
     HeedingCall& operator=(const HeedingCall&) = delete;
 
-    // `run` takes the Stop and returns a report, a unique_ptr, or null. Null too if a handler
-    // raised: then Python raises its exception.
+    // `run` takes the Stop and returns a report, to be released with free(), or null. The result is
+    // also null if a handler raised: Python then raises its exception.
     template <typename Run>
     auto operator()(const Run& run) {
         decltype(run(stop_)) report;
@@ -77,10 +77,10 @@ public:
     }
 
 private:
-    // A signal usually ends a wait. Another thread of the process may have taken it.
+    // A signal usually ends a wait, but another thread of the process may have taken it.
     static constexpr long kLookEveryNanoseconds = 50'000'000;
 
-    // No thread where no handler would run, and where the machine has none left.
+    // Starts no thread where no handler would run, or where the machine has none left.
     template <typename Body>
     std::thread started(const Body& body) {
         if (!python_.is_main_thread) return {};
@@ -93,7 +93,7 @@ private:
 
     void wait(void*& thread) {
         while (!has_ended()) {
-            if (stop_) continue;  // its exception waits to be raised
+            if (stop_) continue;  // the handler's exception is pending
             python_.acquire(thread);
             if (python_.run_handlers() != 0) stop_ = true;
             thread = python_.release();

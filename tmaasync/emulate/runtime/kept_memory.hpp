@@ -1,5 +1,5 @@
-// Memory of clusters that later launches use again: to map it, to protect pages in it and to touch
-// it for the first time was most of a small launch.
+// Memory of clusters that later launches reuse. Mapping it, protecting its pages and touching it
+// for the first time took most of a small launch.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 
 namespace tmaasync_emulate {
 
-// Values that took long to make, of which those with `size() <= kMostKept` in all are kept.
+// Values that are slow to make. The `size()` of all kept values is at most kMostKept in total.
 template <typename Value, std::size_t kMostKept>
 class Kept {
 public:
-    // One of at least this size, and not of more than twice as much.
+    // Returns a value of at least this size, and of at most twice as much.
     static std::unique_ptr<Value> take(std::size_t size) {
         {
             const std::lock_guard guard(lock());
@@ -37,7 +37,7 @@ public:
         return std::make_unique<Value>(size);
     }
 
-    // The oldest make room for it.
+    // Keeps the value, and drops the oldest ones to make room.
     static void give(std::unique_ptr<Value> value) {
         if (value->size() > kMostKept) return;
         const std::lock_guard guard(lock());
@@ -51,7 +51,7 @@ public:
     }
 
 private:
-    // Never destroyed: threads of the host may launch until the process ends.
+    // Never destroyed: host threads may launch until the process ends.
     static std::vector<std::unique_ptr<Value>>& values() {
         static auto* const all = new std::vector<std::unique_ptr<Value>>;
         return *all;
@@ -78,7 +78,8 @@ public:
     std::size_t size() const { return written_.size(); }
     uint8_t* at(std::size_t rank) const { return memory_ + rank * kWindowBytes; }
 
-    // For a CTA that may write to its first bytes alone: nothing else lost its poison since then.
+    // Poisons a CTA's window for a launch that may write only its first `bytes`. All bytes beyond
+    // the last launch's range still hold their poison.
     void poison(std::size_t rank, uint32_t bytes) {
         std::memcpy(at(rank), poisoned_window().data(), std::max(bytes, written_[rank]));
         written_[rank] = bytes;
@@ -88,10 +89,10 @@ private:
     static constexpr std::align_val_t kAlignment{4096};
 
     uint8_t* memory_;
-    std::vector<uint32_t> written_;  // of each window the bytes that may hold no poison
+    std::vector<uint32_t> written_;  // bytes of each window that may have lost their poison
 };
 
-// 1024 stacks are 128 MiB where each has been used to its full depth, and mostly 8 MiB.
+// 1024 stacks take 128 MiB if each has been used to its full depth, and mostly 8 MiB.
 using KeptStacks = Kept<Stacks, 1024>;
 using KeptWindows = Kept<Windows, 64>;
 

@@ -1,5 +1,5 @@
-// Memory that kernels allocate with malloc and new. As on the chip it lives until it is freed, by
-// this launch or a later one.
+// Memory that kernels allocate with malloc and new. As on the chip, it lives until this launch or a
+// later one frees it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ public:
         return memory;
     }
 
-    // False if no block begins there.
+    // Returns false if no block begins there.
     static bool release(void* memory) {
         const std::lock_guard guard(lock());
         if (blocks().erase(reinterpret_cast<uintptr_t>(memory)) == 0) return false;

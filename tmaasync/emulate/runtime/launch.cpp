@@ -1,4 +1,4 @@
-// The runtime as Python sees it. What the threads of a kernel call is in calls.cpp.
+// The runtime's functions that Python calls. Those that kernels call are in calls.cpp.
 #include "launch.hpp"
 
 extern "C" TMAASYNC_EMULATE_CALL tmaasync_emulate::Report* tmaasync_emulate_launch(
@@ -31,19 +31,19 @@ extern "C" TMAASYNC_EMULATE_CALL void tmaasync_emulate_free_report(
     delete static_cast<tmaasync_emulate::OwnedReport*>(report);
 }
 
-// What one cluster of a launch takes at most.
+// Returns the most bytes that one cluster of a launch takes.
 extern "C" TMAASYNC_EMULATE_CALL uint64_t
 tmaasync_emulate_cluster_bytes(uint64_t ctas, uint64_t threads_per_cta) {
     return tmaasync_emulate::Cluster::most_bytes(ctas, threads_per_cta);
 }
 
-// Where the library of this function is loaded.
+// Returns the load address of the function's library.
 extern "C" TMAASYNC_EMULATE_CALL uint64_t
 tmaasync_emulate_library_address(void (*kernel)(void* const*)) {
     return tmaasync_emulate::library_of(reinterpret_cast<const void*>(kernel)).memory.start;
 }
 
-// What the static shared variables of a kernel's library take.
+// Returns the bytes of the static shared variables in a kernel's library.
 extern "C" TMAASYNC_EMULATE_CALL uint32_t
 tmaasync_emulate_static_bytes(void (*kernel)(void* const*)) {
     const auto library = tmaasync_emulate::library_of(reinterpret_cast<const void*>(kernel));

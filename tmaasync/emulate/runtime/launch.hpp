@@ -1,4 +1,4 @@
-// A launch from outside: clusters over the cores of the host, and a report of what went wrong.
+// One launch: its clusters run on the host's cores, and a failure is reported as JSON.
 #pragma once
 
 #include <link.h>
@@ -23,8 +23,8 @@ struct Library {
     uint32_t static_bytes = 0;
 };
 
-// The thread_local variables are these bytes, static shared variables, and the array of dynamic
-// shared memory (tmaasync_emulate/cuda.hpp).
+// Bytes before the first static shared variable. They, the static shared variables and the array of
+// dynamic shared memory are the thread_local variables (tmaasync_emulate/cuda.hpp).
 constexpr uint32_t kLeadingBytes = 1024;
 
 inline uint32_t static_bytes_of(uint64_t thread_local_bytes) {
@@ -32,7 +32,7 @@ inline uint32_t static_bytes_of(uint64_t thread_local_bytes) {
     return static_cast<uint32_t>(thread_local_bytes - kMaxDynamicBytes);
 }
 
-// The library of this function.
+// Finds the library that contains the function.
 inline Library library_of(const void* function) {
     struct Found {
         uintptr_t function;

@@ -1,4 +1,4 @@
-// What every kernel's library has of its own: the functions that its accesses and the C library's
-// names lead to. Compiled once, and linked into each: most of a small kernel's work to compile.
+// Functions that every kernel's library links for itself: its accesses and the C library's names
+// lead to them. They are compiled once, because they took most of a small kernel's compile time.
 #include <tmaasync_emulate/accesses.hpp>
 #include <tmaasync_emulate/c_library.hpp>

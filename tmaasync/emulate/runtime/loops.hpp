@@ -1,6 +1,6 @@
-// Loops that cannot end by themselves. A thread that is twice in the same state, and has neither
-// written memory nor called the runtime in between, goes on like that for ever, unless another
-// thread changes what it reads.
+// Detection of endless loops. A thread that is twice in the same state, and has neither written
+// memory nor called the runtime in between, loops for ever unless another thread changes the memory
+// that it reads.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace tmaasync_emulate {
 
-// FNV-1a, by words.
+// FNV-1a over 8-byte words.
 inline uint64_t hash_of(uintptr_t start, uintptr_t end, uint64_t hash) {
     for (uintptr_t at = start / 8 * 8; at + 8 <= end; at += 8) {
         uint64_t word;
@@ -21,7 +21,7 @@ inline uint64_t hash_of(uintptr_t start, uintptr_t end, uint64_t hash) {
     return hash;
 }
 
-// Finds that a sequence of states repeats, of any period (Brent's algorithm).
+// Finds a repetition of any period in a sequence of states (Brent's algorithm).
 class RepeatFinder {
 public:
     bool sees_again(uint64_t state) {
@@ -40,10 +40,10 @@ private:
     uint64_t limit_ = 1;
 };
 
-// Of the threads that one worker runs.
+// Watches the threads that one worker runs.
 class LoopWatch {
 public:
-    // Where threads access memory without asking: empty while their reads are watched.
+    // Ranges that threads access without calling the runtime. Empty while reads are watched.
     const Reach* reaches() const { return reaches_.data(); }
     void let_reach(Reach reach) {
         if (!is_on_ && reach.end) reaches_[next_reach_++ % kReaches] = reach;
@@ -53,7 +53,7 @@ public:
 
     void forget_reaches() { reaches_ = {}; }
 
-    // From now on every read is seen. May be called by a handler of signals.
+    // Starts to watch every read. A signal handler may call it.
     void begin() {
         is_on_ = true;
         looks_ = 0;
@@ -61,7 +61,7 @@ public:
     }
     bool is_on() const { return is_on_; }
 
-    // A thread reads, in this state: whether it has been in the same one.
+    // Notes a thread's state at a read. True if a thread has been in this state before.
     bool repeats_read(uint64_t state) {
         if (reads_.sees_again(state)) {
             looks_ = 0;
@@ -70,13 +70,14 @@ public:
         if (++looks_ > kLooks) end();
         return false;
     }
-    // A thread has done something else.
+    // Called when a thread does something other than read.
     void end() {
         is_on_ = false;
         reads_.reset();
     }
 
-    // A tick of the clock finds the running thread in this state: whether the last ones did, too.
+    // Notes the running thread's state at a tick of the clock. True if earlier ticks found the same
+    // state.
     bool repeats_tick(uint64_t state) {
         if (calls_ != calls_at_tick_) ticks_.reset();
         calls_at_tick_ = calls_;
@@ -84,14 +85,14 @@ public:
     }
 
 private:
-    // Reads at which a thread is looked at after each tick: 0.3 us each (2026-11-22).
+    // Reads that are watched after each tick, at 0.3 us each (2026-11-22).
     static constexpr uint32_t kLooks = 512;
 
     std::array<Reach, kReaches> reaches_{};
     std::size_t next_reach_ = 0;
     volatile bool is_on_ = false;
     uint32_t looks_ = 0;
-    volatile uint64_t calls_ = 0;  // of the runtime, accesses that ask among them
+    volatile uint64_t calls_ = 0;  // calls of the runtime, and accesses that call it
     uint64_t calls_at_tick_ = 0;
     RepeatFinder reads_;
     RepeatFinder ticks_;

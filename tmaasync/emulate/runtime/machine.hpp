@@ -46,27 +46,28 @@ struct Launch {
     Policy policy;
     uint64_t seed;
     double budget_seconds;
-    std::vector<Array> arrays;  // and the arguments
-    Array library{};            // where the kernel's code and data are
-    Array code{};               // its instructions
-    uint32_t static_bytes = 0;  // of its static shared variables
-    uint32_t registers = 0;     // of each thread, if setmaxnreg may change them
+    std::vector<Array> arrays;  // arrays of the launch, and its arguments
+    Array library{};            // code and data of the kernel
+    Array code{};               // instructions of the kernel
+    uint32_t static_bytes = 0;  // bytes of static shared variables
+    uint32_t registers = 0;     // registers of each thread, if setmaxnreg may change them
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
-    uint8_t* written = nullptr;        // of each array, whether this launch writes to it
-    const uint8_t* fresh = nullptr;    // and the one before did, for which this one has to wait
-    uint32_t* grid_barrier = nullptr;  // of a cooperative launch
+    uint8_t* written = nullptr;  // for each array, whether this launch writes to it
+    // Null, or for each array whether the launch before wrote to it, so that this one must wait.
+    const uint8_t* fresh = nullptr;
+    uint32_t* grid_barrier = nullptr;  // null unless the launch is cooperative
     const Stop* stop = nullptr;
-    // Of a launch that runs together with launches of other devices.
+    // Members of a launch that runs together with launches of other devices.
     uint32_t number = 0;
     uint32_t first_cluster = 0;
     LaunchHistory* history = nullptr;
-    Posts* posts = nullptr;     // if it is traced: then events take time
-    uint64_t begins_after = 0;  // the end of the device's launch before, in its trace
+    Posts* posts = nullptr;     // null without a trace; with one, events take time
+    uint64_t begins_after = 0;  // trace time at which the device's launch before ended
 
-    // What lies farther from a pointer is not taken for a part of its array.
+    // An address farther from a pointer than this is not part of the pointer's array.
     static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
-    // Linux links executables from here on; their heap follows. Lower numbers are no pointers.
+    // Linux links executables from here on, and their heap follows. Lower numbers are not pointers.
     static constexpr uint64_t kLowestPointer = uint64_t{1} << 22;
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
@@ -93,16 +94,16 @@ struct Launch {
         const Reach reach = reach_of_pointer_to(address);
         return reach.end > address && bytes <= reach.end - address;
     }
-    // The array that holds the address, or the memory that a pointer leads to; empty if none does.
+    // The array that holds the address, or else the memory that a pointer leads to; empty if none.
     Reach reach_at(uintptr_t address) const {
         for (const Array& array : arrays) {
             if (array.holds(address, 1)) return {array.start, array.start + array.bytes};
         }
         return reach_of_pointer_to(address);
     }
-    // Arrays and arguments may hold pointers to others, as a grouped GEMM's table does. An address
-    // belongs to the nearest pointer or array before it; how far a pointer's array goes nobody
-    // knows.
+    // Arrays and arguments may hold pointers to other arrays, as a grouped GEMM's table does. The
+    // size of a pointer's array is unknown, so an address belongs to the nearest pointer or array
+    // before it.
     Reach reach_of_pointer_to(uintptr_t address) const {
         Reach reach{0, ~uintptr_t{0}};
         const auto see = [&](uintptr_t start) {
@@ -136,9 +137,9 @@ struct Launch {
         }
         return false;
     }
-    // As its debugging information counts; 0 outside the library.
+    // The address as the library's debugging information counts it; 0 outside the library.
     uintptr_t address_in_library(uintptr_t site) const {
-        // A site is where a call returns to: the byte before is still the call's.
+        // A site is a return address; the byte before it belongs to the call.
         return library.holds(site, 1) ? site - 1 - library.start : 0;
     }
     uint64_t clusters() const { return uint64_t{grid.x} * grid.y * grid.z / cluster_ctas(); }
@@ -146,7 +147,7 @@ struct Launch {
 
 // --- barriers ------------------------------------------------------------------------------------
 
-// Warps of a cluster by their number, each once.
+// Distinct warps of a cluster, by number.
 class WarpSet {
 public:
     void add(uint32_t warp) {
@@ -160,14 +161,14 @@ private:
     std::vector<uint32_t> warps_;
 };
 
-// A load that a barrier counted: the first byte that it wrote, its thread and its line.
+// A load that a barrier counted: its first byte, its thread and its line.
 struct Landing {
     uint32_t shared;
     const Fiber* issuer;
     uintptr_t site;
 };
 
-// What a thread did, and where.
+// An operation of a thread, and its line.
 struct Deed {
     const Fiber* fiber = nullptr;
     uintptr_t site = 0;
@@ -177,34 +178,34 @@ struct Mbarrier {
     uint32_t offset = 0;
     uint32_t count = 0;
     uint32_t pending = 0;
-    int64_t bytes = 0;  // expected and not yet delivered; below zero if delivered first
+    int64_t bytes = 0;  // transaction count: expected minus delivered, negative if delivered first
     int64_t expected = 0;
     uint64_t phase = 0;
-    uint64_t word = 0;  // the value at its place in shared memory unless overwritten
+    uint64_t word = 0;  // value in shared memory unless overwritten
     bool is_valid = false;
     uint32_t waiting = 0;   // threads inside a wait, woken or not
-    uint64_t landed = 0;    // phases that have to complete until all loads so far have landed
-    uint64_t observed = 0;  // phases that some thread knows to be complete
+    uint64_t landed = 0;    // number of completed phases after which all loads so far have landed
+    uint64_t observed = 0;  // number of phases that some thread knows to be complete
     std::vector<Fiber*> waiters;
-    // For reports.
-    WarpSet arrived;                   // in this phase
-    WarpSet arrivers;                  // in any phase
-    WarpSet waited;                    // in any phase
-    Deed arrived_first;                // in this phase
-    Deed expected_last;                // bytes, in any phase
-    Deed passed_at_first;              // a wait for parity 1 in phase 0
-    Deed gave_up_last;                 // a wait in this phase, and has not been repeated
-    std::vector<Landing> landings;     // in this phase
-    std::vector<Landing> landed_last;  // in the last completed phase that had any
-    // For the race detector.
+    // Kept for reports.
+    WarpSet arrived;                // warps that arrived in this phase
+    WarpSet arrivers;               // warps that arrived in any phase
+    WarpSet waited;                 // warps that waited in any phase
+    Deed arrived_first;             // first arrival of this phase
+    Deed expected_last;             // last instruction that expected bytes, in any phase
+    Deed passed_at_first;           // a wait for parity 1 in phase 0
+    Deed gave_up_last;              // a wait of this phase that returned false and was not repeated
+    std::vector<Landing> landings;  // loads of this phase
+    std::vector<Landing> landed_last;  // loads of the last completed phase that had any
+    // Kept for the race detector.
     uint32_t initialiser = 0;
     Epoch initialised = 0;
     uintptr_t init_site = 0;
     bool is_init_fenced = false;
-    Epoch fenced = 0;        // when fence.mbarrier_init came
-    Agent agent = kNoAgent;  // of the loads that a phase counts
-    View gathered;           // in this phase
-    View completed;          // by the one before
+    Epoch fenced = 0;        // epoch of fence.mbarrier_init
+    Agent agent = kNoAgent;  // agent of the loads that a phase counts
+    View gathered;           // published in this phase
+    View completed;          // published in the phase before
 };
 
 constexpr uint32_t kMaxWarps = 32;
@@ -214,10 +215,10 @@ struct NamedBarrier {
     uint32_t arrived = 0;
     std::vector<Fiber*> waiters;
     View gathered;
-    std::array<uint32_t, kMaxWarps> lines{};  // where the lanes of each warp wait, 0 if unknown
+    std::array<uint32_t, kMaxWarps> lines{};  // line where each warp's lanes wait; 0 if unknown
 };
 
-// Lanes of a warp that meet in one instruction.
+// Lanes of a warp that execute one instruction together.
 struct Meeting {
     const char* instruction = nullptr;
     uint32_t mask = 0;
@@ -229,21 +230,20 @@ struct Meeting {
 
 // --- asynchronous work ---------------------------------------------------------------------------
 
-// What a bulk reduction without a map does.
+// The operation of a bulk reduction without a tensor map.
 struct BulkReduction {
     ReduceOp op;
     ElementType type;
 };
 
-// A copy into shared memory that was issued and has not landed; or the arrival of a thread's own
-// copies on an mbarrier.
+// A copy in flight into shared memory, or an arrival that waits for a thread's cp.async copies.
 struct Flight {
     enum class Kind : uint8_t { kTiled, kIm2col, kBulk, kPush, kArrival } kind;
     TensorMapView map;
     std::array<int32_t, kMaxRank> at;
     std::array<uint16_t, kMaxSpatial> offsets;
     const void* global;
-    uint32_t bytes;  // of shared memory that it takes
+    uint32_t bytes;  // size in shared memory
     Cta* target;
     uint32_t shared;
     uint32_t barrier;
@@ -252,33 +252,33 @@ struct Flight {
     uintptr_t site = 0;
     Issued issued;
     uint32_t sequence = kNothing;
-    Epoch epoch = 0;  // of an arrival: of the last copies of its thread that it counts
-    // Of a push: from where in which CTA.
+    Epoch epoch = 0;  // arrivals only: epoch of the thread's last copies that it counts
+    // The source of a push.
     Cta* source = nullptr;
     uint32_t source_offset = 0;
     std::optional<BulkReduction> reduction;
 };
 
-// A cp.async that was issued and has not landed.
+// A cp.async in flight.
 struct ThreadCopy {
     uint32_t shared;
     const void* global;
     uint32_t bytes;
-    uint32_t source_bytes;  // the rest becomes zeros
+    uint32_t source_bytes;  // the rest is filled with zeros
     uintptr_t site = 0;
     Epoch epoch = 0;
     Issued issued;
 };
 
-// A copy out of shared memory, as part of a bulk group.
+// A copy out of shared memory, in a bulk group.
 struct Store {
     enum class Kind : uint8_t { kTiled, kReduce, kBulk, kBulkReduce } kind;
     TensorMapView map;
     std::array<int32_t, kMaxRank> at;
     ReduceOp op;
-    ElementType type;  // of a reduction without a map
+    ElementType type;  // reductions without a map only
     void* global;
-    uint32_t bytes;  // of shared memory that it takes
+    uint32_t bytes;  // size in shared memory
     uint32_t shared;
     uintptr_t site = 0;
     uintptr_t map_address;  // 0 for a parameter, which is never written
@@ -291,20 +291,20 @@ struct Store {
     uint32_t sequence = kNothing;
 };
 
-// One wgmma.mma_async that was issued and not executed.
+// A wgmma.mma_async that was issued and has not been executed.
 struct IssuedMma : Mma {
     uintptr_t site;
     Epoch epoch;
     Issued issued;
-    Epoch issued_at = 0;  // where A is in registers: of the thread
+    Epoch issued_at = 0;  // the thread's epoch, if A is in registers
 };
 
-// The registers of a thread's wgmmas: accumulators, or A, which may be read while they run.
+// The registers of a thread's wgmmas: accumulators, or A, which the thread may read meanwhile.
 struct Accumulators {
     uintptr_t start;
     uintptr_t end;
     bool is_a = false;
-    Epoch epoch = 0;  // of the last group that uses them
+    Epoch epoch = 0;  // the last group that uses them
     uintptr_t site = 0;
     bool is_touched = false;
     uintptr_t touched_at = 0;
@@ -315,8 +315,8 @@ constexpr uint32_t kGroupWarps = 4;
 // A setmaxnreg of a warpgroup.
 struct RegisterChange {
     bool claims = false;
-    uint32_t registers = 0;  // of each thread, afterwards
-    uint32_t warps = 0;      // that have executed it
+    uint32_t registers = 0;  // registers of each thread afterwards
+    uint32_t warps = 0;      // mask of the warps that have executed it
     bool is_done = false;
     const Fiber* first = nullptr;
     uintptr_t site = 0;
@@ -325,12 +325,12 @@ struct RegisterChange {
 struct Warpgroup {
     uint64_t target = 0;
     uint64_t done = 0;
-    const void* held = nullptr;  // whose accumulators the buffers hold
+    const void* held = nullptr;  // accumulators that the buffers hold
     std::vector<Fiber*> waiters;
     Agent agent = kNoAgent;
-    Clock issued;                     // its finished wgmmas that had A in registers
-    std::vector<uint32_t> sequences;  // of its wgmmas, for the trace
-    uint32_t registers = 0;           // of each thread
+    Clock issued;  // epochs of the threads' finished wgmmas that had A in registers
+    std::vector<uint32_t> sequences;  // sequence numbers of its wgmmas, for the trace
+    uint32_t registers = 0;           // registers of each thread
     std::vector<RegisterChange> changes;
 };
 
@@ -340,18 +340,18 @@ struct Wait {
     using Kind = WaitKind;
     Kind kind = Kind::kNone;
     const char* instruction = "";
-    const Cta* cta = nullptr;  // whose barrier it is
-    uint32_t number = 0;       // shared offset, or the named barrier's
+    const Cta* cta = nullptr;  // CTA of the barrier
+    uint32_t number = 0;  // shared offset of an mbarrier, or number of a named barrier or signal
     uint32_t parity = 0;
     bool acquires = true;
-    // Of a signal, whose index is the number.
+    // The signal's owner, and its awaited and last seen epochs.
     uint32_t rank = 0;
     uint32_t epoch = 0;
     uint32_t seen = 0;
-    uintptr_t polled = 0;  // the address that a thread reads again and again
+    uintptr_t polled = 0;  // address that the thread polls
 };
 
-// How often a thread executed an instruction of wgmma, and from where last.
+// Number of executions of a wgmma instruction by a thread, and its last site.
 struct MmaCall {
     uint32_t count = 0;
     uintptr_t site = 0;
@@ -360,11 +360,11 @@ enum class MmaInstruction : uint8_t { kFence, kMma, kCommit, kWait };
 
 struct Warp {
     uint32_t live_lanes = 0;
-    char role[kRoleBytes]{};  // empty: the kernel names none
+    char role[kRoleBytes]{};  // empty if the kernel names none
     std::vector<Meeting> meetings;
 };
 
-// What the bytes held that a thread stores to, if another lane's store is just before it.
+// Previous bytes of a store, to tell whether two lanes stored different values.
 struct Repeat {
     const uint8_t* at;
     uint32_t bytes;
@@ -372,7 +372,7 @@ struct Repeat {
     Race race;
 };
 
-// A volatile access of a narrower scope than the system's.
+// A volatile access with a scope narrower than the system.
 struct NarrowAccess {
     uintptr_t address = 0;
     Scope scope = Scope::kSystem;
@@ -385,24 +385,24 @@ struct Fiber : Thread {
     Warp* warp = nullptr;
     Warpgroup* warpgroup = nullptr;
     uint32_t index = 0;
-    uint32_t number = 0;  // in the cluster
-    uintptr_t site = 0;   // where its code called the runtime last
+    uint32_t number = 0;  // index in the cluster
+    uintptr_t site = 0;   // site of its last call of the runtime
     bool is_done = false;
     bool has_arrived_at_cluster = false;
-    uint32_t votes = 0;  // that it has taken part in
+    uint32_t votes = 0;  // number of votes that it has taken part in
     Wait wait;
     Priority priority = Priority::kUsual;
-    uint64_t asked_in_vain = UINT64_MAX;  // the cluster's progress at that time
+    uint64_t asked_in_vain = UINT64_MAX;  // the cluster's progress at its last poll
     std::vector<Store> open_group;
     Queue<std::vector<Store>> groups;
     Epoch bulk_commits = 0;
     Agent bulk_reads = kNoAgent;
     Agent bulk_writes = kNoAgent;
     std::vector<ThreadCopy> copies;
-    std::vector<Epoch> copy_groups;  // the last epoch of each
+    std::vector<Epoch> copy_groups;  // the last epoch of each group
     Epoch copies_epoch = 1;
     Agent copies_agent = kNoAgent;
-    // Of an st.async: its mbarrier's, and the phase that counts its bytes.
+    // For st.async: the mbarrier's agent, and the phase that counts the bytes.
     Agent store_agent = kNoAgent;
     Epoch store_epoch = 0;
     Queue<IssuedMma> mmas;
@@ -412,15 +412,15 @@ struct Fiber : Thread {
     std::vector<Accumulators> accumulators;
     bool has_mma_fence = false;
     NarrowAccess narrow_access;
-    uintptr_t met_at = 0;  // of its last instruction with a mask, and that mask
+    uintptr_t met_at = 0;  // site of its last instruction with a mask, and the mask
     uint32_t met_mask = 0;
-    uintptr_t active_site = 0;           // of __activemask(), while it is there
-    uint32_t active_lanes = 0;           // what that returns, once it is known
+    uintptr_t active_site = 0;           // site of the __activemask() that it executes
+    uint32_t active_lanes = 0;           // result of __activemask(), once it is known
     std::array<MmaCall, 4> mma_calls{};  // by instruction: wgmma.fence, .mma_async, .commit, .wait
     std::size_t register_changes = 0;
     bool is_noted_at_cluster = false;
     std::unique_ptr<Repeat> repeat;
-    AwaitedPhase noted_wait;  // begun in the trace and not ended
+    AwaitedPhase noted_wait;  // wait that began in the trace and has not ended
 };
 
 // A griddepcontrol.wait that a thread has executed.
@@ -441,14 +441,14 @@ struct Cta {
     std::array<uint32_t, 3> votes{};
     std::vector<Fiber*> register_waiters;
     std::vector<GridWait> grid_waits;
-    std::vector<int32_t> barrier_at;  // by shared offset / 8; -1 where there is none
+    std::vector<int32_t> barrier_at;  // indexed by shared offset / 8; -1 without a barrier
     std::deque<Mbarrier> barriers;
-    // What threads of other CTAs did to its memory, for the race detector.
+    // Accesses of other CTAs' threads to this CTA's memory, for the race detector.
     std::vector<Access> remote;
-    std::vector<Access> remote_arrivals;  // the relaxed ones
+    std::vector<Access> remote_arrivals;  // relaxed arrivals
 };
 
-// What a thread left unwritten when it ended.
+// A store that was not yet written when its thread ended.
 struct LateStore {
     Fiber* issuer;
     Store store;
@@ -459,9 +459,9 @@ struct Failure {
     Kind kind = Kind::kNone;
     Words reason;
     const Fiber* fiber = nullptr;
-    uintptr_t site = 0;              // where in the kernel
-    bool is_endless = false;         // a timeout: no budget would be enough
-    std::vector<uintptr_t> callers;  // of the code at the site, innermost first
+    uintptr_t site = 0;              // location in the kernel
+    bool is_endless = false;         // a timeout that no budget would avoid
+    std::vector<uintptr_t> callers;  // return addresses above the site, innermost first
 };
 
 inline Fiber& current_fiber() {
@@ -470,31 +470,31 @@ inline Fiber& current_fiber() {
 
 // --- the scheduler -------------------------------------------------------------------------------
 
-// What the clusters that one thread of the host runs have in common.
+// State shared by the clusters of one host thread.
 struct Worker {
     Stalls& stalls;
     ClusterChoices choices;
     Stalls::Mine stall{};
-    // Phases completed, copies landed, wgmmas computed, threads ended.
+    // Number of completed phases, landed copies, executed wgmmas and ended threads.
     uint64_t progress = 0;
-    Array code{};  // of the cluster that runs
+    Array code{};  // code of the cluster that runs
     LoopWatch watch{};
 
-    // A cluster did something else than ask.
+    // Called when a cluster does anything other than poll.
     void note_event() {
         if (stall.is_stalled) stalls.go_on(stall);
     }
 };
 
-// Why a cluster stops running for now.
+// The reason why a cluster stops running for now.
 enum class Halt : uint8_t {
     kNone,
     kEnded,   // or failed
     kPaused,  // before it signals another cluster
-    kPolls    // and so do all its threads that can run
+    kPolls    // all its threads that can run poll
 };
 
-// Runs one cluster at a time on one thread of the host; made once and used for many.
+// Runs one cluster at a time on one host thread. Made once, and reused for many clusters.
 class Cluster {
 public:
     Cluster(const Launch& launch, Worker& worker)
@@ -522,12 +522,12 @@ public:
 
     void start(uint64_t index) { reset(index); }
 
-    // Until every thread has ended, something failed, or another cluster has to run first.
+    // Runs until every thread has ended, something failed, or another cluster has to run first.
     Halt go_on(CrashSite& site, const Watchdog& watchdog) {
         halt_ = Halt::kNone;
         polls_ = 0;
         worker_.code = launch_.code;
-        // Another cluster's shared memory is none of this one's.
+        // Ranges of another cluster's shared memory are not this cluster's.
         worker_.watch.forget_reaches();
         const int jumped = sigsetjmp(site.resume, 0);
         switch (jumped) {
@@ -555,14 +555,13 @@ public:
         return halt_;
     }
 
-    // Whether each thread that can run has asked so often, and nothing else has happened.
+    // True if each thread that can run has polled this often and nothing else has happened.
     bool has_asked(std::size_t times) const { return vain_ > times * ready_.size(); }
     void ask_again() { vain_ = 0; }
 
-    // No thread of any cluster can proceed.
     void give_up();  // thread_end.hpp
 
-    // What a cluster of this launch takes at most, stacks of full depth included.
+    // The most bytes that a cluster of this launch takes, with stacks of full depth.
     static uint64_t most_bytes(uint64_t ctas, uint64_t threads_per_cta) {
         constexpr uint64_t kThreadBytes = kStackBytes + sizeof(Fiber);
         constexpr uint64_t kCtaBytes = kWindowBytes + kWindowBytes / 8 * sizeof(int32_t);
@@ -575,12 +574,13 @@ public:
     const std::vector<Fiber>& fibers() const { return fibers_; }
     std::vector<Cta>& ctas() { return ctas_; }
     const std::vector<Cta>& ctas() const { return ctas_; }
-    uint64_t index() const { return index_; }  // in the grid, or in all grids that run together
+    // number in the grid, or in all grids that run together
+    uint64_t index() const { return index_; }
     uint32_t live() const { return live_; }
     Choices& choices() { return choices_; }
     uintptr_t windows() const { return reinterpret_cast<uintptr_t>(windows_->at(0)); }
     uint64_t windows_bytes() const { return uint64_t{kWindowBytes} * ctas_.size(); }
-    // Null if races are not looked for.
+    // Null unless the launch is searched for races.
     Detector* detector() { return detector_.get(); }
     const Detector* detector() const { return detector_.get(); }
     // Null without a trace.
@@ -589,7 +589,7 @@ public:
     MmaBuffers& mma_buffers() { return *mma_buffers_; }
     LoopWatch& watch() { return worker_.watch; }
 
-    // Where a thread's next accesses are allowed, unless each one is recorded.
+    // Allows a thread's next accesses to the range, unless every access is recorded.
     void let_reach(Reach reach) {
         if (!detector_) worker_.watch.let_reach(reach);
     }
@@ -604,7 +604,7 @@ public:
         fiber.wait = Wait{};
     }
 
-    // Lets others run, and goes on. For a thread that asks again and again.
+    // Lets others run, then goes on. Called by a thread that polls.
     void spin(Fiber& fiber, const Wait& wait) {
         ++spins_;
         ++vain_;
@@ -616,7 +616,7 @@ public:
         fiber.wait = Wait{};
     }
 
-    // Now and then lets others run, where the policy is to try many orders.
+    // Lets others run now and then, if the policy tries many orders.
     void maybe_yield(Fiber& fiber) {
         if (choices_.yields()) yield(fiber);
     }
@@ -626,8 +626,8 @@ public:
         leave(fiber);
     }
 
-    // Before a thread touches global memory by which clusters may signal one another: others run
-    // first, now and then.
+    // Called before a thread accesses global memory through which clusters may signal one another.
+    // Lets other clusters run first, now and then.
     void pause(Fiber& fiber, bool writes) {
         const bool is_alone = launch_.clusters() == 1 && !launch_.history;
         if (is_alone || pauses_ == 0 || !worker_.choices.pauses(writes)) return;
@@ -636,15 +636,15 @@ public:
         yield(fiber);
     }
 
-    // Whether no other thread can run, and no copy can land.
+    // True if no other thread can run and no copy can land.
     bool is_alone() const { return ready_.empty() && flights_.empty(); }
 
-    // A copy is in flight: it may land before the thread goes on.
+    // Called when a copy was issued: it may land before the thread goes on.
     void let_land(Fiber& fiber) {
         if (choices_.yields_to_copy()) yield(fiber);
     }
 
-    // Something has happened that cannot go on happening while everyone polls.
+    // Called at an event that cannot recur for ever while all threads poll.
     void note_progress() {
         note_event();
         ++progress_;
@@ -657,13 +657,13 @@ public:
         }
     }
 
-    // Something else than asking.
+    // Called at any event other than a poll.
     void note_event() {
         vain_ = 0;
         worker_.note_event();
     }
 
-    // The thread changed what others may poll.
+    // Called when the thread changed memory that others may poll.
     void note_change() {
         note_event();
         polls_ = 0;
@@ -686,8 +686,7 @@ public:
         __builtin_unreachable();
     }
 
-    // Ends the launch if the last access was one of a race.
-    // After a store whose race it would be if it had changed anything.
+    // Called after a store that repeats another lane's. It is a race only if it changed the bytes.
     void check_repeat(Fiber& fiber) {
         const Repeat repeat = *fiber.repeat;
         fiber.repeat.reset();
@@ -696,6 +695,7 @@ public:
         stop_if_race(fiber);
     }
 
+    // Ends the launch if the last access was part of a race.
     void stop_if_race(Fiber& fiber) {
         if (!detector_->has_race()) return;
         note_race();
@@ -708,12 +708,12 @@ public:
             failure_.kind = Failure::Kind::kRace;
     }
 
-    // The first one counts.
+    // Reports a fault at the thread's present site. Only the first fault counts.
     void report_fault(const Fiber& fiber, const Words& reason) {
         report_fault(fiber, reason, fiber.site);
     }
 
-    // Of an operation that the thread issued elsewhere.
+    // Reports a fault of an operation that the thread issued at `site`.
     void report_fault(const Fiber& fiber, const Words& reason, uintptr_t site) {
         if (!has_failed()) failure_ = {Failure::Kind::kFault, reason, &fiber, site};
     }
@@ -734,7 +734,7 @@ public:
     }
 
     void wait_for_cluster(Fiber& fiber) {
-        // Completing clears the flag.
+        // Completing the barrier clears the flag.
         if (fiber.has_arrived_at_cluster) {
             cluster_waiters_.push_back(&fiber);
             block(fiber, {.kind = Wait::Kind::kCluster, .instruction = "barrier.cluster.wait"});
@@ -745,7 +745,7 @@ public:
 
     // --- the trace ---
 
-    // Of a thread.
+    // Record an event of a thread.
     void record(const Fiber& fiber, Event event) {
         if (!recorder_) return;
         event.thread = static_cast<uint16_t>(fiber.index);
@@ -754,15 +754,15 @@ public:
         record(*fiber.cta, event);
     }
 
-    // Of the hardware.
+    // Record an event that no thread caused.
     void record(const Cta& cta, Event event) {
         if (!recorder_) return;
         event.rank = static_cast<uint16_t>(cta.rank);
         recorder_->add(event);
     }
 
-    // All lanes of a warp do the same: the first that lives stands for all. It may end before the
-    // others go on, so this is asked before a wait.
+    // All lanes of a warp do the same, so the first live lane stands for all. A lane may end before
+    // the others go on, so callers ask before a wait.
     bool stands_for_warp(const Fiber& fiber) const {
         return recorder_ &&
                fiber.lane == static_cast<uint32_t>(__builtin_ctz(fiber.warp->live_lanes));
@@ -774,7 +774,7 @@ public:
 
     uint32_t new_sequence() { return recorder_ ? recorder_->new_sequence() : kNothing; }
 
-    // --- where the other headers come in ---
+    // --- defined in other headers ---
 
     void land(const Flight& flight);         // copies.hpp
     void leave_stores(Fiber& fiber);         // copies.hpp
@@ -782,7 +782,7 @@ public:
     void end(Fiber& fiber);                  // thread_end.hpp
     Words vain_wait_of(const Fiber& fiber);  // thread_end.hpp
 
-    // Never returns.
+    // Ends the thread and never returns.
     void exit(Fiber& fiber) {
         end(fiber);
         leave(fiber);
@@ -845,8 +845,8 @@ private:
                "on";
     }
 
-    // Where in the kernel's code calls return to. Without debugging information to follow, whatever
-    // on the stack may be a return address.
+    // Return addresses in the kernel's code. Without debugging information to unwind by, any word
+    // on the stack that points into the code may be one.
     std::vector<uintptr_t> callers_of(const Crash& crash) const {
         constexpr std::size_t kCallers = 8;
         std::vector<uintptr_t> callers;
@@ -869,7 +869,7 @@ private:
 
     void step(const Watchdog& watchdog) {
         if (watchdog.is_spent()) return time_out();
-        // Of launches that run together, polls take no time: how many there are means nothing.
+        // In launches that run together, polls take no time: their number means nothing.
         if (recorder_ && (vain_ == 0 || !launch_.posts)) recorder_->tick();
         while (!flights_.empty() && choices_.lands()) land_one();
         if (ready_.empty() || spins_ > ready_.size() || is_patience_over()) {
@@ -890,7 +890,7 @@ private:
         }
     }
 
-    // The scheduler makes no progress.
+    // Called when the scheduler makes no progress.
     void time_out() { failure_.kind = Failure::Kind::kTimeout; }
 
     void make_ready(Fiber& fiber) {
@@ -900,7 +900,7 @@ private:
         ready_.add(&fiber, fiber.priority);
     }
 
-    // On the chip all threads get their turn in the end, and all copies land, whatever the policy.
+    // On the chip, all threads run in the end and all copies land: a policy's patience is limited.
     bool is_patience_over() const { return turns_ > kPatience * fibers_.size(); }
 
     Fiber* next() {
@@ -1009,12 +1009,11 @@ private:
         make_ready(fiber);
     }
 
-    // How often threads ask, and twice each at least, before another cluster runs.
+    // Polls before another cluster runs, in addition to two of each live thread.
     static constexpr std::size_t kPolls = 64;
-    // How often a cluster pauses: a histogram of atomic operations would do nothing else.
+    // The most pauses of a cluster. A histogram of atomic operations would do nothing but pause.
     static constexpr uint32_t kPauses = 256;
-    // How many turns there may be for each thread, by priority and with no copy landing, before
-    // that is over.
+    // Turns per thread without progress, after which threads run fairly and copies land.
     static constexpr uint64_t kPatience = 1024;
 
     Launch launch_;
@@ -1026,7 +1025,7 @@ private:
     std::unique_ptr<MmaBuffers> mma_buffers_;
     Choices choices_;
     Context scheduler_{};
-    Fiber* running_ = nullptr;  // or whose copy lands
+    Fiber* running_ = nullptr;  // the running thread, or the issuer of the copy that lands
     ReadyThreads ready_;
     std::deque<Flight> flights_;
     std::vector<LateStore> late_stores_;
@@ -1038,32 +1037,33 @@ private:
     uint64_t index_ = 0;
     uint32_t cluster_arrived_ = 0;
     uint32_t live_ = 0;
-    uint64_t progress_ = 0;  // the cluster's part of the worker's
+    uint64_t progress_ = 0;  // the cluster's part of the worker's progress
     std::size_t spins_ = 0;  // polls since progress was made
     std::size_t vain_ = 0;   // polls since anything but polls happened
-    std::size_t polls_ = 0;  // since the cluster went on, made progress or wrote to polled memory
-    uint64_t turns_ = 0;     // since progress was made
-    uint32_t pauses_ = 0;    // that are left
+    // Polls since the cluster went on, made progress or wrote to polled memory.
+    std::size_t polls_ = 0;
+    uint64_t turns_ = 0;   // turns since progress was made
+    uint32_t pauses_ = 0;  // pauses left
     Halt halt_ = Halt::kNone;
     Failure failure_;
 };
 
 // --- addresses -----------------------------------------------------------------------------------
 
-// " of CTA 1 of the cluster", seen from a thread of another one.
+// Names a CTA other than the thread's own: " of CTA 1 of the cluster".
 inline Words of_cta(const Fiber& fiber, const Cta& cta) {
     if (fiber.cta == &cta) return "";
     return " of CTA " + decimal(cta.rank) + " of the cluster";
 }
 
-// "producer (thread 0) at kernel.cu:30".
+// Names an issuer: "producer (thread 0) at kernel.cu:30".
 inline Words name_of_issuer(const Fiber& issuer, uintptr_t site) {
     const Words role = issuer.warp->role, thread = "thread " + decimal(issuer.index);
     return (role.is_empty() ? thread : role + " (" + thread + ")") +
            at_line(issuer.cluster->launch().address_in_library(site));
 }
 
-// The same, seen from a thread that may belong to another CTA.
+// Names an issuer, and its CTA if that differs from `other`'s.
 inline Words name_of_issuer(const Fiber& issuer, uintptr_t site, const Fiber& other) {
     return name_of_issuer(issuer, site) + of_cta(other, *issuer.cta);
 }
@@ -1077,7 +1077,7 @@ inline Words name_of(const Flight& flight) {
     return flight.reduction ? "a TMA reduction between CTAs" : "a TMA copy between CTAs";
 }
 
-// Of the warps of a cluster.
+// Number of the thread's warp in the cluster.
 inline uint32_t warp_number(const Fiber& fiber) {
     return fiber.rank * static_cast<uint32_t>(fiber.cta->warps.size()) + fiber.index / 32;
 }
@@ -1087,7 +1087,7 @@ struct Place {
     uint32_t offset;
 };
 
-// So that the CTA does not end before.
+// Notes a remote access, which must be over before the CTA ends.
 inline void note_remote(std::vector<Access>& noted, const Access& remote) {
     for (Access& access : noted) {
         if (access.agent != remote.agent) continue;
@@ -1098,7 +1098,7 @@ inline void note_remote(std::vector<Access>& noted, const Access& remote) {
     noted.push_back(remote);
 }
 
-// What the thread itself does to the memory of a CTA now, or an st.async for it.
+// The access that the thread, or its st.async, makes to a CTA's memory now.
 inline Access remote_access(const Fiber& fiber) {
     const bool is_async = fiber.store_agent != kNoAgent;
     return {
@@ -1109,7 +1109,7 @@ inline Access remote_access(const Fiber& fiber) {
     };
 }
 
-// What a shared address of this thread means.
+// Resolves a shared address of this thread to a CTA and an offset.
 inline Place locate(Fiber& fiber, uint32_t address) {
     const uint32_t rank = address >> kRankShift;
     auto& ctas = fiber.cluster->ctas();
@@ -1132,7 +1132,7 @@ inline Place locate(Fiber& fiber, uint32_t address) {
     return {&cta, address & kOffsetMask};
 }
 
-// The same, of an address that the thread itself accesses.
+// Resolves an address that the thread accesses, and notes an access to another CTA.
 inline Place resolve(Fiber& fiber, uint32_t address) {
     const Place place = locate(fiber, address);
     if (place.cta != fiber.cta && fiber.cluster->detector()) {

@@ -1,4 +1,4 @@
-// mbarriers: arrivals, transaction bytes, and the whole number of the phase.
+// mbarriers: arrival counts, transaction counts, and phases by their full number.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ inline void check_barrier_place(Fiber& fiber, uint32_t offset) {
     check_inside_shared(fiber, offset, 8, "an mbarrier");
 }
 
-// Null where there is none; says why in `reason`.
+// Returns null if there is no usable barrier; `reason` then names the cause.
 inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, Words& reason) {
     const bool is_placed = offset % 8 == 0 && offset / 8 < cta.barrier_at.size();
     const int32_t index = is_placed ? cta.barrier_at[offset / 8] : -1;
@@ -59,7 +59,7 @@ inline Mbarrier& require_barrier(Fiber& fiber, Place place) {
     return *barrier;
 }
 
-// Gives the waiters what the arrivals and loads of the completed phase brought.
+// Publishes to the waiters everything that the completed phase's arrivals and loads released.
 inline void hand_on(Detector& detector, Mbarrier& barrier) {
     barrier.completed = std::exchange(barrier.gathered, {});
     for (const Fiber* waiter : barrier.waiters) {
@@ -80,7 +80,7 @@ inline Event on_barrier(EventKind kind, const Cta& owner, const Mbarrier& barrie
     };
 }
 
-// Begins the next phase if nothing is missing.
+// Begins the next phase if no arrival and no byte is missing.
 inline void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier) {
     if (barrier.pending > 0 || barrier.bytes != 0) return;
     cluster.record(owner, on_barrier(EventKind::kPhaseCompleted, owner, barrier));
@@ -159,7 +159,7 @@ inline void invalidate_barrier(Fiber& fiber, uint32_t address) {
     barrier.is_valid = false;
 }
 
-// Empty if the barrier can count its bytes.
+// The reason of the fault if the transaction count overflows; else empty.
 inline Words overflow_of(const Mbarrier& barrier) {
     if (std::abs(barrier.bytes) <= kMaxTransactionBytes) return "";
     return barrier_name(barrier) + " would have " + decimal(barrier.bytes) +
@@ -211,7 +211,7 @@ inline Words too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
            "threads arrive than init() counts";
 }
 
-// Expects bytes, then arrives; returns the state token, which is the phase.
+// Expects bytes, then arrives. Returns the state token, which is the number of the phase.
 inline uint64_t arrive(
     Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, bool releases
 ) {
@@ -247,7 +247,7 @@ inline uint64_t arrive(
     return phase;
 }
 
-// The phases after this one wait for fewer arrivals.
+// Arrives, and lowers the arrival count of all later phases.
 inline uint64_t arrive_and_drop(Fiber& fiber, uint32_t address, uint32_t count, bool releases) {
     const Place place = locate(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
@@ -261,7 +261,7 @@ inline void expect_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
     Mbarrier& barrier = require_barrier(fiber, place);
     record_expected(fiber, *place.cta, barrier, bytes);
     add_bytes(fiber, barrier, bytes);
-    // Measured: bytes that landed before they were expected end the phase now.
+    // Measured: if the bytes landed before they were expected, the phase completes now.
     complete_phase(*fiber.cluster, *place.cta, barrier);
 }
 
@@ -272,8 +272,8 @@ inline void deliver_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
     complete_phase(*fiber.cluster, *place.cta, barrier);
 }
 
-// st.async and red.async, which the emulator executes at once. Whoever waits for the phase sees
-// what they store, and nothing else of their thread.
+// st.async and red.async, which the emulator executes at once. A thread that waits for the phase
+// sees the stored bytes, and no other access of the storing thread.
 inline void begin_async_store(Fiber& fiber, uint32_t address) {
     if (!fiber.cluster->detector()) return;
     const Mbarrier& barrier = require_barrier(fiber, locate(fiber, address));
@@ -305,13 +305,13 @@ inline void acquire_completed(Fiber& fiber, const Mbarrier& barrier, bool acquir
     }
 }
 
-// A wait has seen that all phases before the present one are complete.
+// Notes that a wait has seen the completion of all phases before the current one.
 inline void observe(Mbarrier& barrier) {
     barrier.observed = std::max(barrier.observed, barrier.phase);
 }
 
-// A wait names the parity of a phase. If the next phase completes too before the waiter looks, the
-// barrier is back at the parity that the waiter waits for: on the chip it may wait for ever.
+// A wait names only the parity of a phase. If the next phase completes too before the waiter looks,
+// the barrier is back at the awaited parity: on the chip the wait may last for ever.
 inline void check_not_missed(Fiber& fiber, const Mbarrier& barrier, uint64_t awaited) {
     if (barrier.phase <= awaited + 1) return;
     fiber.cluster->fail(
@@ -334,13 +334,13 @@ inline void record_wait(Fiber& fiber, EventKind kind, const AwaitedPhase& awaite
     );
 }
 
-// What a wait for this parity waits for.
+// The phase that a wait for this parity waits for.
 inline AwaitedPhase awaited_phase(const Cta& owner, const Mbarrier& barrier, uint32_t parity) {
     const uint64_t phase = barrier.phase - (has_completed(barrier, parity) ? 1 : 0);
     return {owner.rank, barrier.offset, static_cast<uint32_t>(phase)};
 }
 
-// One that gave up goes on when the thread asks again.
+// Records the start of a wait. A wait that returned false goes on when the thread repeats it.
 inline void begin_wait(Fiber& fiber, const AwaitedPhase& awaited) {
     Recorder* recorder = fiber.cluster->recorder();
     if (!recorder || fiber.noted_wait == awaited) return;
@@ -365,7 +365,7 @@ inline void check_parity(Fiber& fiber, uint32_t parity, const char* what) {
     );
 }
 
-// Suspends the thread until the phase of this parity has completed, or for some time.
+// Suspends the thread until the phase of this parity completes, or for a limited time.
 inline bool wait_for_parity(
     Fiber& fiber, uint32_t address, uint32_t parity, bool acquires, const char* what
 ) {
@@ -407,7 +407,7 @@ inline bool wait_for_parity(
     return true;
 }
 
-// Never suspends for long: asks, and lets others run if the answer is no.
+// Polls without suspending, and lets others run if the phase is not complete.
 inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool acquires) {
     check_parity(fiber, parity, "mbarrier.test_wait.parity");
     const Place place = resolve(fiber, address);
@@ -430,7 +430,7 @@ inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool ac
     return is_complete;
 }
 
-// A state token is the number of its phase.
+// Tests a state token, which is the number of its phase.
 inline bool test_state(Fiber& fiber, uint32_t address, uint64_t state) {
     const uint64_t phase = require_barrier(fiber, resolve(fiber, address)).phase;
     if (phase < state || phase - state > 1) {

@@ -1,4 +1,4 @@
-// wgmma: 128 threads multiply together, no earlier than one of them waits for the result.
+// wgmma: 128 threads execute it together, no earlier than one of them waits for the result.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ inline bool same_accumulators(const Mma& a, const Mma& b) {
     return a.accumulators == b.accumulators && a.columns == b.columns && a.sum == b.sum;
 }
 
-// What all 128 threads must agree on.
+// True if two threads give the operands that all 128 must agree on.
 inline bool agrees(const Mma& a, const Mma& b) {
     return a.columns == b.columns && a.sum == b.sum && a.a_element == b.a_element &&
            a.b_element == b.b_element && a.b == b.b && a.accumulates == b.accumulates &&
@@ -26,7 +26,8 @@ inline bool agrees(const Mma& a, const Mma& b) {
            (a.a_in_registers || (a.a == b.a && a.a_transposed == b.a_transposed));
 }
 
-// Each warp reads its 16 rows of A and all of B; a unit of B by all of them, one after the other.
+// Reports the reads of a wgmma. Each warp reads its 16 rows of A and all of B; all warps read a
+// unit of B before the next unit.
 inline void track_operands(Fiber* threads, const IssuedMma& first) {
     Detector* detector = threads[0].cluster->detector();
     if (!detector) return;
@@ -74,14 +75,15 @@ inline void check_operands(Fiber& last, const Fiber* threads) {
     if (last.cluster->has_failed()) last.cluster->fail(last, "");
 }
 
-// What the compiler leaves in variables without a value: toolchain.py asks it to.
+// The compiler's contents of variables without a value; toolchain.py asks for them.
 #if defined(__clang__)
 constexpr uint32_t kNoFloat = 0xffffffff, kNoInteger = 0xaaaaaaaa;
 #else
 constexpr uint32_t kNoFloat = 0xfefefefe, kNoInteger = 0xfefefefe;
 #endif
 
-// Before a wgmma adds to its accumulators: a register without a value in all threads is a defect.
+// Called before a wgmma adds to its accumulators. A register without a value in all threads is a
+// fault.
 inline void check_accumulators(Fiber& last, Fiber* threads) {
     const IssuedMma& mma = threads[0].mmas.front();
     const uint32_t none = mma.sum == MmaSum::kFloat ? kNoFloat : kNoInteger;
@@ -106,7 +108,7 @@ inline void check_accumulators(Fiber& last, Fiber* threads) {
     }
 }
 
-// Executes up to `target`, in order.
+// Executes the wgmmas up to `target`, in order.
 inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
     Fiber* threads = &last - last.index % kGroupThreads;
     MmaBuffers& at = last.cluster->mma_buffers();
@@ -124,7 +126,7 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
         }
         check_operands(last, threads);
         track_operands(threads, first);
-        // A wgmma that continues the accumulators of the one before finds them in the buffer.
+        // A wgmma with the accumulators of the one before finds them in the buffer.
         if (!first.accumulates) {
             std::memset(at.accumulators, 0, sizeof(*at.accumulators) * kMmaRows * first.columns);
         } else if (group.held != first.accumulators) {
@@ -146,9 +148,9 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
     }
 }
 
-// --- what a thread does --------------------------------------------------------------------------
+// --- instructions of a thread --------------------------------------------------------------------
 
-// Once for the warpgroup, by the first of its threads to come.
+// Records one event for the warpgroup, by the first of its threads to come.
 inline void record_mma(Fiber& fiber) {
     auto& sequences = fiber.warpgroup->sequences;
     if (!fiber.cluster->recorder() || fiber.mmas_issued < sequences.size()) return;
@@ -220,8 +222,9 @@ inline void record_mma_wait(Fiber& fiber, EventKind kind, uint64_t target) {
     fiber.cluster->record(fiber, {.kind = kind, .sequence = newest});
 }
 
-// A wgmma that takes A from the registers of four warps comes after the accesses that filled them:
-// a thread of one warp may release what all of them loaded, as CUTLASS's pipelines do.
+// A wgmma that takes A from the registers of four warps happens after the accesses that filled
+// them. So a thread of one warp may release memory that all four loaded from, as CUTLASS's
+// pipelines do.
 inline void learn_what_filled_registers(Fiber& fiber) {
     if (Detector* detector = fiber.cluster->detector()) {
         detector->learn(fiber.number, fiber.warpgroup->issued);
@@ -256,7 +259,7 @@ inline void wait_for_mmas(Fiber& fiber, std::size_t pending) {
     if (is_noted) record_mma_wait(fiber, EventKind::kWaitEnd, target);
 }
 
-// At the end of a thread: an issued wgmma is only complete after a wait for it.
+// Called at the end of a thread: a wgmma is complete only after a wait for it.
 inline void check_mmas_are_done(Fiber& fiber) {
     if (fiber.mmas.empty()) return;
     const bool all_committed =

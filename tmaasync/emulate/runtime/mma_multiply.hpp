@@ -13,7 +13,7 @@ constexpr uint32_t kMmaRows = 64;
 constexpr uint32_t kMaxMmaDepth = 32;
 constexpr uint32_t kMaxMmaColumns = 256;
 
-// Words that are floats, or integers that wrap.
+// Operands and accumulators of one wgmma. The words are floats, or integers that wrap.
 struct MmaBuffers {
     alignas(64) uint32_t a[kMmaRows * kMaxMmaDepth];
     alignas(64) uint32_t b[kMaxMmaDepth * kMaxMmaColumns];
@@ -23,13 +23,13 @@ struct MmaBuffers {
 // One wgmma, as each thread of its warpgroup issued it.
 using GroupMma = std::array<const Mma*, kGroupThreads>;
 
-// The accumulators of the threads go into the buffer.
+// Copies the accumulators of the threads to the buffer.
 void gather_accumulators(const GroupMma& mmas, MmaBuffers& at);
 
-// The accumulators in the buffer go to the threads.
+// Copies the accumulators in the buffer to the threads.
 void scatter_accumulators(const GroupMma& mmas, MmaBuffers& at);
 
-// Multiplies A by B, and adds to the accumulators in the buffer.
+// Multiplies A by B, and adds the result to the accumulators in the buffer.
 void execute_mma(const GroupMma& mmas, const uint8_t* window, MmaBuffers& at);
 
 }  // namespace tmaasync_emulate

@@ -1,5 +1,5 @@
-// What shared memory holds until it is written. Every pair of bytes is a NaN of every type, and the
-// signs, which depend on the address, tell it from data: 8 bits of each unit of 16 bytes.
+// Contents of shared memory before its first write. Every pair of bytes is a NaN of every type. The
+// signs depend on the address and tell poison from data: 8 bits in each unit of 16 bytes.
 #pragma once
 
 #include <array>
@@ -17,7 +17,8 @@ using PoisonedWindow = std::array<uint64_t, kWindowBytes / sizeof(uint64_t)>;
 inline std::unique_ptr<const PoisonedWindow> make_poison() {
     auto words = std::make_unique<PoisonedWindow>();
     for (uint64_t i = 0; i < words->size(); ++i) {
-        const uint64_t signs = 1 + (i * 0x9e3779b97f4a7c15 >> 32) % 14;  // neither none nor all
+        // The signs are never all clear or all set.
+        const uint64_t signs = 1 + (i * 0x9e3779b97f4a7c15 >> 32) % 14;
         uint64_t word = 0x7fff7fff7fff7fff;
         for (uint64_t half = 0; half < 4; ++half) word |= (signs >> half & 1) << (16 * half + 15);
         (*words)[i] = word;
@@ -30,7 +31,7 @@ inline const PoisonedWindow& poisoned_window() {
     return *words;
 }
 
-// Whether a unit, at a multiple of its size, still holds what the CTA began with.
+// True if a unit, at a multiple of its size, still holds its first contents.
 inline bool is_poison(const PoisonedWindow& poison, const uint8_t* window, uint32_t offset) {
     uint64_t word;
     std::memcpy(&word, window + offset, sizeof(word));

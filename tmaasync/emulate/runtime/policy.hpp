@@ -1,4 +1,5 @@
-// Which thread runs next, and when copies land: what a policy decides and a seed draws.
+// The choice of the thread that runs next, and of the time when copies land. A policy gives the
+// rules, and a seed draws.
 #pragma once
 
 #include <algorithm>
@@ -35,17 +36,17 @@ private:
 
 // --- roles ---------------------------------------------------------------------------------------
 
-// Threads of a cluster that are treated alike, and apart from the others: a warp, a warpgroup or a
+// Threads of a cluster that are scheduled alike, apart from the others: a warp, a warpgroup or a
 // CTA.
 struct Role {
     uint32_t first = 0;
-    uint32_t threads = 0;  // none
+    uint32_t threads = 0;  // an empty role
 
     bool holds(uint32_t number) const { return number - first < threads; }
 
     static Role draw(Random& random, uint32_t ctas, uint32_t threads_per_cta) {
         const uint32_t sizes[] = {32, 128, threads_per_cta};
-        // The whole of a cluster is no part of it.
+        // A role is never the whole cluster.
         const uint32_t size = sizes[random.below(ctas > 1 ? 3 : threads_per_cta > 128 ? 2 : 1)];
         const uint32_t cta = random.below(ctas);
         const uint32_t part = random.below((threads_per_cta + size - 1) / size);
@@ -53,13 +54,13 @@ struct Role {
     }
 };
 
-// Threads of a lower one run first.
+// Threads of a lower value run first.
 enum class Priority : uint8_t { kAhead, kUsual, kStarved };
 
 // --- choices -------------------------------------------------------------------------------------
 
-// One cluster's. Round robin draws nothing; `random` draws at every turn; `adversarial` draws once
-// how it is going to be unkind, and is so to the end.
+// The choices for one cluster. Round robin draws nothing. `random` draws at every turn.
+// `adversarial` draws a hostile schedule once, and keeps it to the end.
 class Choices {
 public:
     Choices() : Choices(Policy::kRoundRobin, 0, 1, 1) {}
@@ -67,7 +68,7 @@ public:
         : policy_(policy), random_(seed) {
         if (policy == Policy::kRoundRobin) return;
         if (policy == Policy::kRandom) {
-            // Every other run is fair.
+            // Half of the runs are fair.
             if (random_.one_in(2)) slow_ = Role::draw(random_, ctas, threads_per_cta);
             return;
         }
@@ -82,20 +83,20 @@ public:
 
     bool is_adversarial() const { return policy_ == Policy::kAdversarial; }
 
-    // Now and then others run, where the policy is to try many orders.
+    // True to let others run now and then, if the policy tries many orders.
     bool yields() { return policy_ != Policy::kRoundRobin && random_.one_in(yield_chances_); }
 
-    // After an atomic operation. A loop of them may wait for another thread, whatever they do.
+    // True to let others run after an atomic operation: a loop of them may wait for another thread.
     bool yields_to_atomics() { return policy_ == Policy::kRoundRobin || yields(); }
 
-    // A copy was issued: does it land before its thread goes on?
+    // True to let an issued copy land before its thread goes on.
     bool yields_to_copy() { return landing_ == Moment::kAtOnce || yields(); }
 
-    // The chip may give up waiting at any time.
+    // True if a wait gives up. The chip may give up waiting at any time.
     bool times_out() { return policy_ != Policy::kRoundRobin && random_.one_in(8); }
 
-    // Round robin does so at once, at the first wait at each place of the kernel: a try_wait that
-    // no loop repeats shows, and threads run in the same order as without this.
+    // Round robin gives up at once, at the first wait at each site of the kernel. So it finds a
+    // try_wait that no loop repeats, and threads run in the same order as without this.
     bool times_out_at_once(uintptr_t site) {
         if (policy_ != Policy::kRoundRobin) return false;
         if (std::find(timed_out_.begin(), timed_out_.end(), site) != timed_out_.end()) return false;
@@ -103,31 +104,32 @@ public:
         return true;
     }
 
-    // Does a copy land before the next thread runs?
+    // True if a copy lands before the next thread runs.
     bool lands() {
         if (landing_ == Moment::kAtOnce) return true;
         return landing_ == Moment::kDrawn && policy_ != Policy::kRoundRobin && random_.one_in(16);
     }
 
-    // Which of the copies in flight.
+    // Index of the copy in flight that lands next.
     std::size_t copy(std::size_t count) {
         if (policy_ == Policy::kRoundRobin || order_ == Order::kFirst) return 0;
         return order_ == Order::kLast ? count - 1 : random_.below(count);
     }
 
-    // Does a store read shared memory as soon as it is issued?
+    // True if a store reads shared memory as soon as it is issued.
     bool reads_at_once() { return is_at_once(reading_); }
 
-    // Do its bytes reach global memory after it was read, when a thread waits for that?
+    // True if a store's bytes reach global memory only when a thread waits for that, after they
+    // were read.
     bool writes_late() { return policy_ == Policy::kAdversarial || is_drawn(2); }
 
-    // Which of the threads that can run.
+    // Index of the ready thread that runs next.
     std::size_t thread(std::size_t count) {
         if (policy_ == Policy::kRoundRobin || takes_turns_) return 0;
         return random_.below(count);
     }
 
-    // Should another one be picked in its place?
+    // True if another thread is picked instead.
     bool passes_over(uint32_t number) { return slow_.holds(number) && !random_.one_in(16); }
 
     Priority priority(uint32_t number) const {
@@ -159,9 +161,9 @@ private:
 
 // --- clusters ------------------------------------------------------------------------------------
 
-// The order in which the threads of the resident clusters run. A cluster pauses only before it
-// touches global memory atomically: without these operations nothing orders clusters, whatever
-// their turns.
+// The order in which threads of the resident clusters run. A cluster pauses only before it accesses
+// global memory atomically: without these operations nothing orders clusters, in whatever order
+// they run.
 class ClusterChoices {
 public:
     ClusterChoices(Policy policy, uint64_t seed)
@@ -172,23 +174,23 @@ public:
         chances_ = 1u << random_.below(3);
     }
 
-    // Does another cluster run before the access? Round robin delays whatever signals other
-    // clusters, so that one that does not wait for the signal runs ahead of it.
+    // True if another cluster runs before the access. Round robin delays writes, which may signal
+    // other clusters, so that a cluster that lacks the wait for the signal runs ahead of it.
     bool pauses(bool writes) {
         if (policy_ == Policy::kRoundRobin) return writes;
         return (writes || pauses_reads_) && random_.one_in(chances_);
     }
 
-    // Which of the clusters that paused, by index in the grid, goes on. Most wait for earlier ones:
-    // round robin lets the last one go on first.
+    // Index of the paused cluster that goes on, in the order of the grid. Most clusters wait for
+    // earlier ones, so round robin resumes the last one first.
     std::size_t paused(std::size_t count) {
         return policy_ == Policy::kRoundRobin ? count - 1 : random_.below(count);
     }
 
-    // Does a cluster that polls ask again before one that paused goes on?
+    // True if a polling cluster polls again before a paused one goes on.
     bool polls_again() { return policy_ != Policy::kRoundRobin && random_.one_in(4); }
 
-    // Positions of a window of clusters, in the order in which they start.
+    // True if the clusters of a window start in random order.
     bool is_shuffled() const { return is_shuffled_; }
     std::size_t below(std::size_t count) { return random_.below(count); }
 
@@ -202,7 +204,7 @@ private:
 
 // --- the threads that can run --------------------------------------------------------------------
 
-// Those that asked in vain come last, since nothing has changed.
+// Threads that polled in vain come last, since nothing has changed.
 class ReadyThreads {
 public:
     bool empty() const { return size_ == 0; }
@@ -222,7 +224,7 @@ public:
         ++size_;
     }
 
-    // Something has changed: they may ask again.
+    // Called when something has changed: threads that polled in vain may poll again.
     template <typename PriorityOf>
     void reconsider(PriorityOf priority_of) {
         Queue& waiting = queues_[kInVain];
@@ -232,7 +234,7 @@ public:
         waiting.clear();
     }
 
-    // The next one: of the highest priority; or, to be fair, each one after the other.
+    // Takes the next thread: of the highest priority, or if `is_fair`, from each queue in turn.
     template <typename PassesOver>
     Fiber* take(Choices& choices, bool is_fair, PassesOver passes_over) {
         Queue& queue = is_fair ? in_turn() : highest();

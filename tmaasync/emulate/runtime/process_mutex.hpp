@@ -1,4 +1,4 @@
-// Mutexes of the process, which a child of fork finds free.
+// Mutexes of the process that are free in a forked child.
 #pragma once
 
 #include <pthread.h>
@@ -8,7 +8,7 @@
 
 namespace tmaasync_emulate {
 
-// A fork waits until no thread holds one. Make it static: it is never destroyed. A thread that
+// A fork waits until no thread holds one. Declare it static: it is never destroyed. A thread that
 // holds one takes no other.
 class ProcessMutex {
 public:

@@ -1,4 +1,4 @@
-// A queue without memory of its own until something is in it, as most threads' queues stay empty.
+// A queue that owns no memory until it holds something, because most threads' queues stay empty.
 #pragma once
 
 #include <cstddef>

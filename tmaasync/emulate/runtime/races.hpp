@@ -1,9 +1,9 @@
-// The race detector of one cluster: every access is checked against those before it.
+// The race detector of one cluster: every access is checked against earlier ones.
 //
-// Two accesses race if one of them writes, they share a byte, and neither happened before the
-// other. Ordinary accesses and accesses of the async proxy (TMA, wgmma) are apart: an ordinary
-// write happened before an asynchronous access only if a proxy fence lies between them (PTX ISA,
-// memory consistency model: "proxy-preserved base causality order").
+// Two accesses race if one of them writes, they share a byte, and neither happens before the other.
+// Ordinary accesses belong to the generic proxy; TMA and wgmma belong to the async proxy. An
+// ordinary write happens before an asynchronous access only if a proxy fence lies between them (PTX
+// ISA, memory consistency model: "proxy-preserved base causality order").
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace tmaasync_emulate {
 
-// --- what all clusters share ---------------------------------------------------------------------
+// --- state shared by all clusters ----------------------------------------------------------------
 
 struct Launch;
 
@@ -33,38 +33,37 @@ struct LaunchSpan {
     const Launch* launch;
 };
 
-// The accesses that come before all of a launch, and those that come before the next launch of its
-// device.
+// Accesses that happen before all of a launch, and before its device's next launch.
 struct LaunchHistory {
     ClusterClocks before;
     ClusterClocks after;
 };
 
-// What atomic operations on one address hand on.
+// The writes that atomic operations on one address publish.
 struct AtomicPlace {
-    std::map<uint32_t, View> within;  // from thread to thread of one cluster, by its index
-    ClusterClocks seen;               // to threads of any cluster
+    std::map<uint32_t, View> within;  // published to threads of the same cluster, by its index
+    ClusterClocks seen;               // published to threads of any cluster
     ClusterClocks published;
 };
 
-// What changed a signal.
+// The kind of operation that changed a signal.
 enum class PostedBy : uint8_t {
     kOther,  // an ordinary write, the host or inline PTX
     kPost,
     kPostReduce,
 };
 
-// What the posts of a signal hand on, to the poster's device and to others. A wait for an epoch
-// ends with the first post that reaches it, in some run: that post and those before it are what it
-// may rely on, and not later ones that this run happens to see. Epochs only grow: a post of a lower
-// one resets nothing.
+// The writes that a signal's posts publish, to the poster's device and to others. A wait for an
+// epoch ends, in some run, with the first post that reaches it. So the waiter may rely on that post
+// and earlier ones, and not on later ones that this run happens to see. Epochs only grow: a post of
+// a lower epoch resets nothing.
 class PostedEpochs {
 public:
     struct Post {
         uint32_t epoch;
-        ClusterClocks seen;  // by the post and by all writes before it
+        ClusterClocks seen;  // writes before the post, and the post itself
         ClusterClocks published;
-        uint32_t device;  // the poster's
+        uint32_t device;  // device of the poster
         AtomicPlace on_device;
         PostedBy by;
     };
@@ -73,8 +72,8 @@ public:
         return static_cast<int32_t>(seen - epoch) >= 0;
     }
 
-    // The word had this value, by a post or by other writes of kernels and of the host. Returns
-    // which.
+    // Notes the word's value before a post: an earlier post set it, or other writes of kernels or
+    // the host. Returns the kind of that operation.
     PostedBy note_before(
         uint32_t value, const AtomicPlace& for_all, uint32_t device, const AtomicPlace& on_device
     ) {
@@ -95,7 +94,7 @@ public:
         if (posts_.size() > kKept) posts_.pop_front();
     }
 
-    // Null where the word was not posted alone.
+    // Returns null unless posts alone have set the word.
     const Post* first_to_reach(uint32_t epoch, uint32_t value) const {
         if (!explains(value)) return nullptr;
         return &*std::find_if(posts_.begin(), posts_.end(), [&](const Post& post) {
@@ -103,7 +102,7 @@ public:
         });
     }
 
-    // What the posts up to this one handed on within a device; null if none came from there.
+    // The writes that posts up to this one published within a device; null if none came from there.
     const AtomicPlace* within(uint32_t device, const Post& last) const {
         const AtomicPlace* found = nullptr;
         for (const Post& post : posts_) {
@@ -120,8 +119,8 @@ private:
     std::deque<Post> posts_;
 };
 
-// The last atomic operations of a thread. Whatever it does to the same bytes next comes after the
-// operations of others that came before: a block that took the last ticket may reset the counter.
+// The last atomic operations of a thread. Its next access to the same bytes happens after the
+// earlier operations of others: a block that took the last ticket may reset the counter.
 class LastAtomics {
 public:
     void note(uintptr_t cell, uint32_t order) { done_[next_++ % kKept] = {cell, order}; }
@@ -142,16 +141,16 @@ private:
     std::size_t next_ = 0;
 };
 
-// Clusters run on one thread of the host when races are looked for.
+// The state of a search for races, in which all clusters run on one host thread.
 struct GridRaces {
-    uint64_t words_left;  // to record; after them the search is over
-    uint32_t order = 0;   // of what threads did and issued
+    uint64_t words_left;  // words left to record; after them the search is over
+    uint32_t order = 0;   // number of the last access or issued operation
     GlobalShadow shadow{};
-    // By cluster and agent: the last group of stores that a thread knows to be in global memory.
+    // The last group of stores that a thread knows to be in global memory, by cluster and agent.
     std::map<std::pair<uint32_t, Agent>, Epoch> stored{};
     std::unordered_map<uintptr_t, AtomicPlace> atomics{};
-    std::unordered_map<uintptr_t, PostedEpochs> posts{};  // by the address of the signal
-    std::vector<LaunchSpan> spans{};                      // of several launches that run together
+    std::unordered_map<uintptr_t, PostedEpochs> posts{};  // indexed by the signal's address
+    std::vector<LaunchSpan> spans{};                      // launches that run together
 
     bool is_over() const { return words_left == 0; }
     bool has_peers() const { return spans.size() > 1; }
@@ -163,7 +162,7 @@ struct GridRaces {
         }
         return device;
     }
-    // Atomic operations of one device hand on to its own threads, those at system scope to all.
+    // Atomic operations publish to threads of their device, or at system scope to all devices.
     AtomicPlace& place_of(uintptr_t address, uint32_t device) {
         constexpr int kAddressBits = 48;
         return atomics[address | uintptr_t{device} << kAddressBits];
@@ -175,22 +174,22 @@ struct GridRaces {
 
 struct RacedPlace {
     Space space;
-    uint32_t rank;    // whose shared memory
-    uintptr_t start;  // of the cell: its offset, or its address
+    uint32_t rank;    // CTA of the shared memory
+    uintptr_t start;  // offset or address of the cell
 };
 
 struct Race {
     Access first;
     Access second;
     RacedPlace place;
-    bool lacks_proxy_fence = false;  // and nothing else
-    // For the words of the remedy: nothing had written what the second one writes; the first one
-    // is a store that its thread has waited for, or is followed by a relaxed arrival alone.
+    bool lacks_proxy_fence = false;  // only a proxy fence is missing
+    // Facts for the remedy: nothing had written the second access's bytes; the first access is a
+    // store that its thread has waited for; only a relaxed arrival follows it.
     bool was_unwritten = false;
     bool is_stored = false;
     bool has_relaxed_arrival = false;
-    // Of two devices: whether the second one knows of the first, by acquire and release at system
-    // scope; then a proxy fence is missing, of the reader or of the writer.
+    // Facts for the remedy between devices: acquire and release at system scope order the accesses
+    // (`is_known`). Then a proxy fence is missing, of the reader or of the writer.
     bool is_between_devices = false;
     bool is_known = false;
     bool lacks_acquire = false;
@@ -199,7 +198,7 @@ struct Race {
 
 // --- the detector --------------------------------------------------------------------------------
 
-// Who accesses, and what happened before.
+// The agent that makes an access, and the accesses that happen before.
 struct Actor {
     Agent agent;
     Epoch epoch;
@@ -210,16 +209,16 @@ struct Actor {
     const View* view;
     bool is_async;
     bool is_system = false;
-    bool may_repeat = false;  // an ordinary store, whose value can be compared after it
-    uint8_t pattern = 0;      // of a load through a tensor map: 1 + its swizzle
+    bool may_repeat = false;  // an ordinary store, whose value can be compared afterwards
+    uint8_t pattern = 0;      // loads through a tensor map only: 1 + the swizzle
 };
 
-// A copy or a wgmma that a thread issued: it comes after what the thread knew then.
+// A copy or wgmma that a thread issued. It happens after all that happened before its issue.
 struct Issued {
     uint32_t thread = 0;
     uintptr_t site = 0;
     uint32_t order = 0;
-    std::shared_ptr<const View> after;  // none without a detector
+    std::shared_ptr<const View> after;  // null without a detector
 
     Actor as(Agent agent, Epoch epoch, Operation operation) const {
         return {agent, epoch, thread, site, order, operation, after.get(), true};
@@ -242,7 +241,7 @@ public:
         for (uint32_t i = 0; i < ctas; ++i) windows_.emplace_back(window_bytes);
     }
 
-    // For the next cluster.
+    // Prepares for the next cluster.
     void reset(uint32_t cluster, LaunchHistory* history) {
         cluster_ = cluster;
         device_ = grid_.device_of(cluster);
@@ -259,7 +258,8 @@ public:
         has_race_ = false;
     }
 
-    // The cluster has ended: what it did, and what it knew, comes before its device's next launch.
+    // Called at the cluster's end. All that it did and knew happens before its device's next
+    // launch.
     void end_cluster() {
         if (!history_) return;
         Clock everything;
@@ -269,26 +269,26 @@ public:
     }
 
     Agent new_agent() { return agents_++; }
-    // Two lanes of a warp stored to the same bytes by one instruction, which is a race if they
-    // stored different values: CUDA C++ Programming Guide, "SIMT Architecture".
+    // Takes a pair of stores to the same bytes by two lanes of a warp in one instruction. The pair
+    // is a race if the values differ (CUDA C++ Programming Guide, "SIMT Architecture").
     std::optional<Race> take_repeated() { return std::exchange(repeated_, {}); }
 
     bool has_race() const { return has_race_; }
     const Race& race() const { return race_; }
-    // The first one counts.
+    // Reports a race. Only the first one counts.
     void report(Race race) {
         if (has_race_) return;
         has_race_ = true;
-        // What was issued first may have been done last.
+        // The access that was issued first may have been executed last.
         if (race.first.cluster == race.second.cluster && race.second.order < race.first.order) {
             std::swap(race.first, race.second);
         }
         race_ = race;
     }
 
-    // --- what happened before ---
+    // --- happens-before ---
 
-    // What a thread knows; its own past included.
+    // Everything that happens before the thread's next access.
     View view_of(uint32_t thread) const {
         View view = views_[thread];
         view.seen.raise(thread, epochs_[thread]);
@@ -302,20 +302,20 @@ public:
         return issued;
     }
 
-    // What the thread did so far, for others to `learn`.
+    // Marks the thread's accesses so far, for others to `learn`.
     Epoch mark(uint32_t thread) { return epochs_[thread]++; }
     void learn(uint32_t thread, const Clock& done) {
         views_[thread].seen.join(done);
         views_[thread].issued_after.join(done);
     }
 
-    // An arrival: what the thread did so far goes into `target`.
+    // An arrival with release: publishes the thread's happens-before set in `target`.
     void release(uint32_t thread, View& target) {
         target.join(view_of(thread));
         ++epochs_[thread];
     }
-    // A relaxed arrival hands on what the thread's last fence has ordered, and a fence after a
-    // relaxed wait takes it over (PTX ISA, release and acquire patterns).
+    // A relaxed arrival publishes the accesses before the thread's last fence. A fence after a
+    // relaxed wait acquires them (PTX ISA, release and acquire patterns).
     void release_relaxed(uint32_t thread, View& target) {
         target.join(fenced_[thread]);
         target.join_async_agents(views_[thread], threads_);
@@ -327,13 +327,13 @@ public:
         views_[thread].join_relaxed(source);
         acquired_[thread].join(source);
     }
-    // A wait for asynchronous work of one agent.
+    // A wait for an agent's asynchronous work up to an epoch.
     void finish(uint32_t thread, Agent agent, Epoch epoch) {
         views_[thread].seen.raise(agent, epoch);
         views_[thread].issued_after.raise(agent, epoch);
     }
 
-    // The stores have reached global memory.
+    // A wait until an agent's stores have reached global memory.
     void finish_stores(uint32_t thread, Agent agent, Epoch epoch) {
         finish(thread, agent, epoch);
         Epoch& stored = grid_.stored[{cluster_, agent}];
@@ -358,19 +358,20 @@ public:
         view.maps_released.raise(thread, epochs_[thread]);
         ++epochs_[thread];
     }
-    // The acquire names a map, and covers no other.
+    // The acquire covers the map that it names, and no other.
     void acquire_map(uint32_t thread, uintptr_t map) {
         View& view = views_[thread];
         view.maps_acquired.join(map, view.maps_released);
     }
 
-    // TMA reads the map of a copy: of ordinary writes it sees those that two fences made visible.
+    // TMA reads the map of a copy. It sees those ordinary writes that two fences made visible.
     void read_map(const Issued& issued, Agent agent, Epoch epoch, uintptr_t map, uint64_t bytes) {
         const Issued reader = reader_of(issued, map);
         global(reader.as(agent, epoch, Operation::kMapRead), map, bytes, false);
     }
 
-    // The same of a prefetch. Nobody can wait for one, so that it binds no edit that comes after.
+    // TMA reads the map of a prefetch. Nobody can wait for it, so it does not race with a later
+    // edit.
     void peek_at_map(const Issued& issued, uintptr_t map, uint64_t bytes) {
         const Issued reader = reader_of(issued, map);
         const Actor actor = reader.as(kNoAgent, 0, Operation::kMapRead);
@@ -392,7 +393,7 @@ public:
 
     // --- fences and atomic operations, which are relaxed themselves ---
 
-    // A fence that reaches the whole device orders what other clusters see too.
+    // A fence at device scope also orders accesses that other clusters see.
     void fence(uint32_t thread, bool reaches_clusters, bool reaches_devices) {
         View& view = views_[thread];
         view.join(acquired_[thread]);
@@ -410,9 +411,9 @@ public:
         ++epochs_[thread];
     }
 
-    // What others released there, and what this thread releases if it writes. Other clusters'
-    // writes are known without a fence after the atomic operation, as in CUDA's sample
-    // threadFenceReduction, unless a cache of this SM may hold the bytes from before: `is_stale`.
+    // Acquires the writes that others released at the address, and releases this thread's if it
+    // writes. Writes of other clusters are known without a fence after the atomic operation, as in
+    // CUDA's sample threadFenceReduction, unless this SM's L1 may hold older bytes (`is_stale`).
     void atomic(uint32_t thread, uintptr_t address, bool writes, Scope scope) {
         const bool reaches_clusters = scope != Scope::kCta;
         AtomicPlace& place = grid_.place_of(address, device_);
@@ -423,8 +424,7 @@ public:
         View& mine = views_[thread];
         if (!fenced_[thread].seen.is_empty()) place.within[cluster_].join(fenced_[thread]);
         if (!reaches_clusters) return;
-        // Each thread may have fenced its own writes before the block's barrier. What other
-        // clusters did was fenced by them.
+        // Each thread may have fenced its own writes before the block's barrier.
         place.seen.join(mine.others);
         place.seen.join(cluster_, mine.fenced);
         const View& released = fenced_for_clusters_[thread];
@@ -434,7 +434,7 @@ public:
 
     // --- signals ---
 
-    // Returns what changed the signal last.
+    // Returns the kind of operation that changed the signal last.
     PostedBy note_before_post(uintptr_t address, uint32_t value) {
         if (!grid_.has_peers()) return PostedBy::kOther;
         const AtomicPlace& on_device = grid_.place_of(address, device_);
@@ -447,7 +447,7 @@ public:
         grid_.posts[address].add(epoch, grid_.place_for_all(address), device_, on_device, by);
     }
 
-    // The signal has reached an epoch: acquire what the posts up to it released.
+    // Called when the signal has reached an epoch: acquires the writes that its posts released.
     void acquire_epoch(uint32_t thread, uintptr_t address, uint32_t value, uint32_t epoch) {
         const PostedEpochs* const posts = grid_.has_peers() ? &grid_.posts[address] : nullptr;
         const auto* const post = posts ? posts->first_to_reach(epoch, value) : nullptr;
@@ -485,7 +485,7 @@ public:
         });
     }
 
-    // A part of an access of which other parts came before, with the same `last`.
+    // Checks a part of an access. Earlier parts had the same `last`.
     void shared(
         const Actor& actor,
         uint32_t rank,
@@ -501,7 +501,7 @@ public:
         });
     }
 
-    // Whether any of the bytes was ever written, as far as writes are recorded.
+    // True if any of the bytes was ever written, as far as writes are recorded.
     bool is_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
         if (grid_.is_over()) return true;
         bool found = false;
@@ -519,7 +519,7 @@ public:
         return found;
     }
 
-    // Of memory that is allocated anew: all accesses before happened before.
+    // Called when memory is allocated anew: all earlier accesses happen before.
     void forget_global(uintptr_t address, uint64_t bytes) { grid_.shadow.clear(address, bytes); }
 
     // The load through a tensor map that wrote the cell, if nothing else has written it since.
@@ -552,7 +552,7 @@ public:
     }
 
 private:
-    // A thread of a launch that comes after all this, proxies included.
+    // The happens-before set of a thread whose launch follows these accesses, proxies included.
     static View view_after(const ClusterClocks& before) {
         View view;
         for (ClusterClocks* known :
@@ -563,20 +563,18 @@ private:
         return view;
     }
 
-    // What an atomic operation at system scope hands on between devices: release and acquire are
-    // fences at that scope, and both are needed.
     void note_atomic(uint32_t thread, uintptr_t address) {
         last_atomics_[thread].note(address / kCellBytes * kCellBytes, ++grid_.order);
     }
 
-    // What others released there on this device.
+    // Acquires the writes that others released at the address on this device.
     void read_place(uint32_t thread, const AtomicPlace& place, bool reaches_clusters) {
         View &mine = views_[thread], &acquired = acquired_[thread];
         if (reaches_clusters) {
             mine.others.join(place.seen);
             mine.others_published.join(place.published);
         }
-        // By way of other clusters.
+        // This cluster's own writes, known through other clusters.
         const Clock own = place.seen.of(cluster_);
         acquired.seen.join(own);
         acquired.issued_after.join(own);
@@ -585,6 +583,8 @@ private:
         }
     }
 
+    // Publishes and acquires writes between devices through an atomic operation at system scope.
+    // Release and acquire are fences at that scope, and both are needed.
     void signal_devices(uint32_t thread, uintptr_t address, bool writes) {
         AtomicPlace& place = grid_.place_for_all(address);
         View &mine = views_[thread], &acquired = acquired_from_all_[thread];
@@ -602,7 +602,7 @@ private:
                grid_.device_of(access.cluster) != device_;
     }
 
-    // Operations that are atomic for one device alone are none for its peers.
+    // Operations that are atomic for one device alone are not atomic for its peers.
     bool conflict(const Access& old, const Access& access) const {
         if (old.conflicts_with(access)) return true;
         return old.is_atomic() && access.is_atomic() && (old.bytes & access.bytes) &&
@@ -719,7 +719,7 @@ private:
         };
     }
 
-    // An ordinary write, and the async proxy after it.
+    // True for an ordinary write before an access of the async proxy.
     static bool needs_proxy_fence(const Access& old, const Actor& actor) {
         return actor.is_async && !old.is_async && old.is_write;
     }
@@ -728,7 +728,7 @@ private:
         if (old.cluster != cluster_) {
             return actor.view->others.at(old.cluster, old.agent) >= old.epoch;
         }
-        // A thread is in order with itself, which its own copies are not.
+        // A thread's accesses are ordered among themselves, but not with its own copies.
         const bool is_thread = actor.agent < threads_;
         if (!actor.is_async && is_thread && old.agent == actor.agent) return true;
         const Clock& clock = actor.is_async ? actor.view->issued_after : actor.view->seen;
@@ -750,15 +750,15 @@ private:
         return is_known(old, actor) && !is_stale(old, actor);
     }
 
-    // An ordinary read of what another cluster wrote to bytes that were read before: without a
-    // fence after the flag, L1 may still hold the old ones. TMA reads L2.
+    // True for an ordinary read of another cluster's write to bytes that were read before: without
+    // a fence after the flag, L1 may still hold the old bytes. TMA reads L2.
     bool is_stale(const Access& old, const Actor& actor) const {
         return old.had_readers && old.cluster != cluster_ && actor.operation == Operation::kRead &&
                actor.view->others_acquired.at(old.cluster, old.agent) < old.epoch;
     }
 
-    // What a peer wrote, for TMA: the signal was seen by ordinary loads, so that the reader needs a
-    // proxy fence after it; ordinary writes need one of their writer too.
+    // True if TMA sees a peer's write. Ordinary loads saw the signal, so the reader needs a proxy
+    // fence after it. An ordinary write needs a proxy fence of its writer too.
     static bool is_visible_from_peer(const Access& old, const Actor& actor) {
         const View& view = *actor.view;
         const bool is_fenced = view.others_published.at(old.cluster, old.agent) >= old.epoch;
@@ -775,11 +775,11 @@ private:
     uint32_t threads_of_cta_;
     uint32_t cluster_ = 0;
     Agent agents_ = 0;
-    std::vector<View> views_;   // by thread
-    std::vector<View> fenced_;  // what an atomic operation would hand on
+    std::vector<View> views_;   // indexed by thread
+    std::vector<View> fenced_;  // published by the thread's next atomic operation
     std::vector<View> fenced_for_clusters_;
-    std::vector<View> acquired_;           // what a fence would gain
-    std::vector<View> acquired_from_all_;  // and one at system scope
+    std::vector<View> acquired_;           // gained by the thread's next fence
+    std::vector<View> acquired_from_all_;  // gained by its next fence at system scope
     std::vector<LastAtomics> last_atomics_;
     std::vector<Epoch> epochs_;
     std::vector<WindowShadow> windows_;

@@ -1,4 +1,4 @@
-// setmaxnreg: the registers of a CTA, which its warpgroups give back and claim.
+// setmaxnreg: the registers of a CTA, which its warpgroups release and claim.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ inline Words instruction_of(const RegisterChange& change) {
                          : "release_registers<" + count + "> (setmaxnreg.dec)";
 }
 
-// The warps of a set, counted in the CTA: "warp 4", or "warps 4, 5, 6".
+// Names the warps of a set by their numbers in the CTA: "warp 4", or "warps 4, 5, 6".
 inline Words warps_of(uint32_t first, uint32_t warps) {
     Words words;
     for (uint32_t warp = 0; warp < kGroupWarps; ++warp) {
@@ -40,7 +40,7 @@ inline Words all_warps_of(const Cta& cta, const Warpgroup& group) {
 
 // --- the budget ----------------------------------------------------------------------------------
 
-// In registers of all threads of the warpgroup.
+// Registers that all threads of the warpgroup hold.
 inline uint32_t held_by(const Cta& cta, const Warpgroup& group) {
     return static_cast<uint32_t>(__builtin_popcount(warps_in(cta, group))) * 32 * group.registers;
 }
@@ -56,7 +56,7 @@ inline uint32_t free_registers(const Fiber& fiber) {
     return launched_with(fiber) - held;
 }
 
-// The most that the warpgroups that claim can have if the others keep what they hold.
+// The most registers per thread that the claiming warpgroups can have if the others keep theirs.
 inline uint32_t most_to_claim(const Cta& cta, uint32_t all) {
     uint32_t threads = 0;
     for (const Warpgroup& group : cta.warpgroups) {
@@ -100,11 +100,11 @@ inline Words shortage_of(const Fiber& fiber) {
            decimal(free_registers(fiber)) + " are free. " + remedy_of(fiber, cta, group);
 }
 
-// --- what a thread does --------------------------------------------------------------------------
+// --- instructions of a thread --------------------------------------------------------------------
 
 inline void check_direction(Fiber& fiber, const RegisterChange& change) {
     const Warpgroup& group = *fiber.warpgroup;
-    // Before the first change the compiler may have given the threads fewer.
+    // Before the first change, the compiler may have given the threads fewer registers.
     const bool is_known = group.changes.size() > 1 || !change.claims;
     if (!is_known || change.claims == (change.registers > group.registers)) return;
     if (change.registers == group.registers) return;
@@ -116,7 +116,7 @@ inline void check_direction(Fiber& fiber, const RegisterChange& change) {
     );
 }
 
-// The first thread of a warpgroup begins the change, the others must ask for the same.
+// The first thread of a warpgroup begins the change. The others must ask for the same.
 inline RegisterChange& change_for(Fiber& fiber, bool claims, uint32_t registers) {
     auto& changes = fiber.warpgroup->changes;
     const std::size_t index = fiber.register_changes++;
@@ -138,7 +138,7 @@ inline RegisterChange& change_for(Fiber& fiber, bool claims, uint32_t registers)
     return change;
 }
 
-// Registers that a claim lacks are waited for: other warpgroups may release some.
+// A claim waits for registers that it lacks: other warpgroups may release some.
 inline void set_registers(Fiber& fiber, bool claims, uint32_t registers) {
     RegisterChange& change = change_for(fiber, claims, registers);
     Warpgroup& group = *fiber.warpgroup;

@@ -1,5 +1,5 @@
-// The kernel's ordinary loads and stores, as tmaasync_emulate/accesses.hpp reports them: whether
-// the thread may access these bytes, and with a race detector all that it looks for.
+// Checks of the kernel's ordinary loads and stores, as tmaasync_emulate/accesses.hpp reports them:
+// whether the thread may access these bytes, and with a race detector everything that it checks.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace tmaasync_emulate {
 
-// Whether a thread of the launch may touch the address, although it is not on its stack, in shared
-// memory or in an array: the data of the kernel's own library, and the runtime's public structures.
+// True if a thread may access the address outside its stack, shared memory and the arrays: data of
+// the kernel's own library, and the runtime's public structures.
 inline bool is_own_memory(const Fiber& fiber, uintptr_t address) {
     const auto thread = reinterpret_cast<uintptr_t>(static_cast<const Thread*>(&fiber));
     if (address - thread < sizeof(Thread)) return true;
@@ -44,7 +44,8 @@ inline Reach shared_part(const Launch& launch, uint32_t place, uint32_t bytes) {
     );
 }
 
-// Whether the compiler's code asks if a shared variable is to be constructed, which it never is.
+// True if the compiler's code reads a guard variable of a shared variable, which is never
+// constructed.
 inline bool is_set_guard(Cluster& cluster, uint32_t rank, uint32_t place, uint32_t bytes) {
     if (bytes != 1 || cluster.detector()->is_written(rank, place, bytes)) return false;
     const uint32_t first = cluster.launch().dynamic_bytes();
@@ -105,7 +106,7 @@ inline void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes
         return touch_stack(fiber, address, bytes, writes);
     }
     const bool is_own = is_own_memory(fiber, address);
-    // Of the library's data, only __device__ and __constant__ variables are accessed by kernels.
+    // Among the library's data, kernels access only __device__ and __constant__ variables.
     const bool is_variable = is_own && cluster.launch().library.holds(address, 1);
     if (is_own && !(is_variable && cluster.detector())) return;
     if (!is_own) check_reaches(fiber, address, bytes, writes);
@@ -117,7 +118,7 @@ inline void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes
     if (!cluster.launch().is_fresh(address)) cluster.let_reach(cluster.launch().reach_at(address));
 }
 
-// Of a type that is as aligned as it is large: elsewhere the chip faults.
+// Checks an access whose type is aligned to its size: at other addresses the chip faults.
 inline void check_aligned(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     if (address % bytes != 0 && (address ^ stack_pointer()) >= kStackBytes) {
         fiber.cluster->fail(
@@ -134,14 +135,14 @@ inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, boo
     touch(fiber, pointer, bytes, writes);
 }
 
-// Before an access to global memory by which clusters may signal one another.
+// Called before an access to global memory through which clusters may signal one another.
 inline void let_other_clusters_run(Fiber& fiber, uintptr_t address, bool writes) {
     Cluster& cluster = *fiber.cluster;
     if (address - cluster.windows() < cluster.windows_bytes()) return;
     cluster.pause(fiber, writes);
 }
 
-// An atomic operation that uses the old value.
+// Checks an atomic operation that uses the old value.
 inline void check_old_value(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     Cluster& cluster = *fiber.cluster;
     const uintptr_t offset = address - cluster.windows();
@@ -150,7 +151,7 @@ inline void check_old_value(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     check_is_written(fiber, rank, static_cast<uint32_t>(offset % kWindowBytes), bytes);
 }
 
-// CUDA C++ Programming Guide, __ldg(): its data are only read for as long as the kernel runs.
+// CUDA C++ Programming Guide, __ldg(): the data must be read-only while the kernel runs.
 inline void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     Detector& detector = *fiber.cluster->detector();
     const bool is_shared = address - fiber.cluster->windows() < fiber.cluster->windows_bytes();
@@ -162,7 +163,7 @@ inline void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     );
 }
 
-// Before an atomic operation: what it reaches.
+// Called before an atomic operation: checks the bytes that it accesses.
 inline void reach_atomically(
     Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope
 ) {
@@ -187,7 +188,7 @@ inline void reach_atomically(
     }
 }
 
-// The same, and what it hands on.
+// Checks an atomic operation, and publishes and acquires writes through it.
 inline void touch_atomically(
     Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope
 ) {
@@ -196,8 +197,8 @@ inline void touch_atomically(
     if (detector) detector->atomic(fiber.number, address, writes, scope);
 }
 
-// PTX ISA: ld.volatile and st.volatile order memory as relaxed ones of system scope do. A thread
-// that reads may be one that waits.
+// PTX ISA: ld.volatile and st.volatile order memory like relaxed accesses of system scope. A
+// volatile read may be a poll.
 inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bool writes) {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     const NarrowAccess narrow = std::exchange(fiber.narrow_access, {});

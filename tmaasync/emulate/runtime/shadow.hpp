@@ -1,4 +1,4 @@
-// What was done to each byte of memory lately, in cells of eight bytes.
+// Shadow memory: the latest accesses to each byte, in cells of eight bytes.
 #pragma once
 
 #include <algorithm>
@@ -18,22 +18,23 @@ namespace tmaasync_emulate {
 struct Access {
     Agent agent = kNoAgent;
     Epoch epoch = 0;
-    uint32_t thread = 0;   // of the cluster, that made or issued it
+    uint32_t thread = 0;   // index in the cluster of the thread that made or issued it
     uint32_t cluster = 0;  // index in the grid
-    uintptr_t site = 0;    // where in the kernel
-    uint32_t order = 0;    // among what the cluster's threads made and issued
-    uint8_t bytes = 0;     // one bit for each of the eight
+    uintptr_t site = 0;    // location in the kernel
+    uint32_t order = 0;    // number among the accesses and issued operations of all threads
+    uint8_t bytes = 0;     // one bit for each byte of the cell
     bool is_write : 1 = false;
     bool is_async : 1 = false;   // by the async proxy
     bool is_system : 1 = false;  // atomic for all devices
-    uint8_t rank : 5 = 0;        // of the thread's CTA in its cluster
+    uint8_t rank : 5 = 0;        // CTA of the thread, in its cluster
     Operation operation = Operation::kRead;
-    // A write to bytes that threads of other clusters had read: their L1 may hold the old ones.
+    // True for a write to bytes that threads of other clusters had read: their L1 may hold the old
+    // bytes.
     bool had_readers : 1 = false;
-    uint8_t pattern : 7 = 0;  // of a load through a tensor map: 1 + its swizzle
-    // All bits have values, so that accesses are compared as bytes.
+    uint8_t pattern : 7 = 0;  // loads through a tensor map only: 1 + the swizzle
+    // All bits have values, so that accesses can be compared as bytes.
 
-    // A reduction is atomic where it adds to its target, and reads its source ordinarily.
+    // A reduction is atomic where it adds to its target. It reads its source ordinarily.
     bool is_atomic() const {
         const bool is_reduction =
             operation == Operation::kTmaReduce || operation == Operation::kTmaPushReduce;
@@ -52,7 +53,7 @@ struct Access {
     bool is_cached_apart_from(const Access& other) const {
         return operation == Operation::kRead && cluster != other.cluster;
     }
-    // Whether whoever races with the other one races with this one too.
+    // True if every access that races with `other` races with this one too.
     bool stands_for(const Access& other) const {
         return agent == other.agent && epoch == other.epoch && cluster == other.cluster &&
                operation == other.operation && is_write == other.is_write &&
@@ -67,12 +68,13 @@ static_assert(sizeof(Access) == 32);
 
 constexpr uint32_t kCellBytes = 8;
 
-// The accesses that a later one could still race with.
+// The accesses to eight bytes that a later one could still race with.
 class Cell {
 public:
-    // Calls back for each that conflicts; then remembers the new one in place of all that it is
-    // after: whoever comes after it comes after those. The four warps of a wgmma read the same.
-    // An atomic operation replaces no store: others race with the store that do not race with it.
+    // Calls `report` for each access that conflicts. Then keeps the new access in place of all
+    // those that happen before it: an access after the new one is after those too. The four warps
+    // of a wgmma read the same bytes, and one of their reads is kept. An atomic operation replaces
+    // no store: other atomic operations race with the store and not with the atomic operation.
     template <class IsBefore, class Conflicts, class Report>
     void add(const Access& access, IsBefore is_before, Conflicts conflicts, Report report) {
         uint8_t kept = 0;
@@ -102,7 +104,7 @@ public:
         if (access.is_write) written_ |= access.bytes;
     }
 
-    // The same, and remembers nothing.
+    // Compares the access as `add` does, and keeps nothing.
     template <class IsBefore, class Report>
     void compare(const Access& access, IsBefore is_before, Report report) const {
         for (uint8_t i = 0; i < count_; ++i) {
@@ -112,7 +114,7 @@ public:
     }
 
     uint8_t written() const { return written_; }
-    // The write of all bytes, if no other is remembered.
+    // The write of all eight bytes, if the cell holds no other write.
     const Access* only_write() const {
         const Access* found = nullptr;
         for (uint8_t i = 0; i < count_; ++i) {
@@ -143,8 +145,8 @@ public:
     }
 
 private:
-    // Which access is forgotten when there are too many: one that its warp made again, else a read
-    // or an atomic operation, else the oldest store.
+    // Index of the access that is forgotten when the cell is full: one that its warp repeated, else
+    // a read or an atomic operation, else the oldest store.
     uint8_t least_needed(const Access& next) const {
         for (uint8_t i = 0; i < count_; ++i) {
             if (next.repeats_for_warp(accesses_[i])) return i;
@@ -160,23 +162,23 @@ private:
     }
     std::size_t bytes_of_accesses() const { return count_ * sizeof(Access); }
 
-    uint8_t count_ = 0;  // first, so that most cells are read from one line of the cache
+    uint8_t count_ = 0;  // first, so that most cells are read from one cache line
     uint8_t written_ = 0;
     std::array<Access, 6> accesses_;
 };
 
-// What one access did to the last cell. Neighbours mostly have the same history, and it does the
-// same to them: a GEMM of 512 cubed takes 0.37 s of a core searched for races, 0.46 s without this
-// (2026-11-23).
+// The change that one access made to the last cell. Neighbouring cells mostly have the same
+// history, so the change repeats. A race-checked GEMM of 512 cubed takes 0.37 s of a core, and 0.46
+// s without this (2026-11-23).
 class LastCell {
 public:
-    // True if the cell was like the last one, and is so again.
+    // Repeats the change if the cell equals the last one; else returns false.
     bool repeats(Cell& cell) {
         if (!is_known_ || !cell.equals(before_)) return false;
         if (is_changed_) cell.take(after_);
         return true;
     }
-    // Which atomic operations come before an access depends on its address.
+    // The atomic operations that happen before an access depend on its address.
     void begin(const Cell& cell) {
         is_known_ = !cell.has_atomics();
         if (is_known_) before_.take(cell);
@@ -193,7 +195,7 @@ private:
     Cell after_;
 };
 
-// Cells of one CTA's window, made when first used.
+// The cells of one CTA's window, allocated on first use.
 class WindowShadow {
 public:
     explicit WindowShadow(uint32_t bytes) : pages_((bytes / kCellBytes + kPage - 1) / kPage) {}
@@ -217,7 +219,7 @@ private:
     std::vector<std::unique_ptr<std::array<Cell, kPage>>> pages_;
 };
 
-// Cells of global memory, for the whole grid.
+// The cells of global memory, for the whole grid.
 class GlobalShadow {
 public:
     Cell& at(uintptr_t address) {
@@ -243,7 +245,7 @@ public:
         }
     }
 
-    // The addresses of cells in which something was written.
+    // Calls act(address) for every cell in which something was written.
     template <typename Act>
     void for_each_written(Act act) const {
         for (const auto& [number, page] : pages_) {
@@ -261,7 +263,7 @@ private:
     Page* last_page_ = nullptr;
 };
 
-// Calls back with each cell's first address and the bits of its bytes that a range takes.
+// Calls act(first address, mask of the bytes) for each cell of a range.
 template <class Act>
 void for_each_cell(uintptr_t start, uint64_t bytes, Act act) {
     const uintptr_t end = start + bytes;

@@ -1,4 +1,5 @@
-// Signal handlers of the process, as long as they are needed, and the mask of a thread.
+// Signal handlers of the process, installed as long as they are needed, and the signal mask of a
+// thread.
 #pragma once
 
 #include <signal.h>
@@ -8,9 +9,9 @@
 
 namespace tmaasync_emulate {
 
-// Launches on several threads of the host share it: the first one installs the handler, and the
-// last one restores the handler from before. If another handler was installed meanwhile, it stays,
-// and may call this one or restore it later: then the signal goes to the handler from before.
+// Launches on several host threads share one handler: the first one installs it, and the last one
+// restores the previous handler. A handler that was installed meanwhile stays. It may call this one
+// or restore it later; then the signal goes to the previous handler.
 class SignalHandler {
 public:
     using Handle = void (*)(int, siginfo_t*, void*);
@@ -22,7 +23,7 @@ public:
         struct sigaction mine{};
         struct sigaction before{};
         mine.sa_sigaction = handle;
-        // A handler may be left by a jump: its signal must not stay blocked.
+        // A jump may leave the handler, so its signal must not stay blocked.
         mine.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | flags;
         sigemptyset(&mine.sa_mask);
         sigaction(number, &mine, &before);
@@ -37,16 +38,16 @@ public:
     SignalHandler(const SignalHandler&) = delete;
     SignalHandler& operator=(const SignalHandler&) = delete;
 
-    // For the handler itself.
+    // Called by the handler itself.
     static void pass_on(int number, siginfo_t* info, void* context) {
         const struct sigaction& handler = entry(number).before;
         if (handler.sa_flags & SA_SIGINFO) return handler.sa_sigaction(number, info, context);
         if (handler.sa_handler == SIG_DFL || handler.sa_handler == SIG_IGN) return;
         handler.sa_handler(number);
     }
-    // A crash that is no kernel's. After a fault of the processor the instruction runs again, into
-    // the handler from before; one that was sent is sent on. If a handler that lies above this one
-    // passes it down, it goes to the last handler.
+    // Passes on a crash outside a kernel. After a processor fault, the instruction runs again, into
+    // the previous handler. A signal that was sent is sent on. If a handler above this one passes
+    // it down, it goes to the last handler.
     static void pass_on_crash(int number, siginfo_t* info, void* context) {
         Entry& one = entry(number);
         const bool is_from_above = one.users == 0 || one.is_passed_on;
@@ -68,7 +69,7 @@ private:
         int users;
         Handle handle;
         struct sigaction before;
-        struct sigaction last;  // below a handler that was installed during a launch
+        struct sigaction last;  // handler below one that was installed during a launch
         volatile bool is_passed_on;
     };
 
@@ -97,7 +98,7 @@ private:
         (void)registered;
         return *mutex;
     }
-    // A child of fork has no thread that runs a launch.
+    // A forked child has no thread that runs a launch.
     static void end_launches() {
         for (int number = 1; number < NSIG; ++number) {
             if (entry(number).users > 0) restore(number);
@@ -108,7 +109,7 @@ private:
     int number_;
 };
 
-// Restores the signal mask of the thread at its end: a kernel may have changed it.
+// Restores the thread's signal mask, which a kernel may have changed.
 class SignalMask {
 public:
     SignalMask() { pthread_sigmask(SIG_SETMASK, nullptr, &before_); }

@@ -1,4 +1,4 @@
-// Words of global memory by which the devices signal each other.
+// Signals between devices: words of global memory.
 #pragma once
 
 #include <cstdint>
@@ -7,22 +7,21 @@
 
 namespace tmaasync_emulate {
 
-// A signal of one rank, and the epoch that is waited for.
+// A signal of one rank, and the awaited epoch.
 struct AwaitedSignal {
     uint32_t rank;
     uint32_t signal;
     uint32_t epoch;
 };
 
-// The signal of a word, where the kernel says which, and what changes it.
+// The signal that a word belongs to, if the kernel names it, and the kind of change.
 struct PostedSignal {
     uint32_t rank = kNobody;
     uint32_t signal = kNothing;
     PostedBy by = PostedBy::kOther;
 };
 
-// Reads a word as it is now, with acquire at system scope. A thread that reads may be one that
-// waits.
+// Reads a word's present value, with acquire at system scope. The read may be a poll.
 inline uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
     const auto address = reinterpret_cast<uintptr_t>(word);
     fiber.cluster->spin(fiber, {.instruction = "ld.acquire.sys"});
@@ -37,7 +36,7 @@ inline void record_post(Fiber& fiber, uintptr_t word, uint32_t epoch, const Post
     const Recorder* const recorder = fiber.cluster->recorder();
     if (!recorder) return;
     Posts* const posts = fiber.cluster->launch().posts;
-    // record() takes a step first.
+    // record() advances the time by one step first.
     const uint32_t sequence = posts ? posts->add(word, epoch, recorder->time() + 1) : kNothing;
     fiber.cluster->record(
         fiber, {
@@ -50,7 +49,7 @@ inline void record_post(Fiber& fiber, uintptr_t word, uint32_t epoch, const Post
     );
 }
 
-// Of a wait that has ended.
+// Records the end of a wait.
 inline void record_signal(Fiber& fiber, const uint32_t* word, const AwaitedSignal& awaited) {
     Recorder* const recorder = fiber.cluster->recorder();
     if (!recorder) return;

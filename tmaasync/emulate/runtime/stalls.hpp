@@ -1,4 +1,4 @@
-// Clusters that do nothing but ask: each may wait for what another one brings.
+// Clusters that only poll: each may wait for an answer of another one.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace tmaasync_emulate {
 
-// Of the clusters that the workers of one launch run now.
+// State of the clusters that the workers of one launch run now.
 class Stalls {
 public:
     // One worker's part.
@@ -18,15 +18,15 @@ public:
 
     explicit Stalls(uint64_t workers) : working_(workers) {}
 
-    // A worker has no more clusters. Until then it may bring what others wait for, even if it has
-    // not begun.
+    // Called when a worker has no more clusters. Until then, even before it has begun, it may bring
+    // an answer that others wait for.
     void leave() {
         const std::lock_guard guard(lock_);
         --working_;
         change();
     }
 
-    // The cluster did something else than ask, or ended.
+    // Called when a cluster ended, or did anything other than poll.
     void go_on(Mine& mine) {
         const std::lock_guard guard(lock_);
         if (!mine.is_stalled) return;
@@ -35,9 +35,9 @@ public:
         change();
     }
 
-    // All its threads have polled in vain, many times each. Whether none can ever get an answer:
-    // everyone has asked in vain again, from beginning to end, since the last one had nothing else
-    // to do.
+    // Called when all threads of a cluster have polled in vain, many times each. True if none can
+    // ever get an answer: all workers have polled in vain again, from beginning to end, since the
+    // last of them had nothing else to do.
     bool is_final(Mine& mine) {
         const std::lock_guard guard(lock_);
         if (!mine.is_stalled) {

@@ -1,4 +1,4 @@
-// The 128 bytes of a tensor map, read as tmaasync/tensormap/encoding.py writes them.
+// Decodes the 128 bytes of a tensor map, in the layout of tmaasync/tensormap/encoding.py.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace tmaasync_emulate {
 
-// Where the chip would end the kernel (illegal instruction, misaligned address), with the reason
-// that the chip does not give.
+// Thrown where the chip would end the kernel (illegal instruction, misaligned address), with the
+// reason that the chip does not give.
 struct Fault : std::exception {
     Words reason;
-    uintptr_t site = 0;  // in the kernel, if it is not where its thread is now
+    uintptr_t site = 0;  // site in the kernel, if its thread is elsewhere now
 
     explicit Fault(const Words& words) : reason(words) {}
     const char* what() const noexcept override { return reason.text(); }
 };
 
-// Under cuda.h's numbers and names, like tmaasync.DataType.
+// The numbers and names of cuda.h, as in tmaasync.DataType.
 enum class ElementType : uint8_t {
     kUint8,
     kUint16,
@@ -62,7 +62,7 @@ constexpr uint32_t kMapBytes = 128;
 constexpr uint32_t kMapAlignment = 64;
 constexpr uint32_t kUnitBytes = 16;  // TMA moves, swizzles and clips in units of 16 bytes
 
-// The fields of a map. Everything per dimension runs innermost first, as coordinates do.
+// The fields of a map. Arrays over dimensions run innermost first, as coordinates do.
 struct TensorMapView {
     uint64_t address;
     bool is_im2col;
@@ -76,20 +76,20 @@ struct TensorMapView {
     uint64_t strides_bytes[kMaxRank];  // the innermost is the element's size
     uint32_t element_strides[kMaxRank];
 
-    // What one instruction writes to shared memory, or reads from it. Of an im2col map: channels
-    // and pixels.
+    // The bytes that one instruction moves. In an im2col map, elements are channels and rows are
+    // pixels.
     uint32_t row_elements;
     uint32_t row_bytes;
     uint32_t rows;
-    uint32_t box_bytes;        // moved, and credited to the barrier
-    uint32_t row_pitch_bytes;  // from row to row in shared memory
-    uint32_t shared_bytes;     // from the first byte in shared memory to the end of the last
+    uint32_t box_bytes;        // bytes moved, and credited to the barrier
+    uint32_t row_pitch_bytes;  // distance between rows in shared memory
+    uint32_t shared_bytes;  // distance from the first byte in shared memory to the end of the last
 
-    // Tiled only: elements that the box takes per dimension, ceil(side / element stride). The
+    // For tiled maps: elements that the box takes per dimension, ceil(side / element stride). The
     // innermost side is whole, because the chip ignores the innermost stride (measured).
     uint32_t moved[kMaxRank];
 
-    // im2col only, innermost spatial dimension first.
+    // For im2col maps, innermost spatial dimension first.
     int32_t lower_corner[kMaxSpatial];
     int32_t upper_corner[kMaxSpatial];
 };
@@ -108,7 +108,7 @@ class MapBits {
 public:
     explicit MapBits(const void* map) { std::memcpy(words_, map, kMapBytes); }
 
-    // Fields are at most 64 bits wide; a narrower one may cross a word.
+    // A field is at most 64 bits wide, and may cross a word.
     uint64_t unsigned_at(int bit, int width) const {
         const int word = bit / 64, shift = bit % 64;
         uint64_t value = words_[word] >> shift;
@@ -133,7 +133,7 @@ private:
     );
 }
 
-// By the numbers of the PTX ISA, up to bfloat16.
+// The element types by their numbers in the PTX ISA, up to bfloat16.
 inline ElementType type_of_code(uint64_t code) {
     using enum ElementType;
     static constexpr ElementType kOfCode[] = {
@@ -153,7 +153,7 @@ inline ElementType decoded_type(const MapBits& bits) {
     return type_of_code(code);
 }
 
-// Bits that no map sets, and the derived word with the bytes after which the swizzle repeats.
+// Checks the bits that no map sets, and the derived word that holds the swizzle's period in bytes.
 // Memory that holds no map, such as zeros, rarely passes.
 inline void check_constant_bits(const MapBits& bits) {
     if (bits.unsigned_at(65, 3) || bits.unsigned_at(83, 13) || bits.unsigned_at(431, 9) ||
@@ -199,8 +199,8 @@ inline void decode_column(const MapBits& bits, TensorMapView& map) {
     }
 }
 
-// Measured: with swizzle the rows of a box lie a whole span apart, however narrow they are. What
-// interleaved rows do is not established; they are taken to lie dense.
+// Measured: with a swizzle, the rows of a box lie a whole span apart, however narrow they are. The
+// pitch of interleaved rows is not established; they are taken to be dense.
 inline void lay_out_rows(TensorMapView& map) {
     const bool keeps_span = map.swizzle != Swizzle::kNone && map.interleave == Interleave::kNone;
     const uint32_t span = kUnitBytes << static_cast<int>(map.swizzle);

@@ -1,5 +1,5 @@
-// Edits of a tensor map's 128 bytes, field by field: the other half of tensor_map.hpp. Then the
-// instructions that make them.
+// Edits of a tensor map's fields, which tensor_map.hpp decodes, and the instructions that make
+// them.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +77,7 @@ inline void replace_element_stride(void* map, int ordinal, uint64_t stride) {
     detail::set_side(map, 416 + 3 * ordinal, 3, "element_stride", stride);
 }
 
-// PTX ISA's numbers: 11 is tf32, 12 tf32 with subnormals flushed.
+// PTX ISA: 11 is tf32, and 12 is tf32 with subnormals flushed.
 inline void replace_type(void* map, uint64_t type) {
     detail::check_field("elemtype", type, 0, 12);
     const bool is_tf32 = type >= 11;
@@ -90,7 +90,7 @@ inline void replace_interleave(void* map, uint64_t layout) {
     set_map_bits(map, 75, 2, layout);
 }
 
-// Measured: the word with the bytes after which the pattern repeats stays as it was.
+// Measured: the word with the swizzle's period in bytes stays unchanged.
 inline void replace_swizzle(void* map, uint64_t mode) {
     detail::check_field("swizzle_mode", mode, 0, 3);
     set_map_bits(map, 77, 2, mode);
@@ -139,7 +139,7 @@ inline void* shared_map_at(Fiber& fiber, uint32_t offset) {
     return fiber.cta->window + offset;
 }
 
-// An ordinary write of the whole map, wherever it lies.
+// Edits a map in shared or global memory: an ordinary write of the whole map.
 inline void edit_map(Fiber& fiber, void* map, MapField field, int ordinal, uint64_t value) {
     touch(fiber, map, kMapBytes, true);
     Words reason;
@@ -156,7 +156,7 @@ struct MapCopy {
     void* source;
 };
 
-// One lane copies, the last: what another lane edited is its own only after __syncwarp.
+// The last lane copies the map. It sees other lanes' edits only after __syncwarp.
 inline void copy_map_and_join(Meeting& meeting) {
     const int lane = 31 - __builtin_clz(meeting.arrived);
     const Fiber& last = *meeting.fibers[static_cast<std::size_t>(lane)];

@@ -1,8 +1,8 @@
-// cp.async: what every thread copies for itself, in groups of its own or counted by an mbarrier.
+// cp.async: copies that each thread makes for itself, in its own groups or counted by an mbarrier.
 //
-// For the race detector the copies of a thread are an agent of their own: they come after what the
-// thread did before, and nothing comes after them but what waited. They belong to the generic proxy
-// (PTX ISA: only bulk copies and wgmma are of the async proxy).
+// For the race detector, the copies of a thread are a separate agent. They happen after the
+// thread's earlier accesses, and before nothing but a wait for them. They belong to the generic
+// proxy (PTX ISA: only bulk copies and wgmma belong to the async proxy).
 #pragma once
 
 #include <cstring>
@@ -28,7 +28,7 @@ inline void land_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
     detector->shared(actor, fiber.cta->rank, copy.shared, copy.bytes, true);
 }
 
-// All that were issued up to this epoch.
+// Lands all copies that were issued up to this epoch.
 inline void land_thread_copies(Fiber& fiber, Epoch epoch) {
     auto& copies = fiber.copies;
     auto next = copies.begin();
@@ -36,7 +36,7 @@ inline void land_thread_copies(Fiber& fiber, Epoch epoch) {
     copies.erase(copies.begin(), next);
 }
 
-// What the wait of a thread, or the arrival of its copies, comes after.
+// Arrives on the barrier for a thread's copies, which then happen before a wait for the phase.
 inline void arrive_for_copies(Cluster& cluster, const Flight& flight, Mbarrier& barrier) {
     if (cluster.detector() && flight.issuer->copies_agent != kNoAgent) {
         barrier.gathered.seen.raise(flight.issuer->copies_agent, flight.epoch);
@@ -51,7 +51,7 @@ inline void arrive_for_copies(Cluster& cluster, const Flight& flight, Mbarrier& 
     complete_phase(cluster, *flight.target, barrier);
 }
 
-// --- what a thread calls -------------------------------------------------------------------------
+// --- instructions of a thread --------------------------------------------------------------------
 
 inline void check_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
     const auto address = reinterpret_cast<uintptr_t>(copy.global);
@@ -90,8 +90,8 @@ inline void issue_thread_copy(Fiber& fiber, ThreadCopy copy) {
         copy.issued = detector->issue(fiber.number, fiber.site);
     }
     fiber.copies.push_back(std::move(copy));
-    // Copies of one thread that may land in any order and share bytes are a race, so their order
-    // among each other need not vary.
+    // Copies of one thread may land in any order. They race if they share bytes, so their order
+    // need not vary.
     if (fiber.cluster->choices().reads_at_once()) land_thread_copies(fiber, fiber.copies_epoch);
     if (fiber.cluster->detector()) fiber.cluster->stop_if_race(fiber);
 }
@@ -114,7 +114,8 @@ inline void wait_for_thread_copies(Fiber& fiber, std::size_t pending) {
     fiber.cluster->stop_if_race(fiber);
 }
 
-// The arrival is in flight like a copy: it lands, after the copies issued before it, at any time.
+// The arrival is in flight like a copy. It lands at any time, after the copies that were issued
+// before it.
 inline void arrive_after_thread_copies(Fiber& fiber, uint32_t address, bool raises) {
     fiber.cluster->maybe_yield(fiber);
     const Place place = resolve(fiber, address);
@@ -142,7 +143,7 @@ inline void arrive_after_thread_copies(Fiber& fiber, uint32_t address, bool rais
     fiber.cluster->let_land(fiber);
 }
 
-// At the end of a thread: every copy was waited for, or an arrival in flight covers it.
+// Called at the end of a thread: every copy was waited for, or an arrival in flight covers it.
 inline void check_thread_copies_are_awaited(Fiber& fiber) {
     if (fiber.copies.empty()) return;
     for (const Flight& flight : fiber.cluster->flights()) {

@@ -1,4 +1,4 @@
-// The end of threads and CTAs, and of a cluster of which no thread can proceed.
+// The end of threads and CTAs, and of a cluster in which no thread can proceed.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace tmaasync_emulate {
 
-// Of a thread that ends: what it finds wrong is reported where that was issued.
+// Ends the launch at a thread's end. The fault is reported at the line that issued the operation.
 [[noreturn]] inline void fail_at(Fiber& fiber, const Deed& deed, const Words& reason) {
     const Deed place = deed.fiber ? deed : Deed{&fiber, fiber.site};
     fiber.cluster->report_fault(*place.fiber, reason, place.site);
@@ -68,7 +68,7 @@ inline void check_no_bytes_missing(Fiber& fiber) {
     }
 }
 
-// A load that no thread waited for might not have landed yet, and no thread may read it.
+// A load that no thread waited for may not have landed yet, so no thread may read it.
 inline void check_loads_were_awaited(Fiber& fiber) {
     for (const Mbarrier& barrier : fiber.cta->barriers) {
         if (!barrier.is_valid || barrier.landed <= barrier.observed) continue;
@@ -83,8 +83,8 @@ inline void check_loads_were_awaited(Fiber& fiber) {
     }
 }
 
-// A thread waits for its warpgroup, of which others have ended, or met without ever executing a
-// wgmma. One that waits on an mbarrier may still get there.
+// True if a thread waits for its warpgroup while others of it have ended, or wait at a barrier
+// without ever having executed a wgmma. A thread that waits on an mbarrier may still execute one.
 inline bool has_lone_waiter(Cluster& cluster, const Cta& cta) {
     const uint32_t threads = cluster.launch().threads();
     const Fiber* fibers = &cluster.fibers()[std::size_t{cta.rank} * threads];
@@ -96,7 +96,7 @@ inline bool has_lone_waiter(Cluster& cluster, const Cta& cta) {
     });
 }
 
-// Why a thread waits for what can never come; empty where the wait itself is sound.
+// The reason why a thread's wait can never end; empty if the wait itself is sound.
 Words Cluster::vain_wait_of(const Fiber& fiber) {
     Words reason;
     if (fiber.wait.kind == Wait::Kind::kRegisters) return shortage_of(fiber);
@@ -105,7 +105,7 @@ Words Cluster::vain_wait_of(const Fiber& fiber) {
     return reason;
 }
 
-// No thread can proceed.
+// Called when no thread can proceed.
 void Cluster::give_up() {
     for (const Cta& cta : ctas_) {
         if (reports_lone_change(*this, cta)) return;
@@ -136,7 +136,7 @@ void Cluster::end(Fiber& fiber) {
     }
     record(fiber, {.kind = EventKind::kThreadEnd});
     forget_thread(fiber);
-    // Whoever waits for all live threads waits for one less.
+    // Waits for all live threads now need one thread less.
     for (Meeting& meeting : fiber.warp->meetings) {
         hold_if_complete(*this, *fiber.warp, meeting, nullptr);
     }

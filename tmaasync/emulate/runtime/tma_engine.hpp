@@ -1,11 +1,11 @@
-// What TMA does with one instruction, all at once: who waits, and when, is the runtime's matter.
+// The effect of one TMA instruction. The runtime decides when it happens.
 //
-// "Measured" means on an H200 (benchmarks/probe_hardware.py, docs/hardware.md). What is said of the
-// PTX ISA or of cuda.h was not measured.
+// "Measured" means on an H200 (benchmarks/probe_hardware.py, docs/hardware.md). Statements of the
+// PTX ISA or of cuda.h were not measured.
 //
-// Neither measured nor stated, and read in the plainest way: interleaved tiled maps (the innermost
-// dimension is dense, the others go by their strides), element strides of stores (as for loads),
-// and where reductions clip (as stores do).
+// Three cases are neither measured nor documented, and are read in the plainest way: interleaved
+// tiled maps (the innermost dimension is dense, the others go by their strides), element strides of
+// stores (as for loads), and the clipping of reductions (as for stores).
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace tmaasync_emulate {
 
-// In the order of tmaasync::ptx::ReduceOp.
+// The operations, in the order of tmaasync::ptx::ReduceOp.
 enum class ReduceOp : uint8_t { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
 
 inline const char* name(ReduceOp op) {
@@ -25,9 +25,8 @@ inline const char* name(ReduceOp op) {
     return kNames[static_cast<int>(op)];
 }
 
-// A caller that observes the accesses passes an object with these members. Two more are optional:
-// is_inside says whether the bytes belong to an array of the launch, and source hears of every unit
-// that is taken out of shared memory.
+// An observer of the accesses has these members. Two more are optional: is_inside returns whether
+// bytes belong to an array of the launch, and source receives every unit that is read from shared.
 struct NoObserver {
     void shared(uint32_t /*offset*/, uint32_t /*bytes*/, bool /*is_write*/) {}
     void global(const void* /*pointer*/, uint64_t /*bytes*/, bool /*is_write*/) {}
@@ -35,14 +34,14 @@ struct NoObserver {
 
 namespace detail {
 
-constexpr uint32_t kLineBytes = 128;        // what the swizzle permutes within
-constexpr uint32_t kTensorAlignment = 128;  // of shared addresses, for tensor copies
+constexpr uint32_t kLineBytes = 128;        // a swizzle permutes units within a line
+constexpr uint32_t kTensorAlignment = 128;  // alignment of shared addresses in tensor copies
 constexpr uint32_t kMaxRowBytes = 256 * 8;  // 256 elements of 8 bytes
 constexpr uint16_t kNanFill = 0x7ff7;       // per 16 bits, whatever the type (measured)
 
 // --- shared memory ------------------------------------------------------------------------------
 
-// Bits 4 to 6 of the absolute address are XORed with bits 7 to 9 under the mask.
+// A box in shared memory. The swizzle XORs address bits 4 to 6 with bits 7 to 9 under the mask.
 struct SharedImage {
     uint8_t* base;
     uint32_t offset;
@@ -75,8 +74,8 @@ struct SharedImage {
         }
     }
 
-    // The units of a row that is going to be read, and how many bytes of each reach an element:
-    // the last sector of a row may go beyond them.
+    // Reports the units of a row that is about to be read, and how many bytes of each belong to
+    // elements: the last sector of a row may reach beyond them.
     template <class Observer>
     void report_source(Observer& observer, uint32_t at, uint32_t bytes) const {
         if constexpr (requires { observer.source(base, offset, bytes); }) {
@@ -87,8 +86,8 @@ struct SharedImage {
         }
     }
 
-    // Every byte of the box once. Whole lines are permuted within themselves, so that dense rows
-    // are reported as one; the units of the last line, and of rows with gaps, one by one.
+    // Reports every byte of the box once. A swizzle permutes whole lines within themselves, so
+    // dense rows are reported as one range, and the last line and rows with gaps unit by unit.
     template <class Observer>
     void report(Observer& observer, const TensorMapView& map, bool is_write) const {
         const bool is_dense = map.row_pitch_bytes == map.row_bytes;
@@ -108,7 +107,7 @@ struct SharedImage {
 
 // --- checks -------------------------------------------------------------------------------------
 
-// "(8, -4)", innermost first.
+// The coordinates as text, innermost first: "(8, -4)".
 inline Words listed(const int32_t* coordinates, int rank) {
     Words words = "(";
     for (int dim = 0; dim < rank; ++dim) {
@@ -126,7 +125,7 @@ inline void check_kind(const TensorMapView& map, bool is_im2col) {
     );
 }
 
-// Measured: a misaligned-address fault.
+// Measured: another alignment is a misaligned-address fault.
 inline void check_shared_alignment(uint32_t shared_offset, uint32_t granule) {
     if (shared_offset % granule == 0) return;
     fault(
@@ -135,7 +134,7 @@ inline void check_shared_alignment(uint32_t shared_offset, uint32_t granule) {
     );
 }
 
-// Measured, for tiled and im2col maps without interleave: an illegal instruction.
+// Measured, for tiled and im2col maps without interleave: an illegal instruction otherwise.
 inline void check_inner_coordinate(const TensorMapView& map, const int32_t* coordinates) {
     const int64_t bytes = int64_t{coordinates[0]} * map.element_bytes;
     if (bytes % kUnitBytes == 0) return;
@@ -146,7 +145,7 @@ inline void check_inner_coordinate(const TensorMapView& map, const int32_t* coor
     );
 }
 
-// Measured: an illegal instruction, for stores and reductions.
+// Measured, for stores and reductions: a negative coordinate is an illegal instruction.
 inline void check_not_negative(const TensorMapView& map, const int32_t* coordinates) {
     for (int dim = 0; dim < map.rank; ++dim) {
         if (coordinates[dim] >= 0) continue;
@@ -183,7 +182,7 @@ void access_global(
 
 // --- rows ---------------------------------------------------------------------------------------
 
-// Which elements of a row lie inside the tensor: [first, end).
+// The elements of a row that lie inside the tensor: [first, end).
 struct InnerRange {
     uint32_t first;
     uint32_t end;
@@ -197,7 +196,7 @@ struct InnerRange {
     bool is_empty() const { return first == end; }
 };
 
-// Calls visit(row, offset, is_inside) for every row of the box, in the order of shared memory:
+// Calls visit(row, offset, is_inside) for every row of the box, in the order of shared memory.
 // `offset` is the global byte offset of the row's coordinates, without the innermost.
 template <class Visit>
 void visit_rows(const TensorMapView& map, const int32_t* coordinates, Visit visit) {
@@ -225,7 +224,7 @@ inline void fill_row(const TensorMapView& map, uint8_t* row) {
     }
 }
 
-// Measured: 10 bits of mantissa, to nearest even; subnormals become zero and every NaN 0x7fffe000.
+// Measured: tf32 keeps 10 bits of mantissa, to nearest even. Subnormals become 0, NaNs 0x7fffe000.
 inline uint32_t rounded_to_tf32(uint32_t bits) {
     constexpr uint32_t kExponent = 0x7f800000, kDropped = 0x1fff;
     if ((bits & kExponent) == 0) return bits & 0x80000000;
@@ -242,8 +241,8 @@ inline void round_row_to_tf32(uint8_t* row, uint32_t bytes) {
     }
 }
 
-// Measured: of a load that has no element in bounds the chip touches the map's address, and faults
-// if nothing is there.
+// Measured: for a load with no element in bounds, the chip touches the map's address, and faults
+// without memory there.
 template <class Observer>
 void check_address_of(Observer& observer, const TensorMapView& map, const int32_t* coordinates) {
     const auto* pointer = reinterpret_cast<const void*>(map.address);
@@ -258,8 +257,8 @@ void check_address_of(Observer& observer, const TensorMapView& map, const int32_
     }
 }
 
-// One row into shared memory: what lies inside the tensor from global memory, the rest filled.
-// Measured: the fill is not rounded to TF32.
+// Loads one row into shared memory: elements inside the tensor from global memory, and the fill
+// elsewhere. Measured: the fill is not rounded to TF32.
 template <class Observer>
 void load_row(
     Observer& observer,
@@ -267,7 +266,7 @@ void load_row(
     const int32_t* coordinates,
     const SharedImage& image,
     uint32_t at,
-    uint64_t address,  // of the row's first element, inside the tensor or not
+    uint64_t address,  // address of the row's first element, inside the tensor or not
     InnerRange inner
 ) {
     const uint32_t bytes = (inner.end - inner.first) * map.element_bytes;
@@ -290,9 +289,8 @@ void load_row(
 
 // --- loads --------------------------------------------------------------------------------------
 
-// Global to shared through a tiled map: the box row-major, then swizzled. Returns the
-// bytes to credit to the barrier: the whole box (measured, out of bounds and under element strides
-// too).
+// Loads a box from global to shared memory through a tiled map: row-major, then swizzled. Returns
+// the bytes to credit: the whole box (measured, also out of bounds and with element strides).
 template <class Observer = NoObserver>
 uint32_t tiled_load(
     const TensorMapView& map,
@@ -326,8 +324,8 @@ uint32_t tiled_load(
 namespace detail {
 
 // Calls move(at, address, bytes) for every row that a store or reduction touches. Measured for
-// stores: what lies beyond the tensor is clipped, along the innermost dimension after the 16-byte
-// sector in which the tensor ends. Reductions are taken to clip alike.
+// stores: elements beyond the tensor are clipped, along the innermost dimension after the 16-byte
+// sector in which the tensor ends. Reductions are assumed to clip alike.
 template <class Observer, class Move>
 void for_stored_rows(
     Observer& observer,
@@ -355,7 +353,7 @@ void for_stored_rows(
 
 }  // namespace detail
 
-// Shared to global through a tiled map.
+// Stores a box from shared to global memory through a tiled map.
 template <class Observer = NoObserver>
 void tiled_store(
     const TensorMapView& map,
@@ -375,7 +373,7 @@ void tiled_store(
 
 namespace detail {
 
-// PTX ISA: what arithmetic makes of a NaN is this one.
+// PTX ISA: arithmetic returns this NaN for every NaN.
 constexpr uint16_t kCanonicalNan16 = 0x7fff;
 constexpr uint32_t kCanonicalNan32 = 0x7fffffff;
 
@@ -430,8 +428,7 @@ struct Bfloat16 {
 template <typename T>
 constexpr bool kIsNarrowFloat = std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
 
-// PTX ISA, of add.f32 in bulk reductions on global memory: subnormal inputs and results become
-// zeros of their sign.
+// PTX ISA, add.f32 in bulk reductions on global memory: subnormals become zeros of their sign.
 inline float flushed(float value) {
     const auto raw = std::bit_cast<uint32_t>(value);
     return raw & 0x7f800000 ? value : std::bit_cast<float>(raw & 0x80000000);
@@ -446,7 +443,7 @@ inline double sum(double old, double given) {
     return old + given;
 }
 
-// Rounding the sum to 24 bits first changes nothing: that is more than twice 11 bits plus one.
+// Rounding the sum to 24 bits first changes nothing: 24 is more than twice 11 plus one.
 template <typename T>
 requires kIsNarrowFloat<T> T sum(T old, T given) {
     return T::nearest(old.wide() + given.wide());
@@ -473,7 +470,7 @@ requires kIsNarrowFloat<T> bool is_less(T left, T right) {
     return rank(left) < rank(right);
 }
 
-// PTX ISA: a number wins over NaN, and of two NaNs comes the canonical one.
+// PTX ISA: a number wins over NaN, and two NaNs give the canonical one.
 template <typename T>
 T extreme(T old, T given, bool takes_given) {
     if constexpr (kIsNarrowFloat<T>) {
@@ -577,7 +574,7 @@ RowReduction one_of(ReduceOp op) {
     return found;
 }
 
-// Measured: these exist; every other combination is an illegal instruction.
+// Measured: these reductions exist; every other combination is an illegal instruction.
 inline RowReduction reduction(ReduceOp op, ElementType type) {
     using enum ElementType;
     switch (type) {
@@ -609,7 +606,7 @@ inline RowReduction reduction(ReduceOp op, ElementType type) {
 
 }  // namespace detail
 
-// Shared into global through a tiled map, in the arithmetic of the map's type.
+// Reduces a box of shared memory into global memory, in the arithmetic of the map's type.
 template <class Observer = NoObserver>
 void tiled_reduce(
     ReduceOp op,
@@ -640,7 +637,7 @@ void tiled_reduce(
 
 namespace detail {
 
-// PTX ISA: 16, 8 or 5 bits per offset at rank 3, 4 or 5.
+// PTX ISA: an offset has 16, 8 or 5 bits at rank 3, 4 or 5.
 inline void check_offsets(const TensorMapView& map, const uint16_t* offsets) {
     const int bits = map.rank == 3 ? 16 : map.rank == 4 ? 8 : 5;
     for (int spatial = 0; spatial < map.rank - 2; ++spatial) {
@@ -654,12 +651,13 @@ inline void check_offsets(const TensorMapView& map, const uint16_t* offsets) {
 
 // Calls visit(pixel, offset, is_inside) for every pixel of the column.
 //
-// PTX ISA, "im2col mode": the pixels traverse the bounding box, which reaches per spatial dimension
-// from `lower_corner` to `extent - 1 + upper_corner`, from the coordinates on: row by row, after
-// the last row on to the next slice (at rank 5), after the last slice on to the next image. A step
-// is the element stride; each row starts at the lower corner again. The offsets move every pixel
-// afterwards and move no bounds, so that the traversal for the filter's first tap serves all taps.
-// A start outside the box is not defined; here the traversal goes on from there.
+// PTX ISA, "im2col mode": the pixels traverse the bounding box from the coordinates on. Per spatial
+// dimension, the box reaches from `lower_corner` to `extent - 1 + upper_corner`. The traversal goes
+// row by row, after the last row on to the next slice (at rank 5), and after the last slice on to
+// the next image. A step is the element stride; each row starts at the lower corner again. The
+// offsets move every pixel afterwards and move no bounds, so that the traversal for the filter's
+// first tap serves all taps. A start outside the box is not defined; here the traversal goes on
+// from there.
 template <class Visit>
 void visit_pixels(
     const TensorMapView& map, const int32_t* coordinates, const uint16_t* offsets, Visit visit
@@ -689,9 +687,10 @@ void visit_pixels(
 
 }  // namespace detail
 
-// Global to shared through an im2col map of rank 3 to 5: `channels_per_pixel` channels of
-// `pixels_per_column` pixels, pixel by pixel, then swizzled. `offsets` has one number per spatial
-// dimension, innermost first. Returns the bytes to credit: all of them (measured).
+// Loads a column from global to shared memory through an im2col map of rank 3 to 5:
+// `channels_per_pixel` channels of `pixels_per_column` pixels, pixel by pixel, then swizzled.
+// `offsets` has one number per spatial dimension, innermost first. Returns the bytes to credit: all
+// of them (measured).
 template <class Observer = NoObserver>
 uint32_t im2col_load(
     const TensorMapView& map,
@@ -731,7 +730,7 @@ uint32_t im2col_load(
 
 namespace detail {
 
-// Measured: a misaligned-address fault.
+// Measured: another alignment is a misaligned-address fault.
 inline void check_bulk_addresses(const void* global, uint32_t shared_offset) {
     const auto address = reinterpret_cast<uintptr_t>(global);
     check_shared_alignment(shared_offset, kUnitBytes);
@@ -756,8 +755,8 @@ void access_bulk(Observer& observer, const void* global, uint32_t bytes, bool is
     observer.global(global, bytes, is_write);
 }
 
-// A load drops the bytes beyond a multiple of 16 (measured). Copies between shared memories and
-// reductions were not measured, so that nothing is assumed to be dropped there.
+// Measured: a load drops the bytes beyond a multiple of 16. Copies between shared memories and
+// reductions were not measured, so they are not assumed to drop any.
 inline void check_bulk_size(const char* what, uint32_t bytes) {
     if (bytes % kUnitBytes == 0) return;
     fault(
@@ -767,7 +766,7 @@ inline void check_bulk_size(const char* what, uint32_t bytes) {
     );
 }
 
-// The units of memory that is going to be read.
+// Reports the units of shared memory that are about to be read.
 template <class Observer>
 void report_sources(Observer& observer, const uint8_t* base, uint32_t offset, uint32_t bytes) {
     if constexpr (requires { observer.source(base, offset, bytes); }) {
@@ -777,14 +776,14 @@ void report_sources(Observer& observer, const uint8_t* base, uint32_t offset, ui
     }
 }
 
-// Measured: the rest of a size that is no multiple of 16 is neither moved nor credited.
+// Measured: bytes beyond a multiple of 16 are neither moved nor credited.
 inline uint32_t bulk_bytes(uint32_t bytes) {
     return bytes / kUnitBytes * kUnitBytes;
 }
 
 }  // namespace detail
 
-// Global to shared. Returns the bytes moved, which are those to credit to the barrier.
+// Copies from global to shared memory. Returns the bytes moved, which are credited to the barrier.
 template <class Observer = NoObserver>
 uint32_t bulk_load(
     const void* global,
@@ -802,7 +801,7 @@ uint32_t bulk_load(
     return moved;
 }
 
-// Shared to global. Returns the bytes moved.
+// Copies from shared to global memory. Returns the bytes moved.
 template <class Observer = NoObserver>
 uint32_t bulk_store(
     void* global,
@@ -821,14 +820,14 @@ uint32_t bulk_store(
     return moved;
 }
 
-// Without a map the instruction says the type, and of operations on bits their number only.
+// The reduction of an instruction without a map. For bitwise operations only the size counts.
 inline detail::RowReduction bulk_reduction(ReduceOp op, ElementType type) {
     const bool takes_bits = op == ReduceOp::kAnd || op == ReduceOp::kOr || op == ReduceOp::kXor;
     const bool is_long = takes_bits && type == ElementType::kInt64;
     return detail::reduction(op, is_long ? ElementType::kUint64 : type);
 }
 
-// Shared into global.
+// Reduces shared memory into global memory.
 template <class Observer = NoObserver>
 void bulk_reduce(
     ReduceOp op,
@@ -847,7 +846,7 @@ void bulk_reduce(
     observer.shared(shared_offset, bytes, false);
 }
 
-// Global to L2: what would be loaded must be there.
+// Prefetches from global memory to L2. The memory must exist.
 template <class Observer = NoObserver>
 void bulk_prefetch(const void* global, uint32_t bytes, Observer&& observer = Observer{}) {
     detail::check_bulk_addresses(global, 0);
@@ -855,7 +854,7 @@ void bulk_prefetch(const void* global, uint32_t bytes, Observer&& observer = Obs
     detail::access_bulk(observer, global, bytes, false);
 }
 
-// From one place in shared memory to another.
+// Checks a copy from one CTA's shared memory to another's.
 inline void check_push(uint32_t source, uint32_t target, uint32_t bytes) {
     detail::check_shared_alignment(source, kUnitBytes);
     detail::check_shared_alignment(target, kUnitBytes);

@@ -1,4 +1,4 @@
-// What a launch did, event by event, for tmaasync.trace.
+// The events of a launch, for tmaasync.trace.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ struct AwaitedPhase {
     bool operator==(const AwaitedPhase&) const = default;
 };
 
-// The posts of signals, of launches that run together. Their clusters have a clock each. The wait
-// for a signal sets it to a time after the first post that reached the epoch (Lamport clocks).
+// The posts of signals, in launches that run together. Each cluster has its own clock. A wait for a
+// signal sets the clock to a time after the first post that reached the epoch (Lamport clocks).
 class Posts {
 public:
     struct Post {
@@ -40,7 +40,7 @@ public:
         return count_++;
     }
 
-    // Null if the host wrote the epoch.
+    // Returns null if the host wrote the epoch.
     const Post* first_to_reach(uintptr_t word, uint32_t epoch) const {
         const auto found = of_word_.find(word);
         if (found == of_word_.end()) return nullptr;
@@ -55,7 +55,7 @@ private:
     uint32_t count_ = 0;
 };
 
-// Of one cluster at a time.
+// Records the events of one cluster at a time.
 class Recorder {
 public:
     void reset(uint64_t cluster) {
@@ -69,7 +69,7 @@ public:
 
     void tick() { ++time_; }
     uint64_t time() const { return time_; }
-    // What is recorded next comes after this time.
+    // Sets the clock after this time.
     void come_after(uint64_t time) { time_ = std::max(time_, time + 1); }
 
     void add(Event event) {
@@ -79,17 +79,17 @@ public:
         events_.push_back(event);
     }
 
-    // Of a warp, once its name is known or has changed.
+    // Records a warp's role when it is named or renamed.
     void add_role(uint32_t rank, uint32_t warp, const char (&role)[kRoleBytes]) {
         RoleRecord record{cluster_, static_cast<uint16_t>(rank), static_cast<uint16_t>(warp), {}};
         std::memcpy(record.role, role, kRoleBytes);
         roles_.push_back(record);
     }
 
-    // Of the next copy or wgmma.
+    // Sequence number of the next copy or wgmma.
     uint32_t new_sequence() { return sequence_++; }
 
-    // Lanes of a warp wait for the same: the first to come stands for all.
+    // True for the first lane to come: all lanes of a warp wait for the same phase.
     bool stands_for_warp(uint32_t warp, uint32_t lane, const AwaitedPhase& awaited) {
         const std::tuple key{warp, awaited.rank, awaited.barrier};
         const auto [found, is_new] = first_waits_.try_emplace(key, awaited.phase, lane);
@@ -111,7 +111,7 @@ private:
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::pair<uint32_t, uint32_t>> first_waits_;
 };
 
-// Of all clusters of a launch.
+// Collects the events of all clusters of a launch.
 class GridTrace {
 public:
     void take(const Recorder& recorder) {
@@ -128,7 +128,7 @@ public:
     }
 
 private:
-    // Null without memory.
+    // Returns null without memory.
     template <typename Record>
     static Record* copy_of(const std::vector<Record>& records) {
         const std::size_t bytes = records.size() * sizeof(Record);

@@ -1,4 +1,4 @@
-// Shared memory that nothing has written, where wgmma or TMA reads it.
+// Reads of unwritten shared memory by wgmma or TMA.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace tmaasync_emulate {
 
 // --- wgmma ---------------------------------------------------------------------------------------
 
-// Counts the units of an operand that hold poison, for each row, or eight rows if it is transposed.
+// Counts the poisoned units of an operand, per row, or per eight rows if it is transposed.
 class UnwrittenRows {
 public:
     void add(uint32_t row, uint32_t offset) {
@@ -22,7 +22,8 @@ public:
         if (first_ == kNothing) first_ = offset;
     }
 
-    // Whether something has written another unit of a row, which lies in one span of a swizzle.
+    // True if something has written another unit of a poisoned row, which lies in one span of a
+    // swizzle.
     bool is_half_written(const uint8_t* window, uint32_t span) const {
         const auto& poison = poisoned_window();
         for (std::size_t row = 0; row < units_.size(); ++row) {
@@ -35,10 +36,10 @@ public:
         return false;
     }
 
-    // Rows that are unwritten as a whole may be ones that no thread uses the results of: decode
-    // kernels fill 16 rows of A of 64, and FlashAttention-2 leaves the rows of K beyond the last
-    // key as they are, since it masks their scores. A row that is half written is in use, and so is
-    // one row at least. No kernel of ours needs it.
+    // The results of wholly unwritten rows may be unused: decode kernels fill 16 rows of A of 64,
+    // and FlashAttention-2 leaves the rows of K beyond the last key unwritten, since it masks their
+    // scores. A partly written row is in use, and at least one row is. No kernel in kernels/ needs
+    // this.
     bool is_defect(uint32_t rows, uint32_t units_of_row) const {
         if (rows_ == 0 || rows_ == rows) return rows_ != 0;
         return std::any_of(units_.begin(), units_.end(), [&](uint32_t units) {
@@ -50,7 +51,8 @@ public:
 
 private:
     std::array<uint32_t, kMaxMmaColumns> units_{};
-    std::array<uint32_t, kMaxMmaColumns> offsets_{};  // of the first unit of each row
+    // Offset of the first poisoned unit of each row.
+    std::array<uint32_t, kMaxMmaColumns> offsets_{};
     uint32_t rows_ = 0;
     uint32_t first_ = kNothing;
 };
@@ -70,7 +72,7 @@ inline Words reason_of_other_swizzle(
            ". Give the tensor map and the descriptor the same swizzle";
 }
 
-// An operand of `rows` rows: where it lies, and whether it was written.
+// Checks where an operand of `rows` rows lies, and whether it was written.
 inline void check_operand(
     const Fiber& issuer, const IssuedMma& mma, const Matrix& matrix, uint32_t rows, const char* name
 ) {
@@ -85,7 +87,7 @@ inline void check_operand(
     matrix.for_each_unit(0, rows, [&](uint32_t row, uint32_t, uint32_t offset) {
         furthest = std::max(furthest, offset);
         if (offset > kWindowBytes - kMmaUnitBytes) return;
-        // Of further rows nobody may use the results.
+        // The results of further rows may be unused.
         if (row < 8 && detector && !other_load) {
             const Access* const load = detector->load_at(issuer.cta->rank, offset);
             if (load && matrix.differs(load->pattern - 1u, offset)) other_load = load;

@@ -1,4 +1,4 @@
-// What the lanes of a warp, or the threads of a CTA, do together.
+// Operations that the lanes of a warp, or the threads of a CTA, execute together.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,7 @@ namespace tmaasync_emulate {
 
 constexpr uint32_t kAllLanes = 0xffffffff;
 
-// "lane 4", or "lanes 16 to 31", or "lanes 0, 2".
+// Names the lanes of a mask: "lane 4", "lanes 16 to 31", or "lanes 0, 2".
 inline Words lanes_of(uint32_t mask) {
     const int first = __builtin_ctz(mask), count = __builtin_popcount(mask);
     if (count == 1) return "lane " + decimal(first);
@@ -26,7 +26,7 @@ inline Words lanes_of(uint32_t mask) {
     return words;
 }
 
-// The lanes with which the warp began.
+// The lanes that the warp was launched with.
 inline uint32_t launched_lanes(const Fiber& fiber) {
     const uint32_t threads = fiber.cluster->launch().threads() - fiber.index / 32 * 32;
     return threads < 32 ? (1u << threads) - 1 : kAllLanes;
@@ -40,8 +40,8 @@ inline Fiber& lane_of_warp(Fiber& fiber, uint32_t lane) {
     return *(&fiber - fiber.lane + lane);
 }
 
-// PTX ISA: undefined unless all lanes that a mask names, and that have not ended, execute the
-// instruction with that mask. Here the others have ended: did they execute it with another one?
+// PTX ISA: undefined unless all live lanes that a mask names execute the instruction with that
+// mask. Reports lanes that executed it with another mask before they ended.
 inline void check_masks_agree(const Meeting& meeting, Fiber& fiber) {
     const uint32_t ended = meeting.mask & launched_lanes(fiber) & ~meeting.arrived;
     uint32_t others = 0, mask = 0;
@@ -82,7 +82,7 @@ inline Meeting& meeting_for(Warp& warp, uint32_t mask) {
         if (!meeting.arrived) free = &meeting;
     }
     if (!free) {
-        // Lanes that wait hold no reference: the vector may move.
+        // Lanes that wait hold no reference, so the vector may move.
         warp.meetings.emplace_back();
         free = &warp.meetings.back();
     }
@@ -90,7 +90,7 @@ inline Meeting& meeting_for(Warp& warp, uint32_t mask) {
     return *free;
 }
 
-// Waits until every live lane of the mask is here; then the last one acts for all. The operands
+// Waits until every live lane of the mask is here. Then the last one acts for all. The operands
 // stay where each lane put them.
 inline void meet(const char* instruction, uint32_t mask, void (*act)(Meeting&), void* operands) {
     Fiber& fiber = current_fiber();
@@ -122,7 +122,7 @@ inline void meet(const char* instruction, uint32_t mask, void (*act)(Meeting&), 
     meeting.operands[fiber.lane] = operands;
     meeting.fibers[fiber.lane] = &fiber;
     hold_if_complete(*fiber.cluster, *fiber.warp, meeting, &fiber);
-    // Complete meetings have no arrivals left, so the test is whether this lane is still counted.
+    // A complete meeting has no arrivals left, so this lane waits only if it is still counted.
     if (meeting.instruction && (meeting.arrived >> fiber.lane & 1)) {
         fiber.cluster->block(fiber, {Wait::Kind::kWarp, instruction});
     }
@@ -133,7 +133,7 @@ Operands& operands_of(Meeting& meeting, uint32_t lane) {
     return *static_cast<Operands*>(meeting.operands[lane]);
 }
 
-// What one lane did before is seen by all of them after.
+// Orders each lane's accesses before the meeting before all lanes' accesses after it.
 inline void join_lanes(Meeting& meeting) {
     View all;
     Detector* detector = nullptr;
@@ -148,7 +148,7 @@ inline void join_lanes(Meeting& meeting) {
     }
 }
 
-// PTX ISA: elect.sync waits for every thread of its mask, of which none may have ended.
+// PTX ISA: elect.sync waits for every thread of its mask, and none of them may have ended.
 inline void elect_one_lane(Meeting& meeting) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(meeting.arrived));
     operands_of<bool>(meeting, lane) = true;
@@ -175,8 +175,7 @@ inline bool waits_for_lanes(const Fiber& fiber, uint32_t lanes) {
     return kind == Wait::Kind::kNamedBarrier || kind == Wait::Kind::kCluster;
 }
 
-// Reports lanes that wait for others of their warp, which wait elsewhere for the whole block, the
-// cluster or these lanes.
+// Reports lanes that wait for others of their warp, which wait for the block, the cluster or them.
 inline bool reports_lone_lanes(Cluster& cluster, Fiber& fiber) {
     if (fiber.is_done || fiber.wait.kind != Wait::Kind::kWarp) return false;
     for (const Meeting& meeting : fiber.warp->meetings) {
@@ -210,10 +209,10 @@ struct Shuffle {
     uint64_t result;
 };
 
-// What a lane reads of one that does not take part: a NaN, and no likely integer.
+// Value read from a lane that does not participate: a NaN, unlikely as an integer.
 constexpr uint64_t kNoLane = 0x7fff7fff7fff7fff;
 
-// A butterfly uses the values of all lanes, a broadcast the value of one.
+// True if a lane's source must participate: a butterfly uses all lanes' values, a broadcast one.
 inline bool needs_source(Meeting& meeting, uint32_t lane) {
     const auto& shuffle = operands_of<Shuffle>(meeting, lane);
     if (shuffle.kind != ShuffleKind::kIndex) return shuffle.kind == ShuffleKind::kXor;
@@ -337,7 +336,7 @@ inline uint32_t gather_lanes(
 
 // --- lanes that go on together -------------------------------------------------------------------
 
-// The lanes of the warp that are in this call of __activemask() and wait for its result.
+// The lanes of the warp that wait for the result of this call of __activemask().
 inline uint32_t lanes_at_active_site(Fiber& fiber) {
     uint32_t lanes = 0;
     for (uint32_t lane = 0; lane < 32; ++lane) {
@@ -348,8 +347,8 @@ inline uint32_t lanes_at_active_site(Fiber& fiber) {
     return lanes;
 }
 
-// Whether another lane of the warp can run and is not there yet. One that waits in a later call of
-// __activemask() does not: it waits for this lane, as lanes do after a branch.
+// True if another lane of the warp can run and has not come here yet. A lane that waits in a later
+// call of __activemask() does not come: it waits for this lane, as lanes do after a branch.
 inline bool may_be_joined(Fiber& fiber) {
     const uint32_t others = fiber.warp->live_lanes & ~lanes_at_active_site(fiber);
     for (uint32_t lane = 0; lane < 32; ++lane) {
@@ -361,9 +360,10 @@ inline bool may_be_joined(Fiber& fiber) {
     return false;
 }
 
-// The chip's lanes stay together unless they branch. Here a lane lets those that can run come too.
+// The chip's lanes stay together unless they branch. Here a lane waits for those still to come.
 inline uint32_t find_active_lanes(Fiber& fiber) {
-    constexpr int kTurns = 64;  // of the others, which may be in a loop that waits for this lane
+    // Turns of the other lanes, which may be in a loop that waits for this lane.
+    constexpr int kTurns = 64;
     fiber.active_site = fiber.site;
     for (int turn = 0; turn < kTurns && !fiber.active_lanes && may_be_joined(fiber); ++turn) {
         fiber.cluster->yield(fiber);
@@ -395,8 +395,8 @@ struct LaneMatrices {
 using StoreMatrix = LaneMatrices<true>;
 using LoadMatrix = LaneMatrices<false>;
 
-// Lane l gives the address of row l % 8 of matrix l / 8: act(held, half, where) for either
-// element of every matrix that each lane holds.
+// Calls act(held, half, address) for both elements that a lane holds of every matrix. Lane l gives
+// the address of row l % 8 of matrix l / 8.
 template <typename Operands, typename Act>
 void for_each_element(Meeting& meeting, Act act) {
     for (int matrix = 0; matrix < operands_of<Operands>(meeting, 0).matrices; ++matrix) {
@@ -428,7 +428,7 @@ inline void load_matrices(Meeting& meeting) {
     });
 }
 
-// What either instruction asks of a lane and of the row that it names.
+// Checks the lane and the row that it names, then executes the instruction with the whole warp.
 template <typename Operands>
 void meet_for_matrices(Operands& mine, void (*act)(Meeting&)) {
     Fiber& fiber = current_fiber();
@@ -469,7 +469,7 @@ inline void load_matrices_of_lane(LoadMatrix& mine) {
 
 // --- barriers of the CTA -------------------------------------------------------------------------
 
-// Of all threads: those that have ended do not count.
+// Completes the barrier if all threads have arrived; in one of the whole CTA, all live threads.
 inline void release_if_complete(Cluster& cluster, Cta& cta, uint32_t number) {
     NamedBarrier& barrier = cta.named[number];
     const uint32_t needed = barrier.threads ? barrier.threads : cta.live;
@@ -498,7 +498,7 @@ inline void check_warp_is_together(Fiber& fiber, NamedBarrier& barrier, uint32_t
     );
 }
 
-// threads 0 means all of the CTA; line 0 that the place of the call is unknown.
+// `threads` 0 means all of the CTA. `line` 0 means that the line of the call is unknown.
 inline void arrive_at_named(
     Fiber& fiber, uint32_t number, uint32_t threads, bool waits, uint32_t line = 0
 ) {
@@ -519,7 +519,7 @@ inline void arrive_at_named(
                        " and for " + decimal(count_of(barrier.threads)) + " threads at once"
         );
     }
-    // One call with the block's size and another with 0 mean the same.
+    // A call with the block's size and another with 0 mean the same.
     if (!barrier.arrived || barrier.threads) barrier.threads = threads;
     if (line) check_warp_is_together(fiber, barrier, line);
     const bool is_noted = cluster.stands_for_warp(fiber);
@@ -527,7 +527,7 @@ inline void arrive_at_named(
     ++barrier.arrived;
     if (Detector* detector = cluster.detector()) {
         detector->release(fiber.number, barrier.gathered);
-        // So that the last one gets it too.
+        // The last thread does not wait, so it acquires here.
         if (waits) detector->acquire(fiber.number, barrier.gathered);
     }
     if (waits) barrier.waiters.push_back(&fiber);
@@ -543,8 +543,8 @@ inline void arrive_at_named(
     }
 }
 
-// __syncthreads_count. A CTA votes in three places in turn: whoever has come through one vote
-// clears the place of the vote after the next, which nobody can have begun.
+// __syncthreads_count. A CTA's votes use three counters in rotation. A thread that has completed
+// one vote clears the counter of the vote after the next, which no thread can have begun.
 inline uint32_t count_at_barrier(Fiber& fiber, bool value, uint32_t line) {
     auto& votes = fiber.cta->votes;
     const uint32_t place = fiber.votes++ % votes.size();

@@ -1,4 +1,4 @@
-// A kernel that runs on and on: the launch is stopped, and the process survives.
+// Kernels that run for ever: the launch is stopped, and the process survives.
 #pragma once
 
 #include <setjmp.h>
@@ -21,7 +21,7 @@ namespace tmaasync_emulate {
 
 // --- the state of a thread -----------------------------------------------------------------------
 
-// Its registers and its stack; none without a way to know.
+// Hash of a thread's registers and stack; none on an unknown processor.
 inline std::optional<uint64_t> state_of(const void* context) {
 #if defined(__x86_64__)
     constexpr uintptr_t kRedZone = 128, kGuardBytes = 4096;
@@ -42,15 +42,14 @@ inline std::optional<uint64_t> state_of(const void* context) {
 
 // --- the watchdog --------------------------------------------------------------------------------
 
-// Counts the processor seconds of the thread that makes it in which `progress` stays the same. When
-// the budget is spent, or a signal ends the launch, `is_spent` is true for the scheduler. A thread
-// of the kernel that never comes back to the scheduler is left by a jump to the crash site, but out
-// of the kernel's own code only: whatever else it has called, the C library or the runtime, may
-// hold a lock, and is let finish. One that is proven to loop for ever is left at once, whatever the
-// budget.
+// Counts its thread's processor seconds in which `progress` stays the same. When the budget is
+// spent, or a signal ends the launch, `is_spent` is true for the scheduler. A thread of the kernel
+// that never comes back to the scheduler is left by a jump to the crash site, but only out of the
+// kernel's own code: the C library or the runtime may hold a lock, and is allowed to finish. A
+// thread that is proven to loop for ever is left at once, whatever the budget.
 class Watchdog {
 public:
-    // What sigsetjmp returns.
+    // Values that sigsetjmp returns.
     static constexpr int kJump = 2;
     static constexpr int kEndless = 3;
 
@@ -74,11 +73,11 @@ public:
         event.sigev_signo = kSignal;
         event.sigev_value.sival_ptr = this;
         event._sigev_un._tid = static_cast<pid_t>(syscall(SYS_gettid));
-        // This thread's own clock: a machine that stalls spends no budget.
+        // The thread's own clock: a machine that stalls spends no budget.
         is_armed_ = timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) == 0;
         repeat_every(period_);
     }
-    // A signal to this thread arrives on the way out of the call: none is left over.
+    // A pending signal arrives before the call returns, so none is left over.
     ~Watchdog() {
         if (is_armed_) timer_delete(timer_);
     }
@@ -87,7 +86,7 @@ public:
 
     bool is_spent() const { return is_spent_; }
 
-    // While a launch runs. SIGURG does nothing by default, should one come late.
+    // Lives while a launch runs. By default SIGURG does nothing, should one come late.
     class Handler {
     public:
         Handler() : handler_(kSignal, &handle) {}
@@ -98,8 +97,8 @@ public:
 
 private:
     static constexpr int kSignal = SIGURG;
-    static constexpr int kTicks = 8;               // at least, until a budget is spent
-    static constexpr double kTickSeconds = 20e-3;  // of which the handler takes 3 us (2026-11-22)
+    static constexpr int kTicks = 8;               // a budget lasts at least this many ticks
+    static constexpr double kTickSeconds = 20e-3;  // the handler takes 3 us of each (2026-11-22)
     static constexpr double kRetrySeconds = 1e-3;
 
     static void handle(int number, siginfo_t* info, void* context) {
@@ -130,7 +129,7 @@ private:
         repeat_every(kRetrySeconds);
     }
 
-    // Whether the thread's registers and stack are as they were before.
+    // True if the thread's registers and stack have been the same before.
     bool repeats(const void* context) {
         const auto state = state_of(context);
         return state && watch_.repeats_tick(*state);
@@ -143,7 +142,7 @@ private:
         siglongjmp(site_.resume, how);
     }
 
-    // May be called by the handler.
+    // Sets the timer. The handler may call it.
     void repeat_every(double seconds) {
         const auto whole = static_cast<time_t>(seconds);
         const auto nanoseconds = static_cast<long>((seconds - static_cast<double>(whole)) * 1e9);
@@ -153,8 +152,8 @@ private:
     }
 
     const double period_;
-    const double max_ticks_;  // without progress
-    const Array& kernel_;     // the code of the kernel that runs
+    const double max_ticks_;  // most ticks without progress
+    const Array& kernel_;     // code of the kernel that runs
     CrashSite& site_;
     const volatile uint64_t& progress_;
     LoopWatch& watch_;

@@ -1,5 +1,5 @@
-// Text of reports, without the C++ library's streams: where that library is linked into this one,
-// they find the locale of the copy that the process already holds, and crash.
+// Text of reports, without the C++ library's streams. Where that library is linked into this one,
+// the streams find the locale of the copy that the process already holds, and crash.
 #pragma once
 
 #include <charconv>
@@ -13,11 +13,11 @@
 
 namespace tmaasync_emulate {
 
-// Most of the runtime's functions put a message together, and hardly ever run: a call for each part
-// compiles faster than what std::string's inline functions become.
+// Most of the runtime's functions build a message, and hardly ever run. A call for each part
+// compiles faster than std::string's inline functions.
 #define TMAASYNC_EMULATE_COLD __attribute__((noinline, cold))
 
-// A number to be written in base 16.
+// A number that is written in base 16.
 struct Hex {
     uint64_t value;
 };
@@ -92,7 +92,7 @@ private:
     std::vector<Mention> mentions_;
 };
 
-// A sum that begins with a temporary is that temporary, so that a message of many parts has one.
+// A sum that begins with a temporary reuses it, so that a message of many parts has one buffer.
 TMAASYNC_EMULATE_COLD inline Words&& operator+(Words&& left, const Words& right) {
     return std::move(left << right);
 }
@@ -122,7 +122,9 @@ inline Words hexadecimal(uintptr_t number) {
     return Words() << Hex{number};
 }
 
-// Addresses in shared memory and in the kernel's code, whose names Python knows.
+// Addresses in shared memory and in the kernel's code, as placeholders in a fault's reason.
+// emulate/reports.py replaces the braces by the name of the variable or the line in the source, and
+// appends the array and the index to addresses in global memory.
 
 inline Words barrier_at(uint32_t offset) {
     return Words().mention(MentionKind::kBarrier, offset);
@@ -136,14 +138,18 @@ inline Words shared_bytes_from(uint32_t offset) {
     return Words().mention(MentionKind::kSharedBytes, offset);
 }
 
+// Placeholder for the variable at exactly this offset: "tiles[1]".
 inline Words place_at(uint32_t offset) {
     return Words().mention(MentionKind::kSharedName, offset);
 }
 
+// Placeholder for a line: " at kernel.cu:38". The address is the one of the library's debugging
+// information.
 inline Words at_line(uintptr_t address_in_library) {
     return Words().mention(MentionKind::kLine, address_in_library);
 }
 
+// Placeholder for the barrier of a ring's stage: ": ring.full[1] ends the loads into the stage".
 inline Words on_full_barrier_of(uint32_t offset) {
     return Words().mention(MentionKind::kFullBarrier, offset);
 }

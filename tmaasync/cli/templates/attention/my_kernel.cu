@@ -7,8 +7,8 @@
 
 using namespace tmaasync;
 
-// What happens to a score before the softmax: write your own. Return masked_score() for a key that
-// the query does not see.
+// Changes a score before the softmax: write your own. Return masked_score() for a key that the
+// query does not see.
 struct Score {
     float scale;
     const float* slopes;  // of the heads
@@ -50,7 +50,7 @@ struct SharedMemory : AttentionPipelines<Operands, Tile, CONSUMERS, STAGES> {
 };
 extern "C" __device__ const int my_kernel_shared_bytes = sizeof(SharedMemory);
 
-// What a consumer does with a tile outside the main loop.
+// The work of a consumer on a tile outside the main loop.
 struct Variant : AttentionVariant {
     QTile::Shared& output;
     const QTile& o;

@@ -17,7 +17,7 @@ struct SharedMemory {
 };
 extern "C" __device__ const int my_kernel_shared_bytes = sizeof(SharedMemory);
 
-// What happens to an element: write your own.
+// Computes one element: write your own.
 __device__ Element compute(Element x, float scale) {
     return Element(static_cast<float>(x) * scale);
 }

@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) my_kernel(
         for (const auto tile : schedule) {
             Loop::Accumulators accumulators;
             Loop::multiply(consumer, accumulators, k_blocks, row);
-            // What happens to an element of A B^T: write your own.
+            // Computes an element of the output from A B^T: write your own.
             output.store(accumulators, c, tile, [=](float value, int, int column) {
                 return column < n ? fmaxf(value + bias[column], 0) : 0;
             });

@@ -18,7 +18,7 @@ struct SharedMemory {
 };
 extern "C" __device__ const int my_kernel_shared_bytes = sizeof(SharedMemory);
 
-// What is summed: write your own. Rows beyond the last one are zeros, which must add nothing.
+// One term of the sum: write your own. Rows beyond the last one are zeros, which must add nothing.
 __device__ float term(float x) {
     return x;
 }

@@ -1,4 +1,4 @@
-// Copies by a group with cp.async. Each copy is a group of its own, for wait_prior.
+// Copies by a group with cp.async. Each copy is a separate cp.async group, for wait_prior.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -7,7 +7,7 @@
 
 namespace cooperative_groups {
 
-// Of a number of bytes.
+// Copies a number of bytes.
 template <typename Group, typename T, typename Size>
 TMAASYNC_EMULATE_INLINE void memcpy_async(
     const Group& group, T* target, const T* source, const Size& bytes
@@ -26,7 +26,7 @@ TMAASYNC_EMULATE_INLINE void memcpy_async(
     );
     tmaasync::ptx::cp_async_commit_group();
 }
-// Of the fewer of two numbers of elements.
+// Copies the smaller of two numbers of elements.
 template <typename Group, typename T, typename TargetLayout, typename SourceLayout>
 TMAASYNC_EMULATE_INLINE void memcpy_async(
     const Group& group,

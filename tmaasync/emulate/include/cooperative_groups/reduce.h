@@ -20,7 +20,7 @@ TMAASYNC_EMULATE_INLINE T reduced(const Group& group, T value, Operation operati
     }
     return group.shfl(value, 0);
 }
-// The chip's order, which the rounding of floats depends on.
+// Reduces in the chip's order, on which the rounding of floats depends.
 template <typename T, unsigned kSize, typename Parent, typename Operation>
 TMAASYNC_EMULATE_INLINE T
 reduced(const thread_block_tile<kSize, Parent>& tile, T value, Operation operation) {

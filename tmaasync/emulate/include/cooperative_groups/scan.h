@@ -49,7 +49,8 @@ TMAASYNC_EMULATE_INLINE T exclusive_scan(const Group& group, T value) {
     return exclusive_scan(group, value, plus<T>());
 }
 
-// The last thread adds the sum of all to an atomic object; each scan goes on from what that held.
+// The last thread adds the total to an atomic object. Each scan continues from the object's old
+// value.
 template <typename Group, typename Target, typename V, typename Operation>
 TMAASYNC_EMULATE_INLINE auto inclusive_scan_update(
     const Group& group, Target&& target, V value, Operation operation

@@ -10,7 +10,8 @@
 #define __host__
 #define __device__
 #define __global__
-#define __constant__ __attribute__((used))  // Python may fill what no kernel writes
+// Keeps variables that no kernel writes and Python may fill.
+#define __constant__ __attribute__((used))
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(BYTES) __attribute__((aligned(BYTES)))

@@ -1,6 +1,7 @@
-// What a kernel compiled with -fsanitize=thread calls before its ordinary loads and stores. The
-// compiler chose the names; the functions are ours, and no sanitizer is linked. Each looks at where
-// its thread was last allowed to access memory, and asks the runtime about the rest.
+// Functions that a kernel compiled with -fsanitize=thread calls before its ordinary loads and
+// stores. The compiler chose the names; the functions are ours, and no sanitizer is linked. Each
+// looks up the ranges that its thread was last allowed to access, and asks the runtime about other
+// addresses.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +43,7 @@ TMAASYNC_EMULATE_INLINE TMAASYNC_EMULATE_UNSEEN bool is_within_reach(
     TMAASYNC_EMULATE_TSAN(NAME, 4, KIND, is_within_reach(address, 4), IS_ALIGNED) \
     TMAASYNC_EMULATE_TSAN(NAME, 8, KIND, is_within_reach(address, 8), IS_ALIGNED) \
     TMAASYNC_EMULATE_TSAN(NAME, 16, KIND, is_within_reach(address, 16), IS_ALIGNED)
-// Volatile accesses elsewhere let other threads run.
+// Volatile accesses outside the thread's own stack let other threads run.
 #define TMAASYNC_EMULATE_TSAN_VOLATILE(NAME, KIND)                        \
     TMAASYNC_EMULATE_TSAN(NAME, 1, KIND, is_on_own_stack(address), false) \
     TMAASYNC_EMULATE_TSAN(NAME, 2, KIND, is_on_own_stack(address), false) \
@@ -73,7 +74,7 @@ TMAASYNC_EMULATE_TSAN_RANGE(write, kWrite)
 TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_init() {}
 TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_func_entry(void*) {}
 TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_func_exit() {}
-// Of an object with virtual functions, the pointer to its table.
+// An access to the virtual-table pointer of an object.
 #define TMAASYNC_EMULATE_TSAN_VPTR(POINTER, KIND) \
     using namespace ::tmaasync_emulate;           \
     if (!has_launched) return;                    \
@@ -84,7 +85,7 @@ TMAASYNC_EMULATE_TSAN_FUNCTION __tsan_vptr_update(void** pointer, void*){
     TMAASYNC_EMULATE_TSAN_VPTR(pointer, kRead)
 }
 
-// Structs too large for moves in line are copied by these.
+// The compiler copies structs with these functions if they are too large for inline moves.
 __attribute__((visibility("hidden"), used)) TMAASYNC_EMULATE_UNSEEN void* memcpy(
     void* to, const void* from, std::size_t bytes
 ) noexcept {

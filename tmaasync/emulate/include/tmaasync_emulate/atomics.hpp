@@ -1,5 +1,5 @@
-// Atomic functions: CUDA C++ Programming Guide, "Atomic Functions". Those with the suffix _block
-// are atomic for the threads of a block only; the others, here, for all threads.
+// Atomic functions: CUDA C++ Programming Guide, "Atomic Functions". Functions with the suffix
+// _block are atomic for the threads of a block only; all others are atomic for all threads here.
 #pragma once
 
 #include <vector_types.h>
@@ -13,13 +13,14 @@
 
 namespace tmaasync_emulate {
 
-// Returns the old value. An exchange stores the same, whatever that is.
+// Returns the old value. `depends` is false for an exchange, which stores the same value whatever
+// the old one.
 template <typename T, typename Change>
 TMAASYNC_EMULATE_INLINE T
 change_atomically(T* address, Change change, bool depends = true, Scope scope = Scope::kGpu) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4, 8 or 16 bytes");
     T old{}, changed{};
-    replace_atomically(address, &old, &old, sizeof(T));  // reads it
+    replace_atomically(address, &old, &old, sizeof(T));  // reads the old value
     changed = change(old);
     begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0, depends, scope);
     do {
@@ -36,7 +37,7 @@ inline float flushed(float x) {
     return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
 }
 
-// PTX ISA, atom: of floats in global memory subnormal numbers become zeros, in shared memory not.
+// PTX ISA, atom: subnormal floats become zeros in global memory, and not in shared memory.
 template <typename T>
 TMAASYNC_EMULATE_INLINE T sum_in_place(const T* address, T old, T value) {
     if constexpr (std::is_same_v<T, float>) {
@@ -45,7 +46,7 @@ TMAASYNC_EMULATE_INLINE T sum_in_place(const T* address, T old, T value) {
     return T(old + value);
 }
 
-// Of two elements with the same bits.
+// True if two elements have the same bits.
 template <typename T>
 bool has_bits_of(const T& a, const T& b) {
     return std::memcmp(&a, &b, sizeof(T)) == 0;

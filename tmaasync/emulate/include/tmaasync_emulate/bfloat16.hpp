@@ -1,5 +1,5 @@
-// bfloat16: what CUDA's <cuda_bf16.h> declares for the device only. CUDA Math API, "Bfloat16
-// Precision Intrinsics".
+// bfloat16 functions that CUDA's <cuda_bf16.h> declares for the device only: CUDA Math API,
+// "Bfloat16 Precision Intrinsics".
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,8 +20,8 @@ inline double wide(__nv_bfloat16 x) {
     return static_cast<double>(__bfloat162float(x));
 }
 
-// The whole number, cut to 24 bits of which the last one stands for all that were cut off: rounding
-// that to 8 bits is rounding the whole number.
+// The whole number, cut to 24 bits. Its last bit stands for all dropped bits, so rounding the
+// result to 8 bits rounds the whole number.
 inline float with_sticky_bit(std::uint64_t size) {
     const int shift = 64 - std::countl_zero(size | 1) - 24;
     if (shift <= 0) return static_cast<float>(size);

@@ -1,5 +1,5 @@
-// Functions of the C library that would end the process, corrupt its heap or keep a lock:
-// here they end the launch, or keep to the kernel's own memory. And those that write unseen.
+// Functions of the C library that would end the process, corrupt its heap or keep a lock: here they
+// end the launch, or stay within the kernel's own memory. Functions that write unseen are here too.
 #pragma once
 
 #include <math.h>
@@ -12,7 +12,7 @@
 #include <new>
 #include <tmaasync_emulate/calls.hpp>
 
-// Of the kernel's library alone, for whatever it calls.
+// Marks functions of the kernel's library, for all code that it calls.
 #define TMAASYNC_EMULATE_OWN __attribute__((visibility("hidden"), used)) TMAASYNC_EMULATE_UNSEEN
 #define TMAASYNC_EMULATE_ENDS(DECLARATION, REASON)                        \
     TMAASYNC_EMULATE_OWN __attribute__((noreturn)) void DECLARATION {     \
@@ -44,7 +44,7 @@ TMAASYNC_EMULATE_OWN int __cxa_atexit(void (*)(void*), void*, void*) noexcept {
     return 0;
 }
 
-// Without a lock while it reads what the arguments point to.
+// printf takes no lock while it reads the memory of its arguments.
 TMAASYNC_EMULATE_OWN int printf(const char* format, ...) {
     char text[1024];
     va_list arguments;
@@ -76,7 +76,7 @@ TMAASYNC_EMULATE_INLINE TMAASYNC_EMULATE_UNSEEN void put(const void* site, T* to
 
 }  // namespace tmaasync_emulate
 
-// mathematics.hpp gives them these names, for code that calls sincosf, modff and so on.
+// mathematics.hpp gives these names to sincosf, modff and so on.
 #define TMAASYNC_EMULATE_SINES(T, NAME)                                          \
     extern "C" TMAASYNC_EMULATE_OWN void tmaasync_emulate_##NAME(                \
         T x, T* sine, T* cosine                                                  \

@@ -1,5 +1,5 @@
-// What a kernel's code reads of its thread, and what it asks of the runtime, which is a library of
-// its own: everything declared here is defined in runtime/calls.cpp.
+// The calls of a kernel's code into the runtime, which is a separate library, and the state of a
+// thread that the code reads. runtime/calls.cpp defines everything declared here.
 #pragma once
 
 #include <vector_types.h>
@@ -8,20 +8,20 @@
 #include <cstdint>
 
 #define TMAASYNC_EMULATE_CALL __attribute__((visibility("default")))
-// A function of ours in the kernel's library, the accesses of which are not the kernel's.
+// Marks our functions in the kernel's library, whose accesses are not the kernel's.
 #define TMAASYNC_EMULATE_UNSEEN __attribute__((no_sanitize("thread")))
-// So that the runtime finds the kernel's own line where the call returns to.
+// Inlines a call, so that its return address leads the runtime to the kernel's own line.
 #define TMAASYNC_EMULATE_INLINE inline __attribute__((always_inline))
 
 namespace tmaasync_emulate {
 
-// --- the thread that runs ------------------------------------------------------------------------
+// --- the running thread --------------------------------------------------------------------------
 
-// A power of two, and the alignment of every stack: that is how a thread finds itself.
+// A power of two, and the alignment of every stack: a thread finds itself by its stack pointer.
 constexpr std::size_t kStackBytes = 128 * 1024;
 
-// A shared address is an offset into the CTA's window, which starts with its dynamic memory; of
-// another CTA of the cluster, its rank plus one above bit 24.
+// A shared address is an offset into the CTA's window, which starts with its dynamic memory. The
+// address in another CTA of the cluster has the CTA's rank plus one above bit 24.
 constexpr uint32_t kMaxDynamicBytes = 227 * 1024;
 constexpr uint32_t kMaxStaticBytes = 48 * 1024;
 constexpr uint32_t kWindowBytes = 228 * 1024 + kMaxStaticBytes;
@@ -34,34 +34,33 @@ struct Reach {
     std::uintptr_t end = 0;
 };
 
-// What the threads of a cluster were last found to be allowed to access: a few arrays, shared
-// memory.
+// Number of ranges (a few arrays, shared memory) that the cluster's threads were last allowed to
+// access.
 constexpr std::size_t kReaches = 4;
 
 // A CUDA thread as its own code sees it.
 struct Thread {
-    // Where its parameters lie on its stack, above all that its code keeps there; 0 if unknown.
-    // First, as entry.hpp finds it.
+    // Address of the parameters on the thread's stack, above its other contents; 0 if unknown. This
+    // is the first member, as entry.hpp expects.
     std::uintptr_t parameters = 0;
     uint3 thread{};
     uint3 block{};
     uint3 block_dim{};
     uint3 grid_dim{};
     uint32_t lane = 0;
-    uint32_t rank = 0;  // of its CTA in the cluster
-    uint32_t ctas = 0;  // of the cluster
+    uint32_t rank = 0;  // rank of its CTA in the cluster
+    uint32_t ctas = 0;  // number of CTAs of the cluster
     uint3 cluster_dim{1, 1, 1};
     uint32_t static_offset = 0;
     uint8_t* window = nullptr;
     const uint32_t* live_lanes = nullptr;
     bool* has_static_shared = nullptr;
-    Reach stack{};                   // its own; empty where every access is recorded
-    const Reach* reaches = nullptr;  // kReaches of them
-    bool carries = false;            // the condition code of add.cc and its kind
+    Reach stack{};                   // the thread's own stack; empty if every access is recorded
+    const Reach* reaches = nullptr;  // array of kReaches ranges
+    bool carries = false;            // the condition code of add.cc and similar instructions
 };
 
-// Of a kernel's library, false until its first launch: what initialises it runs on no thread of a
-// kernel.
+// False until the first launch of a kernel's library: no thread of a kernel runs its initialisers.
 __attribute__((visibility("hidden"))) inline bool has_launched = false;
 
 TMAASYNC_EMULATE_INLINE std::uintptr_t stack_pointer() {
@@ -72,12 +71,12 @@ TMAASYNC_EMULATE_INLINE TMAASYNC_EMULATE_UNSEEN bool is_on_own_stack(std::uintpt
     return (address ^ stack_pointer()) < kStackBytes;
 }
 
-// What the topmost word of the stack that runs now points to.
+// The thread whose address is in the topmost word of the running stack.
 TMAASYNC_EMULATE_INLINE Thread& current_thread() {
     const std::uintptr_t top = (stack_pointer() | (kStackBytes - 1)) + 1;
     const auto* owner = reinterpret_cast<Thread**>(top - sizeof(void*));
     Thread* thread;
-    // Not one of the kernel's own loads, which the compiler reports.
+    // An asm load, which the compiler does not report as one of the kernel's own.
 #if defined(__x86_64__)
     asm("movq %1, %0" : "=r"(thread) : "m"(*owner));
 #elif defined(__aarch64__)
@@ -88,10 +87,10 @@ TMAASYNC_EMULATE_INLINE Thread& current_thread() {
     return *thread;
 }
 
-// Ends the launch.
+// Ends the launch with a fault.
 [[noreturn]] TMAASYNC_EMULATE_CALL void fail(const char* reason);
 
-// The same, of a call that returns to `site`.
+// Ends the launch with a fault at a call that returns to `site`.
 [[noreturn]] TMAASYNC_EMULATE_CALL void fail_at(const void* site, const char* reason);
 
 // The instruction exit.
@@ -100,14 +99,14 @@ TMAASYNC_EMULATE_INLINE Thread& current_thread() {
 struct LaunchShape {
     uint3 cluster;
     uint32_t dynamic_shared_bytes;
-    uint32_t shared_bytes;  // static ones too
+    uint32_t shared_bytes;  // includes static shared variables
 };
 TMAASYNC_EMULATE_CALL LaunchShape launch_shape();
 
-// Lets others run, and goes on. For a thread that asks again and again.
+// Lets others run, then goes on. Called by a thread that polls.
 TMAASYNC_EMULATE_CALL void spin(const char* instruction);
 
-// Names the role of the calling thread's warp. A number of UINT32_MAX is none.
+// Names the role of the calling thread's warp. A number of UINT32_MAX means no number.
 TMAASYNC_EMULATE_CALL void set_role(const char* name, uint32_t number);
 
 // --- threads together ----------------------------------------------------------------------------
@@ -118,10 +117,10 @@ enum class ShuffleKind : uint8_t { kIndex, kUp, kDown, kXor };
 TMAASYNC_EMULATE_CALL uint64_t
 shuffle(uint32_t mask, uint64_t value, uint32_t source, ShuffleKind kind);
 TMAASYNC_EMULATE_CALL uint32_t ballot(uint32_t mask, bool value);
-// The value of each lane of the mask, for all of them; returns those that have not ended.
+// Gives all lanes of the mask the value of each one. Returns the live lanes.
 TMAASYNC_EMULATE_CALL uint32_t
 gather(const char* instruction, uint32_t mask, uint64_t value, uint64_t* values);
-// The lanes that call it from the same place, and could do so at once.
+// The lanes that execute this call together, or could do so.
 TMAASYNC_EMULATE_CALL uint32_t active_lanes();
 TMAASYNC_EMULATE_CALL void store_matrix(
     uint32_t row, int matrices, bool is_transposed, const uint32_t* values
@@ -130,35 +129,35 @@ TMAASYNC_EMULATE_CALL void load_matrix(
     uint32_t row, int matrices, bool is_transposed, uint32_t* values
 );
 
-// Of every lane of the warp `count` words, lane after lane.
+// Gathers `count` words of every lane of the warp, lane after lane.
 TMAASYNC_EMULATE_CALL void gather_words(
     const char* instruction, const uint32_t* words, int count, uint32_t* all
 );
 
-// threads 0 means all of the CTA.
+// `threads` 0 means all of the CTA.
 TMAASYNC_EMULATE_CALL void named_barrier_sync(uint32_t number, uint32_t threads);
 TMAASYNC_EMULATE_CALL void named_barrier_arrive(uint32_t number, uint32_t threads);
-// Waits for all of the CTA; returns how many gave true.
-// `line`: where the kernel calls it, 0 if unknown.
+// Waits for all of the CTA, and returns the number of true values. `line` is the kernel's line of
+// the call, 0 if unknown.
 TMAASYNC_EMULATE_CALL void sync_block(uint32_t line);
 TMAASYNC_EMULATE_CALL uint32_t count_in_block(bool value, uint32_t line);
 TMAASYNC_EMULATE_CALL void cluster_barrier_arrive(bool releases);
 TMAASYNC_EMULATE_CALL void cluster_barrier_wait();
 
-// setmaxnreg: of each thread of the warpgroup.
+// setmaxnreg. `registers` is the number of each thread of the warpgroup.
 TMAASYNC_EMULATE_CALL void set_max_registers(bool claims, uint32_t registers);
 
 // --- ordinary accesses ---------------------------------------------------------------------------
 
 enum class AccessKind : uint8_t { kRead, kWrite, kVolatileRead, kVolatileWrite };
 
-// By the code at `site`. Ends the launch if the thread may not access these bytes.
+// Checks an access by the code at `site`. Ends the launch if the thread may not access the bytes.
 TMAASYNC_EMULATE_CALL void touch(
     const void* site, const void* pointer, std::size_t bytes, AccessKind kind, bool is_aligned
 );
 
-// Before a load that the chip may answer from a cache filled when the launch began: ends the launch
-// if it has written there.
+// Called before a load that the chip may answer from a cache filled at the launch's start: ends the
+// launch if the launch has written there.
 TMAASYNC_EMULATE_CALL void check_only_read(const void* pointer, std::size_t bytes);
 
 // memmove and memset, for the code at `site`.
@@ -174,7 +173,7 @@ TMAASYNC_EMULATE_CALL void release(const void* site, void* memory);
 
 enum class Scope : uint8_t { kCta, kCluster, kGpu, kSystem };
 
-// The thread's next volatile access, to this address, has this scope instead of the system's.
+// Gives the thread's next volatile access, to this address, a scope other than the system's.
 TMAASYNC_EMULATE_CALL void narrow_scope(const volatile void* address, Scope scope);
 
 TMAASYNC_EMULATE_CALL void fence(Scope scope);
@@ -182,35 +181,35 @@ TMAASYNC_EMULATE_CALL void fence_mbarrier_init();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_shared();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 
-// An operation on memory that is atomic for the threads of a scope, that changes memory as it is
-// now, or not, and whose result depends on what it holds, or not. Other clusters may run on other
-// cores of the host.
+// Begins an atomic operation for the threads of a scope. `changes`: it changes the present
+// contents. `depends`: its result depends on them. Other clusters may run on other cores of the
+// host.
 TMAASYNC_EMULATE_CALL void begin_atomic(
     const void* address, uint32_t bytes, bool changes, bool depends, Scope scope
 );
-// If `address` holds `old` it now holds `changed`; else `old` is what it holds.
+// Stores `changed` if `address` holds `old`; else puts the contents into `old`.
 TMAASYNC_EMULATE_CALL bool replace_atomically(
     void* address, void* old, const void* changed, uint32_t bytes
 );
 TMAASYNC_EMULATE_CALL void end_atomic(bool has_changed);
 
-// Of a word of global memory, with acquire or release at system scope.
+// Access a word of global memory, with acquire or release at system scope.
 TMAASYNC_EMULATE_CALL uint32_t load_acquire_system(const uint32_t* word);
 TMAASYNC_EMULATE_CALL void store_release_system(uint32_t* word, uint32_t value);
 TMAASYNC_EMULATE_CALL void add_release_system(uint32_t* word, uint32_t value);
-// The same of a signal of a rank.
+// Change a signal of a rank, with release at system scope.
 TMAASYNC_EMULATE_CALL void post_signal(
     uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch
 );
 TMAASYNC_EMULATE_CALL void add_to_signal(
     uint32_t* word, uint32_t rank, uint32_t signal, uint32_t value
 );
-// Until a signal of this rank has reached the epoch, modulo 2^32.
+// Waits until a signal of this rank has reached the epoch, modulo 2^32.
 TMAASYNC_EMULATE_CALL void wait_for_signal(
     const uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch
 );
 
-// The word of the barrier of a cooperative launch's grid.
+// The word of the grid barrier in a cooperative launch.
 TMAASYNC_EMULATE_CALL uint32_t* grid_barrier();
 TMAASYNC_EMULATE_CALL bool is_cooperative();
 
@@ -219,20 +218,20 @@ TMAASYNC_EMULATE_CALL void wait_for_grids();
 
 // --- mbarriers -----------------------------------------------------------------------------------
 
-// Whether an arrival releases, or a wait acquires.
+// kOrdered: an arrival releases, or a wait acquires.
 enum class Order : uint8_t { kRelaxed, kOrdered };
 
 TMAASYNC_EMULATE_CALL void mbarrier_init(uint32_t barrier, uint32_t count);
 TMAASYNC_EMULATE_CALL void mbarrier_inval(uint32_t barrier);
-// Expects bytes, then arrives; returns the state token.
+// Expects bytes, then arrives. Returns the state token.
 TMAASYNC_EMULATE_CALL uint64_t
 mbarrier_arrive(uint32_t barrier, uint32_t count, uint32_t bytes, Order order);
-// Arrives, and lowers the arrivals that later phases wait for by as many.
+// Arrives, and lowers the arrival count of later phases by as many.
 TMAASYNC_EMULATE_CALL void mbarrier_check_no_complete(uint32_t barrier, uint32_t count);
 TMAASYNC_EMULATE_CALL uint64_t mbarrier_arrive_drop(uint32_t barrier, uint32_t count, Order order);
 TMAASYNC_EMULATE_CALL void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL void mbarrier_complete_tx(uint32_t barrier, uint32_t bytes);
-// Around the store of an st.async, whose bytes the mbarrier counts.
+// Called before and after the store of an st.async, whose bytes the mbarrier counts.
 TMAASYNC_EMULATE_CALL void async_store_begin(uint32_t barrier);
 TMAASYNC_EMULATE_CALL void async_store_end(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, Order order);
@@ -241,8 +240,8 @@ TMAASYNC_EMULATE_CALL bool mbarrier_test_state(uint32_t barrier, uint64_t state)
 
 // --- asynchronous copies -------------------------------------------------------------------------
 
-// The box of a tensor instruction: of `rank` coordinates, innermost first; of an im2col copy with
-// its offsets.
+// The box of a tensor instruction: `rank` coordinates, innermost first, and the offsets of an
+// im2col copy.
 struct Box {
     const void* map;
     int rank;
@@ -259,7 +258,7 @@ TMAASYNC_EMULATE_CALL void bulk_load_multicast(
 TMAASYNC_EMULATE_CALL void bulk_prefetch(const void* global, uint32_t bytes);
 TMAASYNC_EMULATE_CALL void bulk_store(void* global, uint32_t shared, uint32_t bytes);
 
-// In the orders of tmaasync::ptx::ReduceOp and tmaasync::ptx::ElementType.
+// The numbers of tmaasync::ptx::ReduceOp and tmaasync::ptx::ElementType.
 struct Reduction {
     int op;
     int type;
@@ -268,7 +267,7 @@ struct Reduction {
 TMAASYNC_EMULATE_CALL void bulk_reduce(
     Reduction reduction, void* global, uint32_t shared, uint32_t bytes
 );
-// Out of this CTA's shared memory into another's; a null reduction overwrites.
+// Copies from this CTA's shared memory to another's. A null reduction overwrites.
 TMAASYNC_EMULATE_CALL void bulk_push(
     uint32_t remote_shared,
     uint32_t shared,
@@ -281,7 +280,7 @@ TMAASYNC_EMULATE_CALL void tensor_load_multicast(
     uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_mask
 );
 TMAASYNC_EMULATE_CALL void tensor_store(const Box& box, uint32_t shared);
-// `op` in the order of tmaasync::ptx::ReduceOp.
+// `op` is a number of tmaasync::ptx::ReduceOp.
 TMAASYNC_EMULATE_CALL void tensor_reduce(int op, const Box& box, uint32_t shared);
 TMAASYNC_EMULATE_CALL void tensor_prefetch(const Box& box);
 TMAASYNC_EMULATE_CALL void check_map(const void* map);
@@ -289,13 +288,13 @@ TMAASYNC_EMULATE_CALL void bulk_commit();
 TMAASYNC_EMULATE_CALL void bulk_wait(uint32_t pending);
 TMAASYNC_EMULATE_CALL void bulk_wait_read(uint32_t pending);
 
-// cp.async: of `bytes` the first `source_bytes` are read, the rest become zeros.
+// cp.async: reads the first `source_bytes` of `bytes`, and fills the rest with zeros.
 TMAASYNC_EMULATE_CALL void thread_copy(
     uint32_t shared, const void* global, uint32_t bytes, uint32_t source_bytes
 );
 TMAASYNC_EMULATE_CALL void thread_copies_commit();
 TMAASYNC_EMULATE_CALL void thread_copies_wait(uint32_t pending);
-// Arrives when they have landed; first it may raise the pending count.
+// Arrives when the copies have landed. If `raises`, it first raises the pending count.
 TMAASYNC_EMULATE_CALL void thread_copies_arrive(uint32_t barrier, bool raises);
 
 // --- edits of tensor maps ------------------------------------------------------------------------
@@ -323,7 +322,7 @@ TMAASYNC_EMULATE_CALL void fence_map_acquire(const void* map);
 
 // --- wgmma ---------------------------------------------------------------------------------------
 
-// In the order of tmaasync::ptx::MmaType.
+// The numbers of tmaasync::ptx::MmaType.
 enum class MmaElement : uint8_t { kF16, kBF16, kTF32, kE4M3, kE5M2, kS8, kU8 };
 
 // The type in which a thread holds its accumulators.
@@ -336,7 +335,7 @@ struct Mma {
     uint64_t a;
     uint64_t b;
     uint32_t a_registers[4];
-    const void* a_held;  // where the thread holds them
+    const void* a_held;  // address of A's registers in the thread
     MmaElement a_element;
     MmaElement b_element;
     MmaSum sum;

@@ -1,5 +1,5 @@
-// The cluster of a block: the functions of CUDA's <cooperative_groups.h> and of the PTX ISA's
-// special registers for clusters.
+// The cluster of a block: the functions of CUDA's <cooperative_groups.h>, and the PTX ISA's special
+// registers for clusters.
 #pragma once
 
 #include <vector_types.h>
@@ -22,8 +22,7 @@ namespace tmaasync_emulate {
     fail(words);
 }
 
-// mapa: the same place in another CTA's shared memory. The windows of a cluster lie one after the
-// other.
+// mapa: the same offset in another CTA's shared memory. The windows of a cluster are contiguous.
 TMAASYNC_EMULATE_INLINE void* in_shared_of(const void* pointer, uint32_t rank) {
     const Thread& thread = current_thread();
     if (rank >= thread.ctas) fail_beyond_cluster(rank);
@@ -55,7 +54,7 @@ inline void __cluster_barrier_wait() {
     tmaasync_emulate::cluster_barrier_wait();
 }
 
-// A cluster of one block is taken for none.
+// A cluster of one block counts as none.
 inline unsigned __clusterDimIsSpecified() {
     return tmaasync_emulate::current_thread().ctas > 1;
 }

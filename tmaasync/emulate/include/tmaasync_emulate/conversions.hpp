@@ -1,4 +1,4 @@
-// From one number type to another: CUDA Math API, "Type Casting Intrinsics".
+// Conversions between number types: CUDA Math API, "Type Casting Intrinsics".
 #pragma once
 
 #include <bit>
@@ -46,8 +46,8 @@ inline double __hiloint2double(int high, int low) {
 
 namespace tmaasync_emulate {
 
-// PTX ISA, cvt: a value too large becomes the largest, and NaN 0, or with 64 bits on either side
-// the highest bit.
+// PTX ISA, cvt: a value too large becomes the largest one. NaN becomes 0, or the highest bit if
+// either type has 64 bits.
 template <typename To, typename From>
 To saturated(From whole) {
     constexpr bool kIsWide = sizeof(To) == 8 || sizeof(From) == 8;
@@ -92,7 +92,7 @@ TMAASYNC_EMULATE_CONVERSIONS(rz, FE_TOWARDZERO)
 TMAASYNC_EMULATE_CONVERSIONS(ru, FE_UPWARD)
 TMAASYNC_EMULATE_CONVERSIONS(rd, FE_DOWNWARD)
 
-// The mode as an argument.
+// Functions that take the mode as an argument.
 #define TMAASYNC_EMULATE_CONVERT_BY_MODE(NAME, TYPE)                             \
     inline TYPE double2##NAME(double a, cudaRoundMode mode = cudaRoundZero) {    \
         return TMAASYNC_EMULATE_BY_MODE(__double2##NAME, mode, a);               \

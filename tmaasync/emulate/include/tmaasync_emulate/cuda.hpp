@@ -1,10 +1,10 @@
-// CUDA's built-ins on the CPU: the keywords, threadIdx and its kind, shared memory; the headers
-// that it includes have the functions, each a section of CUDA's guides. The build includes this
-// before every source. It is the second seam between a kernel and the CPU; the first is
-// <tmaasync/ptx/...>, the instructions that CUDA has no built-in for.
+// CUDA's built-ins on the CPU: the keywords, threadIdx and similar variables, and shared memory.
+// Included headers have the functions, a section of CUDA's guides each. The build includes this
+// header before every source. It is the second seam between a kernel and the CPU. The first is
+// <tmaasync/ptx/...>: instructions without a CUDA built-in.
 #pragma once
 
-#include <crt/host_defines.h>  // ahead of all of CUDA's headers, which would find another one
+#include <crt/host_defines.h>  // before all CUDA headers, which would find another one
 
 #include <vector_functions.h>
 #include <vector_types.h>
@@ -19,10 +19,10 @@
 #include <tmaasync_emulate/entry.hpp>
 #include <type_traits>
 
-// Without libstdc++'s special functions, which kernels cannot call on the chip either: reading them
-// takes longer than all that is above. For the same reason nothing here needs <algorithm>.
+// Leaves out libstdc++'s special functions, which kernels cannot call on the chip either: they take
+// longer to compile than everything above. For the same reason nothing here needs <algorithm>.
 #undef _GLIBCXX_USE_STD_SPEC_FUNCS
-#include <math.h>  // and not <cmath>: exp(x) of a float is a float without `std::` too, as in CUDA
+#include <math.h>  // not <cmath>: as in CUDA, exp(x) of a float is a float without `std::` too
 #include <tmaasync_emulate/intrinsics.hpp>
 
 // NVRTC has none of these macros of <math.h>, and CUTLASS has enumerators of these names.
@@ -32,8 +32,8 @@
 #undef FP_SUBNORMAL
 #undef FP_NORMAL
 
-// What NVRTC defines for sm_90a. The headers above, and CUDA's headers of number types, are read as
-// by a host's compiler.
+// The macros that NVRTC defines for sm_90a. The headers above, and CUDA's headers of number types,
+// are compiled for the host.
 #define __CUDACC__ 1
 #define __CUDACC_RTC__ 1
 #define __CUDACC_VER_MAJOR__ 13
@@ -49,10 +49,11 @@
 #define __CUDA_PREC_DIV 1
 #define __CUDA_PREC_SQRT 1
 
-// Here and not among its kind, because the standard library's headers use the bare word.
+// Defined here and not with the other keywords, because the standard library's headers use the bare
+// word.
 #define __noinline__ __attribute__((noinline))
 
-// `__shared__ alignas(128) float x[32]` is CUDA, where C++ expects the word first.
+// CUDA accepts `__shared__ alignas(128) float x[32]`, where C++ expects alignas first.
 #define alignas(...) __attribute__((aligned(::tmaasync_emulate::alignment<__VA_ARGS__>())))
 
 namespace tmaasync_emulate {
@@ -70,10 +71,10 @@ constexpr std::size_t alignment() {
 
 // --- shared memory -------------------------------------------------------------------------------
 
-// `__shared__` turns a variable, `extern` or not, into a thread_local one. The compiler calls
-// __tls_get_addr for its address, and the function below returns one in the CTA's memory: first the
-// memory that all `extern __shared__` arrays share, then static variables. None is constructed, as
-// in CUDA: the flags of the constructors count as set (runtime/guards.hpp).
+// `__shared__` makes a variable thread_local, `extern` or not. The compiler calls __tls_get_addr
+// for its address, and the function below returns an address in the CTA's memory: first the memory
+// that all `extern __shared__` arrays share, then static variables. As in CUDA, none is
+// constructed: the constructors' guard variables count as set (runtime/guards.hpp).
 #define __shared__ thread_local __attribute__((used))
 
 extern "C" {
@@ -87,18 +88,18 @@ __attribute__((visibility("hidden"))) void* __tls_get_addr(tmaasync_emulate_tls_
 namespace tmaasync_emulate {
 
 // Initialised data come first, so that no other variable has the offset 0. Static variables begin
-// after as many bytes as the chip keeps for itself, and the linker sorts them by alignment.
+// after the bytes that the chip reserves, and the linker sorts them by alignment.
 alignas(1024) __attribute__((used)) static thread_local char first_variable[1024] = {1};
 
-// What every `extern __shared__` array becomes (dynamic_shared.py). As large as it can be: the
-// compiler believes the size. This thread_local memory is never allocated, and its alignment puts
-// it after the static variables.
+// The replacement of every `extern __shared__` array (dynamic_shared.py). It has the maximum size,
+// because the compiler relies on the size. This thread_local memory is never allocated, and its
+// alignment puts it after the static variables.
 alignas(1) thread_local unsigned char dynamic_memory[kMaxDynamicBytes];
 
 constexpr std::size_t kUnknown = ~std::size_t{0};
 static std::size_t dynamic_offset = kUnknown;
 
-// Asked once, when the library is loaded: where the array lies among the thread_local variables.
+// Finds the array's offset among the thread_local variables once, when the library is loaded.
 __attribute__((constructor)) TMAASYNC_EMULATE_UNSEEN static void find_dynamic_offset() {
     dynamic_offset = reinterpret_cast<std::size_t>(&dynamic_memory);
 }
@@ -117,7 +118,7 @@ extern "C" __attribute__((used)) TMAASYNC_EMULATE_UNSEEN void* __tls_get_addr(
     return thread.window + thread.static_offset + index->offset - skipped;
 }
 
-// --- where a thread is ---------------------------------------------------------------------------
+// --- position of a thread ------------------------------------------------------------------------
 
 #define threadIdx (::tmaasync_emulate::current_thread().thread)
 #define blockIdx (::tmaasync_emulate::current_thread().block)
@@ -146,7 +147,7 @@ inline void __prof_trigger(int) {}
                  : tmaasync_emulate::fail("__builtin_assume(" #CONDITION ") does not hold"))
 #endif
 
-// Cycles of the CPU.
+// Counts cycles of the CPU.
 inline long long clock64() {
 #if defined(__x86_64__)
     return static_cast<long long>(__builtin_ia32_rdtsc());
@@ -161,7 +162,7 @@ inline void cudaGridDependencySynchronize() {
 }
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 
-// Declared, as templates of libraries name them for GPUs that have them.
+// Declared, because templates of libraries name them for GPUs that have them.
 #define TMAASYNC_EMULATE_OF_BLACKWELL(NAME, ...)                                    \
     [[gnu::error(                                                                   \
         #NAME                                                                       \

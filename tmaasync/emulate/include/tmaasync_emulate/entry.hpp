@@ -1,4 +1,4 @@
-// What the library of a kernel exports: its parameters, and how to call it.
+// The exports of a kernel's library: its parameters, and the function that calls it.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 #include <utility>
 
 #if defined(__x86_64__)
-// Notes where the parameters lie, for the thread that the topmost word of its stack points to, and
-// goes on to the kernel as if that had been called. Uses registers that hold no arguments.
+// Notes the address of the parameters in the thread that the topmost word of its stack points to,
+// then jumps to the kernel. It uses only registers that hold no arguments.
 extern "C" __attribute__((visibility("hidden"))) void tmaasync_emulate_enter();
 asm(".text\n"
     ".p2align 4\n"
@@ -43,8 +43,8 @@ constexpr ParameterFacts facts_of() {
     }
 }
 
-// An argument on the thread's own stack. The buffer of the arguments is none of the kernel's
-// memory, and a copy constructor that the kernel's library has reports what it reads.
+// An argument on the thread's own stack. The buffer of the arguments is not the kernel's memory,
+// and a copy constructor in the kernel's library reports its reads.
 template <typename T>
 struct Argument {
     alignas(T) unsigned char bytes[sizeof(T)];
@@ -60,13 +60,13 @@ struct Entry {
     static constexpr uint32_t kCount = sizeof...(Parameters);
     static constexpr ParameterFacts kFacts[kCount + 1] = {facts_of<Parameters>()..., {}};
 
-    // The kernel itself must not become part of this function.
+    // The kernel itself must not be inlined into this function.
     template <void (*kKernel)(Parameters...), std::size_t... kIndex>
     TMAASYNC_EMULATE_UNSEEN static void call_with(
         void* const* arguments, std::index_sequence<kIndex...>
     ) {
 #if defined(__x86_64__)
-        // Every thread of the host writes the same.
+        // All host threads write the same value.
         void* const target = reinterpret_cast<void*>(kKernel);
         __atomic_store_n(&tmaasync_emulate_kernel, target, __ATOMIC_RELAXED);
         void (*volatile kernel)(Parameters...) =
@@ -91,7 +91,7 @@ Entry<Parameters...> entry_of(void (*)(Parameters...)) {
 
 }  // namespace tmaasync_emulate
 
-// The build writes one of these after the source.
+// The build appends one of these to the source.
 #define TMAASYNC_EMULATE_ENTRY(...) /* commas of template arguments */                      \
     extern "C" TMAASYNC_EMULATE_UNSEEN std::uint32_t tmaasync_emulate_parameters(           \
         const ::tmaasync_emulate::ParameterFacts** facts                                    \

@@ -1,5 +1,5 @@
-// Half precision: what CUDA's <cuda_fp16.h> declares for the device only. CUDA Math API, "Half
-// Precision Intrinsics". <tmaasync_emulate/bfloat16.hpp> has the same of bfloat16.
+// Half-precision functions that CUDA's <cuda_fp16.h> declares for the device only: CUDA Math API,
+// "Half Precision Intrinsics". <tmaasync_emulate/bfloat16.hpp> has the bfloat16 functions.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -12,7 +12,7 @@
 
 namespace tmaasync_emulate {
 
-// The nearest to a double, ties to even.
+// The value nearest to a double, ties to even.
 template <typename T>
 T nearest(double x);
 template <>
@@ -24,7 +24,7 @@ inline double wide(__half x) {
     return static_cast<double>(__half2float(x));
 }
 
-// a * b + c, rounded to odd, so that rounding it again makes no difference. a * b is exact.
+// a * b + c, rounded to odd, so that a second rounding makes no difference. a * b is exact.
 inline double fused(double a, double b, double c) {
     const double scaled = a * b, sum = scaled + c;
     if (!std::isfinite(sum)) return sum;
@@ -36,11 +36,11 @@ inline double fused(double a, double b, double c) {
     return std::bit_cast<double>(is_farther ? bits + 1 : bits - 1);
 }
 
-// Between 0 and 1; NaN is 0.
+// Clamps to the range from 0 to 1; NaN becomes 0.
 inline double clamped(double x) {
     return x > 0 ? (x < 1 ? x : 1) : 0;
 }
-// 0 in place of a negative number; NaN stays.
+// Replaces a negative number by 0, and keeps NaN.
 inline double rectified(double x) {
     return x <= 0 ? 0 : x;
 }

@@ -1,4 +1,5 @@
-// Integers on the CPU: CUDA Math API, "Integer Intrinsics" and "Integer Mathematical Functions".
+// Integer functions on the CPU: CUDA Math API, "Integer Intrinsics" and "Integer Mathematical
+// Functions".
 #pragma once
 
 #include <vector_types.h>
@@ -35,7 +36,8 @@ inline unsigned long long __brevll(unsigned long long word) {
 inline unsigned __brev(unsigned word) {
     return static_cast<unsigned>(__brevll(word) >> 32);
 }
-// Four of the eight bytes of two words, by the low three bits of each digit of the selector.
+// Selects four of the eight bytes of two words, by the low three bits of each digit of the
+// selector.
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
     const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
     unsigned word = 0;
@@ -45,8 +47,8 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
     }
     return word;
 }
-// PTX ISA, fns: the place of the nth bit that is set, from `base` up or, where n is below 0, down;
-// for n = 0 `base` itself.
+// PTX ISA, fns: the position of the nth set bit, from `base` up, or down if n is negative. For n =
+// 0 it is `base` itself.
 inline unsigned __fns(unsigned word, unsigned base, int nth) {
     const int step = nth < 0 ? -1 : 1;
     unsigned left = nth < 0 ? 0u - static_cast<unsigned>(nth) : static_cast<unsigned>(nth);
@@ -56,7 +58,7 @@ inline unsigned __fns(unsigned word, unsigned base, int nth) {
     }
     return ~0u;
 }
-// The shifts take 5 bits of the count; those with c take 32 for all above.
+// The shifts take 5 bits of the count. Functions with the suffix c clamp the count to 32.
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
     return static_cast<unsigned>(both << (shift & 31) >> 32);
@@ -126,7 +128,7 @@ unsigned dot_of_bytes(unsigned a, unsigned b, unsigned sum) {
     return sum;
 }
 
-// The same of the two halves of a, and two bytes of b.
+// The dot product of the two halves of a and two bytes of b, added to a word that wraps.
 template <typename A, typename B>
 unsigned dot_of_halves(unsigned a, unsigned b, unsigned sum) {
     for (int i = 0; i < 2; ++i) {
@@ -180,8 +182,8 @@ inline unsigned __dp2a_hi(ushort2 a, uchar4 b, unsigned sum) {
 
 // --- the smaller and the larger ------------------------------------------------------------------
 
-// CUDA's overloads and no templates: a call of other types is ambiguous for NVRTC too, and they are
-// chosen ahead of a header's own templates. Of a NaN and a number they return the number.
+// These are CUDA's overloads, and not templates: NVRTC too finds a call with other types ambiguous,
+// and overloads win over a header's own templates. For a NaN and a number they return the number.
 #define TMAASYNC_EMULATE_MIN_MAX(A, B)                             \
     constexpr std::common_type_t<A, B> min(const A a, const B b) { \
         using Common = std::common_type_t<A, B>;                   \

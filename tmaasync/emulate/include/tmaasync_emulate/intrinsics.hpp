@@ -1,4 +1,4 @@
-// CUDA's functions on the CPU, a section of its guides in each header.
+// CUDA's functions on the CPU. Each header has a section of CUDA's guides.
 #pragma once
 
 #include <tmaasync_emulate/atomics.hpp>

@@ -1,5 +1,5 @@
 // Fast and special functions: CUDA Math API, "Single Precision Intrinsics" and "Mathematical
-// Functions". The C library has the rest of them.
+// Functions". The C library has the others.
 #pragma once
 
 #include <cfenv>
@@ -9,10 +9,10 @@
 
 // --- fast functions ------------------------------------------------------------------------------
 
-// Approximate on the chip. Here the same steps as there, each rounded once: exponentials and
-// logarithms of other bases go by base 2.
+// Functions that are approximate on the chip. Here they take the chip's steps, each rounded once:
+// exponentials and logarithms of other bases use base 2.
 inline float __fdividef(float a, float b) noexcept {
-    // The chip returns 0 for so large a divisor, or NaN if a is infinite.
+    // For a divisor this large the chip returns 0, or NaN if a is infinite.
     const float size = std::fabs(b);
     if (size > 0x1p126f && size < std::numeric_limits<float>::infinity()) {
         return a * std::copysign(0.0f, b);
@@ -54,7 +54,7 @@ extern "C" TMAASYNC_EMULATE_INLINE void __sincosf(float x, float* sine, float* c
 
 namespace tmaasync_emulate {
 
-// Has more digits than T, and so wide a range that no square of a T overflows.
+// A type with more digits than T, whose range holds the square of any T.
 template <typename T>
 struct WiderOf;
 template <>
@@ -78,7 +78,7 @@ bool is_infinite(T x) {
     return std::fabs(x) == std::numeric_limits<T>::infinity();
 }
 
-// An infinite component makes a vector infinitely long, though another one is NaN.
+// An infinite component makes a vector infinitely long, even if another one is NaN.
 template <typename T, typename... Rest>
 Wider<T> length_of(T first, Rest... rest) {
     if ((is_infinite(first) || ... || is_infinite(rest))) {
@@ -150,10 +150,10 @@ struct SineAndCosine {
     long double cosine;
 };
 
-// Of pi times x.
+// Sine and cosine of pi times x.
 inline SineAndCosine of_pi_times(double x) {
     if (is_infinite(x)) return {std::nan(""), std::nan("")};
-    // Quarters of a turn, and a rest between -1/4 and 1/4: both exact.
+    // Quarters of a turn, and a remainder between -1/4 and 1/4: both exact.
     const double turns = 2 * std::nearbyint(x / 2);
     const double within = x - turns;
     const double quarters = std::nearbyint(2 * within);
@@ -162,7 +162,8 @@ inline SineAndCosine of_pi_times(double x) {
     const int quadrant = static_cast<int>(quarters) & 3;
     const long double sines[4] = {sine, cosine, -sine, -cosine};
     const long double cosines[4] = {cosine, -sine, -cosine, sine};
-    // A multiple of pi has the sine 0 with the sign of x, and an odd half of it the cosine +0.
+    // A multiple of pi has the sine 0 with the sign of x. An odd multiple of pi/2 has the cosine
+    // +0.
     const bool is_half = within == std::nearbyint(2 * within) / 2 && (quadrant & 1);
     return {
         within == std::nearbyint(within) ? std::copysign(0.0L, x) : sines[quadrant],
@@ -189,7 +190,7 @@ inline long double scaled_erfc(long double x) {
     return sum / (x * kRootOfPi);
 }
 
-// One step of Halley's method to the t where f, erf or erfc plus a constant, is 0.
+// One step of Halley's method towards the zero of f, which is erf or erfc plus a constant.
 inline long double closer_root(long double t, long double f, long double slope) {
     const long double step = f / slope;
     return t - step / (1 + t * step);
@@ -199,7 +200,7 @@ inline long double density_at(long double t) {
     return 2 / kRootOfPi * std::exp(-t * t);
 }
 
-// For x of at most 1/2.
+// The inverse of erf for x of at most 1/2.
 inline long double inverse_erf_of_small(long double x) {
     long double t = x * kRootOfPi / 2;
     for (int i = 0; i < 4; ++i) t = closer_root(t, std::erf(t) - x, density_at(t));
@@ -237,7 +238,8 @@ inline long double inverse_normal_distribution(long double x) {
 
 // --- Bessel functions ----------------------------------------------------------------------------
 
-// The modified one of the first kind, of order 0 or 1: its power series has positive terms only.
+// The modified Bessel function of the first kind, of order 0 or 1. All terms of its power series
+// are positive.
 template <int kOrder>
 long double modified_bessel(long double x) {
     if (std::fabs(x) > 720) return kOrder == 1 && x < 0 ? -HUGE_VALL : HUGE_VALL;
@@ -252,7 +254,8 @@ long double modified_bessel(long double x) {
 
 }  // namespace tmaasync_emulate
 
-// A function of double, one of float, whose name ends in f, and an overload for float without it.
+// Defines a function of double, one of float whose name ends in f, and an overload for float
+// without the f.
 #define TMAASYNC_EMULATE_SPECIAL(NAME, RESULT) \
     inline double NAME(double x) noexcept {    \
         using namespace ::tmaasync_emulate;    \
@@ -275,8 +278,8 @@ TMAASYNC_EMULATE_SPECIAL(normcdfinv, inverse_normal_distribution(x))
 TMAASYNC_EMULATE_SPECIAL(cyl_bessel_i0, modified_bessel<0>(x))
 TMAASYNC_EMULATE_SPECIAL(cyl_bessel_i1, modified_bessel<1>(x))
 
-// These write through pointers: the kernel's calls go to functions of
-// tmaasync_emulate/c_library.hpp instead, which check and note what they write.
+// These functions write through pointers. The kernel's calls go to functions of
+// tmaasync_emulate/c_library.hpp instead, which check and note the writes.
 #define TMAASYNC_EMULATE_RENAMED(RESULT, NAME, ...) \
     extern "C" RESULT NAME(__VA_ARGS__) noexcept __asm__("tmaasync_emulate_" #NAME);
 TMAASYNC_EMULATE_RENAMED(void, sincosf, float, float*, float*)

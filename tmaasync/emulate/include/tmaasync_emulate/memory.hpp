@@ -1,4 +1,4 @@
-// Memory as a thread reaches it: CUDA C++ Programming Guide, "Memory Fence Functions", "Load
+// Memory functions of a thread: CUDA C++ Programming Guide, "Memory Fence Functions", "Load
 // Functions Using Cache Hints", "Address Space Predicate Functions" and "Address Space Conversion
 // Functions".
 #pragma once
@@ -23,7 +23,7 @@ inline void __threadfence_system() {
     tmaasync_emulate::fence(tmaasync_emulate::Scope::kSystem);
 }
 
-// --- loads and stores with a hint for the caches, which there are none of ------------------------
+// --- loads and stores with cache hints, which are ignored ----------------------------------------
 
 #define TMAASYNC_EMULATE_CACHED_LOAD(NAME)            \
     template <typename T>                             \
@@ -49,14 +49,14 @@ TMAASYNC_EMULATE_INLINE T __ldcv(const T* source) {
     if constexpr (std::is_arithmetic_v<T>) return *const_cast<const volatile T*>(source);
     return *source;
 }
-// For data that the whole launch only reads.
+// Reads data that the whole launch only reads.
 template <typename T>
 TMAASYNC_EMULATE_INLINE T __ldg(const T* source) {
     tmaasync_emulate::check_only_read(source, sizeof(T));
     return *source;
 }
 
-// --- where a pointer points ----------------------------------------------------------------------
+// --- address spaces of pointers ------------------------------------------------------------------
 
 namespace tmaasync_emulate {
 
@@ -64,7 +64,7 @@ TMAASYNC_EMULATE_INLINE bool is_on_stack(std::uintptr_t address) {
     return (address ^ stack_pointer()) < kStackBytes;
 }
 
-// Of an address in the shared memory of the calling thread's cluster, from the CTA's own on.
+// Offset of an address in the shared memory of the calling thread's cluster, from the CTA's own.
 TMAASYNC_EMULATE_INLINE std::ptrdiff_t offset_in_windows(const void* pointer) {
     return static_cast<const std::uint8_t*>(pointer) - current_thread().window;
 }
@@ -87,7 +87,7 @@ TMAASYNC_EMULATE_INLINE bool is_parameter(const void* pointer) {
     return parameters != 0 && address >= parameters && is_on_stack(address);
 }
 
-// Constant memory is global memory here, as the keywords leave no trace.
+// Constant memory is global memory here, because the keywords leave no trace.
 [[gnu::error(
     "the CPU back end cannot tell constant from global memory; pass arrays on a GPU"
 )]] unsigned
@@ -152,7 +152,7 @@ inline void* __cvta_shared_to_generic(std::size_t address) {
     return thread.window + ranks * std::ptrdiff_t{kWindowBytes} + (address & kOffsetMask);
 }
 
-// All other addresses are what pointers hold.
+// In all other spaces, addresses are the values of pointers.
 #define TMAASYNC_EMULATE_CVTA(SPACE)                                    \
     inline std::size_t __cvta_generic_to_##SPACE(const void* pointer) { \
         return reinterpret_cast<std::size_t>(pointer);                  \

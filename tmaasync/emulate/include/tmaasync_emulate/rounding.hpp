@@ -1,6 +1,5 @@
-// Arithmetic that rounds in a mode of its own: CUDA Math API, "Single Precision Intrinsics" and
-// "Double Precision Intrinsics". rn rounds to the nearest, ties to even; rz towards zero, ru up,
-// rd down.
+// Arithmetic with its own rounding mode: CUDA Math API, "Single Precision Intrinsics" and "Double
+// Precision Intrinsics". rn rounds to the nearest, ties to even; rz towards zero, ru up, rd down.
 #pragma once
 
 #include <device_types.h>
@@ -11,7 +10,8 @@
 
 namespace tmaasync_emulate {
 
-// In the rounding mode of the CPU, which computes the operands as volatile ones demand: in order.
+// Computes in the rounding mode of the CPU. The operands are volatile, so the CPU computes them in
+// order.
 template <int kRounding, typename Compute, typename... T>
 __attribute__((noinline)) auto rounded(Compute compute, T... operands) {
     if constexpr (kRounding == FE_TONEAREST) {

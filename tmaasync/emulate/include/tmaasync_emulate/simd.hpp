@@ -1,5 +1,5 @@
-// The parts of a word, 4 bytes or 2 halves, each for itself: CUDA Math API, "SIMD Intrinsics". In
-// names u is unsigned, s signed, and ss and us clip to the range of the type.
+// Functions on the parts of a word, 4 bytes or 2 halves: CUDA Math API, "SIMD Intrinsics". In
+// names, u is unsigned and s is signed; ss and us clip to the range of the type.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ constexpr unsigned each_part(Change change, Words... words) {
     return result;
 }
 
-// The sum of what combine(a's part, b's part) returns.
+// The sum of all results of combine(a's part, b's part).
 template <typename Part, typename Combine>
 constexpr unsigned sum_of_parts(Combine combine, unsigned a, unsigned b) {
     unsigned sum = 0;
@@ -57,7 +57,7 @@ constexpr int magnitude(int value) {
     inline unsigned NAME(unsigned a, unsigned b) {                                                \
         return ::tmaasync_emulate::sum_of_parts<PART>([](int x, int y) { return RESULT; }, a, b); \
     }
-// All bits of a part, or its lowest.
+// A comparison sets all bits of a part, or the lowest one.
 #define TMAASYNC_EMULATE_COMPARE(NAME, N, PART, TEST)                \
     TMAASYNC_EMULATE_PARTS_2(__vcmp##NAME##N, PART, (TEST) ? -1 : 0) \
     TMAASYNC_EMULATE_PARTS_2(__vset##NAME##N, PART, (TEST) ? 1 : 0)
@@ -118,8 +118,8 @@ constexpr Whole wrapped_sum(Whole a, Whole b) {
 
 }  // namespace tmaasync_emulate
 
-// One word of type WHOLE, two halves of type PART, and both with a result of 0 in place of a
-// negative one: of x and y, or of x, y and z.
+// Functions on one word of type WHOLE and on two halves of type PART, of x and y or of x, y and z.
+// Each also exists with a result of 0 in place of a negative one.
 #define TMAASYNC_EMULATE_WHOLE(SUFFIX, WHOLE, PICK, RELU)                                          \
     inline WHOLE __vi##PICK##3_##SUFFIX(WHOLE x, WHOLE y, WHOLE z) {                               \
         return TMAASYNC_EMULATE_##RELU(TMAASYNC_EMULATE_##PICK(TMAASYNC_EMULATE_##PICK(x, y), z)); \
@@ -173,7 +173,7 @@ constexpr Whole wrapped_sum(Whole a, Whole b) {
     TMAASYNC_EMULATE_WHICH(u32, unsigned, PICK)                                                   \
     TMAASYNC_EMULATE_WHICH_OF_HALVES(s16x2, vmaxs2, vmins2, PICK)                                 \
     TMAASYNC_EMULATE_WHICH_OF_HALVES(u16x2, vmaxu2, vminu2, PICK)
-// These also tell whether the result is the first operand.
+// These also report whether the result is the first operand.
 #define TMAASYNC_EMULATE_WHICH(SUFFIX, WHOLE, PICK)                         \
     inline WHOLE __vib##PICK##_##SUFFIX(WHOLE x, WHOLE y, bool* is_first) { \
         const WHOLE picked = TMAASYNC_EMULATE_##PICK(x, y);                 \

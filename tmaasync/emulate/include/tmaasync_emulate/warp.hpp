@@ -1,5 +1,6 @@
-// What threads do together: CUDA C++ Programming Guide, "Synchronization Functions", "Warp Vote
-// Functions", "Warp Match Functions", "Warp Reduce Functions" and "Warp Shuffle Functions".
+// Functions that threads execute together: CUDA C++ Programming Guide, "Synchronization Functions",
+// "Warp Vote Functions", "Warp Match Functions", "Warp Reduce Functions" and "Warp Shuffle
+// Functions".
 #pragma once
 
 #include <cstdint>
@@ -115,7 +116,7 @@ TMAASYNC_EMULATE_INLINE unsigned __activemask() {
 
 namespace tmaasync_emulate {
 
-// What the lanes of a mask hold, as far as they have not ended.
+// The values of the live lanes of a mask.
 template <typename T>
 struct HeldByLanes {
     uint32_t lanes;

@@ -1,5 +1,6 @@
-// Warp matrix functions: CUDA C++ Programming Guide, "Warp Matrix Functions". Which element a lane
-// holds is unspecified there; an accumulator of 16x8 elements lies here as in mma.sync.
+// Warp matrix functions: CUDA C++ Programming Guide, "Warp Matrix Functions". The guide does not
+// specify which element a lane holds. Here an accumulator of 16x8 elements has the layout of
+// mma.sync.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -63,7 +64,7 @@ struct Element {
     int column;
 };
 
-// Elements of a matrix of kRows x kColumns over the lanes of a warp, kCount a lane.
+// Distribution of a kRows x kColumns matrix over the lanes of a warp, kCount elements per lane.
 template <int kRows, int kColumns>
 struct Factor {
     static constexpr int kCount = kRows * kColumns / 32;
@@ -76,8 +77,8 @@ struct Factor {
     static constexpr int index_of(int row, int column) { return (row * kColumns + column) / 32; }
 };
 
-// Blocks of 16 x 8 as in mma.m16n8; of 8 rows alone, the same with rows and columns exchanged, or
-// as in mma.m8n8k4.
+// Blocks of 16 x 8 as in mma.m16n8. A matrix of 8 rows is the same with rows and columns exchanged,
+// or as in mma.m8n8k4.
 template <int kRows, int kColumns>
 struct Sums {
     static constexpr int kCount = kRows * kColumns / 32;
@@ -114,7 +115,7 @@ TMAASYNC_EMULATE_INLINE int lane() {
     return static_cast<int>(tmaasync_emulate::current_thread().lane);
 }
 
-// All lanes of the warp execute the same function, and nothing more: it orders no accesses.
+// Lets all lanes of the warp execute the same function. It orders no accesses.
 TMAASYNC_EMULATE_INLINE void meet() {
     (void)tmaasync_emulate::ballot(0xffffffffu, true);
 }
@@ -149,7 +150,7 @@ public:
         detail::Sums<m, n>,
         std::conditional_t<is_a, detail::Factor<m, k>, detail::Factor<k, n>>>;
 
-    // Of halves each element is there twice, or more often, as on the chip.
+    // Each element of a half fragment is there twice, or more often, as on the chip.
     static constexpr int num_elements = std::is_same_v<T, __half> && !is_sum ? 16 : Place::kCount;
     static constexpr int num_storage_elements = num_elements;
 
@@ -211,7 +212,7 @@ TMAASYNC_EMULATE_INLINE void store_matrix_sync(
     }
 }
 
-// Rounded to the nearest, ties away from zero: PTX ISA, cvt.rna.tf32.f32.
+// Rounds to the nearest, ties away from zero: PTX ISA, cvt.rna.tf32.f32.
 TMAASYNC_EMULATE_INLINE float __float_to_tf32(float value) {
     std::uint32_t bits;
     __builtin_memcpy(&bits, &value, sizeof(bits));
@@ -222,7 +223,7 @@ TMAASYNC_EMULATE_INLINE float __float_to_tf32(float value) {
 
 namespace detail {
 
-// The words of a fragment without what it has twice, for other lanes.
+// The words of a fragment without its duplicates, for other lanes.
 template <typename Fragment>
 constexpr int kWords = (Fragment::Place::kCount * int{sizeof(Fragment::x[0])} + 3) / 4;
 
@@ -237,7 +238,7 @@ TMAASYNC_EMULATE_INLINE auto element(const std::uint32_t* words, int row, int co
     if constexpr (std::is_same_v<typename Fragment::element_type, precision::tf32>) {
         std::uint32_t bits;
         __builtin_memcpy(&bits, &value, sizeof(bits));
-        bits &= ~0x1fffu;  // what the chip reads of a float
+        bits &= ~0x1fffu;  // the chip ignores these bits of a float
         __builtin_memcpy(&value, &bits, sizeof(bits));
     }
     return number(value);
@@ -274,7 +275,7 @@ using SumOf = std::conditional_t<
 
 }  // namespace detail
 
-// Sums in the order of k.
+// Adds up in the order of k.
 template <
     int m,
     int n,

@@ -32,7 +32,7 @@ def rows_by_family() -> Mapping[str, tuple[Row, ...]]:
 
 
 def _starts(pattern: str) -> tuple[str, ...]:
-    """Return the opcodes that a pattern which begins with a choice begins with."""
+    """Return the starts of a pattern: several if it begins with a choice."""
     if pattern.startswith(("(", "<")):
         names, _, rest = pattern[1:].partition(">" if pattern[0] == "<" else ")")
         return tuple(name + rest for name in names.rpartition(":")[2].split("|"))

@@ -24,7 +24,7 @@ _MAP_SPACE = "(.global|<space:.shared::cta>)?.b1024"
 
 
 def _map_rows() -> tuple[Row, ...]:
-    """tensormap.replace, of a map in global or in shared memory."""
+    """Return the rows of tensormap.replace, for a map in global or shared memory."""
     rows = []
     for name, field, kind, bits in (
         ("global_address", "kGlobalAddress", "b64", 64),

@@ -1,4 +1,4 @@
-"""Loads, stores, atomic operations, reductions, fences, and hints for caches."""
+"""Loads, stores, atomic operations, reductions, fences, and cache hints."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ ROWS = (
         "",
         "::tmaasync_emulate::fence_proxy_async_shared()",
     ),
-    # For the bytes that objects of shared memory order, and in one direction.
+    # Fences in one direction, restricted to shared memory.
     Row(
         "fence.proxy.async::generic.(acquire.sync_restrict::shared::cluster"
         "|release.sync_restrict::shared::cta).cluster",

@@ -10,7 +10,7 @@ _THREAD = "::tmaasync_emulate::current_thread()"
 _SIDES = {"tid": "thread", "ntid": "block_dim", "ctaid": "block", "nctaid": "grid_dim"}
 _LANE = f"{_THREAD}.lane"
 
-# Of each its C++, and its bits.
+# The C++ and the bits of each.
 SPECIAL_REGISTERS: dict[str, tuple[str, int]] = {
     **{
         f"{name}.{side}": (f"{_THREAD}.{member}.{side}", 32)

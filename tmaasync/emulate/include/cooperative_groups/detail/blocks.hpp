@@ -8,8 +8,7 @@
 
 namespace cooperative_groups {
 
-// A group whose kind only the running kernel knows: a block, lanes of a warp, a cluster or the
-// grid.
+// A group whose kind is known only at run time: a block, lanes of a warp, a cluster or the grid.
 class thread_group {
 public:
     enum class Kind { kLanes, kBlock, kCluster, kGrid };
@@ -28,7 +27,7 @@ public:
 
 private:
     Kind kind_;
-    unsigned mask_;  // of lanes
+    unsigned mask_;  // mask of its lanes
     unsigned long long size_;
     unsigned long long rank_;
 };
@@ -42,7 +41,7 @@ public:
     }
 
     TMAASYNC_EMULATE_INLINE static void sync() { __syncthreads(); }
-    // As in CUDA's header, the wait does it all.
+    // As in CUDA's header, only the wait synchronises.
     TMAASYNC_EMULATE_INLINE static arrival_token barrier_arrive() { return {}; }
     TMAASYNC_EMULATE_INLINE static void barrier_wait(arrival_token&&) { __syncthreads(); }
 
@@ -77,7 +76,7 @@ public:
     TMAASYNC_EMULATE_INLINE static void barrier_wait() { tmaasync::ptx::barrier_cluster_wait(); }
     TMAASYNC_EMULATE_INLINE static void barrier_wait(arrival_token&&) { barrier_wait(); }
 
-    // Memory of this block, as it lies in another block of the cluster.
+    // The address of this block's memory in another block of the cluster.
     template <typename T>
     TMAASYNC_EMULATE_INLINE static T* map_shared_rank(T* pointer, int rank) {
         const auto address = reinterpret_cast<tmaasync::u64>(pointer);
@@ -125,7 +124,7 @@ TMAASYNC_EMULATE_INLINE cluster_group this_cluster() {
     return {};
 }
 
-// Synchronises in a cooperative launch.
+// The grid, which synchronises in a cooperative launch.
 class grid_group {
 public:
     struct arrival_token {

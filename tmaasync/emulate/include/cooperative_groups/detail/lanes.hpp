@@ -17,7 +17,7 @@ TMAASYNC_EMULATE_INLINE unsigned count_of(uint3 size) {
     return size.x * size.y * size.z;
 }
 
-// The lane that has this rank among the lanes of the mask.
+// The lane with this rank among the lanes of the mask.
 TMAASYNC_EMULATE_INLINE unsigned lane_of_rank(unsigned mask, unsigned rank) {
     for (; rank > 0; --rank) mask &= mask - 1;
     return static_cast<unsigned>(__builtin_ctz(mask));
@@ -26,7 +26,7 @@ TMAASYNC_EMULATE_INLINE unsigned rank_of_lane(unsigned mask, unsigned lane) {
     return static_cast<unsigned>(__builtin_popcount(mask & ((1u << lane) - 1)));
 }
 
-// The bits of a mask of lanes that the group has, next to one another.
+// The bits of a lane mask at the group's lanes, packed together.
 TMAASYNC_EMULATE_INLINE unsigned packed(unsigned lanes, unsigned group) {
     unsigned bits = 0;
     for (unsigned rank = 0; group != 0; ++rank, group &= group - 1) {

@@ -7,7 +7,7 @@
 
 namespace cooperative_groups {
 
-// kSize consecutive lanes of a warp. What it knows of its parent is settled when it is made.
+// kSize consecutive lanes of a warp. Its rank within its parent is fixed when it is made.
 template <unsigned kSize, typename Parent = void>
 class thread_block_tile {
     static_assert(
@@ -74,7 +74,7 @@ public:
         return __match_all_sync(mask(), value, &predicate) >> first_lane();
     }
 
-    // Not of CUDA's interface.
+    // This function is not in CUDA's interface.
     TMAASYNC_EMULATE_INLINE static unsigned mask() {
         return (0xffffffffu >> (32 - kSize)) << first_lane();
     }
@@ -114,7 +114,7 @@ public:
     TMAASYNC_EMULATE_INLINE T shfl(T value, unsigned rank) const {
         return from_rank(value, rank % size());
     }
-    // Beyond the group a thread gets its own value.
+    // A thread beyond the group gets its own value.
     template <typename T>
     TMAASYNC_EMULATE_INLINE T shfl_up(T value, unsigned delta) const {
         const unsigned rank = thread_rank();
@@ -140,7 +140,7 @@ public:
         return detail::packed(__match_all_sync(mask_, value, &predicate), mask_);
     }
 
-    // Not of CUDA's interface.
+    // This function is not in CUDA's interface.
     TMAASYNC_EMULATE_INLINE unsigned mask() const { return mask_; }
 
 private:
@@ -182,7 +182,7 @@ tiled_partition(const thread_block_tile<kParent, Grandparent>& tile) {
 
 namespace detail {
 
-// `size` lanes in a row, this lane's among them.
+// Mask of `size` consecutive lanes, including this lane.
 TMAASYNC_EMULATE_INLINE unsigned lanes_in_row(unsigned size) {
     if (size == 0 || size > 32 || (size & (size - 1)) != 0) {
         tmaasync_emulate::fail(
@@ -210,7 +210,7 @@ TMAASYNC_EMULATE_INLINE thread_group tiled_partition(const thread_group& parent,
 }
 TMAASYNC_EMULATE_INLINE coalesced_group
 tiled_partition(const coalesced_group& parent, unsigned size) {
-    (void)detail::lanes_in_row(size);  // fails for a size that no tile has
+    (void)detail::lanes_in_row(size);  // fails for an impossible size
     const unsigned first = parent.thread_rank() / size * size;
     unsigned mask = 0;
     for (unsigned rank = first; rank < parent.size() && rank < first + size; ++rank) {
@@ -221,7 +221,7 @@ tiled_partition(const coalesced_group& parent, unsigned size) {
 
 template <typename Group>
 TMAASYNC_EMULATE_INLINE coalesced_group binary_partition(const Group& parent, bool predicate) {
-    // CUDA counts absent lanes among those without the predicate, and then reads their registers.
+    // CUDA counts absent lanes as lanes without the predicate, and then reads their registers.
     if (__ballot_sync(parent.mask(), true) != parent.mask()) {
         tmaasync_emulate::fail(
             "binary_partition: lanes of the parent have ended, or the block lacks their threads. "
@@ -232,7 +232,7 @@ TMAASYNC_EMULATE_INLINE coalesced_group binary_partition(const Group& parent, bo
     if (with == 0 || with == parent.mask()) return coalesced_group(parent.mask());
     return coalesced_group(predicate ? with : parent.mask() & ~with, predicate, 2);
 }
-// Declared, so that a kernel that needs it is refused with its reason.
+// Declared, so that a kernel that needs it is rejected with a reason.
 template <unsigned kThreads>
 struct block_tile_memory {
     static_assert(kThreads == 0, "block_tile_memory: tiles of several warps do not run on the CPU");

@@ -1,4 +1,4 @@
-// How a group's result changes an atomic object.
+// Changes of an atomic object by a group's result.
 #pragma once
 
 #include <cuda/detail/atomic.hpp>

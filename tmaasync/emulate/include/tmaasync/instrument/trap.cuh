@@ -6,7 +6,7 @@ namespace tmaasync::instrument {
 
 constexpr bool kIsEmulated = true;
 
-// End the launch with a fault of these words.
+// Ends the launch with a fault of these words.
 [[noreturn]] __device__ __forceinline__ void trap_with(
     const char* argument, i64 value, bool is_address, const char* rule, i64 limit
 ) {

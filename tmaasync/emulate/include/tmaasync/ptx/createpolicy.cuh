@@ -2,7 +2,7 @@
 
 #include <tmaasync/operands/integers.cuh>
 
-// There is no L2 to keep anything in: the values are the ones that the chip makes.
+// The emulator has no L2. The values are the ones that the chip makes.
 namespace tmaasync::ptx {
 
 __device__ __forceinline__ u64 createpolicy_evict_first() {

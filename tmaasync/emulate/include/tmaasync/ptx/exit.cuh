@@ -1,4 +1,4 @@
 #pragma once
 
-// None: a thread ends where its kernel does. What ends one earlier, tmaasync/instrument, is
-// replaced too.
+// The emulator needs no exit: a thread ends with its kernel, and tmaasync/instrument, which ends
+// threads earlier, is replaced too.

@@ -4,7 +4,7 @@
 
 namespace tmaasync::ptx {
 
-// Ordinary accesses, which the runtime sees like any others.
+// Ordinary accesses, which the runtime checks like any others.
 template <int kWords>
 struct alignas(kWords * sizeof(u32)) WordsInMemory {
     u32 words[kWords];

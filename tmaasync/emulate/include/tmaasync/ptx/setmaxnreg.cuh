@@ -2,7 +2,7 @@
 
 #include <tmaasync/operands/integers.cuh>
 
-// The host's compiler allots registers; the runtime keeps the CTA's account.
+// The host's compiler allots registers; the runtime counts the CTA's registers.
 namespace tmaasync::ptx {
 
 template <int kRegisters>

@@ -1,4 +1,4 @@
 #pragma once
 
-// None: the emulator has no SMs and no clock. What reads them, tmaasync/instrument, is replaced
-// too.
+// The emulator has no SMs and no clock. tmaasync/instrument, which reads these registers, is
+// replaced too.

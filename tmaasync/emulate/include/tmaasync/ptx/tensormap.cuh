@@ -5,8 +5,8 @@
 
 namespace tmaasync::ptx {
 
-// A map that cannot be read is found here already. One that was edited and not acquired is not: the
-// acquire that must come before its use drops what a prefetch brought.
+// Finds a map that cannot be read. A map that was edited and not acquired is not found: the acquire
+// before its use discards prefetched bytes.
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
     tmaasync_emulate::check_map(map);
 }

@@ -2,7 +2,7 @@
 
 #include <tmaasync/operands/wgmma_forms.cuh>
 
-// Every function of the generated header, for any legal number of accumulators.
+// All functions of the generated header, for any legal number of accumulators.
 namespace tmaasync::ptx {
 
 template <typename Register>

@@ -19,7 +19,7 @@ concept Single = !kIsPair<T>;
 
 // --- carries -------------------------------------------------------------------------------------
 
-// The condition code stays between asm statements. Not one of the kernel's own accesses.
+// The condition code persists between asm statements. Its accesses are not the kernel's own.
 __attribute__((noinline)) TMAASYNC_EMULATE_UNSEEN inline bool exchange_carry(bool carries) {
     return std::exchange(current_thread().carries, carries);
 }
@@ -60,7 +60,7 @@ template <typename T>
 constexpr bool kIsFloat =
     std::is_floating_point_v<T> || std::is_same_v<T, F16> || std::is_same_v<T, BF16>;
 
-// The chip's NaN.
+// The NaN that the chip returns.
 template <typename T>
 constexpr T nan_of() {
     if constexpr (std::is_same_v<T, float>) return std::bit_cast<float>(0x7fffffffu);
@@ -74,7 +74,7 @@ T canonical(T value) {
     return value != value ? nan_of<T>() : value;
 }
 
-// Without the bits of subnormal numbers.
+// With .ftz, subnormal numbers become zero.
 template <bool kFtz, typename T>
 T flushed(T value) {
     if constexpr (kFtz && std::is_same_v<T, float>) {
@@ -105,7 +105,7 @@ T rectified(T value) {
     return value;
 }
 
-// A double that rounds to a narrower type as the exact sum does: inexact ones are odd.
+// A sum as a double that rounds to a narrower type as the exact sum does: inexact sums are odd.
 inline double odd_sum(double a, double b) {
     const double sum = a + b;
     const double of_b = sum - a;
@@ -116,14 +116,14 @@ inline double odd_sum(double a, double b) {
     return std::bit_cast<double>(word);
 }
 
-// Rounds a double, which is odd where it is inexact.
+// Rounds a double, which is odd if it is inexact.
 inline F16 to_f16(double value) {
     return static_cast<F16>(value);
 }
 inline BF16 to_bf16(double value) {
     auto narrow = static_cast<float>(value);
     auto word = std::bit_cast<std::uint32_t>(narrow);
-    // Odd again, so that the second rounding is the only one.
+    // Makes an inexact result odd again, so that only the second rounding counts.
     if (narrow != value && std::isfinite(narrow) && !(word & 1)) {
         word += (std::fabs(value) > std::fabs(narrow)) ? 1 : -1;
         narrow = std::bit_cast<float>(word);
@@ -145,7 +145,7 @@ T computed(Compute compute, Values... values) {
     }
 }
 
-// add, sub, mul, fma of one element, with their modifiers.
+// add, sub, mul and fma of one element, with their modifiers.
 template <Round kRound, bool kFtz, bool kSat, bool kRelu, Single T>
 T fused(T a, T b, T c) {
     a = flushed<kFtz>(a), b = flushed<kFtz>(b), c = flushed<kFtz>(c);
@@ -153,7 +153,7 @@ T fused(T a, T b, T c) {
     if constexpr (std::is_floating_point_v<T>) {
         result = computed<kRound, T>([](T x, T y, T z) { return std::fma(x, y, z); }, a, b, c);
     } else {
-        // Two factors make at most 22 bits.
+        // The significand of a * b has at most 22 bits.
         const auto wide = [](T value) { return static_cast<double>(static_cast<float>(value)); };
         result = narrowed<T>(odd_sum(wide(a) * wide(b), wide(c)));
     }
@@ -223,7 +223,7 @@ T opposite(T value) {
     return negated(flushed<kFtz>(value));
 }
 
-// Of one NaN the other operand is the result, but for .NaN; -0 is less than 0.
+// For one NaN the result is the other operand, except with .NaN. -0 is less than 0.
 template <bool kIsMax, bool kFtz, bool kKeepsNan, bool kXorSign, Single T>
 T extreme(T a, T b) {
     a = flushed<kFtz>(a), b = flushed<kFtz>(b);
@@ -370,7 +370,7 @@ enum class Compare {
     kNan,
 };
 
-// Ordered comparisons with a NaN are false, those with u are true.
+// Ordered comparisons with a NaN are false, and unordered ones are true.
 template <Compare kCompare, bool kFtz, typename T>
 bool holds(T a, T b) {
     using enum Compare;
@@ -419,7 +419,7 @@ constexpr bool joined(BoolOp op, bool a, bool b) {
     return op == BoolOp::kAnd ? a && b : op == BoolOp::kOr ? a || b : a != b;
 }
 
-// set: all ones, or 1.0.
+// The result of set: all ones, or 1.0.
 template <typename To>
 To truth(bool is_true) {
     if constexpr (kIsFloat<To>) return static_cast<To>(is_true ? 1.0f : 0.0f);
@@ -513,7 +513,7 @@ std::uint32_t dot_product(A a, B b, std::uint32_t sum) {
     return sum;
 }
 
-// fns: the position of the set bit that is the count-th from the first one on; all ones if none is.
+// fns: the position of the count-th set bit from the first one on; all ones if there is none.
 inline std::uint32_t nth_set_bit(std::uint32_t mask, std::uint32_t first, std::int32_t count) {
     if (count == 0) return mask >> (first & 31) & 1 ? first : ~0u;
     std::int64_t left = count > 0 ? count : -std::int64_t{count};
@@ -534,7 +534,7 @@ inline std::uint32_t any_of_three(
     return word;
 }
 
-// bmsk: ones from a bit on.
+// bmsk: a mask of ones from a bit on.
 template <bool kClamps>
 std::uint32_t masked_bits(std::uint32_t first, std::uint32_t width) {
     if (kClamps && first >= 32) return 0;

@@ -7,8 +7,8 @@ namespace tmaasync_emulate::inline_ptx {
 
 // --- narrow floats -------------------------------------------------------------------------------
 
-// A float of this many bits of exponent and mantissa. Without infinity the largest exponent has
-// numbers too, and the largest mantissa there is NaN.
+// A float with this many bits of exponent and mantissa. Without infinity, the largest exponent
+// holds numbers too, and its largest mantissa is NaN.
 template <int kExponent, int kMantissa, bool kHasInfinity>
 struct NarrowFloat {
     static constexpr int kBias = (1 << (kExponent - 1)) - 1;
@@ -17,7 +17,7 @@ struct NarrowFloat {
     static constexpr std::uint32_t kLargest = kHasInfinity ? kInfinity - 1 : kSign - 2;
     static constexpr std::uint32_t kNan = kSign - 1;
 
-    // Its bits, rounded once.
+    // The bits of a value, rounded once.
     static std::uint32_t of(double value, Round round, bool saturates) {
         const std::uint32_t sign = std::signbit(value) ? kSign : 0;
         if (value != value) return kNan;
@@ -38,7 +38,7 @@ struct NarrowFloat {
         if (round == Round::kRp) up = !is_negative && rest > 0;
         whole += up;
         const auto digits = static_cast<std::uint32_t>(whole);
-        // The hidden bit carries into the exponent, also where rounding made it.
+        // The hidden bit carries into the exponent, even if rounding produced it.
         const std::uint32_t base = static_cast<std::uint32_t>(exponent + kBias - 1) << kMantissa;
         const std::uint64_t word = std::uint64_t{base} + digits;
         if (word > kLargest) {
@@ -76,7 +76,7 @@ std::uint32_t narrow_bits(double value) {
     return Narrow::of(value, kRound, kSaturates);
 }
 
-// cvt.d.f32 with two operands: the first one becomes the upper half.
+// cvt.d.f32 with two operands: the first operand becomes the upper half.
 template <typename Narrow, Round kRound, bool kRelu, bool kSaturates>
 std::uint32_t packed(float high, float low) {
     constexpr int kBits =
@@ -112,7 +112,7 @@ From made_whole(From value) {
     return computed<kRound, From>([](From x) { return std::nearbyint(x); }, value);
 }
 
-// Integer to integer: cut off, or with .sat kept within the range.
+// Integer to integer: truncates, or clamps to the range with .sat.
 template <bool kSat, typename To, typename From>
 To whole_to_whole(From value) {
     if constexpr (kSat) {

@@ -1,4 +1,4 @@
-// mbarriers and asynchronous copies of inline PTX, in addition to what the runtime has.
+// mbarriers and asynchronous copies of inline PTX that need more than a call of the runtime.
 #pragma once
 
 #include <tmaasync/operands/copies.cuh>
@@ -13,14 +13,14 @@ TMAASYNC_EMULATE_INLINE constexpr tmaasync_emulate::Order arrival(Order order) {
                                     : tmaasync_emulate::Order::kOrdered;
 }
 
-// A state is the number of its phase; the arrivals that are missing are none of the author's.
+// A state token is the number of its phase. It does not hold the pending count.
 TMAASYNC_EMULATE_INLINE bool wait_for_state(std::uint32_t barrier, std::uint64_t state) {
     return mbarrier_test_state(barrier, state);
 }
 
 // --- boxes ---------------------------------------------------------------------------------------
 
-// The coordinates of a tensor copy, and the offsets of an im2col one.
+// The coordinates of a tensor copy, and the offsets of an im2col copy.
 template <int kRank>
 struct At {
     std::int32_t at[kRank];
@@ -69,7 +69,7 @@ TMAASYNC_EMULATE_INLINE void reduce_in_cluster(
 
 // --- st.async and red.async ----------------------------------------------------------------------
 
-// Into another CTA's shared memory, whose mbarrier counts the bytes.
+// Stores to another CTA's shared memory, whose mbarrier counts the bytes.
 template <typename T, typename... Values>
 TMAASYNC_EMULATE_INLINE void store_async(
     std::uint32_t remote, std::uint32_t barrier, Values... values

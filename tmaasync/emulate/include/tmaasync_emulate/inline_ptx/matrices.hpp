@@ -21,7 +21,8 @@ TMAASYNC_EMULATE_INLINE void store_matrices(std::uint32_t row, Words... words) {
     store_matrix(row, sizeof...(Words), kIsTransposed, values);
 }
 
-// Of the lane's row of a matrix of 8 x 8, two elements; of the transposed matrix, the same two.
+// Transposes an 8 x 8 matrix: each lane gives two elements of its row, and gets the same two of the
+// transposed matrix.
 TMAASYNC_EMULATE_INLINE std::uint32_t transposed_matrix(std::uint32_t row) {
     std::uint32_t all[32];
     gather_words("movmatrix", &row, 1, all);
@@ -34,7 +35,7 @@ TMAASYNC_EMULATE_INLINE std::uint32_t transposed_matrix(std::uint32_t row) {
 
 // --- wgmma ---------------------------------------------------------------------------------------
 
-// The accumulators stay with the thread, and change when it waits for them.
+// The accumulators stay with the thread, and change when the thread waits for them.
 template <typename Register, int kRegisters, typename... Held>
 TMAASYNC_EMULATE_INLINE auto& in_one_array(Held&... held) {
     static_assert(
@@ -53,7 +54,8 @@ TMAASYNC_EMULATE_INLINE auto& in_one_array(Held&... held) {
     return *reinterpret_cast<Register(*)[sizeof...(Held)]>(const_cast<void*>(places[0]));
 }
 
-// With A in registers: registers of one array are watched until the wgmma has read them.
+// With A in registers: the detector watches the registers of an array until the wgmma has read
+// them.
 template <
     tmaasync::ptx::MmaType kA,
     tmaasync::ptx::MmaType kB,
@@ -112,7 +114,7 @@ TMAASYNC_EMULATE_INLINE void spread(const T (&values)[kCount], Words&... targets
     (set<T>(targets, values[i++]), ...);
 }
 
-// m16n8kK of one lane: PTX ISA, "Matrix Fragments for mma.m16n8k16". Sums in the order of K.
+// m16n8kK by one lane: PTX ISA, "Matrix Fragments for mma.m16n8k16". Adds up in the order of K.
 template <MmaType kA, MmaType kB, int kDepth, typename Sum>
 TMAASYNC_EMULATE_INLINE void multiply_in_warp(
     Sum (&sums)[4],
@@ -163,12 +165,13 @@ TMAASYNC_EMULATE_INLINE void multiply(
     for (int i = 0; i < 4; ++i) d[i] = std::bit_cast<std::uint32_t>(sums[i]);
 }
 
-// f64: a lane has one element of each part of four columns of A, and of four rows of B.
+// f64: a lane holds one element of each part of four columns of A, and of each part of four rows of
+// B.
 template <int kSums, int kA, int kB>
 TMAASYNC_EMULATE_INLINE void multiply_doubles(
     double (&sums)[kSums], const double (&a)[kA], const double (&b)[kB]
 ) {
-    constexpr int kHalves = kSums / 2;  // of eight rows
+    constexpr int kHalves = kSums / 2;  // halves of eight rows
     double mine[kA + kB], all[32][kA + kB];
     for (int i = 0; i < kA; ++i) mine[i] = a[i];
     for (int i = 0; i < kB; ++i) mine[kA + i] = b[i];
@@ -187,7 +190,7 @@ TMAASYNC_EMULATE_INLINE void multiply_doubles(
     }
 }
 
-// With two accumulators of 16 bits in a register: rounded once.
+// Two accumulators of 16 bits share a register, and are rounded once.
 template <MmaType kA, MmaType kB, int kDepth>
 TMAASYNC_EMULATE_INLINE void multiply_to_halves(
     std::uint32_t (&d)[2],

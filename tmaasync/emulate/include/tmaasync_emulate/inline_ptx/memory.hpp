@@ -1,6 +1,6 @@
-// Addresses, loads, stores, atomics and fences of inline PTX. A weak access is an ordinary one of
-// the kernel. A volatile, relaxed, acquire or release one is a volatile access, and a fence if it
-// orders.
+// Addresses, loads, stores, atomics and fences of inline PTX. A weak access is an ordinary access
+// of the kernel. A volatile, relaxed, acquire or release access is a volatile access, with a fence
+// if it orders.
 #pragma once
 
 #include <tmaasync/ptx/address.cuh>
@@ -22,7 +22,7 @@ TMAASYNC_EMULATE_INLINE std::uint32_t shared_address(std::uint64_t address) {
     return static_cast<std::uint32_t>(address);
 }
 
-// Of this CTA or, after mapa, of another one of the cluster.
+// Pointer to shared memory of this CTA or, after mapa, of another CTA of the cluster.
 TMAASYNC_EMULATE_INLINE std::uint8_t* shared_pointer(std::uint64_t address) {
     const std::uint32_t shared = shared_address(address);
     const Thread& thread = current_thread();
@@ -43,8 +43,8 @@ TMAASYNC_EMULATE_INLINE void* map_at(std::uint64_t shared) {
     return map_in_shared(shared_address(shared));
 }
 
-// A generic address in the shared memory of the cluster, as an instruction for shared memory takes
-// it.
+// The shared address of a generic address in the cluster's shared memory, for instructions on
+// shared memory.
 TMAASYNC_EMULATE_INLINE std::uint32_t shared_of_generic(std::uint64_t address) {
     const Thread& thread = current_thread();
     const auto first =
@@ -75,7 +75,7 @@ TMAASYNC_EMULATE_INLINE bool is_on_stack(std::uint64_t address) {
     return (address ^ stack_pointer()) < kStackBytes;
 }
 
-// Of a generic address, or of a shared one in a register of 64 bits.
+// mapa of a generic address, or of a shared address in a register of 64 bits.
 TMAASYNC_EMULATE_INLINE std::uint64_t mapped(std::uint64_t address, std::uint32_t rank) {
     if (address >> 32) return tmaasync::ptx::mapa(static_cast<unsigned long long>(address), rank);
     return tmaasync::ptx::mapa(static_cast<std::uint32_t>(address), rank);
@@ -106,7 +106,7 @@ TMAASYNC_EMULATE_INLINE void after_access() {
 
 // --- ld and st -----------------------------------------------------------------------------------
 
-// A volatile access has the scope of the system. The cluster counts as the device.
+// A volatile access has system scope. Cluster scope counts as device scope.
 template <Order kOrder, Reach kReach>
 TMAASYNC_EMULATE_INLINE void set_scope(const volatile void* pointer) {
     if constexpr (kOrder != Order::kVolatile && kOrder != Order::kMmio && kReach != Reach::kSys) {
@@ -145,7 +145,7 @@ TMAASYNC_EMULATE_INLINE void load(const std::uint8_t* pointer, Words&... targets
     (set<T>(targets, read.values[i++]), ...);
 }
 
-// ld.global.nc: of data that the whole launch only reads.
+// ld.global.nc reads data that the whole launch only reads.
 template <typename T, typename... Words>
 TMAASYNC_EMULATE_INLINE void load_only_read(const std::uint8_t* pointer, Words&... targets) {
     check_only_read(pointer, sizeof(T) * sizeof...(Words));
@@ -243,7 +243,7 @@ TMAASYNC_EMULATE_INLINE T compare_and_swap(
     return old;
 }
 
-// red, and of a vector one element after the other, as on the chip.
+// red. A vector is reduced one element after the other, as on the chip.
 template <AtomicOp kOp, Order kOrder, Reach kReach, typename T, typename... Values>
 TMAASYNC_EMULATE_INLINE void reduce(std::uint8_t* pointer, Values... values) {
     std::size_t offset = 0;
@@ -277,8 +277,7 @@ TMAASYNC_EMULATE_INLINE void atomic_vector(
     after_access<kOrder, kReach>();
 }
 
-// --- hints, which there are no caches for
-// ---------------------------------------------------------
+// --- cache hints, which are ignored ---
 
 template <typename T>
 TMAASYNC_EMULATE_INLINE void unused(const T&) {}

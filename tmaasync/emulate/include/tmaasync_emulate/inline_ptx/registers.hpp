@@ -39,7 +39,7 @@ using Bits = typename BitsOf<kBytes>::Type;
 
 using F16 = _Float16;
 
-// The upper half of a float.
+// bfloat16, the upper half of a float.
 struct BF16 {
     std::uint16_t bits;
 
@@ -110,7 +110,7 @@ TMAASYNC_EMULATE_INLINE constexpr T as(Word word) {
     }
 }
 
-// Of a wider register an integer fills the upper bits too.
+// Sets a register. If it is wider, an integer fills the upper bits too.
 template <typename T, typename Word>
 TMAASYNC_EMULATE_INLINE constexpr void set(Word& target, std::type_identity_t<T> value) {
     if constexpr (std::is_same_v<Word, bool> || std::is_integral_v<T>) {
@@ -152,5 +152,5 @@ TMAASYNC_EMULATE_INLINE void set(Parts<Words...> parts, std::type_identity_t<T> 
 
 }  // namespace tmaasync_emulate::inline_ptx
 
-// What translated statements call it: one word, which no namespace of the author hides.
+// The name that translated statements use: one word, which no namespace of the author hides.
 namespace tmaasync_ptx = tmaasync_emulate::inline_ptx;

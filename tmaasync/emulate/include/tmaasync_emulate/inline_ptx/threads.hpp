@@ -20,7 +20,7 @@ TMAASYNC_EMULATE_INLINE std::uint32_t block_in_grid() {
            thread.block.x;
 }
 
-// %nwarpid: as many warps as fit on an SM, whatever the block has (read on an H200).
+// %nwarpid: the number of warps that fit on an SM, whatever the block's size (read on an H200).
 constexpr std::uint32_t kWarpsOfMultiprocessor = 64;
 
 TMAASYNC_EMULATE_INLINE uint3 cluster_sides() {
@@ -39,7 +39,7 @@ TMAASYNC_EMULATE_INLINE uint3 clusters_of_grid() {
     return {grid.x / sides.x, grid.y / sides.y, grid.z / sides.z};
 }
 
-// Blocks of the grid go to the SMs in turn.
+// The blocks of the grid are assigned to the SMs one after the other.
 constexpr std::uint32_t kMultiprocessors = 132;
 
 inline std::uint64_t nanoseconds() {
@@ -51,7 +51,7 @@ inline std::uint64_t nanoseconds() {
 
 // --- lanes ---------------------------------------------------------------------------------------
 
-// shfl.sync: the source lane as the PTX ISA computes it of b and c.
+// shfl.sync: computes the source lane from b and c as the PTX ISA does.
 template <ShuffleKind kKind>
 TMAASYNC_EMULATE_INLINE std::uint32_t shuffled(
     std::uint32_t value, std::uint32_t b, std::uint32_t c, std::uint32_t mask, bool& is_inside

@@ -1,4 +1,4 @@
-// Hints for caches, which the emulator has none of: pointers without them.
+// Pointers with cache hints. The emulator has no caches, so they are plain pointers.
 #pragma once
 
 #include <cuda/detail/standard_names.hpp>

@@ -1,5 +1,5 @@
-// Atomic objects. An operation of an order is a relaxed one between fences of its scope: the race
-// search then sees who has ordered what.
+// Atomic objects. An ordered operation is a relaxed one between fences of its scope, so that the
+// race detector sees its order.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ TMAASYNC_EMULATE_INLINE void acquire_after(memory_order order) {
     if (order != memory_order_relaxed && order != memory_order_release) fence<kScope>();
 }
 
-// Of a volatile access to this address, which otherwise has the scope of the system.
+// Sets the scope of a volatile access to this address, which is otherwise the system.
 template <thread_scope kScope>
 TMAASYNC_EMULATE_INLINE void set_scope(const volatile void* address) {
     using ::tmaasync_emulate::Scope;
@@ -57,13 +57,13 @@ TMAASYNC_EMULATE_INLINE void set_scope(const volatile void* address) {
     }
 }
 
-// The atomic function of a scope.
+// Calls the atomic function of a scope.
 #define TMAASYNC_EMULATE_SCOPED(FUNCTION, ...)                        \
     (kScope == thread_scope_block    ? FUNCTION##_block(__VA_ARGS__)  \
      : kScope == thread_scope_system ? FUNCTION##_system(__VA_ARGS__) \
                                      : FUNCTION(__VA_ARGS__))
 
-// What atomic and atomic_ref do with the object at Own::address().
+// The operations of atomic and atomic_ref on the object at Own::address().
 template <typename Own, typename T, thread_scope kScope>
 class AtomicOperations {
     static_assert(::std::is_trivially_copyable_v<T>, "an atomic object is trivially copyable");
@@ -133,7 +133,7 @@ public:
     TMAASYNC_EMULATE_FETCH(fetch_max, atomicMax)
 #undef TMAASYNC_EMULATE_FETCH
 
-    // Pointers move by elements.
+    // Adds to an object. Pointers move by elements.
     template <typename D>
     TMAASYNC_EMULATE_INLINE T fetch_add(D value, memory_order order = memory_order_seq_cst) const {
         release_before<kScope>(order);

@@ -1,5 +1,5 @@
-// cuda::barrier: an mbarrier where it has the scope of a block and lies in shared memory, and a
-// counter with a phase for wider scopes or a completion function.
+// cuda::barrier: an mbarrier if it has block scope and lies in shared memory; a counter with a
+// phase for wider scopes or with a completion function.
 #pragma once
 
 #include <cstddef>
@@ -105,7 +105,8 @@ public:
 
     static constexpr ::std::ptrdiff_t max() { return detail::kMaxArrivals; }
 
-    // At a barrier of another CTA of the cluster too: its token is not to be waited for.
+    // Arrives, also at a barrier of another CTA of the cluster. The token of a remote arrival must
+    // not be waited for.
     [[nodiscard]] TMAASYNC_EMULATE_INLINE arrival_token arrive(::std::ptrdiff_t count = 1) {
         return tmaasync_emulate::mbarrier_arrive(
             detail::cluster_address(this), static_cast<unsigned>(count), 0,
@@ -123,7 +124,7 @@ public:
         tmaasync_emulate::mbarrier_arrive_drop(address(), 1, tmaasync_emulate::Order::kOrdered);
     }
 
-    // Once: a wait of the emulator has no clock.
+    // Tries once: the emulator has no clock.
     template <typename Duration>
     TMAASYNC_EMULATE_INLINE bool try_wait_for(arrival_token&& token, const Duration&) const {
         return detail::tma::mbarrier_try_wait_parity(address(), token & 1);

@@ -1,4 +1,4 @@
-// cuda::std::mdspan over own layouts, for the C++ libraries of most hosts have none yet.
+// cuda::std::mdspan with its own layouts, because the C++ libraries of most hosts have none yet.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ public:
     using rank_type = ::std::size_t;
 
     constexpr extents() = default;
-    // One value for each dimension, or one for each that has no extent yet.
+    // Takes one value for each dimension, or one for each dimension without a static extent.
     template <typename... Sides>
     requires(
         sizeof...(Sides) > 0 && (::std::is_convertible_v<Sides, Index> && ...) &&
@@ -89,7 +89,7 @@ extents(Sides...) -> extents<::std::size_t, detail::kAnyExtent<Sides>...>;
 
 namespace detail {
 
-// The elements between neighbours along each dimension.
+// The distance in elements between neighbours along each dimension.
 template <typename Extents, bool kIsRight>
 class PackedMapping {
 public:

@@ -1,5 +1,5 @@
-// cuda::memcpy_async: from global to shared memory with cp.async, and by ordinary loads and stores
-// elsewhere or where the data are aligned to fewer than 4 bytes.
+// cuda::memcpy_async: copies from global to shared memory with cp.async, and elsewhere, or for data
+// aligned to fewer than 4 bytes, with ordinary loads and stores.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ TMAASYNC_EMULATE_INLINE void check_size(::std::size_t bytes, ::std::size_t unit)
     );
 }
 
-// Each thread of the group copies its share; returns whether that is by cp.async.
+// Copies the thread's share of the group's copy. Returns true if it uses cp.async.
 template <::std::size_t kAlignment, typename Group>
 TMAASYNC_EMULATE_INLINE bool copy_share(
     const Group& group, void* target, const void* source, ::std::size_t bytes
@@ -90,7 +90,7 @@ template <thread_scope kScope, typename Completion>
 constexpr bool kIsMbarrier =
     kScope == thread_scope_block && ::std::is_same_v<Completion, NoCompletion>;
 
-// A copy whose end a barrier or pipeline reports.
+// A copy whose completion a barrier or pipeline reports.
 template <typename T, typename Group, typename Size, thread_scope kScope, typename Completion>
 TMAASYNC_EMULATE_INLINE async_contract_fulfillment copy_for(
     const Group& group, T* target, const T* source, Size bytes, barrier<kScope, Completion>& barrier

@@ -1,4 +1,5 @@
-// cuda::pipeline: of one thread over groups of cp.async, or of a group over two barriers a stage.
+// cuda::pipeline: for one thread over groups of cp.async, or for a group over two barriers per
+// stage.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ private:
     unsigned users;
 
 public:
-    // Not of the interface: what make_pipeline does with the state.
+    // Internal functions by which make_pipeline uses the state.
     TMAASYNC_EMULATE_INLINE atomic_ref<unsigned, kScope> count_of_producers() {
         return atomic_ref<unsigned, kScope>(producers);
     }
@@ -65,7 +66,7 @@ public:
     pipeline& operator=(const pipeline&) = delete;
     TMAASYNC_EMULATE_INLINE ~pipeline() { quit(); }
 
-    // True in the last thread that leaves: its stages are free for another pipeline then.
+    // Returns true in the last thread that leaves: its stages are then free for another pipeline.
     TMAASYNC_EMULATE_INLINE bool quit() {
         if (!users_) return false;
         const unsigned before =
@@ -98,7 +99,7 @@ public:
     }
     TMAASYNC_EMULATE_INLINE void consumer_release() { (void)consumed_[tail_++ % stages_].arrive(); }
 
-    // Once: a wait of the emulator has no clock.
+    // Tries once: the emulator has no clock.
     template <typename Duration>
     TMAASYNC_EMULATE_INLINE bool consumer_wait_for(const Duration&) {
         return produced_[tail_ % stages_].try_wait_parity(tail_ / stages_ & 1);
@@ -117,11 +118,11 @@ private:
     barrier<kScope>* consumed_;
     unsigned* users_;  // null once the thread has left
     unsigned stages_;
-    unsigned head_ = 0;  // how many stages the thread has committed
-    unsigned tail_ = 0;  // and released
+    unsigned head_ = 0;  // number of stages that the thread has committed
+    unsigned tail_ = 0;  // number of stages that the thread has released
 };
 
-// Stages are groups of cp.async, which nobody else sees.
+// The stages are groups of cp.async, which only this thread sees.
 template <>
 class pipeline<thread_scope_thread> {
 public:
@@ -186,7 +187,7 @@ TMAASYNC_EMULATE_INLINE pipeline<kScope> make_pipeline(
     return made;
 }
 
-// Each thread says whether it produces or consumes.
+// Each thread states whether it produces or consumes.
 template <typename Group, thread_scope kScope, ::std::uint8_t kStages>
 TMAASYNC_EMULATE_INLINE pipeline<kScope> make_pipeline(
     const Group& group, pipeline_shared_state<kScope, kStages>* state, pipeline_role role
@@ -210,7 +211,7 @@ TMAASYNC_EMULATE_INLINE void pipeline_consumer_wait_prior(pipeline<thread_scope_
     pipeline.tail_ = pipeline.head_ - kPending;
 }
 
-// The copies so far arrive on the barrier when they have landed.
+// The copies so far arrive on the barrier once they have landed.
 TMAASYNC_EMULATE_INLINE void pipeline_producer_commit(
     pipeline<thread_scope_thread>&, barrier<thread_scope_block>& barrier
 ) {

@@ -25,7 +25,7 @@ TMAASYNC_EMULATE_INLINE T shl(T a, uint32_t b) {
     const auto shifted = detail::bits::left_shift(__builtin_bit_cast(detail::Whole<T>, a), b);
     return __builtin_bit_cast(T, static_cast<detail::Whole<T>>(shifted));
 }
-// Of a signed integer the sign moves in.
+// For a signed integer, the sign is shifted in.
 template <typename T>
 TMAASYNC_EMULATE_INLINE T shr(T a, uint32_t b) {
     if constexpr (::std::is_integral_v<T>) {

@@ -46,7 +46,7 @@ constexpr tma::ReduceOp reduce_op(ptx::dot_op op) {
     }
 }
 
-// A sum of signed integers of 64 bits has the same bits as one of unsigned integers.
+// Sums of signed and unsigned 64-bit integers have the same bits.
 template <typename T>
 constexpr tma::ElementType element_type(bool is_sum) {
     if constexpr (::std::is_same_v<T, __half>) {

@@ -143,7 +143,7 @@ TMAASYNC_EMULATE_INLINE void tensormap_replace_rank(
     detail::tma::tensormap_replace_rank(detail::edited_map(space, map), rank_less_one);
 }
 
-// A field with a number of a dimension, and one that is chosen at compile time.
+// Fields with a dimension number, and then fields whose value is chosen at compile time.
 #define TMAASYNC_EMULATE_REPLACE_AT(NAME, FIELD, TYPE)                                           \
     template <int kOrdinal, dot_space kSpace>                                                    \
     TMAASYNC_EMULATE_INLINE void tensormap_replace_##NAME(                                       \

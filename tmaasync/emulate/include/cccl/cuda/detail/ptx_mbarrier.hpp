@@ -10,7 +10,7 @@ namespace cuda::detail {
 
 namespace tma = ::tmaasync::ptx;
 
-// NVRTC's uint64_t is unsigned long long, and Linux's is not.
+// Accepts either uint64_t: NVRTC's is unsigned long long, and Linux's is unsigned long.
 struct BarrierWord {
     const void* pointer;
 
@@ -28,7 +28,7 @@ TMAASYNC_EMULATE_INLINE ::std::uint64_t arrive_at(
     return tmaasync_emulate::mbarrier_arrive(barrier, arrivals, bytes, order);
 }
 
-// A state token is good in its own phase and the next, so its parity shows which of the two.
+// A state token is valid in its own phase and the next, so its parity distinguishes the two.
 TMAASYNC_EMULATE_INLINE bool try_wait(
     BarrierWord barrier, ::std::uint64_t state, tmaasync_emulate::Order order
 ) {
@@ -127,7 +127,7 @@ TMAASYNC_EMULATE_INLINE bool mbarrier_test_wait_parity(
 ) {
     return detail::tma::mbarrier_test_wait_parity(detail::shared_address(barrier), parity);
 }
-// The last argument is a limit of time, and the emulator has no clock.
+// The last argument is a time limit, and the emulator has no clock.
 TMAASYNC_EMULATE_INLINE bool mbarrier_try_wait(
     detail::BarrierWord barrier, uint64_t state, uint32_t = 0
 ) {

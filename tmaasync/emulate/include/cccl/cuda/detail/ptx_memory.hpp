@@ -1,4 +1,4 @@
-// Loads and stores of cuda::ptx: with hints for caches, and into the shared memory of a cluster.
+// Loads and stores of cuda::ptx: with cache hints, and into the shared memory of a cluster.
 #pragma once
 
 #include <cuda/detail/ptx_mbarrier.hpp>
@@ -80,7 +80,7 @@ TMAASYNC_EMULATE_INLINE void red_async(
     );
 }
 
-// --- ld and st with hints, for which there are no caches -----------------------------------------
+// --- ld and st with cache hints, which are ignored -----------------------------------------------
 
 #define TMAASYNC_EMULATE_LOAD(NAME)                                    \
     template <typename T>                                              \

@@ -1,4 +1,4 @@
-// Special registers, and what ends a thread or the kernel.
+// Special registers, and the instructions that end a thread or the kernel.
 #pragma once
 
 #include <cuda/detail/ptx_tags.hpp>

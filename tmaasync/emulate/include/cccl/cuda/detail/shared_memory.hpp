@@ -1,4 +1,4 @@
-// Where a generic pointer points.
+// Shared addresses of generic pointers.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ TMAASYNC_EMULATE_INLINE ::std::uint32_t shared_address(const void* pointer) {
 }
 
 // The address in shared::cluster of an object in the shared memory of any CTA of the cluster. The
-// windows of a cluster lie one after the other.
+// windows of a cluster are contiguous.
 TMAASYNC_EMULATE_INLINE ::std::uint32_t cluster_address(const void* pointer) {
     using namespace tmaasync_emulate;
     const Thread& thread = current_thread();
@@ -21,7 +21,7 @@ TMAASYNC_EMULATE_INLINE ::std::uint32_t cluster_address(const void* pointer) {
     const auto offset =
         static_cast<::std::size_t>(static_cast<const ::std::uint8_t*>(pointer) - first);
     if (offset >= ::std::size_t{thread.ctas} * kWindowBytes)
-        return shared_address(pointer);  // fails
+        return shared_address(pointer);  // ends the launch
     const auto rank = static_cast<::std::uint32_t>(offset / kWindowBytes);
     const auto place = static_cast<::std::uint32_t>(offset % kWindowBytes);
     return rank == thread.rank ? place : place | (rank + 1) << kRankShift;

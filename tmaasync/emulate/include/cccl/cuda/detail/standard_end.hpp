@@ -1,7 +1,7 @@
 #pragma pop_macro("__noinline__")
 #pragma pop_macro("alignas")
 
-// What cuda::std declares itself hides the C++ library's.
+// Declarations of cuda::std hide those in the C++ library.
 namespace cuda::std {
 
 using namespace ::std;

@@ -1,5 +1,5 @@
-// What every header of libcu++ brings of cuda::std, and kernels use without including it: integers
-// of fixed width, type traits, move and forward, numeric_limits, tuple, bit_cast.
+// Names of cuda::std that every header of libcu++ provides, and that kernels use without an
+// include: integers of fixed width, type traits, move and forward, numeric_limits, tuple, bit_cast.
 #pragma once
 
 #include <cuda/detail/standard_begin.hpp>

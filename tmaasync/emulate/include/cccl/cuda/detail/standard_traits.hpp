@@ -1,7 +1,7 @@
 #pragma once
 
-// Traits that a kernel may specialize for its own types in cuda::std, as CuTe does: templates of
-// cuda::std, and not only names of the C++ library's.
+// Traits that a kernel may specialise for its own types in cuda::std, as CuTe does. They are
+// templates of cuda::std itself, and not names of the C++ library's.
 #include <tuple>
 #include <type_traits>
 

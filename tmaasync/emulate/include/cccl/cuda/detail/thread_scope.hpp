@@ -5,7 +5,7 @@
 
 namespace cuda {
 
-// The threads to which an operation is atomic and ordered.
+// The set of threads for which an operation is atomic and ordered.
 enum thread_scope {
     thread_scope_system = 0,
     thread_scope_device = 1,
@@ -17,7 +17,7 @@ enum thread_scope {
 
 namespace cuda::detail {
 
-// fence.acq_rel of a scope.
+// fence.acq_rel with a scope.
 template <thread_scope kScope>
 TMAASYNC_EMULATE_INLINE void fence() {
     using tmaasync_emulate::Scope;

@@ -1,4 +1,4 @@
-// cuda::device::experimental: the copies of the Programming Guide's TMA samples.
+// cuda::device::experimental: the copies in the Programming Guide's TMA samples.
 #pragma once
 
 #include <cuda/detail/barrier.hpp>
@@ -7,7 +7,7 @@
 #include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
 #include <tmaasync/ptx/fence.cuh>
 
-// <cuda.h> defines both.
+// <cuda.h> defines this struct and its typedef.
 struct CUtensorMap_st;
 
 namespace cuda::device::experimental {
