@@ -1,0 +1,218 @@
+"""Planted defects: edits of a kernel's source, and the report that each must cause.
+
+An edit finds its place by tokens of CUDA C++, within a function or type where that is needed.
+Comments, line breaks and spaces are no tokens: rewording and reformatting move no edit.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tmaasync._comments import COMMENT
+
+__all__ = [
+    "EVERY",
+    "Defect",
+    "Edit",
+    "after",
+    "before",
+    "exchanged",
+    "lines_named",
+    "tokens_of",
+    "without",
+]
+
+EVERY = -1
+_TOKEN = re.compile(
+    rf"(?P<comment>{COMMENT.pattern})"
+    r"|#(?:\\\n|(?!//|/\*)[^\n])*"  # a directive
+    r'|"(?:\\.|[^"\\])*"'
+    r"|'(?:\\.|[^'\\])+'"
+    r"|[A-Za-z_]\w*|\d(?:'?[\w.])*|\S",
+    re.DOTALL,
+)
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The tokens of a text, and where in it each begins and ends."""
+
+    words: list[str]
+    spans: list[tuple[int, int]]
+
+    def close(self, at: int) -> int:
+        """Return where the bracket that opens at a token closes."""
+        depth = 0
+        for index in range(at, len(self.words)):
+            depth += (self.words[index] in _OPEN) - (self.words[index] in _CLOSE)
+            if depth == 0:
+                return index
+        raise ValueError(f"nothing closes {self.words[at]!r}")
+
+    def matches(self, pattern: list[str], start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Return the first and the last token of every place that the pattern matches."""
+        for at in range(start, stop):
+            if self.words[at] == pattern[0]:
+                end = self._end(pattern, at, stop)
+                if end:
+                    yield at, end - 1
+
+    def _end(self, pattern: list[str], at: int, stop: int) -> int:
+        for number, word in enumerate(pattern):
+            if word == "...":
+                while at < stop and self.words[at] not in (pattern[number + 1], ";", *_CLOSE):
+                    at = (self.close(at) if self.words[at] in _OPEN else at) + 1
+            elif at < stop and self.words[at] == word:
+                at += 1
+            else:
+                return 0
+        return at
+
+    def scopes(self, name: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Return the functions, lambdas and types of a name: from it to the end of the body."""
+        for at in range(start + 1, stop):
+            if self.words[at] == name:
+                body = self._body(at)
+                if body:
+                    yield at, self.close(body)
+
+    def _body(self, at: int) -> int:
+        """Return where the body opens that the name at a token defines, or 0."""
+        words, head = self.words, at
+        while words[head - 1] == "]":  # of [[attributes]]
+            head = words[:head].index("[", max(0, head - 5))
+        is_type = words[head - 1] in ("struct", "class")
+        at += 1
+        if words[at : at + 2] == ["=", "["]:
+            at = self.close(at + 1) + 1
+        if not is_type and words[at] != "(":
+            return 0
+        has_initialisers = False
+        while at < len(words) and words[at] not in (";", "=", ")", "}"):
+            is_initialiser = has_initialisers and re.match(r"\w|>", words[at - 1])
+            has_initialisers = has_initialisers or (words[at] == ":" and words[at - 1] == ")")
+            if words[at] == "{" and not is_initialiser:
+                return at
+            at = (self.close(at) if words[at] in _OPEN else at) + 1
+        return 0
+
+
+@functools.lru_cache(maxsize=16)
+def _source(text: str) -> _Source:
+    found = [one for one in _TOKEN.finditer(text) if one["comment"] is None]
+    return _Source([_word(one[0]) for one in found], [one.span() for one in found])
+
+
+def _word(token: str) -> str:
+    return " ".join(token.replace("\\\n", " ").split()) if token.startswith("#") else token
+
+
+def tokens_of(text: str) -> list[str]:
+    """Return the tokens of a text."""
+    return _source(text).words
+
+
+def _pattern(text: str) -> list[str]:
+    parts = re.split(r"(\.\.\.)", text)
+    return [word for part in parts for word in ([part] if part == "..." else _source(part).words)]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """``new`` in place of the tokens ``old``, in which ``...`` stands for any with whole brackets.
+
+    They occur once in ``within``, a function, lambda or type ("Ring::init"), or in all of the text.
+    ``nth`` counts from 1 where they occur more often; `EVERY` replaces all. ``@@`` in ``new`` is
+    the text found.
+    """
+
+    old: str
+    new: str
+    within: str = ""
+    nth: int = 0
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return where the text is replaced."""
+        if COMMENT.search(self.old):
+            raise ValueError(f"{self.old!r} has a comment; an edit is found by tokens alone")
+        source, pattern = _source(text), _pattern(self.old)
+        scopes = [(0, len(source.words))]
+        for name in filter(None, self.within.split("::")):
+            scopes = [inner for start, stop in scopes for inner in source.scopes(name, start, stop)]
+        found = sorted({one for scope in scopes for one in source.matches(pattern, *scope)})
+        if (self.nth == 0 and len(found) != 1) or len(found) < max(self.nth, 1):
+            raise ValueError(f"{self.old!r} occurs {len(found)} times in {self.within or 'text'}")
+        chosen = found if self.nth <= 0 else [found[self.nth - 1]]
+        return [(source.spans[first][0], source.spans[last][1]) for first, last in chosen]
+
+
+def without(old: str, within: str = "", nth: int = 0) -> Edit:
+    """Return an edit that leaves out."""
+    return Edit(old, "", within, nth)
+
+
+def before(old: str, added: str, within: str = "", nth: int = 0) -> Edit:
+    """Return an edit that adds before a place."""
+    return Edit(old, f"{added} @@", within, nth)
+
+
+def after(old: str, added: str, within: str = "", nth: int = 0) -> Edit:
+    """Return an edit that adds after a place."""
+    return Edit(old, f"@@ {added}", within, nth)
+
+
+def exchanged(first: str, second: str, within: str = "", nth: int = 0) -> Edit:
+    """Return an edit that exchanges two neighbours."""
+    return Edit(f"{first} {second}", f"{second} {first}", within, nth)
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """Return the text with edits, all of which find their places in the unchanged text."""
+    places = [(span, edit.new) for edit in edits for span in edit.spans(text)]
+    for (start, stop), new in sorted(places, reverse=True):
+        text = text[:start] + new.replace("@@", text[start:stop]) + text[stop:]
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """Edits of a kernel, or a mistake of the ``host``, and the report that they cause.
+
+    ``reported`` has several classes where the order of the threads decides, and with
+    ``some_orders`` other orders end without a report. ``says`` is a pattern for the words: the
+    barrier, the rule or the remedy. ``line`` is part of a line that the report names. ``debug``
+    builds with checks. A defect that nothing reports has a reason in ``missed``.
+    """
+
+    kernel: str
+    name: str
+    edits: tuple[Edit, ...]
+    reported: tuple[type[Exception], ...] = ()
+    says: str = ""
+    line: str = ""
+    kind: str = ""
+    some_orders: bool = False
+    debug: bool = False
+    missed: str = ""
+    host: Callable[[Any], Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """The name that is unique within a home."""
+        return f"{self.kernel}: {self.name}"
+
+    def plant(self, text: str) -> str:
+        """Return the kernel's text with the defect."""
+        return edited(text, self.edits)
+
+
+def lines_named(text: str, report: str) -> list[str]:
+    """Return the lines of a kernel that a report names."""
+    lines = text.splitlines()
+    numbers = map(int, re.findall(r"kernel\.cu:(\d+)", report))
+    return [lines[number - 1].strip() for number in numbers if number <= len(lines)]
