@@ -15,16 +15,9 @@ from typing import Any
 from tmaasync._comments import COMMENT
 
 __all__ = [
-    "EVERY",
-    "Defect",
-    "Edit",
-    "after",
-    "before",
-    "exchanged",
-    "lines_named",
-    "tokens_of",
-    "without",
-]
+    "EVERY", "Defect", "Edit", "after", "before", "defects", "edited", "exchanged", "lines_named",
+    "tokens_of", "without",
+]  # fmt: skip
 
 EVERY = -1
 _TOKEN = re.compile(
@@ -209,6 +202,16 @@ class Defect:
     def plant(self, text: str) -> str:
         """Return the kernel's text with the defect."""
         return edited(text, self.edits)
+
+
+def defects(
+    kernel: str, edits: dict[str, Edit | tuple[Edit, ...]], reported: tuple[type[Exception], ...]
+) -> tuple[Defect, ...]:
+    """Return the defects of a kernel by name, of which only the class is expected."""
+    return tuple(
+        Defect(kernel, name, (edit,) if isinstance(edit, Edit) else edit, reported)
+        for name, edit in edits.items()
+    )
 
 
 def lines_named(text: str, report: str) -> list[str]:

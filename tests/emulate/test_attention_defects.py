@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
+from planted import Defect, Edit, defects, exchanged, without
 
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, ops
 from tmaasync.emulate import scheduled
@@ -30,76 +31,56 @@ ORDERS: list[tuple[Policy, int]] = [
 CONFIG = TileConfig(64, 2, 32)
 PAIR = TileConfig(64, 2, 32, cluster=2)
 
-# What to replace by what.
-DEFECTS = {
-    "keys are read before they have landed": ("keys_.wait();", ""),
-    "the output is read before its MMAs are done": (
-        "wgmma_wait_group<0>();\n        wgmma_fence_operands(accumulators);",
-        "wgmma_fence_operands(accumulators);",
+REPORTED = (EmulatedDeadlock, EmulatedFault, EmulatedRace)
+DEFECTS = defects("attention.cu", {
+    "keys are read before they have landed": without("keys_.wait();"),
+    "the output is read before its MMAs are done": without(
+        "wgmma_wait_group<0>();", "wait_for_pv"
     ),
-    "keys are released before their MMAs are done": (
-        "wgmma_wait_group<kPending>();",
-        "wgmma_wait_group<2>();",
+    "keys are released before their MMAs are done": Edit(
+        "wgmma_wait_group<kPending>", "wgmma_wait_group<2>"
     ),
-    "the output is stored without a fence": (
-        "fence_async_view_proxy();\n    warpgroup.sync();",
-        "warpgroup.sync();",
+    "the output is stored without a fence": without(
+        "fence_async_view_proxy();", "store_attention_rows"
     ),
-    "queries are not released": (
-        "if constexpr (!Variant::kStoreReleasesQueries) queries_.release();",
-        "",
+    "queries are not released": without("if constexpr (...) queries_.release();"),
+    "the next consumer is not released": without("Order::release(...);"),
+}, REPORTED)  # fmt: skip
+# Defects of two CTAs that share loads.
+DEFECTS_OF_PAIRS = defects("attention.cu", {
+    "keys are released to the own producer alone": Edit(
+        "if (lane < Group::kCtas) { empty[stage].arrive_cluster_relaxed(...);",
+        "if (lane == 0) { empty[stage].arrive_cluster_relaxed(Group::rank(), Group::kCtas);",
     ),
-    "the next consumer is not released": (
-        "Order::release(index_ == kConsumers - 1 ? 0 : index_ + 1);",
-        "",
+    "the peer's barriers are not waited for": Edit(
+        "cluster_sync();", "__syncthreads();", "enter_cluster"
     ),
-}
-# The same in two CTAs that share loads.
-DEFECTS_OF_PAIRS = {
-    "keys are released to the own producer alone": (
-        (
-            "if (lane < Group::kCtas) {\n"
-            "                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);"
-        ),
-        (
-            "if (lane == 0) {\n"
-            "                empty[stage].arrive_cluster_relaxed(Group::rank(), Group::kCtas);"
-        ),
+    "a CTA leaves while its peer needs it": without(
+        "if constexpr (...) cluster_sync();", "leave_cluster"
     ),
-    "the peer's barriers are not waited for": (
-        "__syncthreads();\n        } else {\n            cluster_sync();",
-        "__syncthreads();\n        } else {\n            __syncthreads();",
+}, REPORTED)  # fmt: skip
+# Defects of FP8, which accumulates in two levels.
+DEFECTS_OF_FLOAT8 = defects("attention.cu", {
+    "the output of a block is read before its MMAs are done": Edit(
+        "finish_wgmma<0>(block)", "finish_wgmma<1>(block)"
     ),
-    "a CTA leaves while its peer needs it": (
-        "if constexpr (kClusterCtas > 1 && kSplitK == 1) cluster_sync();",
-        "",
+    "values are read before they have landed": without("values_.wait();", "accumulate_pv"),
+}, REPORTED)  # fmt: skip
+# Defects where warps of the producer transpose the values.
+DEFECTS_OF_TRANSPOSERS = defects("attention.cu", {
+    "values are transposed before they have landed": without("loaded_.wait();"),
+    "values are released before they are transposed": exchanged(
+        "transpose_block(loaded_.peek().bytes);", "loaded_.release(loaded_.index());"
     ),
-}
-# The same of FP8, which accumulates in two levels.
-DEFECTS_OF_FLOAT8 = {
-    "the output of a block is read before its MMAs are done": (
-        "finish_wgmma<0>(block);",
-        "finish_wgmma<1>(block);",
+    "transposed values are multiplied without a fence": without(
+        "if constexpr (...) fence_async_view_proxy();", "Ring::consumer_wait"
     ),
-    "values are read before they have landed": ("values_.wait();\n#pragma", "\n#pragma"),
-}
-# The same where warps of the producer transpose the values.
-DEFECTS_OF_TRANSPOSERS = {
-    "values are transposed before they have landed": ("loaded_.wait();\n", "\n"),
-    "values are released before they are transposed": (
-        "transpose_block(loaded_.peek().bytes);\n            loaded_.release(loaded_.index());",
-        "loaded_.release(loaded_.index());\n            transpose_block(loaded_.peek().bytes);",
-    ),
-    "transposed values are multiplied without a fence": (
-        "if constexpr (!Group::kIsLoadedByTma) fence_async_view_proxy();",
-        "",
-    ),
-    "transposed values are written while they are multiplied": (
+    "transposed values are written while they are multiplied": Edit(
         "const auto transposed = transposed_.acquire();",
-        "auto transposed = transposed_.acquire();\n        transposed.commit();",
+        "auto transposed = transposed_.acquire(); transposed.commit();",
     ),
-    "the end is not sent": ("values_.acquire_with(ValuesEnd{true}, 0)", "0"),
-}
+    "the end is not sent": Edit("values_.acquire_with(ValuesEnd{true}, 0)", "0"),
+}, REPORTED)  # fmt: skip
 
 
 def prepared(text: str, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
@@ -140,40 +121,31 @@ def outcome(launch: Any, policy: Policy, seed: int) -> Exception | None:
     return None
 
 
-@pytest.mark.parametrize(
-    "defect",
-    DEFECTS,
-)
-def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
-    old, new = DEFECTS[defect]
-    text = whole_text("attention.cu")
-    assert text.count(old) == 1
-    launch, _, _ = prepared(text.replace(old, new))
-
-    assert all(outcome(launch, *order) for order in ORDERS)
+def named(defect: Defect) -> str:
+    return defect.name
 
 
-@pytest.mark.parametrize("defect", DEFECTS_OF_PAIRS)
-def test_a_defect_of_pairs_is_reported_whatever_the_order(defect: str) -> None:
-    old, new = DEFECTS_OF_PAIRS[defect]
-    text = whole_text("attention.cu")
-    assert text.count(old) == 1
-    launch, _, _ = prepared(text.replace(old, new), PAIR)
+@pytest.mark.parametrize("defect", DEFECTS + DEFECTS_OF_PAIRS, ids=named)
+def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
+    config = PAIR if defect in DEFECTS_OF_PAIRS else CONFIG
+    launch, _, _ = prepared(defect.plant(whole_text(defect.kernel)), config)
 
-    assert all(outcome(launch, *order) for order in ORDERS)
+    assert all(isinstance(outcome(launch, *order), defect.reported) for order in ORDERS)
 
 
 @pytest.mark.parametrize(
     ("defect", "transposes_v"),
-    [(name, False) for name in DEFECTS_OF_FLOAT8]
-    + [(name, True) for name in DEFECTS_OF_FLOAT8 | DEFECTS_OF_TRANSPOSERS],
+    [
+        pytest.param(defect, transposes_v, id=f"{defect.name}-{transposes_v}")
+        for defect in DEFECTS_OF_FLOAT8 + DEFECTS_OF_TRANSPOSERS
+        for transposes_v in (False, True)
+        if transposes_v or defect in DEFECTS_OF_FLOAT8
+    ],
 )
 def test_a_defect_of_float8_is_reported_whatever_the_order(
-    monkeypatch: pytest.MonkeyPatch, defect: str, transposes_v: bool
+    monkeypatch: pytest.MonkeyPatch, defect: Defect, transposes_v: bool
 ) -> None:
-    old, new = (DEFECTS_OF_FLOAT8 | DEFECTS_OF_TRANSPOSERS)[defect]
-    text = whole_text("attention.cu")
-    assert text.count(old) == 1
+    broken = defect.plant(whole_text(defect.kernel))
     q, k = (np.ones((1, rows, 1, 64), ml_dtypes.float8_e4m3fn) for rows in (100, 700))
     form = {"transposes_v": transposes_v, "stream_k": False}
 
@@ -184,14 +156,13 @@ def test_a_defect_of_float8_is_reported_whatever_the_order(
     def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
         names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
         constants = {**config.constants, **variant.constants}
-        broken = text.replace(old, new)
         return Kernel(broken, "attention", types=dict(names), constants=constants)
 
     for order in ORDERS:
         assert outcome(attend, *order) is None
     forget()
     monkeypatch.setattr(launches, "attention_kernel", kernel)
-    assert all(outcome(attend, *order) for order in ORDERS)
+    assert all(isinstance(outcome(attend, *order), defect.reported) for order in ORDERS)
     forget()
 
 
