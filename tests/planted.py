@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace
 from tmaasync._comments import COMMENT
 
 __all__ = [
-    "EVERY", "Defect", "Edit", "after", "before", "defects", "edited", "exchanged", "lines_named",
-    "tokens_of", "without",
+    "DEADLOCK", "EVERY", "FAULT", "RACE", "Defect", "Edit", "after", "before", "defects", "edited",
+    "exchanged", "lines_named", "tokens_of", "without",
 ]  # fmt: skip
 
+RACE, DEADLOCK, FAULT = (EmulatedRace,), (EmulatedDeadlock,), (EmulatedFault,)
 EVERY = -1
 _TOKEN = re.compile(
     rf"(?P<comment>{COMMENT.pattern})"
@@ -131,6 +133,11 @@ class Edit:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return where the text is replaced."""
+        spans = _source(text).spans
+        return [(spans[first][0], spans[last][1]) for first, last in self.places(text)]
+
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """Return the numbers of the first and the last token of what is replaced."""
         if COMMENT.search(self.old):
             raise ValueError(f"{self.old!r} has a comment; an edit is found by tokens alone")
         source, pattern = _source(text), _pattern(self.old)
@@ -140,8 +147,7 @@ class Edit:
         found = sorted({one for scope in scopes for one in source.matches(pattern, *scope)})
         if (self.nth == 0 and len(found) != 1) or len(found) < max(self.nth, 1):
             raise ValueError(f"{self.old!r} occurs {len(found)} times in {self.within or 'text'}")
-        chosen = found if self.nth <= 0 else [found[self.nth - 1]]
-        return [(source.spans[first][0], source.spans[last][1]) for first, last in chosen]
+        return found if self.nth <= 0 else [found[self.nth - 1]]
 
 
 def without(old: str, within: str = "", nth: int = 0) -> Edit:

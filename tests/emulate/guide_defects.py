@@ -7,13 +7,12 @@ import re
 from typing import Any
 
 from parity.guide_samples import FOLDER, INSTANCES
-from planted import Defect, Edit, after, without
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, after, without
 
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel
+from tmaasync import Kernel
 
 __all__ = ["DEFECTS", "planted", "text_of"]
 
-RACE, FAULT, DEADLOCK = (EmulatedRace,), (EmulatedFault,), (EmulatedDeadlock,)
 _NO_BARRIER = "no barrier orders the two"
 _IN_FLIGHT = "A TMA load to these bytes is in flight"
 _NOT_VISIBLE = r"Every writing thread calls fence\.proxy\.async\.shared::cta after it"

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from planted import Defect, Edit, after, before, exchanged, without
-
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, after, before, exchanged, without
 
 Job = Literal["gemm", "pair", "ping_pong", "split", "grouped", "bulk", "tiled"]
 FILES: dict[str, str] = {
@@ -19,8 +17,7 @@ FILES: dict[str, str] = {
     "grouped": "grouped_gemm.cu", "bulk": "copy.cu", "tiled": "copy.cu",
 }  # fmt: skip
 
-DEADLOCK, FAULT, RACE = (EmulatedDeadlock,), (EmulatedFault,), (EmulatedRace,)
-EITHER = (EmulatedDeadlock, EmulatedFault)
+EITHER = DEADLOCK + FAULT
 
 _EXPECT = "full[state.index].expect_bytes(bytes);"
 _PRODUCER_WAIT = "empty[state.index].wait(state.phase, location);"

@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
-from planted import Defect, Edit, defects, exchanged, without
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, exchanged, without
 
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, ops
+from tmaasync import Kernel, _arrays, ops
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.run import Policy
 from tmaasync.ops._call_cache import forget
@@ -31,7 +31,7 @@ ORDERS: list[tuple[Policy, int]] = [
 CONFIG = TileConfig(64, 2, 32)
 PAIR = TileConfig(64, 2, 32, cluster=2)
 
-REPORTED = (EmulatedDeadlock, EmulatedFault, EmulatedRace)
+REPORTED = DEADLOCK + FAULT + RACE
 DEFECTS = defects("attention.cu", {
     "keys are read before they have landed": without("keys_.wait();"),
     "the output is read before its MMAs are done": without(
@@ -116,7 +116,7 @@ def outcome(launch: Any, policy: Policy, seed: int) -> Exception | None:
     try:
         with scheduled(policy, seed=seed, races=True):
             launch()
-    except (EmulatedDeadlock, EmulatedFault, EmulatedRace) as error:
+    except REPORTED as error:
         return error
     return None
 

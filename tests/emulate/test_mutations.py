@@ -15,9 +15,9 @@ from typing import Any, get_args
 import ml_dtypes
 import numpy as np
 import pytest
-from emulate.mutations import FILES, MUTATIONS, RACE
+from emulate.mutations import FILES, MUTATIONS
 from emulate.shipped import whole_text
-from planted import Defect
+from planted import RACE, Defect
 
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, create_tma_tile
 from tmaasync.emulate import EmulatedLaunch, scheduled
