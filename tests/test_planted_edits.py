@@ -5,10 +5,23 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from emulate import (
+    guide_defects,
+    test_attention_backward_defects,
+    test_attention_defects,
+    test_paged_attention_defects,
+    test_raw_ptx_defects,
+)
 from emulate.mutations import FILES, MUTATIONS
+from emulate.planted.defects import DEFECTS, SOUND
+from emulate.planted.kernels import text_of
 from emulate.shipped import whole_text
+from parity import raw_ptx_kernels
+from parity import test_structured_misuses as misuses
+from parity.structured_programs import PROGRAMS
 from planted import EVERY, Defect, Edit, after, before, edited, exchanged, tokens_of, without
 
 from tmaasync._comments import without_comments
@@ -91,31 +104,67 @@ def test_edits_are_placed_in_the_text_before_any_of_them() -> None:
 # --- the homes ----------------------------------------------------------------------------------
 
 
+def raw_ptx(defect: Defect) -> str:
+    return next(
+        problem.text for problem in raw_ptx_kernels.KERNELS if problem.name == defect.kernel
+    )
+
+
 def shipped(defect: Defect) -> str:
-    return whole_text(FILES[defect.kernel])
+    return whole_text(FILES.get(defect.kernel, defect.kernel))
 
 
+ATTENTION = (
+    *test_attention_defects.DEFECTS,
+    *test_attention_defects.DEFECTS_OF_PAIRS,
+    *test_attention_defects.DEFECTS_OF_FLOAT8,
+    *test_attention_defects.DEFECTS_OF_TRANSPOSERS,
+)
+BACKWARD = (
+    *test_attention_backward_defects.DEFECTS,
+    *test_attention_backward_defects.DEFECTS_OF_TURNS,
+    *test_attention_backward_defects.DEFECTS_OF_ONE_STAGE,
+)
+PAGED = (*test_paged_attention_defects.DEFECTS, test_paged_attention_defects.NO_LIMIT)
 # The defects of each home, the least number of them, and the sources of their kernels.
 HOMES: dict[str, tuple[tuple[Defect, ...], int, Callable[[Defect], str]]] = {
     "mutations": (MUTATIONS, 114, shipped),
+    "planted": (DEFECTS, 291, lambda defect: text_of(defect.kernel)),
+    "guide": (guide_defects.DEFECTS, 44, lambda defect: guide_defects.text_of(defect.kernel)),
+    "raw PTX": (test_raw_ptx_defects.DEFECTS, 25, raw_ptx),
+    "attention": (ATTENTION, 16, shipped),
+    "attention backward": (BACKWARD, 31, shipped),
+    "paged attention": (PAGED, 5, shipped),
+    "misuses": (misuses.MISUSES, 52, lambda defect: PROGRAMS[defect.kernel][0]),
+    "misuses that do not compile": (misuses.COMPILER, 45, lambda defect: misuses.STATEMENT),
+}
+# Edits that keep kernels sound.
+SOUND_EDITS = {
+    "planted": (SOUND, 10, HOMES["planted"][2]),
+    "attention backward": (test_attention_backward_defects.HARMLESS, 4, shipped),
 }
 
 
 @pytest.mark.parametrize("home", HOMES)
 def test_a_home_loses_no_defect(home: str) -> None:
-    defects, least, _ = HOMES[home]
+    defects, least, source = HOMES[home]
+    planted = [(defect.kernel, defect.plant(source(defect))) for defect in defects if defect.edits]
 
-    assert len({defect.key for defect in defects}) == len(defects) >= least
-    assert all(defect.reported or defect.missed for defect in defects)
+    assert len({(defect.kind, defect.key) for defect in defects}) == len(defects) >= least
+    assert all(defect.reported for defect in defects)
+    assert len(set(planted)) == len(planted)
 
 
-@pytest.mark.parametrize("home", HOMES)
-def test_edits_survive_other_comments_and_another_layout(home: str) -> None:
-    defects, _, source = HOMES[home]
+@pytest.mark.parametrize("table", [*HOMES.values(), *SOUND_EDITS.values()])
+def test_edits_survive_other_comments_and_another_layout(table: Any) -> None:
+    defects, least, source = table
+    assert len(defects) >= least
 
     for defect in defects:
         text = source(defect)
-        assert tokens_of(defect.plant(laid_out(text))) == tokens_of(defect.plant(text)), defect.key
+        other = laid_out(text)
+        for edit in defect.edits:
+            assert edit.places(other) == edit.places(text), defect.key
 
 
 @functools.cache
@@ -125,4 +174,6 @@ def laid_out(text: str) -> str:
     for line in re.sub(r"\\\n", " ", without_comments(text)).splitlines():
         is_directive = line.lstrip().startswith("#")
         lines += [line] if is_directive else tokens_of(line)
-    return "\n".join(f'{line}  // {number}\n/* an "other" */' for number, line in enumerate(lines))
+    other = "\n".join(f'{line}  // {number}\n/* an "other" */' for number, line in enumerate(lines))
+    assert tokens_of(other) == tokens_of(text)
+    return other
