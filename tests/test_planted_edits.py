@@ -14,12 +14,14 @@ from emulate import (
     test_attention_defects,
     test_paged_attention_defects,
     test_raw_ptx_defects,
+    test_scaled_gemm,
 )
 from emulate.mutations import FILES, MUTATIONS
+from emulate.planted import peers
 from emulate.planted.defects import DEFECTS, SOUND
 from emulate.planted.kernels import text_of
 from emulate.shipped import whole_text
-from parity import raw_ptx_kernels
+from parity import raw_ptx_kernels, test_stream_k, test_structured
 from parity import test_structured_misuses as misuses
 from parity.structured_programs import PROGRAMS
 from planted import EVERY, Defect, Edit, after, before, edited, exchanged, tokens_of, without
@@ -110,6 +112,11 @@ def raw_ptx(defect: Defect) -> str:
     )
 
 
+def stream_k(defect: Defect) -> str:
+    is_in_header = defect in test_stream_k.DEFECTS
+    return test_stream_k.with_own_class() if is_in_header else test_stream_k.SOURCE
+
+
 def shipped(defect: Defect) -> str:
     return whole_text(FILES.get(defect.kernel, defect.kernel))
 
@@ -135,6 +142,15 @@ HOMES: dict[str, tuple[tuple[Defect, ...], int, Callable[[Defect], str]]] = {
     "attention": (ATTENTION, 16, shipped),
     "attention backward": (BACKWARD, 31, shipped),
     "paged attention": (PAGED, 5, shipped),
+    "peers": (peers.DEFECTS, 23, lambda defect: peers.SOURCE.read_text()),
+    "scaled GEMM": (test_scaled_gemm.DEFECTS, 4, shipped),
+    "stream-K misuses": (test_stream_k.MISUSES + test_stream_k.COMPILER, 12, stream_k),
+    "stream-K reduction": (test_stream_k.DEFECTS, 7, stream_k),
+    "own MMAs": (
+        test_structured.MISUSES,
+        6,
+        lambda defect: test_structured.STAGES_SOURCE.read_text(),
+    ),
     "misuses": (misuses.MISUSES, 52, lambda defect: PROGRAMS[defect.kernel][0]),
     "misuses that do not compile": (misuses.COMPILER, 45, lambda defect: misuses.STATEMENT),
 }

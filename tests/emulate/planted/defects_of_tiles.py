@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a row a defect
-"""Defects in kernels that load and store tiles, and in those of clusters that share data."""
+"""Defects in kernels that load and store tiles, or share data within a cluster."""
 
 from __future__ import annotations
 
