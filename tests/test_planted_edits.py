@@ -23,6 +23,7 @@ from emulate.planted.kernels import text_of
 from emulate.shipped import whole_text
 from parity import raw_ptx_kernels, test_stream_k, test_structured
 from parity import test_structured_misuses as misuses
+from parity.stream_k import SOURCE
 from parity.structured_programs import PROGRAMS
 from planted import EVERY, Defect, Edit, after, before, edited, exchanged, tokens_of, without
 
@@ -114,7 +115,7 @@ def raw_ptx(defect: Defect) -> str:
 
 def stream_k(defect: Defect) -> str:
     is_in_header = defect in test_stream_k.DEFECTS
-    return test_stream_k.with_own_class() if is_in_header else test_stream_k.SOURCE
+    return test_stream_k.with_own_class() if is_in_header else SOURCE
 
 
 def shipped(defect: Defect) -> str:

@@ -23,8 +23,8 @@ def rows_of(kernel: str, *rows: tuple[Any, ...]) -> tuple[Defect, ...]:
     """Return defects of rows: kind, name, edit, classes, pattern, line, and why it is missed."""
     return tuple(
         Defect(
-            kernel, name, edit if isinstance(edit, tuple) else (edit,), reported, says, *more[:1],
-            kind=kind, missed=more[1] if len(more) > 1 else "",
+            kernel, name, edit if isinstance(edit, tuple) else (edit,), reported, says,
+            line=more[0] if more else "", kind=kind, missed=more[1] if len(more) > 1 else "",
         )
         for kind, name, edit, reported, says, *more in rows
     )  # fmt: skip
