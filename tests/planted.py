@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace
-from tmaasync._comments import COMMENT
+from tmaasync._comments import COMMENT, without_comments
 
 __all__ = [
     "DEADLOCK", "EVERY", "FAULT", "RACE", "Defect", "Edit", "after", "before", "defects", "edited",
@@ -24,7 +24,8 @@ RACE, DEADLOCK, FAULT = (EmulatedRace,), (EmulatedDeadlock,), (EmulatedFault,)
 EVERY = -1
 _TOKEN = re.compile(
     rf"(?P<comment>{COMMENT.pattern})"
-    r"|#(?:\\\n|(?!//|/\*)[^\n])*"  # a directive
+    # A directive.
+    r'|#(?:\\\n|"(?:\\.|[^"\\\n])*"|/\*.*?\*/|(?!//)[^\n])*'
     r'|"(?:\\.|[^"\\])*"'
     r"|'(?:\\.|[^'\\])+'"
     r"|[A-Za-z_]\w*|\d(?:'?[\w.])*|\S",
@@ -60,7 +61,8 @@ class _Source:
     def _end(self, pattern: list[str], at: int, stop: int) -> int:
         for number, word in enumerate(pattern):
             if word == "...":
-                while at < stop and self.words[at] not in (pattern[number + 1], ";", *_CLOSE):
+                ends = (*pattern[number + 1 : number + 2], ";", *_CLOSE)
+                while at < stop and self.words[at] not in ends:
                     at = (self.close(at) if self.words[at] in _OPEN else at) + 1
             elif at < stop and self.words[at] == word:
                 at += 1
@@ -76,12 +78,19 @@ class _Source:
                 if body:
                     yield at, self.close(body)
 
+    def _before_attributes(self, at: int) -> str:
+        depth = 0
+        while at > 0:
+            at -= 1
+            depth += (self.words[at] in _CLOSE) - (self.words[at] in _OPEN)
+            if depth <= 0 and self.words[at] != "[":
+                break
+        return self.words[at]
+
     def _body(self, at: int) -> int:
         """Return where the body opens that the name at a token defines, or 0."""
-        words, head = self.words, at
-        while words[head - 1] == "]":  # of [[attributes]]
-            head = words[:head].index("[", max(0, head - 5))
-        is_type = words[head - 1] in ("struct", "class")
+        words = self.words
+        is_type = self._before_attributes(at) in ("struct", "class")
         at += 1
         if words[at : at + 2] == ["=", "["]:
             at = self.close(at + 1) + 1
@@ -104,7 +113,9 @@ def _source(text: str) -> _Source:
 
 
 def _word(token: str) -> str:
-    return " ".join(token.replace("\\\n", " ").split()) if token.startswith("#") else token
+    if not token.startswith("#"):
+        return token
+    return " ".join(without_comments(token.replace("\\\n", " ")).split())
 
 
 def tokens_of(text: str) -> list[str]:
@@ -138,7 +149,7 @@ class Edit:
 
     def places(self, text: str) -> list[tuple[int, int]]:
         """Return the numbers of the first and the last token of what is replaced."""
-        if COMMENT.search(self.old):
+        if any(one["comment"] for one in _TOKEN.finditer(self.old)):
             raise ValueError(f"{self.old!r} has a comment; an edit is found by tokens alone")
         source, pattern = _source(text), _pattern(self.old)
         scopes = [(0, len(source.words))]
@@ -151,29 +162,33 @@ class Edit:
 
 
 def without(old: str, within: str = "", nth: int = 0) -> Edit:
-    """Return an edit that leaves out."""
+    """Return an edit that deletes the tokens."""
     return Edit(old, "", within, nth)
 
 
 def before(old: str, added: str, within: str = "", nth: int = 0) -> Edit:
-    """Return an edit that adds before a place."""
+    """Return an edit that adds code before the tokens."""
     return Edit(old, f"{added} @@", within, nth)
 
 
 def after(old: str, added: str, within: str = "", nth: int = 0) -> Edit:
-    """Return an edit that adds after a place."""
+    """Return an edit that adds code after the tokens."""
     return Edit(old, f"@@ {added}", within, nth)
 
 
 def exchanged(first: str, second: str, within: str = "", nth: int = 0) -> Edit:
-    """Return an edit that exchanges two neighbours."""
+    """Return an edit that exchanges two neighbouring pieces of code."""
     return Edit(f"{first} {second}", f"{second} {first}", within, nth)
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:
     """Return the text with edits, all of which find their places in the unchanged text."""
     places = [(span, edit.new) for edit in edits for span in edit.spans(text)]
+    end = len(text)
     for (start, stop), new in sorted(places, reverse=True):
+        if stop > end:
+            raise ValueError(f"{new!r} replaces code that another edit replaces")
+        end = start
         text = text[:start] + new.replace("@@", text[start:stop]) + text[stop:]
     return text
 

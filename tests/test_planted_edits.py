@@ -41,7 +41,10 @@ struct Ring : Base<int, 2> {
     }
 };
 class Consumer;
-struct [[nodiscard]] Consumer { void init(); State state = make(); };
+#define URL "http://" /* wait(4); */ \\
+    // wait(5);
+template <typename Consumer> void free(Consumer& consumer) { consumer.init(); }
+struct [[nodiscard("wait(6)")]] Consumer { void init(); State state = make(); };
 const auto load = [&](int i) -> bool { return wait(i, {1, 2}); };
 #pragma  unroll
 void run() { if (acquire()) { init(); } step(); step(); }
@@ -59,7 +62,11 @@ void run() { if (acquire()) { init(); } step(); step(); }
         (without("step();", nth=2), "step();"),
         (without("init()", "run"), "init()"),
         (without("init()", "Consumer"), "init()"),
+        (without("init()", "free"), "init()"),
         (without("#pragma unroll"), "#pragma unroll"),
+        (without('#define URL "http://"'), '#define URL "http://" /* wait(4); */ \\'),
+        (without("wait(i, ..."), "wait(i, {1, 2}"),
+        (without("fence();", "Ring"), "fence();"),
         (without('"wait(3)"'), '"wait(3)"'),
         (without("for (...)", "init"), "for (auto& one : full)"),
     ],
@@ -91,6 +98,11 @@ def test_an_edit_that_is_not_found_as_often_as_it_says_is_refused(edit: Edit, ti
 def test_an_edit_names_no_comment() -> None:
     with pytest.raises(ValueError, match="has a comment"):
         without("wait(1); }  // wait(0)").spans(TEXT)
+
+
+def test_edits_of_the_same_code_are_refused() -> None:
+    with pytest.raises(ValueError, match="another edit replaces"):
+        edited(TEXT, [without("step();", nth=1), Edit("init(); } step", "x")])
 
 
 def test_edits_are_placed_in_the_text_before_any_of_them() -> None:
