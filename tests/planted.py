@@ -225,13 +225,11 @@ class Defect:
         return edited(text, self.edits)
 
 
-def defects(
-    kernel: str, edits: dict[str, Edit | tuple[Edit, ...]], reported: tuple[type[Exception], ...]
-) -> tuple[Defect, ...]:
-    """Return the defects of a kernel by name, of which only the class is expected."""
+def defects(kernel: str, *rows: tuple[Any, ...]) -> tuple[Defect, ...]:
+    """Return the defects of rows: name, edit or edits, classes and pattern."""
     return tuple(
-        Defect(kernel, name, (edit,) if isinstance(edit, Edit) else edit, reported)
-        for name, edit in edits.items()
+        Defect(kernel, name, (edit,) if isinstance(edit, Edit) else edit, *expected)
+        for name, edit, *expected in rows
     )
 
 

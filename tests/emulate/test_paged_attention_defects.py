@@ -20,17 +20,18 @@ from tmaasync.ops._operation import tile_configs
 
 __all__ = ["one_build"]  # the fixture, for this file too
 
-DEFECTS = defects("attention.cu", {
-    "pages go to each other's places": Edit(
-        "column_box * Boxes::kRowBoxes + row_box",
-        "column_box * Boxes::kRowBoxes + (row_box + 1) % Boxes::kRowBoxes",
-    ),
-    "a page is read one entry too far": Edit("key / kPageSize]", "key / kPageSize + 1]"),
-    "the rest of the last page gets in": Edit(
-        "min(max(length - first, 0), kPageSize)", "first < length ? kPageSize : 0"
-    ),
-    "every page starts at its first row": Edit(": key % kPageSize;", ": 0;"),
-}, (AssertionError,))  # fmt: skip
+DEFECTS = defects(
+    "attention.cu",
+    ("pages go to each other's places",
+     Edit("column_box * Boxes::kRowBoxes + row_box",
+          "column_box * Boxes::kRowBoxes + (row_box + 1) % Boxes::kRowBoxes"), (AssertionError,)),
+    ("a page is read one entry too far", Edit("key / kPageSize]", "key / kPageSize + 1]"),
+     (AssertionError,)),
+    ("the rest of the last page gets in",
+     Edit("min(max(length - first, 0), kPageSize)", "first < length ? kPageSize : 0"),
+     (AssertionError,)),
+    ("every page starts at its first row", Edit(": key % kPageSize;", ": 0;"), (AssertionError,)),
+)  # fmt: skip
 NO_LIMIT = Defect(
     "attention.cu", "a page that does not exist would be read",
     (Edit("min(static_cast<u32>(page), static_cast<u32>(count - 1))", "page"),), (EmulatedFault,),
