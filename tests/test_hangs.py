@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 from fake_driver import Driver
 from parity.backends import Emulate
-from parity.planted_hangs import BARRIERS, MEASURED, SOURCE, TILE_BYTES, PlantedHangs, line_of
+from parity.planted_hangs import (
+    AT_EMPTY,
+    AT_FULL,
+    BARRIERS,
+    MEASURED,
+    SOURCE,
+    TILE_BYTES,
+    PlantedHangs,
+    line_of,
+)
 
 from tmaasync import ArgumentError, DriverError, HangError, HungThreads, Kernel
 from tmaasync._compile import Source
@@ -54,7 +63,7 @@ def record(**changed: Any) -> Any:
         "barrier": DYNAMIC + FULL + 8,
         "dynamic": DYNAMIC,
         "phase": 1,
-        "line": line_of("full"),
+        "line": line_of(AT_FULL),
         "word": word_of(1, 0, 512, 1),
         "waited_ns": 250_000_000,
         "file": b"kernel.cu",
@@ -79,8 +88,8 @@ def test_a_record_becomes_who_waits_for_what() -> None:
     (wait,) = read(record())
 
     assert (wait.block, wait.cta_rank, wait.threads) == ((3, 1, 0), 1, tuple(range(32, 64)))
-    assert wait.source == f"kernel.cu:{line_of('full')}"
-    assert wait.code == "shared.full[place.index].wait(place.phase);  // full"
+    assert wait.source == f"kernel.cu:{line_of(AT_FULL)}"
+    assert wait.code == "shared.full[place.index].wait(place.phase);"
     assert (wait.function, wait.barrier_name, wait.phase) == ("read_tiles", "full[1]", 1)
     assert (wait.arrivals, wait.missing_arrivals, wait.missing_bytes) == (1, 0, 512)
     assert wait.waited_seconds == 0.25
@@ -119,7 +128,7 @@ def test_surplus_bytes_are_named_as_surplus() -> None:
 
 def test_warps_that_wait_for_the_same_are_reported_once() -> None:
     other = record(warp=2, lanes=0b101, waited_ns=100_000_000)
-    elsewhere = record(warp=0, lanes=1, line=line_of("empty"), waited_ns=300_000_000)
+    elsewhere = record(warp=0, lanes=1, line=line_of(AT_EMPTY), waited_ns=300_000_000)
 
     first, second = read(other, record(), elsewhere)
 
@@ -158,7 +167,7 @@ def test_offsets_count_from_dynamic_shared_memory_in_any_cta() -> None:
 def test_a_line_that_is_not_found_is_left_out() -> None:
     (wait,) = read(record(file=b"/nowhere/mine.cuh"))
 
-    assert (wait.source, wait.code) == (f"mine.cuh:{line_of('full')}", None)
+    assert (wait.source, wait.code) == (f"mine.cuh:{line_of(AT_FULL)}", None)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +226,8 @@ def test_the_message_is_a_table_of_who_waits_for_what() -> None:
 
     assert str(error) == (
         "hangs: a wait took longer than budget_seconds=0.2, and the kernel was stopped:\n"
-        f"  block (3, 1, 0), threads 32-63 in read_tiles at kernel.cu:{line_of('full')}: "
-        "shared.full[place.index].wait(place.phase);  // full\n"
+        f"  block (3, 1, 0), threads 32-63 in read_tiles at kernel.cu:{line_of(AT_FULL)}: "
+        "shared.full[place.index].wait(place.phase);\n"
         "    full[1], phase 1: 0 of 1 arrivals and 512 bytes are missing after 0.25 s; the bytes "
         "expected exceed what the copies delivered: a load was not issued, credits another barrier "
         "or other CTAs, or brings less than expected\n"

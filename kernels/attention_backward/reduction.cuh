@@ -52,7 +52,7 @@ struct Turns {
         ptx::fence_proxy_async_global();
     }
 
-    // Lets the next tiles add, after the bulk copies of this thread are complete.
+    // Let the next tiles add, after the bulk copies of this thread are complete.
     __device__ __forceinline__ void pass(const Turn& turn) const {
         if (!IS_DETERMINISTIC && !turn.is_first()) return;
         wait_group<0>();

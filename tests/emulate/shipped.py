@@ -11,7 +11,10 @@ _STRUCTURED = (
     "ring|store_ring|roles|scheduler|mainloop|epilogue|epilogue_ops|split_k"
     "|attention|attention_mask|paged|query_ring|softmax|value_ring"
 )
-_OWN_INCLUDE = re.compile(rf'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:{_STRUCTURED})\.cuh)>)\n')
+_OWN_INCLUDE = re.compile(
+    rf'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:{_STRUCTURED})\.cuh)>)[ \t]*(?://[^\n]*)?\n'
+)
+_ONCE = re.compile(r"^#pragma once[^\n]*\n", re.MULTILINE)
 _NAMES = re.compile(
     r"^(?:struct|class|enum class|constexpr int) (?:\[\[\w+\]\] )?(\w+)", re.MULTILINE
 )
@@ -38,4 +41,4 @@ def _inlined(path: Path, seen: set[Path]) -> str:
         seen.add(header)
         return _inlined(header, seen)
 
-    return _OWN_INCLUDE.sub(text_of, path.read_text().removeprefix("#pragma once\n"))
+    return _OWN_INCLUDE.sub(text_of, _ONCE.sub("", path.read_text()))

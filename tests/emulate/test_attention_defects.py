@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, exchanged, without
 
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, ops
+from tmaasync import Kernel, _arrays, ops
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.run import Policy
 from tmaasync.ops._call_cache import forget
@@ -30,76 +32,61 @@ ORDERS: list[tuple[Policy, int]] = [
 CONFIG = TileConfig(64, 2, 32)
 PAIR = TileConfig(64, 2, 32, cluster=2)
 
-# Source text, and its replacement.
-DEFECTS = {
-    "keys are read before they have landed": ("keys_.wait();", ""),
-    "the output is read before its MMAs are done": (
-        "wgmma_wait_group<0>();\n        wgmma_fence_operands(accumulators);",
-        "wgmma_fence_operands(accumulators);",
-    ),
-    "keys are released before their MMAs are done": (
-        "wgmma_wait_group<kPending>();",
-        "wgmma_wait_group<2>();",
-    ),
-    "the output is stored without a fence": (
-        "fence_async_view_proxy();\n    warpgroup.sync();",
-        "warpgroup.sync();",
-    ),
-    "queries are not released": (
-        "if constexpr (!Variant::kStoreReleasesQueries) queries_.release();",
-        "",
-    ),
-    "the next consumer is not released": (
-        "Order::release(index_ == kConsumers - 1 ? 0 : index_ + 1);",
-        "",
-    ),
-}
-# The same in two CTAs that share loads.
-DEFECTS_OF_PAIRS = {
-    "keys are released to the own producer alone": (
-        (
-            "if (lane < Group::kCtas) {\n"
-            "                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);"
-        ),
-        (
-            "if (lane == 0) {\n"
-            "                empty[stage].arrive_cluster_relaxed(Group::rank(), Group::kCtas);"
-        ),
-    ),
-    "the peer's barriers are not waited for": (
-        "__syncthreads();\n        } else {\n            cluster_sync();",
-        "__syncthreads();\n        } else {\n            __syncthreads();",
-    ),
-    "a CTA leaves while its peer needs it": (
-        "if constexpr (kClusterCtas > 1 && kSplitK == 1) cluster_sync();",
-        "",
-    ),
-}
-# The same of FP8, which accumulates in two levels.
-DEFECTS_OF_FLOAT8 = {
-    "the output of a block is read before its MMAs are done": (
-        "finish_wgmma<0>(block);",
-        "finish_wgmma<1>(block);",
-    ),
-    "values are read before they have landed": ("values_.wait();\n#pragma", "\n#pragma"),
-}
-# The same where warps of the producer transpose the values.
-DEFECTS_OF_TRANSPOSERS = {
-    "values are transposed before they have landed": ("loaded_.wait();\n", "\n"),
-    "values are released before they are transposed": (
-        "transpose_block(loaded_.peek().bytes);\n            loaded_.release(loaded_.index());",
-        "loaded_.release(loaded_.index());\n            transpose_block(loaded_.peek().bytes);",
-    ),
-    "transposed values are multiplied without a fence": (
-        "if constexpr (!Group::kIsLoadedByTma) fence_async_view_proxy();",
-        "",
-    ),
-    "transposed values are written while they are multiplied": (
-        "const auto transposed = transposed_.acquire();",
-        "auto transposed = transposed_.acquire();\n        transposed.commit();",
-    ),
-    "the end is not sent": ("values_.acquire_with(ValuesEnd{true}, 0)", "0"),
-}
+REPORTED = DEADLOCK + FAULT + RACE
+DEFECTS = defects(
+    "attention.cu",
+    ("keys are read before they have landed", without("keys_.wait();"), RACE,
+     r"race on keys\.stages\[\d\]"),
+    ("the output is read before its MMAs are done",
+     without("wgmma_wait_group<0>();", "wait_for_pv"), RACE,
+     "race on (the accumulators|A's registers)"),
+    ("keys are released before their MMAs are done",
+     Edit("wgmma_wait_group<kPending>", "wgmma_wait_group<2>"), RACE,
+     r"race on (the accumulators|keys\.stages)"),
+    ("the output is stored without a fence",
+     without("fence_async_view_proxy();", "store_attention_rows"), RACE,
+     r"race on tiles\[\d\](.|\n)*fence_async_view_proxy\(\)"),
+    ("queries are not released", without("if constexpr (...) queries_.release();"), DEADLOCK,
+     r"queries\.empty\[\d\]\[\d\], phase 0"),
+    ("the next consumer is not released", without("Order::release(...);"), DEADLOCK,
+     r"barrier \d+: 128 arrivals are missing"),
+)  # fmt: skip
+# Defects of two CTAs that share loads.
+DEFECTS_OF_PAIRS = defects(
+    "attention.cu",
+    ("keys are released to the own producer alone",
+     Edit("if (lane < Group::kCtas) { empty[stage].arrive_cluster_relaxed(...);",
+          "if (lane == 0) { empty[stage].arrive_cluster_relaxed(Group::rank(), Group::kCtas);"),
+     RACE, r"race on keys\.stages\[\d\]"),
+    ("the peer's barriers are not waited for",
+     Edit("cluster_sync();", "__syncthreads();", "enter_cluster"), RACE,
+     r"race on keys\.(full|empty)\[\d\](.|\n)*cluster_sync\(\)"),
+    ("a CTA leaves while its peer needs it",
+     without("if constexpr (...) cluster_sync();", "leave_cluster"), FAULT,
+     "CTA [01] of the cluster has ended"),
+)  # fmt: skip
+# Defects of FP8, which accumulates in two levels.
+DEFECTS_OF_FLOAT8 = defects(
+    "attention.cu",
+    ("the output of a block is read before its MMAs are done",
+     Edit("finish_wgmma<0>(block)", "finish_wgmma<1>(block)"), REPORTED),
+    ("values are read before they have landed", without("values_.wait();", "accumulate_pv"),
+     REPORTED),
+)  # fmt: skip
+# Defects where warps of the producer transpose the values.
+DEFECTS_OF_TRANSPOSERS = defects(
+    "attention.cu",
+    ("values are transposed before they have landed", without("loaded_.wait();"), REPORTED),
+    ("values are released before they are transposed",
+     exchanged("transpose_block(loaded_.peek().bytes);", "loaded_.release(loaded_.index());"),
+     REPORTED),
+    ("transposed values are multiplied without a fence",
+     without("if constexpr (...) fence_async_view_proxy();", "Ring::consumer_wait"), REPORTED),
+    ("transposed values are written while they are multiplied",
+     Edit("const auto transposed = transposed_.acquire();",
+          "auto transposed = transposed_.acquire(); transposed.commit();"), REPORTED),
+    ("the end is not sent", Edit("values_.acquire_with(ValuesEnd{true}, 0)", "0"), REPORTED),
+)  # fmt: skip
 
 
 def prepared(text: str, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
@@ -135,45 +122,43 @@ def outcome(launch: Any, policy: Policy, seed: int) -> Exception | None:
     try:
         with scheduled(policy, seed=seed, races=True):
             launch()
-    except (EmulatedDeadlock, EmulatedFault, EmulatedRace) as error:
+    except REPORTED as error:
         return error
     return None
 
 
-@pytest.mark.parametrize(
-    "defect",
-    DEFECTS,
-)
-def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
-    old, new = DEFECTS[defect]
-    text = whole_text("attention.cu")
-    assert text.count(old) == 1
-    launch, _, _ = prepared(text.replace(old, new))
-
-    assert all(outcome(launch, *order) for order in ORDERS)
+def check_reports(defect: Defect, launch: Any) -> None:
+    for order in ORDERS:
+        error = outcome(launch, *order)
+        assert isinstance(error, defect.reported), error
+        assert re.search(defect.says, str(error)), error
 
 
-@pytest.mark.parametrize("defect", DEFECTS_OF_PAIRS)
-def test_a_defect_of_pairs_is_reported_whatever_the_order(defect: str) -> None:
-    old, new = DEFECTS_OF_PAIRS[defect]
-    text = whole_text("attention.cu")
-    assert text.count(old) == 1
-    launch, _, _ = prepared(text.replace(old, new), PAIR)
+def named(defect: Defect) -> str:
+    return defect.name
 
-    assert all(outcome(launch, *order) for order in ORDERS)
+
+@pytest.mark.parametrize("defect", DEFECTS + DEFECTS_OF_PAIRS, ids=named)
+def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
+    config = PAIR if defect in DEFECTS_OF_PAIRS else CONFIG
+    launch, _, _ = prepared(defect.plant(whole_text(defect.kernel)), config)
+
+    check_reports(defect, launch)
 
 
 @pytest.mark.parametrize(
     ("defect", "transposes_v"),
-    [(name, False) for name in DEFECTS_OF_FLOAT8]
-    + [(name, True) for name in DEFECTS_OF_FLOAT8 | DEFECTS_OF_TRANSPOSERS],
+    [
+        pytest.param(defect, transposes_v, id=f"{defect.name}-{transposes_v}")
+        for defect in DEFECTS_OF_FLOAT8 + DEFECTS_OF_TRANSPOSERS
+        for transposes_v in (False, True)
+        if transposes_v or defect in DEFECTS_OF_FLOAT8
+    ],
 )
 def test_a_defect_of_float8_is_reported_whatever_the_order(
-    monkeypatch: pytest.MonkeyPatch, defect: str, transposes_v: bool
+    monkeypatch: pytest.MonkeyPatch, defect: Defect, transposes_v: bool
 ) -> None:
-    old, new = (DEFECTS_OF_FLOAT8 | DEFECTS_OF_TRANSPOSERS)[defect]
-    text = whole_text("attention.cu")
-    assert text.count(old) == 1
+    broken = defect.plant(whole_text(defect.kernel))
     q, k = (np.ones((1, rows, 1, 64), ml_dtypes.float8_e4m3fn) for rows in (100, 700))
     form = {"transposes_v": transposes_v, "stream_k": False}
 
@@ -184,14 +169,13 @@ def test_a_defect_of_float8_is_reported_whatever_the_order(
     def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
         names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
         constants = {**config.constants, **variant.constants}
-        broken = text.replace(old, new)
         return Kernel(broken, "attention", types=dict(names), constants=constants)
 
     for order in ORDERS:
         assert outcome(attend, *order) is None
     forget()
     monkeypatch.setattr(launches, "attention_kernel", kernel)
-    assert all(outcome(attend, *order) for order in ORDERS)
+    check_reports(defect, attend)
     forget()
 
 

@@ -6,9 +6,10 @@ import re
 
 import numpy as np
 import pytest
-from emulate.guide_defects import DEFECTS, Defect, planted, text_of
+from emulate.guide_defects import DEFECTS, planted, text_of
 from parity.guide_samples import SAMPLES
 from parity.test_guide_samples import check
+from planted import Defect, lines_named
 
 from tmaasync.emulate import scheduled
 from tmaasync.errors import TMAError
@@ -18,18 +19,17 @@ _NUMBERED = [pytest.param(number, each, id=each.key) for number, each in enumera
 
 @pytest.mark.parametrize(("number", "defect"), _NUMBERED)
 def test_a_defect_is_reported_at_the_users_line(number: int, defect: Defect) -> None:
-    launch = SAMPLES[defect.sample](np.copy)
+    launch = SAMPLES[defect.kernel](np.copy)
 
     with scheduled(races=True), pytest.raises(TMAError) as caught:
-        planted(defect.sample)(
+        planted(defect.kernel)(
             launch.grid, launch.block, (*launch.arguments, number), **launch.options
         )
 
     report = str(caught.value)
-    assert type(caught.value) is defect.reported, report
+    assert (type(caught.value),) == defect.reported, report
     assert re.search(defect.says, report, re.DOTALL), report
-    lines = text_of(defect.sample).splitlines()
-    named = [lines[int(line) - 1] for line in re.findall(r"kernel\.cu:(\d+)", report)]
+    named = lines_named(text_of(defect.kernel), report)
     assert any(defect.line in line for line in named), (report, named)
 
 

@@ -15,8 +15,9 @@ from typing import Any, get_args
 import ml_dtypes
 import numpy as np
 import pytest
-from emulate.mutations import MUTATIONS, Job, Mutation
+from emulate.mutations import FILES, MUTATIONS
 from emulate.shipped import whole_text
+from planted import RACE, Defect
 
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, create_tma_tile
 from tmaasync.emulate import EmulatedLaunch, scheduled
@@ -213,7 +214,7 @@ def tiled(text: str) -> Prepared:
     return prepared
 
 
-JOBS: dict[Job, Any] = {
+JOBS: dict[str, Any] = {
     "gemm": one_gemm,
     "pair": functools.partial(one_gemm, cluster=2),
     "ping_pong": functools.partial(one_gemm, ping_pong=True),
@@ -226,10 +227,9 @@ JOBS: dict[Job, Any] = {
 # --- defects ------------------------------------------------------------------------------------
 
 
-def planted(mutation: Mutation) -> Prepared:
-    text = whole_text(mutation.kernel)
-    assert text.count(mutation.old) == 1
-    prepared: Prepared = JOBS[mutation.job](text.replace(mutation.old, mutation.new))
+def planted(mutation: Defect) -> Prepared:
+    text = whole_text(FILES[mutation.kernel])
+    prepared: Prepared = JOBS[mutation.kernel](mutation.plant(text))
     return prepared
 
 
@@ -270,31 +270,18 @@ def params_of(item: Any) -> dict[str, Any]:
     return dict(item.callspec.params) if hasattr(item, "callspec") else {}
 
 
-def built(mutation: Mutation) -> Built:
+def built(mutation: Defect) -> Built:
     prepared = planted(mutation)
     return prepared, prepared.build()
 
 
-CLASSES: dict[str, tuple[type[Exception], ...]] = {
-    "deadlock": (EmulatedDeadlock,),
-    "fault": (EmulatedFault,),
-    "either": (EmulatedDeadlock, EmulatedFault),
-}
-REPORTED = [mutation for mutation in MUTATIONS if mutation.kind != "race"]
-RACES = [mutation for mutation in MUTATIONS if mutation.kind == "race"]
+REPORTED = [mutation for mutation in MUTATIONS if mutation.reported != RACE]
+RACES = [mutation for mutation in MUTATIONS if mutation.reported == RACE]
 
 
-def name_of(mutation: Mutation) -> str:
-    return f"{mutation.job}: {mutation.name}"
-
-
-@pytest.mark.parametrize(
-    "mutation",
-    REPORTED,
-    ids=name_of,
-)
+@pytest.mark.parametrize("mutation", REPORTED, ids=lambda mutation: mutation.key)
 def test_a_defect_is_reported_with_its_class_and_its_barrier(
-    mutation: Mutation, ahead: dict[str, Future[Built]]
+    mutation: Defect, ahead: dict[str, Future[Built]]
 ) -> None:
     waiting = ahead.get(mutation.name)
     _, launch = built(mutation) if waiting is None else waiting.result()
@@ -306,17 +293,13 @@ def test_a_defect_is_reported_with_its_class_and_its_barrier(
     reported = [error for error in found if error is not None]
     assert reported if mutation.some_orders else len(reported) == len(found)
     for error in reported:
-        assert isinstance(error, CLASSES[mutation.kind]), error
-        assert re.search(mutation.report, str(error)), error
+        assert isinstance(error, mutation.reported), error
+        assert re.search(mutation.says, str(error)), error
 
 
-@pytest.mark.parametrize(
-    "mutation",
-    RACES,
-    ids=name_of,
-)
+@pytest.mark.parametrize("mutation", RACES, ids=lambda mutation: mutation.key)
 def test_a_race_is_found_whatever_the_order(
-    mutation: Mutation, ahead: dict[str, Future[Built]]
+    mutation: Defect, ahead: dict[str, Future[Built]]
 ) -> None:
     waiting = ahead.get(mutation.name)
     _, launch = built(mutation) if waiting is None else waiting.result()
@@ -325,7 +308,7 @@ def test_a_race_is_found_whatever_the_order(
 
     assert mutation.some_orders or None not in found
     races = [str(error) for error in found if isinstance(error, EmulatedRace)]
-    assert any(re.search(mutation.report, race) for race in races), found
+    assert any(re.search(mutation.says, race) for race in races), found
 
 
 def test_the_table_is_large_and_names_each_defect_once() -> None:

@@ -11,6 +11,7 @@ from parity.backends import Emulate
 from parity.paged_keys import KINDS, draw_paged, paged_from
 from parity.test_attention import in_splits
 from parity.test_paged_attention import DECODE, check_pages, check_wrong_pages, one_build
+from planted import Defect, Edit, defects
 
 from tmaasync import EmulatedFault, Kernel
 from tmaasync.ops._flash import launches
@@ -19,19 +20,23 @@ from tmaasync.ops._operation import tile_configs
 
 __all__ = ["one_build"]  # the fixture, for this file too
 
-# Source text, and its replacement.
-DEFECTS = {
-    "pages go to each other's places": (
-        "column_box * Boxes::kRowBoxes + row_box\n",
-        "column_box * Boxes::kRowBoxes + (row_box + 1) % Boxes::kRowBoxes\n",
-    ),
-    "a page is read one entry too far": ("pages[key / kPageSize]", "pages[key / kPageSize + 1]"),
-    "the rest of the last page gets in": (
-        "min(max(length - first, 0), kPageSize)",
-        "first < length ? kPageSize : 0",
-    ),
-    "every page starts at its first row": (": key % kPageSize;", ": 0;"),
-}
+DEFECTS = defects(
+    "attention.cu",
+    ("pages go to each other's places",
+     Edit("column_box * Boxes::kRowBoxes + row_box",
+          "column_box * Boxes::kRowBoxes + (row_box + 1) % Boxes::kRowBoxes"), (AssertionError,)),
+    ("a page is read one entry too far", Edit("key / kPageSize]", "key / kPageSize + 1]"),
+     (AssertionError,)),
+    ("the rest of the last page gets in",
+     Edit("min(max(length - first, 0), kPageSize)", "first < length ? kPageSize : 0"),
+     (AssertionError,)),
+    ("every page starts at its first row", Edit(": key % kPageSize;", ": 0;"), (AssertionError,)),
+)  # fmt: skip
+NO_LIMIT = Defect(
+    "attention.cu", "a page that does not exist would be read",
+    (Edit("min(static_cast<u32>(page), static_cast<u32>(count - 1))", "page"),), (EmulatedFault,),
+    r"sequence\.start is -\d+; it must be at least 0",
+)  # fmt: skip
 PROBLEM = replace(
     draw_paged(0, 16, small=True), queries=(3, 67), keys=(300, 131), heads=2, kv_heads=1
 )
@@ -53,27 +58,21 @@ def check_with(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
     check_pages(Emulate(), problem, paged_from(problem, size))
 
 
-@pytest.mark.parametrize("defect", DEFECTS)
-def test_a_defect_shows(monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
-    old, new = DEFECTS[defect]
-    text = whole_text("attention.cu")
-    assert text.count(old) == 1
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_a_defect_shows(monkeypatch: pytest.MonkeyPatch, defect: Defect) -> None:
     # Where a page is larger than a block, rows within it matter; else parts of a block.
-    size = 256 if defect.startswith("every") else 16
+    size = 256 if defect.name.startswith("every") else 16
 
-    with pytest.raises(AssertionError):
-        check_with(monkeypatch, text.replace(old, new), size)
+    with pytest.raises(defect.reported):
+        check_with(monkeypatch, defect.plant(whole_text(defect.kernel)), size)
 
 
 def test_a_page_that_does_not_exist_would_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = "min(static_cast<u32>(page), static_cast<u32>(count - 1))"
-    text = whole_text("attention.cu")
-    assert text.count(old) == 1
-    plant(monkeypatch, text.replace(old, "page"))
+    plant(monkeypatch, NO_LIMIT.plant(whole_text(NO_LIMIT.kernel)))
 
     with (
         tile_configs(in_splits(3, consumers=1)),
-        pytest.raises(EmulatedFault, match=r"sequence\.start is -\d+; it must be at least 0"),
+        pytest.raises(NO_LIMIT.reported, match=NO_LIMIT.says),
     ):
         check_wrong_pages(DECODE, -(1 << 20))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emulate.planted.peers import DEFECTS, NO_BUG, PLAIN_CUDA, SCENARIOS, SOURCE, Defect, run
+from emulate.planted.peers import DEFECTS, NO_BUG, PLAIN_CUDA, SCENARIOS, SOURCE, RaceOfPeers, run
 
 from tmaasync import EmulatedRace
 
@@ -16,19 +16,19 @@ def line_of(text: str) -> str:
     return f"peers.cu:{found}"
 
 
-def race_of(defect: Defect, seed: int) -> EmulatedRace:
+def race_of(defect: RaceOfPeers, seed: int) -> EmulatedRace:
     with pytest.raises(EmulatedRace) as caught:
-        run(defect.scenario, DEFECTS.index(defect), seed)
+        run(defect.kernel, DEFECTS.index(defect), seed)
     return caught.value
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
-def test_a_defect_is_found_with_its_cause_and_place(defect: Defect) -> None:
+def test_a_defect_is_found_with_its_cause_and_place(defect: RaceOfPeers) -> None:
     for race in (race_of(defect, seed) for seed in range(SEEDS)):
         devices = {race.first.device, race.second.device}
         assert len(devices) == 1 + defect.between
         assert race.memory == ("global" if defect.between else "shared")
-        assert defect.cause in race.cause
+        assert defect.says in race.cause
         if all(defect.operations):
             assert (race.first.operation, race.second.operation) == defect.operations
         if all(defect.lines):

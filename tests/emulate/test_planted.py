@@ -6,9 +6,10 @@ import contextvars
 from collections import Counter
 
 import pytest
-from emulate.planted.defects import DEFECTS, SOUND, Defect
+from emulate.planted.defects import DEFECTS, SOUND
 from emulate.planted.kernels import KERNELS, text_of
 from emulate.planted.outcomes import Outcome, outcome, schedules
+from planted import Defect
 
 from tmaasync.emulate import scheduled
 
@@ -41,21 +42,17 @@ def test_without_a_defect_nothing_is_reported(kernel: str, races: bool) -> None:
         assert job.is_right(), schedule
 
 
-@pytest.mark.parametrize(
-    ("kernel", "old", "new"),
-    [pytest.param(kernel, *edit, id=f"{kernel}: {name}") for kernel, name, *edit in SOUND],
-)
-def test_what_only_looks_like_a_defect_is_not_reported(kernel: str, old: str, new: str) -> None:
-    text = text_of(kernel)
-    assert text.count(old) == 1
+@pytest.mark.parametrize("sound", SOUND, ids=lambda sound: sound.key)
+def test_what_only_looks_like_a_defect_is_not_reported(sound: Defect) -> None:
+    text = sound.plant(text_of(sound.kernel))
     for schedule in schedules():
-        job = KERNELS[kernel]()
+        job = KERNELS[sound.kernel]()
         with scheduled(**schedule):
-            job.run(text.replace(old, new))
+            job.run(text)
         assert job.is_right(), schedule
 
 
-@pytest.mark.parametrize("defect", [pytest.param(defect, id=defect.key) for defect in FOUND])
+@pytest.mark.parametrize("defect", FOUND, ids=lambda defect: defect.key)
 def test_a_defect_is_reported_with_its_class_its_line_and_a_remedy(defect: Defect) -> None:
     found = reported(defect)
 
@@ -64,7 +61,7 @@ def test_a_defect_is_reported_with_its_class_its_line_and_a_remedy(defect: Defec
     assert found.has_words, (defect.says, found.error)
 
 
-@pytest.mark.parametrize("defect", [pytest.param(defect, id=defect.key) for defect in OTHER_BUILD])
+@pytest.mark.parametrize("defect", OTHER_BUILD, ids=lambda defect: defect.key)
 def test_a_wrong_number_of_arrivals_needs_no_record_of_accesses(defect: Defect) -> None:
     with scheduled(races=False):
         found = outcome(defect)
@@ -72,7 +69,7 @@ def test_a_wrong_number_of_arrivals_needs_no_record_of_accesses(defect: Defect) 
     assert found.has_class, found.error
 
 
-@pytest.mark.parametrize("defect", [pytest.param(defect, id=defect.key) for defect in MISSED])
+@pytest.mark.parametrize("defect", MISSED, ids=lambda defect: defect.key)
 def test_a_defect_that_is_not_found_yet_is_listed_as_that(defect: Defect) -> None:
     found = reported(defect)
 
@@ -81,7 +78,6 @@ def test_a_defect_that_is_not_found_yet_is_listed_as_that(defect: Defect) -> Non
 
 def test_each_defect_is_planted_once_and_most_kinds_more_than_once() -> None:
     assert len({defect.key for defect in DEFECTS}) == len(DEFECTS) >= 130
-    assert len(
-        {(defect.kernel, defect.old, defect.new) for defect in DEFECTS if defect.old}
-    ) == sum(bool(defect.old) for defect in DEFECTS)
+    edits = [(defect.kernel, defect.edits) for defect in DEFECTS if defect.edits]
+    assert len(set(edits)) == len(edits)
     assert min(Counter(defect.kind for defect in DEFECTS).values()) >= 5

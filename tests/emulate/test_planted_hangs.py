@@ -44,5 +44,5 @@ def test_a_planted_hang_hangs_where_it_should(name: str) -> None:
         for wait in caught.value.waits
         if wait.barrier_name == hang.barrier
     }
-    place = f"kernel.cu:{line_of(hang.marker)}"
+    place = f"kernel.cu:{line_of(hang.code)}"
     assert found == {(place, hang.phase, hang.missing_arrivals, hang.missing_bytes)}

@@ -8,8 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, without
 
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays
+from tmaasync import Kernel, _arrays
 from tmaasync.emulate import scheduled
 from tmaasync.ops._gemm.config import ScaledTileConfig
 from tmaasync.ops._gemm.tiles import scaled_gemm_constants, scaled_gemm_tiles
@@ -44,43 +45,31 @@ def test_nothing_is_reported_without_a_defect(order: Any) -> None:
     run(whole_text("scaled_gemm.cu"), order)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "error", "report"),
-    [
-        pytest.param(
-            "if (lane == rank) empty[stage].arrive();",
-            "if (lane == rank) empty[stage].arrive_cluster_relaxed(rank);",
-            EmulatedRace,
-            r"race on ring\.side\[\d\].*\n.*ordinary read\n.*TMA load",
-            id="scales are read before an arrival that orders nothing",
-        ),
-        pytest.param(
-            "if constexpr (kReader != Proxy::kAsync) __syncwarp();",
-            "",
-            EmulatedRace,
-            r"race on ring\.side\[\d\].*\n.*ordinary read\n.*TMA load",
-            id="a lane arrives for others that still read scales",
-        ),
-        pytest.param(
-            "Stage::kBytes + AScaleTile::kBytes + BScaleTile::kBytes",
-            "Stage::kBytes + AScaleTile::kBytes",
-            (EmulatedDeadlock, EmulatedFault),
-            r"16 bytes more than expected arrived|side\[\d\]\.b\), which nothing has written",
-            id="the scales of B are not expected",
-        ),
-        pytest.param(
-            "wgmma_wait_group<0>();\n                wgmma_fence_operands(partial);",
-            "wgmma_fence_operands(partial);",
-            EmulatedRace,
-            r"race on the accumulators",
-            id="partial sums are promoted before wgmma is done",
-        ),
-    ],
-)
-def test_a_defect_is_reported(old: str, new: str, error: Any, report: str) -> None:
-    text = whole_text("scaled_gemm.cu")
-    assert text.count(old) == 1
+_SIDE = r"race on ring\.side\[\d\].*\n.*ordinary read\n.*TMA load"
+DEFECTS = (
+    Defect("scaled_gemm.cu", "scales are read before an arrival that orders nothing", (
+        Edit("empty[stage].arrive()", "empty[stage].arrive_cluster_relaxed(rank)",
+             "Ring::consumer_release", 2),
+    ), RACE, _SIDE),
+    Defect("scaled_gemm.cu", "a lane arrives for others that still read scales", (
+        without("if constexpr (...) __syncwarp();", "Ring::consumer_release"),
+    ), RACE, _SIDE),
+    Defect("scaled_gemm.cu", "the scales of B are not expected", (
+        Edit("Stage::kBytes + AScaleTile::kBytes + BScaleTile::kBytes",
+             "Stage::kBytes + AScaleTile::kBytes"),
+    ), DEADLOCK + FAULT,
+     r"16 bytes more than expected arrived|side\[\d\]\.b\), which nothing has written"),
+    Defect("scaled_gemm.cu", "partial sums are promoted before wgmma is done", (
+        Edit("wgmma_wait_group<0>(); wgmma_fence_operands(partial);",
+             "wgmma_fence_operands(partial);"),
+    ), RACE, r"race on the accumulators"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_a_defect_is_reported(defect: Defect) -> None:
+    text = defect.plant(whole_text(defect.kernel))
 
     for order in ORDERS:
-        with pytest.raises(error, match=report):
-            run(text.replace(old, new), order)
+        with pytest.raises(defect.reported, match=defect.says):
+            run(text, order)

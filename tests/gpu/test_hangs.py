@@ -70,7 +70,7 @@ def test_a_hang_names_barrier_and_line(name: str) -> None:
     assert waits, report["message"]
     for wait in waits:
         assert wait["barrier_name"] in (hang.barrier, None)
-        assert wait["source"] == f"kernel.cu:{line_of(hang.marker)}"
+        assert wait["source"] == f"kernel.cu:{line_of(hang.code)}"
         assert wait["phase"] == hang.phase
         assert (wait["missing_arrivals"], wait["missing_bytes"]) == (
             hang.missing_arrivals,
@@ -105,7 +105,7 @@ def test_the_report_shows_the_line_and_the_function() -> None:
         if wait["function"] == "read_tiles" and wait["cta_rank"] == 0
     ]
 
-    assert first["code"] == "shared.full[place.index].wait(place.phase);  // full"
+    assert first["code"] == "shared.full[place.index].wait(place.phase);"
     assert first["threads"] == [*range(32, 96)]
     assert 0.2 <= first["waited_seconds"] < 0.4
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from planted import without
 
 from tmaasync import Kernel, create_tma_tile
 
@@ -37,7 +38,7 @@ __device__ void load_tiles(SharedMemory& shared, const Tile& tile, int defect) {
     auto place = PipelineState<kStages>::for_producer();
     for (int index = 0; index < kTiles; ++index, place.step()) {
         if (index == 3 && is(defect, DEAD_PRODUCER)) return;
-        shared.empty[place.index].wait(place.phase);  // empty
+        shared.empty[place.index].wait(place.phase);
         const bool planted = index == 3;
         auto& full = shared.full[place.index];
         u32 bytes = Tile::kBytes;
@@ -60,7 +61,7 @@ __device__ void read_tiles(SharedMemory& shared, float* sums, int defect) {
     for (int index = 0; index < kTiles; ++index, place.step()) {
         const bool planted = index == 3;
         do {
-            shared.full[place.index].wait(place.phase);  // full
+            shared.full[place.index].wait(place.phase);
         } while (planted && is(defect, ROUND_IN_CIRCLES));
         const auto* values = reinterpret_cast<const float*>(shared.stages[place.index].bytes);
         float sum = 0;
@@ -81,12 +82,12 @@ __device__ void meet(SharedMemory& shared, const Tile& tile, int defect) {
         const u16 mask = is(defect, TOO_FEW_TARGETS) ? 0b01 : kAll;
         tile.async_multicast_load(shared.common, shared.common_full, {0, 0}, mask);
     }
-    shared.common_full.wait(0);                                          // common
-    if (is(defect, WRONG_PARITY)) shared.common_full.wait(1);            // parity
+    shared.common_full.wait(0);
+    if (is(defect, WRONG_PARITY)) shared.common_full.wait(1);
     if (rank == 1 && !is(defect, PEER_GONE)) shared.peer_done.arrive_cluster(0);
-    if (rank == 0) shared.peer_done.wait_acquire<Scope::kCluster>(0);    // peer
+    if (rank == 0) shared.peer_done.wait_acquire<Scope::kCluster>(0);
     const bool looks = is(defect, LOOKS_ON) || is(defect, LOOKS_ALONE);
-    while (looks && !shared.common_full.try_wait(1)) {}  // looks
+    while (looks && !shared.common_full.try_wait(1)) {}
 }
 
 extern "C" __global__ void hangs(const __grid_constant__ Tile tile, float* sums, int defect) {
@@ -111,10 +112,10 @@ extern "C" __global__ void hangs(const __grid_constant__ Tile tile, float* sums,
 
 @dataclass(frozen=True)
 class Hang:
-    """A wait that never ends: its barrier, the marker after its line, its parity, and the cause."""
+    """A wait that never ends: its barrier, the code that waits, its parity, and the cause."""
 
     barrier: str
-    marker: str
+    code: str
     phase: int
     missing_arrivals: int
     missing_bytes: int
@@ -134,23 +135,27 @@ BARRIERS = ("full[0]", "full[1]", "empty[0]", "empty[1]", "common_full", "peer_d
 _MORE = "the bytes expected exceed what the copies delivered"
 _NOBODY = "the arriving threads never reached it, or wait too"
 
+AT_FULL, AT_EMPTY = "shared.full[place.index].wait", "shared.empty[place.index].wait"
+AT_COMMON, AT_PARITY = "shared.common_full.wait(0)", "shared.common_full.wait(1)"
+AT_PEER, AT_LOOKS = "shared.peer_done.wait_acquire", "shared.common_full.try_wait"
+
 HANGS = {
-    "MORE_BYTES": Hang("full[1]", "full", 1, 0, 512, _MORE),
-    "FEWER_BYTES": Hang("full[1]", "full", 1, 0, -8, "copies delivered 8 bytes more than"),
-    "NO_ARRIVAL": Hang("full[1]", "full", 1, 1, 0, _NOBODY),
-    "NO_EXPECT": Hang("full[1]", "full", 1, 1, -TILE_BYTES, f"{TILE_BYTES} bytes that no thread"),
-    "OTHER_STAGE": Hang("full[1]", "full", 1, 0, TILE_BYTES, _MORE),
-    "NO_LOAD": Hang("full[1]", "full", 1, 0, TILE_BYTES, _MORE),
-    "DEAD_PRODUCER": Hang("full[1]", "full", 1, 1, 0, _NOBODY),
-    "ROUND_IN_CIRCLES": Hang("empty[1]", "empty", 1, 64, 0, _NOBODY),
-    "LOST_ARRIVAL": Hang("empty[1]", "empty", 1, 1, 0, "63 of 64 have arrived"),
-    "NO_RELEASE": Hang("empty[1]", "empty", 1, 64, 0, _NOBODY),
-    "LOOKS_ON": Hang("empty[1]", "empty", 1, 64, 0, _NOBODY),
-    "TOO_FEW_TARGETS": Hang("common_full", "common", 0, 0, TILE_BYTES, _MORE, rank=1),
-    "WRONG_PARITY": Hang("common_full", "parity", 1, 1, 0, "the phase before, whose parity is 0"),
-    "PEER_GONE": Hang("peer_done", "peer", 0, 1, 0, _NOBODY, rank=0),
-    "WRONG_COUNT": Hang("full[0]", "full", 0, 1, 0, "1 of 2 have arrived"),
-    "LOOKS_ALONE": Hang("common_full", "looks", 1, 1, 0, _NOBODY),
+    "MORE_BYTES": Hang("full[1]", AT_FULL, 1, 0, 512, _MORE),
+    "FEWER_BYTES": Hang("full[1]", AT_FULL, 1, 0, -8, "copies delivered 8 bytes more than"),
+    "NO_ARRIVAL": Hang("full[1]", AT_FULL, 1, 1, 0, _NOBODY),
+    "NO_EXPECT": Hang("full[1]", AT_FULL, 1, 1, -TILE_BYTES, f"{TILE_BYTES} bytes that no thread"),
+    "OTHER_STAGE": Hang("full[1]", AT_FULL, 1, 0, TILE_BYTES, _MORE),
+    "NO_LOAD": Hang("full[1]", AT_FULL, 1, 0, TILE_BYTES, _MORE),
+    "DEAD_PRODUCER": Hang("full[1]", AT_FULL, 1, 1, 0, _NOBODY),
+    "ROUND_IN_CIRCLES": Hang("empty[1]", AT_EMPTY, 1, 64, 0, _NOBODY),
+    "LOST_ARRIVAL": Hang("empty[1]", AT_EMPTY, 1, 1, 0, "63 of 64 have arrived"),
+    "NO_RELEASE": Hang("empty[1]", AT_EMPTY, 1, 64, 0, _NOBODY),
+    "LOOKS_ON": Hang("empty[1]", AT_EMPTY, 1, 64, 0, _NOBODY),
+    "TOO_FEW_TARGETS": Hang("common_full", AT_COMMON, 0, 0, TILE_BYTES, _MORE, rank=1),
+    "WRONG_PARITY": Hang("common_full", AT_PARITY, 1, 1, 0, "the phase before, whose parity is 0"),
+    "PEER_GONE": Hang("peer_done", AT_PEER, 0, 1, 0, _NOBODY, rank=0),
+    "WRONG_COUNT": Hang("full[0]", AT_FULL, 0, 1, 0, "1 of 2 have arrived"),
+    "LOOKS_ALONE": Hang("common_full", AT_LOOKS, 1, 1, 0, _NOBODY),
 }
 """By name what is planted, and where all hang of it that hang."""
 
@@ -192,11 +197,7 @@ class PlantedHangs:
         return sums
 
 
-def line_of(marker: str) -> int:
-    """The line of the source that ends with this comment."""
-    (found,) = (
-        number
-        for number, line in enumerate(SOURCE.splitlines(), 1)
-        if line.endswith(f"// {marker}")
-    )
-    return found
+def line_of(code: str) -> int:
+    """Return the line of the source that has this code, once."""
+    ((start, _),) = without(code).spans(SOURCE)
+    return SOURCE.count("\n", 0, start) + 1

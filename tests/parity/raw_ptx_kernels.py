@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from planted import Edit, edited
 
 from tmaasync import Kernel, create_tma_tile
 
@@ -35,11 +36,9 @@ class Problem(ABC):
         """The source."""
         return (FOLDER / f"{self.kernel_name}.cu").read_text()
 
-    def kernel(self, old: str = "", new: str = "") -> Kernel:
-        """Return the kernel, with one place of its source changed."""
-        text = self.text
-        assert old in text
-        return Kernel(text.replace(old, new, 1), self.kernel_name)
+    def kernel(self, edits: Iterable[Edit] = ()) -> Kernel:
+        """Return the kernel, with edits of its source."""
+        return Kernel(edited(self.text, edits), self.kernel_name)
 
     @abstractmethod
     def error(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,9 @@ import numpy as np
 import pytest
 from parity.backends import Emulate
 from parity.stream_k import SOURCE, Launch, launch
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, after, before, without
 
-from tmaasync import (
-    CompileError,
-    EmulatedDeadlock,
-    EmulatedFault,
-    EmulatedRace,
-    emulate,
-    include_dir,
-)
+from tmaasync import CompileError, emulate, include_dir
 
 LAUNCHES = {
     "a tile too many": Launch((300, 260, 801), 14),
@@ -76,107 +70,61 @@ def test_every_order_gives_the_same_bits() -> None:
 PLAIN = SMALL["three CTAs to a tile"]
 _STORE = "if (reduction.reduce(accumulators, tile)) output.store"
 _FLAG = "flags_ + slot, 1u"
-_WAIT = f"while (atomicCAS({_FLAG}, 0u) == 0) continue;"
-_WRITE = "partials_[slot].write(thread_in_warpgroup(), accumulators);"
-_SYNC = "barrier().sync();"
+_WRITE, _SYNC = "partials_[slot].write(...);", "barrier().sync();"
 _SHARED = r"race on .*global address(.|\n)*ordinary write"
+_SET = r"flags\[cta\]\[consumer\] is 1; before a launch it must be 0"
 
 
-@dataclass(frozen=True)
-class Defect:
-    """An edit of the kernel, or of the header's class: ``old`` becomes ``new``."""
-
-    old: str
-    new: str
-    kind: type[Exception] | tuple[type[Exception], ...]
-    report: str
-    launch: Launch = PLAIN
-    debug: bool = False
+def _of(kernel: str, *rows: tuple[Any, ...]) -> tuple[Defect, ...]:
+    """Return defects of rows: name, edit, classes, pattern, and whether a debug build reports."""
+    return tuple(
+        Defect(kernel, name, (edit,) if edit else (), reported, says, debug=bool(more))
+        for name, edit, reported, says, *more in rows
+    )
 
 
-MISUSES = {
-    "a tile that is stored without its other blocks": Defect(
-        _STORE, "(void)reduction.reduce(accumulators, tile); output.store", EmulatedRace, "TMA"
-    ),
-    "a producer that ignores the range of K": Defect(
-        "produce(tile.k_blocks.count)",
-        "produce(count_tiles(k, kK))",
-        (EmulatedDeadlock, EmulatedFault),
-        r"ring\.\w+\[\d\]",
-    ),
-    "consumers that ignore the range of K": Defect(
-        "accumulators, tile.k_blocks.count,",
-        "accumulators, count_tiles(k, kK),",
-        EmulatedDeadlock,
-        r"ring\.full\[\d\].* 1 arrivals",
-    ),
-    "another schedule for the producer": Defect(
-        "auto producer = shared.ring.producer();",
-        "auto producer = shared.ring.producer();\n"
-        "        const StreamKScheduler schedule(OutputTiles<kM, kN, Cluster>(m, n), k / kK);",
-        EmulatedDeadlock,
-        r"ring\.full\[\d\]",
-    ),
-    "three of four warps": Defect(
-        _STORE, f"if (warp_index() % 4 != 3) {_STORE}", EmulatedDeadlock, "barrier"
-    ),
-    "the slot of another consumer": Defect(
-        "partials, flags, number", "partials, flags, 0", EmulatedRace, _SHARED
-    ),
-    "slots for fewer consumers": Defect(
-        "<Loop::Accumulators, CONSUMERS,", "<Loop::Accumulators, 1,", EmulatedRace, _SHARED
-    ),
-    "a workspace without the slot of a CTA": Defect(
-        "",
-        "",
-        EmulatedFault,
-        r"none of the launch's arrays",
-        Launch((129, 64, 520), 6, missing_slots=4),
-    ),
-    "flags that are not zero": Defect(
-        "",
-        "",
-        EmulatedFault,
-        r"flags\[cta\]\[consumer\] is 1; before a launch it must be 0",
-        Launch((129, 64, 520), 6, flag=1),
-        debug=True,
-    ),
+MISUSES = _of(
+    "stream_k",
+    ("a tile that is stored without its other blocks",
+     Edit(_STORE, "(void)reduction.reduce(accumulators, tile); output.store"), RACE, "TMA"),
+    ("a producer that ignores the range of K",
+     Edit("produce(tile.k_blocks.count)", "produce(count_tiles(k, kK))"), DEADLOCK + FAULT,
+     r"ring\.\w+\[\d\]"),
+    ("consumers that ignore the range of K",
+     Edit("accumulators, tile.k_blocks.count,", "accumulators, count_tiles(k, kK),"), DEADLOCK,
+     r"ring\.full\[\d\].* 1 arrivals"),
+    ("another schedule for the producer",
+     after("auto producer = shared.ring.producer();",
+           "const StreamKScheduler schedule(OutputTiles<kM, kN, Cluster>(m, n), k / kK);"),
+     DEADLOCK, r"ring\.full\[\d\]"),
+    ("three of four warps", before(_STORE, "if (warp_index() % 4 != 3)"), DEADLOCK, "barrier"),
+    ("the slot of another consumer",
+     Edit("partials, flags, number", "partials, flags, 0"), RACE, _SHARED),
+    ("slots for fewer consumers",
+     Edit("<Loop::Accumulators, CONSUMERS,", "<Loop::Accumulators, 1,"), RACE, _SHARED),
+    ("a workspace without the slot of a CTA", None, FAULT, r"none of the launch's arrays"),
+    ("flags that are not zero", None, FAULT, _SET, "debug"),
+)  # fmt: skip
+LAUNCHES_WITH = {
+    "a workspace without the slot of a CTA": Launch((129, 64, 520), 6, missing_slots=4),
+    "flags that are not zero": Launch((129, 64, 520), 6, flag=1),
 }
-# Defects in the class StreamKReduction, which is not in the kernel's source.
-DEFECTS = {
-    "a flag that is not waited for": Defect(_WAIT, "", EmulatedRace, _SHARED),
-    "a flag that is not set": Defect(
-        f"atomicExch({_FLAG})",
-        f"atomicExch({_FLAG} - 1u)",
-        EmulatedDeadlock,
-        "consumer 0 .*: atomic",
-    ),
-    "a flag that is set before the accumulators are written": Defect(
-        _WRITE,
-        f"if (thread_in_warpgroup() == 0) atomicExch({_FLAG});\n        {_WRITE}\n        return;",
-        EmulatedRace,
-        _SHARED,
-    ),
-    "no barrier before the flag": Defect(
-        f"{_WRITE}\n        {_SYNC}", _WRITE, EmulatedRace, _SHARED
-    ),
-    "no barrier after the flag": Defect(
-        f"}}\n        {_SYNC}\n        partials_[slot].add_to",
-        "} partials_[slot].add_to",
-        EmulatedRace,
-        _SHARED,
-    ),
-    "no fence before the flag": Defect(
-        "__threadfence();\n            const u32", "const u32", EmulatedRace, _SHARED
-    ),
-    "a flag that stays set": Defect(
-        f"atomicCAS({_FLAG}, 0u)",
-        f"atomicCAS({_FLAG}, 1u)",
-        EmulatedFault,
-        r"flags\[cta\]\[consumer\] is 1; before a launch it must be 0",
-        debug=True,
-    ),
-}
+# Defects of the class StreamKReduction, which is not in the kernel's source.
+DEFECTS = _of(
+    "reduction",
+    ("a flag that is not waited for", without("while (atomicCAS(...) == 0) continue;"), RACE,
+     _SHARED),
+    ("a flag that is not set",
+     Edit(f"atomicExch({_FLAG})", f"atomicExch({_FLAG} - 1u)"), DEADLOCK, "consumer 0 .*: atomic"),
+    ("a flag that is set before the accumulators are written",
+     Edit(_WRITE, f"if (thread_in_warpgroup() == 0) atomicExch({_FLAG}); @@ return;"), RACE,
+     _SHARED),
+    ("no barrier before the flag", without(_SYNC, "OwnReduction", 1), RACE, _SHARED),
+    ("no barrier after the flag", without(_SYNC, "OwnReduction", 2), RACE, _SHARED),
+    ("no fence before the flag", without("__threadfence();", "OwnReduction", 1), RACE, _SHARED),
+    ("a flag that stays set", Edit(f"atomicCAS({_FLAG}, 0u)", f"atomicCAS({_FLAG}, 1u)", nth=1),
+     FAULT, _SET, "debug"),
+)  # fmt: skip
 
 
 def with_own_class() -> str:
@@ -188,54 +136,47 @@ def with_own_class() -> str:
     return SOURCE.replace(includes, includes + own).replace("StreamKReduction<", "OwnReduction<")
 
 
-def report_of(defect: Defect, source: str, policy: Any) -> None:
-    assert defect.old in source
-    edited = source.replace(defect.old, defect.new) if defect.old else source
+def check_report(defect: Defect, source: str, policy: Any) -> None:
+    problem = LAUNCHES_WITH.get(defect.name, PLAIN)
     with (
         emulate.scheduled(policy, races=not defect.debug),
-        pytest.raises(defect.kind) as caught,
+        pytest.raises(defect.reported) as caught,
     ):
-        launch(Emulate(), defect.launch, edited, times=2, debug=defect.debug)
-    assert re.search(defect.report, str(caught.value)), caught.value
+        launch(Emulate(), problem, defect.plant(source), times=2, debug=defect.debug)
+    assert re.search(defect.says, str(caught.value)), caught.value
 
 
 @pytest.mark.parametrize("policy", ["round_robin", *SEEDED])
-@pytest.mark.parametrize("misuse", MISUSES)
-def test_a_misuse_is_reported(misuse: str, policy: Any) -> None:
-    report_of(MISUSES[misuse], SOURCE, policy)
+@pytest.mark.parametrize("misuse", MISUSES, ids=lambda misuse: misuse.name)
+def test_a_misuse_is_reported(misuse: Defect, policy: Any) -> None:
+    check_report(misuse, SOURCE, policy)
 
 
 @pytest.mark.parametrize("policy", ["round_robin", *SEEDED])
-@pytest.mark.parametrize("defect", DEFECTS)
-def test_a_defect_of_the_reduction_is_reported(defect: str, policy: Any) -> None:
-    report_of(DEFECTS[defect], with_own_class(), policy)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_a_defect_of_the_reduction_is_reported(defect: Defect, policy: Any) -> None:
+    check_report(defect, with_own_class(), policy)
 
 
-COMPILER = {
-    "a schedule of whole tiles": (
-        "StreamKScheduler schedule(OutputTiles<kM, kN, Cluster, 16>(m, n), count_tiles(k, kK));",
-        "StaticScheduler schedule(OutputTiles<kM, kN, Cluster>(m, n));",
-        "k_blocks",
-    ),
-    "a reduction of another cluster": (
-        "Reduction = StreamKReduction<Loop::Accumulators, CONSUMERS, Cluster>",
-        "Reduction = StreamKReduction<Loop::Accumulators, CONSUMERS, ClusterShape<2>>",
-        "reduce",
-    ),
-    "accumulators of another tile": (
-        "Reduction = StreamKReduction<Loop::Accumulators, ",
-        "Reduction = StreamKReduction<float[1][8], ",
-        "reduce",
-    ),
-}
+COMPILER = _of(
+    "stream_k",
+    ("a schedule of whole tiles",
+     Edit("StreamKScheduler schedule(OutputTiles<kM, kN, Cluster, 16>(m, n), count_tiles(k, kK));",
+          "StaticScheduler schedule(OutputTiles<kM, kN, Cluster>(m, n));"), (CompileError,),
+     "k_blocks"),
+    ("a reduction of another cluster",
+     Edit("StreamKReduction<Loop::Accumulators, CONSUMERS, Cluster>",
+          "StreamKReduction<Loop::Accumulators, CONSUMERS, ClusterShape<2>>"), (CompileError,),
+     "reduce"),
+    ("accumulators of another tile",
+     Edit("StreamKReduction<Loop::Accumulators,", "StreamKReduction<float[1][8],"),
+     (CompileError,), "reduce"),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("misuse", COMPILER)
-def test_the_compiler_reports(misuse: str) -> None:
-    old, new, report = COMPILER[misuse]
-    assert SOURCE.count(old) == 1
-
+@pytest.mark.parametrize("misuse", COMPILER, ids=lambda misuse: misuse.name)
+def test_the_compiler_reports(misuse: Defect) -> None:
     with pytest.raises(CompileError) as caught:
-        launch(Emulate(), PLAIN, SOURCE.replace(old, new))
+        launch(Emulate(), PLAIN, misuse.plant(SOURCE))
 
-    assert report in caught.value.log
+    assert misuse.says in caught.value.log

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from parity.backends import Cuda, Emulate
+from planted import Defect, Edit, before
 
 from tmaasync import (
     CompileError,
@@ -406,46 +407,35 @@ def test_own_mmas_race_with_nothing_in_any_order(form: int) -> None:
 
 # --- misuses --------------------------------------------------------------------------------------
 
-_STORE = "        output.store(accumulators, c, tile);\n"
-_MISUSES = {
-    "visitors in another order than they apply": (
-        _STORE,
-        "output.store(accumulators, c, tile, Activate<Activation::kRelu>{}, Scale{2.0f});",
-        r"apply\(\) of all visitors comes before apply_chunk\(\)",
-    ),
-    "a visitor that visits nothing": (
-        _STORE,
-        "output.store(accumulators, c, tile, 1);",
-        r"a visitor has apply\(accumulators, tile\) const or apply_chunk",
-    ),
-    "columns that are no whole chunks": (
-        "using Output = Epilogue<CTile, kN>;",
-        "using Output = Epilogue<CTile, kN + 8>;",
-        "a tile has whole chunks of columns",
-    ),
-    "an output whose other side is contiguous": (
-        "using Output = Epilogue<CTile, kN>;",
-        "using Output = Epilogue<CTile, kN, OutputMajor::kM>;",
-        "a chunk has the 64 rows of one instruction",
-    ),
-    "an epilogue that is copied": (
-        "    output.drain();",
-        "    auto copied = output; copied.drain();",
-        "Epilogue",
-    ),
-    "rows that are no whole instructions": (
-        "    output.drain();",
-        "    MainLoop<OperandA, OperandB, 96, kN>::Accumulators unused; output.drain();",
-        "a warpgroup has 64 or 128",
-    ),
-}
+_STORE, _OUTPUT = "output.store(accumulators, c, tile);", "using Output = Epilogue<CTile, kN>;"
+MISUSES = tuple(
+    Defect("structured_stages", name, (edit,), (CompileError,), says)
+    for name, edit, says in (
+        ("visitors in another order than they apply",
+         Edit(_STORE,
+              "output.store(accumulators, c, tile, Activate<Activation::kRelu>{}, Scale{2.0f});"),
+         r"apply\(\) of all visitors comes before apply_chunk\(\)"),
+        ("a visitor that visits nothing",
+         Edit(_STORE, "output.store(accumulators, c, tile, 1);"),
+         r"a visitor has apply\(accumulators, tile\) const or apply_chunk"),
+        ("columns that are no whole chunks",
+         Edit(_OUTPUT, "using Output = Epilogue<CTile, kN + 8>;"),
+         "a tile has whole chunks of columns"),
+        ("an output whose other side is contiguous",
+         Edit(_OUTPUT, "using Output = Epilogue<CTile, kN, OutputMajor::kM>;"),
+         "a chunk has the 64 rows of one instruction"),
+        ("an epilogue that is copied",
+         Edit("output.drain();", "auto copied = output; copied.drain();"), "Epilogue"),
+        ("rows that are no whole instructions",
+         before("output.drain();", "MainLoop<OperandA, OperandB, 96, kN>::Accumulators unused;"),
+         "a warpgroup has 64 or 128"),
+    )
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("misuse", _MISUSES)
-def test_a_misuse_does_not_compile(misuse: str) -> None:
-    old, new, report = _MISUSES[misuse]
-    text = STAGES_SOURCE.read_text()
-    assert text.count(old) == 1
+@pytest.mark.parametrize("misuse", MISUSES, ids=lambda misuse: misuse.name)
+def test_a_misuse_does_not_compile(misuse: Defect) -> None:
+    text = misuse.plant(STAGES_SOURCE.read_text())
     tiles = [
         create_tma_tile(np.zeros((256, 64), dtype), sides, swizzle=Swizzle.B128)
         for dtype, sides in (
@@ -456,7 +446,7 @@ def test_a_misuse_does_not_compile(misuse: str) -> None:
     ]
     types = dict(zip(("ATile", "BTile", "CTile"), (tile.cuda_type for tile in tiles), strict=True))
     constants = {"FORM": TWO_OPERANDS_B, "STAGES": 2}
-    kernel = Kernel(text.replace(old, new), "structured_stages", types=types, constants=constants)
+    kernel = Kernel(text, misuse.kernel, types=types, constants=constants)
 
-    with pytest.raises(CompileError, match=report):
+    with pytest.raises(misuse.reported, match=misuse.says):
         kernel(1, 384, (tiles[0], tiles[1], tiles[1], tiles[2], 1, 1, 1))

@@ -122,7 +122,7 @@ private:
     typename Ring::State state_;
 };
 
-// A consumer warpgroup's way through a ring. `before` counts tiles before the one taken last, up to
+// The consumer warpgroup's side of a ring. `before` counts tiles before the one taken last, up to
 // Ring::kBuffers - 1.
 template <typename Ring>
 class QueryConsumer {

@@ -506,7 +506,7 @@ private:
     typename Ring::State state_ = Ring::State::for_producer();
 };
 
-// A consumer's way through a ring, by all threads of a warp together.
+// The consumer side of a ring, used by all threads of a warp together.
 template <typename Ring, Proxy kReader>
 class RingConsumer {
 public:

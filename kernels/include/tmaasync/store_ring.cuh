@@ -46,7 +46,7 @@ struct StoreRing {
     }
 };
 
-// A thread's way through a ring that it fills and drains.
+// One thread's side of a ring that it fills and drains.
 template <typename Ring>
 class RingTransfers {
 public:

@@ -6,38 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from emulate.planted.defects import Defect, Reported
 from emulate.planted.kernels import KERNELS, text_of
+from planted import Defect, lines_named
 
-from tmaasync import (
-    ArgumentError,
-    CompileError,
-    EmulatedDeadlock,
-    EmulatedFault,
-    EmulatedRace,
-    EmulatedTimeout,
-    LaunchError,
-)
 from tmaasync.errors import TMAError
-
-_CLASSES: dict[Reported, tuple[type[Exception], ...]] = {
-    "race": (EmulatedRace,),
-    "deadlock": (EmulatedDeadlock,),
-    "fault": (EmulatedFault,),
-    "timeout": (EmulatedTimeout,),
-    "compile": (CompileError,),
-    "argument": (ArgumentError, LaunchError, TypeError),
-}
-_PLACE = re.compile(r"kernel\.cu:(\d+)")
-
-
-def planted(defect: Defect) -> str:
-    """Return the kernel's text with the defect."""
-    text = text_of(defect.kernel)
-    if defect.host is not None:
-        return text
-    assert text.count(defect.old) == defect.times, defect.key
-    return text.replace(defect.old, defect.new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +27,12 @@ class Outcome:
 
     @property
     def has_class(self) -> bool:
-        expected: tuple[type[Exception], ...] = sum(
-            (_CLASSES[each] for each in self.defect.reported), ()
-        )
-        return isinstance(self.error, expected)
+        return isinstance(self.error, self.defect.reported)
 
     @property
     def lines(self) -> list[str]:
         """The lines of the kernel that the report names."""
-        lines = self.text.splitlines()
-        numbers = map(int, _PLACE.findall(str(self.error)))
-        return [lines[number - 1].strip() for number in numbers if number <= len(lines)]
+        return lines_named(self.text, str(self.error))
 
     @property
     def has_line(self) -> bool:
@@ -82,7 +49,7 @@ class Outcome:
 
 def outcome(defect: Defect) -> Outcome:
     """Launch the kernel with the defect once, as it is scheduled here."""
-    text, job = planted(defect), KERNELS[defect.kernel]()
+    text, job = defect.plant(text_of(defect.kernel)), KERNELS[defect.kernel]()
     if defect.host is not None:
         defect.host(job)
     try:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from planted import EVERY, RACE, Defect, Edit
 
 from tmaasync import Kernel, Signals, TMATensorTileArray, create_tma_tile, emulate
 from tmaasync.peers import enable_peer_access
@@ -47,20 +48,28 @@ PLAIN = {
 }
 
 
-@dataclass(frozen=True)
-class Defect:
-    """A wrong step, and the report of it.
+@dataclass(frozen=True, slots=True)
+class RaceOfPeers(Defect):
+    """Wrong steps of a scenario, and the two accesses that are reported.
 
-    ``between`` is False where both accesses are to shared memory of the producer.
+    Where their order depends on the seed, ``operations`` and ``lines`` are empty. Without
+    ``between`` both accesses are to shared memory of the producer.
     """
 
-    name: str
-    scenario: str
-    steps: dict[str, str]
-    cause: str
-    operations: tuple[str, str]
+    operations: tuple[str, str] = ("", "")
     lines: tuple[str, str] = ("", "")
     between: bool = True
+
+
+def _of(scenario: str, *rows: tuple[Any, ...], **more: Any) -> tuple[RaceOfPeers, ...]:
+    """Return defects of rows: name, code by step, words of the cause, operations and lines."""
+    return tuple(
+        RaceOfPeers(
+            scenario, name, tuple(Edit(step, code, nth=EVERY) for step, code in steps.items()),
+            RACE, says, **dict(zip(("operations", "lines"), accesses, strict=False)), **more,
+        )
+        for name, steps, says, *accesses in rows
+    )  # fmt: skip
 
 
 _STORED, _LOADED = "tiles[kConsumer].async_store", "tile.async_copy(shared.tile"
@@ -75,72 +84,86 @@ _ORDER = "no release and acquire at system scope"
 _READER, _WRITER = "The reading thread calls ptx::fence", "Every writing thread calls ptx::fence"
 
 DEFECTS = (
-    Defect("only .read is waited for", "by_tma", {"WAIT_STORE": "wait_group_read<0>()"},
-           "wait_group_read frees shared memory", *_TMA),
-    Defect("no release", "by_tma", {"POST": "*flag = epoch"}, _ORDER, *_TMA),
-    Defect("release of the GPU's scope", "by_tma", {"POST": "__threadfence(); *flag = epoch"},
-           _ORDER, *_TMA),
-    Defect("no acquire", "by_tma",
-           {"WAIT_ARRIVED": "while (*flag < epoch) {} ptx::fence_proxy_async_global()"},
-           _ORDER, *_TMA),
-    Defect("a relaxed wait", "by_tma",
-           {"WAIT_ARRIVED": "while (relaxed(flag) < epoch) {} ptx::fence_proxy_async_global()"},
-           _ORDER, *_TMA),
-    Defect("acquire of the GPU's scope", "by_tma",
-           {"WAIT_ARRIVED": "while (*flag < epoch) {} __threadfence(); "
-            "ptx::fence_proxy_async_global()"}, _ORDER, *_TMA),
-    Defect("the flag is polled, then TMA reads", "by_tma",
-           {"WAIT_ARRIVED": "while (signals.epoch_of(kArrived) < epoch) {}"}, _READER, *_TMA),
-    Defect("the fence is before the wait", "by_tma",
-           {"WAIT_ARRIVED": "ptx::fence_proxy_async_global(); "
-            "while (signals.epoch_of(kArrived) < epoch) {}"}, _READER, *_TMA),
-    Defect("an epoch twice", "by_tma", {"WAIT_ARRIVED": "signals.wait(kArrived, 1)"},
-           "", ("", "")),
-    Defect("the tile is not waited for to be free", "by_tma", {"WAIT_FREE": ""}, "", ("", "")),
-    Defect("the consumer resets the flag", "by_tma",
-           {"POST_FREE": "signals.post(kProducer, kFree, epoch); "
-            "signals.pads[kConsumer][kArrived] = 0"},
-           "Let no rank reset a signal", ("", "")),
-    Defect("ordinary writes without the writer's fence", "by_threads", {"MEET": "__syncthreads()"},
-           _WRITER, *_THREADS),
-    Defect("the fence is before the writes", "by_threads",
-           {"BEFORE_WRITING": "ptx::fence_proxy_async_global()", "MEET": "__syncthreads()"},
-           _WRITER, *_THREADS),
-    Defect("ordinary writes without the reader's fence", "by_threads",
-           {"WAIT_ARRIVED": "while (signals.epoch_of(kArrived) < epoch) {}"}, _READER, *_THREADS),
-    Defect("the fence is after the barrier, and not in the posting thread", "by_threads",
-           {"MEET": "__syncthreads(); if (threadIdx.x) ptx::fence_proxy_async_global()"},
-           _WRITER, *_THREADS),
-    Defect("no barrier before the post", "by_threads", {"MEET": "ptx::fence_proxy_async_global()"},
-           "", ("ordinary write", "TMA load")),
-    Defect("a reduction against a store", "add", {"WAIT_CLEARED": ""},
-           "one rank adds and another one stores", ("", "")),
-    Defect("atomics of the GPU's scope", "add", {"COUNT": "atomicAdd(counter, 1u)"},
-           "both are atomic for their own device alone", ("atomic operation", "atomic operation")),
-    Defect("a peer reads after the exit", "read", {"BEFORE_REUSE": ""},
-           "Let the reader post a second signal", ("", "")),
-    Defect("the reader leaves without a signal", "read", {"LEAVE": "", "BEFORE_REUSE": ""},
-           "Let the reader post a second signal", ("", "")),
-    Defect("TMA stores what was written without a fence", "by_tma", {"FILLED": "__syncthreads()"},
-           "fence_async_view_proxy", *_FILLED, between=False),
-    Defect("the fence is after the barrier, and not in the storing thread", "by_tma",
-           {"FILLED": "__syncthreads(); if (threadIdx.x) fence_async_view_proxy()"},
-           "fence_async_view_proxy", *_FILLED, between=False),
-    Defect("TMA arrives at an mbarrier whose init is not fenced", "by_tma", {"FENCE_INIT": ""},
-           "fence_barrier_init", ("", ""), between=False),
+    *_of(
+        "by_tma",
+        ("only .read is waited for", {"WAIT_STORE": "wait_group_read<0>()"},
+         "wait_group_read frees shared memory", *_TMA),
+        ("no release", {"POST": "*flag = epoch"}, _ORDER, *_TMA),
+        ("release of the GPU's scope", {"POST": "__threadfence(); *flag = epoch"}, _ORDER, *_TMA),
+        ("no acquire", {"WAIT_ARRIVED": "while (*flag < epoch) {} ptx::fence_proxy_async_global()"},
+         _ORDER, *_TMA),
+        ("a relaxed wait",
+         {"WAIT_ARRIVED": "while (relaxed(flag) < epoch) {} ptx::fence_proxy_async_global()"},
+         _ORDER, *_TMA),
+        ("acquire of the GPU's scope",
+         {"WAIT_ARRIVED": "while (*flag < epoch) {} __threadfence(); "
+         "ptx::fence_proxy_async_global()"}, _ORDER, *_TMA),
+        ("the flag is polled, then TMA reads",
+         {"WAIT_ARRIVED": "while (signals.epoch_of(kArrived) < epoch) {}"}, _READER, *_TMA),
+        ("the fence is before the wait",
+         {"WAIT_ARRIVED": "ptx::fence_proxy_async_global(); while (signals.epoch_of(kArrived) < "
+         "epoch) {}"}, _READER, *_TMA),
+        ("an epoch twice", {"WAIT_ARRIVED": "signals.wait(kArrived, 1)"}, ""),
+        ("the tile is not waited for to be free", {"WAIT_FREE": ""}, ""),
+        ("the consumer resets the flag",
+         {"POST_FREE": "signals.post(kProducer, kFree, epoch); signals.pads[kConsumer][kArrived] "
+         "= 0"}, "Let no rank reset a signal"),
+    ),
+    *_of(
+        "by_threads",
+        ("ordinary writes without the writer's fence", {"MEET": "__syncthreads()"}, _WRITER,
+         *_THREADS),
+        ("the fence is before the writes",
+         {"BEFORE_WRITING": "ptx::fence_proxy_async_global()", "MEET": "__syncthreads()"}, _WRITER,
+         *_THREADS),
+        ("ordinary writes without the reader's fence",
+         {"WAIT_ARRIVED": "while (signals.epoch_of(kArrived) < epoch) {}"}, _READER, *_THREADS),
+        ("the fence is after the barrier, and not in the posting thread",
+         {"MEET": "__syncthreads(); if (threadIdx.x) ptx::fence_proxy_async_global()"}, _WRITER,
+         *_THREADS),
+        ("no barrier before the post", {"MEET": "ptx::fence_proxy_async_global()"}, "",
+         ("ordinary write", "TMA load")),
+    ),
+    *_of(
+        "add",
+        ("a reduction against a store", {"WAIT_CLEARED": ""},
+         "one rank adds and another one stores"),
+        ("atomics of the GPU's scope", {"COUNT": "atomicAdd(counter, 1u)"},
+         "both are atomic for their own device alone", ("atomic operation", "atomic operation")),
+    ),
+    *_of(
+        "read",
+        ("a peer reads after the exit", {"BEFORE_REUSE": ""},
+         "Let the reader post a second signal"),
+        ("the reader leaves without a signal", {"LEAVE": "", "BEFORE_REUSE": ""},
+         "Let the reader post a second signal"),
+    ),
+    *_of(
+        "by_tma",
+        ("TMA stores what was written without a fence", {"FILLED": "__syncthreads()"},
+         "fence_async_view_proxy", *_FILLED),
+        ("the fence is after the barrier, and not in the storing thread",
+         {"FILLED": "__syncthreads(); if (threadIdx.x) fence_async_view_proxy()"},
+         "fence_async_view_proxy", *_FILLED),
+        ("TMA arrives at an mbarrier whose init is not fenced", {"FENCE_INIT": ""},
+         "fence_barrier_init"),
+        between=False,
+    ),
 )  # fmt: skip
-"""Of two accesses whose order depends on the seed, operations and cause are left empty."""
 
 SCENARIOS = ("by_tma", "by_threads", "add", "read")
 
 
 def _step(name: str) -> str:
     """The code of a step: the defects' own by their numbers, else the sound one."""
-    wrong = [(number, defect.steps) for number, defect in enumerate(DEFECTS)] + [
-        (PLAIN_CUDA, PLAIN)
-    ]
+    wrong = {
+        number: {edit.old: edit.new for edit in defect.edits}
+        for number, defect in enumerate(DEFECTS)
+    } | {PLAIN_CUDA: PLAIN}
     cases = [
-        f"case {number}: {{ {steps[name]}; }} break;" for number, steps in wrong if name in steps
+        f"case {number}: {{ {steps[name]}; }} break;"
+        for number, steps in wrong.items()
+        if name in steps
     ]
     return f"do {{ switch (bug) {{ {' '.join(cases)} default: {SOUND[name]}; }} }} while (0)"
 
