@@ -29,18 +29,22 @@ from tmaasync.emulate import inline_ptx, toolchain
 from tmaasync.emulate.abi import ParameterFacts
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.emulate.dynamic_shared import with_dynamic_shared
-from tmaasync.emulate.headers import Headers, folders_of, headers_of, prefix_of
+from tmaasync.emulate.headers import (
+    Headers,
+    folders_of,
+    headers_of,
+    is_authors,
+    prefix_of,
+)
 from tmaasync.emulate.initializers import refuse_dynamic_initializers, refuse_shared_initializers
 from tmaasync.emulate.library_headers import check_library_headers
 from tmaasync.emulate.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.refusals import refusal
 from tmaasync.emulate.runtime_library import (
-    INCLUDE_DIR,
     Runtime,
     build_runtime,
     runtime_is_built,
     runtime_name,
-    toolkit_folders,
 )
 from tmaasync.errors import BackendError, CompileError
 from tmaasync.registers import launch_registers
@@ -286,17 +290,12 @@ def _has_asm(source: Source) -> bool:
     if inline_ptx.has_asm(without_comments(source.whole_text)):
         return True
     headers = headers_of(source.including_text, source)
-    return any(_file_has_asm(*header) for header in headers if _is_authors(header[0]))
+    return any(_file_has_asm(*header) for header in headers if is_authors(header[0]))
 
 
 @functools.lru_cache(maxsize=512)
 def _file_has_asm(path: str, digest: str) -> bool:
     return inline_ptx.has_asm(without_comments(_includes.text_of(Path(path))))
-
-
-def _is_authors(file: str) -> bool:
-    """Return whether a file belongs to the source, not to the emulator, CUDA or the compiler."""
-    return not file.startswith(tuple(map(str, (INCLUDE_DIR, *toolkit_folders()))))
 
 
 # libcu++ for NVRTC declares std's tuple protocol with parameter packs, and CUTLASS up to 4.6
@@ -314,7 +313,7 @@ def _without_asm(source: Source, text: str) -> inline_ptx.Translated:
         return (
             "3" not in flags.split()
             and not file.startswith(("<", "the entry of "))
-            and (_is_authors(file))
+            and is_authors(file)
         )
 
     return inline_ptx.translated(text, is_translated, entry_names(source.text))

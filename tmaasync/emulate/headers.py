@@ -17,7 +17,7 @@ from tmaasync.emulate import toolchain
 from tmaasync.emulate.build_lock import made_once
 from tmaasync.emulate.runtime_library import CCCL_DIR, INCLUDE_DIR, toolkit_folders
 
-__all__ = ["Headers", "folders_of", "headers_of", "prefix_of"]
+__all__ = ["Headers", "folders_of", "headers_of", "is_authors", "prefix_of"]
 
 _FORMAT = 1
 _PREFIX_HEADERS = (
@@ -62,6 +62,11 @@ def headers_of(whole: str, source: Source) -> Iterator[tuple[str, str]]:
     yield from _includes.reached_digests("".join(hidden), toolkit_folders())
 
 
+def is_authors(file: str) -> bool:
+    """Return whether a file belongs to the source, not to the emulator, CUDA or the compiler."""
+    return not file.startswith(tuple(map(str, (INCLUDE_DIR, *toolkit_folders()))))
+
+
 def prefix_of(
     source: Source, flags: tuple[str, ...], headers: Headers, *, precompiles: bool
 ) -> toolchain.Prefix | None:
@@ -100,8 +105,7 @@ def prefix_of(
 
 def _chooses(source: Source, headers: Headers) -> bool:
     """Return whether the source, or a header of its own, sets a macro for CUDA's headers."""
-    others = tuple(map(str, (INCLUDE_DIR, *toolkit_folders())))
-    own = (Path(path) for path, _ in headers if not path.startswith(others))
+    own = (Path(path) for path, _ in headers if is_authors(path))
     texts = (source.whole_text, *(_includes.text_of(path) for path in own))
     return any(map(_CHOICE.search, texts))
 

@@ -216,9 +216,7 @@ class EmulatedLaunch:
         self._keep = keep
         self._arrays = list(arrays)
         self._buffer, self._offsets = _aligned(arguments)
-        start = _first_aligned(self._buffer)
-        addresses = [start + offset for offset in self._offsets]
-        self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        self._pointers = _pointers_into(self._buffer, self._offsets)
         self._lock = Lock()
         self._ready: _Ready | None = None
         self.last_run: EmulatedRun | None = None
@@ -302,8 +300,7 @@ class EmulatedLaunch:
         start = _first_aligned(self._buffer)
         packed = [ctypes.string_at(start, ctypes.sizeof(self._buffer) - _ALIGNMENT)]
         buffer, _ = _aligned(packed)
-        addresses = [_first_aligned(buffer) + offset for offset in self._offsets]
-        pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        pointers = _pointers_into(buffer, self._offsets)
         extents = self._extents(_first_aligned(buffer))
         memory, beyond = world.memory_of(self._queue.device)
         others = _only_by_pointers(memory, extents)
@@ -443,6 +440,12 @@ def _aligned(arguments: Sequence[bytes]) -> tuple[Any, list[int]]:
 
 def _first_aligned(buffer: Any) -> int:
     return -(-ctypes.addressof(buffer) // _ALIGNMENT) * _ALIGNMENT
+
+
+def _pointers_into(buffer: Any, offsets: Sequence[int]) -> Any:
+    """Return an array of pointers to the arguments at these offsets of an aligned buffer."""
+    start = _first_aligned(buffer)
+    return (ctypes.c_void_p * max(1, len(offsets)))(*(start + offset for offset in offsets))
 
 
 # --- launches of several devices ----------------------------------------------------------------
