@@ -1,4 +1,4 @@
-// The runtime's functions that Python calls. Those that kernels call are in calls.cpp.
+// The runtime's functions that Python calls. calls.cpp has the functions that kernels call.
 #include "launch.hpp"
 
 extern "C" TMAASYNC_EMULATE_CALL tmaasync_emulate::Report* tmaasync_emulate_launch(

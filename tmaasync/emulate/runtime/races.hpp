@@ -370,7 +370,7 @@ public:
         global(reader.as(agent, epoch, Operation::kMapRead), map, bytes, false);
     }
 
-    // TMA reads the map of a prefetch. Nobody can wait for it, so it does not race with a later
+    // TMA reads the map of a prefetch. No thread can wait for it, so it does not race with a later
     // edit.
     void peek_at_map(const Issued& issued, uintptr_t map, uint64_t bytes) {
         const Issued reader = reader_of(issued, map);
