@@ -53,7 +53,7 @@ def test_the_wheel_holds_every_kernel_and_header(wheel: zipfile.ZipFile) -> None
 
     assert missing == set()
     assert "tmaasync/kernels/include/tmaasync/tmaasync.cuh" in names
-    assert {"tmaasync/emulate/include/cccl/cuda/std/array", "tmaasync/_nvrtc_headers/cmath"} <= set(
+    assert {"tmaasync/emulate/foreign/cccl/cuda/std/array", "tmaasync/_nvrtc_headers/cmath"} <= set(
         names
     )
 

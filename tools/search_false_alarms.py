@@ -30,7 +30,7 @@ import numpy as np
 from tmaasync import emulate, ops
 from tmaasync._symbols import variables_of
 from tmaasync.emulate import run
-from tmaasync.emulate.world import World
+from tmaasync.emulate.launch.world import World
 from tmaasync.errors import TMAError
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._operation import tile_configs

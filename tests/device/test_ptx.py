@@ -12,7 +12,7 @@ from tmaasync._sources import include_dir
 
 PTX = include_dir() / "tmaasync" / "ptx"
 OPERANDS = include_dir() / "tmaasync" / "operands"
-EMULATED = Path(emulate.__file__).parent / "include" / "tmaasync"
+EMULATED = Path(emulate.__file__).parent / "device" / "tmaasync"
 HEADERS = sorted(path.name for path in PTX.glob("*.cuh"))
 
 # Registers, predicates and defaults around an instruction that has an operand of no C++ type.

@@ -15,13 +15,13 @@ import pytest
 
 from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.emulate import abi
-from tmaasync.emulate.occupancy import MAX_STATIC_SHARED_BYTES
-from tmaasync.emulate.runtime_library import INCLUDE_DIR, toolkit_folders
+from tmaasync.emulate.chips.occupancy import MAX_STATIC_SHARED_BYTES
+from tmaasync.emulate.include_path import EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
 from tmaasync.tensormap.encoding import TENSOR_MAP_BYTES
 from tmaasync.trace import events
 from tmaasync.trace.roles import ROLE_DTYPE
 
-RUNTIME = INCLUDE_DIR.parent / "runtime"
+RUNTIME = EMULATOR_DIR / "runtime"
 HEADERS = ("abi.hpp", "tensor_map.hpp", "tmaasync_emulate/calls.hpp")
 IN_TRACES: dict[str, np.dtype[Any]] = {"Event": events.EVENT_DTYPE, "RoleRecord": ROLE_DTYPE}
 STRUCTS = {
@@ -136,7 +136,7 @@ Printed = dict[str, tuple[int, int, bool]]
 def built(compiler: str, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     source = folder / "probe.cpp"
     source.write_text(text, encoding="utf-8")
-    folders = (f"-I{one}" for one in (RUNTIME, INCLUDE_DIR, *toolkit_folders()))
+    folders = (f"-I{one}" for one in (RUNTIME, *OWN_FOLDERS, *toolkit_folders()))
     options = ("-std=c++20", "-Werror=switch", *folders)
     command = [compiler, *options, str(source), "-o", str(folder / "probe")]
     return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -20,13 +20,13 @@ from emulate.test_mutations import one_gemm, tiled
 from tmaasync import Kernel, create_tma_tile
 from tmaasync._sources import include_dir, kernels_dir
 from tmaasync.emulate import EmulatedLaunch, toolchain
-from tmaasync.emulate.debug_info import (
+from tmaasync.emulate.report.debug_info import (
     DebugInfo,
     Frame,
-    _calls_of_arm,
     debug_info,
     source_frame,
 )
+from tmaasync.emulate.report.debug_info.machine_calls import calls_of_arm
 
 ELFFile = pytest.importorskip("elftools.elf.elffile").ELFFile
 
@@ -269,11 +269,11 @@ def test_calls_that_are_not_inlined_are_found_in_the_code() -> None:
     assert lines("_Z5twicePi") == [6, 7]
 
 
-def test_calls_of_arm_lead_forwards_and_backwards() -> None:
+def testcalls_of_arm_lead_forwards_and_backwards() -> None:
     forwards, backwards, none = 0x94000002, 0x97FFFFFF, 0x14000002
     code = b"".join(word.to_bytes(4, "little") for word in (forwards, backwards, none))
 
-    assert list(_calls_of_arm(code)) == [(3, 8), (7, 0)]
+    assert list(calls_of_arm(code)) == [(3, 8), (7, 0)]
 
 
 def every_instruction(path: Path) -> Iterator[int]:

@@ -11,7 +11,7 @@ import pytest
 from tmaasync import Kernel, LaunchError
 from tmaasync._driver import LaunchConfig
 from tmaasync.emulate import scheduled
-from tmaasync.emulate.estimate import LaunchEstimate, estimate
+from tmaasync.emulate.launch.estimate import LaunchEstimate, estimate
 
 SOURCE = """
 extern "C" __global__ void count(int* out) {

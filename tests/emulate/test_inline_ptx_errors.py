@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tmaasync import CompileError, EmulatedFault, Kernel
-from tmaasync.emulate.inline_ptx import translated
+from tmaasync.emulate.frontend.ptx import translated
 
 OPERANDS = ': "=r"(d), "=l"(e) : "r"(a), "l"(p), "n"(4), "f"(x)'
 CASES = {

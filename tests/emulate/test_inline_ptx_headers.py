@@ -15,7 +15,7 @@ from parity.tile_oracle import loaded, stored
 from tmaasync import Kernel, create_tma_tile, emulate
 from tmaasync._sources import include_dir
 
-TWINS = Path(emulate.__file__).with_name("include") / "tmaasync"
+TWINS = Path(emulate.__file__).with_name("device") / "tmaasync"
 # The emulator looks for hangs itself, and operands of wgmma_mma.cuh are texts.
 FROM_TWINS = ("instrument/*.cuh", "ptx/wgmma_mma.cuh", "ptx/grid_workspace.cuh")
 

@@ -11,7 +11,7 @@ import pytest
 from tmaasync import CompileError, EmulatedDeadlock, Kernel, LaunchError
 from tmaasync._driver import LaunchConfig
 from tmaasync.emulate import max_resident_clusters, scheduled
-from tmaasync.emulate.occupancy import residency
+from tmaasync.emulate.chips.occupancy import residency
 
 SMS = 132
 

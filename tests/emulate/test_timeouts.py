@@ -16,7 +16,7 @@ import pytest
 
 from tmaasync import ArgumentError, EmulatedTimeout, Kernel
 from tmaasync.emulate import scheduled
-from tmaasync.emulate.run import Policy
+from tmaasync.emulate.launch.run import Policy
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import functools
 
 from tmaasync import emulate
 from tmaasync._compile import Source
-from tmaasync.emulate.debug_info import DebugInfo, debug_info
+from tmaasync.emulate.report.debug_info import DebugInfo, debug_info
 from tmaasync.errors import TMAError
 from tmaasync.kernel.hangs import BarrierName
 

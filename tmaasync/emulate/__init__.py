@@ -9,13 +9,13 @@ compiler. `scheduled` chooses how threads and asynchronous copies are interleave
 `tmaasync.trace` records and draws the events of a launch, as for launches on a GPU.
 """
 
-from tmaasync.emulate.build import EmulatedProgram, build
-from tmaasync.emulate.occupancy import LIMITS
+from tmaasync.emulate.chips.occupancy import LIMITS
 
 # Not public, but part of the back end: mypy takes the alias for an export.
-from tmaasync.emulate.occupancy import max_active_clusters as max_active_clusters
-from tmaasync.emulate.occupancy import max_resident_clusters as max_resident_clusters
-from tmaasync.emulate.run import (
+from tmaasync.emulate.chips.occupancy import max_active_clusters as max_active_clusters
+from tmaasync.emulate.chips.occupancy import max_resident_clusters as max_resident_clusters
+from tmaasync.emulate.frontend.cpp.build import EmulatedProgram, build
+from tmaasync.emulate.launch.run import (
     SEARCHED_WORDS,
     EmulatedLaunch,
     EmulatedRun,
@@ -24,8 +24,8 @@ from tmaasync.emulate.run import (
     current_schedule,
     scheduled,
 )
-from tmaasync.emulate.world import EmulatedDevice, World, current_world, devices
-from tmaasync.emulate.world import other_world_of as other_world_of
+from tmaasync.emulate.launch.world import EmulatedDevice, World, current_world, devices
+from tmaasync.emulate.launch.world import other_world_of as other_world_of
 
 __all__ = [
     "LIMITS",

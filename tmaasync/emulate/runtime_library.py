@@ -10,32 +10,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tmaasync import _compile, _includes
+from tmaasync import _includes
 from tmaasync._cache_folder import cache_dir, load_facts
-from tmaasync._wheels import install_command
 from tmaasync.emulate import toolchain
-from tmaasync.emulate.build_lock import made_once
+from tmaasync.emulate.include_path import DEVICE_DIR, EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
+from tmaasync.emulate.toolchain import made_once
 from tmaasync.errors import BackendError
 
 __all__ = [
-    "CCCL_DIR",
-    "INCLUDE_DIR",
     "RUNTIME_SECONDS",
     "Runtime",
     "build_runtime",
     "runtime_is_built",
     "runtime_name",
-    "toolkit_folders",
 ]
 
 RUNTIME_SECONDS = "about 5 s"
 """A first launch with g++ 12 on two idle cores took 4.8 to 5.0 s, and 8.7 s of a core; at a load of
 1.1 5.4 s, the first row of benchmarks/bench_emulate.py (2026-11-23)."""
 
-INCLUDE_DIR = Path(__file__).resolve().parent / "include"
-CCCL_DIR = INCLUDE_DIR / "cccl"
-"""libcu++, where the CUDA toolkit has it too: CUTLASS includes ``<cccl/cuda/std/tuple>``."""
-_RUNTIME_DIR = Path(__file__).resolve().parent / "runtime"
+_RUNTIME_DIR = EMULATOR_DIR / "runtime"
 _SOURCES = ("calls.cpp", "launch.cpp", "mma_multiply.cpp")  # longest first
 _CUDA_HEADERS = (
     "vector_types.h",
@@ -94,23 +88,8 @@ def runtime_name() -> str:
     return _runtime().library.name
 
 
-def toolkit_folders() -> tuple[Path, ...]:
-    """Return the folders of CUDA's own headers.
-
-    Raises:
-        BackendError: They are missing.
-    """
-    folders = _compile.toolkit_include_dirs()
-    if not any((folder / "cuda_bf16.h").is_file() for folder in folders):
-        raise BackendError(
-            "CUDA's headers for bfloat16, float16 and float8 are missing, which kernels use on the "
-            f"CPU too. Install them with: {install_command('headers')}."
-        )
-    return folders
-
-
 def _runtime() -> Runtime:
-    ours = sorted((*_RUNTIME_DIR.glob("*.?pp"), *INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
+    ours = sorted((*_RUNTIME_DIR.glob("*.?pp"), *DEVICE_DIR.glob("tmaasync_emulate/*.hpp")))
     cudas = (folder / name for folder in toolkit_folders() for name in _CUDA_HEADERS)
     files = (*ours, *(path for path in cudas if path.is_file()))
     digests = [(path.name, _includes.file_digest(path)) for path in files]
@@ -128,7 +107,7 @@ def _compiled_library(soname: str) -> bytes:
 
 
 def _compiled(source: str) -> bytes:
-    folders = (_RUNTIME_DIR, INCLUDE_DIR, CCCL_DIR, *toolkit_folders())
+    folders = (_RUNTIME_DIR, *OWN_FOLDERS, *toolkit_folders())
     options = (*toolchain.flags(is_kernel=False), *(f"-I{folder}" for folder in folders))
     with _refused_as_too_old():
         text = (_RUNTIME_DIR / source).read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""CUDA C++ into a shared library for this machine."""

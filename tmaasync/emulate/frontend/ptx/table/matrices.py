@@ -1,0 +1,116 @@
+"""ldmatrix, stmatrix, mma.sync and wgmma."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tmaasync.emulate.frontend.ptx.row import Row
+
+__all__ = ["ROWS"]
+
+_RUN = "::tmaasync_emulate"
+_REGISTER = {"f32": "float", "f16": "unsigned", "s32": "int"}
+_PER_REGISTER = {"f32": 2, "f16": 4, "s32": 2}  # columns that a register stands for
+
+
+def _wgmma(
+    depth: int, sums: tuple[str, ...], pairs: tuple[tuple[str, str], ...], more: str
+) -> Iterator[Row]:
+    """Yield the forms of some types, with A in shared memory and in registers."""
+    scales = ", sa : imm, sb : imm" if more else ""
+    for total in sums:
+        for a, b in pairs:
+            start = f"wgmma.mma_async.sync.aligned.m64n<n:[0-9]+>k{depth}.{total}.{a}.{b}"
+            pattern = start + ("{.satfinite}" if total == "s32" else "")
+            held = f"in_one_array<{_REGISTER[total]}, <n> / {_PER_REGISTER[total]}>(d)"
+            types = f"::tmaasync::ptx::MmaType::{_TYPES[a]}, ::tmaasync::ptx::MmaType::{_TYPES[b]}"
+            signs = "sa, sb" if more else "1, 1"
+            ta, tb = ("ta", "tb") if more == "trans" else ("0", "0")
+            transposes = ", ta : imm, tb : imm" if more == "trans" else ""
+            function = f"::tmaasync::ptx::wgmma_mma_async_ss<{types}, {ta}, {tb}, {signs}>"
+            yield Row(
+                pattern,
+                f"@d*, a : b64, b : b64, p : pred{scales}{transposes}",
+                f"{function}({held}, a, b, p)",
+            )
+            transposes = ", tb : imm" if more == "trans" else ""
+            yield Row(
+                pattern,
+                f"@d*, @a*, b : b64, p : pred{scales}{transposes}",
+                f"multiply_registers<{types}, {tb}, {signs}>({held}, b, p, a)",
+            )
+
+
+_TYPES = {
+    "f16": "kF16",
+    "bf16": "kBF16",
+    "tf32": "kTF32",
+    "e4m3": "kE4M3",
+    "e5m2": "kE5M2",
+    "s8": "kS8",
+    "u8": "kU8",
+}
+_FLOAT8 = tuple((a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2"))
+_INT8 = tuple((a, b) for a in ("s8", "u8") for b in ("s8", "u8"))
+_MULTIPLY = (
+    "{ const ::std::uint32_t left[] = {a}, right[] = {b}, before[] = {c}; "
+    "::std::uint32_t after[%d]; %s(after, left, right, before); spread(after, d); }"
+)
+
+
+def _mma(pairs: tuple[tuple[str, str], ...], depths: tuple[int, ...], total: str) -> Iterator[Row]:
+    for a, b in pairs:
+        for depth in depths:
+            kinds = f"MmaType::{_TYPES[a]}, MmaType::{_TYPES[b]}, {depth}"
+            call = {
+                "f32": f"multiply<{kinds}, float>",
+                "s32": f"multiply<{kinds}, ::std::int32_t, <is_sat>>",
+                "f16": f"multiply_to_halves<{kinds}>",
+            }[total]
+            saturates = "{.<is_sat:satfinite>}" if total == "s32" else ""
+            yield Row(
+                f"mma.sync.aligned.m16n8k{depth}.row.col{saturates}.{total}.{a}.{b}.{total}",
+                "&d* : b32, a* : b32, b* : b32, c* : b32",
+                _MULTIPLY % (2 if total == "f16" else 4, call),
+            )
+
+
+def _mma_f64(m: int, depth: int) -> Row:
+    counts = m * 8 // 32, m * depth // 32, 8 * depth // 32
+    return Row(
+        f"mma.sync.aligned.m{m}n8k{depth}.row.col.f64.f64.f64.f64",
+        "&d* : f64, a* : f64, b* : f64, c* : f64",
+        "{ const double left[] = {a}, right[] = {b}; double sums[] = {c}; "
+        f"multiply_doubles<{', '.join(map(str, counts))}>(sums, left, right); spread(sums, d); }}",
+    )
+
+
+ROWS = (
+    Row(
+        "ldmatrix.sync.aligned.m8n8.x<n:1|2|4><is_trans:.trans>?{.shared{::cta}}.b16",
+        "&d* : b32, [a : s]",
+        "load_matrices<<is_trans>, <n>>(a, d)",
+    ),
+    Row(
+        "stmatrix.sync.aligned{.m8n8}.x<n:1|2|4><is_trans:.trans>?{.shared{::cta}}.b16",
+        "[a : s], b* : b32",
+        "store_matrices<<is_trans>, <n>>(a, b)",
+    ),
+    Row("movmatrix.sync.aligned.m8n8.trans.b16", "d = b32, a : b32", "transposed_matrix(a)"),
+    Row("wgmma.fence.sync.aligned", "", f"{_RUN}::mma_fence()"),
+    Row("wgmma.commit_group.sync.aligned", "", f"{_RUN}::mma_commit()"),
+    Row("wgmma.wait_group.sync.aligned", "n : imm", f"{_RUN}::mma_wait(n)"),
+    *_wgmma(16, ("f32", "f16"), (("f16", "f16"),), "trans"),
+    *_wgmma(16, ("f32",), (("bf16", "bf16"),), "trans"),
+    *_wgmma(8, ("f32",), (("tf32", "tf32"),), "scale"),
+    *_wgmma(32, ("f32", "f16"), _FLOAT8, "scale"),
+    *_wgmma(32, ("s32",), _INT8, ""),
+    *_mma((("f16", "f16"),), (8, 16), "f32"),
+    *_mma((("f16", "f16"),), (8, 16), "f16"),
+    *_mma((("bf16", "bf16"),), (8, 16), "f32"),
+    *_mma((("tf32", "tf32"),), (4, 8), "f32"),
+    *_mma(_FLOAT8, (16, 32), "f32"),
+    *_mma(_INT8, (16, 32), "s32"),
+    _mma_f64(8, 4),
+    *(_mma_f64(16, depth) for depth in (4, 8, 16)),
+)

@@ -1,0 +1,1 @@
+"""Launches: their schedule and parameters, one by one or on several emulated devices."""

@@ -1,0 +1,1 @@
+"""From the structs of a failed launch to an exception with names, lines and a remedy."""

@@ -1,0 +1,224 @@
+"""The debug information of a library, by address and by offset in shared memory."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tmaasync._forks import Lock, cached_property
+from tmaasync._sources import include_dir, kernels_dir
+from tmaasync.emulate.frontend.cpp.dynamic_shared import variables_of_casts
+from tmaasync.emulate.frontend.ptx import ASM_SUFFIX
+from tmaasync.emulate.include_path import EMULATOR_DIR
+from tmaasync.emulate.report.debug_info.dwarf_types import (
+    has_member,
+    leaf_at,
+    name_of,
+    place_name,
+    size_bytes,
+    target,
+)
+from tmaasync.emulate.report.debug_info.dwarf_unit import Frame, Unit
+from tmaasync.emulate.report.debug_info.machine_calls import CALLS_OF
+
+if TYPE_CHECKING:
+    from elftools.dwarf.die import DIE
+
+__all__ = ["DebugInfo", "Frame", "debug_info", "source_frame"]
+
+_Answer = TypeVar("_Answer")
+
+
+class DebugInfo:
+    """The debug information of one library, read on first use.
+
+    Without pyelftools, or if the file is missing, damaged or stripped, all queries return nothing.
+    """
+
+    def __init__(self, path: Path, source_text: str = "") -> None:
+        """Store the library's path and the text that it was compiled from, without reading it."""
+        self._path = path
+        self._source_text = source_text
+        # Several launches may report concurrently, and pyelftools seeks in one shared stream.
+        self._lock = Lock()
+
+    def frames(self, address: int) -> tuple[Frame, ...]:
+        """Return the functions that contain the instruction, innermost first; empty if unknown.
+
+        Args:
+            address: Relative to the library's load address. For a call that has not returned, pass
+                the return address minus one.
+        """
+        return self._asked(lambda: self._frames(address), ())
+
+    def source_line(self, address: int, source_name: str) -> str | None:
+        """Return the line in the kernel's source, as in ``gemm.cu:120``.
+
+        For an address in a header's function, the line is the source's only call of it, if unique.
+        """
+        return self._source_line_at(address, source_name) or self._line_of_calls(
+            address, source_name
+        )
+
+    def _source_line_at(self, address: int, source_name: str) -> str | None:
+        frame = source_frame(self.frames(address), source_name)
+        return None if frame is None else f"{frame.file}:{frame.line}"
+
+    def _line_of_calls(self, address: int, source_name: str) -> str | None:
+        seen, functions, lines = set[int](), {address}, set[str]()
+        while functions:
+            calls = {call for inside in functions for call in self.callers(inside)} - seen
+            seen |= calls
+            found = {call: self._source_line_at(call, source_name) for call in calls}
+            lines |= set(filter(None, found.values()))
+            functions = {call for call, line in found.items() if line is None}
+        return lines.pop() if len(lines) == 1 else None
+
+    def callers(self, address: int) -> tuple[int, ...]:
+        """Return the calls of the function that contains the instruction, except inlined calls.
+
+        Args:
+            address: As in `frames`, which accepts the results too.
+        """
+        return self._asked(lambda: tuple(self._calls.get(self._entry(address), ())), ())
+
+    def shared_name(self, offset: int) -> str | None:
+        """Return the name at this byte of dynamic shared memory's struct, as in ``full[2]``.
+
+        The struct is the type of `dynamic_shared`, else the only type to which the source casts an
+        ``extern __shared__`` array; None if there is neither.
+        """
+        return self._asked(lambda: place_name(self._layout, offset), None)
+
+    def has_shared_member(self, name: str) -> bool:
+        """Return whether dynamic shared memory's struct has a member of this name."""
+        return self._asked(lambda: has_member(self._layout, name), False)
+
+    def static_shared_name(self, offset: int) -> str | None:
+        """Return the ``__shared__`` variable at this byte of the library's thread_local segment."""
+        return self._asked(lambda: self._static_name(offset), None)
+
+    def parameter_names(self, function: str) -> tuple[str, ...]:
+        """Return the names of a function's parameters in the source."""
+        return self._asked(lambda: self._parameter_names(function), ())
+
+    def _asked(self, question: Callable[[], _Answer], unknown: _Answer) -> _Answer:
+        # Names are optional: a broken file must not suppress the report itself.
+        with self._lock:
+            try:
+                return question()
+            except Exception:
+                return unknown
+
+    @cached_property
+    def _units(self) -> tuple[Unit, ...]:
+        from elftools.elf.elffile import ELFFile
+
+        try:
+            file = ELFFile(io.BytesIO(self._path.read_bytes()))
+            return tuple(Unit(unit) for unit in file.get_dwarf_info().iter_CUs())
+        except Exception:
+            return ()
+
+    def _frames(self, address: int) -> tuple[Frame, ...]:
+        for unit in self._units:
+            if unit.covers(address):
+                return unit.frames(address)
+        return ()
+
+    def _entry(self, address: int) -> int:
+        return next((unit.entry(address) for unit in self._units if unit.covers(address)), 0)
+
+    @cached_property
+    def _calls(self) -> dict[int, list[int]]:
+        """Map each function's first address to the last bytes of the instructions that call it.
+
+        Calls are found in the machine code, because without -fvar-tracking compilers list none.
+        Other bytes that look like a call do not lead to the start of a function.
+        """
+        from elftools.elf.elffile import ELFFile
+
+        file: Any = ELFFile(io.BytesIO(self._path.read_bytes()))
+        text = file.get_section_by_name(".text")
+        code, start = text.data(), text["sh_addr"]
+        found: dict[int, list[int]] = {}
+        for offset, entry in CALLS_OF[file["e_machine"]](code):
+            found.setdefault(start + entry, []).append(start + offset)
+        return found
+
+    def _parameter_names(self, function: str) -> tuple[str, ...]:
+        for unit in self._units:
+            names = unit.parameter_names(function)
+            if names:
+                return names
+        return ()
+
+    @cached_property
+    def _layout(self) -> DIE | None:
+        every = (tuple(unit.shared_layouts()) for unit in self._units)
+        own = max(next(filter(None, every), ()), key=size_bytes, default=None)
+        return own or self._layout_of_casts()
+
+    def _layout_of_casts(self) -> DIE | None:
+        """Return the struct of the variables for dynamic shared memory; None if not unique."""
+        variables = variables_of_casts(self._source_text)
+        found = [kind for unit in self._units for kind in unit.structs_of(variables)]
+        return found[0] if len({(name_of(kind), size_bytes(kind)) for kind in found}) == 1 else None
+
+    @cached_property
+    def _static_variables(self) -> tuple[tuple[int, DIE], ...]:
+        return tuple(variable for unit in self._units for variable in unit.thread_locals())
+
+    def _static_name(self, offset: int) -> str | None:
+        for start, variable in self._static_variables:
+            kind = target(variable, "DW_AT_type")
+            if 0 <= offset - start < size_bytes(kind):
+                return name_of(variable) + leaf_at(kind, offset - start)[0]
+        return None
+
+
+@functools.lru_cache
+def debug_info(path: Path, source_text: str = "") -> DebugInfo:
+    """Return the debug information of a library and its source, cached."""
+    return DebugInfo(path, source_text)
+
+
+def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
+    """Return the innermost frame in the kernel's own source, else outside this library's headers.
+
+    Headers next to the shipped kernels count as their source. An ``asm`` statement counts as an
+    instruction: for a function that wraps one, the result is its caller's frame.
+    """
+    ours = (f"{include_dir()}/", f"{EMULATOR_DIR}/")
+    frames = [_of_shipped(frame) for frame in _without_asm(frames)]
+    pieces = {path.name for path in _shipped_headers()}
+    own = (frame for frame in frames if frame.file in {source_name, *pieces})
+    others = (frame for frame in frames if not frame.file.startswith(ours))
+    return next(own, None) or next(others, None)
+
+
+def _without_asm(frames: Sequence[Frame]) -> Iterator[Frame]:
+    """Yield the frames, those with asm statements (by file name) last."""
+    yield from (frame for frame in frames if not frame.file.endswith(ASM_SUFFIX))
+    for frame in frames:
+        if frame.file.endswith(ASM_SUFFIX):
+            yield replace(frame, file=frame.file.removesuffix(ASM_SUFFIX))
+
+
+def _of_shipped(frame: Frame) -> Frame:
+    """Shorten the path of a header next to the shipped kernels to its file name."""
+    path = Path(frame.file)
+    return replace(frame, file=path.name) if path in _shipped_headers() else frame
+
+
+@functools.cache
+def _shipped_headers() -> frozenset[Path]:
+    """Return the headers next to the shipped kernels, of one family or shared by all."""
+    folder = kernels_dir()
+    return frozenset(
+        path for path in folder.rglob("*.cuh") if not path.is_relative_to(include_dir())
+    )
