@@ -261,7 +261,7 @@ class EmulatedLaunch:
             if collector is not None and log is not None:
                 self._hand_over(program, collector, log)
         if report:
-            facts = Facts(self._config, schedule.budget_seconds, ready.size, self._arrays)
+            facts = Facts(self._config, schedule.budget_seconds, str(ready.size), self._arrays)
             with taken_report(program.runtime, report) as taken:
                 raise error_of(program, facts, taken)
         self._ready = ready
@@ -311,7 +311,7 @@ class EmulatedLaunch:
         numbers = _numbers(self._config, schedule, size, extents, self._program.registers)
         numbers.log = None if log is None else ctypes.pointer(log)
         arrays = list(map(list, self._arrays))
-        facts = Facts(self._config, schedule.budget_seconds, size, arrays, others)
+        facts = Facts(self._config, schedule.budget_seconds, str(size), arrays, others)
 
         def hand_over(begin: TracedTo) -> TracedTo:
             if collector is None or log is None:

@@ -33,7 +33,6 @@ from tmaasync.emulate.abi import (
 from tmaasync.emulate.chips.occupancy import residency
 from tmaasync.emulate.extents import Extent, GlobalNames
 from tmaasync.emulate.frontend.cpp.build import EmulatedProgram
-from tmaasync.emulate.launch.estimate import LaunchEstimate
 from tmaasync.emulate.report.arrivals import Arrivals
 from tmaasync.emulate.report.debug_info import debug_info
 from tmaasync.emulate.report.dialect import in_words_of
@@ -93,7 +92,7 @@ class Facts:
 
     config: LaunchConfig
     budget_seconds: float
-    size: LaunchEstimate
+    size: str  # of the launch, in words
     arrays: Sequence[Iterable[Extent]]
     # By name, that are no arguments.
     others: Mapping[str, Extent] = field(default_factory=dict)
