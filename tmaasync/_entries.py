@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from tmaasync._comments import without_comments
+from tmaasync._tokens import Token, closing, parts, spelled, tokens, words
 from tmaasync.errors import ArgumentError
 
 __all__ = [
+    "Declaration",
     "check_entry",
+    "declarations",
     "declaring_text",
     "entry_names",
     "expression_of",
@@ -17,14 +19,61 @@ __all__ = [
     "template_of",
 ]
 
-_BOUNDS = re.compile(
-    r"__(?:launch_bounds|cluster_dims|maxnreg|block_size)__\s*\((?:[^()]|\([^()]*\))*\)"
-)
-_ENTRY = re.compile(r"__global__[^;(){}]*?(\w+)\s*\(")
-_TEMPLATE = re.compile(r"\btemplate\s*<")
-_GLOBAL_MACRO = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+[^\n]*\b__global__\b", re.MULTILINE
-)
+
+class Declaration(NamedTuple):
+    """A declaration of a ``__global__`` function: its name, its parameters, and its template's.
+
+    ``start`` is the position of the name in the text; ``template`` is None for a function that is
+    no template.
+    """
+
+    name: str
+    start: int
+    parameters: list[Sequence[Token]]
+    template: list[Sequence[Token]] | None
+    is_c: bool
+
+
+def declarations(text: str) -> Iterator[Declaration]:
+    """Yield the declarations of ``__global__`` functions."""
+    code = tokens(text)
+    c_ends = -1  # of an extern "C" block
+    head = 0
+    for at, (word, _, _) in enumerate(code):
+        if word == "{" and words(code[at - 2 : at]) == ["extern", '"C"']:
+            c_ends = max(c_ends, closing(code, at))
+        if word in (";", "{", "}"):
+            head = at + 1
+        opening = _opening(code, at) if word == "__global__" else None
+        if opening is not None:
+            name = code[opening - 1]
+            yield Declaration(
+                name.text,
+                name.start,
+                parts(code, opening),
+                _template(code[head:opening]),
+                at < c_ends or '"C"' in words(code[head:opening]),
+            )
+
+
+def _opening(code: Sequence[Token], at: int) -> int | None:
+    """Return the index of the parameter list's bracket, after attributes like __launch_bounds__."""
+    while at < len(code) and code[at].text not in (";", "{", "}"):
+        if code[at].text == "(":
+            name = code[at - 1].text
+            if name.isidentifier() and not name.endswith("__"):
+                return at
+            at = closing(code, at)
+        at += 1
+    return None
+
+
+def _template(head: Sequence[Token]) -> list[Sequence[Token]] | None:
+    """Return the parameters of the last template that a declaration begins with."""
+    texts = words(head)
+    if "template" not in texts:
+        return None
+    return parts(head, len(texts) - texts[::-1].index("template"))
 
 
 def entry_names(text: str) -> tuple[str, ...]:
@@ -33,7 +82,7 @@ def entry_names(text: str) -> tuple[str, ...]:
     >>> entry_names('extern "C" __global__ void __launch_bounds__(32, 1) f(int x) {}')
     ('f',)
     """
-    return tuple(dict.fromkeys(_ENTRY.findall(_bare(text))))
+    return tuple(dict.fromkeys(one.name for one in declarations(text)))
 
 
 def function_name(name: str) -> str:
@@ -54,14 +103,37 @@ def declaring_text(text: str, name: str, headers: Callable[[], Iterable[str]]) -
     if function in entry_names(text):
         return text
     texts = (text, *headers())
-    macros = "|".join(dict.fromkeys(macro for one in texts for macro in _GLOBAL_MACRO.findall(one)))
+    macros = {macro for one in texts if "__global__" in one for macro in _global_macros(one)}
     for one in texts:
         if function not in one:
             continue
-        spelled = re.sub(rf"\b(?:{macros})\b", "__global__", one) if macros else one
-        if function in entry_names(spelled):
-            return spelled
+        spelled_out = _with_global(one, macros)
+        if function in entry_names(spelled_out):
+            return spelled_out
     return text
+
+
+def _global_macros(text: str) -> Iterator[str]:
+    """Yield the macros whose line has ``__global__``."""
+    code = tokens(text)
+    for at, token in enumerate(code):
+        if token.text == "__global__":
+            line = text.rfind("\n", 0, token.start) + 1
+            first = at
+            while first and code[first - 1].start >= line:
+                first -= 1
+            if words(code[first : first + 2]) == ["#", "define"] and first + 2 < at:
+                yield code[first + 2].text
+
+
+def _with_global(text: str, macros: Iterable[str]) -> str:
+    """Return a text with ``__global__`` in place of macros."""
+    end, pieces = 0, []
+    for token in tokens(text):
+        if token.text in macros:
+            pieces += [text[end : token.start], "__global__"]
+            end = token.end
+    return "".join(pieces) + text[end:]
 
 
 def check_entry(text: str, source_name: str, name: str) -> None:
@@ -93,36 +165,12 @@ def expression_of(text: str, name: str) -> str:
     """
     if name != function_name(name):
         return name
-    bare = _bare(text)
-    declared = rf"__global__[^;(){{}}]*?\b{re.escape(name)}\s*\("
-    if not re.search(declared, bare):  # a header may declare it
-        return ""
-    is_c = rf'extern\s*"C"[^;{{}}]*{declared}|extern\s*"C"\s*{{.*{declared}'
-    return "" if re.search(is_c, bare, re.DOTALL) else name
+    linkages = [one.is_c for one in declarations(text) if one.name == name]
+    # Without a declaration, a header may declare it.
+    return name if linkages and not any(linkages) else ""
 
 
 def template_of(text: str, function: str) -> str | None:
     """Return the parameters of a ``__global__`` template, as written; None if it is no template."""
-    bare = without_comments(text)
-    for head in _TEMPLATE.finditer(bare):
-        end = _closing_angle(bare, head.end())
-        declared = re.match(
-            rf"[^;{{}}]*?__global__[^;{{}}]*?\b{re.escape(function)}\s*\(", bare[end + 1 :]
-        )
-        if declared and not _TEMPLATE.search(declared[0]):
-            return " ".join(bare[head.end() : end].split())
-    return None
-
-
-def _closing_angle(text: str, start: int) -> int:
-    angles, brackets = 1, 0
-    for found in re.finditer(r"[<>()]", text[start:]):
-        brackets += {"(": 1, ")": -1}.get(found[0], 0)
-        angles += {"<": 1, ">": -1}.get(found[0], 0) if brackets == 0 else 0
-        if angles == 0:
-            return start + found.start()
-    return len(text)
-
-
-def _bare(text: str) -> str:
-    return _BOUNDS.sub("", without_comments(text))
+    found = (one.template for one in declarations(text) if one.name == function and one.template)
+    return next((", ".join(map(spelled, template)) for template in found), None)

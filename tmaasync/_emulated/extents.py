@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._tile.argument import KernelArgument
 from tmaasync._tile.array import TMATensorTileArray
+from tmaasync._tile.pointer import Pointer
 from tmaasync.emulate import Extent
 from tmaasync.kernel.arguments import Placed, View
 
@@ -53,7 +55,15 @@ def _extent(view: Placed) -> Extent:
         array.strides_bytes,
         array.element.itemsize,
         may_hold,
+        is_read_only=_is_read_only(view),
     )
+
+
+def _is_read_only(view: Placed) -> bool:
+    """Return whether an array is read only now; a tile's may have been writable before."""
+    if isinstance(view, ArrayView):
+        return view.read_only
+    return not isinstance(view, Pointer) and _arrays.view(view.array).read_only
 
 
 def _is_of_pointers(view: Placed) -> bool:

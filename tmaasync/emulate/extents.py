@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["Extent", "GlobalNames"]
+from tmaasync.errors import LaunchError, Violation
+
+__all__ = ["Extent", "GlobalNames", "refuse_written"]
 
 
 class Extent(NamedTuple):
@@ -14,6 +17,7 @@ class Extent(NamedTuple):
 
     An array that may hold pointers may refer to arrays that are not arguments. ``member`` is the
     array's number in an argument of several: the tile of a `TMATensorTileArray`, a rank's pad.
+    A launch that writes to an array that ``is_read_only`` is refused when it ends.
     """
 
     address: int
@@ -24,6 +28,7 @@ class Extent(NamedTuple):
     element_bytes: int = 1
     may_hold_pointers: bool = False
     member: int | None = None
+    is_read_only: bool = False
 
     def element_at(self, address: int) -> str | None:
         """Return the element's index at this address, as in ``[3][12]``; None between elements.
@@ -43,10 +48,48 @@ class Extent(NamedTuple):
             sides.append(f"[{index}]")
         return "".join(sides) if offset < self.element_bytes else None
 
+    def meets(self, other: Extent) -> bool:
+        """Return whether a word of memory has bytes of both arrays."""
+        first, end = self.address + self.first, self.address + self.end
+        other_first, other_end = other.address + other.first, other.address + other.end
+        return first < other_end + _WORD_BYTES and other_first < end + _WORD_BYTES
+
     def distance(self, address: int) -> int:
         """Return the distance of an address before (negative) or after the array; 0 if inside."""
         after = address - (self.address + self.end - 1)
         return max(0, after) or min(0, address - self.address - self.first)
+
+
+# The race detector notes writes by words of these bytes.
+_WORD_BYTES = 8
+
+
+def refuse_written(arrays: Sequence[Iterable[Extent]], written: bytes) -> None:
+    """Refuse a launch that has written to read-only arrays.
+
+    An array whose memory another argument may write is not checked.
+
+    Args:
+        arrays: The extents of each argument's arrays.
+        written: For each array of `abi.LaunchNumbers`, whether the launch wrote to it.
+
+    Raises:
+        LaunchError: Names the arguments.
+    """
+    members = [list(each) for each in arrays]
+    writable = [one for each in members for one in each if not one.is_read_only]
+    flags = iter(written)
+    found = []
+    for position, each in enumerate(members):
+        # An argument without arrays has a flag too, for its own bytes.
+        noted = list(itertools.islice(flags, max(1, len(each))))
+        for one, is_written in zip(each, noted, strict=False):
+            if is_written and one.is_read_only and not any(map(one.meets, writable)):
+                member = "" if one.member is None else f"[{one.member}]"
+                rule, remedy = "the kernel wrote to it", "Pass a writable array, such as a copy"
+                argument = f"args[{position}]{member}"
+                found.append(Violation(argument, "a read-only array", rule, remedy))
+    LaunchError.raise_for(found)
 
 
 _FAR_BYTES = 1 << 24  # an address farther away is unrelated to the array

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
-from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, is_contiguous
-from tmaasync._comments import without_comments
 from tmaasync._compile import Parameter, Source
 from tmaasync._elements import ELEMENTS
-from tmaasync._entries import function_name, template_of
+from tmaasync._entries import Declaration, declarations, function_name
 from tmaasync._kinds import shown
 from tmaasync._tile.argument import KernelArgument, MapArgument, MapTile
-from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.pointer import Pointer
+from tmaasync._tokens import Token, closing, joined, parts, spelled, tokens, words
 from tmaasync.errors import ArrayTypeError, CompileError, LaunchError, Violation
 from tmaasync.kernel.arguments import View
 
@@ -76,7 +74,6 @@ class _PointerParameter(NamedTuple):
 _WRITABLE = dict.fromkeys(
     ("numpy", "cupy", "torch", "other"), "Pass a writable array, such as a copy"
 ) | {"jax": "JAX arrays are immutable: write into a CuPy array, and pass it to JAX by DLPack"}
-_ALWAYS_WRITABLE = ("cupy", "torch")
 _CONTIGUOUS = {
     "numpy": "numpy.ascontiguousarray(array)",
     "cupy": "cupy.ascontiguousarray(array)",
@@ -86,20 +83,15 @@ _CONTIGUOUS = {
 }
 
 
-_Indices = frozenset[str]
-
-
 class _ValueParameter(NamedTuple):
     """A parameter such as ``const __grid_constant__ Tile tile``.
 
     ``type_name``, the tile type ``supplied`` for it, and the ``cuda_type`` of the parameter are
-    None unless the host supplied a tile type. ``stored`` holds the indices with which the entry,
-    or a function that it calls, stores to the parameter.
+    None unless the host supplied a tile type.
     """
 
     text: str
     is_grid_constant: bool
-    stored: _Indices
     type_name: str | None
     supplied: str | None
     cuda_type: str | None
@@ -132,32 +124,6 @@ class _ValueParameter(NamedTuple):
         if self.cuda_type is not None and not _is_same(view.cuda_type, self.cuda_type):
             yield self._other_type(argument, view)
 
-    def read_only(self, argument: str, view: View) -> Iterator[Violation]:
-        """Yield a violation if the kernel stores to a tile of a read-only array."""
-        if isinstance(view, TMATensorTileArray):
-            yield from self._read_only_tiles(argument, list(view))
-        elif isinstance(view, MapArgument) and _is_read_only(view):
-            yield self._not_writable(argument, view)
-
-    def _read_only_tiles(
-        self, argument: str, tiles: Sequence[KernelArgument]
-    ) -> Iterator[Violation]:
-        """Yield the read-only tiles at literal indices, or the first if no tile is writable."""
-        read_only = [index for index, tile in enumerate(tiles) if _is_read_only(tile)]
-        named = {int(index) for index in self.stored if index.isdecimal()}
-        if len(named) < len(self.stored) and len(read_only) == len(tiles):
-            named.update(read_only[:1])
-        for index in sorted(named.intersection(read_only)):
-            yield self._not_writable(f"{argument}[{index}]", tiles[index])
-
-    def _not_writable(self, argument: str, tile: KernelArgument) -> Violation:
-        return Violation(
-            argument,
-            "a tile of a read-only array",
-            f"the kernel stores to `{self.text}`",
-            _WRITABLE[tile.framework],
-        )
-
     def _other_type(self, argument: str, view: KernelArgument) -> Violation:
         return Violation(
             argument,
@@ -182,25 +148,26 @@ class _ReferenceParameter(NamedTuple):
     position: str
 
 
-def _is_read_only(tile: KernelArgument) -> bool:
-    if tile.framework in _ALWAYS_WRITABLE:
-        return False
-    return _arrays.view(tile.array).read_only
+def _without_const(text: str) -> str:
+    return " ".join(word for word in text.split() if word != "const")
 
 
 def _is_same(cuda_type: str, other: str) -> bool:
-    # Only a type given as text can have another spelling; that comparison takes 30 us.
+    # Only a type given as text can have another spelling.
     return cuda_type == other or _compared(cuda_type) == _compared(other)
 
 
-def _compared(cuda_type: str) -> str:
-    """Return a type in canonical spelling; a kernel may read a `BulkTile` as any element type."""
-    plain = _SPACE.sub(r"\1", cuda_type)
-    return _BULK_ELEMENT.sub("BulkTile<", plain)
+def _compared(cuda_type: str) -> list[str]:
+    """Return the words of a type, without the element type of a `BulkTile`.
 
-
-_SPACE = re.compile(r"\s*([<>,])\s*")
-_BULK_ELEMENT = re.compile(r"BulkTile<[^,]*,")
+    A kernel may read the tile's bytes as any element type.
+    """
+    code = tokens(cuda_type)
+    found = words(code)
+    if "BulkTile" not in found:
+        return found
+    at = found.index("BulkTile") + 1
+    return found[:at] + [word for part in parts(code, at)[1:] for word in words(part)]
 
 
 # --- the check --------------------------------------------------------------------------------
@@ -286,25 +253,15 @@ class Signature:
             if view is None:
                 continue
             found += parameter.violations(argument, view)
-            if isinstance(parameter, _ValueParameter) and parameter.stored:
-                found += parameter.read_only(argument, view)
         LaunchError.raise_for(found)
 
 
 # --- the declaration --------------------------------------------------------------------------
 
+Code = Sequence[Token]
 _Declared = _PointerParameter | _ValueParameter | _NumberParameter | _ReferenceParameter
 
-_ATTRIBUTE = re.compile(
-    r"__grid_constant__|__restrict__|__restrict|\bvolatile\b|\bstruct\b|\[\[[^\]]*\]\]"
-)
-_USING = re.compile(r"^using (\w+) = (.*);$", re.MULTILINE)
-_DEFINED = re.compile(
-    r"\b(?:using\s+(\w+)\s*=|(?:struct|enum\s+class|class|union|enum|namespace)\s+(\w+)"
-    r"|typename\s+(\w+)\s*[,>=]|typedef\b[^;]*?(\w+)\s*;)|^\s*#\s*define\s+(\w+)",
-    re.MULTILINE,
-)
-_NAME_AT_END = re.compile(r"^(.*[\s*&>])(\w+)\s*((?:\[\s*\w*\s*\])?)$", re.DOTALL)
+_ATTRIBUTES = ("__grid_constant__", "__restrict__", "__restrict", "volatile", "struct")
 
 
 def signature_of(source: Source, expression: str) -> Signature:
@@ -314,53 +271,74 @@ def signature_of(source: Source, expression: str) -> Signature:
     type is defined by the source or by a macro is not checked. If the source declares the entry
     with different parameter lists, no parameter is checked.
     """
-    name = function_name(expression)
-    text = without_comments(source.text)
-    supplied = dict(_USING.findall(source.preamble))
-    own = _defined(text)
-    instance = _instance(text, name, expression)
+    found = [one for one in declarations(source.text) if one.name == function_name(expression)]
+    if not found:
+        return Signature(())
+    code = tokens(source.text)
+    supplied = _supplied(source)
+    instance = _instance(found, expression)
+    own = _defined(code) - instance.keys()
     supplied |= {name: supplied.get(given, given) for name, given in instance.items()}
-    own -= instance.keys()
     known = {name: given for name, given in supplied.items() if name not in own}
-    first = re.search(rf"\b{re.escape(name)}\s*\(", text)
-    line = text.count("\n", 0, first.start()) + 1 if first else 1
-    types = _Types(known, own, _aliases(text, supplied, known), f"{source.name}:{line}")
-    forms = {
-        tuple(_parameter(one, types, stored) for one in declared)
-        for declared, stored in _parameter_lists(text, name)
-    }
+    line = source.text.count("\n", 0, found[0].start) + 1
+    types = _Types(known, own, _aliases(code, supplied, known), f"{source.name}:{line}")
+    forms = {tuple(_parameter(one, types) for one in each.parameters) for each in found}
     return Signature(forms.pop() if len(forms) == 1 else ())
 
 
-def _defined(text: str) -> set[str]:
-    """Return the names of the types that a text without comments defines."""
-    return {name for found in _DEFINED.findall(text) for name in found if name}
+def _supplied(source: Source) -> dict[str, str]:
+    """Return the host's types by name."""
+    return {name: spelled(target) for name, target in _named_types(tokens(source.preamble))}
 
 
-def _instance(text: str, name: str, expression: str) -> dict[str, str]:
-    """Return the template's type parameters with the instance's types."""
-    parameters = template_of(text, name)
-    if parameters is None or "<" not in expression:
-        return {}
-    given = _split(expression, expression.index("<") + 1)
-    declared = _split(parameters + ">", 0)
-    if any("..." in one for one in declared) or len(given) > len(declared):
-        return {}
-    found = {}
-    for position, one in enumerate(declared):
-        named, _, default = one.partition("=")
-        kind = re.fullmatch(r"(?:class|typename)\s+(\w+)\s*", named)
-        argument = given[position] if position < len(given) else default.strip()
-        if kind and argument:
-            found[kind[1]] = argument
+def _named_types(code: Code) -> Iterator[tuple[str, Code]]:
+    """Yield the names that ``using`` and ``typedef`` define, each with its type.
+
+    The type is empty if it depends on the arguments of a template.
+    """
+    for at, (word, _, _) in enumerate(code):
+        if word == "typedef":
+            end = _end(code, at, ";")
+            yield code[end - 1].text, code[at + 1 : end - 1]
+        elif word == "using" and words(code[at + 2 : at + 3]) == ["="]:
+            is_template = at > 0 and code[at - 1].text == ">"
+            yield code[at + 1].text, () if is_template else code[at + 3 : _end(code, at, ";")]
+
+
+def _end(code: Code, at: int, signs: str) -> int:
+    """Return the index of the first of the signs from an index on."""
+    while at < len(code) and code[at].text not in signs:
+        at += 1
+    return at
+
+
+def _defined(code: Code) -> set[str]:
+    """Return the names of the types and macros that a text defines."""
+    found = {name for name, _ in _named_types(code)}
+    for (word, *_), (name, *_), (after, *_) in zip(code, code[1:], code[2:], strict=False):
+        if word in _DEFINING or (word == "typename" and after in (",", ">", "=")):
+            found.add(name)
     return found
 
 
-_VARIABLE = (
-    r"__(?:constant|device|managed)__\s+"
-    r"(?:(?:__\w+__|static|extern|inline|volatile|const|alignas\([^)]*\))\s+)*"
-    r"([\w:\s]+?)\s+{}\s*(?:\[[^;\]]*\]\s*)*[;=]"
-)
+_DEFINING = ("struct", "class", "union", "enum", "namespace", "define")
+
+
+def _instance(found: Sequence[Declaration], expression: str) -> dict[str, str]:
+    """Return the template's type parameters with the instance's types."""
+    named = tokens(expression)
+    declared = next((one.template for one in found if one.template), [])
+    at = _end(named, 0, "<")
+    given = [spelled(one) for one in parts(named, at)] if at < len(named) else []
+    if not given or len(given) > len(declared) or any("..." in spelled(one) for one in declared):
+        return {}
+    types = {}
+    for position, one in enumerate(declared):
+        argument = given[position] if position < len(given) else spelled(one[3:])
+        is_type = one[0].text in ("class", "typename") and words(one[2:3]) in ([], ["="])
+        if is_type and len(one) > 1 and argument:
+            types[one[1].text] = argument
+    return types
 
 
 def elements_of_variable(source: Source, name: str) -> tuple[str, ...] | None:
@@ -368,14 +346,26 @@ def elements_of_variable(source: Source, name: str) -> tuple[str, ...] | None:
 
     They are unknown for a struct, a type that the source defines, and a name of several variables.
     """
-    text = without_comments(source.text)
-    own = _defined(text)
-    supplied = dict(_USING.findall(source.preamble))
-    known = {name: given for name, given in supplied.items() if name not in own}
-    types = _Types(known, own, {}, source.name)
-    pattern = _VARIABLE.format(re.escape(name.rpartition("::")[2]))
-    kinds = {_without_const(found[1]) for found in re.finditer(pattern, text)}
+    code = tokens(source.text)
+    own = _defined(code)
+    known = {name: given for name, given in _supplied(source).items() if name not in own}
+    types, wanted = _Types(known, own, {}, source.name), name.rpartition("::")[2]
+    kinds = {kind for variable, kind in _variables(code) if variable == wanted}
     return _POINTEES.get(types.plain(kinds.pop())) if len(kinds) == 1 else None
+
+
+def _variables(code: Code) -> Iterator[tuple[str, str]]:
+    """Yield the name and the element type of each variable in constant or global memory."""
+    for at, (word, _, _) in enumerate(code):
+        if word in ("__constant__", "__device__", "__managed__"):
+            declared = words(code[at : _end(code, at, ";={")])
+            if "alignas" in declared:
+                del declared[declared.index("alignas") : declared.index(")") + 1]
+            kind, name, _ = _named([one for one in declared if not one.endswith("__")])
+            yield name, joined(one for one in kind if one not in _QUALIFIERS)
+
+
+_QUALIFIERS = ("static", "extern", "inline", "const")
 
 
 class _Types(NamedTuple):
@@ -383,193 +373,106 @@ class _Types(NamedTuple):
 
     known: Mapping[str, str]
     own: set[str]
-    aliases: Mapping[str, str]
+    aliases: Mapping[str, list[str]]
     position: str  # file and line of the entry
 
     def plain(self, kind: str) -> str:
         """Return a type's name without namespaces; "" for a type that the source defines."""
-        name = self.known.get(kind, kind).removeprefix("::")
-        name = re.sub(r"^(?:tmaasync|std|cuda::std)::", "", name)
+        name = self.known.get(kind, kind)
+        for namespace in ("::", "tmaasync::", "cuda::", "std::"):
+            name = name.removeprefix(namespace)
         return "" if name in self.own else name
 
-    def without_aliases(self, kind: str) -> str:
-        """Return a declared type with the source's aliases replaced by the host's names."""
-        return re.sub(r"\w+", lambda word: self.aliases.get(word[0], word[0]), kind)
 
-
-_ALIAS = re.compile(
-    r"(\btemplate\s*<[^;{}]*>\s*)?"
-    r"(?:\busing\s+(\w+)\s*=\s*([^;]+);|\btypedef\s+([^;]+?)\s+(\w+)\s*;)"
-)
-
-
-def _aliases(text: str, supplied: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+def _aliases(
+    code: Code, supplied: Mapping[str, str], known: Mapping[str, str]
+) -> dict[str, list[str]]:
     """Return the source's aliases for the host's types, or for arrays of the host's tiles.
 
     A name that is defined twice, or also supplied by the host, is left to the compiler.
     """
-    found: dict[str, set[str]] = {}
-    for template, using, target, typedef_target, typedef in _ALIAS.findall(text):
-        given = "" if template else (target or typedef_target).strip()
-        found.setdefault(using or typedef, set()).add(given)
-    aliases: dict[str, str] = {}
+    found: dict[str, list[list[str]]] = {}
+    for alias, given in _named_types(code):
+        found.setdefault(alias, []).append(words(given))
+    aliases: dict[str, list[str]] = {}
     for alias, targets in found.items():
-        target = aliases.get(*targets, *targets) if len(targets) == 1 else ""
-        array = _ARRAY_OF.fullmatch(target)
-        if alias not in supplied and (array[1] if array else target) in known:
+        target = aliases.get(joined(targets[0]), targets[0])
+        name = _element_of_array(target) or joined(target)
+        if len(targets) == 1 and alias not in supplied and name in known:
             aliases[alias] = target
     return aliases
 
 
-# --- tiles to which the kernel stores ---------------------------------------------------------
-
-_Stored = Mapping[str, _Indices]
-_INDEX = r"(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?"
-_STORE = re.compile(
-    rf"\b(\w+)\s*{_INDEX}\s*\.\s*(?:template\s+)?(?:async_store|async_reduce)\w*\s*[(<]"
-)
-# Store functions of tma.cuh; their first argument is the tensor map.
-_RAW_STORE = re.compile(
-    rf"\btma_(?:store|reduce)\s*(?:<[^;{{}}()]*>)?\s*\(\s*(\w+)\s*{_INDEX}\s*(?:\.\s*map)?\s*,"
-)
-# Store methods of `Epilogue`; their second argument is the output.
-_EPILOGUE_STORE = re.compile(r"\.\s*(?:template\s+)?(?:store|reduce)\s*(?:<[^;{}()]*>)?\s*\(")
-_TILE_ARGUMENT = re.compile(rf"&?\s*(\w+)\s*{_INDEX}")
-_CALL = r"\b{}\s*(?:<[^;{{}}()]*>)?\s*\("
-_FUNCTION = re.compile(r"__device__[^;{}()]*?\b(\w+)\s*\(")
-
-
-def _parameter_lists(text: str, name: str) -> Iterator[tuple[list[str], _Stored]]:
-    """Yield the parameters of every declaration of a ``__global__`` function.
-
-    Each comes with the names to which the function stores, and their indices.
-    """
-    helpers = _storing_functions(text)
-    for found in re.finditer(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", text):
-        body = _body(text, found.end())
-        stored: dict[str, _Indices] = {}
-        for tile, index in (*_stored_in(body), *_stored_by_helpers(body, helpers)):
-            stored[tile] = stored.get(tile, frozenset()) | {index.strip()}
-        yield _split(text, found.end()), stored
-
-
-def _stored_in(body: str) -> Iterator[tuple[str, str]]:
-    """Yield the names to which code stores, each with an index or an empty string."""
-    yield from _STORE.findall(body)
-    yield from _RAW_STORE.findall(body)
-    for call in _EPILOGUE_STORE.finditer(body):
-        output = _TILE_ARGUMENT.fullmatch((*_split(body, call.end()), "", "")[1])
-        if output and "Epilogue" in body[: call.start()]:
-            yield output[1], output[2] or ""
-
-
-def _storing_functions(text: str) -> dict[str, frozenset[int]]:
-    """Return the device functions that store to a tile parameter, with the parameter positions."""
-    functions: dict[str, frozenset[int]] = {}
-    for found in _FUNCTION.finditer(text):
-        body = _body(text, found.end())
-        if not body:
-            continue
-        stored = {tile for tile, _ in _stored_in(body)}
-        names = [_NAME_AT_END.match(one) for one in _split(text, found.end())]
-        positions = frozenset(i for i, name in enumerate(names) if name and name[2] in stored)
-        functions[found[1]] = positions & functions.get(found[1], positions)
-    return {name: positions for name, positions in functions.items() if positions}
-
-
-def _stored_by_helpers(
-    body: str, helpers: Mapping[str, frozenset[int]]
-) -> Iterator[tuple[str, str]]:
-    for helper, positions in helpers.items():
-        for call in re.finditer(_CALL.format(helper), body):
-            for position, argument in enumerate(_split(body, call.end())):
-                tile = _TILE_ARGUMENT.fullmatch(argument)
-                if position in positions and tile:
-                    yield tile[1], tile[2] or ""
-
-
-def _body(text: str, start: int) -> str:
-    """Return the first braced block after a position, including its braces."""
-    depth = 0
-    for found in re.finditer(r"[{};]", text[start:]):
-        depth += {"{": 1, "}": -1, ";": 0}[found[0]]
-        if not depth:
-            return text[start : start + found.end()]
-    return ""
-
-
-def _split(text: str, start: int) -> list[str]:
-    """Split the contents of a bracket at its top-level commas."""
-    depth, begin, parts = 0, start, []
-    for position in range(start, len(text)):
-        sign = text[position]
-        if sign in "(<[{":
-            depth += 1
-        elif sign in ")>]}":
-            depth -= 1
-        if depth < 0 or (sign == "," and not depth):
-            parts.append(text[begin:position].strip())
-            begin = position + 1
-        if depth < 0:
-            break
-    return [part for part in parts if part]
-
-
-def _parameter(text: str, types: _Types, stored: _Stored) -> _Declared | None:
-    """Parse one parameter declaration; None if only the compiler can know its type."""
-    on_one_line = " ".join(text.split())
-    bare = _ATTRIBUTE.sub(" ", text.partition("=")[0]).strip()
-    if "(" in bare or "#" in bare:
-        return None
-    named = _NAME_AT_END.match(bare)
-    kind = (named[1] + ("*" if named[3] else "") if named else bare).strip()
-    if kind.endswith("&"):
-        return _ReferenceParameter(on_one_line, types.position)
-    kind = types.without_aliases(kind)
+def _parameter(declared: Code, types: _Types) -> _Declared | None:
+    """Return the parameter of a declaration; None if only the compiler can know its type."""
+    text = spelled(declared)
+    bare, _, is_array = _named(words(declared))
+    kind = [word for one in bare for word in types.aliases.get(one, [one])] + ["*"] * is_array
+    if kind[-1:] == ["&"]:
+        return _ReferenceParameter(text, types.position)
     if "*" in kind:
-        return _pointer(on_one_line, kind, types)
-    declared = _without_const(kind)
-    number = _KINDS.get(types.plain(declared))
+        return _pointer(text, kind, types)
+    kind = [word for word in kind if word != "const"]
+    number = _KINDS.get(types.plain(joined(kind)))
     if number is not None:
-        return _NumberParameter(on_one_line, number)
-    if declared not in types.known and not _MAP_OR_ARRAY.fullmatch(declared):
+        return _NumberParameter(text, number)
+    name = joined(kind)
+    if name not in types.known and name not in _MAPS and "Array<" not in name:
         return None
-    indices = stored.get(named[2], frozenset()) if named else frozenset()
-    is_grid_constant = "__grid_constant__" in text
-    type_name, supplied, cuda_type = _resolved(declared, types.known)
-    return _ValueParameter(
-        on_one_line, is_grid_constant, indices, type_name, supplied, cuda_type, types.position
-    )
+    is_grid_constant = "__grid_constant__" in words(declared)
+    type_name, supplied, cuda_type = _resolved(kind, types.known)
+    return _ValueParameter(text, is_grid_constant, type_name, supplied, cuda_type, types.position)
 
 
-def _pointer(text: str, kind: str, types: _Types) -> _PointerParameter:
-    target, _, _ = kind.rpartition("*")
-    is_const = bool(re.search(r"\bconst\b", target.rpartition("*")[2]))
-    if "*" in target:
-        return _PointerParameter(text, _without_const(target), is_const, _POINTEES["u64"])
-    pointee = _without_const(target)
-    return _PointerParameter(text, pointee, is_const, _POINTEES.get(types.plain(pointee)))
+_MAPS = (
+    "CUtensorMap",
+    "TensorMap",
+    "ptx::TensorMap",
+    "tmaasync::TensorMap",
+    "tmaasync::ptx::TensorMap",
+)
+_ATTRIBUTES = ("__grid_constant__", "__restrict__", "__restrict", "volatile", "struct")
 
 
-def _without_const(kind: str) -> str:
-    return " ".join(re.sub(r"\bconst\b", " ", kind).split())
+def _named(declared: list[str]) -> tuple[list[str], str, bool]:
+    """Return a declaration's type, its name, and whether it is an array; nothing for macros."""
+    code = declared[: declared.index("=")] if "=" in declared else declared
+    if "(" in code or "#" in code:
+        return [], "", False
+    code = [word for word in code if word not in _ATTRIBUTES]
+    is_array = "[" in code
+    code = code[: code.index("[")] if is_array else code
+    is_named = len(code) > 1 and code[-1].isidentifier() and code[-2] != "::"
+    return (code[:-1], code[-1], is_array) if is_named else (code, "", is_array)
 
 
-_MAP_OR_ARRAY = re.compile(r"(?:(?:tmaasync::)?(?:ptx::)?TensorMap|CUtensorMap|.*Array\s*<.*>)")
-_ARRAY_OF = re.compile(r"(?:tmaasync::)?TMATensorTileArray\s*<\s*(\w+)\s*>")
+def _pointer(text: str, kind: list[str], types: _Types) -> _PointerParameter:
+    last = len(kind) - 1 - kind[::-1].index("*")
+    target = kind[:last]
+    is_const = "const" in joined(target).rpartition("*")[2].split()
+    pointee = joined(word for word in target if word != "const")
+    elements = _POINTEES["u64"] if "*" in target else _POINTEES.get(types.plain(pointee))
+    return _PointerParameter(text, pointee, is_const, elements)
 
 
 def _resolved(
-    declared: str, known: Mapping[str, str]
+    kind: list[str], known: Mapping[str, str]
 ) -> tuple[str, str, str] | tuple[None, None, None]:
     """Return a name, the tile type that the host supplied for it, and the parameter's own type."""
-    array = _ARRAY_OF.fullmatch(declared)
-    name = array[1] if array else declared
+    element = _element_of_array(kind)
+    name = element or joined(kind)
     cuda_type = known.get(name)
     if cuda_type is None or not _is_tile_type(cuda_type):
         return None, None, None
-    own = f"tmaasync::TMATensorTileArray<{cuda_type}>" if array else cuda_type
+    own = f"tmaasync::TMATensorTileArray<{cuda_type}>" if element else cuda_type
     return name, cuda_type, own
+
+
+def _element_of_array(kind: Sequence[str]) -> str:
+    """Return T of TMATensorTileArray<T>; an empty string for other types."""
+    whole = joined(kind).removeprefix("tmaasync::")
+    is_array = whole.startswith("TMATensorTileArray<") and len(kind) in (4, 6)
+    return kind[-2] if is_array else ""
 
 
 # --- type names in CUDA C++ -------------------------------------------------------------------
@@ -607,11 +510,7 @@ _KINDS = {"unsigned char": "n", "uint8_t": "n", "u8": "n", "float": "f", "double
     for name in names.split(", ")
 }
 
-_WORDS = "|".join(sorted({re.escape(row.cuda_type) for row in ELEMENTS}, key=len, reverse=True))
-_TILE_TYPE = re.compile(
-    rf"tmaasync::(\w+)<((?:{_WORDS}|tmaasync::(?:\w+<|Swizzle::k\w+|CachePolicy::\w+)"
-    r"|0x[0-9a-f]+|\d+|true|false|>|,\s*)+)>"
-)
+_WORDS = {"tmaasync", "true", "false"}.union(*(words(tokens(row.cuda_type)) for row in ELEMENTS))
 # The host's spelling has all template arguments; hand-written types may omit defaults.
 _ARGUMENT_COUNTS = {
     "TMATensorTile": 4,
@@ -624,8 +523,12 @@ _ARGUMENT_COUNTS = {
 
 def _is_tile_type(cuda_type: str) -> bool:
     """Return whether a type has the spelling of a tile's ``cuda_type`` and so is comparable."""
-    found = _TILE_TYPE.fullmatch(cuda_type)
-    if found is None:
+    code = tokens(cuda_type)
+    texts = words(code)
+    if texts[:2] != ["tmaasync", "::"] or texts[3:4] != ["<"] or closing(code, 3) != len(code) - 1:
         return False
-    count = len(_split(cuda_type, cuda_type.index("<") + 1))
-    return count >= _ARGUMENT_COUNTS.get(found[1], 1)
+    is_known = all(
+        word in _WORDS or before == "::" or not word.isidentifier()
+        for before, word in pairwise(texts)
+    )
+    return is_known and len(parts(code, 3)) >= _ARGUMENT_COUNTS.get(texts[2], 1)

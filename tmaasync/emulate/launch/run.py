@@ -21,7 +21,7 @@ from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync._forks import Lock
 from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
 from tmaasync.emulate import abi
-from tmaasync.emulate.extents import Extent
+from tmaasync.emulate.extents import Extent, refuse_written
 from tmaasync.emulate.frontend.cpp.build import EmulatedProgram
 from tmaasync.emulate.launch.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.launch.interpreter import (
@@ -231,7 +231,8 @@ class EmulatedLaunch:
             EmulatedTimeout: The schedule's budget was spent without progress.
             BaseException: Whatever a signal handler of Python raises meanwhile, such as
                 KeyboardInterrupt at Ctrl-C.
-            LaunchError: The launch is too large for this machine or for the schedule.
+            LaunchError: The launch is too large for this machine or for the schedule, or it
+                wrote to a read-only array.
             StaleTileError: An array was freed, resized or moved since the launch was prepared.
         """
         if self._require_current is not None:
@@ -257,13 +258,14 @@ class EmulatedLaunch:
             )
         finally:
             seconds = time.perf_counter() - began
-            _WRITTEN.set((ready.extents, ctypes.string_at(numbers.written, numbers.arrays)))
+            _WRITTEN.set((ready.extents, bytes(1) + _written(numbers)))
             if collector is not None and log is not None:
                 self._hand_over(program, collector, log)
         if report:
             facts = Facts(self._config, schedule.budget_seconds, str(ready.size), self._arrays)
             with taken_report(program.runtime, report) as taken:
                 raise error_of(program, facts, taken)
+        refuse_written(self._arrays, _written(numbers))
         self._ready = ready
         self.last_run = EmulatedRun(schedule=schedule, seconds=seconds)
 
@@ -407,7 +409,8 @@ class EmulatedLaunch:
             _ADDRESS.pack_into(self._buffer, start + offset, address)
             extents = tuple(self._arrays[index])
             if extents:
-                self._arrays[index] = (extents[0]._replace(address=address), *extents[1:])
+                first = extents[0]._replace(address=address, is_read_only=False)
+                self._arrays[index] = (first, *extents[1:])
 
 
 class _Ready(NamedTuple):
@@ -527,6 +530,8 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
         given_to = [(one.program, one.facts, one.queue.device) for one in launches]
         with taken_report(launches[0].program.runtime, report) as taken:
             raise error_of_several(given_to, taken)
+    for one in launches:
+        refuse_written(one.facts.arrays, _written(one.numbers))
     return TracedTo(*map(max, zip(*ends, strict=True)))
 
 
@@ -589,6 +594,11 @@ def _numbers(
 _WRITTEN: contextvars.ContextVar[tuple[Sequence[Extent], bytes]] = contextvars.ContextVar(
     "tmaasync written", default=((), b"")
 )
+
+
+def _written(numbers: abi.LaunchNumbers) -> bytes:
+    """Return, per array after the blank memory, whether the launch wrote to it."""
+    return ctypes.string_at(numbers.written, numbers.arrays)[1:]
 
 
 def _bytes_of(extent: Extent) -> range:
