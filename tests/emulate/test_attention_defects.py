@@ -14,7 +14,7 @@ from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, exchanged, wit
 
 from tmaasync import Kernel, _arrays, ops
 from tmaasync.emulate import scheduled
-from tmaasync.emulate.launch.run import Policy
+from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._call_cache import forget
 from tmaasync.ops._flash import launches
 from tmaasync.ops._flash.abi import BATCH_LIMITS, SCALES

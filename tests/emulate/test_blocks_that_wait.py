@@ -11,7 +11,7 @@ import pytest
 
 from tmaasync import EmulatedDeadlock, EmulatedRace, Kernel, create_tma_tile
 from tmaasync.emulate import scheduled
-from tmaasync.emulate.launch.run import Policy
+from tmaasync.emulate.launch.schedule import Policy
 
 BLOCKS, THREADS = 6, 64
 

@@ -10,7 +10,7 @@ import pytest
 
 from tmaasync import EmulatedFault, Kernel, create_ragged_tensor_map, create_tma_tile
 from tmaasync.emulate import scheduled
-from tmaasync.emulate.launch.run import Policy
+from tmaasync.emulate.launch.schedule import Policy
 
 DEFECTS = {
     "none": "",

@@ -21,7 +21,7 @@ from planted import RACE, Defect
 
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, create_tma_tile
 from tmaasync.emulate import EmulatedLaunch, scheduled
-from tmaasync.emulate.launch.run import Policy
+from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import gemm_constants, gemm_tiles, grouped_tiles
 from tmaasync.tile import BulkTile

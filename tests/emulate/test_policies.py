@@ -10,7 +10,7 @@ import pytest
 
 from tmaasync import EmulatedDeadlock, Kernel, create_tma_tile
 from tmaasync.emulate import scheduled
-from tmaasync.emulate.launch.run import Policy
+from tmaasync.emulate.launch.schedule import Policy
 
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 DRAWN: tuple[Policy, ...] = ("random", "adversarial")

@@ -13,7 +13,7 @@ import pytest
 
 from tmaasync import ArgumentError, _arrays, ops
 from tmaasync.emulate import scheduled
-from tmaasync.emulate.launch.run import Policy
+from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import gemm_kernel, gemm_tiles
 

@@ -16,7 +16,7 @@ import pytest
 
 from tmaasync import ArgumentError, EmulatedTimeout, Kernel
 from tmaasync.emulate import scheduled
-from tmaasync.emulate.launch.run import Policy
+from tmaasync.emulate.launch.schedule import Policy
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from parity.test_attention import normal, of_sms, poisoned
 
 from tmaasync import ops
 from tmaasync.emulate import scheduled
-from tmaasync.emulate.launch.run import Policy
+from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._flash.backward import BackwardConfig
 from tmaasync.ops._operation import tile_configs
 

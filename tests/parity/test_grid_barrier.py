@@ -10,7 +10,7 @@ import pytest
 
 from tmaasync import EmulatedFault, EmulatedRace, Kernel, LaunchError
 from tmaasync.emulate import scheduled
-from tmaasync.emulate.launch.run import Policy
+from tmaasync.emulate.launch.schedule import Policy
 
 # Each step, every thread adds what the thread of the next block wrote in the step before.
 SOURCE = """

@@ -11,7 +11,7 @@ from parity.backends import Emulate
 from parity.random_matmuls import KINDS, Kind, Problem
 
 from tmaasync import emulate, ops
-from tmaasync.emulate.launch.run import Policy
+from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._operation import tile_configs
 
 

@@ -17,7 +17,7 @@ from tmaasync._emulated.build import EmulatedBuild
 from tmaasync._emulated.names import barrier_names
 from tmaasync._memory import HostMemory
 from tmaasync._streams import stream_of
-from tmaasync.emulate.launch.run import is_scheduled
+from tmaasync.emulate.launch.schedule import is_scheduled
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed, View
 from tmaasync.kernel.backend import BoundCall, Build, HostBackend

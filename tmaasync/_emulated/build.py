@@ -16,7 +16,7 @@ from tmaasync._forks import cached_property
 from tmaasync._streams import stream_of
 from tmaasync._symbols import Symbol, symbol_named
 from tmaasync.emulate import EmulatedLaunch
-from tmaasync.emulate.launch.run import StreamQueue
+from tmaasync.emulate.launch.queued import StreamQueue
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.arguments import View, pack, require_all_current
 from tmaasync.kernel.launch import (

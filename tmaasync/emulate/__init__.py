@@ -14,12 +14,11 @@ from tmaasync.emulate.chips.occupancy import LIMITS
 # Not public, but part of the back end: mypy takes the alias for an export.
 from tmaasync.emulate.chips.occupancy import max_active_clusters as max_active_clusters
 from tmaasync.emulate.chips.occupancy import max_resident_clusters as max_resident_clusters
+from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.cpp.build import EmulatedProgram, build
-from tmaasync.emulate.launch.run import (
+from tmaasync.emulate.launch.prepared import EmulatedLaunch, EmulatedRun
+from tmaasync.emulate.launch.schedule import (
     SEARCHED_WORDS,
-    EmulatedLaunch,
-    EmulatedRun,
-    Extent,
     Schedule,
     current_schedule,
     scheduled,

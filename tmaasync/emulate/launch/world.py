@@ -12,7 +12,8 @@ import numpy.typing as npt
 from tmaasync import _arrays
 from tmaasync._kinds import is_integer, shown
 from tmaasync.emulate.extents import Extent
-from tmaasync.emulate.launch.run import WORLD, QueuedLaunch, TracedTo, run_together
+from tmaasync.emulate.launch.queued import WORLD, QueuedLaunch, run_together
+from tmaasync.emulate.launch.recording import NOT_TRACED
 from tmaasync.errors import ArgumentError
 
 __all__ = ["EmulatedDevice", "World", "current_world", "devices", "other_world_of"]
@@ -82,7 +83,7 @@ class World:
         self._devices = tuple(map(EmulatedDevice, range(count)))
         self._queue: list[QueuedLaunch] = []
         self._pairs: set[tuple[int, int]] = set()
-        self._traced_to = TracedTo(0, 0)
+        self._traced_to = NOT_TRACED
 
     def __repr__(self) -> str:
         return f"<World of {len(self)} devices>"

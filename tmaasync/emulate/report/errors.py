@@ -31,11 +31,12 @@ from tmaasync.emulate.abi import (
     text_of,
 )
 from tmaasync.emulate.chips.occupancy import residency
-from tmaasync.emulate.extents import Extent, GlobalNames
+from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.cpp.build import EmulatedProgram
 from tmaasync.emulate.report.arrivals import Arrivals
 from tmaasync.emulate.report.debug_info import debug_info
 from tmaasync.emulate.report.dialect import in_words_of
+from tmaasync.emulate.report.global_names import GlobalNames
 from tmaasync.emulate.report.peer_causes import BETWEEN_STREAMS, cause_between_devices
 from tmaasync.emulate.report.race_causes import RacingPair, cause_in_a_kernel
 from tmaasync.errors import (

@@ -2,9 +2,11 @@
 // of these functions; the build includes this header before sources that have any.
 #pragma once
 
-#include <tmaasync_emulate/inline_ptx/arithmetic.hpp>
+#include <tmaasync_emulate/inline_ptx/comparisons.hpp>
 #include <tmaasync_emulate/inline_ptx/convert.hpp>
 #include <tmaasync_emulate/inline_ptx/copies.hpp>
+#include <tmaasync_emulate/inline_ptx/floats.hpp>
+#include <tmaasync_emulate/inline_ptx/integers.hpp>
 #include <tmaasync_emulate/inline_ptx/matrices.hpp>
 #include <tmaasync_emulate/inline_ptx/memory.hpp>
 #include <tmaasync_emulate/inline_ptx/registers.hpp>

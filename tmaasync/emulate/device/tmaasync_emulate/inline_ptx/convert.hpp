@@ -1,7 +1,7 @@
 // cvt of inline PTX: between integers, floats, and the packed types of the tensor cores.
 #pragma once
 
-#include <tmaasync_emulate/inline_ptx/arithmetic.hpp>
+#include <tmaasync_emulate/inline_ptx/floats.hpp>
 
 namespace tmaasync_emulate::inline_ptx {
 

@@ -6,7 +6,8 @@
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/createpolicy.cuh>
 #include <tmaasync_emulate/cuda.hpp>
-#include <tmaasync_emulate/inline_ptx/arithmetic.hpp>
+#include <tmaasync_emulate/inline_ptx/floats.hpp>
+#include <tmaasync_emulate/inline_ptx/integers.hpp>
 
 namespace tmaasync_emulate::inline_ptx {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cuda/detail/ptx_tags.hpp>
-#include <tmaasync_emulate/inline_ptx/arithmetic.hpp>
+#include <tmaasync_emulate/inline_ptx/integers.hpp>
 #include <tmaasync_emulate/inline_ptx/threads.hpp>
 
 namespace cuda::detail {

@@ -1,0 +1,215 @@
+"""Launches on the CPU: threads run as fibers, and clusters are spread over the cores."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tmaasync._collectors import CollectorOf, current_collector
+from tmaasync._driver import LaunchConfig
+from tmaasync._forks import Lock
+from tmaasync.emulate.extents import Extent
+from tmaasync.emulate.frontend.cpp.build import EmulatedProgram
+from tmaasync.emulate.launch.interpreter import heeding_signals, taken_report
+from tmaasync.emulate.launch.packed import PackedArguments
+from tmaasync.emulate.launch.parameters import Parameters
+from tmaasync.emulate.launch.queued import WORLD, LaunchQueue, QueuedLaunch, StreamQueue
+from tmaasync.emulate.launch.recording import Recording
+from tmaasync.emulate.launch.schedule import Schedule, current_schedule
+from tmaasync.emulate.report.errors import Facts, error_of
+from tmaasync.errors import LaunchError
+
+__all__ = ["EmulatedLaunch", "EmulatedRun"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedRun:
+    """One launch that ended well."""
+
+    schedule: Schedule
+    seconds: float
+
+
+class EmulatedLaunch:
+    """A launch on host memory whose arguments are packed; the twin of `PreparedLaunch`."""
+
+    __slots__ = (
+        "_arguments", "_collector_of", "_config", "_keep", "_lock", "_program", "_queue", "_rank",
+        "_ready", "_require_current", "_world", "last_run",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0913 - the parts of a launch
+        self,
+        program: EmulatedProgram,
+        config: LaunchConfig,
+        arguments: Sequence[bytes],
+        keep: object,
+        arrays: Sequence[Iterable[Extent]],
+        collector_of: CollectorOf = current_collector,
+        queue: StreamQueue | None = None,
+        rank: int | None = None,
+        require_current: Callable[[], None] | None = None,
+    ) -> None:
+        """Pack the arguments, without running.
+
+        ``arrays`` holds the extents of each argument's arrays. ``collector_of`` returns the trace
+        collector at each call. Inside an emulated world the launch waits in a ``queue``, and a
+        launch with signals has a ``rank``. Each call without addresses calls ``require_current``.
+        """
+        self._require_current = require_current
+        self._queue = queue
+        self._world = None if queue is None else WORLD.get()
+        self._rank = rank
+        self._collector_of = collector_of
+        self._program = program
+        self._config = config
+        self._keep = keep
+        self._arguments = PackedArguments(arguments, arrays)
+        self._lock = Lock()
+        self._ready: Parameters | None = None
+        self.last_run: EmulatedRun | None = None
+
+    def __call__(self) -> None:
+        """Run the kernel to its end; inside `devices`, put the launch into its device's queue.
+
+        Raises:
+            EmulatedDeadlock: All remaining threads wait, and nothing is in flight.
+            EmulatedRace: Two accesses to the same bytes are unordered.
+            EmulatedFault: A thread did something that ends a kernel on the chip, or is illegal.
+            EmulatedTimeout: The schedule's budget was spent without progress.
+            BaseException: Whatever a signal handler of Python raises meanwhile, such as
+                KeyboardInterrupt at Ctrl-C.
+            LaunchError: The launch is too large for this machine or for the schedule, or it
+                wrote to a read-only array.
+            StaleTileError: An array was freed, resized or moved since the launch was prepared.
+        """
+        if self._require_current is not None:
+            self._require_current()
+        self._run()
+
+    def release(self) -> None:
+        """Keep no array alive; every call passes the addresses."""
+        self._keep = self._require_current = None
+
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """Return a bound call of `launch_at` with these arguments."""
+        return functools.partial(self.launch_at, addresses, stream)
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        """Run with other addresses for the first arguments (tiles or pointers); ignore the stream.
+
+        It is thread-safe.
+
+        Raises:
+            LaunchError: A signal handler repeats the launch that it interrupts.
+        """
+        del stream
+        with self._lock:
+            if self._lock.depth > 1:
+                raise LaunchError(
+                    f"{self._program.name} runs in this thread with other arrays, and a signal "
+                    "handler launches it again. Launch it after the handler, or in a thread."
+                )
+            self._arguments.write(addresses)
+            self._run()
+
+    def _run(self) -> None:
+        if self._queue is not None:
+            world = self._open_world()
+            world.add(self._queued(world, self._queue))
+            return
+        program, ready, recording = self._program, self._ready_parameters(), self._recording()
+        ready.start(pdl=self._config.pdl)
+        ready.numbers.log = None
+        if recording is not None:
+            recording.start(ready.numbers)
+        launch = heeding_signals(program.runtime.tmaasync_emulate_launch)
+        numbers, pointers = ctypes.byref(ready.numbers), self._arguments.pointers
+        began = time.perf_counter()
+        try:
+            report = launch(program.library.tmaasync_emulate_call, numbers, pointers)
+        finally:
+            seconds = time.perf_counter() - began
+            ready.keep_written()
+            if recording is not None:
+                recording.hand_over()
+        if report:
+            facts = self._facts(ready, self._arguments)
+            with taken_report(program.runtime, report) as taken:
+                raise error_of(program, facts, taken)
+        self._arguments.refuse_written(ready.written())
+        self._ready = ready
+        self.last_run = EmulatedRun(schedule=ready.schedule, seconds=seconds)
+
+    def _ready_parameters(self) -> Parameters:
+        """Return the launch's parameters: the last call's, unless they changed or are in use.
+
+        Reuse saves a third of the time of a one-thread launch (benchmarks/bench_emulate.py).
+        """
+        schedule = current_schedule()
+        ready, self._ready = self._ready, None
+        extents = self._arguments.extents()
+        if ready is not None and ready.schedule is schedule and ready.extents == extents:
+            return ready
+        return Parameters.of(self._program, self._config, schedule, extents)
+
+    def _recording(self) -> Recording | None:
+        collector = self._collector_of()
+        if collector is None:
+            return None
+        device = None if self._queue is None else self._queue.device
+        return Recording(collector, self._program, self._config, device, self._rank)
+
+    def _open_world(self) -> LaunchQueue:
+        world = self._world
+        if world is None or world is not WORLD.get():
+            raise LaunchError(
+                "the launch was prepared inside emulate.devices, and its world has ended or was "
+                "opened by another thread. Call it inside the with, in the same thread."
+            )
+        return world
+
+    def _queued(self, world: LaunchQueue, queue: StreamQueue) -> QueuedLaunch:
+        """Return a snapshot of the launch, because its arguments may change before it runs."""
+        arguments, recording = self._arguments.snapshot(), self._recording()
+        extents = arguments.extents()
+        memory, beyond = world.memory_of(queue.device)
+        others = _only_by_pointers(memory, extents)
+        # A pointer to an array of no bytes leads nowhere.
+        nowhere = (one._replace(end=0) for one in beyond.values())
+        extents += (*others.values(), *nowhere)
+        parameters = Parameters.of(self._program, self._config, current_schedule(), extents)
+        if recording is not None:
+            recording.start(parameters.numbers)
+        facts = self._facts(parameters, arguments, others | beyond)
+        return QueuedLaunch(
+            queue, self._program, facts, parameters, arguments, recording, self._keep
+        )
+
+    def _facts(
+        self,
+        parameters: Parameters,
+        arguments: PackedArguments,
+        others: dict[str, Extent] | None = None,
+    ) -> Facts:
+        budget_seconds, size = parameters.schedule.budget_seconds, str(parameters.size)
+        return Facts(self._config, budget_seconds, size, arguments.arrays, others or {})
+
+
+def _only_by_pointers(memory: dict[str, Extent], extents: list[Extent]) -> dict[str, Extent]:
+    """Return the arrays that are not arguments: a kernel reaches them by pointers in others."""
+
+    def overlaps(one: Extent, other: Extent) -> bool:
+        return (
+            one.address + one.first < other.address + other.end
+            and other.address + other.first < one.address + one.end
+        )
+
+    return {
+        name: one
+        for name, one in memory.items()
+        if not any(overlaps(one, extent) for extent in extents)
+    }

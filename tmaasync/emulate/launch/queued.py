@@ -1,0 +1,89 @@
+"""Launches that wait in the queues of several emulated devices, and run together."""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from tmaasync.emulate import abi
+from tmaasync.emulate.extents import Extent
+from tmaasync.emulate.frontend.cpp.build import EmulatedProgram
+from tmaasync.emulate.launch.interpreter import heeding_signals, taken_report
+from tmaasync.emulate.launch.packed import PackedArguments
+from tmaasync.emulate.launch.parameters import Parameters
+from tmaasync.emulate.launch.recording import Recording, TracedTo
+from tmaasync.emulate.report.errors import Facts, error_of_several
+
+__all__ = ["WORLD", "LaunchQueue", "QueuedLaunch", "StreamQueue", "run_together"]
+
+
+class StreamQueue(NamedTuple):
+    """A stream of an emulated device, whose launches run in order."""
+
+    device: int
+    stream: Hashable = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedLaunch:
+    """A launch that waits in a queue, with its arguments as they were when it was queued."""
+
+    queue: StreamQueue
+    program: EmulatedProgram
+    facts: Facts
+    parameters: Parameters
+    arguments: PackedArguments
+    recording: Recording | None
+    keep: object
+
+    def hand_over(self, begin: TracedTo) -> TracedTo:
+        """Give the trace to its collector, and return the end of the traces so far."""
+        return begin if self.recording is None else self.recording.hand_over(begin)
+
+
+class LaunchQueue(Protocol):
+    """The launch queue of a world of several devices."""
+
+    def add(self, launch: QueuedLaunch) -> None:
+        """Append a launch to the queue of its device."""
+
+    def memory_of(self, device: int) -> tuple[dict[str, Extent], dict[str, Extent]]:
+        """Return the arrays that a device may access, and others, each with a name for reports."""
+
+
+WORLD: contextvars.ContextVar[LaunchQueue | None] = contextvars.ContextVar(
+    "tmaasync world", default=None
+)
+
+
+def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
+    """Run the queues of several devices, interleaved, to their end."""
+    queues: dict[StreamQueue, int] = {}
+    given = (abi.DeviceLaunch * len(launches))(
+        *(
+            abi.DeviceLaunch(
+                ctypes.cast(one.program.library.tmaasync_emulate_call, ctypes.c_void_p),
+                ctypes.pointer(one.parameters.numbers),
+                ctypes.cast(one.arguments.pointers, ctypes.c_void_p),
+                one.queue.device,
+                queues.setdefault(one.queue, len(queues)),
+            )
+            for one in launches
+        )
+    )
+    run = heeding_signals(launches[0].program.runtime.tmaasync_emulate_launch_together)
+    launches[0].parameters.heed_interrupts()
+    try:
+        report = run(ctypes.c_uint32(len(launches)), given)
+    finally:
+        ends = [one.hand_over(begin) for one in launches]
+    if report:
+        given_to = [(one.program, one.facts, one.queue.device) for one in launches]
+        with taken_report(launches[0].program.runtime, report) as taken:
+            raise error_of_several(given_to, taken)
+    for one in launches:
+        one.arguments.refuse_written(one.parameters.written())
+    return TracedTo(*map(max, zip(*ends, strict=True)))

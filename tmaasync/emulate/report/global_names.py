@@ -1,0 +1,80 @@
+"""Names for addresses in the arrays of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from tmaasync.emulate.extents import Extent
+
+__all__ = ["GlobalNames"]
+
+_FAR_BYTES = 1 << 24  # an address farther away is unrelated to the array
+_CLOSE_BYTES = 256
+
+
+def _outside(parameter: str, extent: Extent, address: int) -> str:
+    index = extent.element_at(address)
+    element = "" if index is None else f"{parameter}{index}, "
+    before = extent.address + extent.first - address
+    if before > 0:
+        return f"{element}{before} bytes before the start of {parameter}"
+    after = address - extent.address - extent.end
+    where = f"{after} bytes after" if after else "right after"
+    return f"{element}{where} the end of {parameter}"
+
+
+class GlobalNames:
+    """Names of addresses in the arrays of one launch, by the kernel's parameters."""
+
+    def __init__(
+        self,
+        arrays: Sequence[Iterable[Extent]] | None,
+        parameters: Sequence[str],
+        variables: Mapping[str, Extent] = MappingProxyType({}),
+    ) -> None:
+        """Store the arrays of each argument, the known parameter names, and variables."""
+        self._variables = variables
+        self._arrays = [] if arrays is None else arrays
+        self._parameters = parameters
+
+    def name(self, address: int) -> str | None:
+        """Return parameter and index, as in ``total[12]``; None outside all arrays."""
+        for parameter, extent in self._named():
+            if extent.distance(address) == 0 and extent.end > extent.first:
+                return self._element(parameter, extent, address)
+        return None
+
+    def place(self, address: int) -> str | None:
+        """Return array and index, or the distance to the nearest array; None far from all."""
+        return self.name(address) or self._next_to(address)
+
+    def _next_to(self, address: int) -> str | None:
+        """Name an address by the nearest array: "total[64], 4 bytes after the end of total".
+
+        Between two arrays that are close together, name both.
+        """
+        near: dict[tuple[int, int], tuple[int, str]] = {}
+        for parameter, extent in self._named():
+            if extent.shape:
+                known = (abs(extent.distance(address)), _outside(parameter, extent, address))
+                near.setdefault((extent.address, extent.end), known)
+        first, *others = sorted(near.values()) or [(_FAR_BYTES, "")]
+        if first[0] >= _FAR_BYTES:
+            return None
+        close = [first, *(other for other in others[:1] if other[0] < _CLOSE_BYTES)]
+        return ", or ".join(words for _, words in close)
+
+    def _element(self, parameter: str, extent: Extent, address: int) -> str:
+        index = extent.element_at(address) if extent.shape else None
+        offset = address - extent.address
+        return f"byte {offset} of {parameter}" if index is None else f"{parameter}{index}"
+
+    def _named(self) -> Iterator[tuple[str, Extent]]:
+        for position, extents in enumerate(self._arrays):
+            known = self._parameters[position] if position < len(self._parameters) else ""
+            parameter = known or f"args[{position}]"
+            for extent in extents:
+                member = "" if extent.member is None else f"[{extent.member}]"
+                yield f"{parameter}{member}", extent
+        yield from self._variables.items()
