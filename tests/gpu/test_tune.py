@@ -49,7 +49,7 @@ class Watched(DeviceGemm):
 
 @pytest.fixture(autouse=True)
 def own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr(tuned, "_folder", lambda: tmp_path / "tuned")
+    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(_tuning, "_SECONDS_PER_SLICE", 0.001)
     tuned.forget()
     yield

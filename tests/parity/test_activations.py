@@ -63,8 +63,11 @@ def test_activations_of_any_size(
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh", "silu"])
-def test_activations_hand_nan_and_infinity_on(backend: Any, name: str) -> None:
-    found = applied(backend, name, np.resize(np.array([np.nan, np.inf], np.float32), 64))
+def test_activations_of_nan_and_infinity(backend: Any, name: str) -> None:
+    x = np.resize(np.array([np.nan, np.inf, -np.inf, 0], np.float32), 64)
 
-    assert np.isnan(found[::2]).all()
-    assert (found[1::2] == np.inf).all()
+    found = applied(backend, name, x)
+
+    assert np.isnan(found[::4]).all()
+    assert (found[1::4] == np.inf).all()
+    assert (found[2::4] == 0).all()

@@ -89,11 +89,18 @@ __device__ __forceinline__ float score_factor(float factor, float most) {
 // makes the exponentials too small for P's type. kMayBeLarge: where the base exceeds 2^24, scores
 // are multiplied by a power of 2 that is more than half of the scale, and the base is exact. There,
 // fp32 scores that differ do so by an exponent of 1 or more. Without it, a row whose base exceeds
-// 2^26 has a row_sum that is not a number.
-template <int kRescaleThreshold, int kShift, int kRows = 2, bool kMayBeLarge = true>
+// 2^26 has a row_sum that is not a number. kKeepsBase: the base stays in two registers, instead of
+// being computed from row_max again for each block.
+template <
+    int kRescaleThreshold,
+    int kShift,
+    int kRows = 2,
+    bool kMayBeLarge = true,
+    bool kKeepsBase = true>
 struct OnlineSoftmax {
     float scale_log2;  // a normal number above 0
     float row_max[2] = {masked_score(), masked_score()};
+    float row_base[2] = {masked_score(), masked_score()};  // base_of(row_max)
     // Parts of row_sum, by the thread's even and odd columns: four chains of additions, not two.
     float partial_sums[4] = {0, 0, 0, 0};
 
@@ -101,23 +108,26 @@ struct OnlineSoftmax {
     // accumulators by `rescale`. kMayBeEmpty: rows may have seen no key yet.
     template <bool kMayBeEmpty, int kScores>
     __device__ __forceinline__ void update(float (&scores)[kScores], float (&rescale)[2]) {
-        float new_max[2], base[2], factor[2];
-        find_max(scores, new_max);
+        float block_max[2], base[2], factor[2];
+        find_max(scores, block_max);
         rescale[1] = 1;
 #pragma unroll
         for (int half = 0; half < kRows; ++half) {
-            const float old_base = base_of(row_max[half]), new_base = base_of(new_max[half]);
+            const float old_base = scaled_max(half), new_base = base_of(block_max[half]);
             // False where both are minus infinity, whose difference is not a number.
             const bool is_far = new_base - old_base > kRescaleThreshold;
             rescale[half] = is_far ? ptx::ex2_approx_ftz(old_base - new_base) : 1;
-            if (is_far) row_max[half] = new_max[half];
+            if (is_far) {
+                row_max[half] = block_max[half];
+                row_base[half] = new_base;
+            }
             base[half] = is_far ? new_base : old_base;
             factor[half] = scale_log2;
             if (kMayBeLarge && fabsf(base[half]) > 1 << 24) {
                 factor[half] = power_of_2_below(scale_log2);
                 base[half] = fmaf(row_max[half], factor[half], -kShift);
             }
-            if (kMayBeEmpty && row_max[half] == masked_score()) base[half] = 0;
+            if (kMayBeEmpty && base[half] == masked_score()) base[half] = 0;
             partial_sums[2 * half] *= rescale[half];
             partial_sums[2 * half + 1] *= rescale[half];
         }
@@ -137,11 +147,13 @@ struct OnlineSoftmax {
     __device__ __forceinline__ float row_sum(int half) const {
         const float sum = sum_of_row(partial_sums[2 * half] + partial_sums[2 * half + 1]);
         const bool is_lost = !kMayBeLarge && fabsf(scaled_max(half)) > 1 << 26;
-        return is_lost && row_max[half] != masked_score() ? __uint_as_float(0x7fffffff) : sum;
+        return is_lost && scaled_max(half) != masked_score() ? __uint_as_float(0x7fffffff) : sum;
     }
 
     // A row's probabilities are relative to 2^scaled_max.
-    __device__ __forceinline__ float scaled_max(int half) const { return base_of(row_max[half]); }
+    __device__ __forceinline__ float scaled_max(int half) const {
+        return kKeepsBase ? row_base[half] : base_of(row_max[half]);
+    }
 
 private:
     __device__ __forceinline__ float base_of(float max) const {
@@ -153,16 +165,16 @@ private:
         return __uint_as_float(__float_as_uint(value) & 0x7f800000);
     }
 
-    // The greatest score of each row so far.
+    // The greatest score of each row of a block.
     template <int kScores>
-    __device__ __forceinline__ void find_max(
-        const float (&scores)[kScores], float (&new_max)[2]
-    ) const {
-        float chains[4] = {row_max[0], scores[1], row_max[1], scores[3]};
+    __device__ __forceinline__ static void find_max(
+        const float (&scores)[kScores], float (&block_max)[2]
+    ) {
+        float chains[4] = {scores[0], scores[1], scores[2], scores[3]};
 #pragma unroll
-        for (int i = 0; i < kScores; ++i) chains[i % 4] = fmaxf(chains[i % 4], scores[i]);
-        new_max[0] = max_of_row(fmaxf(chains[0], chains[1]));
-        if constexpr (kRows == 2) new_max[1] = max_of_row(fmaxf(chains[2], chains[3]));
+        for (int i = 4; i < kScores; ++i) chains[i % 4] = fmaxf(chains[i % 4], scores[i]);
+        block_max[0] = max_of_row(fmaxf(chains[0], chains[1]));
+        if constexpr (kRows == 2) block_max[1] = max_of_row(fmaxf(chains[2], chains[3]));
     }
 };
 
