@@ -379,8 +379,8 @@ def test_an_emulator_that_cannot_be_loaded_is_an_error_of_ours(named: Path) -> N
         "from tmaasync._cache_folder import store_with_facts\n"
         "from tmaasync.emulate.runtime_library import _runtime\n"
         "for path in (_runtime().library, _runtime().part): store_with_facts(path, b'none', {})\n"
-        "from tmaasync.emulate.frontend.cpp.build import _loaded_runtime\n"
-        "_loaded_runtime(_runtime().library)\n"
+        "from tmaasync.emulate.frontend.program import loaded_runtime\n"
+        "loaded_runtime(_runtime().library)\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ __all__ = [
     "leftovers",
     "load_facts",
     "locked",
+    "made_once",
     "read_facts",
     "read_own",
     "remove",
@@ -308,6 +309,19 @@ def locked(path: Path) -> Iterator[None]:
         finally:
             _LOCKED.discard(descriptor)
             os.close(descriptor)
+
+
+def made_once(path: Path, make: Callable[[], bytes], facts: Mapping[str, Any]) -> Path:
+    """Return the path of a complete cache file; one caller makes it while the others wait.
+
+    ``make`` may add to the facts.
+    """
+    if load_facts(path) is None:
+        with locked(path.with_suffix(".lock")):
+            if load_facts(path) is None:
+                data = make()
+                store_with_facts(path, data, facts)
+    return path
 
 
 _LOCKED: set[int] = set()

@@ -313,7 +313,7 @@ def test_of_several_processes_one_makes_a_file_and_the_others_wait(tmp_path: Pat
     code = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from tmaasync.emulate.toolchain import made_once\n"
+        "from tmaasync._cache_folder import made_once\n"
         "folder = Path(sys.argv[1])\n"
         "def make():\n"
         "    (folder / f'made by {os.getpid()}').touch()\n"

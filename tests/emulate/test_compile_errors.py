@@ -7,7 +7,7 @@ import pytest
 
 from tmaasync import CompileError, Kernel, create_tma_tile
 from tmaasync._compile import Source
-from tmaasync.emulate.frontend.cpp.refusals import refusal
+from tmaasync.emulate.frontend.cpp.compile_errors import refusal
 
 HEAD = """#include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;

@@ -204,10 +204,10 @@ def test_a_source_in_another_encoding_is_refused_with_its_line(tmp_path: Path) -
 
 
 def test_no_module_reads_or_writes_text_in_the_encoding_of_the_locale() -> None:
-    package = Path(toolchain.__file__).parents[1]
+    package = Path(toolchain.__file__).parents[2]
     modules = [path for path in package.rglob("*.py") if "templates" not in path.parts]
 
-    calls = re.compile(r"\.(?:read|write)_text\((?![^\n]*(?:encoding=|\*\*_TEXT)).*")
+    calls = re.compile(r"\.(?:read|write)_text\((?![^\n]*(?:encoding=|\*\*TEXT)).*")
     found = {path: calls.findall(path.read_text(encoding="utf-8")) for path in modules}
     assert len(found) > 200
     assert {path.name: lines for path, lines in found.items() if lines} == {}

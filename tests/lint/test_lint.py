@@ -17,7 +17,7 @@ import test_kernels as shipped
 from typer.testing import CliRunner
 
 from tmaasync import Kernel, _arrays, ops
-from tmaasync._emulated.names import barrier_names
+from tmaasync._emulated.backend import BACKEND
 from tmaasync._sources import shipped_kernels
 from tmaasync.cli import app
 from tmaasync.cli._shipped_kernels import kernels_of
@@ -108,7 +108,7 @@ def test_findings_name_rings_and_their_members() -> None:
     source = source_of(HERE / "names_of_rings.cu")
     arch = arch_for(source, (9, 0))
 
-    found = check(source, arch, names_of=functools.partial(barrier_names, source))
+    found = check(source, arch, names_of=functools.partial(BACKEND.barrier_names, source))
 
     begins = [
         "pipes.ring_v.stages[i].b is written before in line 20, and no fence.proxy.async",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +13,15 @@ import numpy.typing as npt
 from tmaasync import emulate
 from tmaasync._compile import Source
 from tmaasync._driver import DeviceLimits
-from tmaasync._emulated import placement
 from tmaasync._emulated.build import EmulatedBuild
-from tmaasync._emulated.names import barrier_names
 from tmaasync._memory import HostMemory
 from tmaasync._streams import stream_of
 from tmaasync.emulate.launch.schedule import is_scheduled
-from tmaasync.errors import LaunchError
+from tmaasync.emulate.report.debug_info import DebugInfo, debug_info
+from tmaasync.errors import LaunchError, TMAError, Violation
 from tmaasync.kernel.arguments import Placed, View
 from tmaasync.kernel.backend import BoundCall, Build, HostBackend
+from tmaasync.kernel.device import Where, address_of, checked_ordinal, home, no_access
 from tmaasync.kernel.hangs import BarrierName
 from tmaasync.kernel.recipe import Recipe
 
@@ -42,16 +43,32 @@ class EmulatorBackend(HostBackend):
         return is_scheduled()
 
     def check_worlds(self, members: Sequence[tuple[str, Placed]]) -> None:
-        LaunchError.raise_for(placement.of_other_worlds(members))
+        LaunchError.raise_for(_of_other_worlds(members))
 
     def emulated_device(
         self, seen: Sequence[View], members: Sequence[tuple[str, Placed]], asked: int | None
     ) -> int | None:
         world = emulate.current_world()
-        return None if world is None else placement.emulated_device(world, seen, members, asked)
+        return None if world is None else _emulated_device(world, seen, members, asked)
 
     def barrier_names(self, source: Source, kernel: str) -> BarrierName:
-        return barrier_names(source, kernel)
+        """Return the source's names for parts of the kernel's dynamic shared memory, by offset.
+
+        GPU builds keep no names, so they come from the emulator's build of the same source. A name
+        is None if that build is impossible, for example without a C++ compiler.
+        """
+
+        @functools.cache
+        def info() -> DebugInfo:
+            return debug_info(emulate.build(source, kernel).path, source.text)
+
+        def name(offset: int) -> str | None:
+            try:
+                return info().shared_name(offset)
+            except (TMAError, OSError):
+                return None
+
+        return name
 
     @property
     def limits(self) -> DeviceLimits:
@@ -87,3 +104,62 @@ class EmulatorBackend(HostBackend):
 
 
 BACKEND = EmulatorBackend()
+
+
+# --- launches on emulated devices ---------------------------------------------------------------
+
+
+def _of_other_worlds(members: Sequence[tuple[str, Placed]]) -> Iterator[Violation]:
+    """Yield arrays of a world that was opened in another thread of Python."""
+    for name, member in members:
+        world = None if member.device is not None else emulate.other_world_of(address_of(member))
+        if world is not None:
+            yield Violation(
+                name,
+                f"on device {world.device_of(address_of(member))} of emulate.devices({len(world)})",
+                "a world applies to the thread that opened it, and this is another thread or "
+                "context",
+                "Launch in that thread, or start this one with contextvars.copy_context().run",
+            )
+
+
+def _emulated_device(
+    world: emulate.World,
+    seen: Sequence[View],
+    members: Sequence[tuple[str, Placed]],
+    asked: int | None,
+) -> int:
+    """Return the emulated device of a launch on arrays of an emulated world."""
+
+    def where(member: Placed) -> int | None:
+        return world.device_of(address_of(member))
+
+    LaunchError.raise_for(
+        Violation(
+            name,
+            f"at {address_of(member):#x} in host memory",
+            "inside emulate.devices every array belongs to a device",
+            "Make it with world[device].array(values)",
+        )
+        for name, member in members
+        if where(member) is None
+    )
+    devices = {where(member) for _, member in members}
+    if asked is not None:
+        device: int | None = checked_ordinal(asked, len(world))
+    elif devices:
+        device = next(iter(devices)) if len(devices) == 1 else home(seen, devices, where)
+    else:
+        device = 0
+    assert device is not None  # noqa: S101 - every member has one
+    LaunchError.raise_for(_beyond_access(world, members, device, where))
+    return device
+
+
+def _beyond_access(
+    world: emulate.World, members: Sequence[tuple[str, Placed]], device: int, where: Where
+) -> Iterator[Violation]:
+    for name, member in members:
+        peer = where(member)
+        if peer is not None and peer != device and not world.has_peer_access(device, peer):
+            yield no_access(name, device, peer)

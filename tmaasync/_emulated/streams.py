@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from tmaasync.emulate.report.errors import COPY_ENGINE
+from tmaasync.emulate.report.hangs import COPY_ENGINE
 from tmaasync.kernel import Kernel
 
 __all__ = ["copy", "post", "wait"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from tmaasync import _driver, emulate
 from tmaasync._driver import DeviceLimits, LaunchConfig
-from tmaasync.emulate.report.errors import shared_names
+from tmaasync.emulate.report.words import shared_names
 from tmaasync.errors import LaunchError, TMAError
 from tmaasync.kernel.launch import Loaded
 from tmaasync.kernel.tracing import TracedBuild

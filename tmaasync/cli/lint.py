@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tmaasync._compile import Source
-from tmaasync._emulated.names import barrier_names
+from tmaasync._emulated.backend import BACKEND
 from tmaasync.cli._scripts import run_script
 from tmaasync.cli._shipped_kernels import is_shipped, kernels_of
 from tmaasync.errors import ArgumentError, CompileError, TMAError
@@ -201,7 +201,7 @@ def _findings(job: _Job) -> list[Finding]:
 
 def _checked(kernel: _Compiled) -> list[Finding]:
     """Return the findings of one kernel, with the names of its shared memory."""
-    return check(*kernel, names_of=functools.partial(barrier_names, kernel.source))
+    return check(*kernel, names_of=functools.partial(BACKEND.barrier_names, kernel.source))
 
 
 def _failed(sentence: str) -> typer.Exit:

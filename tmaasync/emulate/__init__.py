@@ -15,7 +15,8 @@ from tmaasync.emulate.chips.occupancy import LIMITS
 from tmaasync.emulate.chips.occupancy import max_active_clusters as max_active_clusters
 from tmaasync.emulate.chips.occupancy import max_resident_clusters as max_resident_clusters
 from tmaasync.emulate.extents import Extent
-from tmaasync.emulate.frontend.cpp.build import EmulatedProgram, build
+from tmaasync.emulate.frontend.cpp.build import build
+from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.prepared import EmulatedLaunch, EmulatedRun
 from tmaasync.emulate.launch.schedule import (
     SEARCHED_WORDS,

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tmaasync import _includes
-from tmaasync._cache_folder import cache_dir, load_facts
+from tmaasync._cache_folder import cache_dir, load_facts, made_once
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.include_path import DEVICE_DIR, EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
-from tmaasync.emulate.toolchain import made_once
 from tmaasync.errors import BackendError
 
 __all__ = [

@@ -1,1 +1,4 @@
-"""Two front ends compile kernels into libraries: C++ sources, and inline PTX in them."""
+"""From a CUDA source to a library with a kernel, and the facts about it (`EmulatedProgram`).
+
+`cpp` compiles the source; `ptx` translates the inline PTX in it.
+"""

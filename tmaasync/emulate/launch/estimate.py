@@ -12,7 +12,7 @@ from typing import Any
 
 from tmaasync._driver import LaunchConfig
 from tmaasync.emulate.chips.occupancy import max_resident_clusters
-from tmaasync.emulate.frontend.cpp.build import EmulatedProgram
+from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.errors import Violation
 
 __all__ = ["LaunchEstimate", "estimate"]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tmaasync._driver import LaunchConfig
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
-from tmaasync.emulate.frontend.cpp.build import EmulatedProgram
+from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.launch.interpreter import is_main_thread
 from tmaasync.emulate.launch.schedule import Schedule

@@ -12,14 +12,15 @@ from tmaasync._collectors import CollectorOf, current_collector
 from tmaasync._driver import LaunchConfig
 from tmaasync._forks import Lock
 from tmaasync.emulate.extents import Extent
-from tmaasync.emulate.frontend.cpp.build import EmulatedProgram
+from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.interpreter import heeding_signals, taken_report
 from tmaasync.emulate.launch.packed import PackedArguments
 from tmaasync.emulate.launch.parameters import Parameters
 from tmaasync.emulate.launch.queued import WORLD, LaunchQueue, QueuedLaunch, StreamQueue
 from tmaasync.emulate.launch.recording import Recording
 from tmaasync.emulate.launch.schedule import Schedule, current_schedule
-from tmaasync.emulate.report.errors import Facts, error_of
+from tmaasync.emulate.report.errors import error_of
+from tmaasync.emulate.report.facts import Facts
 from tmaasync.errors import LaunchError
 
 __all__ = ["EmulatedLaunch", "EmulatedRun"]
@@ -139,7 +140,7 @@ class EmulatedLaunch:
         if report:
             facts = self._facts(ready, self._arguments)
             with taken_report(program.runtime, report) as taken:
-                raise error_of(program, facts, taken)
+                raise error_of([facts], taken)
         self._arguments.refuse_written(ready.written())
         self._ready = ready
         self.last_run = EmulatedRun(schedule=ready.schedule, seconds=seconds)
@@ -185,9 +186,7 @@ class EmulatedLaunch:
         if recording is not None:
             recording.start(parameters.numbers)
         facts = self._facts(parameters, arguments, others | beyond)
-        return QueuedLaunch(
-            queue, self._program, facts, parameters, arguments, recording, self._keep
-        )
+        return QueuedLaunch(queue, facts, parameters, arguments, recording, self._keep)
 
     def _facts(
         self,
@@ -196,7 +195,16 @@ class EmulatedLaunch:
         others: dict[str, Extent] | None = None,
     ) -> Facts:
         budget_seconds, size = parameters.schedule.budget_seconds, str(parameters.size)
-        return Facts(self._config, budget_seconds, size, arguments.arrays, others or {})
+        device = None if self._queue is None else self._queue.device
+        return Facts(
+            self._program,
+            self._config,
+            budget_seconds,
+            size,
+            arguments.arrays,
+            others or {},
+            device,
+        )
 
 
 def _only_by_pointers(memory: dict[str, Extent], extents: list[Extent]) -> dict[str, Extent]:

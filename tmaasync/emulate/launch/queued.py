@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
-from tmaasync.emulate.frontend.cpp.build import EmulatedProgram
 from tmaasync.emulate.launch.interpreter import heeding_signals, taken_report
 from tmaasync.emulate.launch.packed import PackedArguments
 from tmaasync.emulate.launch.parameters import Parameters
 from tmaasync.emulate.launch.recording import Recording, TracedTo
-from tmaasync.emulate.report.errors import Facts, error_of_several
+from tmaasync.emulate.report.errors import error_of
+from tmaasync.emulate.report.facts import Facts
 
 __all__ = ["WORLD", "LaunchQueue", "QueuedLaunch", "StreamQueue", "run_together"]
 
@@ -32,7 +32,6 @@ class QueuedLaunch:
     """A launch that waits in a queue, with its arguments as they were when it was queued."""
 
     queue: StreamQueue
-    program: EmulatedProgram
     facts: Facts
     parameters: Parameters
     arguments: PackedArguments
@@ -65,7 +64,7 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
     given = (abi.DeviceLaunch * len(launches))(
         *(
             abi.DeviceLaunch(
-                ctypes.cast(one.program.library.tmaasync_emulate_call, ctypes.c_void_p),
+                ctypes.cast(one.facts.program.library.tmaasync_emulate_call, ctypes.c_void_p),
                 ctypes.pointer(one.parameters.numbers),
                 ctypes.cast(one.arguments.pointers, ctypes.c_void_p),
                 one.queue.device,
@@ -74,16 +73,16 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
             for one in launches
         )
     )
-    run = heeding_signals(launches[0].program.runtime.tmaasync_emulate_launch_together)
+    runtime = launches[0].facts.program.runtime
+    run = heeding_signals(runtime.tmaasync_emulate_launch_together)
     launches[0].parameters.heed_interrupts()
     try:
         report = run(ctypes.c_uint32(len(launches)), given)
     finally:
         ends = [one.hand_over(begin) for one in launches]
     if report:
-        given_to = [(one.program, one.facts, one.queue.device) for one in launches]
-        with taken_report(launches[0].program.runtime, report) as taken:
-            raise error_of_several(given_to, taken)
+        with taken_report(runtime, report) as taken:
+            raise error_of([one.facts for one in launches], taken)
     for one in launches:
         one.arguments.refuse_written(one.parameters.written())
     return TracedTo(*map(max, zip(*ends, strict=True)))

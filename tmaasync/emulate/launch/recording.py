@@ -11,9 +11,9 @@ import numpy as np
 from tmaasync._collectors import TraceCollector
 from tmaasync._driver import LaunchConfig
 from tmaasync.emulate import abi
-from tmaasync.emulate.frontend.cpp.build import EmulatedProgram
+from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.interpreter import take_bytes
-from tmaasync.emulate.report.errors import shared_names
+from tmaasync.emulate.report.words import shared_names
 from tmaasync.trace.events import EVENT_DTYPE, NOTHING, SIGNAL_KINDS
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
 from tmaasync.trace.trace import Trace

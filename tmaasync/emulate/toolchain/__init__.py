@@ -1,22 +1,23 @@
-"""The C++ compiler of this machine, and libraries that are built once for all processes."""
+"""The C++ compiler of this machine, which builds the emulator's libraries."""
 
-from tmaasync.emulate.toolchain.build_lock import made_once
-from tmaasync.emulate.toolchain.compiler import (
+from tmaasync.emulate.toolchain.compile import (
     UNIT,
     Compiled,
     Prefix,
-    RefusedError,
     can_precompile,
     compile_object,
-    compiler_facts,
-    environment_folders,
-    flags,
-    key_facts,
     link,
     precompile,
+)
+from tmaasync.emulate.toolchain.compiler import (
+    RefusedError,
+    compiler_facts,
+    environment_folders,
+    key_facts,
     reported_if_slow,
     run_compiler,
 )
+from tmaasync.emulate.toolchain.options import flags
 
 __all__ = [
     "UNIT",
@@ -30,7 +31,6 @@ __all__ = [
     "flags",
     "key_facts",
     "link",
-    "made_once",
     "precompile",
     "reported_if_slow",
     "run_compiler",

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tmaasync import _includes
-from tmaasync._cache_folder import cache_dir, current_path, load_facts, read_facts
+from tmaasync._cache_folder import cache_dir, current_path, load_facts, made_once, read_facts
 from tmaasync._compile import Source
 from tmaasync._sources import include_dir
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.include_path import OWN_FOLDERS, toolkit_folders
-from tmaasync.emulate.toolchain import made_once
 
 __all__ = ["Headers", "folders_of", "headers_of", "is_authors", "prefix_of"]
 

@@ -1,4 +1,4 @@
-"""Symbols of the object files (ELF) that the C++ compiler writes."""
+"""The object files (ELF) that the C++ compiler writes: symbols, and dynamic shared memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["SYMBOL", "THREAD_LOCAL", "SymbolTable", "symbol_tables"]
+__all__ = ["THREAD_LOCAL", "SymbolTable", "symbol_tables", "with_dynamic_shared"]
 
 _SYMBOL_TABLE = 2
 # 64-bit ELF (System V ABI, chapter 4). Section: type, offset, size, link. Symbol: name, info,
 # visibility, section, value, size.
 _SECTION = struct.Struct("<4xI16xQQI20x")
-SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
 THREAD_LOCAL = 6  # in the low four bits of info
 
 
@@ -32,6 +32,28 @@ def symbol_tables(file: bytes) -> Iterator[SymbolTable]:
     ]
     for kind, start, size, names in sections:
         if kind == _SYMBOL_TABLE:
-            places = range(start, start + size, SYMBOL.size)
-            symbols = [(at, SYMBOL.unpack_from(file, at)) for at in places]
+            places = range(start, start + size, _SYMBOL.size)
+            symbols = [(at, _SYMBOL.unpack_from(file, at)) for at in places]
             yield SymbolTable(symbols, sections[names][1])
+
+
+_DYNAMIC_SHARED = b"_ZN16tmaasync_emulate14dynamic_memoryE"  # in tmaasync_emulate/cuda.hpp
+_UNDEFINED = 0
+
+
+def with_dynamic_shared(compiled: bytes) -> bytes:
+    """Bind an object's undefined ``thread_local`` variables to dynamic shared memory.
+
+    The compiler leaves one undefined variable per ``extern __shared__`` array, with the array's
+    mangled name.
+    """
+    file = bytearray(compiled)
+    for symbols, names in symbol_tables(compiled):
+        named = _DYNAMIC_SHARED + b"\0"
+        dynamic = next(
+            (found for _, found in symbols if compiled.startswith(named, names + found[0])), None
+        )
+        for at, (name, info, _, section, *_) in symbols:
+            if dynamic and section == _UNDEFINED and info & 15 == THREAD_LOCAL:
+                _SYMBOL.pack_into(file, at, name, *dynamic[1:])
+    return bytes(file)

@@ -1,181 +1,104 @@
-"""Reduce the C++ compiler's log to the one error that matters to the kernel's author."""
+"""CUDA C++ that the C++ compiler would accept, or reject in words of its own, is refused first."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from tmaasync._compile import Source, namespace_hint
+from tmaasync._comments import without_comments
+from tmaasync._compile import Source
+from tmaasync.emulate.frontend.cpp.object_file import THREAD_LOCAL, symbol_tables
+from tmaasync.emulate.include_path import OWN_FOLDERS
+from tmaasync.errors import CompileError
 
-__all__ = ["refusal"]
+__all__ = ["check_library_headers", "refuse_dynamic_initializers", "refuse_shared_initializers"]
 
-_ERROR = re.compile(
-    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$"
+# --- headers of CUDA's libraries ----------------------------------------------------------------
+
+# CUDA header folders with device code that only CUDA's compiler accepts.
+_LIBRARIES = ("cooperative_groups", "cub", "cuda", "thrust")
+_LIBRARY_HEADERS = re.compile(
+    r"(?:cu(?:blas|dnn|fft|rand|solver|sparse|tensor)|nccl|nvshmem)\w*\.h"
 )
-_NEXT = re.compile(r"^\S[^:]*:(?:\d+:)* |^In file included|^\s+from ")
-_ASSERTION = re.compile(r"static assertion failed(?: due to requirement '.*')?: (.*)$")
-# The use of a header's template: g++ reports it before the error, clang after it.
-_USED = re.compile(r"(?:required from|in instantiation of .* requested here|in expansion of macro)")
-# One of our functions that no kernel may call: g++ and clang++ show its reason.
-_BARRED = re.compile(r"(?:declared with attribute error|declared with 'error' attribute): (.*)$")
+_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(if|endif|include)\w*[ \t]*<?([^>\n]*)", re.MULTILINE)
 
 
-class _Missing(NamedTuple):
-    """A CUDA feature that the CPU back end lacks, a pattern that detects it, and the remedy."""
+def check_library_headers(source: Source) -> None:
+    """Reject a header of CUDA's libraries without a replacement in the emulator.
 
-    what: str
-    pattern: re.Pattern[str]
-    remedy: str
+    Includes inside ``#if`` may not be meant for the CPU, and are left to the compiler.
 
-
-_DIMENSIONS = r"1D|2D|3D|Cubemap"
-_MISSING = (
-    _Missing(
-        "textures",
-        re.compile(rf"\b(?:tex(?:{_DIMENSIONS})\w*|cudaTextureObject_t)\b"),
-        "Read the array itself, load its tiles with TMA, or pass arrays on a GPU",
-    ),
-    _Missing(
-        "surfaces",
-        re.compile(rf"\b(?:surf(?:{_DIMENSIONS})\w*|cudaSurfaceObject_t)\b"),
-        "Access the array itself, store its tiles with TMA, or pass arrays on a GPU",
-    ),
-    _Missing(
-        "kernels that launch kernels (dynamic parallelism)",
-        re.compile(r"<<<"),
-        "Launch them from Python",
-    ),
-    _Missing(
-        "warp functions without _sync, and no GPU since compute capability 7.0 has them",
-        re.compile(r"\b__(?:shfl(?:_up|_down|_xor)?|any|all|ballot)(?=\s*\()"),
-        "Call the function of the same name that ends in _sync, with the mask of its lanes",
-    ),
-    _Missing(
-        "matrix instructions of 1 and 4 bits",
-        re.compile(r"\bwmma::experimental\b|\bbmma_sync\b"),
-        "Use signed char, or pass arrays on a GPU",
-    ),
-)
-
-
-class _Error(NamedTuple):
-    """One error: file, line, text, and its line in the log."""
-
-    file: str
-    line: int
-    text: str
-    at: int
-
-    @property
-    def rule(self) -> str | None:
-        """The message of a ``static_assert``, or of a function that no kernel may call."""
-        found = _ASSERTION.search(self.text) or _BARRED.search(self.text)
-        return None if found is None else found[1]
-
-
-def refusal(
-    source: Source, log: str, compiler: str, undefined: Sequence[str], folders: Sequence[Path]
-) -> str:
-    """Return one sentence with the line and the remedy, then the compiler's first error.
-
-    Args:
-        source: The compiled source.
-        log: The compiler's output.
-        compiler: The compiler's name.
-        undefined: Names that the log reports as unknown.
-        folders: The include path, which is removed from file names.
+    Raises:
+        CompileError: Names the header, its line and the supported headers.
     """
-    lines = log.strip().splitlines()
-    if missing := _missing(source, log):
-        return missing
-    errors = tuple(_errors(lines))
-    if not errors:
-        return f"{source.name} does not compile ({compiler}):\n{log.strip()}"
-    error = _decisive(source, errors)
-    if source.expression and error.file.endswith((f"the entry of {source.name}", "/entry.hpp")):
-        return (
-            f"name is {source.expression!r}; {source.name} has no single __global__ function of "
-            "this name: pass its namespaces too, and a value for each template parameter.\n"
-            f"{compiler}: {error.text}"
-        )
-    place = _own_place(source, lines, errors, error)
-    shown = "\n".join(_shown(lines, error))
-    for folder in folders:
-        shown = shown.replace(f"{folder}/", "")
-    where = f"{source.name}:{place}" if place else f"{Path(error.file).name}:{error.line}"
-    words = (error.rule or error.text).rstrip(".")
-    end = "" if words.endswith("?") else "."
-    hint = _hint(source, error, tuple(dict.fromkeys(undefined)))
-    return f"{source.name} does not compile, at {where}: {words}{end}{hint}\n{compiler}: {shown}"
-
-
-def _missing(source: Source, log: str) -> str | None:
-    """Return the first unsupported CUDA feature on a line that the log refers to."""
-    for line, code in enumerate(source.text.splitlines(), 1):
-        if not re.search(rf"{re.escape(source.name)}:{line}\b", log):
+    depth = 0
+    for directive in _DIRECTIVE.finditer(source.text):
+        word, name = directive.groups()
+        depth += {"if": 1, "endif": -1}.get(word, 0)
+        own = (*OWN_FOLDERS, *source.header_dirs)
+        if word != "include" or depth or not _is_missing(name, own):
             continue
-        for missing in _MISSING:
-            if found := missing.pattern.search(code):
-                return (
-                    f"{source.name}:{line} uses {found[0]}: the CPU back end does not have "
-                    f"{missing.what}. {missing.remedy}."
-                )
-    return None
-
-
-def _errors(lines: Sequence[str]) -> Iterator[_Error]:
-    for at, line in enumerate(lines):
-        found = _ERROR.match(line)
-        if found is not None:
-            yield _Error(found["file"], int(found["line"]), found["text"], at)
-
-
-def _decisive(source: Source, errors: Sequence[_Error]) -> _Error:
-    """Return the first error; among errors in headers, the first with a stated rule."""
-    if errors[0].file == source.name:
-        return errors[0]
-    return next((error for error in errors if error.rule), errors[0])
-
-
-def _own_place(
-    source: Source, lines: Sequence[str], errors: Sequence[_Error], error: _Error
-) -> int | None:
-    """Return the line of the source that has the error, or that uses the code with the error."""
-    if error.file == source.name:
-        return error.line
-    used = re.compile(rf"^{re.escape(source.name)}:(\d+):.*{_USED.pattern}")
-    after = next((other.at for other in errors if other.at > error.at), len(lines))
-    candidates = (*reversed(lines[: error.at]), *lines[error.at : after])
-    found = next(filter(None, map(used.match, candidates)), None)
-    return None if found is None else int(found[1])
-
-
-def _shown(lines: Sequence[str], error: _Error) -> Iterator[str]:
-    """Yield the error and the code below it."""
-    yield lines[error.at]
-    for line in lines[error.at + 1 :]:
-        if _NEXT.match(line):
-            return
-        yield line
-
-
-def _hint(source: Source, error: _Error, undefined: Sequence[str]) -> str:
-    if not any(re.search(rf"\b{name}\b", error.text) for name in undefined):
-        return ""  # the undefined names follow from another mistake
-    hint, others = namespace_hint(source, undefined)
-    called = [name for name in others if re.search(rf"\b{name}\s*\(", source.text)]
-    supplied = [name for name in others if name not in called]
-    if supplied:
-        hint += (
-            f"\nNot defined: {', '.join(supplied)}. If the host should supply one of them, pass "
-            "types={'Name': tile} or constants={'NAME': value} to Kernel."
+        line = source.text.count("\n", 0, directive.start()) + 1
+        raise CompileError(
+            f"{source.name}({line}) includes <{name}>, which the CPU back end lacks. It has "
+            "<cuda/barrier>, <cuda/pipeline>, <cuda/ptx>, <cuda/atomic>, much of <cuda/std/...>, "
+            "<cooperative_groups.h> and <mma.h>. Write what the kernel needs as __device__ "
+            "functions, or pass arrays on a GPU."
         )
-    if called:
-        hint += (
-            f"\nNot defined: {', '.join(called)}. Include the header that declares it, or define "
-            "it as a __device__ function. The CPU back end lacks some functions of CUDA: call "
-            "another one there, or pass arrays on a GPU."
-        )
-    return hint
+
+
+def _is_missing(name: str, own: Sequence[Path]) -> bool:
+    folder_name, slash, _ = name.partition("/")
+    is_library = bool(slash and folder_name in _LIBRARIES) or _LIBRARY_HEADERS.fullmatch(name)
+    return bool(is_library) and not any((folder / name).is_file() for folder in own)
+
+
+# --- initialisers that CUDA C++ does not allow and C++ compilers do -------------------------------
+
+_INITIALIZED = re.compile(
+    r"\b__shared__\b(?:\s*(?:alignas|__align__)\s*\([^)]*\))*"
+    r"(?P<type>[^;{}()=]*?[\s&*>,])(?P<name>\w+)\s*(?:\[[^\]]*\]\s*)*[={]"
+)
+# "struct Point {" and "struct {" begin the type of a variable.
+_BEGINS_TYPE = re.compile(r"\b(?:struct|class|union|enum)\s*$")
+
+
+def refuse_shared_initializers(source: Source) -> None:
+    """Raise a CompileError for the first ``__shared__`` variable with an initialiser, as nvcc does.
+
+    Only the source itself is searched, not its headers.
+    """
+    bare = without_comments(source.text)
+    for found in _INITIALIZED.finditer(bare):
+        is_type = _BEGINS_TYPE.search(found["type"]) or _BEGINS_TYPE.fullmatch(found["name"])
+        if not is_type:
+            line = bare.count("\n", 0, found.start("name")) + 1
+            message = (
+                f"{source.name}:{line} initialises the __shared__ variable {found['name']}: an "
+                "initializer is not allowed for a __shared__ variable. Assign it in the kernel, "
+                "then call __syncthreads()."
+            )
+            raise CompileError(message, message)
+
+
+# When a file is loaded, a function initialises its variables. A static variable of a function has a
+# guard (Itanium C++ ABI, 2.8 and 3.3.3). <iostream> has a variable of the host that a function
+# initialises. Shared variables are thread_local and have guards too, but nothing initialises them.
+_RUN_WHEN_LOADED, _GUARD, _IOSTREAM = b"_GLOBAL__sub_I_", b"_ZGV", b"_ZStL8__ioinit\0"
+
+
+def refuse_dynamic_initializers(source: Source, compiled: bytes) -> None:
+    """Raise a CompileError for variables whose initialiser is code, as nvcc does."""
+    for symbols, names_at in symbol_tables(compiled):
+        names = [names_at + name for _, (name, info, *_) in symbols if info & 15 != THREAD_LOCAL]
+        if any(compiled.startswith(_IOSTREAM, name) for name in names):
+            continue
+        if any(compiled.startswith((_RUN_WHEN_LOADED, _GUARD), name) for name in names):
+            message = (
+                f"{source.name} initialises a __device__, __constant__ or static variable by a "
+                "function or a constructor that is not constexpr: dynamic initialization is not "
+                "supported for it. Give it a constant, or set it before the launch with "
+                "kernel.variable(name)."
+            )
+            raise CompileError(message, message)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from tmaasync.emulate.frontend.ptx.instructions import Instructions
 from tmaasync.emulate.frontend.ptx.operands import Operands
+from tmaasync.emulate.frontend.ptx.parser import parsed
 from tmaasync.emulate.frontend.ptx.program import (
     AsmReference,
     Instruction,
     Label,
-    Program,
     bits_of,
     refusal,
 )
@@ -114,7 +114,7 @@ class _Translation:
     def cpp(self) -> str:
         statement = self._statement
         self._check_constraints()
-        program = Program.parse(statement, str(self._number))
+        program = parsed(statement, str(self._number))
         steps = [self._step(step) for step in program.steps]
         declared = [f"{_held_as(bits_of(kind))} {name};" for name, kind in program.registers]
         sinks = [f"{_held_as(bits)} tmaasync_sink_{bits};" for bits in sorted(self._written.sinks)]

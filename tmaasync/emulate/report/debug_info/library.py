@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tmaasync._forks import Lock, cached_property
 from tmaasync._sources import include_dir, kernels_dir
-from tmaasync.emulate.frontend.cpp.dynamic_shared import variables_of_casts
 from tmaasync.emulate.frontend.ptx import ASM_SUFFIX
 from tmaasync.emulate.include_path import EMULATOR_DIR
+from tmaasync.emulate.report.debug_info.casts import variables_of_casts
 from tmaasync.emulate.report.debug_info.dwarf_types import (
     has_member,
     leaf_at,

@@ -1,0 +1,181 @@
+"""Reduce the C++ compiler's log to the one error that matters to the kernel's author."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tmaasync._compile import Source, namespace_hint
+
+__all__ = ["refusal"]
+
+_ERROR = re.compile(
+    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$"
+)
+_NEXT = re.compile(r"^\S[^:]*:(?:\d+:)* |^In file included|^\s+from ")
+_ASSERTION = re.compile(r"static assertion failed(?: due to requirement '.*')?: (.*)$")
+# The use of a header's template: g++ reports it before the error, clang after it.
+_USED = re.compile(r"(?:required from|in instantiation of .* requested here|in expansion of macro)")
+# One of our functions that no kernel may call: g++ and clang++ show its reason.
+_BARRED = re.compile(r"(?:declared with attribute error|declared with 'error' attribute): (.*)$")
+
+
+class _Missing(NamedTuple):
+    """A CUDA feature that the CPU back end lacks, a pattern that detects it, and the remedy."""
+
+    what: str
+    pattern: re.Pattern[str]
+    remedy: str
+
+
+_DIMENSIONS = r"1D|2D|3D|Cubemap"
+_MISSING = (
+    _Missing(
+        "textures",
+        re.compile(rf"\b(?:tex(?:{_DIMENSIONS})\w*|cudaTextureObject_t)\b"),
+        "Read the array itself, load its tiles with TMA, or pass arrays on a GPU",
+    ),
+    _Missing(
+        "surfaces",
+        re.compile(rf"\b(?:surf(?:{_DIMENSIONS})\w*|cudaSurfaceObject_t)\b"),
+        "Access the array itself, store its tiles with TMA, or pass arrays on a GPU",
+    ),
+    _Missing(
+        "kernels that launch kernels (dynamic parallelism)",
+        re.compile(r"<<<"),
+        "Launch them from Python",
+    ),
+    _Missing(
+        "warp functions without _sync, and no GPU since compute capability 7.0 has them",
+        re.compile(r"\b__(?:shfl(?:_up|_down|_xor)?|any|all|ballot)(?=\s*\()"),
+        "Call the function of the same name that ends in _sync, with the mask of its lanes",
+    ),
+    _Missing(
+        "matrix instructions of 1 and 4 bits",
+        re.compile(r"\bwmma::experimental\b|\bbmma_sync\b"),
+        "Use signed char, or pass arrays on a GPU",
+    ),
+)
+
+
+class _Error(NamedTuple):
+    """One error: file, line, text, and its line in the log."""
+
+    file: str
+    line: int
+    text: str
+    at: int
+
+    @property
+    def rule(self) -> str | None:
+        """The message of a ``static_assert``, or of a function that no kernel may call."""
+        found = _ASSERTION.search(self.text) or _BARRED.search(self.text)
+        return None if found is None else found[1]
+
+
+def refusal(
+    source: Source, log: str, compiler: str, undefined: Sequence[str], folders: Sequence[Path]
+) -> str:
+    """Return one sentence with the line and the remedy, then the compiler's first error.
+
+    Args:
+        source: The compiled source.
+        log: The compiler's output.
+        compiler: The compiler's name.
+        undefined: Names that the log reports as unknown.
+        folders: The include path, which is removed from file names.
+    """
+    lines = log.strip().splitlines()
+    if missing := _missing(source, log):
+        return missing
+    errors = tuple(_errors(lines))
+    if not errors:
+        return f"{source.name} does not compile ({compiler}):\n{log.strip()}"
+    error = _decisive(source, errors)
+    if source.expression and error.file.endswith((f"the entry of {source.name}", "/entry.hpp")):
+        return (
+            f"name is {source.expression!r}; {source.name} has no single __global__ function of "
+            "this name: pass its namespaces too, and a value for each template parameter.\n"
+            f"{compiler}: {error.text}"
+        )
+    place = _own_place(source, lines, errors, error)
+    shown = "\n".join(_shown(lines, error))
+    for folder in folders:
+        shown = shown.replace(f"{folder}/", "")
+    where = f"{source.name}:{place}" if place else f"{Path(error.file).name}:{error.line}"
+    words = (error.rule or error.text).rstrip(".")
+    end = "" if words.endswith("?") else "."
+    hint = _hint(source, error, tuple(dict.fromkeys(undefined)))
+    return f"{source.name} does not compile, at {where}: {words}{end}{hint}\n{compiler}: {shown}"
+
+
+def _missing(source: Source, log: str) -> str | None:
+    """Return the first unsupported CUDA feature on a line that the log refers to."""
+    for line, code in enumerate(source.text.splitlines(), 1):
+        if not re.search(rf"{re.escape(source.name)}:{line}\b", log):
+            continue
+        for missing in _MISSING:
+            if found := missing.pattern.search(code):
+                return (
+                    f"{source.name}:{line} uses {found[0]}: the CPU back end does not have "
+                    f"{missing.what}. {missing.remedy}."
+                )
+    return None
+
+
+def _errors(lines: Sequence[str]) -> Iterator[_Error]:
+    for at, line in enumerate(lines):
+        found = _ERROR.match(line)
+        if found is not None:
+            yield _Error(found["file"], int(found["line"]), found["text"], at)
+
+
+def _decisive(source: Source, errors: Sequence[_Error]) -> _Error:
+    """Return the first error; among errors in headers, the first with a stated rule."""
+    if errors[0].file == source.name:
+        return errors[0]
+    return next((error for error in errors if error.rule), errors[0])
+
+
+def _own_place(
+    source: Source, lines: Sequence[str], errors: Sequence[_Error], error: _Error
+) -> int | None:
+    """Return the line of the source that has the error, or that uses the code with the error."""
+    if error.file == source.name:
+        return error.line
+    used = re.compile(rf"^{re.escape(source.name)}:(\d+):.*{_USED.pattern}")
+    after = next((other.at for other in errors if other.at > error.at), len(lines))
+    candidates = (*reversed(lines[: error.at]), *lines[error.at : after])
+    found = next(filter(None, map(used.match, candidates)), None)
+    return None if found is None else int(found[1])
+
+
+def _shown(lines: Sequence[str], error: _Error) -> Iterator[str]:
+    """Yield the error and the code below it."""
+    yield lines[error.at]
+    for line in lines[error.at + 1 :]:
+        if _NEXT.match(line):
+            return
+        yield line
+
+
+def _hint(source: Source, error: _Error, undefined: Sequence[str]) -> str:
+    if not any(re.search(rf"\b{name}\b", error.text) for name in undefined):
+        return ""  # the undefined names follow from another mistake
+    hint, others = namespace_hint(source, undefined)
+    called = [name for name in others if re.search(rf"\b{name}\s*\(", source.text)]
+    supplied = [name for name in others if name not in called]
+    if supplied:
+        hint += (
+            f"\nNot defined: {', '.join(supplied)}. If the host should supply one of them, pass "
+            "types={'Name': tile} or constants={'NAME': value} to Kernel."
+        )
+    if called:
+        hint += (
+            f"\nNot defined: {', '.join(called)}. Include the header that declares it, or define "
+            "it as a __device__ function. The CPU back end lacks some functions of CUDA: call "
+            "another one there, or pass arrays on a GPU."
+        )
+    return hint

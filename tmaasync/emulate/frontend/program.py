@@ -1,0 +1,152 @@
+"""The result of the front ends: a library with a kernel, and the facts about it."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tmaasync._compile import Parameter, Source
+from tmaasync._entries import entry_names, function_name
+from tmaasync._symbols import demangled
+from tmaasync.emulate.abi import ParameterFacts
+from tmaasync.emulate.chips.occupancy import MAX_STATIC_SHARED_BYTES
+from tmaasync.emulate.frontend.cpp.unit import EXPORTED
+from tmaasync.emulate.runtime_library import build_runtime
+from tmaasync.errors import BackendError, CompileError
+from tmaasync.registers import launch_registers
+
+__all__ = ["EmulatedProgram", "loaded_program", "loaded_runtime"]
+
+
+@dataclass(frozen=True)
+class EmulatedProgram:
+    """One ``__global__`` function, compiled for the host and loaded."""
+
+    path: Path
+    name: str
+    source: Source = field(repr=False)
+    parameters: tuple[Parameter, ...]
+    shared_bytes: int | None
+    max_threads: int | None  # from __launch_bounds__
+    cluster: tuple[int, int, int] | None  # from __cluster_dims__
+    registers: int  # initial registers per thread; 0 if only the compiler knows
+    static_bytes: int  # static shared memory
+    library: Any = field(repr=False)
+    runtime: Any = field(repr=False)
+
+    def address_of(self, offset: int) -> int:
+        """Return the memory address for an offset in the library's file."""
+        loaded = ctypes.cast(self.library.tmaasync_emulate_call, ctypes.c_void_p).value
+        begin = self.runtime.tmaasync_emulate_library_address
+        begin.restype, begin.argtypes = ctypes.c_uint64, (ctypes.c_void_p,)
+        return int(begin(loaded)) + offset
+
+
+_RUNTIMES: dict[str, Any] = {}
+
+
+def loaded_runtime(path: Path) -> Any:
+    """Return the runtime's library, loaded once."""
+    # Keyed by name, like the dynamic loader for kernel libraries: copies in two caches are one.
+    if path.name not in _RUNTIMES:
+        try:
+            _RUNTIMES[path.name] = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise BackendError(
+                f"the emulator cannot be loaded: {error}. If its folder is mounted noexec, set "
+                "TMAASYNC_CACHE_DIR to a folder of your own."
+            ) from None
+    return _RUNTIMES[path.name]
+
+
+def loaded_program(path: Path, name: str, source: Source) -> EmulatedProgram:
+    """Load the library of a kernel, and read the facts that it exports."""
+    # Before the library, which refers to the runtime by name.
+    runtime = loaded_runtime(build_runtime().library)
+    library = _opened_kernel(path, source)
+    all_static = runtime.tmaasync_emulate_static_bytes(library.tmaasync_emulate_call)
+    facts = ctypes.POINTER(ParameterFacts)()
+    count = library.tmaasync_emulate_parameters(ctypes.byref(facts))
+    max_threads, min_blocks, *cluster = (
+        _constant(library, constant) for names in EXPORTED.values() for constant in names
+    )
+    return EmulatedProgram(
+        path=path,
+        name=name,
+        source=source,
+        parameters=tuple(_parameter(facts[index]) for index in range(count)),
+        shared_bytes=_constant(library, f"{function_name(name)}_shared_bytes"),
+        max_threads=max_threads,
+        cluster=None if cluster[0] is None else (cluster[0], cluster[1] or 1, cluster[2] or 1),
+        registers=_launch_registers(source, max_threads, min_blocks),
+        static_bytes=_static_shared(source, name, all_static),
+        library=library,
+        runtime=runtime,
+    )
+
+
+def _static_shared(source: Source, name: str, bytes_of_all: int) -> int:
+    """Return the bytes of static shared memory; reject a size that ptxas rejects.
+
+    For several kernels in one source only their sum is known.
+    """
+    is_alone = len(entry_names(source.text)) == 1
+    if bytes_of_all <= MAX_STATIC_SHARED_BYTES * (1 if is_alone else 2):
+        return min(bytes_of_all, MAX_STATIC_SHARED_BYTES)
+    kernels = name if is_alone else "its kernels"
+    message = (
+        f"{source.name} declares {bytes_of_all} bytes of static shared memory or more in "
+        f"{kernels}; a kernel has at most {MAX_STATIC_SHARED_BYTES}. Declare dynamic shared "
+        "memory, extern __shared__ or dynamic_shared<T>(), and pass its bytes as shared_mem."
+    )
+    raise CompileError(message, message)
+
+
+_MISSING = re.compile(r"undefined symbol: (\w+)")
+
+
+def _opened_kernel(path: Path, source: Source) -> ctypes.CDLL:
+    try:
+        return _opened(path)
+    except BackendError as error:
+        missing = _MISSING.search(str(error))
+        if missing is None:
+            raise
+        what = demangled(missing[1])
+        message = (
+            f"{source.name} calls {what}, which is declared but not on the CPU. Define "
+            "it as a __device__ function, call another function, or pass arrays on a GPU."
+        )
+        raise CompileError(message, str(error), [what]) from None
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BackendError(
+            f"a library that the C++ compiler made for the CPU cannot be loaded ({error}). Set CXX "
+            "to a C++ compiler for this machine, such as g++, and clear the cache: tmaasync cache "
+            "--clear."
+        ) from None
+
+
+def _parameter(facts: ParameterFacts) -> Parameter:
+    kind = facts.kind.decode()
+    return Parameter("struct" if kind == "S" else kind, facts.size_bytes)
+
+
+def _constant(library: ctypes.CDLL, name: str) -> int | None:
+    try:
+        return ctypes.c_int.in_dll(library, name).value
+    except ValueError:
+        return None
+
+
+def _launch_registers(source: Source, max_threads: int | None, min_blocks: int | None) -> int:
+    if max_threads is None or any("maxrregcount" in option for option in source.options):
+        return 0
+    return launch_registers(max_threads * max(1, min_blocks or 1))

@@ -1,0 +1,317 @@
+"""From the text of an ``asm`` statement to a program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tmaasync._comments import COMMENT
+from tmaasync.emulate.frontend.ptx.program import (
+    UNIQUE,
+    Address,
+    AsmReference,
+    Immediate,
+    Instruction,
+    Label,
+    Not,
+    Operand,
+    Pair,
+    Program,
+    Register,
+    Sink,
+    Special,
+    Vector,
+    bits_of,
+    refusal,
+)
+from tmaasync.emulate.frontend.ptx.statements import AsmStatement
+from tmaasync.errors import CompileError
+
+__all__ = ["parsed"]
+
+_REFERENCE = re.compile(r"%(?:(\d+)|\[(\w+)\]|(=)|(%))")
+_HELD = "\x01"  # before the number of an operand of the statement, which \x02 ends
+_LABEL = re.compile(r"([$%\w\x03.]+)\s*:(?!:)")
+_INSTRUCTION = re.compile(
+    r"(?:@\s*(!?)\s*(\x01\d+\x02|[%$\w\x03]+)\s+)?([\w.:\x01\x02]+)\s*(.*)", re.DOTALL
+)
+_DECLARATION = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
+_DECLARED = re.compile(r"([%$\w\x03]+)(?:\s*<\s*(\d+)\s*>)?")
+_REGISTER = re.compile(r"[%$A-Za-z_\x03][%$\w\x03]*")
+_INTEGER = re.compile(r"([+-]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)[uU]?")
+_FLOAT_BITS = re.compile(r"0[fF]([0-9a-fA-F]{8})|0[dD]([0-9a-fA-F]{16})")
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?")
+
+
+def parsed(statement: AsmStatement, unique: str) -> Program:
+    """Read the text of a statement.
+
+    Args:
+        statement: The statement.
+        unique: A word that no other statement has, for the names of labels.
+
+    Raises:
+        CompileError: The text is not PTX.
+    """
+    return _Parser(statement, unique).program()
+
+
+@dataclass
+class _Scope:
+    registers: dict[str, Register] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One statement of PTX, a brace or a label, and its line."""
+
+    text: str
+    line: int
+
+
+_WORDS: dict[str, Operand] = {"_": Sink(), "WARP_SZ": Immediate("32")}
+
+
+class _Parser:
+    """The state of reading one statement."""
+
+    def __init__(self, statement: AsmStatement, unique: str) -> None:
+        self._statement = statement
+        self._unique = unique
+        self._scopes = [_Scope()]
+        self._registers: list[tuple[str, str]] = []
+        self._steps: list[Label | Instruction] = []
+        self._names = {
+            operand.name: index for index, operand in enumerate(statement.operands) if operand.name
+        }
+
+    def program(self) -> Program:
+        pieces = tuple(self._pieces())
+        self._scopes = [self._labels_of(pieces, 0)[0]]
+        for index, piece in enumerate(pieces):
+            self._read(piece, pieces, index)
+        if len(self._scopes) != 1:
+            raise self._refusal(pieces[-1], "leaves a brace open.")
+        return Program(tuple(self._steps), tuple(self._registers))
+
+    def _refusal(self, piece: _Piece, reason: str) -> CompileError:
+        return refusal(self._statement.file, piece.line, piece.text, reason)
+
+    # --- pieces ---
+
+    def _pieces(self) -> Iterator[_Piece]:
+        text, lines = self._substituted()
+        position = 0
+        while position < len(text):
+            if text[position].isspace() or text[position] == ";":
+                position += 1
+                continue
+            line = lines[position]
+            if text[position] in "{}":
+                yield _Piece(text[position], line)
+                position += 1
+                continue
+            label = _LABEL.match(text, position)
+            if label is not None:
+                yield _Piece(f"{label[1]}:", line)
+                position = label.end()
+                continue
+            end = text.find(";", position)
+            piece = _Piece(text[position : end if end >= 0 else len(text)].strip(), line)
+            if end < 0:
+                raise self._refusal(piece, "has no semicolon.")
+            yield piece
+            position = end + 1
+
+    def _substituted(self) -> tuple[str, list[int]]:
+        """Return the text with operands marked and without comments, and each character's line."""
+        text, lines = self._statement.text.characters, self._statement.text.lines
+        kept: list[str] = []
+        at: list[int] = []
+        position = 0
+        while position < len(text):
+            found = COMMENT.match(text, position)
+            if found is not None:
+                position = found.end()
+                new = " "
+            elif self._statement.operands and (found := _REFERENCE.match(text, position)):
+                position = found.end()
+                new = self._reference(found, lines[found.start()])
+            elif text.startswith("%%", position):
+                position, new = position + 2, "%"
+            elif text.startswith("%=", position):
+                position, new = position + 2, UNIQUE
+            else:
+                new = text[position]
+                position += 1
+            kept.append(new)
+            at += [lines[min(position, len(lines)) - 1]] * len(new)
+        return "".join(kept), at
+
+    def _reference(self, found: re.Match[str], line: int) -> str:
+        if found[3]:
+            return UNIQUE
+        if found[4]:
+            return "%"
+        index = int(found[1]) if found[1] else self._names.get(found[2], -1)
+        if not 0 <= index < len(self._statement.operands):
+            raise self._refusal(
+                _Piece(found[0], line),
+                f"names an operand that the statement does not have; it has "
+                f"{len(self._statement.operands)}.",
+            )
+        return f"{_HELD}{index}\x02"
+
+    # --- scopes ---
+
+    def _labels_of(self, pieces: Sequence[_Piece], start: int) -> tuple[_Scope, int]:
+        """Return the labels of the scope that begins here, because branches may go forward."""
+        scope, depth = _Scope(), 0
+        for index in range(start, len(pieces)):
+            text = pieces[index].text
+            depth += (text == "{") - (text == "}")
+            if depth < 0:
+                return scope, index
+            if depth == 0 and text.endswith(":"):
+                plain = re.sub(r"\W", "_", text[:-1])
+                scope.labels[text[:-1]] = f"tmaasync_{plain}_{self._unique}_{start}"
+        return scope, len(pieces)
+
+    def _read(self, piece: _Piece, pieces: Sequence[_Piece], index: int) -> None:
+        if piece.text == "{":
+            self._scopes.append(self._labels_of(pieces, index + 1)[0])
+        elif piece.text == "}":
+            if len(self._scopes) == 1:
+                raise self._refusal(piece, "closes no scope.")
+            self._scopes.pop()
+        elif piece.text.endswith(":"):
+            self._steps.append(Label(self._scopes[-1].labels[piece.text[:-1]], piece.line))
+        elif piece.text.startswith(".reg"):
+            self._declare(piece)
+        elif not piece.text.startswith((".pragma", ".loc")):
+            self._steps.append(self._instruction(piece))
+
+    def _declare(self, piece: _Piece) -> None:
+        found = _DECLARATION.fullmatch(piece.text)
+        if found is None or not (bits_of(found[1]) or found[1] == "pred"):
+            raise self._refusal(piece, "declares no register of a known type.")
+        for name in found[2].split(","):
+            declared = _DECLARED.fullmatch(name.strip())
+            if declared is None:
+                raise self._refusal(piece, f"declares {name.strip()!r}, which is no name.")
+            stem = declared[1]
+            names = [f"{stem}{i}" for i in range(int(declared[2]))] if declared[2] else [stem]
+            for each in names:
+                plain = re.sub(r"\W", "_", each)
+                cpp = f"tmaasync_{plain}_{len(self._registers)}"
+                self._registers.append((cpp, found[1]))
+                self._scopes[-1].registers[each] = Register(cpp, found[1])
+
+    # --- instructions ---
+
+    def _instruction(self, piece: _Piece) -> Instruction:
+        found = _INSTRUCTION.fullmatch(piece.text)
+        if found is None:
+            raise self._refusal(piece, "is no instruction.")
+        negated, guard, opcode, rest = found.groups()
+        guarded = self._operand(guard, piece) if guard else None
+        texts = tuple(_split(rest))
+        if opcode in ("bra", "bra.uni"):
+            target = self._target(texts[0] if texts else "", piece)
+            return Instruction(guarded, negated == "!", opcode, (), piece.line, piece.text, target)
+        operands = tuple(self._operand(text, piece) for text in texts)
+        return Instruction(guarded, negated == "!", opcode, operands, piece.line, piece.text)
+
+    def _target(self, label: str, piece: _Piece) -> str:
+        for scope in reversed(self._scopes):
+            if label in scope.labels:
+                return scope.labels[label]
+        raise self._refusal(piece, "branches to a label that the statement does not have.")
+
+    def _operand(self, text: str, piece: _Piece) -> Operand:
+        if text.startswith("["):
+            return self._address(text, piece)
+        if text.startswith("{"):
+            if not text.endswith("}"):
+                raise self._refusal(piece, "has a brace that nothing closes.")
+            return Vector(tuple(self._operand(item, piece) for item in _split(text[1:-1])))
+        if "|" in text:
+            first, _, second = text.partition("|")
+            return Pair(self._operand(first.strip(), piece), self._operand(second.strip(), piece))
+        if text.startswith("!"):
+            return Not(self._operand(text[1:].strip(), piece))
+        return self._scalar(text, piece)
+
+    def _scalar(self, text: str, piece: _Piece) -> Operand:
+        if text.startswith("-" + _HELD):
+            return Immediate(f"-({_constant(int(text[2:-1]))})")
+        if text.startswith(_HELD) and text.endswith("\x02") and text.count(_HELD) == 1:
+            index = int(text[1:-1])
+            return AsmReference(index, self._statement.operands[index].letter)
+        known = self._register(text) or _WORDS.get(text) or _number(text)
+        if known is not None:
+            return known
+        if text.startswith("%"):
+            return Special(text[1:])
+        if _REGISTER.fullmatch(text):
+            raise self._refusal(piece, f"names {text}, which the statement declares nowhere.")
+        raise self._refusal(piece, f"has the operand `{text}`, which is none.")
+
+    def _register(self, name: str) -> Register | None:
+        found = (scope.registers.get(name) for scope in reversed(self._scopes))
+        return next(filter(None, found), None)
+
+    def _address(self, text: str, piece: _Piece) -> Address:
+        if not text.endswith("]"):
+            raise self._refusal(piece, "has a bracket that nothing closes.")
+        parts = list(_split(text[1:-1]))
+        if not parts:
+            raise self._refusal(piece, "has an empty address.")
+        base, sign, offset = _sum(parts[0])
+        moved: Operand | None = None
+        if offset:
+            moved = self._scalar(offset, piece)
+            if sign == "-" and isinstance(moved, Immediate):
+                moved = Immediate(f"-({moved.text})")
+        more = tuple(self._operand(part, piece) for part in parts[1:])
+        return Address(self._scalar(base, piece), moved, more)
+
+
+def _constant(index: int) -> str:
+    """Return the C++ name of an operand with the constraint ``n``."""
+    return f"tmaasync_a{index}"
+
+
+def _sum(text: str) -> tuple[str, str, str]:
+    """Split ``base + offset``."""
+    found = re.fullmatch(r"\s*([^\s+-]+)\s*(?:([+-])\s*(.+))?", text, re.DOTALL)
+    if found is None:
+        return text.strip(), "", ""
+    return found[1], found[2] or "", (found[3] or "").strip().lstrip("+").strip()
+
+
+def _number(text: str) -> Immediate | None:
+    found = _FLOAT_BITS.fullmatch(text)
+    if found is not None:
+        return Immediate(f"0x{found[1] or found[2]}", 32 if found[1] else 64)
+    found = _INTEGER.fullmatch(text)
+    if found is not None:
+        sign = "-" if found[1] == "-" else ""
+        return Immediate(f"{sign}{found[2]}{'ll' if sign else 'ull'}")
+    if _DECIMAL.fullmatch(text):
+        return Immediate(text, -1)
+    return None
+
+
+def _split(text: str) -> Iterator[str]:
+    """Yield the parts between the commas that no bracket encloses."""
+    depth, start = 0, 0
+    for index, letter in enumerate(text):
+        depth += (letter in "[{(") - (letter in "]})")
+        if letter == "," and depth == 0:
+            yield text[start:index].strip()
+            start = index + 1
+    if last := text[start:].strip():
+        yield last

@@ -1,0 +1,146 @@
+"""The names and lines of a kernel's source, for reports."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from tmaasync._entries import function_name
+from tmaasync._forks import cached_property
+from tmaasync._hardware import MAX_SHARED_BYTES
+from tmaasync._source_names import ring_part
+from tmaasync._symbols import variables_of
+from tmaasync.emulate.abi import STATIC_ALIGNMENT, MentionKind, Report, Space, text_of
+from tmaasync.emulate.extents import Extent
+from tmaasync.emulate.frontend.program import EmulatedProgram
+from tmaasync.emulate.report.debug_info import debug_info
+from tmaasync.emulate.report.global_names import GlobalNames
+from tmaasync.trace.events import NameOf, offset_name
+
+__all__ = ["Words", "shared_names"]
+
+
+def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
+    """Return the source's names for offsets in the kernel's shared memory."""
+    words = Words(program, shared_bytes)
+    return functools.cache(lambda offset: words.name(offset) or offset_name(offset))
+
+
+_OWN_VARIABLES = ("first_variable", "dynamic_memory")  # of cuda.hpp
+
+
+class Words:
+    """The names and lines of one kernel's source."""
+
+    def __init__(
+        self,
+        program: EmulatedProgram,
+        shared_bytes: int,
+        arrays: Sequence[Iterable[Extent]] | None = None,
+        device: int | None = None,
+        others: Mapping[str, Extent] = MappingProxyType({}),
+    ) -> None:
+        self.program = program
+        self.device = device  # ordinal in an emulated world
+        self._info = debug_info(program.path, program.source.text)
+        self._arrays = arrays
+        self._others = others
+        self._static = -(-shared_bytes // STATIC_ALIGNMENT) * STATIC_ALIGNMENT
+
+    def line(self, address: int) -> str | None:
+        """Return the line in the kernel's source, as in ``gemm.cu:120``."""
+        if not address:
+            return None
+        return self._info.source_line(address, self.program.source.name)
+
+    def name(self, offset: int) -> str | None:
+        """Return the source's name for this offset in shared memory."""
+        if offset < self._static:
+            return self._info.shared_name(offset)
+        # Static variables keep their order, without the dynamic array among them.
+        static = offset - self._static
+        offsets = (static, static + MAX_SHARED_BYTES)
+        names = filter(None, map(self._info.static_shared_name, offsets))
+        own = next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
+        return own or self._info.shared_name(offset)  # beyond the launch's dynamic memory
+
+    def place_name(self, space: int, start: int) -> str | None:
+        """Return the source's name for an address in shared or global memory."""
+        if space == Space.GLOBAL:
+            return self.globals.name(start)
+        return self.name(start) if space == Space.SHARED else None
+
+    @cached_property
+    def globals(self) -> GlobalNames:
+        """The names for addresses in global memory."""
+        names = self._info.parameter_names(function_name(self.program.name))
+        return GlobalNames(self._arrays, names, {**_variables(self.program), **self._others})
+
+    def reason(self, report: Report) -> str:
+        """Return a fault's reason, with the names of barriers, buffers, lines and arrays."""
+        raw, parts, begin = report.reason, [], 0
+        for mention in report.all_mentions():
+            name = self._mentioned(MentionKind(mention.kind), mention.value)
+            parts += [text_of(raw[begin : mention.at]), name]
+            begin = mention.at
+        return "".join((*parts, text_of(raw[begin:])))
+
+    def sibling(self, name: str | None, member: str) -> str | None:
+        """Return another member of the stage of this name; None if there is none."""
+        part = ring_part(name)
+        other = None if part is None else part.sibling(member)
+        return other if other is not None and self._info.has_shared_member(other) else None
+
+    def _unnamed_barrier(self, offset: int) -> str:
+        """Name an unnamed offset by the mbarriers before it: "empty[3] of 3"."""
+        unnamed = f"the mbarrier at shared offset {offset}"
+        for steps in range(1, _MAX_BARRIERS_BEYOND):
+            name = self.name(offset - steps * _BARRIER_BYTES)
+            if name is None:
+                continue
+            array = _ELEMENT.fullmatch(name)
+            if array is None:
+                return f"{unnamed}, {steps * _BARRIER_BYTES} bytes after {name},"
+            last = int(array[2])
+            return f"{array[1]}[{last + steps}] of {last + 1}"
+        return unnamed
+
+    def _mentioned(self, kind: MentionKind, value: int) -> str:
+        if kind == MentionKind.LINE:
+            line = self.line(value)
+            return "" if line is None else f" at {line}"
+        if kind == MentionKind.GLOBAL_NAME:
+            place = self.globals.place(value)
+            return "" if place is None else f" ({place})"
+        if kind == MentionKind.SIZE_CONSTANT:
+            constant = f"{function_name(self.program.name)}_shared_bytes"
+            return f'`extern "C" __device__ const int {constant}`'
+        return self._mentioned_shared(kind, value)
+
+    def _mentioned_shared(self, kind: MentionKind, offset: int) -> str:
+        name = self.name(offset)
+        if kind == MentionKind.BARRIER:
+            return name or self._unnamed_barrier(offset)
+        if kind == MentionKind.SHARED_NAME and name is not None:
+            return name
+        if kind == MentionKind.FULL_BARRIER:
+            full = self.sibling(name, "full")
+            return "" if full is None else f": {full} ends the loads into the stage"
+        address = f"shared {'bytes' if kind == MentionKind.SHARED_BYTES else 'offset'} {offset}"
+        return address if name is None else f"{address} ({name})"
+
+
+_BARRIER_BYTES = 8
+_ELEMENT = re.compile(r"(.*)\[(\d+)\]")
+_MAX_BARRIERS_BEYOND = 16  # an mbarrier farther away is not a bad index of the array
+
+
+def _variables(program: EmulatedProgram) -> Mapping[str, Extent]:
+    """Return the extents of the kernel's variables in constant and global memory."""
+    found = variables_of(program.path) if program.path.is_file() else {}
+    return {
+        name: Extent(program.address_of(one.address), 0, one.size_bytes)
+        for name, one in found.items()
+    }
