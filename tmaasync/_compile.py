@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tmaasync._includes import (
 )
 from tmaasync._program import Assembly, Entry, Parameter, Program, entries_of, entry_from
 from tmaasync._sources import header_of_names, include_dir
+from tmaasync._tokens import joined, tokens, words
 from tmaasync._wheels import install_command
 from tmaasync.errors import BackendError, CompileError
 
@@ -49,6 +50,7 @@ __all__ = [
     "option_values",
     "refusal",
     "run_nvrtc",
+    "target_of",
     "toolkit_include_dirs",
 ]
 
@@ -95,15 +97,22 @@ class Source:
         return "".join(f'#include "{header}"\n' for header in headers) + self.whole_text
 
 
-_FOLDER = re.compile(r"(--include-path(?:=|$)|-I[= ]?)(.*)", re.DOTALL)
-_HEADER = re.compile(r"(--?(?:pre-)?include)(?:=|$)(.*)", re.DOTALL)
+_FOLDER = ("--include-path", "-I")
+_HEADER = ("--include", "-include", "--pre-include", "-pre-include")
 
 
-def option_values(option: re.Pattern[str], words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the options that match, each with its value, which may be the next word."""
-    for word, following in zip(words, (*words, "")[1:], strict=True):
-        if found := option.fullmatch(word):
-            yield found[1], found[2] or following
+def option_values(names: Iterable[str], options: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the options of these names, each with its value.
+
+    The value may be the next word, and that of a short option follows at once: ``-Ifolder``.
+    """
+    for word, following in zip(options, (*options, "")[1:], strict=True):
+        for name in names:
+            rest = word.removeprefix(name)
+            if word in (name, f"{name}="):
+                yield name, following
+            elif rest != word and (rest[0] == "=" or len(name) == len("-I")):
+                yield name, rest[1:] if rest[0] in "= " else rest
 
 
 def compile_source(source: Source, arch: str) -> Program:
@@ -258,18 +267,26 @@ _CPP20 = ("--std=c++20", "--diag-suppress=2908,3010,3011,3012,3013,3014,3531,353
 
 
 def _has_standard(source: Source) -> bool:
-    return any(re.match("--?std(=|$)", option) for option in source.options)
+    return any(option_values(("--std", "-std"), source.options))
 
 
 _ARCH_OPTION = "--gpu-architecture="
-_ARCH = re.compile(r"sm_(\d+)[af]?")
+
+
+def target_of(arch: str) -> int | None:
+    """Return the number of an architecture; None for other words.
+
+    >>> target_of("sm_90a"), target_of("sm_100"), target_of("compute_90")
+    (90, 100, None)
+    """
+    number = arch.removeprefix("sm_").removesuffix("a").removesuffix("f")
+    return int(number) if arch.startswith("sm_") and number.isdecimal() else None
 
 
 def _require_target(nvrtc: Any, arch: str) -> None:
     """Refuse an architecture that is newer or older than the compiler."""
     _, targets = nvrtc.nvrtcGetSupportedArchs()
-    found = _ARCH.fullmatch(arch)
-    if found is None or int(found[1]) not in targets:
+    if target_of(arch) not in targets:
         known = ", ".join(f"sm_{target}" for target in targets)
         version = "{}.{}".format(*nvrtc_version())
         raise BackendError(
@@ -356,13 +373,11 @@ def namespace_hint(source: Source, undefined: Iterable[str]) -> tuple[str, list[
     ]
     if missing:
         hint += f" Add {', '.join(missing)}."
-    if not _USING_OURS.search(source.text):
+    code = joined(words(tokens(source.text))).replace("namespace::", "namespace ")
+    if "using namespace tmaasync;" not in code:
         qualified = ", ".join(f"tmaasync::{name}" for name in headers)
         hint += f" Write {qualified}, or add `using namespace tmaasync;`."
     return hint, others
-
-
-_USING_OURS = re.compile(r"\busing\s+namespace\s+(?:::)?tmaasync\s*;")
 
 
 def _target_hint(log: str) -> str:

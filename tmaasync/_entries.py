@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from tmaasync._tokens import Token, closing, parts, spelled, tokens, words
@@ -24,13 +25,14 @@ class Declaration(NamedTuple):
     """A declaration of a ``__global__`` function: its name, its parameters, and its template's.
 
     ``start`` is the position of the name in the text; ``template`` is None for a function that is
-    no template.
+    no template. ``attributes`` has the arguments of ``__launch_bounds__`` and the like.
     """
 
     name: str
     start: int
     parameters: list[Sequence[Token]]
     template: list[Sequence[Token]] | None
+    attributes: dict[str, list[Sequence[Token]]]
     is_c: bool
 
 
@@ -52,6 +54,7 @@ def declarations(text: str) -> Iterator[Declaration]:
                 name.start,
                 parts(code, opening),
                 _template(code[head:opening]),
+                _attributes(code[head:opening]),
                 at < c_ends or '"C"' in words(code[head:opening]),
             )
 
@@ -74,6 +77,14 @@ def _template(head: Sequence[Token]) -> list[Sequence[Token]] | None:
     if "template" not in texts:
         return None
     return parts(head, len(texts) - texts[::-1].index("template"))
+
+
+def _attributes(head: Sequence[Token]) -> dict[str, list[Sequence[Token]]]:
+    return {
+        name.text: parts(head, at)
+        for at, (name, bracket) in enumerate(pairwise(head), 1)
+        if bracket.text == "(" and name.text.endswith("__")
+    }
 
 
 def entry_names(text: str) -> tuple[str, ...]:

@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from tmaasync._tokens import without_comments
+
 __all__ = [
     "ComputedIncludeError",
     "Records",
     "changed",
     "digest",
     "file_digest",
+    "included",
     "reached",
     "reached_digests",
     "reached_or_all",
@@ -201,6 +204,11 @@ def _includes(text: bytes) -> Includes:
     if b"%:" in text:
         text = text.replace(b"%:", b"#")
     return tuple(dict.fromkeys((*_directives(text), *_tests(text))))
+
+
+def included(text: str) -> Includes:
+    """Return the headers that a source includes or tests for."""
+    return _includes(without_comments(text).encode(errors="surrogateescape"))
 
 
 def _directives(text: bytes) -> Iterator[_Include]:

@@ -1,4 +1,4 @@
-"""Tokens of CUDA C++, for the facts that are read from a source before it is compiled."""
+"""Tokens and comments of CUDA C++ and PTX, for the facts that are read before a compilation."""
 
 from __future__ import annotations
 
@@ -7,17 +7,29 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Token", "closing", "joined", "parts", "spelled", "tokens", "words"]
+__all__ = [
+    "COMMENT",
+    "Token",
+    "closing",
+    "joined",
+    "parts",
+    "spelled",
+    "tokens",
+    "without_comments",
+    "words",
+]
+
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 _STRING = r'R"(?P<end>[^()\\\s"]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"'
-_COMMENT = r"//[^\n]*|/\*.*?\*/"
 _ATTRIBUTE = r"\[\[[^\]]*\]\]"
 _INCLUDE = r"\#[ \t]*include\b[^\n]*"
 _TOKEN = re.compile(
-    rf"(?P<gap>\s+|\\\n|{_COMMENT}|{_ATTRIBUTE}|{_INCLUDE})|{_STRING}|'(?:\\.|[^'\\\n])+'"
+    rf"(?P<gap>\s+|\\\n|{COMMENT.pattern}|{_ATTRIBUTE}|{_INCLUDE})|{_STRING}|'(?:\\.|[^'\\\n])+'"
     r"|\.?\d(?:[eEpP][+-]|'?[\w.])*|\w+|::|->|.",
     re.DOTALL,
 )
+_STRING_OR_COMMENT = re.compile(rf"({_STRING}|'\"')|{COMMENT.pattern}", re.DOTALL)
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 
@@ -42,6 +54,15 @@ def tokens(text: str) -> tuple[Token, ...]:
     """
     found = _TOKEN.finditer(text)
     return tuple(Token(one[0], one.start(), one.end()) for one in found if one["gap"] is None)
+
+
+def without_comments(text: str) -> str:
+    r"""Return a source with a space for each comment; its lines keep their numbers.
+
+    >>> without_comments('f("//x"); /* one\ntwo */ g();  // three')
+    'f("//x");  \n g();   '
+    """
+    return _STRING_OR_COMMENT.sub(lambda one: one[1] or " " + "\n" * one[0].count("\n"), text)
 
 
 def words(code: Iterable[Token]) -> list[str]:

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from tmaasync._arrays import ArrayView, is_contiguous
 from tmaasync._compile import Parameter, Source
+from tmaasync._declarations import Code, declared, end_of, named_types, variables
 from tmaasync._elements import ELEMENTS
 from tmaasync._entries import Declaration, declarations, function_name
 from tmaasync._kinds import shown
 from tmaasync._tile.argument import KernelArgument, MapArgument, MapTile
 from tmaasync._tile.pointer import Pointer
-from tmaasync._tokens import Token, closing, joined, parts, spelled, tokens, words
+from tmaasync._tokens import closing, joined, parts, spelled, tokens, words
 from tmaasync.errors import ArrayTypeError, CompileError, LaunchError, Violation
 from tmaasync.kernel.arguments import View
 
@@ -258,10 +259,7 @@ class Signature:
 
 # --- the declaration --------------------------------------------------------------------------
 
-Code = Sequence[Token]
 _Declared = _PointerParameter | _ValueParameter | _NumberParameter | _ReferenceParameter
-
-_ATTRIBUTES = ("__grid_constant__", "__restrict__", "__restrict", "volatile", "struct")
 
 
 def signature_of(source: Source, expression: str) -> Signature:
@@ -288,33 +286,12 @@ def signature_of(source: Source, expression: str) -> Signature:
 
 def _supplied(source: Source) -> dict[str, str]:
     """Return the host's types by name."""
-    return {name: spelled(target) for name, target in _named_types(tokens(source.preamble))}
-
-
-def _named_types(code: Code) -> Iterator[tuple[str, Code]]:
-    """Yield the names that ``using`` and ``typedef`` define, each with its type.
-
-    The type is empty if it depends on the arguments of a template.
-    """
-    for at, (word, _, _) in enumerate(code):
-        if word == "typedef":
-            end = _end(code, at, ";")
-            yield code[end - 1].text, code[at + 1 : end - 1]
-        elif word == "using" and words(code[at + 2 : at + 3]) == ["="]:
-            is_template = at > 0 and code[at - 1].text == ">"
-            yield code[at + 1].text, () if is_template else code[at + 3 : _end(code, at, ";")]
-
-
-def _end(code: Code, at: int, signs: str) -> int:
-    """Return the index of the first of the signs from an index on."""
-    while at < len(code) and code[at].text not in signs:
-        at += 1
-    return at
+    return {name: spelled(target) for name, target in named_types(tokens(source.preamble))}
 
 
 def _defined(code: Code) -> set[str]:
     """Return the names of the types and macros that a text defines."""
-    found = {name for name, _ in _named_types(code)}
+    found = {name for name, _ in named_types(code)}
     for (word, *_), (name, *_), (after, *_) in zip(code, code[1:], code[2:], strict=False):
         if word in _DEFINING or (word == "typename" and after in (",", ">", "=")):
             found.add(name)
@@ -327,13 +304,13 @@ _DEFINING = ("struct", "class", "union", "enum", "namespace", "define")
 def _instance(found: Sequence[Declaration], expression: str) -> dict[str, str]:
     """Return the template's type parameters with the instance's types."""
     named = tokens(expression)
-    declared = next((one.template for one in found if one.template), [])
-    at = _end(named, 0, "<")
+    template = next((one.template for one in found if one.template), [])
+    at = end_of(named, 0, "<")
     given = [spelled(one) for one in parts(named, at)] if at < len(named) else []
-    if not given or len(given) > len(declared) or any("..." in spelled(one) for one in declared):
+    if not given or len(given) > len(template) or any("..." in spelled(one) for one in template):
         return {}
     types = {}
-    for position, one in enumerate(declared):
+    for position, one in enumerate(template):
         argument = given[position] if position < len(given) else spelled(one[3:])
         is_type = one[0].text in ("class", "typename") and words(one[2:3]) in ([], ["="])
         if is_type and len(one) > 1 and argument:
@@ -350,19 +327,12 @@ def elements_of_variable(source: Source, name: str) -> tuple[str, ...] | None:
     own = _defined(code)
     known = {name: given for name, given in _supplied(source).items() if name not in own}
     types, wanted = _Types(known, own, {}, source.name), name.rpartition("::")[2]
-    kinds = {kind for variable, kind in _variables(code) if variable == wanted}
+    kinds = {
+        joined(word for word in variable.kind if word not in _QUALIFIERS)
+        for variable, _ in variables(code, ("__constant__", "__device__", "__managed__"))
+        if variable.name == wanted
+    }
     return _POINTEES.get(types.plain(kinds.pop())) if len(kinds) == 1 else None
-
-
-def _variables(code: Code) -> Iterator[tuple[str, str]]:
-    """Yield the name and the element type of each variable in constant or global memory."""
-    for at, (word, _, _) in enumerate(code):
-        if word in ("__constant__", "__device__", "__managed__"):
-            declared = words(code[at : _end(code, at, ";={")])
-            if "alignas" in declared:
-                del declared[declared.index("alignas") : declared.index(")") + 1]
-            kind, name, _ = _named([one for one in declared if not one.endswith("__")])
-            yield name, joined(one for one in kind if one not in _QUALIFIERS)
 
 
 _QUALIFIERS = ("static", "extern", "inline", "const")
@@ -392,7 +362,7 @@ def _aliases(
     A name that is defined twice, or also supplied by the host, is left to the compiler.
     """
     found: dict[str, list[list[str]]] = {}
-    for alias, given in _named_types(code):
+    for alias, given in named_types(code):
         found.setdefault(alias, []).append(words(given))
     aliases: dict[str, list[str]] = {}
     for alias, targets in found.items():
@@ -403,10 +373,10 @@ def _aliases(
     return aliases
 
 
-def _parameter(declared: Code, types: _Types) -> _Declared | None:
+def _parameter(code: Code, types: _Types) -> _Declared | None:
     """Return the parameter of a declaration; None if only the compiler can know its type."""
-    text = spelled(declared)
-    bare, _, is_array = _named(words(declared))
+    text = spelled(code)
+    bare, _, is_array = declared(words(code))
     kind = [word for one in bare for word in types.aliases.get(one, [one])] + ["*"] * is_array
     if kind[-1:] == ["&"]:
         return _ReferenceParameter(text, types.position)
@@ -419,7 +389,7 @@ def _parameter(declared: Code, types: _Types) -> _Declared | None:
     name = joined(kind)
     if name not in types.known and name not in _MAPS and "Array<" not in name:
         return None
-    is_grid_constant = "__grid_constant__" in words(declared)
+    is_grid_constant = "__grid_constant__" in words(code)
     type_name, supplied, cuda_type = _resolved(kind, types.known)
     return _ValueParameter(text, is_grid_constant, type_name, supplied, cuda_type, types.position)
 
@@ -431,19 +401,6 @@ _MAPS = (
     "tmaasync::TensorMap",
     "tmaasync::ptx::TensorMap",
 )
-_ATTRIBUTES = ("__grid_constant__", "__restrict__", "__restrict", "volatile", "struct")
-
-
-def _named(declared: list[str]) -> tuple[list[str], str, bool]:
-    """Return a declaration's type, its name, and whether it is an array; nothing for macros."""
-    code = declared[: declared.index("=")] if "=" in declared else declared
-    if "(" in code or "#" in code:
-        return [], "", False
-    code = [word for word in code if word not in _ATTRIBUTES]
-    is_array = "[" in code
-    code = code[: code.index("[")] if is_array else code
-    is_named = len(code) > 1 and code[-1].isidentifier() and code[-2] != "::"
-    return (code[:-1], code[-1], is_array) if is_named else (code, "", is_array)
 
 
 def _pointer(text: str, kind: list[str], types: _Types) -> _PointerParameter:

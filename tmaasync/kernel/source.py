@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import numbers
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from tmaasync._comments import without_comments
-from tmaasync._compile import Source
+from tmaasync._compile import Source, target_of
 from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
 from tmaasync._includes import ComputedIncludeError, reached, text_of
 from tmaasync._kinds import is_number_in, shown
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync._tile.argument import KernelArgument, UnboundTile
+from tmaasync._tokens import without_comments
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Violation
 
 __all__ = [
@@ -33,11 +32,8 @@ __all__ = [
     "without_wgmma",
 ]
 
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
-_ARCH = re.compile(r"sm_(\d+)(\d)([af]?)")
 _CONSUMER_MAJOR = 12
 # ptxas 13.5 assembles wgmma only for sm_90a (tests/device/test_other_chips.py).
-_WGMMA = re.compile("wgmma")
 # Code that includes this header, directly or not, uses wgmma.
 _WGMMA_HEADER = "tmaasync/wgmma.cuh"
 
@@ -59,7 +55,7 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
     try:
         path = find_kernel(source)
     except (OSError, ValueError) as error:
-        if isinstance(source, str) and _CODE.search(source):
+        if isinstance(source, str) and _is_code(source):
             raise _without_entry(source) from None
         if isinstance(error, ArgumentError):
             raise
@@ -97,7 +93,8 @@ def _require_utf8(content: bytes, what: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-_CODE = re.compile(r"[{};]|^\s*#")
+def _is_code(text: str) -> bool:
+    return any(sign in text for sign in "{};") or text.lstrip().startswith("#")
 
 
 def _without_entry(text: str) -> ArgumentError:
@@ -220,7 +217,7 @@ def preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | f
 
 
 def _identifier(argument: str, name: object) -> str:
-    if not isinstance(name, str) or not _IDENTIFIER.match(name):
+    if not isinstance(name, str) or not (name.isidentifier() and name.isascii()):
         raise ArgumentError(
             f"{argument} has the name {name!r}; it must be a C++ identifier. "
             "Use letters, digits and underscores."
@@ -280,7 +277,7 @@ def arch_for(source: Source, capability: tuple[int, int], device: str = "this de
     Raises:
         BackendError: The source needs wgmma, and the device has none.
     """
-    if capability != HOPPER and _WGMMA.search(_own_code(source)):
+    if capability != HOPPER and "wgmma" in _own_code(source):
         raise without_wgmma(source.name, capability, device)
     return f"sm_{capability[0]}{capability[1]}a"
 
@@ -293,12 +290,12 @@ def check_runs(arch: str, capability: tuple[int, int], device: str) -> None:
     Raises:
         ArgumentError: The code does not run on the device.
     """
-    found = _ARCH.fullmatch(arch)
-    if found is None:  # NVRTC rejects it
+    target = target_of(arch)
+    if target is None:  # NVRTC rejects it
         return
-    major, minor, suffix = int(found[1]), int(found[2]), found[3]
+    major, minor = divmod(target, 10)
     runs = major == capability[0] and minor <= capability[1]
-    if not runs or (suffix == "a" and minor != capability[1]):
+    if not runs or (arch.endswith("a") and minor != capability[1]):
         raise ArgumentError(
             f"arch is {arch!r}; {device} has compute capability {capability[0]}.{capability[1]} "
             f"and does not run code for {arch}. Leave arch out: kernels are compiled for the "

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tmaasync._comments import without_comments
+from tmaasync._tokens import without_comments
 from tmaasync.errors import BackendError
 
 __all__ = ["Function", "Instruction", "Location", "entries", "shared_symbols"]

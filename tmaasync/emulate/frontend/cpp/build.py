@@ -19,9 +19,9 @@ from typing import Any
 
 from tmaasync import _compile, _includes
 from tmaasync._cache_folder import cache_dir, current_path, made_once
-from tmaasync._comments import without_comments
 from tmaasync._compile import Source
 from tmaasync._entries import check_entry, declaring_text, entry_names
+from tmaasync._tokens import without_comments
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.frontend import ptx
 from tmaasync.emulate.frontend.cpp.compile_errors import refusal
@@ -55,7 +55,7 @@ _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
 )
-_DEFINITION = re.compile(r"(-[DU]|--(?:un)?define-macro(?==|$))[= ]?(.*)", re.DOTALL)
+_DEFINITION = ("-D", "-U", "--define-macro", "--undefine-macro")
 
 
 def build(source: Source, name: str) -> EmulatedProgram:

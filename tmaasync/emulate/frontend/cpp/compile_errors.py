@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from tmaasync._compile import Source, namespace_hint
+from tmaasync._tokens import tokens, words
 
 __all__ = ["refusal"]
 
@@ -23,38 +25,39 @@ _BARRED = re.compile(r"(?:declared with attribute error|declared with 'error' at
 
 
 class _Missing(NamedTuple):
-    """A CUDA feature that the CPU back end lacks, a pattern that detects it, and the remedy."""
+    """A CUDA feature that the CPU back end lacks, the beginnings of its names, and the remedy."""
 
     what: str
-    pattern: re.Pattern[str]
+    names: tuple[str, ...]
     remedy: str
 
 
-_DIMENSIONS = r"1D|2D|3D|Cubemap"
+_WITHOUT_SYNC = ("shfl", "shfl_up", "shfl_down", "shfl_xor", "any", "all", "ballot")
+_DIMENSIONS = ("1D", "2D", "3D", "Cubemap")
 _MISSING = (
     _Missing(
         "textures",
-        re.compile(rf"\b(?:tex(?:{_DIMENSIONS})\w*|cudaTextureObject_t)\b"),
+        ("cudaTextureObject_t", *(f"tex{one}" for one in _DIMENSIONS)),
         "Read the array itself, load its tiles with TMA, or pass arrays on a GPU",
     ),
     _Missing(
         "surfaces",
-        re.compile(rf"\b(?:surf(?:{_DIMENSIONS})\w*|cudaSurfaceObject_t)\b"),
+        ("cudaSurfaceObject_t", *(f"surf{one}" for one in _DIMENSIONS)),
         "Access the array itself, store its tiles with TMA, or pass arrays on a GPU",
     ),
     _Missing(
         "kernels that launch kernels (dynamic parallelism)",
-        re.compile(r"<<<"),
+        ("<<<",),
         "Launch them from Python",
     ),
     _Missing(
         "warp functions without _sync, and no GPU since compute capability 7.0 has them",
-        re.compile(r"\b__(?:shfl(?:_up|_down|_xor)?|any|all|ballot)(?=\s*\()"),
+        tuple(f"__{one}(" for one in _WITHOUT_SYNC),
         "Call the function of the same name that ends in _sync, with the mask of its lanes",
     ),
     _Missing(
         "matrix instructions of 1 and 4 bits",
-        re.compile(r"\bwmma::experimental\b|\bbmma_sync\b"),
+        ("wmma::experimental", "bmma_sync"),
         "Use signed char, or pass arrays on a GPU",
     ),
 )
@@ -114,14 +117,18 @@ def refusal(
 def _missing(source: Source, log: str) -> str | None:
     """Return the first unsupported CUDA feature on a line that the log refers to."""
     for line, code in enumerate(source.text.splitlines(), 1):
-        if not re.search(rf"{re.escape(source.name)}:{line}\b", log):
+        if not any(f"{source.name}:{line}{end}" in log for end in ":,"):
             continue
+        texts = words(tokens(code))
         for missing in _MISSING:
-            if found := missing.pattern.search(code):
-                return (
-                    f"{source.name}:{line} uses {found[0]}: the CPU back end does not have "
-                    f"{missing.what}. {missing.remedy}."
-                )
+            for at, word in enumerate(texts):
+                using = "".join(texts[at : at + 3])
+                name = next((one for one in missing.names if using.startswith(one)), None)
+                if name is not None:
+                    return (
+                        f"{source.name}:{line} uses {max(word, name.rstrip('('), key=len)}: the "
+                        f"CPU back end does not have {missing.what}. {missing.remedy}."
+                    )
     return None
 
 
@@ -165,7 +172,8 @@ def _hint(source: Source, error: _Error, undefined: Sequence[str]) -> str:
     if not any(re.search(rf"\b{name}\b", error.text) for name in undefined):
         return ""  # the undefined names follow from another mistake
     hint, others = namespace_hint(source, undefined)
-    called = [name for name in others if re.search(rf"\b{name}\s*\(", source.text)]
+    pairs = set(pairwise(words(tokens(source.text))))
+    called = [name for name in others if (name, "(") in pairs]
     supplied = [name for name in others if name not in called]
     if supplied:
         hint += (

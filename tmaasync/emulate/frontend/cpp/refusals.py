@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tmaasync._comments import without_comments
 from tmaasync._compile import Source
+from tmaasync._declarations import variables
+from tmaasync._tokens import tokens, words
 from tmaasync.emulate.frontend.cpp.object_file import THREAD_LOCAL, symbol_tables
 from tmaasync.emulate.include_path import OWN_FOLDERS
 from tmaasync.errors import CompileError
@@ -18,10 +18,10 @@ __all__ = ["check_library_headers", "refuse_dynamic_initializers", "refuse_share
 
 # CUDA header folders with device code that only CUDA's compiler accepts.
 _LIBRARIES = ("cooperative_groups", "cub", "cuda", "thrust")
-_LIBRARY_HEADERS = re.compile(
-    r"(?:cu(?:blas|dnn|fft|rand|solver|sparse|tensor)|nccl|nvshmem)\w*\.h"
+_PREFIXES = (
+    *(f"cu{one}" for one in ("blas", "dnn", "fft", "rand", "solver", "sparse", "tensor")),
+    *("nccl", "nvshmem"),
 )
-_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(if|endif|include)\w*[ \t]*<?([^>\n]*)", re.MULTILINE)
 
 
 def check_library_headers(source: Source) -> None:
@@ -33,13 +33,14 @@ def check_library_headers(source: Source) -> None:
         CompileError: Names the header, its line and the supported headers.
     """
     depth = 0
-    for directive in _DIRECTIVE.finditer(source.text):
-        word, name = directive.groups()
-        depth += {"if": 1, "endif": -1}.get(word, 0)
-        own = (*OWN_FOLDERS, *source.header_dirs)
-        if word != "include" or depth or not _is_missing(name, own):
+    own = (*OWN_FOLDERS, *source.header_dirs)
+    for line, text in enumerate(source.text.split("\n"), 1):
+        sign, _, directive = text.lstrip().partition("#")
+        directive = "" if sign else directive.lstrip()
+        depth += directive.startswith("if") - directive.startswith("endif")
+        name = directive.removeprefix("include").lstrip().removeprefix("<").partition(">")[0]
+        if depth or not directive.startswith("include") or not _is_missing(name, own):
             continue
-        line = source.text.count("\n", 0, directive.start()) + 1
         raise CompileError(
             f"{source.name}({line}) includes <{name}>, which the CPU back end lacks. It has "
             "<cuda/barrier>, <cuda/pipeline>, <cuda/ptx>, <cuda/atomic>, much of <cuda/std/...>, "
@@ -50,18 +51,13 @@ def check_library_headers(source: Source) -> None:
 
 def _is_missing(name: str, own: Sequence[Path]) -> bool:
     folder_name, slash, _ = name.partition("/")
-    is_library = bool(slash and folder_name in _LIBRARIES) or _LIBRARY_HEADERS.fullmatch(name)
-    return bool(is_library) and not any((folder / name).is_file() for folder in own)
+    is_header = name.startswith(_PREFIXES) and name.endswith(".h") and not slash
+    return (folder_name in _LIBRARIES or is_header) and not any(
+        (folder / name).is_file() for folder in own
+    )
 
 
 # --- initialisers that CUDA C++ does not allow and C++ compilers do -------------------------------
-
-_INITIALIZED = re.compile(
-    r"\b__shared__\b(?:\s*(?:alignas|__align__)\s*\([^)]*\))*"
-    r"(?P<type>[^;{}()=]*?[\s&*>,])(?P<name>\w+)\s*(?:\[[^\]]*\]\s*)*[={]"
-)
-# "struct Point {" and "struct {" begin the type of a variable.
-_BEGINS_TYPE = re.compile(r"\b(?:struct|class|union|enum)\s*$")
 
 
 def refuse_shared_initializers(source: Source) -> None:
@@ -69,17 +65,21 @@ def refuse_shared_initializers(source: Source) -> None:
 
     Only the source itself is searched, not its headers.
     """
-    bare = without_comments(source.text)
-    for found in _INITIALIZED.finditer(bare):
-        is_type = _BEGINS_TYPE.search(found["type"]) or _BEGINS_TYPE.fullmatch(found["name"])
-        if not is_type:
-            line = bare.count("\n", 0, found.start("name")) + 1
+    code = tokens(source.text)
+    for variable, end in variables(code, ("__shared__",)):
+        # "struct {" and "struct Point {" begin the type of a variable.
+        is_type = any(word in _BEGINS_TYPE for word in (*variable.kind[-1:], variable.name))
+        if variable.name and not is_type and words(code[end : end + 1]) != [";"]:
+            line = source.text.count("\n", 0, code[end].start) + 1
             message = (
-                f"{source.name}:{line} initialises the __shared__ variable {found['name']}: an "
+                f"{source.name}:{line} initialises the __shared__ variable {variable.name}: an "
                 "initializer is not allowed for a __shared__ variable. Assign it in the kernel, "
                 "then call __syncthreads()."
             )
             raise CompileError(message, message)
+
+
+_BEGINS_TYPE = ("struct", "class", "union", "enum")
 
 
 # When a file is loaded, a function initialises its variables. A static variable of a function has a

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
-from tmaasync._comments import without_comments
 from tmaasync._compile import Source
-from tmaasync._entries import function_name, template_of
+from tmaasync._declarations import named_types
+from tmaasync._entries import declarations, function_name, template_of
+from tmaasync._includes import included
+from tmaasync._tokens import parts, spelled, tokens
 
 __all__ = ["EXPORTED", "translation_unit"]
 
@@ -26,52 +26,38 @@ def translation_unit(source: Source, name: str, declaring: str, *, has_asm: bool
 
 
 # NVRTC has no <cstdint>, so kernels define its names, differently from the host's compiler.
-_OWN_INTEGERS = re.compile(
-    r"\btypedef\s+[\w\s]+?\b(u?int(?:8|16|32|64|ptr)_t)\s*;"
-    r"|\busing\s+(u?int(?:8|16|32|64|ptr)_t)\s*="
-)
-_HEADERS_WITH_INTEGERS = re.compile(r"#\s*include\s*<(?:cuda/|cooperative_groups|tmaasync/)")
+_INTEGERS = [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64, "ptr")]
+_HEADERS_WITH_INTEGERS = ("cuda/", "cooperative_groups", "tmaasync/")
 
 
 def _own_integers(text: str) -> tuple[str, ...]:
     """Return the names of <cstdint> that the source defines and its headers do not need."""
-    bare = without_comments(text)
-    if _HEADERS_WITH_INTEGERS.search(bare):
+    if any(one.name.startswith(_HEADERS_WITH_INTEGERS) for one in included(text)):
         return ()
-    return tuple(dict.fromkeys(one or other for one, other in _OWN_INTEGERS.findall(bare)))
+    return tuple(dict.fromkeys(one for one, _ in named_types(tokens(text)) if one in _INTEGERS))
 
 
 EXPORTED = {
     "__launch_bounds__": ("tmaasync_emulate_max_threads", "tmaasync_emulate_min_blocks"),
     "__cluster_dims__": tuple(f"tmaasync_emulate_cluster_{side}" for side in "xyz"),
 }
-_VALUE = r"((?:[^(),]|\([^()]*\))+)"
-_BLOCK_SIZE = re.compile(r"__block_size__\s*\(\s*\(([^()]*)\)\s*(?:,\s*\(([^()]*)\))?\s*\)")
-
-
-def _spelled_out(block_size: re.Match[str]) -> str:
-    """Expand ``__block_size__((x, y, z), (x, y, z))`` into threads and clusters."""
-    sides, cluster = block_size.groups()
-    bounds = f"__launch_bounds__(({sides.replace(',', ')*(')}))"
-    return f"{bounds} __cluster_dims__({cluster})" if cluster else bounds
 
 
 def _attributes(text: str, name: str) -> str:
     """Return constants with the values of the entry's __launch_bounds__ and __cluster_dims__."""
-    bare = _BLOCK_SIZE.sub(_spelled_out, without_comments(text))
     function = function_name(name)
-    found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(function)}\s*\(", bare)
-    lines = []
-    for attribute, constants in EXPORTED.items():
-        more = rf"(?:,{_VALUE})?" * (len(constants) - 1)
-        values = found and re.search(rf"{attribute}\s*\({_VALUE}{more}", found[0])
-        lines += [
-            _exported(constant, value, text, name)
-            for constant, value in zip(
-                constants, values.groups("1") if values else (), strict=False
-            )
-        ]
-    return "".join(lines)
+    found = next((one.attributes for one in declarations(text) if one.name == function), {})
+    values = {attribute: list(map(spelled, given)) for attribute, given in found.items()}
+    if sizes := [parts(one, 0) for one in found.get("__block_size__", ())]:
+        block, *cluster = [list(map(spelled, sides)) for sides in sizes]
+        values["__launch_bounds__"] = ["*".join(f"({side})" for side in block)]
+        values |= {"__cluster_dims__": cluster[0]} if cluster else {}
+    return "".join(
+        _exported(constant, value, text, name)
+        for attribute, constants in EXPORTED.items()
+        if attribute in values
+        for constant, value in zip(constants, (*values[attribute], "1", "1"), strict=False)
+    )
 
 
 def _exported(constant: str, value: str, text: str, name: str) -> str:

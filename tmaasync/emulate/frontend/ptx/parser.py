@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tmaasync._comments import COMMENT
+from tmaasync._tokens import COMMENT
 from tmaasync.emulate.frontend.ptx.program import (
     UNIQUE,
     Address,
