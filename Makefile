@@ -1,10 +1,11 @@
 # `make demo` and `make test` do all set-up: they need Python >= 3.11, make and a C++ compiler.
 
 PYTHON ?= python3
-EXTRAS ?= cuda13,test,dev
-# Torch without CUDA (200 MB), for tests of its tensors in host memory. Where the package index lacks
-# this build, it comes from torch's own, which serves torch alone: what torch needs comes from yours,
-# as everything else. For torch on a GPU pass TORCH=torch.
+CUDA ?= cuda13
+# What `make test-all` installs and `make test` does not. Torch without CUDA (200 MB), for tests of its
+# tensors in host memory: where the package index lacks this build, it comes from torch's own, which
+# serves torch alone: what torch needs comes from yours, as everything else. For torch on a GPU pass
+# TORCH=torch.
 TORCH ?= torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Hugging Face's models (130 MB with what it needs), for the tests of their attention.
@@ -18,25 +19,60 @@ comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
 TEST_PYTHON ?= $(BIN)/python
+# The environments grow: demo, test, everything.
 INSTALLED := $(VENV)/.installed
+TEST_INSTALLED := $(VENV)/.test-installed
 DEMO_INSTALLED := $(VENV)/.demo-installed
+TEST_READY := $(or $(wildcard $(INSTALLED)),$(TEST_INSTALLED))
+DEMO_READY := $(or $(wildcard $(INSTALLED)),$(wildcard $(TEST_INSTALLED)),$(DEMO_INSTALLED))
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_matmul.py conv2d.py copies.py \
 	grouped_matmul.py matmul.py matmul_epilogues.py matmul_split_k.py matmul_types.py paged_attention.py \
 	ragged.py ragged_heads.py scaled_matmul.py)
 
-.PHONY: demo test test-gpu check docs format clean venv memcheck false-alarms peers record
+.PHONY: demo quick test test-all test-gpu check docs format clean venv memcheck false-alarms peers record
 
 # It needs no formatter, linter, type checker or test: where those are installed it takes that
 # environment, and otherwise a smaller one, with CuPy and NVRTC only where there is an NVIDIA driver.
-demo: $(or $(wildcard $(INSTALLED)),$(DEMO_INSTALLED))
+demo: $(DEMO_READY)
 	$(BIN)/python -m tmaasync demo
 
 # Without bytecode on disk each worker, and each Python that a test starts, compiles all modules.
 # NumPy has one thread in each: others wait busily, which was a fifth of the time of convolutions.
-test: $(INSTALLED)
-	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist worksteal
+PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# Tests on a GPU, and those of packages that `make test` does not install.
+WITHOUT_GPU := --ignore tests/gpu
+WITHOUT_EXTRAS := $(WITHOUT_GPU) --ignore tmaasync/torch --ignore-glob 'tests/test_torch_*' \
+	$(addprefix --ignore ,tests/test_attention_peer.py \
+	$(addprefix tests/parity/test_,cutlass.py flash_attn.py torch_signatures.py))
+
+# The layers without a compiler, and one kernel of each family.
+QUICK := tests/lint/test_ptx.py $(addprefix tests/test_,$(addsuffix .py,access allocation arrays barrier \
+	call_cache elements errors graph_tiles im2col ops_conv2d ops_paged_attention ops_ragged \
+	ops_scaled_matmul pipeline prepared_launch public_names ragged registers sources split split_kv swizzle \
+	tensormap_hazards tensormap_remedy tensormap_rules tensormap_spec tile tile_array wgmma wgmma_descriptor)) \
+	$(addprefix tests/parity/test_, \
+	attention.py::test_scale \
+	attention_backward.py::test_head_dims_and_types \
+	conv2d.py::test_relu_hands_nan_on \
+	copies.py::test_windows_of_every_rank \
+	grouped_matmul.py::test_a_neighbours_nan_stays_with_the_neighbour \
+	k_grouped_matmul.py::test_operands_that_tma_cannot_read_are_staged \
+	matmul.py::test_tiles_whose_columns_fill_no_line \
+	ragged.py::test_random_batches_move_and_nothing_else_does \
+	reduce_add.py::test_windows_of_a_stack_are_added_again \
+	scaled_matmul.py::test_either_fp8_type_goes_with_either)
+
+quick: $(TEST_READY)
+	$(PYTEST) -m "not gpu and not slow" $(QUICK)
+
+test: $(TEST_READY)
+	$(PYTEST) -m "not gpu and not slow" $(WITHOUT_EXTRAS)
+
+# Where a package is missing, it fails instead of skipping tests.
+test-all: $(INSTALLED)
+	TMAASYNC_REQUIRE_EXTRAS=1 $(PYTEST) -m "not gpu" $(WITHOUT_GPU)
 
 # Tests of peers have the GPUs for themselves: a fault in memory of a peer ends the contexts of other
 # processes on both GPUs.
@@ -103,17 +139,17 @@ format: $(INSTALLED)
 
 venv: $(INSTALLED)
 
+$(TEST_INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e ".[$(CUDA),test]"
+	touch $@
+
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
-	install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
-		$$install "$(TORCH)" \
-		|| { $$install --no-deps --index-url $(TORCH_INDEX) "$(TORCH)" && $$install "$(TORCH)"; } \
-		|| echo "$(TORCH) is in no package index: tests of torch tensors will be skipped"; \
-		$$install "$(TRANSFORMERS)" \
-		|| echo "$(TRANSFORMERS) is in no package index: tests of its models will be skipped"; \
-		$$install --no-deps "$(CUTLASS)" \
-		|| echo "$(CUTLASS) is in no package index: tests of its kernels will be skipped"
+	$(PIP) -e ".[$(CUDA),test,dev]"
+	$(PIP) "$(TORCH)" || { $(PIP) --no-deps --index-url $(TORCH_INDEX) "$(TORCH)" && $(PIP) "$(TORCH)"; }
+	$(PIP) "$(TRANSFORMERS)"
+	$(PIP) --no-deps "$(CUTLASS)"
 	touch $@
 
 # The driver's major CUDA version, 12 or 13; nothing where there is no driver.
@@ -126,8 +162,9 @@ $(DEMO_INSTALLED): pyproject.toml
 		$(BIN)/python -m pip install --disable-pip-version-check -e ".[$$extras]"
 	touch $@
 
-$(VENV)/.docs-installed: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+$(VENV)/.docs-installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e ".[docs]"
 	touch $@
 
 clean:

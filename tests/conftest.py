@@ -1,14 +1,16 @@
-"""Markers by folder, what happens without a GPU, and the hypothesis profiles."""
+"""Markers by folder, what happens without a GPU or a package, and the hypothesis profiles."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import gc
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import device_memory
 import pytest
@@ -40,10 +42,44 @@ def pytest_report_header() -> str:
     return f"tmaasync {tmaasync.__version__} from {Path(tmaasync.__file__).parent}"
 
 
+# What `make test-all` installs; without it, other commands skip the tests that need it.
+_PACKAGES = (
+    *("cupy", "cutlass_library", "elftools", "hatchling", "matplotlib", "ml_dtypes", "torch"),
+    "transformers",
+)
+
+
+def pytest_configure() -> None:
+    """Fail where a package was promised, so that no test is skipped without a word."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if os.environ.get("TMAASYNC_REQUIRE_EXTRAS") == "1" and missing:
+        raise pytest.UsageError(f"TMAASYNC_REQUIRE_EXTRAS=1, but {', '.join(missing)} are missing")
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark everything below tests/gpu."""
     if item.path.is_relative_to(_GPU_TESTS):
         item.add_marker("gpu")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow all but the promised number of cases of each test that is sampled."""
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") and not _is_on_gpu(item):
+            cases.setdefault((item.path, item.nodeid.partition("[")[0]), []).append(item)
+    for group in cases.values():
+        (count,) = _argument(group[0], "sampled")
+        kept = {index * len(group) // count for index in range(count)}
+        for index, item in enumerate(group):
+            if index not in kept:
+                item.add_marker("slow")
+
+
+def _argument(item: pytest.Item, name: str) -> tuple[Any, ...]:
+    mark = item.get_closest_marker(name)
+    return mark.args if mark else ()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

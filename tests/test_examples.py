@@ -86,6 +86,7 @@ def changed(source: str, diff: str) -> str:
     return source.replace(old, new)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("path", "changes", "message"), list(breakages()))
 def test_a_broken_step_prints_what_its_page_says(
     path: Path,

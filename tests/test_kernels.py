@@ -91,6 +91,7 @@ def with_a_gpu(*case: Any) -> Any:
 FEW_COLUMNS = [TileConfig(1, 16, m_major=True), TileConfig(2, 64, m_major=True)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("config", "output", "layout"),
     [
@@ -133,6 +134,7 @@ def test_gemm_compiles_clean(config: TileConfig, output: str, layout: str) -> No
     assert_clean(gemm_with(config, operand, output, a_transposed, b_transposed))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "output", "layout"),
     [(TileConfig(2, 256, 2), "bfloat16", "nt"), (FEW_COLUMNS[1], "float32", "nn")],
@@ -147,6 +149,7 @@ def test_batched_gemm_compiles_clean(config: TileConfig, output: str, layout: st
     assert_clean(gemm_kernel([tile.cuda_type for tile in tiles], *transposed, config))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "config",
     [
@@ -164,6 +167,7 @@ def test_split_k_over_the_grid_compiles_clean(config: TileConfig) -> None:
     assert_clean(gemm_kernel(types, False, True, config))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("partial", "output"), [("float", "__nv_bfloat16"), ("float", "float"), ("int", "int")]
 )
@@ -185,6 +189,7 @@ def grouped_with(config: TileConfig, output: str, b_transposed: bool) -> Kernel:
     return grouped_kernel(types, b_transposed, config)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "output", "b_transposed"),
     [
@@ -209,6 +214,7 @@ def k_grouped_with(config: TileConfig, output: str) -> Kernel:
     return k_grouped_kernel([tile.cuda_type for tile in tiles], config)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "output"),
     [
@@ -235,6 +241,7 @@ SCALED_GELU_TANH = Epilogue(COLUMNS, Activation.GELU_TANH, is_scaled=True)
 SCALED_SILU = Epilogue(COLUMNS, Activation.SILU, is_scaled=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "output", "epilogue"),
     [
@@ -274,6 +281,7 @@ def test_gemm_with_an_epilogue_compiles_clean(
 WHOLE_EPILOGUE = everything(Activation.GELU)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "operand", "output", "epilogue"),
     [
@@ -315,6 +323,7 @@ PLAIN, BIASED = Epilogue(), Epilogue(COLUMNS, Activation.RELU)
 GELU, SILU = (Epilogue(COLUMNS, one) for one in (Activation.GELU, Activation.SILU))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "output", "epilogue", "channels"),
     [
@@ -354,6 +363,7 @@ def scaled_gemm_with(config: ScaledTileConfig, output: str, transposed: bool) ->
     return scaled_gemm_kernel([tile.cuda_type for tile in tiles], transposed, config)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "scales", "output"),
     [
@@ -373,6 +383,7 @@ def test_scaled_gemm_compiles_clean(config: ScaledTileConfig, scales: str, outpu
     assert_clean(scaled_gemm_with(one, output, transposed="transposed" in scales))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("pipeline", "rank"), [(BULK_PIPELINE, 0), (TILED_PIPELINE, 1), (TILED_PIPELINE, 5)]
 )
@@ -388,6 +399,7 @@ def test_copy_compiles_clean(pipeline: CopyPipeline, rank: int) -> None:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("entry", "row", "pipeline"),
     [
@@ -437,6 +449,7 @@ def paged(page_size: int, variant: Variant = MASKED) -> Variant:
     return replace(variant, page_size=page_size)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("config", "variant", "dtype"),
     [
@@ -467,6 +480,7 @@ def test_attention_compiles_clean(config: FlashConfig, variant: Variant, dtype: 
     assert_clean(attention_with(config, variant, dtype))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "variant"),
     [
@@ -500,11 +514,13 @@ def transpose_with(head_dim: int) -> Kernel:
     return flash.transpose_kernel(tuple(tile.cuda_type for tile in tiles), config)
 
 
+@pytest.mark.sampled(1)
 def test_transposing_values_compiles_clean() -> None:
     for head_dim in (64, 128, 256):
         assert_clean(transpose_with(head_dim))
 
 
+@pytest.mark.sampled(1)
 def test_combining_splits_compiles_clean() -> None:
     with_lse = Variant(has_lse=True)
     for config, variant in (
@@ -518,6 +534,7 @@ def test_combining_splits_compiles_clean() -> None:
         assert_clean(flash.combine_kernel(types, variant, config))
 
 
+@pytest.mark.sampled(1)
 def test_scheduling_packed_sequences_compiles_clean() -> None:
     for variant in (CAUSAL, EVERYTHING):
         assert_clean(flash.work_list_kernel(variant, FlashConfig(128, 2, 128)))
@@ -533,6 +550,7 @@ def backward_types(config: BackwardConfig, variant: BackwardVariant) -> tuple[st
     return maps.q.cuda_type, maps.k.cuda_type
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("head_dim", "variant", "shares_kv_heads"),
     [
@@ -559,6 +577,7 @@ def test_the_attention_backward_compiles_clean(
     assert_clean(backward_kernel(backward_types(config, variant), variant, config))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block_m", [64, 80])
 def test_kernels_around_the_attention_backward_compile_clean(block_m: int) -> None:
     config = BackwardConfig(128, block_m)

@@ -76,6 +76,7 @@ def emitted(headers: list[str], arch: str) -> Assembly:
     return assemble(source, arch)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=target)
 def test_every_function_of_the_headers_assembles_without_wgmma(capability: tuple[int, int]) -> None:
     headers = sorted({*map(str, HEADERS)} - with_wgmma())
@@ -144,6 +145,7 @@ WITH_LAYOUTS_OF_WGMMA: dict[str, Callable[[], Kernel]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=target)
 def test_a_kernel_without_wgmma_compiles(name: str, capability: tuple[int, int]) -> None:
@@ -167,6 +169,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) claim(float* p) {
 ARCH_SPECIFIC = {"registers": lambda: Kernel(CLAIM, "claim"), "map edits": KERNELS["map edits"]}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ARCH_SPECIFIC)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=target)
 def test_what_is_compiled_for_the_specific_target_needs_it(
@@ -180,6 +183,7 @@ def test_what_is_compiled_for_the_specific_target_needs_it(
         kernel.compile(target(capability))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", WITH_LAYOUTS_OF_WGMMA)
 @pytest.mark.parametrize("capability", BLACKWELL, ids=target)
 def test_a_kernel_that_uses_layouts_of_wgmma_alone_compiles_by_name_of_the_target(
@@ -190,6 +194,7 @@ def test_a_kernel_that_uses_layouts_of_wgmma_alone_compiles_by_name_of_the_targe
     assert warnings_of(program.log) == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_compiles_or_needs_wgmma(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(path)])

@@ -60,6 +60,7 @@ def compiled(entries: str) -> Program:
     return compile_source(Source(text=HEADER + entries, name="wgmma.cu"), "sm_90a")
 
 
+@pytest.mark.slow
 def test_every_legal_instruction_is_assembled() -> None:
     by_sums: dict[tuple[str, int], list[str]] = defaultdict(list)
     for form in MMA_FORMS:

@@ -194,6 +194,7 @@ def row_statistics(of_forward: Any, dout: Any, blocks: int, block_m: int) -> Any
     return np.ascontiguousarray(statistics.reshape(blocks, block_m, 2).transpose(0, 2, 1))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("defect", DEFECTS + DEFECTS_OF_TURNS + DEFECTS_OF_ONE_STAGE, ids=named)
 def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     text = edited(whole_text(defect.kernel), [LOADS_DO_FIRST])
@@ -206,12 +207,14 @@ def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     check_reports(defect, found.launch)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("config", [CONFIG, ONE_STAGE, TRANSPOSED], ids=str)
 def test_without_a_defect_there_is_none(config: BackwardConfig) -> None:
     text = edited(whole_text("attention_backward.cu"), [LOADS_DO_FIRST])
     check_sound(prepared(text, config=config))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("harmless", HARMLESS, ids=named)
 def test_what_only_looks_like_a_defect_is_not_reported(harmless: Defect) -> None:
     check_sound(prepared(harmless.plant(whole_text(harmless.kernel)), ctas=2))

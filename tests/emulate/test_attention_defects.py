@@ -138,6 +138,7 @@ def named(defect: Defect) -> str:
     return defect.name
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", DEFECTS + DEFECTS_OF_PAIRS, ids=named)
 def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     config = PAIR if defect in DEFECTS_OF_PAIRS else CONFIG
@@ -146,6 +147,7 @@ def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     check_reports(defect, launch)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("defect", "transposes_v"),
     [

@@ -38,6 +38,7 @@ def run(engine: Engine, one: Case) -> str:
     return digest(shared, memory, completed)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_the_engine_does_what_the_chip_did(engine: Engine, shard: int) -> None:
     digests = KEPT["digests"]
