@@ -13,12 +13,17 @@ from tmaasync._entries import entry_names, function_name
 from tmaasync._symbols import demangled
 from tmaasync.emulate.abi import ParameterFacts
 from tmaasync.emulate.chips.occupancy import MAX_STATIC_SHARED_BYTES
-from tmaasync.emulate.frontend.cpp.unit import EXPORTED
 from tmaasync.emulate.runtime_library import build_runtime
 from tmaasync.errors import BackendError, CompileError
 from tmaasync.registers import launch_registers
 
-__all__ = ["EmulatedProgram", "loaded_program", "loaded_runtime"]
+__all__ = ["EXPORTED", "EmulatedProgram", "loaded_program", "loaded_runtime"]
+
+EXPORTED = {
+    "__launch_bounds__": ("tmaasync_emulate_max_threads", "tmaasync_emulate_min_blocks"),
+    "__cluster_dims__": tuple(f"tmaasync_emulate_cluster_{side}" for side in "xyz"),
+}
+"""The constants of a library with the values of its entry's attributes."""
 
 
 @dataclass(frozen=True)

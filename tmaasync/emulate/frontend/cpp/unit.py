@@ -7,8 +7,9 @@ from tmaasync._declarations import named_types
 from tmaasync._entries import declarations, function_name, template_of
 from tmaasync._includes import included
 from tmaasync._tokens import parts, spelled, tokens
+from tmaasync.emulate.frontend.program import EXPORTED
 
-__all__ = ["EXPORTED", "translation_unit"]
+__all__ = ["translation_unit"]
 
 
 def translation_unit(source: Source, name: str, declaring: str, *, has_asm: bool) -> str:
@@ -35,12 +36,6 @@ def _own_integers(text: str) -> tuple[str, ...]:
     if any(one.name.startswith(_HEADERS_WITH_INTEGERS) for one in included(text)):
         return ()
     return tuple(dict.fromkeys(one for one, _ in named_types(tokens(text)) if one in _INTEGERS))
-
-
-EXPORTED = {
-    "__launch_bounds__": ("tmaasync_emulate_max_threads", "tmaasync_emulate_min_blocks"),
-    "__cluster_dims__": tuple(f"tmaasync_emulate_cluster_{side}" for side in "xyz"),
-}
 
 
 def _attributes(text: str, name: str) -> str:
