@@ -65,7 +65,12 @@ cpp_maximum_signature_line_length = 88
 _HEADERS = ".. headers "
 _INDEX = re.compile(r"^<!-- index: (.*) -->$", re.MULTILINE)
 # Files of the repository's root that a page of the site includes.
-_INCLUDED = {"README": "index", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}
+_INCLUDED = {
+    "README": "index",
+    "CHANGELOG": "changelog",
+    "CONTRIBUTING": "contributing",
+    "ARCHITECTURE": "architecture",
+}
 _LINK_TO_ROOT = re.compile(rf"\]\(((?:\.\./)*)({'|'.join(_INCLUDED)})\.md")
 _LINK_TO_FILE = re.compile(r"\]\(((?:examples|benchmarks|kernels|tests)/[^)#]*|LICENSE)\)")
 

@@ -30,6 +30,7 @@ from tmaasync import Kernel, create_tma_tile
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROJECT_PAGES = [ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CONTRIBUTING", "RELEASING")]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 _BLOCK = re.compile(
@@ -232,7 +233,7 @@ def test_an_example_fits_a_screen_or_two(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 80
 
 
-@pytest.mark.parametrize("path", named([*DOCUMENTS, ROOT / "CONTRIBUTING.md"]))
+@pytest.mark.parametrize("path", named([*DOCUMENTS, *PROJECT_PAGES]))
 def test_every_relative_link_leads_somewhere(path: Path) -> None:
     dead = [link for link in _links(path) if not _exists(path, *link)]
 
