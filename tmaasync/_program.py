@@ -24,7 +24,6 @@ _PROPERTIES = re.compile(
     r"(\d+) bytes spill loads\n.*?Used (\d+) registers"
 )
 _REMARK = re.compile(r"\(C\d+\)\s*(.*)")
-_ADVICE = re.compile(rf"warning|{_REMARK.pattern}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,8 @@ class Program:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return the compiler's warnings, a line each; `remarks` too."""
-        return tuple(line for line in self.log.splitlines() if _ADVICE.search(line))
+        lines = self.log.splitlines()
+        return tuple(one for one in lines if "warning" in one.lower() or _REMARK.search(one))
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
-__all__ = ["RingPart", "ring_part", "role_name"]
+__all__ = ["RingPart", "element_of", "ring_part", "role_name"]
 
-_PART = re.compile(r"(.*?)\.?\b(full|empty|stages|side)\[(\d+)\](.*)")
+_MEMBERS = ("full", "empty", "stages", "side")
 
 
 class RingPart(NamedTuple):
@@ -40,10 +39,26 @@ def ring_part(name: str | None) -> RingPart | None:
     'stage 1 of ring'
     >>> ring_part("done")
     """
-    found = _PART.fullmatch(name or "")
-    if found is None or (found[2] in ("full", "empty") and found[4]):
-        return None
-    return RingPart(found[1], found[2], int(found[3]))
+    steps = (name or "").split(".")
+    for at, step in enumerate(steps):
+        member, _, index = step.partition("[")
+        number, _, inside = index.partition("]")
+        if member in _MEMBERS and number.isdecimal():
+            is_inside = bool(inside or steps[at + 1 :])
+            if member in ("full", "empty") and is_inside:
+                return None
+            return RingPart(".".join(steps[:at]), member, int(number))
+    return None
+
+
+def element_of(name: str) -> tuple[str, int] | None:
+    """Return the array and the index of an element's name; None for other names.
+
+    >>> element_of("ring.full[2]"), element_of("done")
+    (('ring.full', 2), None)
+    """
+    array, _, index = name.removesuffix("]").rpartition("[")
+    return (array, int(index)) if name.endswith("]") and index.isdecimal() else None
 
 
 _NO_NUMBER = 0xFFFFFFFF

@@ -28,8 +28,7 @@ _TOKEN = re.compile(
     r"|(?P<label>[$\w]+)[ \t]*:(?!:)|(?P<statement>[^;]+);"
 )
 _STATEMENT = re.compile(r"(?:@(!?[%$\w]+)\s+)?([\w.:]+)\s*(.*)", re.DOTALL)
-_REGISTER_LIST = re.compile(r"\.reg\s+\.\w+\s+(.*)", re.DOTALL)
-_NAME = re.compile(r"[%$A-Za-z_][\w$]*(?:\.[xyzw]\b)?")
+_NAME = re.compile(r"[%$A-Za-z_][\w$]*(?:\.[xyzw]\b)?(?:#\d+)?")
 # Opcodes whose first operand is a source.
 _WRITES_NO_REGISTER = ("bar", "barrier", "bra", "brx", "call", "nanosleep", "ret", "exit", "trap")
 
@@ -172,9 +171,8 @@ class _Body:
             self._location = Location(self._files[here[0]], int(here[1]))
 
     def _state(self, statement: str) -> None:
-        declared = _REGISTER_LIST.match(statement)
-        if declared is not None:
-            self._declare(declared[1])
+        if statement.startswith(".reg"):
+            self._declare(statement.split(maxsplit=2)[2])
         elif not statement.startswith("."):
             self._instructions.append(self._instruction(statement))
 
@@ -216,7 +214,7 @@ class _Body:
 
 
 def _names(operand: str) -> list[str]:
-    return re.findall(r"[%$A-Za-z_][\w$]*(?:\.[xyzw]\b)?(?:#\d+)?", operand)
+    return _NAME.findall(operand)
 
 
 def _split(operands: str) -> Iterator[str]:

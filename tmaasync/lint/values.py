@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -10,8 +9,6 @@ from tmaasync.lint.ptx import Function, Instruction
 
 __all__ = ["Address", "Values"]
 
-_INTEGER = re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)$")
-_ADDRESS = re.compile(r"\[\s*([%$\w.#]+)\s*(?:\+\s*(-?\d+))?")
 _COPIES = ("mov", "cvta", "cvt")
 _DEPTH = 64
 _SUMS = (*_COPIES, "add", "sub", "selp", "or", "and")
@@ -70,20 +67,19 @@ class Values:
     @staticmethod
     def base(operand: str) -> str:
         """Return the register or symbol that an operand such as ``[%r1+16]`` begins with."""
-        found = _ADDRESS.match(operand)
-        return found[1] if found else operand
+        return _base_and_offset(operand)[0]
 
     def address(self, operand: str) -> Address:
         """Return the sum that an operand such as ``[%r1+16]`` is, as far as additions lead."""
-        found = _ADDRESS.match(operand)
-        if found is None:
+        name, offset = _base_and_offset(operand)
+        if name == operand:
             return Address(frozenset({operand}), 0)
-        base = self._sum(found[1], 0)
-        return Address(base.names, base.offset + int(found[2] or 0))
+        base = self._sum(name, 0)
+        return Address(base.names, base.offset + offset)
 
     def _sum(self, name: str, depth: int) -> Address:
-        if _INTEGER.match(name):
-            return Address(frozenset(), int(name, 0))
+        if (number := _integer(name)) is not None:
+            return Address(frozenset(), number)
         writers = self._writers.get(name, [])
         is_opaque = any(one.guard or len(one.writes) > 1 for one in writers)
         if not writers or is_opaque or depth > _DEPTH:
@@ -101,8 +97,7 @@ class Values:
             return _added([self._sum(term, depth) for term in terms])
         if kind == "mad":
             return _added([Address(frozenset({name}), 0), self._sum(terms[2], depth)])
-        if kind in ("shl", "mul") and _INTEGER.match(terms[1]):
-            factor = int(terms[1], 0)
+        if kind in ("shl", "mul") and (factor := _integer(terms[1])) is not None:
             scale = 1 << factor if kind == "shl" else factor
             index = self._sum(terms[0], depth)
             names = frozenset(f"{scale} * {term}" for term in index.names)
@@ -122,6 +117,21 @@ class Values:
             return True
         _, definitions = self.origins(*instruction.reads)
         return any(name in one.writes for one in definitions)
+
+
+def _base_and_offset(operand: str) -> tuple[str, int]:
+    """Return the terms of ``[%r1+16]``; other operands have no offset."""
+    if not operand.startswith("["):
+        return operand, 0
+    base, _, offset = operand[1:].partition(",")[0].rstrip("] ").partition("+")
+    return base.strip(), _integer(offset.strip()) or 0
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text, 0)
+    except ValueError:
+        return None
 
 
 def _added(parts: list[Address]) -> Address:

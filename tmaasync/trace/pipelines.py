@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import enum
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tmaasync._source_names import ring_part
+from tmaasync._source_names import element_of, ring_part
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
 from tmaasync.trace.launch import LaunchEvents, check_trace
 
@@ -272,8 +271,6 @@ def _earliest(times: _Times, phase: int, time: int) -> None:
 
 # --- stages to pipelines --------------------------------------------------------------------------
 
-_ELEMENT = re.compile(r"(.*)\[\d+\]")
-
 
 def _grouped(
     histories: list[_History], end: int, block: tuple[int, int, int], name_of: NameOf
@@ -321,8 +318,8 @@ def _pipeline_name(group: list[_History], number: int, name_of: NameOf) -> str:
 
 
 def _array_name(name: str) -> str | None:
-    found = _ELEMENT.fullmatch(name)
-    return found[1] if found else None
+    found = element_of(name)
+    return found[0] if found else None
 
 
 def _goes_on(pipeline: list[_History], history: _History) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
+from tmaasync._source_names import element_of
 from tmaasync.trace.events import (
     NOBODY,
     NOTHING,
@@ -27,7 +27,6 @@ ACTIVITIES = tuple(Activity)
 """What the numbers in `Spans.activity` stand for."""
 
 _Array = np.ndarray[Any, Any]
-_ELEMENT = re.compile(r"(.*)\[\d+\]")
 _NUMBER = {activity: number for number, activity in enumerate(ACTIVITIES)}
 _LOADS = (EventKind.LOAD_ISSUED, EventKind.LOAD_LANDED)
 _NUMBERED = {
@@ -84,8 +83,8 @@ def thing(activity: Activity, barrier: int, name_of: NameOf) -> str:
         return barrier_name(_NUMBERED[activity], barrier, name_of)
     if barrier == NOTHING or (name := name_of(barrier)) == offset_name(barrier):
         return ""
-    found = _ELEMENT.fullmatch(name)
-    return found[1] if found else name
+    found = element_of(name)
+    return found[0] if found else name
 
 
 def find_spans(trace: LaunchEvents) -> Spans:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 
 from tmaasync._source_names import RingPart, ring_part
@@ -11,7 +10,6 @@ from tmaasync.trace.lanes import warp_names
 
 __all__ = ["Arrivals"]
 
-_NUMBER = re.compile(r" \d+$")
 _DEEDS = {"full": "filled", "empty": "released"}
 
 _Block = tuple[int, int, int]
@@ -108,8 +106,8 @@ class Arrivals:
 def _kind(role: tuple[_Block, str]) -> tuple[_Block, str] | None:
     """Return a block and a role without its number; None if the role has none."""
     block, name = role
-    kind, numbers = _NUMBER.subn("", name)
-    return (block, kind) if numbers else None
+    kind, _, number = name.rpartition(" ")
+    return (block, kind) if kind and number.isdecimal() else None
 
 
 def _done(part: RingPart) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from tmaasync._compile import Source
+from tmaasync._includes import included
 
 __all__ = ["in_words_of"]
 
-_OURS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<tmaasync/|")', re.MULTILINE)
 _INSTRUCTIONS = {
     "ptx::fence_proxy_async_global()": "fence.proxy.async.global",
     "fence_async_view_proxy()": "fence.proxy.async.shared::cta",
@@ -54,7 +54,7 @@ _COUNTED = re.compile(r"\bcp_async_wait<(\d+)>\(\)")
 
 def in_words_of(source: Source, sentence: str) -> str:
     """Return a report's sentence with our functions replaced by instructions, if needed."""
-    if _OURS.search(source.text):
+    if any(one.is_quoted or one.name.startswith("tmaasync/") for one in included(source.text)):
         return sentence
     named = _COUNTED.sub(r"cp.async.wait_group \1", sentence)
     return _NAMES.sub(lambda found: _INSTRUCTIONS[found[0]], named)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +38,6 @@ _NAMED_BY = ("DW_AT_abstract_origin", "DW_AT_specification")
 _BARRIERS = ("SharedMemBarrier", "barrier")
 _ATOMIC = "atomic<"
 _TILE, _TILE_MEMBERS = "Shared", ["bytes"]
-_RESERVED = re.compile(r"_[A-Z]|__")
-_STEP = re.compile(r"\w+|\[\d+\]")
 
 # --- types -------------------------------------------------------------------------------------
 
@@ -54,7 +51,7 @@ def place_name(layout: DIE | None, offset: int) -> str | None:
 
 def has_member(kind: DIE | None, name: str) -> bool:
     """Return whether a dotted, indexed name leads from the type to a member."""
-    for step in _STEP.findall(name):
+    for step in name.replace("[", ".[").split("."):
         if kind is None:
             return False
         kind = bare(kind)
@@ -108,7 +105,8 @@ def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
             if start <= offset < start + size_bytes(inner):
                 name = name_of(member) if member.tag == "DW_TAG_member" else ""
                 # Hide reserved names of the C++ library, such as the element array of std::array.
-                is_shown = name and not _RESERVED.match(name)
+                is_reserved = name.startswith("__") or (name[:1] == "_" and name[1:2].isupper())
+                is_shown = name and not is_reserved
                 yield (f".{name}" if is_shown else ""), inner, start
 
 
