@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 __all__ = [
     "COMMENT",
+    "TOKEN",
     "Token",
     "closing",
     "joined",
@@ -22,12 +23,14 @@ __all__ = [
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 _STRING = r'R"(?P<end>[^()\\\s"]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"'
-_ATTRIBUTE = r"\[\[[^\]]*\]\]"
-_INCLUDE = r"\#[ \t]*include\b[^\n]*"
-_TOKEN = re.compile(
-    rf"(?P<gap>\s+|\\\n|{COMMENT.pattern}|{_ATTRIBUTE}|{_INCLUDE})|{_STRING}|'(?:\\.|[^'\\\n])+'"
-    r"|\.?\d(?:[eEpP][+-]|'?[\w.])*|\w+|::|->|.",
-    re.DOTALL,
+TOKEN = re.compile(
+    rf"""(?P<gap>\s+|\\\n|{COMMENT.pattern}|\[\[[^\]]*\]\]|\#[ \t]*include\b[^\n]*)
+    |(?P<string>{_STRING})
+    |(?P<letter>'(?:\\.|[^'\\\n])+')
+    |(?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
+    |(?P<word>[\w$]+)
+    |(?P<sign>::|->|.)""",
+    re.DOTALL | re.VERBOSE,
 )
 _STRING_OR_COMMENT = re.compile(rf"({_STRING}|'\"')|{COMMENT.pattern}", re.DOTALL)
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
@@ -52,7 +55,7 @@ def tokens(text: str) -> tuple[Token, ...]:
     >>> words(tokens("f<g<2>>(1'000.5, '(', /* ) */ x); // ..."))[:7]
     ['f', '<', 'g', '<', '2', '>', '>']
     """
-    found = _TOKEN.finditer(text)
+    found = TOKEN.finditer(text)
     return tuple(Token(one[0], one.start(), one.end()) for one in found if one["gap"] is None)
 
 

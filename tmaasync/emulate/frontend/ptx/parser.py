@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,12 +38,10 @@ _LABEL = re.compile(r"([$%\w\x03.]+)\s*:(?!:)")
 _INSTRUCTION = re.compile(
     r"(?:@\s*(!?)\s*(\x01\d+\x02|[%$\w\x03]+)\s+)?([\w.:\x01\x02]+)\s*(.*)", re.DOTALL
 )
-_DECLARATION = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
-_DECLARED = re.compile(r"([%$\w\x03]+)(?:\s*<\s*(\d+)\s*>)?")
 _REGISTER = re.compile(r"[%$A-Za-z_\x03][%$\w\x03]*")
 _INTEGER = re.compile(r"([+-]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)[uU]?")
 _FLOAT_BITS = re.compile(r"0[fF]([0-9a-fA-F]{8})|0[dD]([0-9a-fA-F]{16})")
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?")
+_DECIMAL = frozenset("0123456789.eE+-")
 
 
 def parsed(statement: AsmStatement, unique: str) -> Program:
@@ -175,8 +175,7 @@ class _Parser:
             if depth < 0:
                 return scope, index
             if depth == 0 and text.endswith(":"):
-                plain = re.sub(r"\W", "_", text[:-1])
-                scope.labels[text[:-1]] = f"tmaasync_{plain}_{self._unique}_{start}"
+                scope.labels[text[:-1]] = f"{_plain(text[:-1])}_{self._unique}_{start}"
         return scope, len(pieces)
 
     def _read(self, piece: _Piece, pieces: Sequence[_Piece], index: int) -> None:
@@ -194,20 +193,18 @@ class _Parser:
             self._steps.append(self._instruction(piece))
 
     def _declare(self, piece: _Piece) -> None:
-        found = _DECLARATION.fullmatch(piece.text)
-        if found is None or not (bits_of(found[1]) or found[1] == "pred"):
+        _, kind, names = (*piece.text.split(maxsplit=2), "", "")[:3]
+        kind = kind.removeprefix(".")
+        if not bits_of(kind):
             raise self._refusal(piece, "declares no register of a known type.")
-        for name in found[2].split(","):
-            declared = _DECLARED.fullmatch(name.strip())
-            if declared is None:
-                raise self._refusal(piece, f"declares {name.strip()!r}, which is no name.")
-            stem = declared[1]
-            names = [f"{stem}{i}" for i in range(int(declared[2]))] if declared[2] else [stem]
-            for each in names:
-                plain = re.sub(r"\W", "_", each)
-                cpp = f"tmaasync_{plain}_{len(self._registers)}"
-                self._registers.append((cpp, found[1]))
-                self._scopes[-1].registers[each] = Register(cpp, found[1])
+        for name in map(str.strip, names.split(",")):
+            stem, is_range, count = map(str.strip, name.removesuffix(">").partition("<"))
+            if not _REGISTER.fullmatch(stem) or (is_range and not count.isdecimal()):
+                raise self._refusal(piece, f"declares {name!r}, which is no name.")
+            for each in [f"{stem}{i}" for i in range(int(count))] if is_range else [stem]:
+                cpp = f"{_plain(each)}_{len(self._registers)}"
+                self._registers.append((cpp, kind))
+                self._scopes[-1].registers[each] = Register(cpp, kind)
 
     # --- instructions ---
 
@@ -279,6 +276,11 @@ class _Parser:
         return Address(self._scalar(base, piece), moved, more)
 
 
+def _plain(name: str) -> str:
+    """Return the beginning of a name in C++ for a register or label."""
+    return "tmaasync_" + "".join(letter if letter.isalnum() else "_" for letter in name)
+
+
 def _constant(index: int) -> str:
     """Return the C++ name of an operand with the constraint ``n``."""
     return f"tmaasync_a{index}"
@@ -286,10 +288,9 @@ def _constant(index: int) -> str:
 
 def _sum(text: str) -> tuple[str, str, str]:
     """Split ``base + offset``."""
-    found = re.fullmatch(r"\s*([^\s+-]+)\s*(?:([+-])\s*(.+))?", text, re.DOTALL)
-    if found is None:
-        return text.strip(), "", ""
-    return found[1], found[2] or "", (found[3] or "").strip().lstrip("+").strip()
+    signs = (at for at, letter in enumerate(text) if letter in "+-" and text[:at].strip())
+    at = next(signs, len(text))
+    return text[:at].strip(), text[at : at + 1], text[at + 1 :].strip().lstrip("+").strip()
 
 
 def _number(text: str) -> Immediate | None:
@@ -300,8 +301,9 @@ def _number(text: str) -> Immediate | None:
     if found is not None:
         sign = "-" if found[1] == "-" else ""
         return Immediate(f"{sign}{found[2]}{'ll' if sign else 'ull'}")
-    if _DECIMAL.fullmatch(text):
-        return Immediate(text, -1)
+    with contextlib.suppress(ValueError):
+        if _DECIMAL.issuperset(text) and math.isfinite(float(text)):
+            return Immediate(text, -1)
     return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from tmaasync.errors import CompileError
@@ -25,7 +24,7 @@ __all__ = [
     "refusal",
 ]
 
-_BITS = re.compile(r"(?:b|u|s|f|bf)(8|16|32|64|128)")
+_KINDS = ("b", "u", "s", "f", "bf")
 UNIQUE = "\x03"
 """Stands for ``%=`` in the text of a statement."""
 _ASM_BITS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64, "q": 128}
@@ -45,8 +44,9 @@ def bits_of(kind: str) -> int:
         )
     if kind == "tf32":
         return 32
-    found = _BITS.fullmatch(kind)
-    return int(found[1]) if found else 0
+    letters = kind.rstrip("0123456789")
+    size = kind.removeprefix(letters)
+    return int(size) if letters in _KINDS and size in ("8", "16", "32", "64", "128") else 0
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,6 @@ class Program:
 def refusal(file: str, line: int, text: str, reason: str) -> CompileError:
     """Return the error of an instruction that cannot be translated."""
     shown = " ".join(text.replace(UNIQUE, "").split())
-    shown = re.sub(r"\x01(\d+)\x02", r"%\1", shown)
+    shown = shown.replace("\x01", "%").replace("\x02", "")  # an operand's marks
     name = file.rpartition("/")[2]
     return CompileError(f"{name} does not run on the CPU, at {name}:{line}: `{shown}` {reason}")

@@ -53,7 +53,6 @@ _CPP = {
     "e4m3x2": "::std::uint16_t",
     "e5m2x2": "::std::uint16_t",
 }
-_WHOLE = re.compile(r"([bus])(8|16|32|64)")
 _PATTERN = re.compile(r"\$([A-Z]+)|<(\w+):|([{}>.])")
 _SPEC = re.compile(
     r"(?P<optional>\?)?\s*(?P<mark>[&@])?(?P<open>\[)?(?P<name>[\w|]+)(?P<many>\*)?"
@@ -67,10 +66,9 @@ def cpp_type(kind: str) -> str:
     >>> cpp_type("s32"), cpp_type("b16")
     ('::std::int32_t', '::std::uint16_t')
     """
-    found = _WHOLE.fullmatch(kind)
-    if found is None:
+    if kind in _CPP:
         return _CPP[kind]
-    return f"::std::{'' if found[1] == 's' else 'u'}int{found[2]}_t"
+    return f"::std::{'' if kind[0] == 's' else 'u'}int{int(kind[1:])}_t"
 
 
 def family_of(opcode: str) -> str:
@@ -116,8 +114,12 @@ class Row:
     @property
     def shown(self) -> str:
         """The pattern as messages show it."""
-        text = re.sub(r"<\w+:", "(", self.pattern).replace(">", ")")
-        return re.sub(r"\$([A-Z]+)", lambda found: TYPES[found[1]], text)
+        return _PATTERN.sub(_shown, self.pattern)
+
+
+def _shown(found: re.Match[str]) -> str:
+    others = {">": ")"}
+    return TYPES[found[1]] if found[1] else "(" if found[2] else others.get(found[3], found[3])
 
 
 def _regular(pattern: str) -> str:

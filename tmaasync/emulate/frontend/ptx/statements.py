@@ -7,18 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tmaasync._tokens import TOKEN
+
 __all__ = ["AsmOperand", "AsmStatement", "Findings", "Function", "Text", "statements"]
 
 _TOKEN = re.compile(
-    r"""(?P<marker>^\#[^\n]*)
-    |(?P<raw>R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)")
-    |(?P<string>(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*")
-    |(?P<letter>'(?:[^'\\\n]|\\.)+')
-    |(?P<word>[A-Za-z_$][\w$]*)
-    |(?P<number>\.?\d(?:[eEpP][+-]|['\w.])*)
-    |(?P<space>\s+)
-    |(?P<sign>.)""",
-    re.VERBOSE | re.DOTALL | re.MULTILINE,
+    rf"(?P<marker>^\#[^\n]*)|{TOKEN.pattern}", re.VERBOSE | re.DOTALL | re.MULTILINE
 )
 _KINDS_OF_ONE_LINE = ("word", "number", "sign")
 _MARKER = re.compile(r'#\s*(?:line\s+)?(\d+)(?:\s+"((?:[^"\\]|\\.)*)"(.*))?')
@@ -238,7 +232,7 @@ class _Reader:
             text, line = found[0], self._line
             if kind not in _KINDS_OF_ONE_LINE:
                 self._line += text.count("\n")
-            if kind != "space":
+            if kind != "gap":
                 return _Token(kind, text, found.start(), found.end(), line)
         return None
 
@@ -285,8 +279,8 @@ class _Reader:
             depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
             if depth == 0:
                 break
-            if token.text == ":" and depth == 1:
-                sections.append([])
+            if token.text in (":", "::") and depth == 1:
+                sections += [[] for _ in token.text]
             else:
                 sections[-1].append(token)
         return sections
@@ -296,7 +290,7 @@ def _text(tokens: list[_Token]) -> Text:
     characters: list[str] = []
     lines: list[int] = []
     for token in tokens:
-        if token.kind == "raw":
+        if token.text.startswith("R"):
             body = token.text[token.text.index("(") + 1 : token.text.rindex(")")]
             line = token.line
             for letter in body:
@@ -304,7 +298,7 @@ def _text(tokens: list[_Token]) -> Text:
                 lines.append(line)
                 line += letter == "\n"
         elif token.kind == "string":
-            for letter in _unescaped(token.text[token.text.index('"') + 1 : -1]):
+            for letter in _unescaped(token.text[1:-1]):
                 characters.append(letter)
                 lines.append(token.line)
     return Text("".join(characters), tuple(lines))
