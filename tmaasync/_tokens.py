@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 __all__ = [
     "COMMENT",
     "TOKEN",
     "Token",
+    "at_commas",
     "closing",
     "joined",
     "parts",
@@ -132,3 +133,19 @@ def parts(code: Sequence[Token], at: int) -> list[Sequence[Token]]:
             at = min(closing(code, at), end)
         at += 1
     return [part for part in (*found, code[begin:end]) if part]
+
+
+def at_commas(text: str) -> Iterator[str]:
+    """Yield what stands between the commas of a text that no bracket encloses.
+
+    >>> list(at_commas("%r1, [%rd2, {%r3, %r4}]"))
+    ['%r1', '[%rd2, {%r3, %r4}]']
+    """
+    depth, start = 0, 0
+    for index, letter in enumerate(text):
+        depth += (letter in "[{(") - (letter in "]})")
+        if letter == "," and depth == 0:
+            yield text[start:index].strip()
+            start = index + 1
+    if last := text[start:].strip():
+        yield last

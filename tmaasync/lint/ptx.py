@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tmaasync._tokens import without_comments
+from tmaasync._tokens import at_commas, without_comments
 from tmaasync.errors import BackendError
 
 __all__ = ["Function", "Instruction", "Location", "entries", "shared_symbols"]
@@ -190,7 +190,7 @@ class _Body:
                 "report it, with the version of NVRTC."
             )
         guard, opcode, rest = found.groups()
-        operands = tuple(_split(self._rename(rest)))
+        operands = tuple(at_commas(self._rename(rest)))
         writes: tuple[str, ...] = ()
         if operands and operands[0][0] != "[" and opcode.split(".")[0] not in _WRITES_NO_REGISTER:
             writes = tuple(_names(operands[0]))
@@ -215,21 +215,6 @@ class _Body:
 
 def _names(operand: str) -> list[str]:
     return _NAME.findall(operand)
-
-
-def _split(operands: str) -> Iterator[str]:
-    """Yield the operands at the commas that no bracket encloses."""
-    depth, start = 0, 0
-    for index, letter in enumerate(operands):
-        if letter in "[{(":
-            depth += 1
-        elif letter in "]})":
-            depth -= 1
-        elif letter == "," and depth == 0:
-            yield operands[start:index].strip()
-            start = index + 1
-    if last := operands[start:].strip():
-        yield last
 
 
 def _max_threads(directives: str) -> int | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from tmaasync._entries import function_name
 from tmaasync._forks import cached_property
 from tmaasync._hardware import MAX_SHARED_BYTES
-from tmaasync._source_names import ring_part
+from tmaasync._source_names import element_of, ring_part
 from tmaasync._symbols import variables_of
 from tmaasync.emulate.abi import STATIC_ALIGNMENT, MentionKind, Report, Space, text_of
 from tmaasync.emulate.extents import Extent
@@ -100,11 +99,11 @@ class Words:
             name = self.name(offset - steps * _BARRIER_BYTES)
             if name is None:
                 continue
-            array = _ELEMENT.fullmatch(name)
-            if array is None:
+            element = element_of(name)
+            if element is None:
                 return f"{unnamed}, {steps * _BARRIER_BYTES} bytes after {name},"
-            last = int(array[2])
-            return f"{array[1]}[{last + steps}] of {last + 1}"
+            array, last = element
+            return f"{array}[{last + steps}] of {last + 1}"
         return unnamed
 
     def _mentioned(self, kind: MentionKind, value: int) -> str:
@@ -133,7 +132,6 @@ class Words:
 
 
 _BARRIER_BYTES = 8
-_ELEMENT = re.compile(r"(.*)\[(\d+)\]")
 _MAX_BARRIERS_BEYOND = 16  # an mbarrier farther away is not a bad index of the array
 
 

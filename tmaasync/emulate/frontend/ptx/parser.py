@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tmaasync._tokens import COMMENT
+from tmaasync._tokens import COMMENT, at_commas
 from tmaasync.emulate.frontend.ptx.program import (
     UNIQUE,
     Address,
@@ -214,7 +214,7 @@ class _Parser:
             raise self._refusal(piece, "is no instruction.")
         negated, guard, opcode, rest = found.groups()
         guarded = self._operand(guard, piece) if guard else None
-        texts = tuple(_split(rest))
+        texts = tuple(at_commas(rest))
         if opcode in ("bra", "bra.uni"):
             target = self._target(texts[0] if texts else "", piece)
             return Instruction(guarded, negated == "!", opcode, (), piece.line, piece.text, target)
@@ -233,7 +233,7 @@ class _Parser:
         if text.startswith("{"):
             if not text.endswith("}"):
                 raise self._refusal(piece, "has a brace that nothing closes.")
-            return Vector(tuple(self._operand(item, piece) for item in _split(text[1:-1])))
+            return Vector(tuple(self._operand(item, piece) for item in at_commas(text[1:-1])))
         if "|" in text:
             first, _, second = text.partition("|")
             return Pair(self._operand(first.strip(), piece), self._operand(second.strip(), piece))
@@ -263,7 +263,7 @@ class _Parser:
     def _address(self, text: str, piece: _Piece) -> Address:
         if not text.endswith("]"):
             raise self._refusal(piece, "has a bracket that nothing closes.")
-        parts = list(_split(text[1:-1]))
+        parts = list(at_commas(text[1:-1]))
         if not parts:
             raise self._refusal(piece, "has an empty address.")
         base, sign, offset = _sum(parts[0])
@@ -305,15 +305,3 @@ def _number(text: str) -> Immediate | None:
         if _DECIMAL.issuperset(text) and math.isfinite(float(text)):
             return Immediate(text, -1)
     return None
-
-
-def _split(text: str) -> Iterator[str]:
-    """Yield the parts between the commas that no bracket encloses."""
-    depth, start = 0, 0
-    for index, letter in enumerate(text):
-        depth += (letter in "[{(") - (letter in "]})")
-        if letter == "," and depth == 0:
-            yield text[start:index].strip()
-            start = index + 1
-    if last := text[start:].strip():
-        yield last
