@@ -17,11 +17,13 @@ _ERROR = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$"
 )
 _NEXT = re.compile(r"^\S[^:]*:(?:\d+:)* |^In file included|^\s+from ")
-_ASSERTION = re.compile(r"static assertion failed(?: due to requirement '.*')?: (.*)$")
+# Of a static_assert, or of one of our functions that no kernel may call, by g++ and clang++.
+_RULE = re.compile(
+    r"(?:static assertion failed(?: due to requirement '.*')?"
+    r"|declared with (?:attribute error|'error' attribute)): (.*)$"
+)
 # The use of a header's template: g++ reports it before the error, clang after it.
-_USED = re.compile(r"(?:required from|in instantiation of .* requested here|in expansion of macro)")
-# One of our functions that no kernel may call: g++ and clang++ show its reason.
-_BARRED = re.compile(r"(?:declared with attribute error|declared with 'error' attribute): (.*)$")
+_USED = ("required from", "requested here", "in expansion of macro")
 
 
 class _Missing(NamedTuple):
@@ -74,7 +76,7 @@ class _Error(NamedTuple):
     @property
     def rule(self) -> str | None:
         """The message of a ``static_assert``, or of a function that no kernel may call."""
-        found = _ASSERTION.search(self.text) or _BARRED.search(self.text)
+        found = _RULE.search(self.text)
         return None if found is None else found[1]
 
 
@@ -152,11 +154,14 @@ def _own_place(
     """Return the line of the source that has the error, or that uses the code with the error."""
     if error.file == source.name:
         return error.line
-    used = re.compile(rf"^{re.escape(source.name)}:(\d+):.*{_USED.pattern}")
     after = next((other.at for other in errors if other.at > error.at), len(lines))
     candidates = (*reversed(lines[: error.at]), *lines[error.at : after])
-    found = next(filter(None, map(used.match, candidates)), None)
-    return None if found is None else int(found[1])
+    prefix = f"{source.name}:"
+    for line in candidates:
+        number = line.removeprefix(prefix).partition(":")[0]
+        if line.startswith(prefix) and number.isdecimal() and any(one in line for one in _USED):
+            return int(number)
+    return None
 
 
 def _shown(lines: Sequence[str], error: _Error) -> Iterator[str]:
@@ -169,7 +174,7 @@ def _shown(lines: Sequence[str], error: _Error) -> Iterator[str]:
 
 
 def _hint(source: Source, error: _Error, undefined: Sequence[str]) -> str:
-    if not any(re.search(rf"\b{name}\b", error.text) for name in undefined):
+    if not {*undefined}.intersection(words(tokens(error.text.replace("'", " ")))):
         return ""  # the undefined names follow from another mistake
     hint, others = namespace_hint(source, undefined)
     pairs = set(pairwise(words(tokens(source.text))))
