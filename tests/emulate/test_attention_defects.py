@@ -181,6 +181,7 @@ def test_a_defect_of_float8_is_reported_whatever_the_order(
     forget()
 
 
+@pytest.mark.slow
 def test_without_a_defect_there_is_none() -> None:
     launch, out, wanted = prepared(whole_text("attention.cu"))
 

@@ -159,6 +159,7 @@ def instructions(path: Path, name: str) -> range:
 # --- shared memory ------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("place", NAMES)
 def test_a_member_is_named_as_the_source_reaches_it(place: str, own: EmulatedLaunch) -> None:
     offset = ctypes.c_uint.in_dll(own._program.library, place).value
@@ -193,6 +194,7 @@ def test_a_static_barrier_is_named_by_where_its_thread_local_lies(own: EmulatedL
     assert information(own).static_shared_name(1 << 40) is None
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("job", ["gemm", "tiled"])
 def test_the_shipped_kernels_barriers_are_named(job: str) -> None:
     prepare, file = {"gemm": (one_gemm, "gemm.cu"), "tiled": (tiled, "copy.cu")}[job]

@@ -17,6 +17,7 @@ from tmaasync.errors import TMAError
 _NUMBERED = [pytest.param(number, each, id=each.key) for number, each in enumerate(DEFECTS)]
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize(("number", "defect"), _NUMBERED)
 def test_a_defect_is_reported_at_the_users_line(number: int, defect: Defect) -> None:
     launch = SAMPLES[defect.kernel](np.copy)

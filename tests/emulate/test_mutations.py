@@ -279,6 +279,7 @@ REPORTED = [mutation for mutation in MUTATIONS if mutation.reported != RACE]
 RACES = [mutation for mutation in MUTATIONS if mutation.reported == RACE]
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("mutation", REPORTED, ids=lambda mutation: mutation.key)
 def test_a_defect_is_reported_with_its_class_and_its_barrier(
     mutation: Defect, ahead: dict[str, Future[Built]]
@@ -297,6 +298,7 @@ def test_a_defect_is_reported_with_its_class_and_its_barrier(
         assert re.search(mutation.says, str(error)), error
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mutation", RACES, ids=lambda mutation: mutation.key)
 def test_a_race_is_found_whatever_the_order(
     mutation: Defect, ahead: dict[str, Future[Built]]
@@ -336,6 +338,7 @@ SHIPPED: dict[str, tuple[str, Any]] = {
 SEEDED: tuple[Policy, ...] = ("random", "adversarial")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("job", SHIPPED)
 def test_shipped_kernels_are_silent_under_every_policy(job: str) -> None:
     file, prepare = SHIPPED[job]

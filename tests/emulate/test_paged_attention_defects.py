@@ -58,6 +58,7 @@ def check_with(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
     check_pages(Emulate(), problem, paged_from(problem, size))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_shows(monkeypatch: pytest.MonkeyPatch, defect: Defect) -> None:
     # Where a page is larger than a block, rows within it matter; else parts of a block.
@@ -77,6 +78,7 @@ def test_a_page_that_does_not_exist_would_be_read(monkeypatch: pytest.MonkeyPatc
         check_wrong_pages(DECODE, -(1 << 20))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("size", [16, 256])
 def test_without_a_defect_there_is_none(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     check_with(monkeypatch, whole_text("attention.cu"), size)

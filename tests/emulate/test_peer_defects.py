@@ -22,6 +22,7 @@ def race_of(defect: RaceOfPeers, seed: int) -> EmulatedRace:
     return caught.value
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_is_found_with_its_cause_and_place(defect: RaceOfPeers) -> None:
     for race in (race_of(defect, seed) for seed in range(SEEDS)):
@@ -36,6 +37,7 @@ def test_a_defect_is_found_with_its_cause_and_place(defect: RaceOfPeers) -> None
             assert (race.first.source, race.second.source) == places
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_sound_form_is_silent_over_200_seeds(scenario: str) -> None:
     for seed in range(200):

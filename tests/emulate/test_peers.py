@@ -75,6 +75,7 @@ def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
         assert np.array_equal(arrays[rank], data[(rank - 2 * rounds) % ranks])
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -459,6 +460,7 @@ def of_scope(steps: tuple[str, str], scope: str) -> tuple[str, str]:
     return steps[0].replace("{0}", scope), steps[1].replace("{0}", scope)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("steps", "is_sound"),
     [
@@ -564,6 +566,7 @@ LOADS = {
 OF_SYSTEM = {"relaxed.sys", "acquire.sys", "volatile", "system"}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("load", LOADS)
 def test_a_flag_between_devices_is_stored_and_loaded_at_system_scope(store: str, load: str) -> None:
@@ -699,6 +702,7 @@ def reuse(policy: Any, seed: int, poster: int, *, by_stream: bool) -> None:
             take(1, 1, (signals[0], sent, out, rounds), device=0, stream="consumer")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
 @pytest.mark.parametrize("poster", [0, 1])
 @pytest.mark.parametrize("by_stream", [False, True])

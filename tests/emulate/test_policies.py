@@ -230,6 +230,7 @@ def poll(how: str, *, ends: bool) -> int:
     return int(count[0])
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_whoever_polls_lets_others_run(policy: Policy, how: str) -> None:

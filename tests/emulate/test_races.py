@@ -68,6 +68,7 @@ ORDERED = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("body", ORDERED.values(), ids=ORDERED)
 @pytest.mark.parametrize("policy", ["round_robin", "random"])
 def test_what_is_ordered_is_no_race(body: str, policy: Any) -> None:
@@ -144,6 +145,7 @@ RACES = {
 }
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", RACES)
 @pytest.mark.parametrize("policy", ["round_robin", "random"])
 def test_what_is_not_ordered_is_a_race(name: str, policy: Any) -> None:

@@ -330,6 +330,7 @@ def test_what_is_written_where_it_is_used_is_no_fault(what: str, races: bool) ->
             run(what, fill=0x7FFF)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("what", DEFECTS | RACES)
 @pytest.mark.parametrize("races", [False, True])
 def test_what_nothing_has_written_is_a_fault(what: str, races: bool) -> None:

@@ -62,6 +62,7 @@ def test_activations_of_any_size(
     assert (np.abs(found - wanted) <= absolute + relative * np.abs(wanted)).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh", "silu"])
 def test_activations_of_nan_and_infinity(backend: Any, name: str) -> None:
     x = np.resize(np.array([np.nan, np.inf, -np.inf, 0], np.float32), 64)

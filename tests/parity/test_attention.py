@@ -105,6 +105,7 @@ def test_head_dims_and_types(backend: Any, head_dim: int, dtype: str) -> None:
     check(backend, q, k, v[:, :191])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("queries", [67, 150])
 @pytest.mark.parametrize("corner", ["top_left", "bottom_right"])
 def test_either_corner_of_a_causal_mask(backend: Any, corner: str, queries: int) -> None:
@@ -113,6 +114,7 @@ def test_either_corner_of_a_causal_mask(backend: Any, corner: str, queries: int)
     check(backend, q, k, v, Mask(corner))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "window", [(0, 0), (30, 5), (None, 3), (2**63, 3), (2**31 - 2, 2**31 - 2), (5, 2**31 - 1)]
 )
@@ -266,6 +268,7 @@ def check_sequences(
 # Several waves of tiles, the last of which is stream-K; tiles of several heads, fewer than CTAs;
 # pairs, the second tile of the last of which has no queries; more CTAs than there are blocks; and
 # full waves, so that nothing is split.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("config", "sms", "shape", "mask"),
     [
@@ -325,6 +328,7 @@ def test_few_queries_of_many_keys_have_several_ctas(backend: Any, causal: bool) 
     assert schedule.partials >= 4 * len(schedule.splits)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "number", [*range(20), *(pytest.param(one, marks=pytest.mark.gpu) for one in range(20, 30))]
 )
@@ -342,6 +346,7 @@ def in_splits(count: int, consumers: int = 2) -> Callable[[TileConfig], TileConf
     return choose
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("count", "number"),
     [

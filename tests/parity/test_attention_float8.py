@@ -124,6 +124,7 @@ def test_head_dims_and_types_of_output(backend: Any, head_dim: int, out_type: st
     check(backend, arrays, out_type=out_type)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("queries", [67, 150])
 @pytest.mark.parametrize("corner", ["top_left", "bottom_right"])
 def test_either_corner_of_a_causal_mask(backend: Any, corner: str, queries: int) -> None:
@@ -137,6 +138,7 @@ def test_windows_softcap_and_scale(backend: Any) -> None:
     check(backend, arrays, Mask(True), scales=(2.0, None, None), softcap=3.0, scale=0.3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("keys", [1, 15, 16, 17, 127, 128, 129, 300])
 def test_lengths(backend: Any, keys: int) -> None:
     check(backend, drawn((1, 3, 2, 64), (1, keys, 1, 64), (1, keys, 1, 64)))

@@ -58,6 +58,7 @@ def test_batches_in_every_layout(backend: Any, m: int, n: int, layout: str) -> N
     assert np.isnan(got[:, :, n:]).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("left", "right"),
     [

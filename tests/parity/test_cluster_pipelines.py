@@ -174,6 +174,7 @@ def test_the_ring_is_silent_in_any_order() -> None:
         assert np.array_equal(got, wanted)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", range(1, len(PUSH_DEFECTS)), ids=lambda i: PUSH_DEFECTS[i][0])
 def test_a_defect_of_the_ring_is_found_whatever_the_order(number: int) -> None:
     _, kinds, report = PUSH_DEFECTS[number]
@@ -304,6 +305,7 @@ SHARE_DEFECTS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(1, len(SHARE_DEFECTS)), ids=lambda i: SHARE_DEFECTS[i][0])
 def test_a_defect_of_the_shares_is_found_whatever_the_order(number: int) -> None:
     _, kinds, report = SHARE_DEFECTS[number]
@@ -459,6 +461,7 @@ def traded(backend: Any, ctas: int, defect: int = 0) -> tuple[Any, Any, Any]:
     return values, backend.host(received), backend.host(echoed)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ctas", [1, 2, 5, 8])
 def test_threads_store_into_the_next_cta(backend: Any, ctas: int) -> None:
     values, received, echoed = traded(backend, ctas)

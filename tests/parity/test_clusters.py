@@ -113,6 +113,7 @@ def relay_rows(backend: Any, ctas: int, partitioned: bool, tiles: int) -> Any:
 
 
 # Boxes per tile: shared out evenly, unevenly, and fewer than there are CTAs.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ctas", [2, 4, 8, pytest.param(16, id="16-non-portable")])
 @pytest.mark.parametrize("partitioned", [True, False], ids=["shares", "turns"])
 def test_every_cta_sees_every_tile(backend: Any, ctas: int, partitioned: bool) -> None:
@@ -199,6 +200,7 @@ def multicast(backend: Any, rank: int) -> tuple[Any, Any]:
     return backend.host(images), loaded(host, place, sides, box, span_bits=int(swizzle))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 def test_multicast_of_every_rank(backend: Any, rank: int) -> None:
     got, wanted = multicast(backend, rank)

@@ -206,6 +206,7 @@ def test_every_box_and_fold_gives_the_same(
 SMALL = Problem(3, (2, 9, 10, 16), (24, 3, 3), (1, 2), (1, 1), ((1, 1), (0, 2)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "layout",
     ["channels first", "off a sector", "every other pixel", "images reversed", "one image for all"],

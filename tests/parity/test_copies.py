@@ -16,6 +16,7 @@ def values(shape: tuple[int, ...]) -> Any:
     return np.random.default_rng(len(shape)).random(shape, np.float32)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_contiguous_arrays_of_every_rank(backend: Any, shape: tuple[int, ...]) -> None:
     x = values(shape)
@@ -25,6 +26,7 @@ def test_contiguous_arrays_of_every_rank(backend: Any, shape: tuple[int, ...]) -
     assert np.array_equal(backend.host(y), x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", SHAPES[1:])
 def test_windows_of_every_rank(backend: Any, shape: tuple[int, ...]) -> None:
     x = values(shape)
@@ -37,6 +39,7 @@ def test_windows_of_every_rank(backend: Any, shape: tuple[int, ...]) -> None:
     assert (got[..., shape[-1] :] == -1).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 32769, 1_000_003])
 def test_contiguous_memory_of_any_size(backend: Any, size: int) -> None:
     x = np.random.default_rng(size).integers(0, 256, size).astype(np.uint8)

@@ -66,6 +66,7 @@ def check(
         assert_close(backend.host(out), backend.host(lse), expected, v[0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("scale", [None, 3e3, 1e8, 1e18])
 def test_large_scores(backend: Any, dtype: str, scale: float | None) -> None:
@@ -76,6 +77,7 @@ def test_large_scores(backend: Any, dtype: str, scale: float | None) -> None:
     check(backend, q, k, normal(KEYS, dtype, seed=2), scale=scale)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("offset", [65536, -65536, 4096])
 def test_large_scores_of_small_differences(backend: Any, dtype: str, offset: int) -> None:
@@ -149,6 +151,7 @@ TINY = (array(1e-30), array(1e-30), array(1e-3))
 HUGE = (array(1e30), array(1e30), array(1e30))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scale", [LEAST, 1.0, MOST])
 @pytest.mark.parametrize(
     "scales", [(LEAST, LEAST, LEAST), TINY, (array(0), array(1), array(1))], ids=lambda _: ""

@@ -47,6 +47,7 @@ def kernel(name: str) -> Kernel:
     return Kernel(SOURCE, name)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [4, 8, 16, 32])
 def test_values_move_where_the_predicates_hold(backend: Any, size: int) -> None:
     rng = np.random.default_rng(size)

@@ -52,6 +52,7 @@ def arrays(blocks: int, threads: int) -> tuple[Any, Any]:
     return start, np.concatenate([start, np.full_like(start, -99)])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("grid", "block", "cluster"),
     [(1, 32, None), (7, 96, None), ((3, 5), (16, 4), None), (12, 64, 4), (66, 33, None)],

@@ -67,6 +67,7 @@ def run_with(
 
 
 # Every tile config and layout is a build of seconds on the emulator.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("config", "layout"),
     [

@@ -160,6 +160,7 @@ def kernel_for(cuda_type: str) -> Kernel:
     return Kernel(SOURCE, "patches", types={"Tile": cuda_type})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_tile_of_a_patch_matrix(backend: Any, case: Case) -> None:
     images = case.images()

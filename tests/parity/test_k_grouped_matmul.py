@@ -34,6 +34,7 @@ def wanted(a: Array, b: Array, ends: list[int]) -> Array:
 GROUPS = [0, 64, 65, 65, 70, 198, 261, 261]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize(("m", "n"), [(72, 136), (264, 40)])
 def test_groups_of_all_kinds(backend: Any, m: int, n: int, dtype: str) -> None:

@@ -56,6 +56,7 @@ def multiply(
     return backend.host(c)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_every_layout_with_and_without_a_cluster(backend: Any, cluster: int, layout: str) -> None:
@@ -75,6 +76,7 @@ def test_tiles_whose_columns_fill_no_line(backend: Any) -> None:
 
 
 # Tiles of 128 x 48: 18 of them, or 9 pairs, so that clusters have odd and even numbers, and one.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("cluster", "clusters"), [(1, 4), (1, 17), (2, 2)])
 @pytest.mark.parametrize("k", [64, 1160])  # fewer and more blocks of K than there are stages
 def test_consumers_ping_pong(backend: Any, k: int, cluster: int, clusters: int) -> None:
@@ -99,6 +101,7 @@ def test_pairs_lie_side_by_side(backend: Any, layout: str) -> None:
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(1, 1, 8), (65, 33, 64), (256, 256, 256)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_matmul_of_any_shape(backend: Any, shape: tuple[int, int, int], dtype: str) -> None:
@@ -122,6 +125,7 @@ def test_the_output_may_have_another_type(backend: Any, out: str) -> None:
     assert error < TOLERANCE[out] * np.linalg.norm(wanted)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("rows", "layout", "dtype", "output"),
     [
@@ -155,6 +159,7 @@ def test_few_rows_or_few_columns(
     assert np.array_equal(backend.host(c), wanted)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("rows", "layout", "output"),
     [

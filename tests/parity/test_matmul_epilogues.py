@@ -15,6 +15,7 @@ from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._operation import tile_configs
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_kind(backend: Any, kind: Kind) -> None:
     few_rows = kind.activation in {"relu", "gelu_tanh"}

@@ -69,6 +69,7 @@ def exact(a: Any, b: Any) -> Any:
     return a.astype(np.float64) @ b.astype(np.float64)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("config", "rows"), [*CASES, *SPLIT])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_row_is_computed(backend: Any, config: TileConfig, rows: int, dtype: str) -> None:
@@ -79,6 +80,7 @@ def test_every_row_is_computed(backend: Any, config: TileConfig, rows: int, dtyp
     assert np.array_equal(c, exact(a, b).astype(getattr(ml_dtypes, dtype, dtype)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("rows", range(65, 129, 7))
 def test_every_number_of_rows(backend: Any, rows: int) -> None:
     a, b = small_integers(rows, 72, seed=3), small_integers(40, 72, seed=4).T
@@ -133,6 +135,7 @@ def test_a_bias_of_rows(backend: Any, config: TileConfig) -> None:
     assert np.array_equal(backend.host(out), exact(a, b) + bias)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", [TileConfig(2, 64), TileConfig(2, 64, rows=128)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("is_in_place", [False, True])

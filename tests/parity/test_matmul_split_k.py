@@ -78,6 +78,7 @@ SPLITS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("config", "layout", "shape"), SPLITS)
 def test_every_split_adds_up_the_whole_k(
     backend: Any, config: TileConfig, layout: str, shape: tuple[int, int, int]

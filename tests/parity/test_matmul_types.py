@@ -46,6 +46,7 @@ def assert_close(got: Any, a: Any, b: Any, tolerance: float) -> None:
     assert (error <= tolerance * sizes + 1e-30).all(), float((error / sizes).max())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("a_name", "b_name", "output", "rows"),
     [

@@ -31,6 +31,7 @@ def poisoned(backend: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return backend.array(raw.view(dtype)[..., 0])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_packing_keeps_rows_and_leaves_the_rows_after_them(
@@ -48,6 +49,7 @@ def test_packing_keeps_rows_and_leaves_the_rows_after_them(
     assert (bits(got[total:]) == POISON).all()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_spreading_out_fills_zeros_though_the_neighbours_are_nan(
@@ -69,6 +71,7 @@ def test_spreading_out_fills_zeros_though_the_neighbours_are_nan(
     assert (bits(got[-1]) == POISON).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "dtype", ["uint8", "int8", "float8_e4m3fn", "int16", "bfloat16", "float32", "int64", "float64"]
 )
@@ -100,6 +103,7 @@ def test_windows_of_larger_arrays_touch_nothing_outside_them(backend: Any) -> No
     assert (bits(got[untouched]) == POISON).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("batch", [1, 31, 32, 33, 100, 1025])
 def test_a_block_finds_its_sequence_in_batches_of_any_size(backend: Any, batch: int) -> None:
     lengths = np.random.default_rng(batch).integers(0, 4, batch)

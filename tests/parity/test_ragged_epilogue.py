@@ -81,6 +81,7 @@ def fill(backend: Any, make: Any, text: tuple[str, str], width: int, index: type
         assert np.array_equal(backend.host(target), wanted)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize(("swizzle", "width"), [("none", 40), ("32B", 64), ("128B", 128)])
 def test_elements_lie_where_tile_offset_says(

@@ -215,6 +215,7 @@ problems = st.tuples(sizes, sizes, st.integers(1, 3))
 few = settings(max_examples=25, deadline=None)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 @few
 @given(problem=problems, clusters=st.integers(1, 7))
@@ -230,6 +231,7 @@ def test_clusters_take_the_rasterised_tiles_in_turn(
         assert tiles == [own_tile(cluster, cta, tile) for tile in own], cta
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cluster", CLUSTERS[:3], ids=str)
 @pytest.mark.parametrize("clusters", [1, 5, 40])
 def test_dynamic_clusters_take_every_tile_once_and_reset_the_counter(
@@ -321,6 +323,7 @@ def index_of(cluster: Cluster, cta: int, tiles: list[Tile]) -> dict[Tile, int]:
     return {own_tile(cluster, cta, tile)[:3]: index for index, tile in enumerate(tiles)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", [one for one in CLUSTERS if one.split_k == 1], ids=str)
 @few
 @given(problem=problems, clusters=st.integers(1, 12), k_blocks=st.integers(1, 40))
@@ -411,6 +414,7 @@ def group_tiles(cluster: Cluster, ends: list[int], extent: int) -> Iterator[Tile
                 yield (start, group, row, column)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", GROUPED, ids=str)
 @few
 @given(

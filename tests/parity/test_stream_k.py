@@ -31,6 +31,7 @@ LAUNCHES = {
 SEEDED: tuple[Any, ...] = ("random", "adversarial")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", LAUNCHES)
 def test_a_gemm_is_right_and_leaves_its_flags_zero(backend: Any, case: str) -> None:
     assert launch(backend, LAUNCHES[case], times=2).are_right()
@@ -146,12 +147,14 @@ def check_report(defect: Defect, source: str, policy: Any) -> None:
     assert re.search(defect.says, str(caught.value)), caught.value
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("policy", ["round_robin", *SEEDED])
 @pytest.mark.parametrize("misuse", MISUSES, ids=lambda misuse: misuse.name)
 def test_a_misuse_is_reported(misuse: Defect, policy: Any) -> None:
     check_report(misuse, SOURCE, policy)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("policy", ["round_robin", *SEEDED])
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_of_the_reduction_is_reported(defect: Defect, policy: Any) -> None:

@@ -210,6 +210,7 @@ FORMS = {
 SHAPES = ((1, 8, 16), (129, 72, 16), (321, 136, 208))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_gemm_of_the_layer(backend: Any, form: str) -> None:
     gemm = FORMS[form]
@@ -227,6 +228,7 @@ def test_columns_that_end_anywhere(backend: Any) -> None:
         assert np.array_equal(found.c, found.exact)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ping_pong", [False, True], ids=["cooperative", "ping-pong"])
 @pytest.mark.parametrize("rows", [64, 128])
 def test_ragged_outputs_stop_at_the_end_of_their_sequence(
@@ -248,6 +250,7 @@ def test_reduce_adds_to_the_output(backend: Any, out: Any) -> None:
     assert np.array_equal(found.c, wanted)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", [64, 128])
 @pytest.mark.parametrize("c_is_n_major", [True, False], ids=["N-major", "M-major"])
 def test_scale_biases_and_activation_in_this_order(
@@ -263,6 +266,7 @@ def test_scale_biases_and_activation_in_this_order(
     assert np.array_equal(found.c, np.maximum(biased, 0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", [np.float32, np.int32], ids=["fp32", "int32"])
 @pytest.mark.parametrize("rows", [64, 128])
 def test_a_function_of_the_user_sees_value_row_and_column(
@@ -287,6 +291,7 @@ def test_sums_of_squares_of_rows(backend: Any, rows: int) -> None:
 
 
 # On the CPU every pair of two of the three.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("out", "c_is_n_major", "rows"),
     [
@@ -373,6 +378,7 @@ def through_stages(
     return c.values(), [host.astype(np.float64) for host in hosts]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_two_operands_b_share_a_stage(
@@ -385,6 +391,7 @@ def test_two_operands_b_share_a_stage(
     assert np.allclose(found, wanted, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stages", [2, 3])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_in_registers(backend: Any, shape: tuple[int, int, int], stages: int) -> None:
@@ -433,6 +440,7 @@ MISUSES = tuple(
 )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("misuse", MISUSES, ids=lambda misuse: misuse.name)
 def test_a_misuse_does_not_compile(misuse: Defect) -> None:
     text = misuse.plant(STAGES_SOURCE.read_text())

@@ -172,6 +172,7 @@ def load(
     return backend.host(images)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_loads(backend: Any, case: Case) -> None:
     memory = case.memory()
@@ -220,6 +221,7 @@ def store(
     return backend.host(memory)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", STORED, ids=str)
 def test_stores(backend: Any, case: Case) -> None:
     wanted = np.full_like(case.memory(), POISON)
@@ -296,6 +298,7 @@ def reduce(backend: Any, case: Case, op: ReduceOp) -> tuple[Any, Any]:
     return backend.host(memory).view(kind), wanted
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("case", "ops"), REDUCED, ids=lambda value: str(value)[:40])
 def test_reductions(backend: Any, case: Case, ops: tuple[ReduceOp, ...]) -> None:
     for op in ops:

@@ -97,6 +97,7 @@ def test_varlen_attention_has_gradients_as_an_operator() -> None:
         near(one, other)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("needing", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
 def test_only_what_requires_grad_gets_one(needing: tuple[int, ...]) -> None:
     calls: tuple[Callable[..., Any], ...] = (
@@ -361,6 +362,7 @@ def test_threads_have_their_own_gradients() -> None:
     assert all(one.shape == a.shape and one.isfinite().all() for one in found)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["matmul", "grouped_matmul", "attention", "varlen_attention"])
 def test_several_gradients_at_once_are_refused_in_one_way(name: str) -> None:
     x = draw(8, 1, 16).requires_grad_()

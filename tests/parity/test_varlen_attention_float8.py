@@ -135,6 +135,7 @@ def check(
     assert np.isnan(got[queries[-1] :].astype(np.float32)).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out_type", ["bfloat16", "float16"])
 @pytest.mark.parametrize(
     "mask", [Mask(), Mask(True), Mask("top_left"), Mask(window=(40, 90))], ids=str
@@ -148,6 +149,7 @@ def test_lengths_and_masks(backend: Any, mask: Mask, out_type: str) -> None:
             check(backend, replace(PLAIN, keys=keys, mask=mask), out_type=out_type)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [16, 64, 256])
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
 def test_pages(backend: Any, size: int, mask: Mask) -> None:

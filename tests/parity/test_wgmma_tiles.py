@@ -146,6 +146,7 @@ def check_tile(backend: Any, layout: Layout) -> None:
     assert np.array_equal(np.asarray(backend.host(c)).view(kind), wanted.astype(kind))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("backend", ["emulate"], indirect=True)
 @pytest.mark.parametrize("layout", ON_BOTH + ON_CHIP, ids=str)
 def test_tiles_compile_clean_for_the_chip(backend: Any, layout: Layout) -> None:

@@ -47,6 +47,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "shape", "layout_a", "layout_b"), CASES)
 def test_matmuls_of_small_numbers_are_exact(
     kind: str, shape: tuple[int, int, int], layout_a: str, layout_b: str
