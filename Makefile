@@ -26,6 +26,8 @@ DEMO_INSTALLED := $(VENV)/.demo-installed
 TEST_READY := $(or $(wildcard $(INSTALLED)),$(TEST_INSTALLED))
 DEMO_READY := $(or $(wildcard $(INSTALLED)),$(wildcard $(TEST_INSTALLED)),$(DEMO_INSTALLED))
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL_TORCH = $(PIP) "$(TORCH)" \
+	|| { $(PIP) --no-deps --index-url $(TORCH_INDEX) "$(TORCH)" && $(PIP) "$(TORCH)"; }
 
 MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_matmul.py conv2d.py copies.py \
 	grouped_matmul.py matmul.py matmul_epilogues.py matmul_split_k.py matmul_types.py paged_attention.py \
@@ -126,7 +128,7 @@ false-alarms: $(INSTALLED)
 check:
 	.ci/run
 
-# All pages are written (-a): Sphinx forgets the index entries of pages that it leaves out, and the
+# The reference imports tmaasync.torch. All pages are written (-a): Sphinx forgets the index entries of pages that it leaves out, and the
 # search of the site finds terms by them.
 docs: $(VENV)/.docs-installed
 	$(BIN)/python -m sphinx -a -W --keep-going -q -j auto -b html docs build/docs
@@ -147,7 +149,7 @@ $(TEST_INSTALLED): pyproject.toml
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e ".[$(CUDA),test,dev]"
-	$(PIP) "$(TORCH)" || { $(PIP) --no-deps --index-url $(TORCH_INDEX) "$(TORCH)" && $(PIP) "$(TORCH)"; }
+	$(INSTALL_TORCH)
 	$(PIP) "$(TRANSFORMERS)"
 	$(PIP) --no-deps "$(CUTLASS)"
 	touch $@
@@ -165,6 +167,7 @@ $(DEMO_INSTALLED): pyproject.toml
 $(VENV)/.docs-installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e ".[docs]"
+	$(INSTALL_TORCH)
 	touch $@
 
 clean:
