@@ -43,6 +43,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kernel_runs_at_once_and_its_tests_pass(kind: str, here: Path) -> None:
     made = run("new", kind, "foo_Bar2")
@@ -57,6 +58,7 @@ def test_the_kernel_runs_at_once_and_its_tests_pass(kind: str, here: Path) -> No
     assert " passed" in tested.stdout
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kernel_compiles_for_the_gpu_without_findings(kind: str) -> None:
     run("new", kind, "foo")

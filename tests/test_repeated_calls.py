@@ -237,6 +237,7 @@ def test_every_option_of_a_launch_makes_it_another_one(machine: Machine) -> None
             assert native.sharedMemBytes == given.get("shared_mem", 0)
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(
     "options",
     [

@@ -727,6 +727,7 @@ def refusals(call: Call, parameter: str) -> Iterator[tuple[Any, TMAError | None]
             yield value, None
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CALLS)
 def test_the_call_that_is_varied_is_legal(name: str) -> None:
     CALLS[name].function(**CALLS[name].arguments)
