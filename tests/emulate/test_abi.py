@@ -22,7 +22,7 @@ from tmaasync.trace import events
 from tmaasync.trace.roles import ROLE_DTYPE
 
 RUNTIME = EMULATOR_DIR / "runtime"
-HEADERS = ("abi.hpp", "tensor_map.hpp", "tmaasync_emulate/calls.hpp")
+HEADERS = ("abi.hpp", "tma/tensor_map.hpp", "tmaasync_emulate/calls.hpp")
 IN_TRACES: dict[str, np.dtype[Any]] = {"Event": events.EVENT_DTYPE, "RoleRecord": ROLE_DTYPE}
 STRUCTS = {
     **IN_TRACES,

@@ -42,7 +42,9 @@ from strategies import (
 from tmaasync.modes import DataType, Interleave, OOBFill, ReduceOp, Swizzle
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-HEADERS = ("tensor_map.hpp", "tma_engine.hpp")
+HEADERS = tuple(
+    f"tma/{name}.hpp" for name in ("bulk", "im2col", "reduce", "rows", "tensor_map", "tiled")
+)
 POISON = 0xCC
 FLOATS = [dtype for dtype in DATA_TYPES if dtype.is_float]
 

@@ -1,7 +1,9 @@
 // The TMA engine as test_tma_engine.py calls it: C functions, faults as -1 and a reason.
 #include <cstdint>
 #include <string>
-#include <tma_engine.hpp>
+#include <tma/bulk.hpp>
+#include <tma/im2col.hpp>
+#include <tma/tiled.hpp>
 
 namespace {
 

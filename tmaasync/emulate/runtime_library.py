@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from tmaasync.errors import BackendError
 
 __all__ = [
     "RUNTIME_SECONDS",
+    "UNITS",
     "Runtime",
     "build_runtime",
     "runtime_is_built",
@@ -29,13 +30,20 @@ RUNTIME_SECONDS = "about 5 s"
 1.1 5.4 s, the first row of benchmarks/bench_emulate.py (2026-11-23)."""
 
 _RUNTIME_DIR = EMULATOR_DIR / "runtime"
-_SOURCES = ("calls.cpp", "launch.cpp", "mma_multiply.cpp")  # longest first
+UNITS = (
+    ("launch", "schedule", "state", "crash", "report"),
+    ("copies",),
+    ("races", "memory", "barriers", "warps", "wgmma", "signals"),
+    ("tensor_cores",),
+)
+"""The folders whose sources make up one translation unit, the longest to compile first: every unit
+reads the headers anew."""
 _CUDA_HEADERS = (
     "vector_types.h",
     *(f"cuda_{name}.{end}" for name in ("bf16", "fp16") for end in ("h", "hpp")),
 )
 _PART_SOURCE = "linked_into_kernels.cpp"
-_FORMAT = 5
+_FORMAT = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ def build_runtime(*, notice: bool = True) -> Runtime:
         toolchain.reported_if_slow(words) if notice else contextlib.nullcontext(),
         ThreadPoolExecutor(1) as pool,
     ):
-        part = pool.submit(made_once, runtime.part, lambda: _compiled(_PART_SOURCE), facts)
+        part = pool.submit(made_once, runtime.part, lambda: _compiled([_PART_SOURCE]), facts)
         made_once(runtime.library, lambda: _compiled_library(runtime.library.name), facts)
         part.result()
     return runtime
@@ -88,10 +96,10 @@ def runtime_name() -> str:
 
 
 def _runtime() -> Runtime:
-    ours = sorted((*_RUNTIME_DIR.glob("*.?pp"), *DEVICE_DIR.glob("tmaasync_emulate/*.hpp")))
+    ours = sorted((*_RUNTIME_DIR.rglob("*.?pp"), *DEVICE_DIR.glob("tmaasync_emulate/*.hpp")))
     cudas = (folder / name for folder in toolkit_folders() for name in _CUDA_HEADERS)
     files = (*ours, *(path for path in cudas if path.is_file()))
-    digests = [(path.name, _includes.file_digest(path)) for path in files]
+    digests = [(path.parts[-2:], _includes.file_digest(path)) for path in files]
     flags = toolchain.flags(is_kernel=False)
     facts = json.dumps((_FORMAT, digests, flags, toolchain.key_facts()))
     stem = f"runtime-{_includes.digest(facts.encode())}"
@@ -100,16 +108,25 @@ def _runtime() -> Runtime:
 
 
 def _compiled_library(soname: str) -> bytes:
-    # The short source comes last, so that two cores stay busy until the end.
+    # The short unit comes last, so that two cores stay busy until the end.
     with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool, _refused_as_too_old():
-        return toolchain.link([*pool.map(_compiled, _SOURCES)], soname=soname)
+        return toolchain.link([*pool.map(_compiled, map(_sources, UNITS))], soname=soname)
 
 
-def _compiled(source: str) -> bytes:
+def _sources(folders: Sequence[str]) -> list[str]:
+    """Return the sources of one translation unit."""
+    return [
+        str(path.relative_to(_RUNTIME_DIR))
+        for folder in folders
+        for path in sorted((_RUNTIME_DIR / folder).glob("*.cpp"))
+    ]
+
+
+def _compiled(sources: Sequence[str]) -> bytes:
     folders = (_RUNTIME_DIR, *OWN_FOLDERS, *toolkit_folders())
     options = (*toolchain.flags(is_kernel=False), *(f"-I{folder}" for folder in folders))
     with _refused_as_too_old():
-        text = (_RUNTIME_DIR / source).read_text(encoding="utf-8")
+        text = "".join(f'#include "{source}"\n' for source in sources)
         return toolchain.compile_object(options, text).data
 
 

@@ -66,7 +66,7 @@ def _gcc_kernel() -> tuple[str, ...]:
 
 
 def _marks_variables() -> bool:
-    """Return whether the compiler can mark uninitialised variables, as runtime/mma.hpp expects."""
+    """Return whether the compiler can mark uninitialised variables (wgmma/execution.cpp)."""
     version = compiler_facts()[1].split()[-1].partition(".")[0]
     return is_clang() or (version.isdecimal() and int(version) >= _FIRST_GCC_WITH_PATTERNS)
 

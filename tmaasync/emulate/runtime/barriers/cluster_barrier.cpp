@@ -1,0 +1,44 @@
+#include "barriers/cluster_barrier.hpp"
+
+#include "schedule/events.hpp"
+#include "schedule/faults.hpp"
+
+namespace tmaasync_emulate {
+
+void arrive_at_cluster(Fiber& fiber, bool releases) {
+    Cluster& cluster = *fiber.cluster;
+    if (fiber.has_arrived_at_cluster) {
+        fail(fiber, "barrier.cluster.arrive twice without barrier.cluster.wait between them");
+    }
+    if (Detector* detector = cluster.detector.get()) {
+        releases ? detector->release(fiber.number, cluster.barrier.gathered)
+                 : detector->release_relaxed(fiber.number, cluster.barrier.gathered);
+    }
+    fiber.trace.is_at_cluster = stands_for_warp(fiber);
+    if (fiber.trace.is_at_cluster) record(fiber, {.kind = EventKind::kClusterArrive});
+    fiber.has_arrived_at_cluster = true;
+    ++cluster.barrier.arrived;
+    complete_cluster_barrier(cluster);
+}
+
+void wait_for_cluster(Fiber& fiber) {
+    Cluster& cluster = *fiber.cluster;
+    // Completing the barrier clears the flag.
+    if (fiber.has_arrived_at_cluster) {
+        cluster.barrier.waiters.push_back(&fiber);
+        block(fiber, {.kind = Wait::Kind::kCluster, .instruction = "barrier.cluster.wait"});
+    }
+    if (cluster.detector) cluster.detector->acquire(fiber.number, cluster.barrier.completed);
+    if (fiber.trace.is_at_cluster) record(fiber, {.kind = EventKind::kClusterWaitEnd});
+}
+
+void complete_cluster_barrier(Cluster& cluster) {
+    ClusterBarrier& barrier = cluster.barrier;
+    if (barrier.arrived == 0 || barrier.arrived < cluster.live) return;
+    barrier.arrived = 0;
+    for (Fiber& fiber : cluster.fibers) fiber.has_arrived_at_cluster = false;
+    barrier.completed = std::exchange(barrier.gathered, {});
+    wake_all(barrier.waiters);
+}
+
+}  // namespace tmaasync_emulate

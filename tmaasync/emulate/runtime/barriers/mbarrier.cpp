@@ -1,0 +1,273 @@
+#include "barriers/mbarrier.hpp"
+
+#include "barriers/init_order.hpp"
+#include "memory/accesses.hpp"
+#include "schedule/events.hpp"
+#include "state/names.hpp"
+
+namespace tmaasync_emulate {
+
+static void check_barrier_place(Fiber& fiber, uint32_t offset) {
+    if (offset % 8) {
+        fail(fiber, "an mbarrier lies at " + shared_at(offset) + "; it must be a multiple of 8");
+    }
+    check_inside_shared(fiber, offset, 8, "an mbarrier");
+}
+
+Mbarrier* find_barrier(Cta& cta, uint32_t offset, Words& reason) {
+    const bool is_placed = offset % 8 == 0 && offset / 8 < cta.barrier_at.size();
+    const int32_t index = is_placed ? cta.barrier_at[offset / 8] : -1;
+    if (index < 0) {
+        reason = barrier_at(offset) +
+                 " is used before mbarrier.init. Initialise it, fence, and let the CTA meet first";
+        return nullptr;
+    }
+    if (!cta.barriers[static_cast<size_t>(index)].is_valid) {
+        reason = barrier_at(offset) +
+                 " is used after mbarrier.inval. Initialise it anew, or invalidate it later";
+        return nullptr;
+    }
+    Mbarrier& barrier = cta.barriers[static_cast<size_t>(index)];
+    if (*barrier_word(cta, offset) != barrier.word) {
+        reason = barrier_name(barrier) +
+                 " was overwritten: something else wrote into its 8 bytes. " +
+                 "emulate.scheduled(races=True) reports that write";
+        return nullptr;
+    }
+    return &barrier;
+}
+
+Mbarrier& require_barrier(Fiber& fiber, Place place) {
+    Words reason;
+    Mbarrier* barrier = find_barrier(*place.cta, place.offset, reason);
+    if (!barrier) fail(fiber, reason);
+    return *barrier;
+}
+
+// Publishes to the waiters everything that the completed phase's arrivals and loads released.
+static void hand_on(Detector& detector, Mbarrier& barrier) {
+    barrier.races.completed = std::exchange(barrier.races.gathered, {});
+    for (const Fiber* waiter : barrier.waiters) {
+        if (waiter->wait.acquires) {
+            detector.acquire(waiter->number, barrier.races.completed);
+        } else {
+            detector.acquire_relaxed(waiter->number, barrier.races.completed);
+        }
+    }
+}
+
+Event on_barrier(EventKind kind, const Cta& owner, const Mbarrier& barrier) {
+    return {
+        .barrier = barrier.offset,
+        .phase = static_cast<uint32_t>(barrier.phase),
+        .kind = kind,
+        .other = static_cast<uint16_t>(owner.rank),
+    };
+}
+
+void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier) {
+    if (barrier.pending > 0 || barrier.bytes != 0) return;
+    record(cluster, owner, on_barrier(EventKind::kPhaseCompleted, owner, barrier));
+    ++barrier.phase;
+    barrier.pending = barrier.count;
+    barrier.history.arrived.clear();
+    barrier.history.arrived_first = barrier.history.passed_at_first =
+        barrier.history.gave_up_last = {};
+    if (!barrier.history.landings.empty()) {
+        barrier.history.landed_last.swap(barrier.history.landings);
+        barrier.history.landings.clear();
+    }
+    note_progress(cluster);
+    barrier.expected = 0;
+    if (Detector* detector = cluster.detector.get()) hand_on(*detector, barrier);
+    wake_all(barrier.waiters);
+}
+
+void note_arrival(const Fiber& fiber, Mbarrier& barrier, uintptr_t site) {
+    if (!barrier.history.arrived_first.fiber) barrier.history.arrived_first = {&fiber, site};
+    barrier.history.arrived.add(warp_number(fiber));
+    barrier.history.arrivers.add(warp_number(fiber));
+}
+
+static bool is_in_use(const Mbarrier& barrier) {
+    return barrier.pending != barrier.count || barrier.bytes || barrier.waiting;
+}
+
+void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
+    const Place place = resolve(fiber, address);
+    check_barrier_place(fiber, place.offset);
+    if (count == 0 || count > kMaxArrivals) {
+        fail(
+            fiber, "mbarrier.init counts " + decimal(count) + " arrivals; 1 to 1048575 are possible"
+        );
+    }
+    int32_t& index = place.cta->barrier_at[place.offset / 8];
+    if (index < 0) {
+        index = static_cast<int32_t>(place.cta->barriers.size());
+        place.cta->barriers.emplace_back();
+    }
+    Mbarrier& barrier = place.cta->barriers[static_cast<size_t>(index)];
+    if (barrier.is_valid) {
+        if (fiber.cluster->detector) {
+            check_init_is_seen(fiber, *place.cta, barrier, Operation::kBarrierInit);
+        }
+        fail(
+            fiber, barrier_name(barrier) + " is initialised again " +
+                       (is_in_use(barrier) ? "while in use" : "without mbarrier.inval") +
+                       ". Initialise it once, by one thread"
+        );
+    }
+    const uint64_t word = 0x6d62617272000000 + place.offset * 0x9e3779b97f4a7c15;
+    barrier = {};
+    barrier.offset = place.offset;
+    barrier.count = barrier.pending = count;
+    barrier.word = word;
+    barrier.is_valid = true;
+    if (Detector* detector = fiber.cluster->detector.get()) {
+        touch_shared(fiber, Operation::kBarrierInit, place.cta->rank, place.offset, 8, true);
+        barrier.races.initialiser = fiber.number;
+        barrier.races.initialised = detector->epoch_of(fiber.number);
+        barrier.races.init_site = fiber.site;
+        barrier.races.agent = detector->new_agent();
+    }
+    *barrier_word(*place.cta, place.offset) = word;
+}
+
+void invalidate_barrier(Fiber& fiber, uint32_t address) {
+    Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+    if (barrier.waiting) {
+        fail(
+            fiber, barrier_name(barrier) + " is invalidated while " + decimal(barrier.waiting) +
+                       " threads wait on it. Let all of them meet after their last wait"
+        );
+    }
+    barrier.is_valid = false;
+}
+
+Words overflow_of(const Mbarrier& barrier) {
+    if (std::abs(barrier.bytes) <= kMaxTransactionBytes) return "";
+    return barrier_name(barrier) + " would have " + decimal(barrier.bytes) +
+           " bytes to come; its count holds 1048575 either way. Expect as many bytes per phase as "
+           "its copies deliver";
+}
+
+static void record_expected(
+    Fiber& fiber, const Cta& owner, const Mbarrier& barrier, uint32_t bytes
+) {
+    Event event = on_barrier(EventKind::kExpect, owner, barrier);
+    event.bytes = bytes;
+    record(fiber, event);
+}
+
+static void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
+    barrier.bytes += bytes;
+    barrier.expected += std::max<int64_t>(bytes, 0);
+    barrier.history.expected_last = {&fiber, fiber.site};
+    const Words reason = overflow_of(barrier);
+    if (!reason.is_empty()) fail(fiber, reason);
+}
+
+void check_completes_nothing(Fiber& fiber, uint32_t address, uint32_t count) {
+    const Mbarrier& barrier = require_barrier(fiber, locate(fiber, address));
+    if (count < barrier.pending || barrier.bytes != 0) return;
+    fail(
+        fiber, "an arrival with .noComplete completes phase " + decimal(barrier.phase) + " of " +
+                   barrier_name(barrier) + ", which is undefined. Leave out .noComplete"
+    );
+}
+
+Words too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
+    Words before;
+    if (barrier.history.arrived_first.fiber) {
+        before = "; " + name_of(barrier.history.arrived_first) + " arrived first";
+    }
+    if (barrier.bytes) {
+        before << "; the phase lasts until " + decimal(std::abs(barrier.bytes)) +
+                      (barrier.bytes > 0 ? " bytes have landed"
+                                         : " bytes that landed are expected");
+    }
+    return barrier_name(barrier) + " gets " + decimal(count) +
+           (count == 1 ? " arrival" : " arrivals") + " in phase " + decimal(barrier.phase) +
+           ", which counts " + decimal(barrier.count) + " and waits for " +
+           (barrier.pending ? decimal(barrier.pending) : "no more") + before +
+           ". Wait for the empty barrier before a stage is filled again, and let no more "
+           "threads arrive than init() counts";
+}
+
+uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, bool releases) {
+    maybe_yield(fiber);
+    const Place place = locate(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    if (Detector* detector = fiber.cluster->detector.get()) {
+        check_init_is_seen(fiber, *place.cta, barrier);
+        if (place.cta != fiber.cta) {
+            auto& noted = releases ? place.cta->races.remote : place.cta->races.remote_arrivals;
+            note_remote(noted, remote_access(fiber));
+        }
+        if (releases) {
+            detector->release(fiber.number, barrier.races.gathered);
+        } else {
+            detector->release_relaxed(fiber.number, barrier.races.gathered);
+        }
+    }
+    const uint64_t phase = barrier.phase;
+    if (bytes) record_expected(fiber, *place.cta, barrier, bytes);
+    add_bytes(fiber, barrier, bytes);
+    if (count == 0) {
+        fail(
+            fiber, barrier_name(barrier) + " gets 0 arrivals in phase " + decimal(phase) +
+                       "; one instruction arrives 1 to 1048575 times. Arrive, or leave it out"
+        );
+    }
+    if (count > barrier.pending) fail(fiber, too_many_arrivals(barrier, count));
+    record(fiber, on_barrier(EventKind::kArrive, *place.cta, barrier));
+    barrier.pending -= count;
+    note_arrival(fiber, barrier, fiber.site);
+    complete_phase(*fiber.cluster, *place.cta, barrier);
+    return phase;
+}
+
+uint64_t arrive_and_drop(Fiber& fiber, uint32_t address, uint32_t count, bool releases) {
+    const Place place = locate(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    if (count > barrier.count) fail(fiber, too_many_arrivals(barrier, count));
+    barrier.count -= count;
+    return arrive(fiber, address, count, 0, releases);
+}
+
+void expect_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
+    const Place place = resolve(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    record_expected(fiber, *place.cta, barrier, bytes);
+    add_bytes(fiber, barrier, bytes);
+    // Measured: if the bytes landed before they were expected, the phase completes now.
+    complete_phase(*fiber.cluster, *place.cta, barrier);
+}
+
+void deliver_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
+    const Place place = resolve(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    add_bytes(fiber, barrier, -int64_t{bytes});
+    complete_phase(*fiber.cluster, *place.cta, barrier);
+}
+
+void begin_async_store(Fiber& fiber, uint32_t address) {
+    if (!fiber.cluster->detector) return;
+    const Mbarrier& barrier = require_barrier(fiber, locate(fiber, address));
+    fiber.races.async_store = barrier.races.agent;
+    fiber.races.async_store_epoch = static_cast<Epoch>(barrier.phase) + 1;
+}
+
+void end_async_store(Fiber& fiber, uint32_t address, uint32_t bytes) {
+    if (fiber.cluster->detector) {
+        Mbarrier& barrier = require_barrier(fiber, locate(fiber, address));
+        barrier.races.gathered.seen.raise(barrier.races.agent, fiber.races.async_store_epoch);
+        barrier.races.gathered.issued_after.raise(
+            barrier.races.agent, fiber.races.async_store_epoch
+        );
+    }
+    deliver_bytes(fiber, address, bytes);
+    fiber.races.async_store = kNoAgent;
+}
+
+}  // namespace tmaasync_emulate

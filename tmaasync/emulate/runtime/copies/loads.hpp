@@ -1,0 +1,26 @@
+// Copies into shared memory: their issue.
+#pragma once
+
+#include <cstdint>
+#include <tmaasync_emulate/calls.hpp>
+
+#include "state/fiber.hpp"
+
+namespace tmaasync_emulate {
+
+Flight flight_of(Fiber& fiber, const Box& box);
+
+void prefetch(Fiber& fiber, const Flight& flight);
+
+// Issues a load into this CTA, or into another by a mapa address. The barrier lies there too.
+void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier);
+
+// Issues a load to the same offset in every CTA of the mask.
+void issue_multicast(
+    Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier, uint32_t cta_mask
+);
+
+// Issues a copy from this CTA's shared memory to another CTA's, or to its own.
+void issue_push(Fiber& fiber, Flight flight, uint32_t from, uint32_t to, uint32_t barrier);
+
+}  // namespace tmaasync_emulate

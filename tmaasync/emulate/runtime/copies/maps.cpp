@@ -1,0 +1,42 @@
+#include "copies/maps.hpp"
+
+namespace tmaasync_emulate {
+
+// TMA reads maps in parameters, constant memory and global memory only.
+static void check_map_memory(Fiber& fiber, uintptr_t map) {
+    const bool is_on_stack = (map ^ stack_pointer()) < kStackBytes;
+    const bool is_shared = map - fiber.cluster->windows() < fiber.cluster->windows_bytes();
+    if (!is_shared && !(is_on_stack && map < fiber.parameters)) return;
+    fail(
+        fiber, Words("the tensor map lies in ") + (is_shared ? "shared" : "local") +
+                   " memory, where TMA cannot read it" +
+                   (is_shared ? ". Copy it to global memory, with tensormap_cp_fence_release()"
+                              : ": it is a copy in a variable, or an argument passed by value. Use "
+                                "the const __grid_constant__ parameter itself, by reference")
+    );
+}
+
+TensorMapView decode_for(Fiber& fiber, const void* map) {
+    check_map_memory(fiber, reinterpret_cast<uintptr_t>(map));
+    try {
+        return decode(map);
+    } catch (const Fault& fault) {
+        fail(fiber, fault.reason);
+    }
+}
+
+void check_swizzle_alignment(Fiber& fiber, const TensorMapView& map, uint32_t shared) {
+    if (map.swizzle == Swizzle::kNone || map.interleave != Interleave::kNone) return;
+    const uint32_t span = kUnitBytes << static_cast<int>(map.swizzle);
+    const uint32_t box = map.rows * map.row_pitch_bytes;
+    const uint32_t pattern = std::min(8 * span, box & -box);
+    if (shared % pattern == 0) return;
+    fail(
+        fiber, "a tile with a swizzle of " + decimal(span) + " bytes lies at " + shared_at(shared) +
+                   "; it must lie at a multiple of " + decimal(pattern) +
+                   ", where the pattern begins. Declare it alignas(" + decimal(8 * span) +
+                   ") in shared memory"
+    );
+}
+
+}  // namespace tmaasync_emulate

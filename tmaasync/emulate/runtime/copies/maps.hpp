@@ -1,0 +1,37 @@
+// The tensor maps of copies.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <tmaasync_emulate/calls.hpp>
+
+#include "schedule/faults.hpp"
+
+namespace tmaasync_emulate {
+
+TensorMapView decode_for(Fiber& fiber, const void* map);
+
+// TMA swizzles by the address, and readers swizzle by the position in the tile. So a tile must
+// start where the pattern does. Boxes smaller than the pattern share one.
+void check_swizzle_alignment(Fiber& fiber, const TensorMapView& map, uint32_t shared);
+
+// The map's present state and the box's start. Faults if the map has another rank.
+template <typename Copy>
+Copy copy_of(Fiber& fiber, const Box& box) {
+    Copy copy{};
+    copy.map = decode_for(fiber, box.map);
+    if (static_cast<int>(copy.map.rank) != box.rank) {
+        fail(
+            fiber, "the instruction is of " + decimal(box.rank) +
+                       " dimensions, and its tensor map has " + decimal(copy.map.rank)
+        );
+    }
+    std::copy_n(box.at, box.rank, copy.at.begin());
+    const auto address = reinterpret_cast<uintptr_t>(box.map);
+    const bool is_parameter = (address ^ stack_pointer()) < kStackBytes;
+    copy.map_address = is_parameter ? 0 : address;
+    copy.bytes = copy.map.rows * copy.map.row_pitch_bytes;
+    return copy;
+}
+
+}  // namespace tmaasync_emulate

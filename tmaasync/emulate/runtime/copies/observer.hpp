@@ -1,0 +1,75 @@
+// The accesses of asynchronous copies.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <tmaasync_emulate/calls.hpp>
+
+#include "memory/unwritten.hpp"
+#include "schedule/faults.hpp"
+
+namespace tmaasync_emulate {
+
+// Thrown when a copy reads shared memory that nothing has written; holds the first of these bytes.
+struct UnwrittenSource {
+    uint32_t offset;
+    uint32_t bytes;
+};
+
+// Receives the accesses that the TMA engine reports for one copy.
+class CopyObserver {
+public:
+    CopyObserver(Cluster& cluster, uint32_t rank, const Actor* shared, const Actor* global)
+        : cluster_(cluster), rank_(rank), shared_(shared), global_(global) {}
+
+    void shared(uint32_t offset, uint32_t bytes, bool writes) {
+        if (shared_) cluster_.detector->shared(*shared_, rank_, offset, bytes, writes);
+    }
+
+    void global(const void* pointer, uint64_t bytes, bool writes) {
+        if (!global_) return;
+        cluster_.detector->global(*global_, reinterpret_cast<uintptr_t>(pointer), bytes, writes);
+    }
+
+    // Checks a unit that TMA reads. Without a detector, a partly written unit goes unnoticed.
+    void source(const uint8_t* window, uint32_t offset, uint32_t bytes) const {
+        if (is_poison(poison_, window, offset)) throw UnwrittenSource{offset, bytes};
+        if (!shared_) return;
+        const auto rank = static_cast<uint32_t>(
+            (reinterpret_cast<uintptr_t>(window) - cluster_.windows()) / kWindowBytes
+        );
+        const Unwritten found = unwritten_part(*cluster_.detector, rank, offset, bytes);
+        if (found.bytes) throw UnwrittenSource{found.offset, found.bytes};
+    }
+
+    // Rows are read in whole units, so up to 15 bytes beyond the last element are not checked.
+    bool is_inside(const void* pointer, uint64_t bytes) const {
+        const auto start = reinterpret_cast<uintptr_t>(pointer);
+        const uint64_t unread = std::min<uint64_t>(bytes, kUnitBytes) - 1;
+        return cluster_.launch.memory.may_hold(start, bytes - unread);
+    }
+
+private:
+    Cluster& cluster_;
+    uint32_t rank_;
+    const Actor* shared_;
+    const Actor* global_;
+    const PoisonedWindow& poison_ = poisoned_window();
+};
+
+Fault fault_of_unwritten(
+    const Fiber& issuer, const UnwrittenSource& source, const Words& what, uintptr_t site
+);
+
+// Turns a fault of the TMA engine into the end of the launch, once the exception is handled.
+template <typename Act>
+void or_fail(Fiber& fiber, Act act) {
+    try {
+        return act();
+    } catch (const Fault& fault) {
+        report_fault(fiber, fault.reason, fault.site ? fault.site : fiber.site);
+    }
+    fail(fiber, "");
+}
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,151 @@
+#include "copies/thread_copies.hpp"
+
+#include "barriers/init_order.hpp"
+#include "barriers/mbarrier.hpp"
+#include "memory/accesses.hpp"
+#include "memory/grids.hpp"
+#include "schedule/events.hpp"
+
+namespace tmaasync_emulate {
+
+static void land_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
+    uint8_t* target = fiber.cta->window + copy.shared;
+    std::memcpy(target, copy.global, copy.source_bytes);
+    std::memset(target + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
+    Detector* detector = fiber.cluster->detector.get();
+    if (!detector) return;
+    Actor actor = copy.issued.as(fiber.races.copies, copy.epoch, Operation::kThreadCopy);
+    actor.is_async = false;
+    if (copy.source_bytes) {
+        const auto address = reinterpret_cast<uintptr_t>(copy.global);
+        detector->global(actor, address, copy.source_bytes, false);
+    }
+    detector->shared(actor, fiber.cta->rank, copy.shared, copy.bytes, true);
+}
+
+void land_thread_copies(Fiber& fiber, Epoch epoch) {
+    auto& copies = fiber.copies.pending;
+    auto next = copies.begin();
+    for (; next != copies.end() && next->epoch <= epoch; ++next) land_thread_copy(fiber, *next);
+    copies.erase(copies.begin(), next);
+}
+
+void arrive_for_copies(Cluster& cluster, const Flight& flight, Mbarrier& barrier) {
+    if (cluster.detector && flight.issuer->races.copies != kNoAgent) {
+        barrier.races.gathered.seen.raise(flight.issuer->races.copies, flight.epoch);
+        barrier.races.gathered.issued_after.raise(flight.issuer->races.copies, flight.epoch);
+    }
+    if (barrier.pending == 0) {
+        return report_fault(*flight.issuer, too_many_arrivals(barrier, 1), flight.site);
+    }
+    record(cluster, *flight.target, on_barrier(EventKind::kArrive, *flight.target, barrier));
+    --barrier.pending;
+    note_arrival(*flight.issuer, barrier, flight.site);
+    complete_phase(cluster, *flight.target, barrier);
+}
+
+static void check_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
+    const auto address = reinterpret_cast<uintptr_t>(copy.global);
+    const Words size = decimal(copy.bytes);
+    if (copy.source_bytes > copy.bytes) {
+        fail(
+            fiber, "cp.async of " + size + " bytes reads " + decimal(copy.source_bytes) +
+                       "; it can read no more than it writes"
+        );
+    }
+    if (copy.shared % copy.bytes || address % copy.bytes) {
+        fail(
+            fiber, "cp.async of " + size + " bytes from " + hexadecimal(address) +
+                       " to shared address " + decimal(copy.shared) +
+                       "; both must be multiples of " + size + ". Copy fewer bytes at once"
+        );
+    }
+    check_inside_shared(fiber, copy.shared, copy.bytes, "cp.async");
+    if (copy.source_bytes && !fiber.cluster->launch.memory.may_hold(address, copy.source_bytes)) {
+        fail(
+            fiber, "a cp.async reads " + decimal(copy.source_bytes) + " bytes at " +
+                       hexadecimal(address) +
+                       ", which lies in none of the launch's arrays. Check indices, and copy what "
+                       "lies beyond an edge with cp_async_gs_zero_fill"
+        );
+    }
+}
+
+void issue_thread_copy(Fiber& fiber, ThreadCopy copy) {
+    check_thread_copy(fiber, copy);
+    if (copy.source_bytes) check_grids_awaited(fiber, reinterpret_cast<uintptr_t>(copy.global));
+    copy.epoch = fiber.copies.epoch;
+    copy.site = fiber.site;
+    if (Detector* detector = fiber.cluster->detector.get()) {
+        bulk_agent(*fiber.cluster, fiber.races.copies);
+        copy.issued = detector->issue(fiber.number, fiber.site);
+    }
+    fiber.copies.pending.push_back(std::move(copy));
+    // Copies of one thread may land in any order. They race if they share bytes, so their order
+    // need not vary.
+    if (fiber.cluster->choices.reads_at_once()) land_thread_copies(fiber, fiber.copies.epoch);
+    if (fiber.cluster->detector) stop_if_race(fiber);
+}
+
+void commit_thread_copies(Fiber& fiber) {
+    fiber.copies.groups.push_back(fiber.copies.epoch++);
+}
+
+void wait_for_thread_copies(Fiber& fiber, std::size_t pending) {
+    maybe_yield(fiber);
+    auto& groups = fiber.copies.groups;
+    if (groups.size() <= pending) return;
+    const auto kept = groups.end() - static_cast<std::ptrdiff_t>(pending);
+    const Epoch epoch = kept[-1];
+    groups.erase(groups.begin(), kept);
+    land_thread_copies(fiber, epoch);
+    Detector* detector = fiber.cluster->detector.get();
+    if (!detector || fiber.races.copies == kNoAgent) return;
+    detector->finish(fiber.number, fiber.races.copies, epoch);
+    stop_if_race(fiber);
+}
+
+void arrive_after_thread_copies(Fiber& fiber, uint32_t address, bool raises) {
+    maybe_yield(fiber);
+    const Place place = resolve(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    if (fiber.cluster->detector) check_init_is_seen(fiber, *place.cta, barrier);
+    if (raises) {
+        if (barrier.pending == kMaxArrivals) {
+            fail(
+                fiber,
+                barrier_name(barrier) +
+                    " waits for 1048575 arrivals, the most it can; "
+                    "cp.async.mbarrier.arrive adds one. Count the arrivals in init and use the "
+                    "noinc form"
+            );
+        }
+        ++barrier.pending;
+    }
+    Flight flight{.kind = Flight::Kind::kArrival};
+    flight.target = place.cta;
+    flight.barrier = place.offset;
+    flight.issuer = &fiber;
+    flight.epoch = fiber.copies.epoch++;
+    flight.site = fiber.site;
+    fiber.cluster->flights.push_back(std::move(flight));
+    let_land(fiber);
+}
+
+void check_thread_copies_are_awaited(Fiber& fiber) {
+    if (fiber.copies.pending.empty()) return;
+    for (const Flight& flight : fiber.cluster->flights) {
+        const bool covers = flight.kind == Flight::Kind::kArrival && flight.issuer == &fiber &&
+                            flight.epoch >= fiber.copies.pending.back().epoch;
+        if (covers) return;
+    }
+    report_fault(
+        fiber,
+        "the thread ends while copies that it issued with cp.async are in flight. Wait for "
+        "them with cp_async_wait_all(), or let mbarrier_cp_async_arrive arrive on a barrier",
+        fiber.copies.pending.back().site
+    );
+    fail(fiber, "");
+}
+
+}  // namespace tmaasync_emulate

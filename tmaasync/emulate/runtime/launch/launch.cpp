@@ -1,0 +1,148 @@
+#include "launch/launch.hpp"
+
+#include <link.h>
+
+#include "crash/watchdog.hpp"
+#include "launch/grid.hpp"
+
+namespace tmaasync_emulate {
+
+static uint32_t static_bytes_of(uint64_t thread_local_bytes) {
+    if (thread_local_bytes <= kLeadingBytes + kMaxDynamicBytes) return 0;
+    return static_cast<uint32_t>(thread_local_bytes - kMaxDynamicBytes);
+}
+
+Library library_of(const void* function) {
+    struct Found {
+        uintptr_t function;
+        Library library;
+    } found{reinterpret_cast<uintptr_t>(function), {}};
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            auto& found = *static_cast<Found*>(data);
+            uintptr_t end = info->dlpi_addr;
+            uint32_t static_bytes = 0;
+            Array code{};
+            for (int i = 0; i < info->dlpi_phnum; ++i) {
+                const auto& header = info->dlpi_phdr[i];
+                if (header.p_type == PT_TLS) static_bytes = static_bytes_of(header.p_memsz);
+                if (header.p_type != PT_LOAD) continue;
+                if (header.p_flags & PF_X) {
+                    code = {info->dlpi_addr + header.p_vaddr, header.p_memsz};
+                }
+                end = std::max(end, info->dlpi_addr + header.p_vaddr + header.p_memsz);
+            }
+            if (found.function < info->dlpi_addr || found.function >= end) return 0;
+            found.library = {{info->dlpi_addr, end - info->dlpi_addr}, code, static_bytes};
+            return 1;
+        },
+        &found
+    );
+    return found.library;
+}
+
+static uint3 sides_of(const Extents& extents) {
+    return {extents.x, extents.y, extents.z};
+}
+
+static Launch launch_from(
+    void (*kernel)(void* const*),
+    const LaunchNumbers& numbers,
+    void* const* arguments,
+    GridRaces& races,
+    GridTrace& trace,
+    const Stop& stop
+) {
+    const Library library = library_of(reinterpret_cast<const void*>(kernel));
+    return {
+        kernel,
+        arguments,
+        sides_of(numbers.grid),
+        sides_of(numbers.block),
+        sides_of(numbers.cluster),
+        numbers.shared_bytes,
+        numbers.policy,
+        numbers.seed,
+        numbers.budget_seconds,
+        {{numbers.array, numbers.array + numbers.arrays},
+         library.memory,
+         library.code,
+         numbers.written,
+         numbers.fresh},
+        library.static_bytes,
+        numbers.registers,
+        numbers.searched_words ? &races : nullptr,
+        numbers.log ? &trace : nullptr,
+        numbers.grid_barrier,
+        &stop,
+    };
+}
+
+// Run the grid. Returns null if all went well.
+static std::unique_ptr<OwnedReport> report_of_run(Grid& grid, const LaunchNumbers& numbers) {
+    const CrashHandler crashes;
+    const Watchdog::Handler timeouts;
+    std::optional<Interrupts::Handler> interrupts;
+    if (numbers.stops_at_interrupt) interrupts.emplace();
+    const uint32_t before = Interrupts::count();
+    std::unique_ptr<OwnedReport> report = grid.run();
+    if (Interrupts::count() == before) return report;
+    return std::make_unique<OwnedReport>(ReportKind::kInterrupted);
+}
+
+std::unique_ptr<OwnedReport> launch(
+    void (*kernel)(void* const*),
+    const LaunchNumbers& numbers,
+    void* const* arguments,
+    const Stop& stop
+) {
+    GridRaces races{numbers.searched_words};
+    GridTrace trace;
+    const Launch whole = launch_from(kernel, numbers, arguments, races, trace, stop);
+    Grid grid(whole, numbers.workers, numbers.resident);
+    std::unique_ptr<OwnedReport> report = report_of_run(grid, numbers);
+    if (numbers.log) *numbers.log = trace.copied();
+    if (numbers.searched_words) {
+        races.shadow.for_each_written([&](uintptr_t address) {
+            whole.memory.note_written(address);
+        });
+    }
+    return report;
+}
+
+std::unique_ptr<OwnedReport> launch_together(
+    uint32_t count, const DeviceLaunch* given, const Stop& stop
+) {
+    GridRaces races{given[0].numbers->searched_words};
+    std::vector<GridTrace> traces(count);
+    std::vector<LaunchHistory> histories(count);
+    Posts posts;
+    std::vector<Launch> launches;
+    launches.reserve(count);
+    uint32_t clusters = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+        const DeviceLaunch& one = given[i];
+        Launch launch =
+            launch_from(one.kernel, *one.numbers, one.arguments, races, traces[i], stop);
+        launch.number = i;
+        launch.first_cluster = clusters;
+        launch.history = &histories[i];
+        if (launch.trace) launch.posts = &posts;
+        clusters += static_cast<uint32_t>(launch.clusters());
+        launches.push_back(std::move(launch));
+    }
+    Grid grid;
+    std::map<uint32_t, const Lane*> last;
+    for (uint32_t i = 0; i < count; ++i) {
+        const Lane*& previous = last[given[i].queue];
+        races.spans.push_back({launches[i].first_cluster, given[i].device, &launches[i]});
+        previous = grid.add(launches[i], given[i].numbers->resident, previous);
+    }
+    std::unique_ptr<OwnedReport> report = report_of_run(grid, *given[0].numbers);
+    for (uint32_t i = 0; i < count; ++i) {
+        if (given[i].numbers->log) *given[i].numbers->log = traces[i].copied();
+    }
+    return report;
+}
+
+}  // namespace tmaasync_emulate

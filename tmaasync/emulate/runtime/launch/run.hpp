@@ -1,0 +1,19 @@
+// The run of a cluster: the scheduler's loop, which resumes threads and lands copies.
+#pragma once
+
+#include <cstddef>
+
+#include "crash/watchdog.hpp"
+#include "state/cluster.hpp"
+
+namespace tmaasync_emulate {
+
+// Runs until every thread has ended, something failed, or another cluster has to run first.
+Halt go_on(Cluster& cluster, CrashSite& site, const Watchdog& watchdog);
+
+// True if each thread that can run has polled this often and nothing else has happened.
+inline bool has_asked(const Cluster& cluster, std::size_t times) {
+    return cluster.turns.vain > times * cluster.ready.size();
+}
+
+}  // namespace tmaasync_emulate

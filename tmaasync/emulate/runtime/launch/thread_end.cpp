@@ -1,0 +1,187 @@
+#include "launch/thread_end.hpp"
+
+#include "barriers/cluster_barrier.hpp"
+#include "barriers/mbarrier.hpp"
+#include "barriers/named.hpp"
+#include "copies/stores.hpp"
+#include "copies/thread_copies.hpp"
+#include "memory/unwritten.hpp"
+#include "schedule/events.hpp"
+#include "state/names.hpp"
+#include "warps/lanes.hpp"
+#include "wgmma/setmaxnreg.hpp"
+#include "wgmma/wgmma.hpp"
+#include "wgmma/whole_warpgroups.hpp"
+
+namespace tmaasync_emulate {
+
+// Ends the launch at a thread's end. The fault is reported at the line that issued the operation.
+[[noreturn]] static void fail_at(Fiber& fiber, const Deed& deed, const Words& reason) {
+    const Deed place = deed.fiber ? deed : Deed{&fiber, fiber.site};
+    report_fault(*place.fiber, reason, place.site);
+    fail(fiber, "");
+}
+
+static const std::vector<Landing>& last_landings(const Mbarrier& barrier) {
+    return barrier.history.landings.empty() ? barrier.history.landed_last
+                                            : barrier.history.landings;
+}
+
+static Deed last_landing(const Mbarrier& barrier) {
+    const auto& landings = last_landings(barrier);
+    return landings.empty() ? Deed{} : Deed{landings.back().issuer, landings.back().site};
+}
+
+static void check_nothing_lands(Fiber& fiber) {
+    for (const Flight& flight : fiber.cluster->flights) {
+        if (flight.source == fiber.cta) {
+            fail_at(
+                fiber, {flight.issuer, flight.site},
+                "the CTA ends while TMA still copies its " + shared_at(flight.source_offset) +
+                    " to another CTA. Let the receiver signal that the bytes have landed: "
+                    "cluster_sync() at the end, after its wait"
+            );
+        }
+        if (flight.target != fiber.cta) continue;
+        if (flight.kind == Flight::Kind::kArrival) {
+            fail_at(
+                fiber, {flight.issuer, flight.site},
+                "the CTA ends while copies of cp.async are in flight that arrive on " +
+                    barrier_at(flight.barrier) + ". Wait on it before the end"
+            );
+        }
+        fail_at(
+            fiber, {flight.issuer, flight.site},
+            "the CTA ends while " + name_of(flight) + " to " + shared_at(flight.shared) +
+                of_cta(*flight.issuer, *fiber.cta) + " is in flight. Wait on " +
+                barrier_at(flight.barrier) + " before the end" +
+                wrong_wait(fiber, *fiber.cta, flight.barrier)
+        );
+    }
+}
+
+static void check_no_bytes_missing(Fiber& fiber) {
+    for (const Mbarrier& barrier : fiber.cta->barriers) {
+        if (!barrier.is_valid || barrier.bytes == 0) continue;
+        const Words bytes = decimal(std::abs(barrier.bytes)) + " bytes";
+        fail_at(
+            fiber, barrier.bytes > 0 ? barrier.history.expected_last : last_landing(barrier),
+            "the CTA ends while " + barrier_name(barrier) +
+                (barrier.bytes > 0 ? " still expects " + bytes
+                                   : " has " + bytes + " more than it expects") +
+                ". Expect as many bytes per phase as its copies deliver"
+        );
+    }
+}
+
+// A load that no thread waited for may not have landed yet, so no thread may read it.
+static void check_loads_were_awaited(Fiber& fiber) {
+    for (const Mbarrier& barrier : fiber.cta->barriers) {
+        if (!barrier.is_valid || barrier.landed <= barrier.observed) continue;
+        const auto& landings = last_landings(barrier);
+        fail_at(
+            fiber, last_landing(barrier),
+            "the CTA ends, and no thread has waited for phase " + decimal(barrier.landed - 1) +
+                " of " + barrier_name(barrier) + ", in which a TMA load" +
+                (landings.empty() ? "" : " to " + shared_at(landings.back().shared)) +
+                " landed. Wait for every load, or do not issue it"
+        );
+    }
+}
+
+// True if the peer's access happens before the next access of some thread of the CTA.
+template <typename Knows>
+bool is_seen_by_cta(const Fiber& fiber, const Access& remote, const Knows& knows) {
+    const uint32_t threads = fiber.cluster->launch.threads();
+    const uint32_t first = fiber.cta->rank * threads;
+    for (uint32_t thread = first; thread < first + threads; ++thread) {
+        if (knows(thread, remote.agent, remote.epoch)) return true;
+    }
+    return false;
+}
+
+// Peer accesses to this CTA's memory that may still run when the CTA exits.
+static std::vector<Access> unfinished_accesses(const Fiber& fiber) {
+    const Detector& detector = *fiber.cluster->detector;
+    std::vector<Access> found;
+    for (const Access& remote : fiber.cta->races.remote) {
+        const auto knows = [&](auto... what) { return detector.knows(what...); };
+        if (!is_seen_by_cta(fiber, remote, knows)) found.push_back(remote);
+    }
+    // A relaxed arrival orders no access, but is itself over once a thread has waited for its
+    // phase.
+    for (const Access& remote : fiber.cta->races.remote_arrivals) {
+        const auto knows = [&](auto... what) { return detector.knows_arrival(what...); };
+        if (!is_seen_by_cta(fiber, remote, knows)) found.push_back(remote);
+    }
+    return found;
+}
+
+// Called by the CTA's last thread: all peer accesses to the CTA's memory must have happened before.
+static void check_peers_are_done(Fiber& fiber) {
+    const uint32_t threads = fiber.cluster->launch.threads();
+    for (const Access& remote : unfinished_accesses(fiber)) {
+        const Words peer =
+            remote.operation == Operation::kTmaPush
+                ? "TMA had copied its shared memory to another CTA"
+                : "CTA " + decimal(remote.thread / threads) + " had reached into its shared memory";
+        const Fiber& who = fiber.cluster->fibers[remote.thread];
+        report_fault(
+            who,
+            "CTA " + decimal(fiber.cta->rank) +
+                " of the cluster has ended, and nothing kept it from doing so before " + peer +
+                ". Let no CTA leave before its peers are done: cluster_sync() at the end of the "
+                "kernel",
+            remote.site
+        );
+        fail(fiber, "");
+    }
+}
+
+static void forget_thread(Fiber& fiber) {
+    Cluster& cluster = *fiber.cluster;
+    note_progress(cluster);
+    fiber.is_done = true;
+    --cluster.live;
+    --fiber.cta->live;
+    fiber.warp->live_lanes &= ~(1u << fiber.lane);
+    if (fiber.has_arrived_at_cluster) --cluster.barrier.arrived;
+    complete_cluster_barrier(cluster);
+}
+
+// Checks that nothing of the CTA is left, at the end of its last thread.
+static void check_cta_is_done(Fiber& fiber) {
+    check_register_changes(fiber);
+    check_mma_calls(fiber);
+    check_nothing_lands(fiber);
+    check_no_bytes_missing(fiber);
+    check_loads_were_awaited(fiber);
+    if (fiber.cluster->detector) check_peers_are_done(fiber);
+}
+
+static void end(Fiber& fiber) {
+    if (fiber.races.repeat) check_repeat(fiber);
+    finish_stores(fiber);
+    check_thread_copies_are_awaited(fiber);
+    check_mmas_are_done(fiber);
+    if (fiber.cta->live == 1) check_cta_is_done(fiber);
+    record(fiber, {.kind = EventKind::kThreadEnd});
+    forget_thread(fiber);
+    // Waits for all live threads now need one thread less.
+    for (Meeting& meeting : fiber.warp->meetings) {
+        hold_if_complete(*fiber.cluster, *fiber.warp, meeting, nullptr);
+    }
+    for (uint32_t number = 0; number < fiber.cta->named.size(); ++number) {
+        if (fiber.cta->named[number].threads == 0) {
+            release_if_complete(*fiber.cluster, *fiber.cta, number);
+        }
+    }
+}
+
+void exit_thread(Fiber& fiber) {
+    end(fiber);
+    leave(fiber);
+    __builtin_unreachable();
+}
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,56 @@
+#include "memory/addresses.hpp"
+
+namespace tmaasync_emulate {
+
+void note_remote(std::vector<Access>& noted, const Access& remote) {
+    for (Access& access : noted) {
+        if (access.agent != remote.agent) continue;
+        access.epoch = std::max(access.epoch, remote.epoch);
+        access.site = remote.site;
+        return;
+    }
+    noted.push_back(remote);
+}
+
+Access remote_access(const Fiber& fiber) {
+    const bool is_async = fiber.races.async_store != kNoAgent;
+    return {
+        .agent = is_async ? fiber.races.async_store : fiber.number,
+        .epoch = is_async ? fiber.races.async_store_epoch
+                          : fiber.cluster->detector->epoch_of(fiber.number),
+        .thread = fiber.number,
+        .site = fiber.site
+    };
+}
+
+Place locate(Fiber& fiber, uint32_t address) {
+    const uint32_t rank = address >> kRankShift;
+    auto& ctas = fiber.cluster->ctas;
+    if (rank == 0) return {fiber.cta, address};
+    if (rank > ctas.size()) {
+        fail(
+            fiber, "a shared address names CTA " + decimal(rank - 1) + " of a cluster of " +
+                       decimal(ctas.size())
+        );
+    }
+    Cta& cta = ctas[rank - 1];
+    if (cta.live == 0) {
+        fail(
+            fiber, "CTA " + decimal(cta.rank) +
+                       " of the cluster has ended, and this thread still reaches into its shared "
+                       "memory. Let no CTA leave before its peers are done: cluster_sync() at the "
+                       "end of the kernel"
+        );
+    }
+    return {&cta, address & kOffsetMask};
+}
+
+Place resolve(Fiber& fiber, uint32_t address) {
+    const Place place = locate(fiber, address);
+    if (place.cta != fiber.cta && fiber.cluster->detector) {
+        note_remote(place.cta->races.remote, remote_access(fiber));
+    }
+    return place;
+}
+
+}  // namespace tmaasync_emulate

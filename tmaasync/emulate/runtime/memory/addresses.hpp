@@ -1,0 +1,50 @@
+// Shared addresses of a thread, and remote accesses.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/faults.hpp"
+
+namespace tmaasync_emulate {
+
+struct Place {
+    Cta* cta;
+    uint32_t offset;
+};
+
+// Notes a remote access, which must be over before the CTA ends.
+void note_remote(std::vector<Access>& noted, const Access& remote);
+
+// The access that the thread, or its st.async, makes to a CTA's memory now.
+Access remote_access(const Fiber& fiber);
+
+// Resolves a shared address of this thread to a CTA and an offset.
+Place locate(Fiber& fiber, uint32_t address);
+
+// Resolves an address that the thread accesses, and notes an access to another CTA.
+Place resolve(Fiber& fiber, uint32_t address);
+
+inline uint32_t shared_end(const Fiber& fiber) {
+    const Launch& launch = fiber.cluster->launch;
+    if (fiber.cta->has_static_shared) return launch.dynamic_bytes() + launch.static_bytes;
+    return launch.shared_bytes;
+}
+
+// Empty if the bytes are the CTA's.
+template <typename Name>
+Words beyond_shared(const Fiber& fiber, uint32_t offset, uint64_t bytes, const Name& what) {
+    const uint32_t end = shared_end(fiber);
+    if (offset + bytes <= end) return {};
+    return Words(what) + " reaches " + shared_bytes_from(offset) + " to " +
+           decimal(offset + bytes) + "; the CTA has " + decimal(end) + ". Ask for more with " +
+           size_constant() + " or shared_mem, or mend the address";
+}
+
+template <typename Name>
+void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, const Name& what) {
+    Words reason = beyond_shared(fiber, offset, bytes, what);
+    if (!reason.is_empty()) fail(fiber, reason);
+}
+
+}  // namespace tmaasync_emulate

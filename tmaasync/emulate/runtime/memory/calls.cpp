@@ -1,0 +1,165 @@
+// The functions that kernels call for their accesses, their memory and its order.
+
+#include "memory/grids.hpp"
+#include "memory/kernel_heap.hpp"
+#include "memory/touch.hpp"
+#include "schedule/caller.hpp"
+
+namespace tmaasync_emulate {
+
+namespace {
+
+// Hash of a reading thread's state: its stack, where its registers are saved during calls.
+__attribute__((noinline)) uint64_t state_at_read(const void* pointer) {
+    __builtin_unwind_init();
+    const auto low = reinterpret_cast<uintptr_t>(__builtin_alloca(sizeof(void*)));
+    return hash_of(low, low | (kStackBytes - 1), reinterpret_cast<uintptr_t>(pointer));
+}
+
+// Lets others run if a thread repeats a read in the same state, as a polling thread does.
+void watch_access(Fiber& fiber, const void* pointer, AccessKind kind) {
+    LoopWatch& watch = fiber.cluster->worker->watch;
+    if (kind != AccessKind::kRead) return watch.end();
+    if (!watch.repeats_read(state_at_read(pointer))) return;
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    spin(fiber, {.instruction = "a read, again and again", .polled = address});
+}
+
+}  // namespace
+
+void touch(
+    const void* site, const void* pointer, std::size_t bytes, AccessKind kind, bool is_aligned
+) {
+    Fiber& fiber = current_fiber();
+    fiber.site = reinterpret_cast<uintptr_t>(site);
+    fiber.cluster->worker->watch.note_call();
+    touch_as(fiber, pointer, bytes, kind, is_aligned);
+    if (fiber.cluster->worker->watch.is_on()) watch_access(fiber, pointer, kind);
+}
+
+void check_only_read(const void* pointer, std::size_t bytes) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (!fiber.cluster->detector) return;
+    check_not_written(fiber, reinterpret_cast<uintptr_t>(pointer), static_cast<uint32_t>(bytes));
+}
+
+void* copy(const void* site, void* to, const void* from, std::size_t bytes) {
+    if (is_on_fiber()) {
+        Fiber& fiber = caller(reinterpret_cast<uintptr_t>(site));
+        touch(fiber, from, bytes, false);
+        touch(fiber, to, bytes, true);
+    }
+    return std::memmove(to, from, bytes);
+}
+
+void* fill(const void* site, void* to, int value, std::size_t bytes) {
+    if (is_on_fiber()) touch(caller(reinterpret_cast<uintptr_t>(site)), to, bytes, true);
+    return std::memset(to, value, bytes);
+}
+
+void* allocate(std::size_t bytes) {
+    void* const memory = KernelHeap::allocate(bytes);
+    if (memory && is_on_fiber()) {
+        if (Detector* detector = TMAASYNC_EMULATE_CALLER().cluster->detector.get()) {
+            detector->forget_global(reinterpret_cast<uintptr_t>(memory), bytes);
+        }
+    }
+    return memory;
+}
+
+void release(const void* site, void* memory) {
+    if (!memory || KernelHeap::release(memory)) return;
+    if (!is_on_fiber()) return;
+    Fiber& fiber = caller(reinterpret_cast<uintptr_t>(site));
+    fail(
+        fiber, "free() or delete of " + hexadecimal(reinterpret_cast<uintptr_t>(memory)) +
+                   ", which malloc() and new did not return, or which is free already. Free each "
+                   "block once"
+    );
+}
+
+// The emulator executes accesses in program order. The detector models the orders that the chip
+// guarantees.
+void fence(Scope scope) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (Detector* detector = fiber.cluster->detector.get()) {
+        detector->fence(fiber.number, scope >= Scope::kGpu, scope == Scope::kSystem);
+    }
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void fence_proxy_async_shared() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (Detector* detector = fiber.cluster->detector.get()) {
+        detector->publish(fiber.number, Space::kShared);
+    }
+}
+
+void fence_proxy_async_global() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (Detector* detector = fiber.cluster->detector.get()) {
+        detector->publish(fiber.number, Space::kGlobal);
+    }
+}
+
+void wait_for_grids() {
+    note_grid_wait(TMAASYNC_EMULATE_CALLER());
+}
+
+void narrow_scope(const volatile void* address, Scope scope) {
+    TMAASYNC_EMULATE_CALLER().narrow_access = {reinterpret_cast<uintptr_t>(address), scope};
+}
+
+void begin_atomic(const void* address, uint32_t bytes, bool changes, bool depends, Scope scope) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (depends) check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
+    let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
+    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true, scope);
+}
+
+namespace {
+
+template <typename Word>
+bool replace_word(void* address, void* old, const void* changed) {
+    return __atomic_compare_exchange(
+        static_cast<Word*>(address), static_cast<Word*>(old),
+        const_cast<Word*>(static_cast<const Word*>(changed)), false, __ATOMIC_SEQ_CST,
+        __ATOMIC_SEQ_CST
+    );
+}
+
+// Not every CPU has a 16-byte compare-and-swap. No thread yields while it holds the mutex.
+bool replace_16_bytes(void* address, void* old, const void* changed) {
+    static auto& mutex = *new ProcessMutex;
+    const std::lock_guard lock(mutex);
+    const bool is_same = std::memcmp(address, old, 16) == 0;
+    is_same ? std::memcpy(address, changed, 16) : std::memcpy(old, address, 16);
+    return is_same;
+}
+
+}  // namespace
+
+bool replace_atomically(void* address, void* old, const void* changed, uint32_t bytes) {
+    switch (bytes) {
+        case 1:
+            return replace_word<uint8_t>(address, old, changed);
+        case 2:
+            return replace_word<uint16_t>(address, old, changed);
+        case 4:
+            return replace_word<uint32_t>(address, old, changed);
+        case 8:
+            return replace_word<uint64_t>(address, old, changed);
+        default:
+            return replace_16_bytes(address, old, changed);
+    }
+}
+
+// An atomic operation that changes nothing is a poll of a lock or of a flag.
+void end_atomic(bool has_changed) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (!has_changed) return spin(fiber, {.instruction = "atomic"});
+    note_change(*fiber.cluster);
+    if (fiber.cluster->choices.yields_to_atomics()) yield(fiber);
+}
+
+}  // namespace tmaasync_emulate

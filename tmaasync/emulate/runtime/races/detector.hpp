@@ -1,0 +1,258 @@
+// The race detector of one cluster: every access is checked against earlier ones.
+//
+// Two accesses race if one of them writes, they share a byte, and neither happens before the other.
+// Ordinary accesses belong to the generic proxy; TMA and wgmma belong to the async proxy. An
+// ordinary write happens before an asynchronous access only if a proxy fence lies between them (PTX
+// ISA, memory consistency model: "proxy-preserved base causality order").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tmaasync_emulate/calls.hpp>
+#include <utility>
+#include <vector>
+
+#include "races/grid_races.hpp"
+#include "races/race.hpp"
+
+namespace tmaasync_emulate {
+
+class Detector {
+public:
+    Detector(GridRaces& grid, uint32_t threads, uint32_t ctas, uint32_t window_bytes);
+
+    // Prepares for the next cluster.
+    void reset(uint32_t cluster, LaunchHistory* history);
+
+    // Called at the cluster's end. All that it did and knew happens before its device's next
+    // launch.
+    void end_cluster();
+
+    Agent new_agent() { return agents_++; }
+    // Takes a pair of stores to the same bytes by two lanes of a warp in one instruction. The pair
+    // is a race if the values differ (CUDA C++ Programming Guide, "SIMT Architecture").
+    std::optional<Race> take_repeated() { return std::exchange(repeated_, {}); }
+
+    bool has_race() const { return has_race_; }
+    const Race& race() const { return race_; }
+    // Reports a race. Only the first one counts.
+    void report(Race race);
+
+    // --- happens-before ---
+
+    // Everything that happens before the thread's next access.
+    View view_of(uint32_t thread) const;
+
+    Issued issue(uint32_t thread, uintptr_t site);
+
+    // Marks the thread's accesses so far, for others to `learn`.
+    Epoch mark(uint32_t thread) { return epochs_[thread]++; }
+    void learn(uint32_t thread, const Clock& done) {
+        views_[thread].seen.join(done);
+        views_[thread].issued_after.join(done);
+    }
+
+    // An arrival with release: publishes the thread's happens-before set in `target`.
+    void release(uint32_t thread, View& target) {
+        target.join(view_of(thread));
+        ++epochs_[thread];
+    }
+    // A relaxed arrival publishes the accesses before the thread's last fence. A fence after a
+    // relaxed wait acquires them (PTX ISA, release and acquire patterns).
+    void release_relaxed(uint32_t thread, View& target);
+    void acquire(uint32_t thread, const View& source) { views_[thread].join(source); }
+    void acquire_relaxed(uint32_t thread, const View& source) {
+        views_[thread].join_relaxed(source);
+        acquired_[thread].join(source);
+    }
+    // A wait for an agent's asynchronous work up to an epoch.
+    void finish(uint32_t thread, Agent agent, Epoch epoch) {
+        views_[thread].seen.raise(agent, epoch);
+        views_[thread].issued_after.raise(agent, epoch);
+    }
+
+    // A wait until an agent's stores have reached global memory.
+    void finish_stores(uint32_t thread, Agent agent, Epoch epoch);
+
+    // fence.proxy.async
+    void publish(uint32_t thread, Space space);
+
+    // fence.proxy.tensormap::generic, .release and .acquire
+    void release_maps(uint32_t thread);
+    // The acquire covers the map that it names, and no other.
+    void acquire_map(uint32_t thread, uintptr_t map) {
+        View& view = views_[thread];
+        view.maps_acquired.join(map, view.maps_released);
+    }
+
+    // TMA reads the map of a copy. It sees those ordinary writes that two fences made visible.
+    void read_map(const Issued& issued, Agent agent, Epoch epoch, uintptr_t map, uint64_t bytes) {
+        const Issued reader = reader_of(issued, map);
+        global(reader.as(agent, epoch, Operation::kMapRead), map, bytes, false);
+    }
+
+    // TMA reads the map of a prefetch. No thread can wait for it, so it does not race with a later
+    // edit.
+    void peek_at_map(const Issued& issued, uintptr_t map, uint64_t bytes);
+
+    bool knows(uint32_t thread, Agent agent, Epoch epoch) const {
+        return agent == thread || views_[thread].seen.at(agent) >= epoch;
+    }
+    bool knows_arrival(uint32_t thread, Agent agent, Epoch epoch) const {
+        return knows(thread, agent, epoch) || views_[thread].arrivals.at(agent) >= epoch;
+    }
+    Epoch epoch_of(uint32_t thread) const { return epochs_[thread]; }
+    bool is_published(uint32_t thread, Agent agent, Epoch epoch) const {
+        return views_[thread].published[static_cast<int>(Space::kShared)].at(agent) >= epoch;
+    }
+
+    // --- fences and atomic operations, which are relaxed themselves ---
+
+    // A fence at device scope also orders accesses that other clusters see.
+    void fence(uint32_t thread, bool reaches_clusters, bool reaches_devices);
+
+    // Acquires the writes that others released at the address, and releases this thread's if it
+    // writes. Writes of other clusters are known without a fence after the atomic operation, as in
+    // CUDA's sample threadFenceReduction, unless this SM's L1 may hold older bytes (`is_stale`).
+    void atomic(uint32_t thread, uintptr_t address, bool writes, Scope scope);
+
+    // --- signals ---
+
+    // Returns the kind of operation that changed the signal last.
+    PostedBy note_before_post(uintptr_t address, uint32_t value);
+    void note_post(uintptr_t address, uint32_t epoch, PostedBy by);
+
+    // Called when the signal has reached an epoch: acquires the writes that its posts released.
+    void acquire_epoch(uint32_t thread, uintptr_t address, uint32_t value, uint32_t epoch);
+
+    // --- accesses ---
+
+    Actor ordinary(uint32_t thread, uintptr_t site, Operation operation, bool is_system = false);
+
+    void shared(const Actor& actor, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes);
+
+    // Checks a part of an access. Earlier parts had the same `last`.
+    void shared(
+        const Actor& actor,
+        uint32_t rank,
+        uint32_t offset,
+        uint32_t bytes,
+        bool writes,
+        LastCell& last
+    );
+
+    // True if any of the bytes was ever written, as far as writes are recorded.
+    bool is_written(uint32_t rank, uint32_t offset, uint32_t bytes);
+
+    bool is_written_globally(uintptr_t address, uint64_t bytes);
+
+    // Called when memory is allocated anew: all earlier accesses happen before.
+    void forget_global(uintptr_t address, uint64_t bytes) { grid_.shadow.clear(address, bytes); }
+
+    // The load through a tensor map that wrote the cell, if nothing else has written it since.
+    const Access* load_at(uint32_t rank, uint32_t offset);
+
+    bool is_all_written(uint32_t rank, uint32_t offset, uint32_t bytes);
+
+    void global(const Actor& actor, uintptr_t address, uint64_t bytes, bool writes);
+
+private:
+    // The happens-before set of a thread whose launch follows these accesses, proxies included.
+    static View view_after(const ClusterClocks& before);
+
+    void note_atomic(uint32_t thread, uintptr_t address) {
+        last_atomics_[thread].note(address / kCellBytes * kCellBytes, ++grid_.order);
+    }
+
+    // Acquires the writes that others released at the address on this device.
+    void read_place(uint32_t thread, const AtomicPlace& place, bool reaches_clusters);
+
+    // Publishes and acquires writes between devices through an atomic operation at system scope.
+    // Release and acquire are fences at that scope, and both are needed.
+    void signal_devices(uint32_t thread, uintptr_t address, bool writes);
+
+    bool is_of_peer(const Access& access) const {
+        return access.cluster != cluster_ && grid_.has_peers() &&
+               grid_.device_of(access.cluster) != device_;
+    }
+
+    // Operations that are atomic for one device alone are not atomic for its peers.
+    bool conflict(const Access& old, const Access& access) const;
+
+    static Issued reader_of(Issued issued, uintptr_t map);
+
+    void check_like(
+        LastCell& last,
+        const Actor& actor,
+        Cell& cell,
+        const RacedPlace& place,
+        uint8_t mask,
+        bool writes
+    );
+
+    void note_word() {
+        if (!grid_.is_over()) --grid_.words_left;
+    }
+
+    void check(const Actor& actor, Cell& cell, const RacedPlace& place, uint8_t mask, bool writes);
+
+    bool is_after_atomics(const Access& old, const Actor& actor, const RacedPlace& place) const;
+
+    void compare(const Actor& actor, const Cell& cell, const RacedPlace& place, uint8_t mask);
+
+    void report_pair(
+        const Access& old,
+        const Access& access,
+        const Actor& actor,
+        const RacedPlace& place,
+        bool was_unwritten
+    );
+
+    bool is_of_one_instruction(const Access& old, const Access& access) const;
+
+    Access access_of(const Actor& actor, uint8_t mask, bool writes) const;
+
+    // True for an ordinary write before an access of the async proxy.
+    static bool needs_proxy_fence(const Access& old, const Actor& actor) {
+        return actor.is_async && !old.is_async && old.is_write;
+    }
+
+    bool is_known(const Access& old, const Actor& actor) const;
+
+    bool is_before(const Access& old, const Actor& actor, Space space) const;
+
+    // True for an ordinary read of another cluster's write to bytes that were read before: without
+    // a fence after the flag, L1 may still hold the old bytes. TMA reads L2.
+    bool is_stale(const Access& old, const Actor& actor) const {
+        return old.had_readers && old.cluster != cluster_ && actor.operation == Operation::kRead &&
+               actor.view->others_acquired.at(old.cluster, old.agent) < old.epoch;
+    }
+
+    // True if TMA sees a peer's write. Ordinary loads saw the signal, so the reader needs a proxy
+    // fence after it. An ordinary write needs a proxy fence of its writer too.
+    static bool is_visible_from_peer(const Access& old, const Actor& actor);
+
+    static constexpr uint64_t kFewBytes = 2 * kCellBytes;
+    static constexpr uint8_t kWholeCell = 0xff;
+
+    GridRaces& grid_;
+    uint32_t device_ = 0;
+    LaunchHistory* history_ = nullptr;
+    uint32_t threads_;
+    uint32_t threads_of_cta_;
+    uint32_t cluster_ = 0;
+    Agent agents_ = 0;
+    std::vector<View> views_;   // indexed by thread
+    std::vector<View> fenced_;  // published by the thread's next atomic operation
+    std::vector<View> fenced_for_clusters_;
+    std::vector<View> acquired_;           // gained by the thread's next fence
+    std::vector<View> acquired_from_all_;  // gained by its next fence at system scope
+    std::vector<LastAtomics> last_atomics_;
+    std::vector<Epoch> epochs_;
+    std::vector<WindowShadow> windows_;
+    bool has_race_ = false;
+    std::optional<Race> repeated_;
+    Race race_{};
+};
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,55 @@
+// A report and everything that it points to.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "abi.hpp"
+
+namespace tmaasync_emulate {
+
+// A report and everything that it points to.
+struct OwnedReport : Report {
+    explicit OwnedReport(ReportKind its_kind) : Report{} {
+        kind = its_kind;
+        reason = "";
+    }
+    OwnedReport(const OwnedReport&) = delete;
+    OwnedReport& operator=(const OwnedReport&) = delete;
+
+    const char* keep(const char* text) { return texts_.emplace_back(text).c_str(); }
+    Numbers keep(std::vector<uint32_t> values) {
+        const auto& kept = numbers_.emplace_back(std::move(values));
+        return {kept.data(), kept.size()};
+    }
+
+    // Point to the lists, once they are complete.
+    void close() {
+        mentions = all_mentions.size();
+        mention = all_mentions.data();
+        callers = all_callers.size();
+        caller = all_callers.data();
+        waits = all_waits.size();
+        wait = all_waits.data();
+        warps = all_warps.size();
+        warp = all_warps.data();
+        barriers = all_barriers.size();
+        barrier = all_barriers.data();
+    }
+
+    std::vector<Mention> all_mentions;
+    std::vector<uint64_t> all_callers;
+    std::vector<WaitReport> all_waits;
+    std::vector<WarpReport> all_warps;
+    std::vector<BarrierReport> all_barriers;
+
+private:
+    std::deque<std::string> texts_;
+    std::deque<std::vector<uint32_t>> numbers_;
+};
+
+}  // namespace tmaasync_emulate

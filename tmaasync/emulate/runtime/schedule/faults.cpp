@@ -1,0 +1,33 @@
+#include "schedule/faults.hpp"
+
+namespace tmaasync_emulate {
+
+void report_fault(const Fiber& fiber, const Words& reason, uintptr_t site) {
+    Cluster& cluster = *fiber.cluster;
+    if (!cluster.has_failed()) cluster.failure = {Failure::Kind::kFault, reason, &fiber, site};
+}
+
+void report_fault(const Fiber& fiber, const Words& reason) {
+    report_fault(fiber, reason, fiber.site);
+}
+
+void fail(Fiber& fiber, const Words& reason) {
+    report_fault(fiber, reason);
+    leave(fiber);
+    __builtin_unreachable();
+}
+
+void note_race(Cluster& cluster) {
+    const bool has_race = cluster.detector && cluster.detector->has_race();
+    if (has_race && !cluster.has_failed()) cluster.failure.kind = Failure::Kind::kRace;
+}
+
+void check_repeat(Fiber& fiber) {
+    const Repeat repeat = *fiber.races.repeat;
+    fiber.races.repeat.reset();
+    if (std::memcmp(repeat.at, repeat.held.data(), repeat.bytes) == 0) return;
+    fiber.cluster->detector->report(repeat.race);
+    stop_if_race(fiber);
+}
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,100 @@
+// The state of asynchronous copies in flight.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "races/race.hpp"
+#include "state/queue.hpp"
+#include "tma/reduce_op.hpp"
+#include "tma/tensor_map.hpp"
+
+namespace tmaasync_emulate {
+
+struct Cta;
+struct Fiber;
+
+// The operation of a bulk reduction without a tensor map.
+struct BulkReduction {
+    ReduceOp op;
+    ElementType type;
+};
+
+// A copy in flight into shared memory, or an arrival that waits for a thread's cp.async copies.
+struct Flight {
+    enum class Kind : uint8_t { kTiled, kIm2col, kBulk, kPush, kArrival } kind;
+    TensorMapView map;
+    std::array<int32_t, kMaxRank> at;
+    std::array<uint16_t, kMaxSpatial> offsets;
+    const void* global;
+    uint32_t bytes;  // size in shared memory
+    Cta* target;
+    uint32_t shared;
+    uint32_t barrier;
+    Fiber* issuer;
+    uintptr_t map_address;  // 0 for a parameter, which is never written
+    uintptr_t site = 0;
+    Issued issued;
+    uint32_t sequence = kNothing;
+    Epoch epoch = 0;  // arrivals only: epoch of the thread's last copies that it counts
+    // The source of a push.
+    Cta* source = nullptr;
+    uint32_t source_offset = 0;
+    std::optional<BulkReduction> reduction;
+};
+
+// A cp.async in flight.
+struct ThreadCopy {
+    uint32_t shared;
+    const void* global;
+    uint32_t bytes;
+    uint32_t source_bytes;  // the rest is filled with zeros
+    uintptr_t site = 0;
+    Epoch epoch = 0;
+    Issued issued;
+};
+
+// A copy out of shared memory, in a bulk group.
+struct Store {
+    enum class Kind : uint8_t { kTiled, kReduce, kBulk, kBulkReduce } kind;
+    TensorMapView map;
+    std::array<int32_t, kMaxRank> at;
+    ReduceOp op;
+    ElementType type;  // reductions without a map only
+    void* global;
+    uint32_t bytes;  // size in shared memory
+    uint32_t shared;
+    uintptr_t site = 0;
+    uintptr_t map_address;  // 0 for a parameter, which is never written
+    bool is_awaited = false;
+    bool is_read = false;
+    bool is_written = false;
+    std::vector<uint8_t> snapshot;
+    Epoch epoch;
+    Issued issued;
+    uint32_t sequence = kNothing;
+};
+
+// A store that was not yet written when its thread ended.
+struct LateStore {
+    Fiber* issuer;
+    Store store;
+};
+
+// The bulk groups of a thread: its copies out of shared memory.
+struct BulkStores {
+    std::vector<Store> open;
+    Queue<std::vector<Store>> groups;
+    Epoch commits = 0;
+};
+
+// The cp.async copies of a thread.
+struct ThreadCopies {
+    std::vector<ThreadCopy> pending;
+    std::vector<Epoch> groups;  // the last epoch of each group
+    Epoch epoch = 1;
+};
+
+}  // namespace tmaasync_emulate

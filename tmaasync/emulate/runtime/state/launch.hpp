@@ -1,0 +1,60 @@
+// A launch: what the host gives, and what follows from it.
+#pragma once
+
+#include <vector_types.h>
+
+#include <cstdint>
+
+#include "host/stop.hpp"
+#include "races/grid_races.hpp"
+#include "state/launch_memory.hpp"
+#include "trace/posts.hpp"
+#include "trace/recorder.hpp"
+
+namespace tmaasync_emulate {
+
+struct Launch {
+    void (*kernel)(void* const* arguments);
+    void* const* arguments;
+    uint3 grid;
+    uint3 block;
+    uint3 cluster;
+    uint32_t shared_bytes;
+    Policy policy;
+    uint64_t seed;
+    double budget_seconds;
+    LaunchMemory memory;
+    uint32_t static_bytes = 0;  // bytes of static shared variables
+    uint32_t registers = 0;     // registers of each thread, if setmaxnreg may change them
+    GridRaces* races = nullptr;
+    GridTrace* trace = nullptr;
+    uint32_t* grid_barrier = nullptr;  // null unless the launch is cooperative
+    const Stop* stop = nullptr;
+    // Members of a launch that runs together with launches of other devices.
+    uint32_t number = 0;
+    uint32_t first_cluster = 0;
+    LaunchHistory* history = nullptr;
+    Posts* posts = nullptr;     // null without a trace; with one, events take time
+    uint64_t begins_after = 0;  // trace time at which the device's launch before ended
+
+    static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
+    uint32_t threads() const { return count(block); }
+    uint32_t cluster_ctas() const { return count(cluster); }
+    uint64_t clusters() const { return uint64_t{grid.x} * grid.y * grid.z / cluster_ctas(); }
+    // Static variables lie after the dynamic memory.
+    uint32_t dynamic_bytes() const {
+        return (shared_bytes + kStaticAlignment - 1) / kStaticAlignment * kStaticAlignment;
+    }
+    uint32_t window_bytes() const { return dynamic_bytes() + static_bytes; }
+    uint3 block_of(uint64_t index, uint32_t rank) const {
+        const uint3 size = cluster;
+        const uint64_t across = grid.x / size.x, down = grid.y / size.y;
+        return {
+            static_cast<uint32_t>(index % across) * size.x + rank % size.x,
+            static_cast<uint32_t>(index / across % down) * size.y + rank / size.x % size.y,
+            static_cast<uint32_t>(index / across / down) * size.z + rank / size.x / size.y,
+        };
+    }
+};
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,264 @@
+// Decodes the 128 bytes of a tensor map, in the layout of tmaasync/tensormap/encoding.py.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "text/words.hpp"
+
+namespace tmaasync_emulate {
+
+// Thrown where the chip would end the kernel (illegal instruction, misaligned address), with the
+// reason that the chip does not give.
+struct Fault : std::exception {
+    Words reason;
+    uintptr_t site = 0;  // site in the kernel, if its thread is elsewhere now
+
+    explicit Fault(const Words& words) : reason(words) {}
+    const char* what() const noexcept override { return reason.text(); }
+};
+
+// The numbers and names of cuda.h, as in tmaasync.DataType.
+enum class ElementType : uint8_t {
+    kUint8,
+    kUint16,
+    kUint32,
+    kInt32,
+    kUint64,
+    kInt64,
+    kFloat16,
+    kFloat32,
+    kFloat64,
+    kBfloat16,
+    kFloat32Ftz,
+    kTfloat32,
+    kTfloat32Ftz,
+};
+
+inline const char* name(ElementType type) {
+    static constexpr const char* kNames[] = {
+        "UINT8",   "UINT16",  "UINT32",   "INT32",       "UINT64",   "INT64",        "FLOAT16",
+        "FLOAT32", "FLOAT64", "BFLOAT16", "FLOAT32_FTZ", "TFLOAT32", "TFLOAT32_FTZ",
+    };
+    return kNames[static_cast<int>(type)];
+}
+
+inline uint32_t element_bytes(ElementType type) {
+    static constexpr uint8_t kBytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+    return kBytes[static_cast<int>(type)];
+}
+
+inline bool is_tf32(ElementType type) {
+    return type == ElementType::kTfloat32 || type == ElementType::kTfloat32Ftz;
+}
+
+enum class Interleave : uint8_t { kNone, kB16, kB32 };
+enum class Swizzle : uint8_t { kNone, kB32, kB64, kB128 };
+
+constexpr int kMaxRank = 5;
+constexpr int kMaxSpatial = 3;
+constexpr uint32_t kMapBytes = 128;
+constexpr uint32_t kMapAlignment = 64;
+constexpr uint32_t kUnitBytes = 16;  // TMA moves, swizzles and clips in units of 16 bytes
+
+// The fields of a map. Arrays over dimensions run innermost first, as coordinates do.
+struct TensorMapView {
+    uint64_t address;
+    bool is_im2col;
+    int rank;
+    ElementType type;
+    uint32_t element_bytes;
+    Interleave interleave;
+    Swizzle swizzle;
+    bool fills_nan;
+    int64_t extents[kMaxRank];
+    uint64_t strides_bytes[kMaxRank];  // the innermost is the element's size
+    uint32_t element_strides[kMaxRank];
+
+    // The bytes that one instruction moves. In an im2col map, elements are channels and rows are
+    // pixels.
+    uint32_t row_elements;
+    uint32_t row_bytes;
+    uint32_t rows;
+    uint32_t box_bytes;        // bytes moved, and credited to the barrier
+    uint32_t row_pitch_bytes;  // distance between rows in shared memory
+    uint32_t shared_bytes;  // distance from the first byte in shared memory to the end of the last
+
+    // For tiled maps: elements that the box takes per dimension, ceil(side / element stride). The
+    // innermost side is whole, because the chip ignores the innermost stride (measured).
+    uint32_t moved[kMaxRank];
+
+    // For im2col maps, innermost spatial dimension first.
+    int32_t lower_corner[kMaxSpatial];
+    int32_t upper_corner[kMaxSpatial];
+};
+
+namespace detail {
+
+template <typename... Parts>
+[[noreturn]] void fault(const Parts&... parts) {
+    Words words;
+    (words << ... << parts);
+    throw Fault(words);
+}
+
+// The 128 bytes as one little-endian number.
+class MapBits {
+public:
+    explicit MapBits(const void* map) { std::memcpy(words_, map, kMapBytes); }
+
+    // A field is at most 64 bits wide, and may cross a word.
+    uint64_t unsigned_at(int bit, int width) const {
+        const int word = bit / 64, shift = bit % 64;
+        uint64_t value = words_[word] >> shift;
+        if (shift + width > 64) value |= words_[word + 1] << (64 - shift);
+        return width == 64 ? value : value & ((uint64_t{1} << width) - 1);
+    }
+
+    int32_t signed_at(int bit, int width) const {
+        const auto reach = int32_t{1} << (width - 1);
+        return (static_cast<int32_t>(unsigned_at(bit, width)) ^ reach) - reach;
+    }
+
+private:
+    uint64_t words_[kMapBytes / 8];
+};
+
+[[noreturn]] inline void not_a_map(const Words& why) {
+    fault(
+        "the 128 bytes are no tensor map of sm_90: ", why,
+        ". Pass the address of a map that the host encoded; a map in global memory that the "
+        "kernel edits needs its fences"
+    );
+}
+
+// The element types by their numbers in the PTX ISA, up to bfloat16.
+inline ElementType type_of_code(uint64_t code) {
+    using enum ElementType;
+    static constexpr ElementType kOfCode[] = {
+        kUint8,   kUint16,  kUint32,     kInt32,   kUint64,   kInt64,
+        kFloat16, kFloat32, kFloat32Ftz, kFloat64, kBfloat16,
+    };
+    return kOfCode[code];
+}
+
+inline ElementType decoded_type(const MapBits& bits) {
+    using enum ElementType;
+    const uint64_t code = bits.unsigned_at(71, 4);
+    const bool tf32 = bits.unsigned_at(80, 1);
+    if (tf32 && code == 7) return kTfloat32;
+    if (tf32 && code == 8) return kTfloat32Ftz;
+    if (tf32 || code > 10) not_a_map("its element type is " + decimal(code));
+    return type_of_code(code);
+}
+
+// Checks the bits that no map sets, and the derived word that holds the swizzle's period in bytes.
+// Memory that holds no map, such as zeros, rarely passes.
+inline void check_constant_bits(const MapBits& bits) {
+    if (bits.unsigned_at(65, 3) || bits.unsigned_at(83, 13) || bits.unsigned_at(431, 9) ||
+        bits.unsigned_at(490, 22)) {
+        not_a_map("bits are set that no map sets");
+    }
+    const uint64_t pattern = bits.unsigned_at(576, 32);
+    if (pattern != 16 && pattern != 256 && pattern != 512 && pattern != 1024) {
+        not_a_map("its swizzle repeats after " + decimal(pattern) + " bytes");
+    }
+}
+
+inline void decode_tensor(const MapBits& bits, TensorMapView& map) {
+    map.strides_bytes[0] = map.element_bytes;
+    for (int dim = 0; dim < map.rank; ++dim) {
+        map.extents[dim] = static_cast<int64_t>(bits.unsigned_at(256 + 32 * dim, 32)) + 1;
+        map.element_strides[dim] = static_cast<uint32_t>(bits.unsigned_at(416 + 3 * dim, 3)) + 1;
+    }
+    for (int dim = 1; dim < map.rank; ++dim) {
+        const uint64_t low = bits.unsigned_at(96 + 32 * (dim - 1), 32);
+        const uint64_t high = bits.unsigned_at(224 + 4 * (dim - 1), 4);
+        map.strides_bytes[dim] = (low | high << 32) * kUnitBytes;
+    }
+}
+
+inline void decode_box(const MapBits& bits, TensorMapView& map) {
+    map.rows = 1;
+    map.moved[0] = map.row_elements;
+    for (int dim = 1; dim < map.rank; ++dim) {
+        const auto side = static_cast<uint32_t>(bits.unsigned_at(448 + 8 * (dim - 1), 8)) + 1;
+        const uint32_t stride = map.element_strides[dim];
+        map.moved[dim] = (side + stride - 1) / stride;
+        map.rows *= map.moved[dim];
+    }
+}
+
+inline void decode_column(const MapBits& bits, TensorMapView& map) {
+    map.rows = static_cast<uint32_t>(bits.unsigned_at(480, 10)) + 1;
+    const int width = map.rank == 3 ? 16 : map.rank == 4 ? 8 : 5;
+    for (int spatial = 0; spatial < map.rank - 2; ++spatial) {
+        map.lower_corner[spatial] = bits.signed_at(448 + width * spatial, width);
+        map.upper_corner[spatial] = bits.signed_at(464 + width * spatial, width);
+    }
+}
+
+// Measured: with a swizzle, the rows of a box lie a whole span apart, however narrow they are. The
+// pitch of interleaved rows is not established; they are taken to be dense.
+inline void lay_out_rows(TensorMapView& map) {
+    const bool keeps_span = map.swizzle != Swizzle::kNone && map.interleave == Interleave::kNone;
+    const uint32_t span = kUnitBytes << static_cast<int>(map.swizzle);
+    map.box_bytes = map.rows * map.row_bytes;
+    map.row_pitch_bytes = keeps_span && map.row_bytes < span ? span : map.row_bytes;
+    map.shared_bytes = (map.rows - 1) * map.row_pitch_bytes + map.row_bytes;
+}
+
+inline void check_granules(const TensorMapView& map) {
+    const uint32_t granule = map.interleave == Interleave::kB32 ? 2 * kUnitBytes : kUnitBytes;
+    if (map.address % granule) {
+        fault(
+            "the map's address is ", Hex{map.address}, "; it must be a multiple of ", granule,
+            ". Start the tensor at a multiple of it"
+        );
+    }
+    if (map.row_bytes % kUnitBytes) {
+        fault(
+            "the innermost side of the map's box takes ", map.row_bytes,
+            " bytes; it must be a multiple of 16. Widen the box to ",
+            (map.row_bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes, " bytes"
+        );
+    }
+}
+
+}  // namespace detail
+
+// Reads a map as the chip does when an instruction names it.
+inline TensorMapView decode(const void* map128) {
+    const auto place = reinterpret_cast<uintptr_t>(map128);
+    if (place % kMapAlignment) {
+        detail::fault(
+            "the tensor map lies at ", Hex{place},
+            "; it must lie at a multiple of 64. Pass it as a const __grid_constant__ parameter, or "
+            "declare its memory alignas(64)"
+        );
+    }
+    const detail::MapBits bits(map128);
+    TensorMapView map{};
+    map.address = bits.unsigned_at(0, 64);
+    map.is_im2col = bits.unsigned_at(64, 1);
+    map.rank = static_cast<int>(bits.unsigned_at(68, 3)) + 1;
+    if (map.rank > kMaxRank || (map.is_im2col && map.rank < 3)) {
+        detail::not_a_map("its rank is " + decimal(map.rank));
+    }
+    if (bits.unsigned_at(75, 2) > 2) detail::not_a_map("its interleave is 3");
+    detail::check_constant_bits(bits);
+    map.type = detail::decoded_type(bits);
+    map.element_bytes = element_bytes(map.type);
+    map.interleave = static_cast<Interleave>(bits.unsigned_at(75, 2));
+    map.swizzle = static_cast<Swizzle>(bits.unsigned_at(77, 2));
+    map.fills_nan = bits.unsigned_at(79, 1);
+    detail::decode_tensor(bits, map);
+    map.row_elements = static_cast<uint32_t>(bits.unsigned_at(440, 8)) + 1;
+    map.row_bytes = map.row_elements * map.element_bytes;
+    map.is_im2col ? detail::decode_column(bits, map) : detail::decode_box(bits, map);
+    detail::lay_out_rows(map);
+    detail::check_granules(map);
+    return map;
+}
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,143 @@
+#include "wgmma/operands.hpp"
+
+#include "memory/addresses.hpp"
+#include "memory/unwritten.hpp"
+#include "state/names.hpp"
+
+namespace tmaasync_emulate {
+
+// Counts the poisoned units of an operand, per row, or per eight rows if it is transposed.
+class UnwrittenRows {
+public:
+    void add(uint32_t row, uint32_t offset) {
+        if (units_[row]++ == 0) {
+            ++rows_;
+            offsets_[row] = offset;
+        }
+        if (first_ == kNothing) first_ = offset;
+    }
+
+    // True if something has written another unit of a poisoned row, which lies in one span of a
+    // swizzle.
+    bool is_half_written(const uint8_t* window, uint32_t span) const {
+        const auto& poison = poisoned_window();
+        for (std::size_t row = 0; row < units_.size(); ++row) {
+            if (units_[row] == 0) continue;
+            const uint32_t start = offsets_[row] & ~(span - 1);
+            for (uint32_t offset = start; offset < start + span; offset += kMmaUnitBytes) {
+                if (!is_poison(poison, window, offset)) return true;
+            }
+        }
+        return false;
+    }
+
+    // The results of wholly unwritten rows may be unused: decode kernels fill 16 rows of A of 64,
+    // and FlashAttention-2 leaves the rows of K beyond the last key unwritten, since it masks their
+    // scores. A partly written row is in use, and at least one row is. No kernel in kernels/ needs
+    // this.
+    bool is_defect(uint32_t rows, uint32_t units_of_row) const {
+        if (rows_ == 0 || rows_ == rows) return rows_ != 0;
+        return std::any_of(units_.begin(), units_.end(), [&](uint32_t units) {
+            return units != 0 && units != units_of_row;
+        });
+    }
+
+    uint32_t first() const { return first_; }
+
+private:
+    std::array<uint32_t, kMaxMmaColumns> units_{};
+    // Offset of the first poisoned unit of each row.
+    std::array<uint32_t, kMaxMmaColumns> offsets_{};
+    uint32_t rows_ = 0;
+    uint32_t first_ = kNothing;
+};
+
+static Words swizzle_of_bytes(uint32_t swizzle) {
+    return swizzle ? "a swizzle of " + decimal(16u << swizzle) + " bytes" : Words("no swizzle");
+}
+
+static Words reason_of_other_swizzle(
+    const Fiber& issuer, const Matrix& matrix, const char* name, const Access& load
+) {
+    const Fiber& loader = issuer.cluster->fibers[load.thread];
+    return Words("wgmma reads ") + name + " at " + shared_at(matrix.start) + " with " +
+           swizzle_of_bytes(matrix.swizzle) + ", and the TMA load of " +
+           name_of_issuer(loader, load.site, issuer) + " wrote it with " +
+           swizzle_of_bytes(load.pattern - 1) +
+           ". Give the tensor map and the descriptor the same swizzle";
+}
+
+// The bytes of an operand, as the search finds them.
+struct OperandBytes {
+    UnwrittenRows unwritten;
+    Unwritten part;  // unwritten bytes of a unit of which others are written
+    uint32_t furthest = 0;
+    const Access* other_load = nullptr;  // a load with another swizzle
+};
+
+static OperandBytes search(const Fiber& issuer, const Matrix& matrix, uint32_t rows) {
+    const auto& poison = poisoned_window();
+    const uint8_t* window = issuer.cta->window;
+    Detector* detector = issuer.cluster->detector.get();
+    OperandBytes found;
+    matrix.for_each_unit(0, rows, [&](uint32_t row, uint32_t, uint32_t offset) {
+        found.furthest = std::max(found.furthest, offset);
+        if (offset > kWindowBytes - kMmaUnitBytes) return;
+        // The results of further rows may be unused.
+        if (row < 8 && detector && !found.other_load) {
+            const Access* const load = detector->load_at(issuer.cta->rank, offset);
+            if (load && matrix.differs(load->pattern - 1u, offset)) found.other_load = load;
+        }
+        if (is_poison(poison, window, offset)) return found.unwritten.add(row, offset);
+        if (!detector || found.part.bytes) return;
+        found.part = unwritten_part(*detector, issuer.cta->rank, offset, kMmaUnitBytes);
+    });
+    return found;
+}
+
+static Words reason_of_pattern(const Matrix& matrix, const char* name) {
+    const uint32_t pattern = 128u << matrix.swizzle;
+    return Words("wgmma reads ") + name + " at " + shared_at(matrix.start) +
+           ", and its swizzle begins at multiples of " + decimal(pattern) +
+           " bytes. Declare the tile alignas(" + decimal(pattern) +
+           "), and start operands at whole groups of 8 rows";
+}
+
+// True if unwritten rows are in use.
+static bool is_defect(
+    const Fiber& issuer, const Matrix& matrix, uint32_t rows, const UnwrittenRows& unwritten
+) {
+    const uint32_t units_of_row = matrix.transposed ? kMmaDepthBytes / 2 : 2;
+    if (unwritten.is_defect(matrix.transposed ? rows / 8 : rows, units_of_row)) return true;
+    const uint32_t span = kMmaUnitBytes << matrix.swizzle;
+    return !matrix.transposed && matrix.swizzle &&
+           unwritten.is_half_written(issuer.cta->window, span);
+}
+
+static Words reason_of_operand(
+    const Fiber& issuer, const Matrix& matrix, uint32_t rows, const char* name
+) {
+    const OperandBytes found = search(issuer, matrix, rows);
+    Words reason = beyond_shared(issuer, found.furthest, kMmaUnitBytes, "an operand of wgmma");
+    if (!reason.is_empty()) return reason;
+    if (matrix.is_off_pattern()) return reason_of_pattern(matrix, name);
+    if (found.other_load) return reason_of_other_swizzle(issuer, matrix, name, *found.other_load);
+    const bool has_rows = is_defect(issuer, matrix, rows, found.unwritten);
+    if (!has_rows && !found.part.bytes) return reason;
+    const uint32_t first = has_rows ? found.unwritten.first() : found.part.offset;
+    return Words("wgmma reads ") + name + " at " + shared_at(first) +
+           ", which nothing has written. " +
+           remedy_for_unwritten(
+               issuer, *issuer.cta, first, kMmaUnitBytes,
+               "Load or initialise it, and let all threads wait for that before wgmma"
+           );
+}
+
+void check_operand(
+    const Fiber& issuer, const IssuedMma& mma, const Matrix& matrix, uint32_t rows, const char* name
+) {
+    const Words reason = reason_of_operand(issuer, matrix, rows, name);
+    if (!reason.is_empty()) report_fault(issuer, reason, mma.site);
+}
+
+}  // namespace tmaasync_emulate

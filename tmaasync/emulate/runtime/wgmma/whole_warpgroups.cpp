@@ -1,0 +1,69 @@
+#include "wgmma/whole_warpgroups.hpp"
+
+#include "schedule/faults.hpp"
+#include "state/names.hpp"
+
+namespace tmaasync_emulate {
+
+static const char* name_of(std::size_t instruction) {
+    static constexpr const char* kNames[] = {
+        "wgmma_fence()",
+        "a wgmma",
+        "wgmma_commit_group()",
+        "wgmma_wait_group()",
+    };
+    return kNames[instruction];
+}
+
+// Reports an instruction of wgmma in a block whose last warps make up no whole warpgroup.
+static bool reports_partial_warpgroup(Cluster& cluster, const Fiber& first, uint32_t threads) {
+    for (std::size_t i = 0; i < first.mmas.calls.size(); ++i) {
+        if (!first.mmas.calls[i].count) continue;
+        report_fault(
+            first,
+            Words(name_of(i)) + " is executed by warp " + decimal(first.index / 32) +
+                " of a block of " + decimal(threads) +
+                " threads, which ends within its warpgroup. A warpgroup is four warps: launch a "
+                "multiple of 128 threads",
+            first.mmas.calls[i].site
+        );
+        return true;
+    }
+    return false;
+}
+
+bool reports_lone_mma(Cluster& cluster, const Cta& cta) {
+    const uint32_t threads = cluster.launch.threads();
+    const Fiber* fibers = &cluster.fibers[std::size_t{cta.rank} * threads];
+    const uint32_t whole = threads / kGroupThreads * kGroupThreads;
+    if (whole != threads && reports_partial_warpgroup(cluster, fibers[whole], threads)) return true;
+    for (uint32_t thread = 0; thread < threads; ++thread) {
+        const Fiber& one = fibers[thread / kGroupThreads * kGroupThreads];
+        const Fiber& other = fibers[thread];
+        for (std::size_t i = 0; i < one.mmas.calls.size(); ++i) {
+            if (one.mmas.calls[i].count == other.mmas.calls[i].count) continue;
+            const bool is_other = one.mmas.calls[i].count < other.mmas.calls[i].count;
+            const Fiber& more = is_other ? other : one;
+            const Fiber& less = is_other ? one : other;
+            report_fault(
+                more,
+                Words(name_of(i)) + " is executed " + decimal(more.mmas.calls[i].count) +
+                    " times by thread " + decimal(more.index) + " of warp " +
+                    decimal(more.index / 32) + " and " + decimal(less.mmas.calls[i].count) +
+                    " times by thread " + decimal(less.index) + " of warp " +
+                    decimal(less.index / 32) +
+                    ", which belong to one warpgroup. All 128 threads execute the instructions of "
+                    "wgmma together",
+                more.mmas.calls[i].site
+            );
+            return true;
+        }
+    }
+    return false;
+}
+
+void check_mma_calls(Fiber& fiber) {
+    if (reports_lone_mma(*fiber.cluster, *fiber.cta)) fail(fiber, "");
+}
+
+}  // namespace tmaasync_emulate
