@@ -104,7 +104,7 @@ _HEADER = ("--include", "-include", "--pre-include", "-pre-include")
 def option_values(names: Iterable[str], options: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the options of these names, each with its value.
 
-    The value may be the next word, and that of a short option follows at once: ``-Ifolder``.
+    The value may be the next word. After a short option it may follow at once: ``-Ifolder``.
     """
     for word, following in zip(options, (*options, "")[1:], strict=True):
         for name in names:

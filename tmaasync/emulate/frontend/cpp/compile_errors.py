@@ -17,7 +17,7 @@ _ERROR = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$"
 )
 _NEXT = re.compile(r"^\S[^:]*:(?:\d+:)* |^In file included|^\s+from ")
-# Of a static_assert, or of one of our functions that no kernel may call, by g++ and clang++.
+# The rule of a static_assert, or of one of our functions that no kernel may call (g++, clang++).
 _RULE = re.compile(
     r"(?:static assertion failed(?: due to requirement '.*')?"
     r"|declared with (?:attribute error|'error' attribute)): (.*)$"
