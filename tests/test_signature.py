@@ -25,7 +25,7 @@ from tmaasync import (
     create_tma_tile_template,
 )
 from tmaasync._compile import Parameter
-from tmaasync.emulate import scheduled
+from tmaasync.emulate import devices, scheduled
 from tmaasync.kernel.arguments import pack, views
 from tmaasync.kernel.builds import CudaBuild
 from tmaasync.kernel.recipe import LaunchRequest, Recipe
@@ -425,6 +425,19 @@ def test_a_kernel_may_load_from_a_tile_of_a_read_only_array_but_not_store(races:
             match=r"^args\[1\]\[1\] is a read-only array; the kernel wrote to it\. Pass a writable",
         ):
             kernel(1, 32, (source, targets, 1, zeros()))
+
+
+def test_a_store_to_a_read_only_array_of_an_emulated_device_is_refused_too() -> None:
+    kernel = Kernel(STORES, "k", types={"Tile": TILE})
+
+    def launch() -> None:
+        with devices(1) as world:
+            source, target, out = (world[0].array(zeros()) for _ in range(3))
+            targets = TMATensorTileArray([tile_of(target, is_read_only=True)])
+            kernel(1, 32, (create_tma_tile(source, (8, 32)), targets, 0, out))
+
+    with pytest.raises(LaunchError, match=r"args\[1\]\[0\] is a read-only array"):
+        launch()
 
 
 def test_a_read_only_view_of_memory_that_another_argument_may_write_is_taken() -> None:

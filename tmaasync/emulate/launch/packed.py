@@ -77,14 +77,14 @@ class PackedArguments:
         An array whose memory another argument may write is not checked.
 
         Args:
-            written: For each extent after the first, whether the launch wrote to it.
+            written: For each of `extents`, whether the launch wrote to it.
 
         Raises:
             LaunchError: Names the arguments.
         """
         members = [list(each) for each in self.arrays]
         writable = [one for each in members for one in each if not one.is_read_only]
-        flags = iter(written)
+        flags = iter(written[1:])  # the first is of the blank memory
         found = []
         for position, each in enumerate(members):
             # An argument without arrays has a flag too, for its own bytes.

@@ -33,6 +33,7 @@ class Parameters(NamedTuple):
     extents: Sequence[Extent]
     size: LaunchEstimate
     numbers: abi.LaunchNumbers
+    read_only: Sequence[int]  # the numbers of these extents
 
     @classmethod
     def of(
@@ -50,7 +51,8 @@ class Parameters(NamedTuple):
         size = estimate(program, config, schedule.workers or _cores())
         LaunchError.raise_for(size.violations(schedule.max_threads))
         numbers = _numbers(config, schedule, size, extents, program.registers)
-        return cls(schedule, extents, size, numbers)
+        read_only = [number for number, one in enumerate(extents) if one.is_read_only]
+        return cls(schedule, extents, size, numbers, read_only)
 
     def start(self, *, pdl: bool) -> None:
         """Reset the fields that the last launch may have changed."""
@@ -71,11 +73,16 @@ class Parameters(NamedTuple):
 
     def keep_written(self) -> None:
         """Keep for the next launch which arrays this one wrote to."""
-        _WRITTEN.set((self.extents, bytes(1) + self.written()))
+        _WRITTEN.set((self.extents, self.written()))
 
     def written(self) -> bytes:
-        """Return, per array after the blank memory, whether the launch wrote to it."""
-        return ctypes.string_at(self.numbers.written, self.numbers.arrays)[1:]
+        """Return, per extent, whether the launch wrote to it."""
+        return ctypes.string_at(self.numbers.written, self.numbers.arrays)
+
+    @property
+    def wrote_read_only(self) -> bool:
+        """Whether the launch wrote to an array that is read only."""
+        return any(self.numbers.written[number] != b"\0" for number in self.read_only)
 
 
 def _numbers(

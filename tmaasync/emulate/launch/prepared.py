@@ -141,7 +141,8 @@ class EmulatedLaunch:
             facts = self._facts(ready, self._arguments)
             with taken_report(program.runtime, report) as taken:
                 raise error_of([facts], taken)
-        self._arguments.refuse_written(ready.written())
+        if ready.wrote_read_only:
+            self._arguments.refuse_written(ready.written())
         self._ready = ready
         self.last_run = EmulatedRun(schedule=ready.schedule, seconds=seconds)
 

@@ -84,5 +84,6 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
         with taken_report(runtime, report) as taken:
             raise error_of([one.facts for one in launches], taken)
     for one in launches:
-        one.arguments.refuse_written(one.parameters.written())
+        if one.parameters.wrote_read_only:
+            one.arguments.refuse_written(one.parameters.written())
     return TracedTo(*map(max, zip(*ends, strict=True)))
