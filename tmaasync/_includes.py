@@ -1,6 +1,8 @@
 """The headers that a source may reach, found without a preprocessor, and digests of their text.
 
 The scan may find a header too many (in a comment, in a branch that is left out), never one too few.
+It searches bytes for patterns: to cut the 4 MB of headers that <cuda/barrier> and structured.cuh
+reach into tokens takes ten times as long (2026-11-28).
 """
 
 from __future__ import annotations

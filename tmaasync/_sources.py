@@ -49,7 +49,8 @@ def include_dir() -> Path:
     return kernels_dir() / "include"
 
 
-# Members are indented, and what the namespace itself declares is not.
+# Patterns for the layout of our own headers: members are indented, and names that the namespace
+# itself declares are not.
 _NAMESPACE = re.compile(r"^namespace tmaasync \{\n(.*?)^\}  // namespace", re.MULTILINE | re.DOTALL)
 _DECLARED = re.compile(
     r"^(?:(?:struct|class|enum class|using) (?:alignas\(\w+\) )?(\w+)\b(?! *::)"

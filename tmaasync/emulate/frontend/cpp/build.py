@@ -184,7 +184,8 @@ def _file_has_asm(path: str, digest: str) -> bool:
 
 
 # libcu++ for NVRTC declares std's tuple protocol with parameter packs, and CUTLASS up to 4.6
-# repeats the declaration. The host's library declares it differently.
+# repeats the declaration. The host's library declares it differently. The text is preprocessed,
+# several MB, and only the pattern's match changes.
 _TUPLE_PROTOCOL = re.compile(
     r"template\s*<\s*(?:size_t\s+\w+\s*,\s*)?class\s*\.\.\.\s*\w+\s*>\s*"
     r"struct\s+tuple_(?:size|element)\s*;"

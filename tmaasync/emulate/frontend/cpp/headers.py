@@ -26,7 +26,8 @@ _PREFIX_HEADERS = (
     "cuda_fp16.h",
     "cuda_fp8.h",
 )
-_CHOICE = re.compile(r"#\s*(?:define|undef)\s+_*CUDA")  # macros that CUDA's headers read
+# Macros that CUDA's headers read; a pattern, because every header of the author's is searched.
+_CHOICE = re.compile(r"#\s*(?:define|undef)\s+_*CUDA")
 
 # The compiler searches it before the system's folders, and people put headers there.
 _SITE_FOLDERS = (Path("/usr/local/include"),)

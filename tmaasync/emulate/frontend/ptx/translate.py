@@ -184,4 +184,5 @@ def _held_as(bits: int) -> str:
 
 def has_asm(text: str) -> bool:
     """Return whether C++ may have an ``asm`` statement."""
+    # A pattern, because every header of the author's is searched.
     return re.search(r"\b(?:asm|__asm__|__asm)\b", text) is not None
