@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -290,7 +289,8 @@ def _sum(text: str) -> tuple[str, str, str]:
     """Split ``base + offset``."""
     signs = (at for at, letter in enumerate(text) if letter in "+-" and text[:at].strip())
     at = next(signs, len(text))
-    return text[:at].strip(), text[at : at + 1], text[at + 1 :].strip().lstrip("+").strip()
+    offset = text[at + 1 :].strip().lstrip("+").strip()
+    return (text[:at].strip(), text[at], offset) if offset else (text.strip(), "", "")
 
 
 def _number(text: str) -> Immediate | None:
@@ -301,7 +301,9 @@ def _number(text: str) -> Immediate | None:
     if found is not None:
         sign = "-" if found[1] == "-" else ""
         return Immediate(f"{sign}{found[2]}{'ll' if sign else 'ull'}")
+    if not _DECIMAL.issuperset(text) or text.lstrip("+-").isdecimal():
+        return None
     with contextlib.suppress(ValueError):
-        if _DECIMAL.issuperset(text) and math.isfinite(float(text)):
-            return Immediate(text, -1)
+        float(text)
+        return Immediate(text, -1)
     return None
