@@ -15,8 +15,10 @@ import pytest
 
 from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.emulate import abi
+from tmaasync.emulate.abi import FaultKind
 from tmaasync.emulate.chips.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.include_path import EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
+from tmaasync.emulate.report.faults import SENTENCES
 from tmaasync.tensormap.encoding import TENSOR_MAP_BYTES
 from tmaasync.trace import events
 from tmaasync.trace.roles import ROLE_DTYPE
@@ -225,3 +227,7 @@ def test_every_declaration_of_the_header_is_compared() -> None:
     )
 
     assert {*declared} <= {*STRUCTS, *ENUMS, *CONSTANTS}
+
+
+def test_every_kind_of_fault_has_its_sentence() -> None:
+    assert [FaultKind.TEXT, *SENTENCES] == list(FaultKind)

@@ -18,6 +18,7 @@ __all__ = [
     "DeviceLaunch",
     "EventLog",
     "Extents",
+    "FaultKind",
     "Interpreter",
     "LaunchNumbers",
     "MbarrierWait",
@@ -108,7 +109,7 @@ class WaitKind(enum.IntEnum):
 
 
 class MentionKind(enum.IntEnum):
-    """The names that `Mention` asks for."""
+    """The names and numbers that `Mention` asks for."""
 
     BARRIER = 0
     SHARED_OFFSET = 1
@@ -118,6 +119,52 @@ class MentionKind(enum.IntEnum):
     LINE = 5
     GLOBAL_NAME = 6
     SIZE_CONSTANT = 7
+    NUMERAL = 8
+    ADDRESS = 9
+    ACCESS = 10
+
+
+class FaultKind(enum.IntEnum):
+    """The faults whose sentences are in `report.faults`, from mentions alone."""
+
+    TEXT = 0  # the sentence is in the report
+    GRID_IS_NOT_COOPERATIVE = 1
+    CLUSTER_ARRIVAL_TWICE = 2
+    MBARRIER_PLACE = 3
+    MBARRIER_COUNT = 4
+    OLD_STATE_TOKEN = 5
+    WARP_APART_AT_BARRIER = 6
+    NAMED_BARRIER_SHAPE = 7
+    NAMED_BARRIER_THREADS = 8
+    LOAD_CREDITS_OTHER_CTA = 9
+    MULTICAST_MASK = 10
+    PUSH_OF_OTHER_CTA = 11
+    MAP_EDIT_PLACE = 12
+    SWIZZLED_TILE_PLACE = 13
+    MAP_RANK = 14
+    THREAD_COPY_OUTSIDE = 15
+    UNAWAITED_THREAD_COPIES = 16
+    CPP_EXCEPTION = 17
+    NO_SUCH_CTA = 18
+    CTA_HAS_ENDED = 19
+    FREE_OF_NO_BLOCK = 20
+    AHEAD_OF_PREVIOUS_GRIDS = 21
+    STACK_OVERFLOW = 22
+    CHANGED_READ_ONLY_LOAD = 23
+    EPOCH_NOT_INCREASED = 24
+    MMA_OPERANDS_DIFFER = 25
+    UNSET_ACCUMULATORS = 26
+    MMA_OF_PARTIAL_WARPGROUP = 27
+    MMA_WITHOUT_FENCE = 28
+    WARPS_WAIT_FOR_OTHER_GROUPS = 29
+    MBARRIER_IS_AWAITED = 30
+    ARRIVAL_COMPLETES = 31
+    NO_ARRIVALS = 32
+    MISSED_PHASE = 33
+    TOO_MANY_THREAD_COPIES = 34
+    BEYOND_SHARED = 35
+    BEYOND_ARRAYS = 36
+    MISALIGNED = 37
 
 
 class RaceFact(enum.IntEnum):
@@ -364,6 +411,7 @@ class Report(ctypes.Structure):
         ("address", ctypes.c_uint64),
         ("callers", ctypes.c_uint64),
         ("caller", ctypes.POINTER(ctypes.c_uint64)),
+        ("fault", ctypes.c_uint32),
         ("reason", ctypes.c_char_p),
         ("mentions", ctypes.c_uint64),
         ("mention", ctypes.POINTER(Mention)),

@@ -182,7 +182,49 @@ enum class WaitKind : uint8_t {
     kSignal
 };
 
-// Names that Python puts into the reason of a fault.
+// The faults whose sentences Python writes (emulate/report/faults.py), from mentions alone.
+enum class FaultKind : uint32_t {
+    kText,  // the sentence is in the report
+    kGridIsNotCooperative,
+    kClusterArrivalTwice,
+    kMbarrierPlace,
+    kMbarrierCount,
+    kOldStateToken,
+    kWarpApartAtBarrier,
+    kNamedBarrierShape,
+    kNamedBarrierThreads,
+    kLoadCreditsOtherCta,
+    kMulticastMask,
+    kPushOfOtherCta,
+    kMapEditPlace,
+    kSwizzledTilePlace,
+    kMapRank,
+    kThreadCopyOutside,
+    kUnawaitedThreadCopies,
+    kCppException,
+    kNoSuchCta,
+    kCtaHasEnded,
+    kFreeOfNoBlock,
+    kAheadOfPreviousGrids,
+    kStackOverflow,
+    kChangedReadOnlyLoad,
+    kEpochNotIncreased,
+    kMmaOperandsDiffer,
+    kUnsetAccumulators,
+    kMmaOfPartialWarpgroup,
+    kMmaWithoutFence,
+    kWarpsWaitForOtherGroups,
+    kMbarrierIsAwaited,
+    kArrivalCompletes,
+    kNoArrivals,
+    kMissedPhase,
+    kTooManyThreadCopies,
+    kBeyondShared,
+    kBeyondArrays,
+    kMisaligned,
+};
+
+// Names and numbers that Python puts into the reason of a fault.
 enum class MentionKind : uint32_t {
     kBarrier,       // the mbarrier at a shared offset
     kSharedOffset,  // "shared offset 512 (tiles[1])"
@@ -192,6 +234,9 @@ enum class MentionKind : uint32_t {
     kLine,          // " at kernel.cu:38", for an address in the kernel's library
     kGlobalName,    // " (total[12])", after an address in global memory
     kSizeConstant,  // the constant that states the size of the dynamic shared memory
+    kNumeral,       // a signed number
+    kAddress,       // "0x7f0010 (total[12])", an address in global memory
+    kAccess,        // "a write" for 1, "a read" for 0
 };
 
 struct Mention {
@@ -305,7 +350,8 @@ struct Report {
     uint64_t address;  // in the kernel's library
     uint64_t callers;
     const uint64_t* caller;  // of the code at the address, innermost first
-    const char* reason;      // of a fault
+    FaultKind fault;
+    const char* reason;  // of a fault whose kind is kText
     uint64_t mentions;
     const Mention* mention;
     uint64_t waits;

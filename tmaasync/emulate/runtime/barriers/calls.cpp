@@ -95,11 +95,7 @@ uint32_t* grid_barrier() {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     uint32_t* const barrier = fiber.cluster->launch.grid_barrier;
     if (!barrier) {
-        fail(
-            fiber,
-            "a barrier of the grid in a launch that is not cooperative: its blocks need not be "
-            "resident at once. Launch the kernel with cooperative=True"
-        );
+        fail(fiber, FaultKind::kGridIsNotCooperative);
     }
     return barrier;
 }

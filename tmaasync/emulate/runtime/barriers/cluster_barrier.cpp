@@ -8,7 +8,7 @@ namespace tmaasync_emulate {
 void arrive_at_cluster(Fiber& fiber, bool releases) {
     Cluster& cluster = *fiber.cluster;
     if (fiber.has_arrived_at_cluster) {
-        fail(fiber, "barrier.cluster.arrive twice without barrier.cluster.wait between them");
+        fail(fiber, FaultKind::kClusterArrivalTwice);
     }
     if (Detector* detector = cluster.detector.get()) {
         releases ? detector->release(fiber.number, cluster.barrier.gathered)

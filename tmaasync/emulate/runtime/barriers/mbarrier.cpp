@@ -9,7 +9,7 @@ namespace tmaasync_emulate {
 
 static void check_barrier_place(Fiber& fiber, uint32_t offset) {
     if (offset % 8) {
-        fail(fiber, "an mbarrier lies at " + shared_at(offset) + "; it must be a multiple of 8");
+        fail(fiber, Words(FaultKind::kMbarrierPlace) << shared_at(offset));
     }
     check_inside_shared(fiber, offset, 8, "an mbarrier");
 }
@@ -97,9 +97,7 @@ void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
     const Place place = resolve(fiber, address);
     check_barrier_place(fiber, place.offset);
     if (count == 0 || count > kMaxArrivals) {
-        fail(
-            fiber, "mbarrier.init counts " + decimal(count) + " arrivals; 1 to 1048575 are possible"
-        );
+        fail(fiber, Words(FaultKind::kMbarrierCount) << numeral(count));
     }
     int32_t& index = place.cta->barrier_at[place.offset / 8];
     if (index < 0) {
@@ -137,8 +135,8 @@ void invalidate_barrier(Fiber& fiber, uint32_t address) {
     Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
     if (barrier.waiting) {
         fail(
-            fiber, barrier_name(barrier) + " is invalidated while " + decimal(barrier.waiting) +
-                       " threads wait on it. Let all of them meet after their last wait"
+            fiber, Words(FaultKind::kMbarrierIsAwaited)
+                       << barrier_name(barrier) << numeral(barrier.waiting)
         );
     }
     barrier.is_valid = false;
@@ -171,8 +169,8 @@ void check_completes_nothing(Fiber& fiber, uint32_t address, uint32_t count) {
     const Mbarrier& barrier = require_barrier(fiber, locate(fiber, address));
     if (count < barrier.pending || barrier.bytes != 0) return;
     fail(
-        fiber, "an arrival with .noComplete completes phase " + decimal(barrier.phase) + " of " +
-                   barrier_name(barrier) + ", which is undefined. Leave out .noComplete"
+        fiber, Words(FaultKind::kArrivalCompletes)
+                   << numeral(barrier.phase) << barrier_name(barrier)
     );
 }
 
@@ -214,10 +212,7 @@ uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, 
     if (bytes) record_expected(fiber, *place.cta, barrier, bytes);
     add_bytes(fiber, barrier, bytes);
     if (count == 0) {
-        fail(
-            fiber, barrier_name(barrier) + " gets 0 arrivals in phase " + decimal(phase) +
-                       "; one instruction arrives 1 to 1048575 times. Arrive, or leave it out"
-        );
+        fail(fiber, Words(FaultKind::kNoArrivals) << barrier_name(barrier) << numeral(phase));
     }
     if (count > barrier.pending) fail(fiber, too_many_arrivals(barrier, count));
     record(fiber, on_barrier(EventKind::kArrive, *place.cta, barrier));

@@ -31,11 +31,8 @@ static void observe(Mbarrier& barrier) {
 static void check_not_missed(Fiber& fiber, const Mbarrier& barrier, uint64_t awaited) {
     if (barrier.phase <= awaited + 1) return;
     fail(
-        fiber,
-        barrier_name(barrier) + " completed phase " + decimal(awaited + 1) +
-            " while this thread was still waiting for phase " + decimal(awaited) +
-            ", which its parity does not distinguish any more. Let whoever completes a phase "
-            "wait for every reader of the one before, on an empty barrier say"
+        fiber, Words(FaultKind::kMissedPhase)
+                   << barrier_name(barrier) << numeral(awaited + 1) << numeral(awaited)
     );
 }
 
@@ -147,11 +144,7 @@ bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool acquires)
 bool test_state(Fiber& fiber, uint32_t address, uint64_t state) {
     const uint64_t phase = require_barrier(fiber, resolve(fiber, address)).phase;
     if (phase < state || phase - state > 1) {
-        fail(
-            fiber, "a state token of phase " + decimal(state) + " is tested in phase " +
-                       decimal(phase) +
-                       "; it is good in its own phase and the next. Test it earlier"
-        );
+        fail(fiber, Words(FaultKind::kOldStateToken) << numeral(state) << numeral(phase));
     }
     return test_parity(fiber, address, static_cast<uint32_t>(state & 1), true);
 }

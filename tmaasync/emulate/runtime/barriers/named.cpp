@@ -27,27 +27,24 @@ static void check_warp_is_together(Fiber& fiber, NamedBarrier& barrier, uint32_t
     if (first == 0) first = line;
     if (first == line) return;
     fail(
-        fiber, "threads of warp " + decimal(warp) + " wait at the __syncthreads() of line " +
-                   decimal(line) + " and others at the one of line " + decimal(first) +
-                   ". All threads of a warp must reach the same one: move it out of the branch"
+        fiber, Words(FaultKind::kWarpApartAtBarrier)
+                   << numeral(warp) << numeral(line) << numeral(first)
     );
 }
 
 // The barrier for `threads` threads; 0 means all of the CTA.
 static NamedBarrier& named_barrier(Fiber& fiber, uint32_t number, uint32_t threads) {
     if (number >= fiber.cta->named.size() || threads % 32) {
-        fail(
-            fiber, "barrier " + decimal(number) + " of " + decimal(threads) +
-                       " threads; barriers are 0 to 15 and take whole warps"
-        );
+        fail(fiber, Words(FaultKind::kNamedBarrierShape) << numeral(number) << numeral(threads));
     }
     NamedBarrier& barrier = fiber.cta->named[number];
     const auto whole = static_cast<uint32_t>(fiber.cta->warps.size() * 32);
     const auto count_of = [&](uint32_t given) { return given ? given : whole; };
     if (barrier.arrived && count_of(barrier.threads) != count_of(threads)) {
         fail(
-            fiber, "barrier " + decimal(number) + " is used for " + decimal(count_of(threads)) +
-                       " and for " + decimal(count_of(barrier.threads)) + " threads at once"
+            fiber, Words(FaultKind::kNamedBarrierThreads)
+                       << numeral(number) << numeral(count_of(threads))
+                       << numeral(count_of(barrier.threads))
         );
     }
     // A call with the block's size and another with 0 mean the same.

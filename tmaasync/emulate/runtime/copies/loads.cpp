@@ -61,11 +61,7 @@ void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) 
     const Place place = locate(fiber, shared);
     const Place credited = locate(fiber, barrier);
     if (place.cta != credited.cta) {
-        fail(
-            fiber,
-            "a TMA load writes into one CTA and credits an mbarrier of another; both lie in "
-            "the same one"
-        );
+        fail(fiber, FaultKind::kLoadCreditsOtherCta);
     }
     flight.target = place.cta;
     flight.shared = place.offset;
@@ -111,10 +107,7 @@ void issue_multicast(
 ) {
     const auto ctas = static_cast<uint32_t>(fiber.cluster->ctas.size());
     if (cta_mask == 0 || cta_mask >> ctas) {
-        fail(
-            fiber, "a multicast names the CTAs of mask " + decimal(cta_mask) +
-                       "; the cluster has " + decimal(ctas)
-        );
+        fail(fiber, Words(FaultKind::kMulticastMask) << numeral(cta_mask) << numeral(ctas));
     }
     record_multicast(fiber, flight, shared, barrier);
     for (uint32_t rank = 0; rank < ctas; ++rank) {
@@ -129,11 +122,7 @@ void issue_multicast(
 void issue_push(Fiber& fiber, Flight flight, uint32_t from, uint32_t to, uint32_t barrier) {
     const Place source = resolve(fiber, from);
     if (source.cta != fiber.cta) {
-        fail(
-            fiber,
-            "a copy between shared memories reads another CTA's; it must read its "
-            "own. Let the other one push"
-        );
+        fail(fiber, FaultKind::kPushOfOtherCta);
     }
     check_inside_shared(fiber, source.offset, flight.bytes, "a copy out of shared memory");
     or_fail(fiber, [&] { check_push(source.offset, to & kOffsetMask, flight.bytes); });

@@ -124,10 +124,7 @@ static void replace_field(void* map, MapField field, int ordinal, uint64_t value
 
 void* shared_map_at(Fiber& fiber, uint32_t offset) {
     if (offset % kMapBytes) {
-        fail(
-            fiber, "a tensor map is edited at " + shared_at(offset) +
-                       "; it must lie at a multiple of 128. Declare it alignas(128)"
-        );
+        fail(fiber, Words(FaultKind::kMapEditPlace) << shared_at(offset));
     }
     check_inside_shared(fiber, offset, kMapBytes, "a tensor map");
     return fiber.cta->window + offset;

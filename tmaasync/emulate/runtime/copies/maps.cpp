@@ -32,10 +32,8 @@ void check_swizzle_alignment(Fiber& fiber, const TensorMapView& map, uint32_t sh
     const uint32_t pattern = std::min(8 * span, box & -box);
     if (shared % pattern == 0) return;
     fail(
-        fiber, "a tile with a swizzle of " + decimal(span) + " bytes lies at " + shared_at(shared) +
-                   "; it must lie at a multiple of " + decimal(pattern) +
-                   ", where the pattern begins. Declare it alignas(" + decimal(8 * span) +
-                   ") in shared memory"
+        fiber, Words(FaultKind::kSwizzledTilePlace)
+                   << numeral(span) << shared_at(shared) << numeral(pattern) << numeral(8 * span)
     );
 }
 

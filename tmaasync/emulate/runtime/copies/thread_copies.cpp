@@ -63,10 +63,8 @@ static void check_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
     check_inside_shared(fiber, copy.shared, copy.bytes, "cp.async");
     if (copy.source_bytes && !fiber.cluster->launch.memory.may_hold(address, copy.source_bytes)) {
         fail(
-            fiber, "a cp.async reads " + decimal(copy.source_bytes) + " bytes at " +
-                       hexadecimal(address) +
-                       ", which lies in none of the launch's arrays. Check indices, and copy what "
-                       "lies beyond an edge with cp_async_gs_zero_fill"
+            fiber, Words(FaultKind::kThreadCopyOutside)
+                       << numeral(copy.source_bytes) << address_at(address)
         );
     }
 }
@@ -112,13 +110,7 @@ void arrive_after_thread_copies(Fiber& fiber, uint32_t address, bool raises) {
     if (fiber.cluster->detector) check_init_is_seen(fiber, *place.cta, barrier);
     if (raises) {
         if (barrier.pending == kMaxArrivals) {
-            fail(
-                fiber,
-                barrier_name(barrier) +
-                    " waits for 1048575 arrivals, the most it can; "
-                    "cp.async.mbarrier.arrive adds one. Count the arrivals in init and use the "
-                    "noinc form"
-            );
+            fail(fiber, Words(FaultKind::kTooManyThreadCopies) << barrier_name(barrier));
         }
         ++barrier.pending;
     }
@@ -139,12 +131,7 @@ void check_thread_copies_are_awaited(Fiber& fiber) {
                             flight.epoch >= fiber.copies.pending.back().epoch;
         if (covers) return;
     }
-    report_fault(
-        fiber,
-        "the thread ends while copies that it issued with cp.async are in flight. Wait for "
-        "them with cp_async_wait_all(), or let mbarrier_cp_async_arrive arrive on a barrier",
-        fiber.copies.pending.back().site
-    );
+    report_fault(fiber, FaultKind::kUnawaitedThreadCopies, fiber.copies.pending.back().site);
     fail(fiber, "");
 }
 

@@ -16,11 +16,7 @@ static void run_thread() {
     try {
         launch.kernel(launch.arguments);
     } catch (...) {
-        fail(
-            fiber,
-            "the C++ library threw an exception, which device code cannot. Check indices and sizes "
-            "instead"
-        );
+        fail(fiber, FaultKind::kCppException);
     }
     exit_thread(fiber);
 }

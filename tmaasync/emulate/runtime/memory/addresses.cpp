@@ -28,19 +28,11 @@ Place locate(Fiber& fiber, uint32_t address) {
     auto& ctas = fiber.cluster->ctas;
     if (rank == 0) return {fiber.cta, address};
     if (rank > ctas.size()) {
-        fail(
-            fiber, "a shared address names CTA " + decimal(rank - 1) + " of a cluster of " +
-                       decimal(ctas.size())
-        );
+        fail(fiber, Words(FaultKind::kNoSuchCta) << numeral(rank - 1) << numeral(ctas.size()));
     }
     Cta& cta = ctas[rank - 1];
     if (cta.live == 0) {
-        fail(
-            fiber, "CTA " + decimal(cta.rank) +
-                       " of the cluster has ended, and this thread still reaches into its shared "
-                       "memory. Let no CTA leave before its peers are done: cluster_sync() at the "
-                       "end of the kernel"
-        );
+        fail(fiber, Words(FaultKind::kCtaHasEnded) << numeral(cta.rank));
     }
     return {&cta, address & kOffsetMask};
 }

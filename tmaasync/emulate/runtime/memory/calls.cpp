@@ -72,9 +72,7 @@ void release(const void* site, void* memory) {
     if (!is_on_fiber()) return;
     Fiber& fiber = caller(reinterpret_cast<uintptr_t>(site));
     fail(
-        fiber, "free() or delete of " + hexadecimal(reinterpret_cast<uintptr_t>(memory)) +
-                   ", which malloc() and new did not return, or which is free already. Free each "
-                   "block once"
+        fiber, Words(FaultKind::kFreeOfNoBlock) << address_at(reinterpret_cast<uintptr_t>(memory))
     );
 }
 

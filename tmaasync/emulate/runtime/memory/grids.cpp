@@ -25,12 +25,7 @@ static bool has_awaited_grids(Fiber& fiber) {
 
 void check_grids_awaited(Fiber& fiber, uintptr_t address) {
     if (!fiber.cluster->launch.memory.is_fresh(address) || has_awaited_grids(fiber)) return;
-    fail(
-        fiber, "an access to " + hexadecimal(address) +
-                   ", in an array that the kernel before wrote, ahead of "
-                   "wait_for_previous_grids(): with pdl=True this grid may run before that one "
-                   "has ended. Call it first, in every thread or in one that the others then meet"
-    );
+    fail(fiber, Words(FaultKind::kAheadOfPreviousGrids) << address_at(address));
 }
 
 }  // namespace tmaasync_emulate

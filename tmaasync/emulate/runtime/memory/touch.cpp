@@ -40,12 +40,9 @@ static Reach shared_part(const Launch& launch, uint32_t place, uint32_t bytes) {
     const uint32_t end =
         launch.static_bytes ? launch.dynamic_bytes() + launch.static_bytes : launch.shared_bytes;
     fail(
-        fiber, Words(writes ? "a write" : "a read") + " of " + decimal(bytes) + " bytes at " +
-                   shared_at(place) +
-                   ", beyond the shared memory of the CTA, which "
-                   "has " +
-                   decimal(end) + " bytes. Check indices, or ask for more with " + size_constant() +
-                   " or shared_mem"
+        fiber, Words(FaultKind::kBeyondShared)
+                   << access_of(writes) << numeral(bytes) << shared_at(place) << numeral(end)
+                   << size_constant()
     );
 }
 
@@ -81,11 +78,7 @@ static void touch_window(Fiber& fiber, uintptr_t address, uint32_t bytes, bool w
 static void touch_stack(Fiber& fiber, uintptr_t address, uint64_t bytes, bool writes) {
     const uintptr_t end = (address | (kStackBytes - 1)) + 1 - kStackWords * sizeof(void*);
     if (writes && address + bytes > end) {
-        fail(
-            fiber,
-            "a write beyond the end of the thread's stack. Check the indices of local "
-            "arrays"
-        );
+        fail(fiber, FaultKind::kStackOverflow);
     }
     if (fiber.cluster->detector) touch_registers(fiber, address, bytes, writes);
 }
@@ -94,10 +87,8 @@ static void check_reaches(Fiber& fiber, uintptr_t address, uint64_t bytes, bool 
     if (fiber.cluster->launch.memory.may_hold(address, bytes)) return;
     if (KernelHeap::holds(address, bytes)) return;
     fail(
-        fiber, Words(writes ? "a write" : "a read") + " of " + decimal(bytes) + " bytes at " +
-                   hexadecimal(address) +
-                   ", which lies in none of the launch's arrays. Check indices, and that the "
-                   "grid does not go beyond the end"
+        fiber, Words(FaultKind::kBeyondArrays)
+                   << access_of(writes) << numeral(bytes) << address_at(address)
     );
 }
 
@@ -128,10 +119,8 @@ void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes) {
 static void check_aligned(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     if (address % bytes != 0 && (address ^ stack_pointer()) >= kStackBytes) {
         fail(
-            fiber, Words(writes ? "a write" : "a read") + " of " + decimal(bytes) + " bytes at " +
-                       hexadecimal(address) +
-                       ", a misaligned address: it must be "
-                       "a multiple of the size. Use narrower accesses, or align the data"
+            fiber, Words(FaultKind::kMisaligned)
+                       << access_of(writes) << numeral(bytes) << address_at(address)
         );
     }
 }
@@ -159,11 +148,7 @@ void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     Detector& detector = *fiber.cluster->detector;
     const bool is_shared = address - fiber.cluster->windows() < fiber.cluster->windows_bytes();
     if (is_shared || !detector.is_written_globally(address, bytes)) return;
-    fail(
-        fiber, "a read of " + decimal(bytes) + " bytes at " + hexadecimal(address) +
-                   " with __ldg() or ld.global.nc, which this launch has written: it may return "
-                   "an older value. Read them without __ldg() and .nc"
-    );
+    fail(fiber, Words(FaultKind::kChangedReadOnlyLoad) << numeral(bytes) << address_at(address));
 }
 
 void reach_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope) {

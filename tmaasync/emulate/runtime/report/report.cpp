@@ -38,6 +38,7 @@ private:
     }
 
     void set_reason(const Failure& failure) {
+        report_->fault = failure.reason.fault();
         report_->reason = report_->keep(failure.reason.text());
         report_->all_mentions = failure.reason.mentions();
         report_->is_endless = failure.is_endless;

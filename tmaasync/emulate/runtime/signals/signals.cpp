@@ -56,11 +56,9 @@ static void record_signal(Fiber& fiber, const uint32_t* word, const AwaitedSigna
 void check_epoch_increases(Fiber& fiber, const AwaitedSignal& posted, uint32_t old) {
     if (PostedEpochs::is_reached(posted.epoch, old)) return;
     fail(
-        fiber, "Signals::post: epoch " + decimal(posted.epoch) + " for signal " +
-                   decimal(posted.signal) + " of rank " + decimal(posted.rank) +
-                   ", which has epoch " + decimal(old) +
-                   " already. Epochs only increase: post larger ones. Several threads or ranks "
-                   "that post to one signal use post_reduce()"
+        fiber, Words(FaultKind::kEpochNotIncreased)
+                   << numeral(posted.epoch) << numeral(posted.signal) << numeral(posted.rank)
+                   << numeral(old)
     );
 }
 

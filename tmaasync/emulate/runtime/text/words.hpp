@@ -27,18 +27,23 @@ class Words {
 public:
     Words() = default;
     TMAASYNC_EMULATE_COLD Words(const char* words) : text_(words) {}
+    TMAASYNC_EMULATE_COLD Words(FaultKind fault) : fault_(fault) {}
     TMAASYNC_EMULATE_COLD Words(const Words& other)
-        : text_(other.text_), mentions_(other.mentions_) {}
+        : text_(other.text_), mentions_(other.mentions_), fault_(other.fault_) {}
     TMAASYNC_EMULATE_COLD Words(Words&& other) noexcept
-        : text_(std::move(other.text_)), mentions_(std::move(other.mentions_)) {}
+        : text_(std::move(other.text_)),
+          mentions_(std::move(other.mentions_)),
+          fault_(other.fault_) {}
     TMAASYNC_EMULATE_COLD Words& operator=(const Words& other) {
         text_ = other.text_;
         mentions_ = other.mentions_;
+        fault_ = other.fault_;
         return *this;
     }
     TMAASYNC_EMULATE_COLD Words& operator=(Words&& other) noexcept {
         text_ = std::move(other.text_);
         mentions_ = std::move(other.mentions_);
+        fault_ = other.fault_;
         return *this;
     }
     TMAASYNC_EMULATE_COLD ~Words() {}
@@ -78,7 +83,10 @@ public:
     // Make the first letter a capital.
     void capitalise() { text_.front() = static_cast<char>(text_.front() - 'a' + 'A'); }
 
-    bool is_empty() const { return text_.empty() && mentions_.empty(); }
+    bool is_empty() const {
+        return text_.empty() && mentions_.empty() && fault_ == FaultKind::kText;
+    }
+    FaultKind fault() const { return fault_; }
     const char* text() const { return text_.c_str(); }
     const std::vector<Mention>& mentions() const { return mentions_; }
 
@@ -91,6 +99,7 @@ private:
 
     std::string text_;
     std::vector<Mention> mentions_;
+    FaultKind fault_ = FaultKind::kText;
 };
 
 // A sum that begins with a temporary reuses it, so that a message of many parts has one buffer.
@@ -124,7 +133,7 @@ inline Words hexadecimal(uintptr_t number) {
 }
 
 // Addresses in shared memory and in the kernel's code, as placeholders in a fault's reason.
-// emulate/reports.py replaces the braces by the name of the variable or the line in the source, and
+// emulate/report/words.py replaces them by the name of the variable or the line in the source, and
 // appends the array and the index to addresses in global memory.
 
 inline Words barrier_at(uint32_t offset) {
@@ -157,6 +166,19 @@ inline Words on_full_barrier_of(uint32_t offset) {
 
 inline Words size_constant() {
     return Words().mention(MentionKind::kSizeConstant);
+}
+
+// A number, an access and an address in global memory, of a sentence that Python writes.
+inline Words numeral(int64_t number) {
+    return Words().mention(MentionKind::kNumeral, static_cast<uint64_t>(number));
+}
+
+inline Words access_of(bool writes) {
+    return Words().mention(MentionKind::kAccess, writes);
+}
+
+inline Words address_at(uintptr_t address) {
+    return Words().mention(MentionKind::kAddress, address);
 }
 
 }  // namespace tmaasync_emulate

@@ -56,10 +56,8 @@ static void check_agreement(Fiber& last, Fiber* threads) {
     for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
         if (agrees(threads[thread].mmas.queue.front(), threads[0].mmas.queue.front())) continue;
         fail(
-            last, "threads " + decimal(threads[0].index) + " and " +
-                      decimal(threads[thread].index) +
-                      " of a warpgroup give wgmma.mma_async different operands; all 128 give the "
-                      "same descriptors, shape, types and scale"
+            last, Words(FaultKind::kMmaOperandsDiffer)
+                      << numeral(threads[0].index) << numeral(threads[thread].index)
         );
     }
 }
@@ -88,9 +86,8 @@ static void check_accumulators(Fiber& last, Fiber* threads) {
         if (thread < kGroupThreads) continue;
         report_fault(
             threads[0],
-            "wgmma adds to accumulators that nothing has written, register " + decimal(index) +
-                " of " + decimal(bytes_of_accumulators(mma) / 4) +
-                ". Pass accumulate = false to the first wgmma of a tile, or set them to zero",
+            Words(FaultKind::kUnsetAccumulators)
+                << numeral(index) << numeral(bytes_of_accumulators(mma) / 4),
             mma.site
         );
         fail(last, "");

@@ -31,18 +31,10 @@ static void check_mma_issue(Fiber& fiber) {
     const uint32_t threads = fiber.cluster->launch.threads();
     const uint32_t first = fiber.index / kGroupThreads * kGroupThreads;
     if (threads - first < kGroupThreads) {
-        fail(
-            fiber, "wgmma by a warpgroup of " + decimal(threads - first) +
-                       " threads; it takes 128. Launch a multiple of 128 threads"
-        );
+        fail(fiber, Words(FaultKind::kMmaOfPartialWarpgroup) << numeral(threads - first));
     }
     if (!fiber.mmas.has_fence && !fiber.cluster->detector) {
-        fail(
-            fiber,
-            "wgmma before any wgmma.fence: it may use registers that the thread is still writing. "
-            "Call wgmma_fence() before the first wgmma, and after each change of the accumulators "
-            "or of A's registers"
-        );
+        fail(fiber, FaultKind::kMmaWithoutFence);
     }
 }
 
@@ -100,7 +92,7 @@ void wait_for_mmas(Fiber& fiber, std::size_t pending) {
     Warpgroup& group = *fiber.warpgroup;
     if (target <= group.done) return learn_what_filled_registers(fiber);
     if (group.waiters.size() && group.target != target) {
-        fail(fiber, "the warps of a warpgroup wait for different wgmma groups");
+        fail(fiber, FaultKind::kWarpsWaitForOtherGroups);
     }
     group.target = target;
     const bool is_noted = stands_for_warp(fiber);
