@@ -88,6 +88,7 @@ def check(
         assert_close(got[entry], sums[entry], expected, v[entry])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("head_dim", "dtype"),
     [
@@ -105,7 +106,7 @@ def test_head_dims_and_types(backend: Any, head_dim: int, dtype: str) -> None:
     check(backend, q, k, v[:, :191])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("queries", [67, 150])
 @pytest.mark.parametrize("corner", ["top_left", "bottom_right"])
 def test_either_corner_of_a_causal_mask(backend: Any, corner: str, queries: int) -> None:
@@ -114,7 +115,7 @@ def test_either_corner_of_a_causal_mask(backend: Any, corner: str, queries: int)
     check(backend, q, k, v, Mask(corner))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "window", [(0, 0), (30, 5), (None, 3), (2**63, 3), (2**31 - 2, 2**31 - 2), (5, 2**31 - 1)]
 )
@@ -180,6 +181,7 @@ def test_heads_outside_of_positions(backend: Any) -> None:
         assert_close(out[entry], None, attend(one_q, one_k, one_v, Mask()), one_v)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head_dim", "consumers"), [(64, 3), (256, 2)])
 @pytest.mark.usefixtures("two_ctas")
 def test_many_tiles_of_a_cta_under_many_schedules(head_dim: int, consumers: int) -> None:
@@ -191,6 +193,7 @@ def test_many_tiles_of_a_cta_under_many_schedules(head_dim: int, consumers: int)
             check(Emulate(), q, k, v, Mask(True, (150, None)))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("head_dim", "mask"),
     [
@@ -215,6 +218,7 @@ def test_pairs_share_keys(backend: Any, head_dim: int, mask: Mask) -> None:
             check(backend, q, k, v, mask)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_ctas")
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
 def test_one_pair_with_many_tiles_under_many_schedules(mask: Mask) -> None:
@@ -268,7 +272,7 @@ def check_sequences(
 # Several waves of tiles, the last of which is stream-K; tiles of several heads, fewer than CTAs;
 # pairs, the second tile of the last of which has no queries; more CTAs than there are blocks; and
 # full waves, so that nothing is split.
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "sms", "shape", "mask"),
     [
@@ -315,6 +319,7 @@ def test_a_row_has_more_splits_than_a_warp_lanes(
         check(backend, q, k, v, Mask())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("causal", [False, True])
 def test_few_queries_of_many_keys_have_several_ctas(backend: Any, causal: bool) -> None:
     q, k, v = normal(1, 3, 4, 64), *(normal(1, 3000, 2, 64, seed=i) for i in (1, 2))
@@ -328,7 +333,7 @@ def test_few_queries_of_many_keys_have_several_ctas(backend: Any, causal: bool) 
     assert schedule.partials >= 4 * len(schedule.splits)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "number", [*range(20), *(pytest.param(one, marks=pytest.mark.gpu) for one in range(20, 30))]
 )
@@ -346,7 +351,7 @@ def in_splits(count: int, consumers: int = 2) -> Callable[[TileConfig], TileConf
     return choose
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("count", "number"),
     [
@@ -372,6 +377,7 @@ def test_few_packed_queries_of_many_keys_have_several_ctas(backend: Any) -> None
     assert min(config.kv_splits for config in configs) >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_ctas")
 def test_packed_sequences_under_many_schedules() -> None:
     problem = replace(

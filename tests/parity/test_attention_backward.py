@@ -76,6 +76,7 @@ def check(
             assert_gradient(gradient[entry], wanted)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("head_dim", "dtype"),
     [
@@ -97,6 +98,7 @@ def test_head_dims_and_types(backend: Any, head_dim: int, dtype: str) -> None:
     check(backend, q, k, v)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("queries", "keys", "mask", "softcap"),
     [
@@ -216,6 +218,7 @@ LENGTHS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LENGTHS)
 @pytest.mark.usefixtures("two_ctas")
 def test_packed_sequences(backend: Any, name: str) -> None:
@@ -228,6 +231,7 @@ def test_packed_sequences(backend: Any, name: str) -> None:
         check_packed(backend, problem, deterministic=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.gpu
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("number", range(30))
@@ -238,6 +242,7 @@ def test_random_packed_sequences(backend: Any, number: int, deterministic: bool)
     check_packed(backend, problem, deterministic=deterministic)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("config", OF_80_QUERIES, ids=["first", "alternating", "down"])
 @pytest.mark.usefixtures("two_ctas")
 def test_blocks_of_80_queries(backend: Any, config: BackwardConfig) -> None:
@@ -249,6 +254,7 @@ def test_blocks_of_80_queries(backend: Any, config: BackwardConfig) -> None:
         check_packed(backend, problem)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_ctas")
 @pytest.mark.parametrize(
     ("config", "deterministic"),
@@ -269,6 +275,7 @@ def test_many_tiles_of_a_cta_under_many_schedules(
 # --- the same bits ----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
 def test_the_order_of_a_deterministic_dq_is_fixed(
     monkeypatch: pytest.MonkeyPatch, mask: Mask

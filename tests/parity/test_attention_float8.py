@@ -107,6 +107,7 @@ def assert_typical(got: Array, wanted: Array) -> None:
     assert error <= 0.035 * np.linalg.norm(wanted)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("head_dim", "out_type"),
     [
@@ -124,7 +125,7 @@ def test_head_dims_and_types_of_output(backend: Any, head_dim: int, out_type: st
     check(backend, arrays, out_type=out_type)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("queries", [67, 150])
 @pytest.mark.parametrize("corner", ["top_left", "bottom_right"])
 def test_either_corner_of_a_causal_mask(backend: Any, corner: str, queries: int) -> None:
@@ -138,7 +139,7 @@ def test_windows_softcap_and_scale(backend: Any) -> None:
     check(backend, arrays, Mask(True), scales=(2.0, None, None), softcap=3.0, scale=0.3)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("keys", [1, 15, 16, 17, 127, 128, 129, 300])
 def test_lengths(backend: Any, keys: int) -> None:
     check(backend, drawn((1, 3, 2, 64), (1, keys, 1, 64), (1, keys, 1, 64)))
@@ -183,6 +184,7 @@ def test_slices_of_one_array_among_nans(backend: Any) -> None:
     assert np.isnan(got).all()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("head_dim", "mask"),
     [
@@ -205,6 +207,7 @@ def test_blocks_of_192_keys(backend: Any) -> None:
         check(backend, drawn((1, 200, 1, 128), (1, 500, 1, 128), (1, 500, 1, 128)))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_keys_are_split(backend: Any, monkeypatch: pytest.MonkeyPatch, cluster: int) -> None:
     heads = 1 if cluster == 2 else 4
@@ -228,6 +231,7 @@ def test_few_queries_of_many_keys_have_several_ctas(backend: Any) -> None:
     assert schedule.partials >= 4 * len(schedule.splits)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "head_dim", [64, 192, *(pytest.param(one, marks=pytest.mark.gpu) for one in (128, 256))]
 )
@@ -245,6 +249,7 @@ def test_nothing_of_long_sums_is_lost(backend: Any, head_dim: int) -> None:
     np.testing.assert_allclose(backend.host(out), np.broadcast_to(mean, q.shape), rtol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [Mask(), Mask(True, (150, None))], ids=["full", "window"])
 def test_many_tiles_of_a_cta_under_many_schedules(
     monkeypatch: pytest.MonkeyPatch, mask: Mask
@@ -274,6 +279,7 @@ def test_a_result_of_its_own(backend: Any) -> None:
 RANDOM = [3, 11, *(pytest.param(number, marks=pytest.mark.gpu) for number in range(20, 80))]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", RANDOM)
 def test_random_problems(backend: Any, number: int) -> None:
     rng = np.random.default_rng(number)

@@ -29,6 +29,7 @@ def stored(backend: Any, matrices: Array, layout: str) -> Any:
     return backend.array(np.ascontiguousarray(matrices.swapaxes(-1, -2))).swapaxes(-1, -2)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("m", "n", "layout"),
     [
@@ -58,7 +59,7 @@ def test_batches_in_every_layout(backend: Any, m: int, n: int, layout: str) -> N
     assert np.isnan(got[:, :, n:]).all()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("left", "right"),
     [
@@ -88,6 +89,7 @@ def test_a_batch_that_is_one_matrix_again_and_again(backend: Any) -> None:
     assert np.array_equal(c, product(a, b))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("right", [(2,), ()])
 def test_what_tma_cannot_reach_is_copied(backend: Any, right: tuple[int, ...]) -> None:
     """Batches whose rows are no multiple of 16 bytes apart, on all three sides."""
@@ -99,6 +101,7 @@ def test_what_tma_cannot_reach_is_copied(backend: Any, right: tuple[int, ...]) -
     assert np.array_equal(backend.host(out), product(a, b))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", range(2))
 def test_random_batches(backend: Any, number: int) -> None:
     drawn = np.random.default_rng(number)

@@ -130,6 +130,7 @@ def pushed(backend: Any, ctas: int, turns: int, defect: int = 0) -> tuple[Any, A
     return backend.host(given), handed_on(values, turns)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ctas", [2, 4, 8])
 def test_values_pushed_round_a_ring(backend: Any, ctas: int) -> None:
     got, wanted = pushed(backend, ctas, 20_000 if is_device(backend) else 9)
@@ -174,7 +175,7 @@ def test_the_ring_is_silent_in_any_order() -> None:
         assert np.array_equal(got, wanted)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(1, len(PUSH_DEFECTS)), ids=lambda i: PUSH_DEFECTS[i][0])
 def test_a_defect_of_the_ring_is_found_whatever_the_order(number: int) -> None:
     _, kinds, report = PUSH_DEFECTS[number]
@@ -288,6 +289,7 @@ def shared_out(backend: Any, ctas: int, lines: int, defect: int = 0) -> tuple[An
     return backend.host(seen), host
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ctas", [2, 4])
 def test_lines_that_every_cta_sends_its_share_of(backend: Any, ctas: int) -> None:
     seen, lines = shared_out(backend, ctas, 5000 if is_device(backend) else 8)
@@ -305,7 +307,7 @@ SHARE_DEFECTS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", range(1, len(SHARE_DEFECTS)), ids=lambda i: SHARE_DEFECTS[i][0])
 def test_a_defect_of_the_shares_is_found_whatever_the_order(number: int) -> None:
     _, kinds, report = SHARE_DEFECTS[number]
@@ -385,6 +387,7 @@ def _gather() -> Kernel:
     return Kernel(GATHER, "gather")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "code"), SHARED_REDUCTIONS, ids=str)
 def test_reductions_into_the_shared_memory_of_one_cta(backend: Any, name: str, code: int) -> None:
     kind, ctas = np.dtype(name), 4
@@ -461,7 +464,7 @@ def traded(backend: Any, ctas: int, defect: int = 0) -> tuple[Any, Any, Any]:
     return values, backend.host(received), backend.host(echoed)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ctas", [1, 2, 5, 8])
 def test_threads_store_into_the_next_cta(backend: Any, ctas: int) -> None:
     values, received, echoed = traded(backend, ctas)
@@ -470,6 +473,7 @@ def test_threads_store_into_the_next_cta(backend: Any, ctas: int) -> None:
     assert np.array_equal(echoed, values)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("defect", [1, 2], ids=["no wait", "a relaxed arrival"])
 def test_what_nothing_publishes_is_a_race(defect: int) -> None:
     for policy, seed in ORDERS:

@@ -137,6 +137,7 @@ def launch(
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("channels", [8, 32, 40])
 def test_chunks_of_every_width_come_through_multicast_too(backend: Any, channels: int) -> None:
     one = Problem(
@@ -153,6 +154,7 @@ def test_chunks_of_every_width_come_through_multicast_too(backend: Any, channels
     assert_nothing_outside(backend, whole, out)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("fold", "one"),
     [
@@ -180,6 +182,7 @@ def test_neighbouring_pixels_of_few_channels_are_folded(
     assert_same(backend.host(got), one.result(), one)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("box", [16, 32, 64])
 def test_every_box_and_fold_gives_the_same(
     backend: Any, box: int, monkeypatch: pytest.MonkeyPatch
@@ -206,7 +209,7 @@ def test_every_box_and_fold_gives_the_same(
 SMALL = Problem(3, (2, 9, 10, 16), (24, 3, 3), (1, 2), (1, 1), ((1, 1), (0, 2)))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "layout",
     ["channels first", "off a sector", "every other pixel", "images reversed", "one image for all"],
@@ -266,6 +269,7 @@ def test_input_and_output_may_be_channels_of_the_same_pixels(backend: Any) -> No
     assert np.isnan(backend.host(whole[..., 48:]).astype(np.float32)).all()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
 def test_activations_agree_with_matmul(backend: Any, activation: str) -> None:
     one = replace(problem(1, most=200_000), activation=activation)

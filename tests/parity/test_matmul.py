@@ -56,7 +56,7 @@ def multiply(
     return backend.host(c)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_every_layout_with_and_without_a_cluster(backend: Any, cluster: int, layout: str) -> None:
@@ -76,7 +76,7 @@ def test_tiles_whose_columns_fill_no_line(backend: Any) -> None:
 
 
 # Tiles of 128 x 48: 18 of them, or 9 pairs, so that clusters have odd and even numbers, and one.
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("cluster", "clusters"), [(1, 4), (1, 17), (2, 2)])
 @pytest.mark.parametrize("k", [64, 1160])  # fewer and more blocks of K than there are stages
 def test_consumers_ping_pong(backend: Any, k: int, cluster: int, clusters: int) -> None:
@@ -90,6 +90,7 @@ def test_consumers_ping_pong(backend: Any, k: int, cluster: int, clusters: int) 
 
 
 # Three tiles in a row: the second CTA of the last pair has none, but loads its part for the first.
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["nt", "tn"])
 def test_pairs_lie_side_by_side(backend: Any, layout: str) -> None:
     a, b = small_integers(296, 200, 7), small_integers(200, 136, 8)
@@ -101,7 +102,7 @@ def test_pairs_lie_side_by_side(backend: Any, layout: str) -> None:
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", [(1, 1, 8), (65, 33, 64), (256, 256, 256)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_matmul_of_any_shape(backend: Any, shape: tuple[int, int, int], dtype: str) -> None:
@@ -114,6 +115,7 @@ def test_a_matmul_of_any_shape(backend: Any, shape: tuple[int, int, int], dtype:
     assert np.linalg.norm(c - wanted) < TOLERANCE[dtype] * np.linalg.norm(wanted)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("out", ["bfloat16", "float16", "float32"])
 def test_the_output_may_have_another_type(backend: Any, out: str) -> None:
     a, b = normal(100, 72, "float16", 5), normal(72, 96, "float16", 6)
@@ -125,7 +127,7 @@ def test_the_output_may_have_another_type(backend: Any, out: str) -> None:
     assert error < TOLERANCE[out] * np.linalg.norm(wanted)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("rows", "layout", "dtype", "output"),
     [
@@ -159,7 +161,7 @@ def test_few_rows_or_few_columns(
     assert np.array_equal(backend.host(c), wanted)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("rows", "layout", "output"),
     [
@@ -203,6 +205,7 @@ def test_rows_or_columns_that_fill_no_tile(
     assert np.array_equal(backend.host(c), wanted)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [5, 70])
 def test_what_comes_after_the_rows_of_an_output_stays(backend: Any, rows: int) -> None:
     a, b = small_integers(rows, 64, 23), small_integers(64, 33, 24)

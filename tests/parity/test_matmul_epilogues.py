@@ -15,7 +15,7 @@ from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._operation import tile_configs
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_kind(backend: Any, kind: Kind) -> None:
     few_rows = kind.activation in {"relu", "gelu_tanh"}
@@ -23,6 +23,7 @@ def test_every_kind(backend: Any, kind: Kind) -> None:
     Problem(kind, 37 if few_rows else 131, 75 if few_rows else 137, 72, 5).check(backend)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policy", ["random", "adversarial"])
 def test_the_addend_passes_through_the_stages_without_a_race(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
@@ -39,6 +40,7 @@ def test_the_addend_passes_through_the_stages_without_a_race(
 
 
 # An output of 45 columns is written through a staging copy.
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("columns", "b_is_batch"), [(48, True), (48, False), (45, False)])
 def test_a_batch_has_an_epilogue_too(backend: Any, columns: int, b_is_batch: bool) -> None:
     rng = np.random.default_rng(11)

@@ -78,7 +78,7 @@ SPLITS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("config", "layout", "shape"), SPLITS)
 def test_every_split_adds_up_the_whole_k(
     backend: Any, config: TileConfig, layout: str, shape: tuple[int, int, int]
@@ -96,6 +96,7 @@ THREE = TileConfig(1, 128, split_k=3)  # of which two store 64 columns each
 FEW_ROWS = TileConfig(2, 32, split_k=2, m_major=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("config", "rows"), [(THREE, 70), (FEW_ROWS, 27)], ids=["3", "few rows"])
 def test_a_batch_is_split_before_its_epilogue(backend: Any, config: TileConfig, rows: int) -> None:
     a, b = small_integers((2, rows, 136), 3), small_integers((2, 136, 90), 4)
@@ -109,6 +110,7 @@ def test_a_batch_is_split_before_its_epilogue(backend: Any, config: TileConfig, 
     assert np.array_equal(result, wanted.astype(np.float64))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("output", "columns"), [("bfloat16", 91), ("float16", 30), ("float32", 29)], ids=str
 )

@@ -63,7 +63,7 @@ def check_pages(
     assert np.isnan(got[queries[-1] :].astype(np.float32)).all()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("size", KINDS)
 def test_random_pages(backend: Any, size: int, number: int) -> None:
@@ -72,7 +72,7 @@ def test_random_pages(backend: Any, size: int, number: int) -> None:
     check_pages(backend, problem, paged_from(problem, size))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("size", [16, 64])
 def test_keys_in_random_pages_are_split(backend: Any, size: int, number: int) -> None:
@@ -88,7 +88,7 @@ PLAIN = replace(
 DECODE = replace(PLAIN, queries=(1, 4, 0, 2, 1), keys=(643, 131, 7, 0, 64))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("size", [16, 64])
 @pytest.mark.parametrize("splits", [2, 7])
 def test_decode_makes_no_work_list(backend: Any, size: int, splits: int) -> None:
@@ -99,6 +99,7 @@ def test_decode_makes_no_work_list(backend: Any, size: int, splits: int) -> None
         check_pages(backend, problem, paged_from(problem, size))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["k next to v", "heads before rows", "a slice of a table"])
 def test_layouts(backend: Any, layout: str) -> None:
     pages = paged_from(PLAIN, 64)
@@ -125,7 +126,7 @@ def test_one_page(backend: Any) -> None:
     check_pages(backend, problem, one)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("wrong", [-1, "the number of pages"])
 @pytest.mark.parametrize("problem", [PLAIN, DECODE], ids=["listed", "decode"])
 def test_wrong_pages_are_reported(problem: Problem, wrong: Any) -> None:
@@ -185,7 +186,7 @@ ON_DEVICE = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("queries", "keys", "page", "wrong"), ON_DEVICE)
 def test_decode_leaves_out_wrong_sequences(
     queries: list[int], keys: list[int], page: int, wrong: tuple[int, ...]

@@ -11,7 +11,7 @@ from parity.raw_ptx_kernels import KERNELS, Problem
 from tmaasync import emulate
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("problem", KERNELS, ids=lambda problem: problem.name)
 def test_a_kernel_without_a_header_equals_numpy(backend: Any, problem: Problem) -> None:
     assert "#include" not in problem.text
@@ -22,7 +22,7 @@ def test_a_kernel_without_a_header_equals_numpy(backend: Any, problem: Problem) 
     assert error < problem.tolerance
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("problem", KERNELS, ids=lambda problem: problem.name)
 def test_no_schedule_of_a_right_kernel_raises(problem: Problem) -> None:
     kernel = problem.kernel()

@@ -98,7 +98,7 @@ def copied(backend: Any, rows: int, source: str = COPY, *, debug: bool = False) 
     return backend.host(out), np.pad(host, ((0, tiles * ROWS - rows), (0, 0)))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", [1, 32, 33, 95, 200, 705])
 @pytest.mark.parametrize("debug", [False, True], ids=["release", "debug"])
 def test_tiles_copied_through_a_ring(backend: Any, rows: int, debug: bool) -> None:
@@ -273,7 +273,7 @@ def multiplied(
 SHAPES = ((1, 1, 8), (129, 65, 72), (300, 200, 328), (520, 72, 1032))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ctas", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("stages", [2, 3])

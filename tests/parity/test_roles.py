@@ -111,7 +111,7 @@ def run(
     return backend.host(sums)[:, 128:].reshape(blocks, consumers, 128), [wanted] * blocks
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("debug", [False, True], ids=["release", "debug"])
 @pytest.mark.parametrize(("consumers", "ctas"), [(1, 1), (2, 1), (2, 2), (4, 4)])
 def test_one_thread_produces_for_every_consumer_of_the_cluster(
@@ -122,7 +122,7 @@ def test_one_thread_produces_for_every_consumer_of_the_cluster(
     assert np.array_equal(got, wanted)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("launch", "report"),
     [

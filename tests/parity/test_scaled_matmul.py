@@ -139,7 +139,7 @@ def multiply(
     return got[:, :n], got[:, columns:]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "transposed"),
     [
@@ -165,7 +165,7 @@ def test_every_tile_config_is_exact_and_keeps_to_its_output(
     assert np.isnan(after).all()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("shape", "columns", "output"),
     [
@@ -301,7 +301,7 @@ def given(**changes: Any) -> dict[str, Any]:
 F32 = np.float32
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [

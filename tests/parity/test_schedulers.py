@@ -215,7 +215,7 @@ problems = st.tuples(sizes, sizes, st.integers(1, 3))
 few = settings(max_examples=25, deadline=None)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 @few
 @given(problem=problems, clusters=st.integers(1, 7))
@@ -231,7 +231,7 @@ def test_clusters_take_the_rasterised_tiles_in_turn(
         assert tiles == [own_tile(cluster, cta, tile) for tile in own], cta
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", CLUSTERS[:3], ids=str)
 @pytest.mark.parametrize("clusters", [1, 5, 40])
 def test_dynamic_clusters_take_every_tile_once_and_reset_the_counter(
@@ -323,7 +323,7 @@ def index_of(cluster: Cluster, cta: int, tiles: list[Tile]) -> dict[Tile, int]:
     return {own_tile(cluster, cta, tile)[:3]: index for index, tile in enumerate(tiles)}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cluster", [one for one in CLUSTERS if one.split_k == 1], ids=str)
 @few
 @given(problem=problems, clusters=st.integers(1, 12), k_blocks=st.integers(1, 40))
@@ -363,6 +363,7 @@ def test_a_cluster_leaves_one_tile_to_the_next_and_works_on_it_first(
         assert len(divided) <= 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tiles", [1, 2, 3])
 def test_whole_waves_are_not_divided(tiles: int) -> None:
     problem = (TILE_M * tiles, TILE_N * 5, 1)
@@ -414,7 +415,7 @@ def group_tiles(cluster: Cluster, ends: list[int], extent: int) -> Iterator[Tile
                 yield (start, group, row, column)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cluster", GROUPED, ids=str)
 @few
 @given(
@@ -441,6 +442,7 @@ def test_every_tile_of_every_group_is_taken_once(
     assert {tile[1] for tile in taken} <= present
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cluster", [cluster for cluster in GROUPED if cluster.ctas == 2], ids=str)
 def test_the_ctas_of_a_cluster_share_columns_or_have_the_last_row(cluster: Cluster) -> None:
     ends = np.array([100, 100, 420, 990], np.int32)
@@ -488,6 +490,7 @@ def test_the_ranges_of_k_follow_one_another_and_are_equal_up_to_one_block(
     assert np.ptp(ranges[:, 1]) <= 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cluster", [CLUSTERS[0], *CLUSTERS[-2:]], ids=str)
 def test_the_ctas_that_share_loads_have_the_same_range_of_k(backend: Any, cluster: Cluster) -> None:
     held = backend.array(np.zeros((cluster.ctas, 2), np.int32))

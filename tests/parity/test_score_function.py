@@ -169,6 +169,7 @@ def problem(lengths: tuple[int, ...], heads: int) -> tuple[Any, Any]:
     return rng.standard_normal(shape).astype(np.float16), documents
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lengths", [(70, 1, 200), (64, 64, 128), (33,)])
 def test_alibi_and_a_document_mask(backend: Any, lengths: tuple[int, ...]) -> None:
     inputs, documents = problem(lengths, heads=3)
@@ -178,6 +179,7 @@ def test_alibi_and_a_document_mask(backend: Any, lengths: tuple[int, ...]) -> No
     assert np.abs(got - expected(inputs, documents)).max() < 2e-3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_it_has_no_race_in_any_order(seed: int) -> None:
     inputs, documents = problem((70, 60), heads=2)

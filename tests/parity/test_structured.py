@@ -210,7 +210,7 @@ FORMS = {
 SHAPES = ((1, 8, 16), (129, 72, 16), (321, 136, 208))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_gemm_of_the_layer(backend: Any, form: str) -> None:
     gemm = FORMS[form]
@@ -228,7 +228,7 @@ def test_columns_that_end_anywhere(backend: Any) -> None:
         assert np.array_equal(found.c, found.exact)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ping_pong", [False, True], ids=["cooperative", "ping-pong"])
 @pytest.mark.parametrize("rows", [64, 128])
 def test_ragged_outputs_stop_at_the_end_of_their_sequence(
@@ -242,6 +242,7 @@ def test_ragged_outputs_stop_at_the_end_of_their_sequence(
     assert np.array_equal(found.c, found.exact)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("out", [np.float32, np.float16, BF16], ids=["fp32", "fp16", "bf16"])
 def test_reduce_adds_to_the_output(backend: Any, out: Any) -> None:
     found = launch(backend, Gemm(epilogue=REDUCE, out=out, columns=128, shape=(200, 104, 24)))
@@ -250,7 +251,7 @@ def test_reduce_adds_to_the_output(backend: Any, out: Any) -> None:
     assert np.array_equal(found.c, wanted)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [64, 128])
 @pytest.mark.parametrize("c_is_n_major", [True, False], ids=["N-major", "M-major"])
 def test_scale_biases_and_activation_in_this_order(
@@ -266,7 +267,7 @@ def test_scale_biases_and_activation_in_this_order(
     assert np.array_equal(found.c, np.maximum(biased, 0))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("out", [np.float32, np.int32], ids=["fp32", "int32"])
 @pytest.mark.parametrize("rows", [64, 128])
 def test_a_function_of_the_user_sees_value_row_and_column(
@@ -281,6 +282,7 @@ def test_a_function_of_the_user_sees_value_row_and_column(
     assert np.array_equal(found.c, found.exact + np.arange(m)[:, None] - 2 * np.arange(n))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [64, 128])
 def test_sums_of_squares_of_rows(backend: Any, rows: int) -> None:
     found = launch(backend, Gemm(epilogue=ROW_SUMS, rows=rows, shape=(199, 203, 72)))
@@ -291,7 +293,7 @@ def test_sums_of_squares_of_rows(backend: Any, rows: int) -> None:
 
 
 # On the CPU every pair of two of the three.
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("out", "c_is_n_major", "rows"),
     [
@@ -335,6 +337,7 @@ def test_chunks_that_go_to_two_outputs(backend: Any) -> None:
     assert np.isnan(found.other[:, chunk == 0]).all()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ping_pong", [False, True], ids=["cooperative", "ping-pong"])
 def test_a_gemm_of_the_layer_is_right_in_any_order(ping_pong: bool) -> None:
     rng = np.random.default_rng(0)
@@ -378,7 +381,7 @@ def through_stages(
     return c.values(), [host.astype(np.float64) for host in hosts]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_two_operands_b_share_a_stage(
@@ -391,7 +394,7 @@ def test_two_operands_b_share_a_stage(
     assert np.allclose(found, wanted, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stages", [2, 3])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_in_registers(backend: Any, shape: tuple[int, int, int], stages: int) -> None:
@@ -400,6 +403,7 @@ def test_a_in_registers(backend: Any, shape: tuple[int, int, int], stages: int) 
     assert np.array_equal(found, 2 * a @ b.T)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", [TWO_OPERANDS_B, A_IN_REGISTERS], ids=["two B", "registers"])
 def test_own_mmas_race_with_nothing_in_any_order(form: int) -> None:
     for policy, seed in itertools.product(SEEDED, range(2)):
@@ -440,7 +444,7 @@ MISUSES = tuple(
 )  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("misuse", MISUSES, ids=lambda misuse: misuse.name)
 def test_a_misuse_does_not_compile(misuse: Defect) -> None:
     text = misuse.plant(STAGES_SOURCE.read_text())

@@ -24,7 +24,7 @@ ORDERS: tuple[tuple[Any, int], ...] = (
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_programs_without_misuse_are_right(program: str) -> None:
     source, run = PROGRAMS[program]
@@ -204,7 +204,7 @@ def named(misuse: Defect) -> str:
     return f"{misuse.kind}: {misuse.name}"
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("misuse", COMPILER, ids=named)
 def test_the_compiler_reports(misuse: Defect) -> None:
     with pytest.raises(CompileError) as caught:
@@ -226,7 +226,7 @@ WARNINGS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("misuse", WARNINGS)
 def test_the_compiler_warns(misuse: str) -> None:
     program = Kernel(STATEMENT.replace("STATEMENT", WARNINGS[misuse]), "use").compile()
@@ -426,7 +426,7 @@ MISUSES = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("misuse", MISUSES, ids=named)
 def test_a_misuse_is_reported_whatever_the_order(misuse: Defect) -> None:
     source, run = PROGRAMS[misuse.kernel]

@@ -99,7 +99,7 @@ def gathered(
     return backend.host(out), 2 * array[starts[:, None] + np.arange(96)[::-1]]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("copies", [True, False], ids=["cp.async", "stores"])
 @pytest.mark.parametrize(("threads", "stages"), [(1, 2), (20, 3), (32, 1), (64, 3), (256, 4)])
 def test_rows_gathered_by_threads(backend: Any, copies: bool, threads: int, stages: int) -> None:
@@ -108,6 +108,7 @@ def test_rows_gathered_by_threads(backend: Any, copies: bool, threads: int, stag
     assert np.array_equal(got, wanted)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("copies", [True, False], ids=["cp.async", "stores"])
 def test_the_gather_is_right_in_any_order(copies: bool) -> None:
     for policy, seed in itertools.product(SEEDED, range(6)):

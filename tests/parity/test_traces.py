@@ -158,7 +158,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[Trace, Trace]:
     return emulated, noted(emulated, counts)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["expect", "arrive", "load_issued", "wait_end"])
 def test_threads_do_the_same_in_the_same_phases(pair: tuple[Trace, Trace], kind: str) -> None:
     emulated, read = pair

@@ -135,7 +135,7 @@ def check(
     assert np.isnan(got[queries[-1] :].astype(np.float32)).all()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("out_type", ["bfloat16", "float16"])
 @pytest.mark.parametrize(
     "mask", [Mask(), Mask(True), Mask("top_left"), Mask(window=(40, 90))], ids=str
@@ -149,7 +149,7 @@ def test_lengths_and_masks(backend: Any, mask: Mask, out_type: str) -> None:
             check(backend, replace(PLAIN, keys=keys, mask=mask), out_type=out_type)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("size", [16, 64, 256])
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
 def test_pages(backend: Any, size: int, mask: Mask) -> None:
@@ -159,6 +159,7 @@ def test_pages(backend: Any, size: int, mask: Mask) -> None:
         check(backend, problem, paged_from(problem, size))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("page_size", [0, 16])
 def test_keys_are_split(backend: Any, page_size: int) -> None:
     problem = replace(PLAIN, queries=(1, 3, 0, 1, 2), keys=(700, 129, 5, 0, 1000), mask=Mask(True))
@@ -167,6 +168,7 @@ def test_keys_are_split(backend: Any, page_size: int) -> None:
         check(backend, problem, pages)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("consumers", "block_n", "head_dim"),
     [
@@ -206,6 +208,7 @@ def test_softcap(backend: Any) -> None:
 RANDOM = [0, 1, *(pytest.param(number, marks=pytest.mark.gpu) for number in range(2, 40))]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", RANDOM)
 def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number: int) -> None:
     is_small = isinstance(backend, Emulate)
@@ -222,6 +225,7 @@ def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number:
     assert all(config.transposes_v for config in configs)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
 def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask) -> None:
     """At most 8 rows of a tile are queries: the softmax leaves out the other row of a thread."""
@@ -234,6 +238,7 @@ def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask) -> None:
     assert all(config.has_few_rows for config in configs)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("queries", "heads", "few"), [(8, 1, True), (9, 1, False), (2, 4, True)])
 def test_few_rows_of_short_keys(backend: Any, queries: int, heads: int, few: bool) -> None:
     """Rows of one warp, up to the last that a thread's first row can be."""
@@ -244,6 +249,7 @@ def test_few_rows_of_short_keys(backend: Any, queries: int, heads: int, few: boo
     assert all(config.has_few_rows == few for config in configs)
 
 
+@pytest.mark.slow
 def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     of_sms(monkeypatch, 2)
     problem = replace(PLAIN, queries=(67, 0, 200, 1), keys=(150, 3, 0, 61), mask=Mask(True))

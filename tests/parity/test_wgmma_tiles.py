@@ -123,11 +123,13 @@ def carried(shape: tuple[int, int], layout: Layout) -> Array:
     return np.zeros(shape, kind).view(matmuls.CARRIERS[kind.itemsize])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ON_BOTH, ids=str)
 def test_a_tile_of_several_atoms_is_exact(backend: Any, layout: Layout) -> None:
     check_tile(backend, layout)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backend", [pytest.param("cuda", marks=[pytest.mark.gpu])], indirect=True)
 @pytest.mark.parametrize("layout", ON_CHIP, ids=str)
 def test_more_tiles_of_several_atoms_are_exact(backend: Any, layout: Layout) -> None:
@@ -146,7 +148,7 @@ def check_tile(backend: Any, layout: Layout) -> None:
     assert np.array_equal(np.asarray(backend.host(c)).view(kind), wanted.astype(kind))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["emulate"], indirect=True)
 @pytest.mark.parametrize("layout", ON_BOTH + ON_CHIP, ids=str)
 def test_tiles_compile_clean_for_the_chip(backend: Any, layout: Layout) -> None:
@@ -221,6 +223,7 @@ extern "C" __global__ void __launch_bounds__(128) chain(
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("dtype", "keys"), [("bfloat16", 48), ("float8_e4m3fn", 64)])
 def test_accumulators_are_multiplied_again_from_registers(
     backend: Any, dtype: str, keys: int

@@ -40,6 +40,7 @@ def test_small_integers_are_multiplied_exactly_on_the_cpu(backend: Any) -> None:
     assert wrong_cases(backend, matmuls.kernel_on_cpu(), matmuls.some_cases()) == []
 
 
+@pytest.mark.sampled(1)
 @ON_CHIP
 @pytest.mark.parametrize("swizzle", matmuls.SWIZZLES, ids=str)
 @pytest.mark.parametrize("form", MMA_FORMS, ids=str)
@@ -99,7 +100,7 @@ def cases_of(*names: str) -> list[Case]:
     return [one for one in matmuls.value_cases() if one.form.a in names]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "one", cases_of("float8_e4m3fn", "float8_e5m2"), ids=lambda one: str(one.form)
 )
@@ -128,7 +129,7 @@ def test_tf32_has_ten_bits_of_mantissa(backend: Any) -> None:
     assert np.array_equal(problem.run(backend, kernel, which), wanted)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "one", cases_of("float16", "bfloat16", "tfloat32"), ids=lambda one: str(one.form)
 )

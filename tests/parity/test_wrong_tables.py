@@ -170,7 +170,7 @@ def test_limits_near_2_31_leave_every_tile_a_bin(backend: Backend) -> None:
     assert backend.host(work_list)[:4].view(np.int32).tolist() == [1]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @TABLE
 @SIDES
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -206,7 +206,7 @@ def test_the_attention_backward(
 # --- packing --------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @TABLE
 @pytest.mark.parametrize("max_length", [1, 48, ROWS])
 def test_ragged_store_and_load(backend: Backend, table: tuple[int, ...], max_length: int) -> None:
@@ -240,7 +240,7 @@ def test_ragged_store_and_load(backend: Backend, table: tuple[int, ...], max_len
 ENDS = [(MOST, 5, 40), (-5, MOST, 12), (30, 10, 40), (LEAST, LEAST, MOST), (10, ROWS + 1, ROWS)]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ends", ENDS, ids=str)
 def test_grouped_matmul(backend: Backend, ends: tuple[int, ...]) -> None:
     a, b = normal(ROWS, 64), normal(3, 64, 72)
@@ -259,7 +259,7 @@ def test_grouped_matmul(backend: Backend, ends: tuple[int, ...]) -> None:
     assert np.allclose(got.astype(float), wanted, rtol=2e-3, atol=2e-2)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ends", ENDS, ids=str)
 def test_k_grouped_matmul(backend: Backend, ends: tuple[int, ...]) -> None:
     a, b = normal(ROWS, 72), normal(ROWS, 64, seed=1)
@@ -290,7 +290,7 @@ extern "C" __global__ void sequences(const Index* cu_seqlens, i32* found) {
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("dtype", "name", "table", "wanted"),
     [
