@@ -54,6 +54,7 @@ def text_of(directive: str, *folders: Path, options: tuple[str, ...] = ()) -> So
     return Source(text=directive + KERNEL, name="k.cu", include_dirs=folders, options=options)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "directive",
     [
@@ -127,6 +128,7 @@ def test_the_cpu_notices_a_header_whose_name_is_a_macro_in_a_test(tmp_path: Path
     assert on_cpu(source) == 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("option", ["-I{}", "-I+{}", "-I {}", "-I={}", "--include-path={}"])
 def test_a_folder_among_the_options_has_its_own_build(
     option: str, value: Value, tmp_path: Path
@@ -138,6 +140,7 @@ def test_a_folder_among_the_options_has_its_own_build(
         assert value(text_of("#include <a.cuh>", options=options)) == number
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "options",
     [

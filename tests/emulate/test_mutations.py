@@ -279,7 +279,7 @@ REPORTED = [mutation for mutation in MUTATIONS if mutation.reported != RACE]
 RACES = [mutation for mutation in MUTATIONS if mutation.reported == RACE]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("mutation", REPORTED, ids=lambda mutation: mutation.key)
 def test_a_defect_is_reported_with_its_class_and_its_barrier(
     mutation: Defect, ahead: dict[str, Future[Built]]

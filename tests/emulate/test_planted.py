@@ -52,7 +52,7 @@ def test_what_only_looks_like_a_defect_is_not_reported(sound: Defect) -> None:
         assert job.is_right(), schedule
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("defect", FOUND, ids=lambda defect: defect.key)
 def test_a_defect_is_reported_with_its_class_its_line_and_a_remedy(defect: Defect) -> None:
     found = reported(defect)

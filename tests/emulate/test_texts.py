@@ -631,7 +631,7 @@ def run(number: int, blocks: int, cluster: int | None) -> Any:
     return total
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("races", [True, False])
 def test_a_report_names_the_line_and_the_missing_step(name: str, races: bool) -> None:

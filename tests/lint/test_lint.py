@@ -199,7 +199,7 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_kernel_has_no_finding(name: str) -> None:
     source = SHIPPED[name]()._recipe.source
@@ -272,7 +272,7 @@ def test_a_shipped_source_is_linted_as_the_operations_build_it(file: str | Path)
     assert run(file).stdout == f"0 findings in {len(document['kernels'])} kernels of {file}.\n"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("script", TUTORIAL, ids=lambda path: path.stem)
 def test_a_step_of_the_tutorial_is_linted_through_its_script(script: Path) -> None:
     ran = run(script)

@@ -54,12 +54,14 @@ def tiles() -> dict[str, str]:
         return tile_digests.digests(Emulate())
 
 
+@pytest.mark.slow
 def test_whole_tiles(kept: Any, tiles: dict[str, str]) -> None:
     assert "tiles" in kept, f"record it on an H200: tools/record_parity.py writes {KEPT.name}"
 
     assert tiles == kept["tiles"]
 
 
+@pytest.mark.slow
 def test_a_recording_can_be_made(tiles: dict[str, str]) -> None:
     digests = {
         random_columns.run(random_columns.case(number), np, Im2colSpec.encode)
