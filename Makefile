@@ -43,7 +43,7 @@ demo: $(DEMO_READY)
 # Without bytecode on disk each worker, and each Python that a test starts, compiles all modules.
 # NumPy has one thread in each: others wait busily, which was a fifth of the time of convolutions.
 PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
-# Tests on a GPU, and those of packages that `make test` does not install.
+# Tests on a GPU, and tests with packages that `make test` does not install.
 WITHOUT_GPU := --ignore tests/gpu
 WITHOUT_EXTRAS := $(WITHOUT_GPU) --ignore tmaasync/torch --ignore-glob 'tests/test_torch_*' \
 	$(addprefix --ignore ,tests/test_attention_peer.py \

@@ -42,7 +42,7 @@ def pytest_report_header() -> str:
     return f"tmaasync {tmaasync.__version__} from {Path(tmaasync.__file__).parent}"
 
 
-# What `make test-all` installs; without it, other commands skip the tests that need it.
+# `make test-all` installs these; where one is missing, other commands skip the tests that need it.
 _PACKAGES = (
     *("cupy", "cutlass_library", "elftools", "hatchling", "matplotlib", "ml_dtypes", "torch"),
     "transformers",

@@ -486,6 +486,7 @@ def test_correct_blocks_are_never_blamed(name: str, policy: Policy) -> None:
             check_results(name, run(name))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CORRECT)
 def test_correct_blocks_run_on_one_core_without_the_race_search(name: str) -> None:
     for policy in get_args(Policy):

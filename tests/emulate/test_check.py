@@ -56,6 +56,7 @@ def test_the_lines_are_in_debug_builds_for_the_chip_and_in_no_others() -> None:
         assert words not in release
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("environment", "asked", "is_debug"),
     [

@@ -43,6 +43,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("head", "use", "remedy"),
     [
@@ -98,6 +99,7 @@ def test_names_that_only_follow_from_the_first_error_are_not_the_host_s() -> Non
     assert "Not defined" not in message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_error_is_one_sentence_with_the_line_of_the_kernel(name: str) -> None:
     body, sentence, shown = CASES[name]

@@ -69,6 +69,7 @@ def test_a_program_for_no_machine_is_refused(
         build_with(path, monkeypatch)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("otherwise", "reason"),
     [

@@ -165,6 +165,7 @@ extern "C" __global__ void scopes(int* x, int which) {
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", [None, (2, 1, 1)])
 @pytest.mark.parametrize("which", [0, 1, 6])
 def test_atomics_of_one_block_race_with_another(which: int, cluster: tuple[int, int, int]) -> None:
@@ -201,6 +202,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("code", REFUSED)
 def test_what_is_left_out_is_refused_with_one_sentence(code: str) -> None:
     text = (

@@ -34,6 +34,7 @@ def test_a_defect_is_reported_at_the_users_line(number: int, defect: Defect) -> 
     assert any(defect.line in line for line in named), (report, named)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_the_text_with_no_defect_chosen_is_sound(sample: str) -> None:
     launch = SAMPLES[sample](np.copy)

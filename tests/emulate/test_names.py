@@ -197,6 +197,7 @@ DEADLOCKS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", DEADLOCKS)
 def test_a_deadlock_names_role_ring_and_stage(defect: str) -> None:
     expected = "".join(f"\n  {line}" for line in DEADLOCKS[defect])
@@ -424,6 +425,7 @@ SEVERAL_STRUCTS = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("declared", [*ONE_STRUCT, *SEVERAL_STRUCTS])
 def test_barriers_of_the_only_struct_that_dynamic_shared_memory_is_cast_to(declared: str) -> None:
     kernel = Kernel(CAST.replace("DECLARED", declared), "cast")

@@ -57,6 +57,7 @@ def signals_of(world: emulate.World, count: int = 32) -> Signals:
     return Signals([device.array(np.zeros(count, np.uint32)) for device in world])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
@@ -110,6 +111,7 @@ def test_a_barrier_over_ranks_orders_ordinary_accesses(ranks: int) -> None:
     assert [int(one[0]) for one in wrong] == [0] * ranks
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("policy", ["random", "adversarial"])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
 def test_the_tutorial_adds_over_any_number_of_ranks(ranks: int, policy: Any) -> None:
@@ -654,6 +656,7 @@ extern "C" __global__ void adds(const Signals signals) { signals.post_reduce(1, 
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("second", [0, 1])
 def test_a_signal_that_is_set_and_added_to_is_a_fault(seed: int, second: int) -> None:

@@ -32,6 +32,7 @@ def reported(defect: Defect) -> Outcome:
     return found
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("races", [False, True])
 def test_without_a_defect_nothing_is_reported(kernel: str, races: bool) -> None:
@@ -42,6 +43,7 @@ def test_without_a_defect_nothing_is_reported(kernel: str, races: bool) -> None:
         assert job.is_right(), schedule
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sound", SOUND, ids=lambda sound: sound.key)
 def test_what_only_looks_like_a_defect_is_not_reported(sound: Defect) -> None:
     text = sound.plant(text_of(sound.kernel))
@@ -62,6 +64,7 @@ def test_a_defect_is_reported_with_its_class_its_line_and_a_remedy(defect: Defec
     assert found.has_words, (defect.says, found.error)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", OTHER_BUILD, ids=lambda defect: defect.key)
 def test_a_wrong_number_of_arrivals_needs_no_record_of_accesses(defect: Defect) -> None:
     with scheduled(races=False):
@@ -70,6 +73,7 @@ def test_a_wrong_number_of_arrivals_needs_no_record_of_accesses(defect: Defect) 
     assert found.has_class, found.error
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", MISSED, ids=lambda defect: defect.key)
 def test_a_defect_that_is_not_found_yet_is_listed_as_that(defect: Defect) -> None:
     found = reported(defect)

@@ -240,6 +240,7 @@ def test_whoever_polls_lets_others_run(policy: Policy, how: str) -> None:
         assert count == 64 or how != "a spin lock"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", ["test_wait", "an atomic", "__nanosleep", "a spin lock"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_polling_for_what_never_comes_is_a_deadlock(policy: Policy, how: str) -> None:
@@ -266,6 +267,7 @@ extern "C" __global__ void between(int* flags, int waits_for) {
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_cluster_waits_for_another_one_as_long_as_that_works(

@@ -99,6 +99,7 @@ def run(writer: str, reader: str, earlier: str = "") -> Any:
     return out[0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LEGAL)
 def test_writes_that_a_fence_makes_visible_are_no_race(name: str) -> None:
     writer, reader = LEGAL[name]
@@ -108,6 +109,7 @@ def test_writes_that_a_fence_makes_visible_are_no_race(name: str) -> None:
             assert run(writer, reader) == 9
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", DEFECTS)
 def test_writes_without_a_proxy_fence_are_a_race_with_its_remedy(name: str) -> None:
     writer, reader, what = DEFECTS[name]

@@ -273,6 +273,7 @@ def test_tma_in_order_is_no_race(body: str) -> None:
     run_staged(body)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", STAGED_RACES)
 def test_tma_out_of_order_is_a_race_with_its_remedy(name: str) -> None:
     body, remedy = STAGED_RACES[name]
@@ -442,6 +443,7 @@ __global__ void repeated(float* x, int which) {
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("which", "is_race"), [(0, False), (1, True), (2, True), (3, False), (4, True)]
 )
@@ -524,6 +526,7 @@ GETS = {
 OF_DEVICE = {"gpu", "device"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("store", "load"), [("cta", "gpu"), *(("gpu", load) for load in GETS)])
 def test_a_flag_between_blocks_has_the_scope_of_the_device(store: str, load: str) -> None:
     text = FLAG_BETWEEN_BLOCKS.replace("SET", SETS[store]).replace("GET", GETS[load])

@@ -76,6 +76,7 @@ def watch(observer: Observer, start: int, end: int) -> None:
     observer.array_start, observer.array_bytes, observer.accesses = start, end - start, 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_random_batches_are_right_inside_and_never_reach_outside(
     engine: Engine, form: Form

@@ -138,6 +138,7 @@ def run(what: str, bounds: str = THREE, threads: int = 384, options: tuple[str, 
     assert out.all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", LEGAL)
 def test_splits_that_fit_run(what: str) -> None:
     run(what)
@@ -155,6 +156,7 @@ def test_where_only_the_compiler_knows_the_registers_nothing_is_checked() -> Non
     run("everyone claims", options=("--maxrregcount=128",))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("what", DEFECTS)
 @pytest.mark.parametrize("races", [False, True])
 def test_a_split_that_does_not_fit_is_a_fault(what: str, races: bool) -> None:

@@ -81,6 +81,7 @@ def test_every_source_of_the_runtime_belongs_to_one_translation_unit() -> None:
     assert sorted(folders) == sorted(of_sources)
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("source", [file for file in FILES if file.endswith(".cpp")])
 def test_a_source_includes_its_own_header_first(source: str) -> None:
     header = source.replace(".cpp", ".hpp")

@@ -125,6 +125,7 @@ INITIALIZED = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("code", INITIALIZED)
 def test_a_shared_variable_has_no_initialiser(code: str) -> None:
     """As in nvcc: "initializer not allowed for __shared__ variable"."""

@@ -250,6 +250,7 @@ Launch()(4)
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("crash", "then"),
     [

@@ -94,6 +94,7 @@ def run(poll: str, read: str, rounds: int) -> float:
     return float(total[0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SOUND)
 def test_reads_after_an_acquire_or_past_l1_are_no_race(name: str) -> None:
     for policy in ("round_robin", "random", "adversarial"):

@@ -193,6 +193,7 @@ def test_an_arrival_of_copies_is_counted_once() -> None:
             assert counted(form, 64).tolist() == list(range(64))[::-1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("form", "arrivals", "kinds", "report"),
     [

@@ -320,6 +320,7 @@ def run(what: str, threads: int = 128, fill: int = 0) -> None:
     kernel(1, threads, (*tiles, out, list(CODES).index(what)))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("what", LEGAL)
 @pytest.mark.parametrize("races", [False, True])
 def test_what_is_written_where_it_is_used_is_no_fault(what: str, races: bool) -> None:

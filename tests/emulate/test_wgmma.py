@@ -63,6 +63,7 @@ extern "C" __global__ void misuse(int what, int place, float* out) {
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("what", "error", "said"),
     [
@@ -84,6 +85,7 @@ def test_misuse_is_reported(what: int, error: type[Exception], said: str) -> Non
         Kernel(SOURCE, "misuse")(1, 128, (what, 0, out))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("place", "is_read"),
     [(2047, True), (2048, False), (4223, True), (4224, False), (5247, True), (5248, False)],

@@ -15,6 +15,7 @@ INCLUDE = Path(emulate.__file__).parent / "foreign" / "cccl"
 BODY = '\nextern "C" __global__ void f(int* x) { x[0] = 1; }\n'
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "header",
     [
