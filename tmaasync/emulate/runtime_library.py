@@ -31,9 +31,9 @@ RUNTIME_SECONDS = "about 5 s"
 
 _RUNTIME_DIR = EMULATOR_DIR / "runtime"
 UNITS = (
+    ("races", "memory", "barriers", "warps", "wgmma", "signals"),
     ("launch", "schedule", "state", "crash", "report"),
     ("copies",),
-    ("races", "memory", "barriers", "warps", "wgmma", "signals"),
     ("tensor_cores",),
 )
 """The folders whose sources make up one translation unit, the longest to compile first: every unit

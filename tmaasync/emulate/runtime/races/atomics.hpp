@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <map>
 
-#include "races/clocks.hpp"
+#include "races/view.hpp"
 
 namespace tmaasync_emulate {
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "races/shadow.hpp"
+#include "races/view.hpp"
 
 namespace tmaasync_emulate {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "races/clocks.hpp"
+#include "races/view.hpp"
 
 namespace tmaasync_emulate {
 
