@@ -39,7 +39,8 @@ static void name_thread(Fiber& fiber, const Launch& launch) {
 static void start_thread(Cluster& cluster, Cta& cta, uint32_t index) {
     const std::size_t slot = std::size_t{cta.rank} * cluster.launch.threads() + index;
     Fiber& fiber = cluster.fibers[slot];
-    fiber = Fiber{};
+    std::destroy_at(&fiber);
+    std::construct_at(&fiber);
     fiber.cluster = &cluster;
     fiber.cta = &cta;
     fiber.warp = &cta.warps[index / 32];

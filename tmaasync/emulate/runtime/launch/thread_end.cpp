@@ -172,7 +172,8 @@ static void end(Fiber& fiber) {
         hold_if_complete(*fiber.cluster, *fiber.warp, meeting, nullptr);
     }
     for (uint32_t number = 0; number < fiber.cta->named.size(); ++number) {
-        if (fiber.cta->named[number].threads == 0) {
+        const NamedBarrier& barrier = fiber.cta->named[number];
+        if (barrier.arrived && barrier.threads == 0) {
             release_if_complete(*fiber.cluster, *fiber.cta, number);
         }
     }
