@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
 
-from tmaasync.emulate.include_path import EMULATOR_DIR
+from tmaasync.emulate.include_path import EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
 from tmaasync.emulate.runtime_library import UNITS
 
 RUNTIME = EMULATOR_DIR / "runtime"
@@ -38,6 +40,7 @@ LAYERS = (
 FILES = sorted(str(path.relative_to(RUNTIME)) for path in RUNTIME.rglob("*.?pp"))
 PART = "linked_into_kernels.cpp"
 MOST_LINES = 500
+LANGUAGE = re.compile(r"^#include <(\w+)>$", re.MULTILINE)
 
 
 def text_of(file: str) -> str:
@@ -81,12 +84,46 @@ def test_every_source_of_the_runtime_belongs_to_one_translation_unit() -> None:
     assert sorted(folders) == sorted(of_sources)
 
 
-@pytest.mark.sampled(18)
-@pytest.mark.parametrize("source", [file for file in FILES if file.endswith(".cpp")])
-def test_a_source_includes_its_own_header_first(source: str) -> None:
-    header = source.replace(".cpp", ".hpp")
+def test_a_source_includes_its_own_header_first() -> None:
+    own = {file: file.replace(".cpp", ".hpp") for file in FILES if file.endswith(".cpp")}
 
-    assert header not in FILES or included(source)[0] == header
+    assert not [file for file in own if own[file] in FILES and included(file)[0] != own[file]]
+
+
+def checked(compiler: str, folder: Path, prefix: str, files: list[str]) -> str:
+    """Compile each file alone, after a prefix that is compiled once. Return the compiler's log."""
+    folders = (RUNTIME, *OWN_FOLDERS, *toolkit_folders())
+    options = ["-std=c++20", "-w", *(f"-I{one}" for one in folders)]
+    start = folder / "start.hpp"
+    start.write_text(prefix)
+    units = [folder / f"{number}.cpp" for number in range(len(files))]
+    for unit, file in zip(units, files, strict=True):
+        unit.write_text(f'#include "{file}"\n')
+    precompiled = ["-x", "c++-header", str(start), "-o", f"{start}.gch"]
+    alone = ["-fsyntax-only", "-include", str(start), *map(str, units)]
+    for arguments in (precompiled, alone):
+        done = subprocess.run(
+            [compiler, *options, *arguments], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            return done.stderr
+    return ""
+
+
+@pytest.mark.slow
+def test_every_header_of_the_runtime_compiles_alone(compiler: str, tmp_path: Path) -> None:
+    """Headers above the state include it, so it is compiled once for all of them."""
+    headers = [file for file in FILES if file.endswith(".hpp")]
+    state = LAYERS.index("state")
+    low = [file for file in headers if LAYERS.index(file.split("/")[0]) <= state]
+    language = sorted({name for file in FILES for name in LANGUAGE.findall(text_of(file))})
+    for name in ("low", "high"):
+        (tmp_path / name).mkdir()
+
+    start = "".join(f"#include <{name}>\n" for name in language)
+    assert not checked(compiler, tmp_path / "low", start, low)
+    high = [file for file in headers if file not in low]
+    assert not checked(compiler, tmp_path / "high", '#include "state/cluster.hpp"\n', high)
 
 
 def test_no_file_of_the_runtime_is_long() -> None:

@@ -1,4 +1,4 @@
-// Edits of a tensor map's fields, which tensor_map.hpp decodes, and the instructions that make
+// Edits of a tensor map's fields, which tma/tensor_map.hpp decodes, and the instructions that make
 // them.
 #pragma once
 
