@@ -78,7 +78,7 @@ test-all: $(INSTALLED)
 
 # Tests of peers have the GPUs for themselves: a fault in memory of a peer ends the contexts of other
 # processes on both GPUs.
-PEERS := tests/gpu/test_peers.py tests/gpu/test_symmetric_memory.py
+PEERS := tests/gpu/test_peers.py tests/gpu/test_symmetric_memory.py tests/gpu/test_all_gather.py
 
 # Where there is a Hopper GPU, in about 10 minutes. With `TEST_PYTHON=python3` nothing is installed:
 # that Python has tmaasync's dependencies (pyelftools too), CuPy, torch, pytest, hypothesis,
@@ -98,8 +98,9 @@ test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 # benchmark of all sizes of world, and the tables of docs/benchmarks.md. Every wait has a budget.
 peers: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	export PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"; \
-		timeout 600 $(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS); failed=$$?; \
-		timeout 330 $(TEST_PYTHON) benchmarks/bench_peers.py && $(TEST_PYTHON) tools/write_tables.py && exit $$failed
+		timeout 900 $(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS); failed=$$?; \
+		timeout 330 $(TEST_PYTHON) benchmarks/bench_peers.py && \
+		timeout 530 $(TEST_PYTHON) benchmarks/bench_all_gather_matmul.py && $(TEST_PYTHON) tools/write_tables.py && exit $$failed
 
 # On a machine with a Hopper GPU: the benchmarks in this order, each for at most LIMIT_S seconds, of
 # which it records the rows that it has; then the tables and pictures of the documents.

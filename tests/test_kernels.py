@@ -26,6 +26,11 @@ from tmaasync.ops._flash.backward import (
 from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._flash.config import Variant
 from tmaasync.ops._flash.cost_model import tile_shapes
+from tmaasync.ops._gemm.all_gather import (
+    AllGatherTileConfig,
+    all_gather_gemm_kernel,
+    all_gather_tiles,
+)
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
 from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops._gemm.tiles import (
@@ -42,6 +47,7 @@ from tmaasync.ops._gemm.tiles import (
     scaled_gemm_tiles,
 )
 from tmaasync.ops._ragged_tiles import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
+from tmaasync.ops._ranks import push_tile
 
 
 def tile_type(dtype: str, sides: tuple[int, ...], box: tuple[int, ...]) -> str:
@@ -226,6 +232,34 @@ def k_grouped_with(config: TileConfig, output: str) -> Kernel:
 )
 def test_k_grouped_gemm_compiles_clean(config: TileConfig, output: str) -> None:
     assert_clean(k_grouped_with(config, output))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TileConfig(2, 256, 2),
+        TileConfig(3, 192),
+        TileConfig(2, 192, 2, rows=128, side_by_side=True),
+        TileConfig(2, 192, rows=128, ping_pong=True),
+    ],
+    ids=str,
+)
+def test_all_gather_gemm_compiles_and_fits(config: TileConfig) -> None:
+    """The warp that pushes has the producer's 24 to 40 registers, and spills."""
+    view = _arrays.view(np.zeros((128, 64), np.float16))
+    own = AllGatherTileConfig.of(config)
+    tiles = all_gather_tiles(view, [view, view], view, view, own, True)
+    types = [tile.cuda_type for tile in (tiles.own, tiles.b, tiles.c)]
+    kernel = all_gather_gemm_kernel(types, push_tile(view).cuda_type, True, own)
+
+    program = kernel.compile()
+
+    entry = program.entries[kernel.name]
+    assert program.warnings == program.remarks == ()
+    assert entry.spill_bytes <= 220
+    assert entry.shared_bytes is not None
+    assert entry.shared_bytes <= 232448
+    assert own.stages >= 3
 
 
 COLUMNS, ROWS = BiasSide.COLUMNS, BiasSide.ROWS

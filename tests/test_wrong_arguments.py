@@ -582,6 +582,19 @@ OPERATIONS = {
             "dtype": "fp16",
         },
     ),
+    "all_gather": Call(
+        ops.all_gather,
+        {"arrays": [zeros(64, 64)], "out": [zeros(64, 64)], "streams": [None]},
+    ),
+    "all_gather_matmul": Call(
+        ops.all_gather_matmul,
+        {
+            "a": [zeros(64, 64)],
+            "b": [zeros(64, 64)],
+            "out": [zeros(64, 64)],
+            "streams": [None],
+        },
+    ),
     "scaled_matmul": Call(
         ops.scaled_matmul,
         {

@@ -36,7 +36,8 @@ using TileScheduler = StaticScheduler<OutputTiles<kBlockM, BLOCK_N, Cluster, GRO
 static_assert(Cluster::kCtas <= 8, "a portable cluster has at most eight CTAs");
 
 // The K blocks of a tile that this CTA multiplies.
-__device__ KRange k_range(const TileScheduler& schedule, const OutputTile& tile, int k_blocks) {
+template <typename Schedule>
+__device__ KRange k_range(const Schedule& schedule, const OutputTile& tile, int k_blocks) {
     if constexpr (STORES_PARTIALS) return KRange(k_blocks, tile.batch, schedule.tiles.batches);
     return KRange::of<Cluster>(k_blocks);
 }

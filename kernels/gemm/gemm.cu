@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm(
     const int k_blocks = count_tiles(k, kBlockK);
     auto& shared = dynamic_shared<SharedMemory>();
     Roles::run(
-        shared, [&] { load_tiles(shared, a, b, schedule, k_blocks, m, [](auto&, const auto&) {}); },
+        shared, [&] { load_tiles(shared, part_of_whole(a), b, schedule, k_blocks, m); },
         [&](int consumer) {
             auto stages = shared.ring.consumer<Proxy::kAsync>();
             multiply_tiles_or_split_k<Loop>(

@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_epilogue(
             const auto load_more = [&](OperandProducer& producer, const OutputTile& tile) {
                 if constexpr (HAS_ADDEND) Addends::load(producer, addend, tile);
             };
-            load_tiles(shared, a, b, schedule, k_blocks, m, load_more);
+            load_tiles(shared, part_of_whole(a), b, schedule, k_blocks, m, load_more);
         },
         [&](int consumer) {
             wait_for_previous_grids();

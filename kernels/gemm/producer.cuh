@@ -67,27 +67,45 @@ __device__ void load_rows(
     }
 }
 
-// Load the operands of every tile. After each tile, load_more(producer, tile) may fill further
-// stages.
-template <typename LoadMore>
+// The array that holds the rows of a tile of A, and the row at which they start.
+struct PartOfA {
+    const ATile& a;
+    int m;
+};
+
+// The part of A of every tile, where one array holds all of A.
+__device__ auto part_of_whole(const ATile& a) {
+    return [&a](const OutputTile& tile, int) { return PartOfA{a, tile.m}; };
+}
+
+// The default load_more().
+struct LoadNoMore {
+    __device__ void operator()(OperandProducer&, const OutputTile&) const {}
+};
+
+// Load the operands of every tile. part_of(tile, k) returns the part of A for a K block, and may
+// wait for its data. After each tile, load_more(producer, tile) may fill further stages.
+template <typename PartOf, typename Schedule, typename LoadMore = LoadNoMore>
 __device__ void load_tiles(
     SharedMemory& shared,
-    const ATile& a,
+    PartOf part_of,
     const BTile& b,
-    const TileScheduler& schedule,
+    const Schedule& schedule,
     int k_blocks,
     int m,
-    LoadMore load_more
+    LoadMore load_more = {}
 ) {
     auto producer = shared.ring.producer();
     for (const auto tile : schedule) {
         const auto blocks = k_range(schedule, tile, k_blocks);
         for (const auto stage : producer.produce(blocks.count)) {
             const int k = (blocks.first + stage.iteration()) * kBlockK;
+            const PartOfA part = part_of(tile, k);
+            const OutputTile rows{part.m, tile.n, tile.batch};
             if constexpr (kShiftsRows) {
-                load_rows(stage, a, tile, k, last_row(m));
+                load_rows(stage, part.a, rows, k, last_row(m));
             } else {
-                load_operand<Cluster::kN>(stage, stage->a, a, a_at(tile, k));
+                load_operand<Cluster::kN>(stage, stage->a, part.a, a_at(rows, k));
             }
             load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));
         }

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tmaasync import emulate
+from tmaasync._arrays import ArrayView
 from tmaasync._compile import Source
 from tmaasync._driver import DeviceLimits
 from tmaasync._emulated.build import EmulatedBuild
@@ -20,7 +21,7 @@ from tmaasync.emulate.launch.schedule import is_scheduled
 from tmaasync.emulate.report.debug_info import DebugInfo, debug_info
 from tmaasync.errors import LaunchError, TMAError, Violation
 from tmaasync.kernel.arguments import Placed, View
-from tmaasync.kernel.backend import BoundCall, Build, HostBackend
+from tmaasync.kernel.backend import ArrayMemory, BoundCall, Build, HostBackend
 from tmaasync.kernel.device import Where, address_of, checked_ordinal, home, no_access
 from tmaasync.kernel.hangs import BarrierName
 from tmaasync.kernel.recipe import Recipe
@@ -50,6 +51,11 @@ class EmulatorBackend(HostBackend):
     ) -> int | None:
         world = emulate.current_world()
         return None if world is None else _emulated_device(world, seen, members, asked)
+
+    def memory_of(self, array: ArrayView) -> ArrayMemory:
+        world = emulate.current_world()
+        device = None if world is None else world.device_of(array.address)
+        return self if world is None or device is None else world[device]
 
     def barrier_names(self, source: Source, kernel: str) -> BarrierName:
         """Return the source's names for parts of the kernel's dynamic shared memory, by offset.

@@ -124,6 +124,14 @@ def _copy() -> None:
     ops.reduce_add(np.empty(1 << 20, np.float32), np.empty(1 << 20, np.float32))
 
 
+def _all_gather() -> None:
+    ops.all_gather([np.empty((512, 512), _BF16)])
+
+
+def _all_gather_matmul(m: int, dtype: Any = _BF16) -> None:
+    ops.all_gather_matmul([np.empty((m, 4096), dtype)], [np.empty((4096, 4096), dtype).T])
+
+
 def _reduce_stack() -> None:
     ops.reduce_add(np.empty(1 << 20, np.float32), np.empty((2, 1 << 20), np.float32))
 
@@ -139,6 +147,11 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
     {
         "copy.cu": (_copy,),
         "reduce_stack.cu": (_reduce_stack,),
+        "all_gather.cu": (_all_gather,),
+        "all_gather_gemm.cu": (
+            lambda: _all_gather_matmul(4096),
+            lambda: _all_gather_matmul(128),
+        ),
         "ragged.cu": (_ragged,),
         "gemm.cu": (
             lambda: _matmul(4096, 4096, 4096),

@@ -1,7 +1,7 @@
 """A kernel: CUDA source and typed tiles in, a launch on the caller's arrays out."""
 
-from tmaasync.kernel.backend import Backend, BoundCall, Launch
+from tmaasync.kernel.backend import ArrayMemory, Backend, BoundCall, Launch
 from tmaasync.kernel.backends import backend_of
 from tmaasync.kernel.kernel import Kernel
 
-__all__ = ["Backend", "BoundCall", "Kernel", "Launch", "backend_of"]
+__all__ = ["ArrayMemory", "Backend", "BoundCall", "Kernel", "Launch", "backend_of"]

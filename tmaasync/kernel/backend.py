@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync._arrays import ArrayView
 from tmaasync._driver import DeviceLimits, PreparedLaunch
 from tmaasync._hardware import HOPPER
 from tmaasync._memory import DeviceMemory, HostMemory
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tmaasync.emulate import EmulatedLaunch
 
 __all__ = [
+    "ArrayMemory",
     "Backend",
     "BoundCall",
     "Build",
@@ -65,6 +67,20 @@ class Build(Protocol):
         """Return a variable of the module."""
 
 
+class ArrayMemory(Protocol):
+    """The memory of one device: a CUDA device, an emulated one, or the host."""
+
+    kept: dict[Hashable, Any]
+    """What operations keep for their later calls, as long as the device exists."""
+
+    @property
+    def ordinal(self) -> int | None:
+        """The ``device=`` of a launch there; None for host memory of no device."""
+
+    def array(self, values: Any) -> Any:
+        """Return a new array of the framework in this memory, copied there if necessary."""
+
+
 class Backend(ABC):
     """Builds, limits, streams and memory of a device, or of the host.
 
@@ -77,6 +93,23 @@ class Backend(ABC):
     device: int | None
     waits: bool
     reads_host_memory: bool
+
+    def __init__(self) -> None:
+        self.kept: dict[Hashable, Any] = {}
+
+    @property
+    def ordinal(self) -> int | None:
+        """See `ArrayMemory`."""
+        return self.device
+
+    def array(self, values: Any) -> Any:
+        """See `ArrayMemory`: a framework's new array lies there already."""
+        return values
+
+    def memory_of(self, array: ArrayView) -> ArrayMemory:
+        """Return the memory that holds an array, and in which a framework makes arrays like it."""
+        del array
+        return self
 
     @abstractmethod
     def build(self, recipe: Recipe) -> Build:

@@ -30,6 +30,7 @@ class CudaBackend(Backend):
     reads_host_memory = False
 
     def __init__(self, device: int) -> None:
+        super().__init__()
         self.device = device
 
     def build(self, recipe: Recipe) -> Build:

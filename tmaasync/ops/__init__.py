@@ -1,6 +1,8 @@
 """Operations on arrays with ready-made kernels: GEMM, attention, convolution, copies."""
 
 from tmaasync._torch_internals import refuse_tracing
+from tmaasync.ops._all_gather import all_gather
+from tmaasync.ops._all_gather_matmul import all_gather_matmul
 from tmaasync.ops._attention import attention
 from tmaasync.ops._attention_backward import attention_backward
 from tmaasync.ops._conv2d import conv2d
@@ -15,6 +17,8 @@ from tmaasync.ops._varlen_attention import varlen_attention
 from tmaasync.ops._varlen_attention_backward import varlen_attention_backward
 
 __all__ = [
+    "all_gather",
+    "all_gather_matmul",
     "attention",
     "attention_backward",
     "conv2d",
@@ -36,3 +40,7 @@ for _function in (
     *(varlen_attention, varlen_attention_backward),
 ):
     refuse_tracing(_function, f"torch.ops.tmaasync.{_function.__name__} (import tmaasync.torch)")
+
+_NO_OPERATOR = "no operator: operations of several GPUs take lists, and run outside compiled code"
+refuse_tracing(all_gather, _NO_OPERATOR)
+refuse_tracing(all_gather_matmul, _NO_OPERATOR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class EmulatedDevice:
     def __init__(self, ordinal: int) -> None:
         """Make a device without memory."""
         self.ordinal = ordinal
+        self.kept: dict[Hashable, Any] = {}
         self._arrays: list[npt.NDArray[Any]] = []
 
     def __repr__(self) -> str:

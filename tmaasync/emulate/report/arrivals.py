@@ -32,8 +32,9 @@ class Arrivals:
         """Return a sentence about the warps that a wait is missing; None if unknown."""
         barrier = waiting.mbarrier
         missing, part = barrier.missing_arrivals, self._part(barrier)
-        own = next(each for each in self._barriers if _is_same(each, barrier))
-        if not missing:
+        own = next((each for each in self._barriers if _is_same(each, barrier)), None)
+        # The report has the barriers of one cluster.
+        if own is None or not missing:
             return None
         arrived = own.arrived.listed()
         expected = self._with_peers({*own.arrivers.listed(), *self._of_ring(own, part)})

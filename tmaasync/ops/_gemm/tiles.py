@@ -58,6 +58,7 @@ __all__ = [
     "k_grouped_kernel",
     "k_grouped_tiles",
     "kernel_digest",
+    "operand_tile",
     "output_tile",
     "prepared_combine",
     "prepared_persistent",

@@ -1,0 +1,136 @@
+// All-gather by TMA push: every rank has a shard of the rows of a matrix, and stores it into the
+// memory of all ranks.
+//
+//   PushTile        rows and columns that one TMA store pushes, not swizzled
+//   PUSH_STAGES     tiles in flight in a CTA
+#pragma once
+#include <tmaasync/scheduler.cuh>
+#include <tmaasync/store_ring.cuh>
+#include <tmaasync/tmaasync.cuh>
+
+namespace tmaasync {
+
+// A unit is announced by one signal: 64 rows of a shard by the columns of four push tiles. Smaller
+// units let a small matrix occupy more CTAs; larger ones need fewer signals.
+constexpr int kUnitRows = 64;
+constexpr int kUnitColumns = 4 * PushTile::side(1);
+static_assert(kUnitRows % PushTile::side(0) == 0, "a unit consists of whole push tiles");
+
+using PushRing = StoreRing<typename PushTile::Shared, PUSH_STAGES, PUSH_STAGES / 2>;
+
+// The shard of rank r has the rows from starts[r] to starts[r + 1]. A parameter that the host
+// packs.
+struct Shards {
+    i32 starts[Signals::kMaxRanks + 1];
+    i32 columns;
+    i32 slots;  // signals for the units of a shard, whatever its size
+
+    __device__ __forceinline__ int rows(int rank) const { return starts[rank + 1] - starts[rank]; }
+    __device__ __forceinline__ int units_along_columns() const {
+        return count_tiles(columns, kUnitColumns);
+    }
+    __device__ __forceinline__ int units(int rank) const {
+        return count_tiles(rows(rank), kUnitRows) * units_along_columns();
+    }
+};
+
+// Every launch adds this to the round counter.
+constexpr u64 kRoundStep = 1 << 16;
+
+// Return the epoch of this launch, counted from 1. The counter is in the rank's own memory, so that
+// a CUDA graph can repeat the launch. Each of `callers` threads of the grid calls it once: the
+// first adds what the others leave of kRoundStep, so no thread sees the next epoch.
+__device__ __forceinline__ u32 enter_round(u64* counter, u32 caller, u32 callers) {
+    const u64 share = caller == 0 ? kRoundStep - (callers - 1) : 1;
+    return static_cast<u32>(atomicAdd(counter, share) / kRoundStep) + 1;
+}
+
+// A rank's part in one round of an all-gather. Signal s of a pad is the epoch in which rank s has
+// entered the round; `slots` signals for the units of each rank's shard follow. Only rank s posts
+// to the signals of rank s, so that they increase.
+struct GatherRound {
+    const Signals& signals;
+    const Shards& shards;
+    u32 epoch;
+
+    // Let all ranks store into the memory of this rank: all earlier launches of its stream are
+    // done.
+    __device__ __forceinline__ void enter() const {
+        for (u32 peer = 0; peer < signals.ranks; ++peer) signals.post(peer, signals.rank, epoch);
+    }
+
+    // Push the units blockIdx.x, blockIdx.x + gridDim.x, ... of the own shard; called by one thread
+    // of every CTA. The rank itself comes first, then the rank before it, which needs the shard
+    // first: ranks start with their own shard and go on with the next rank's. A rank has room once
+    // it has entered the round of `free_epoch`. is_skipped(row, rows) says which rows of the shard
+    // the rank itself does not need; store_to(peer) returns store(tile, at).
+    template <typename IsSkipped, typename StoreTo>
+    __device__ __forceinline__ void push(
+        PushRing& ring,
+        const PushTile& own,
+        u32 free_epoch,
+        const IsSkipped& is_skipped,
+        const StoreTo& store_to
+    ) const {
+        const int ranks = signals.ranks, rank = signals.rank;
+        const int units = shards.units(rank), columns = shards.units_along_columns();
+        auto transfers = ring.transfers();
+        for (int i = blockIdx.x; i < ranks * units; i += gridDim.x) {
+            const int peer = (rank + ranks - i / units) % ranks, unit = i % units;
+            const int row = unit / columns * kUnitRows, column = unit % columns * kUnitColumns;
+            const int rows = min(kUnitRows, shards.rows(rank) - row);
+            if (peer == rank && is_skipped(row, rows)) continue;
+            signals.wait(peer, free_epoch);
+            push_unit(transfers, own, row, column, rows, store_to(peer));
+            wait_group<0>();
+            signals.post(peer, signal_of(rank, unit), epoch);
+        }
+    }
+
+    // Wait until the rows from `first` to `end` have arrived, in the unit that holds a column.
+    __device__ __forceinline__ void wait_for_rows(int first, int end, int column) const {
+        const int columns = shards.units_along_columns();
+        for (u32 source = 0; source < signals.ranks; ++source) {
+            const int start = shards.starts[source], rows = shards.rows(source);
+            const int last = min(end - start, rows);
+            for (int row = max(first - start, 0) / kUnitRows * kUnitRows; row < last;
+                 row += kUnitRows) {
+                const int unit = row / kUnitRows * columns + column / kUnitColumns;
+                signals.wait(signal_of(source, unit), epoch);
+            }
+        }
+    }
+
+    // Wait until everything has arrived; the CTAs share the work.
+    __device__ __forceinline__ void wait_for_all() const {
+        for (u32 source = 0; source < signals.ranks; ++source) {
+            for (int unit = blockIdx.x; unit < shards.units(source); unit += gridDim.x) {
+                signals.wait(signal_of(source, unit), epoch);
+            }
+        }
+    }
+
+private:
+    __device__ __forceinline__ u32 signal_of(u32 source, int unit) const {
+        return signals.ranks + source * shards.slots + unit;
+    }
+
+    template <typename Transfers, typename Store>
+    __device__ __forceinline__ void push_unit(
+        Transfers& transfers, const PushTile& own, int row, int column, int rows, const Store& store
+    ) const {
+        constexpr int kRows = PushTile::side(0), kColumns = PushTile::side(1);
+        const int width = min(kUnitColumns, shards.columns - column);
+        const int across = count_tiles(width, kColumns);
+        const auto at = [&](int tile) {
+            return Coordinates<2>{column + tile % across * kColumns, row + tile / across * kRows};
+        };
+        transfers.run(
+            0, count_tiles(rows, kRows) * across,
+            [&](const auto& stage, int tile) { own.async_copy(*stage, stage.full(), at(tile)); },
+            [&](const auto& stored, int tile) { store(stored, at(tile)); }
+        );
+    }
+};
+
+}  // namespace tmaasync

@@ -1,0 +1,175 @@
+"""Defects planted in all_gather.cu and all_gather_gemm.cu are reported, whatever the order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from emulate.shipped import whole_text
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, exchanged, without
+
+from tmaasync import Kernel, emulate, enable_peer_access, ops
+from tmaasync.emulate.launch.schedule import Policy
+from tmaasync.emulate.launch.world import World
+from tmaasync.ops import _all_gather, _all_gather_matmul
+from tmaasync.ops._gemm.all_gather import AllGatherTileConfig
+from tmaasync.ops._gemm.tiles import gemm_constants
+from tmaasync.ops._operation import tile_configs
+
+ORDERS: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 0), ("random", 1)]
+RANKS, K = 2, 600  # two units along K
+COPY = Kernel(
+    """
+extern "C" __global__ void copy(const ushort* source, ushort* target, int count) {
+    for (int i = threadIdx.x; i < count; i += blockDim.x) target[i] = source[i];
+}
+""",
+    "copy",
+)
+CONFIG = AllGatherTileConfig(1, 64, max_stages=4)
+
+REPORTED = DEADLOCK + FAULT + RACE
+# Steps of shards.cuh.
+PUSH = (
+    ("a unit is announced before its stores are complete",
+     exchanged("wait_group<0>();", "signals.post(peer, signal_of(rank, unit), epoch);"), RACE,
+     "race on"),
+    ("only the reads of the stores are waited for",
+     Edit("wait_group<0>();", "wait_group_read<0>();", "GatherRound::push"), RACE,
+     r"wait_group<0>\(\)"),
+    ("a unit is not announced", without("signals.post(peer, signal_of(rank, unit), epoch);"),
+     DEADLOCK, r"Signals::wait: rank \d waits for epoch 1"),
+    ("a unit is announced to its own rank",
+     Edit("signals.post(peer, signal_of(rank, unit), epoch);",
+          "signals.post(rank, signal_of(rank, unit), epoch);"), REPORTED, "Signals::wait|race on"),
+    ("a unit is announced with the next epoch",
+     Edit("signals.post(peer, signal_of(rank, unit), epoch);",
+          "signals.post(peer, signal_of(rank, unit), epoch + 1);"), RACE, "race on"),
+    ("the peer's room is not waited for", without("signals.wait(peer, free_epoch);"), RACE,
+     "race on"),
+    ("a rank lets its peers store one round early",
+     Edit("signals.post(peer, signals.rank, epoch);",
+          "signals.post(peer, signals.rank, epoch + 1);"), RACE, "race on"),
+    ("a rank never lets its peers store",
+     Edit("signals.post(peer, signals.rank, epoch);", "(void)peer;"), DEADLOCK, "Signals::wait"),
+    ("every launch is the first round",
+     Edit("static_cast<u32>(atomicAdd(counter, share) / kRoundStep) + 1", "1"), RACE, "race on"),
+)  # fmt: skip
+GEMM = defects(
+    "all_gather_gemm.cu",
+    *PUSH,
+    ("rows are not waited for", without("round.wait_for_rows(...);"), RACE, "TMA load"),
+    ("rows of the last round are waited for",
+     Edit("signals.wait(signal_of(source, unit), epoch);",
+          "signals.wait(signal_of(source, unit), epoch - 1);", "wait_for_rows"), RACE, "TMA load"),
+    ("only the first unit along K is waited for",
+     Edit("if (at_k % kUnitColumns == 0)", "if (at_k == 0)"), RACE, "TMA load"),
+    ("only the first 64 rows of a tile are waited for",
+     Edit("row += kUnitRows)", "row = last)"), RACE, "TMA load"),
+    ("shifted rows are not waited for",
+     Edit("min(tile.m, last_row(m))", "tile.m"), RACE, "TMA load"),
+    ("one half of the buffer for all rounds",
+     (Edit("gathered[round.epoch % 2]", "gathered[0]"),
+      Edit("round.epoch % 2 * signals.ranks", "0")), RACE, "race on"),
+    ("a peer may be two rounds ahead", Edit("round.epoch - 1,", "round.epoch - 2,"), RACE,
+     "race on"),
+    ("the producer reads the other half",
+     Edit("gathered[round.epoch % 2]", "gathered[1 - round.epoch % 2]"), RACE, "race on"),
+    ("own rows next to a peer's are not in the buffer",
+     Edit("own_rows.serves(row, rows)", "true"), DEADLOCK, "Signals::wait"),
+)  # fmt: skip
+PLAIN = defects(
+    "all_gather.cu",
+    *PUSH,
+    ("the kernel ends before all rows have arrived", without("round.wait_for_all();"), RACE,
+     "race on"),
+    ("an output is stored while a kernel of the peer reads it",
+     Edit("round.epoch, [](int, int)", "round.epoch - 1, [](int, int)"), RACE, "race on"),
+)  # fmt: skip
+
+
+def arrays_on(world: World, arrays: list[Any]) -> list[Any]:
+    return [device.array(one) for device, one in zip(world, arrays, strict=True)]
+
+
+def multiply(world: World) -> None:
+    """Three matmuls of different shards, in one workspace.
+
+    A rank with an empty shard sends nothing, by which its peer would know how far it is.
+    """
+    for rows in ((90, 140), (230, 0), (140, 90)):
+        a = [np.ones((count, K), np.float16) for count in rows]
+        b = [np.ones((K, 64), np.float16)] * RANKS
+        out = ops.all_gather_matmul(arrays_on(world, a), arrays_on(world, b))
+    world.synchronize()
+    assert all((one == K).all() for one in out)
+
+
+def gather(world: World) -> None:
+    """Gather three times into one output, which a kernel reads in between."""
+    out = arrays_on(world, [np.zeros((230, 304), np.float16)] * RANKS)
+    for rows in ((90, 140), (150, 80), (90, 140)):
+        ops.all_gather(
+            arrays_on(world, [np.ones((count, 304), np.float16) for count in rows]), out=out
+        )
+        copies = arrays_on(world, [np.zeros((230, 304), np.float16)] * RANKS)
+        for one, copied in zip(out, copies, strict=True):
+            COPY(1, 32, (one, copied, one.size))
+    world.synchronize()
+    assert all((one == 1).all() for one in copies)
+
+
+def outcome(run: Callable[[World], None], policy: Policy, seed: int) -> Exception | None:
+    try:
+        with (
+            emulate.scheduled(policy, seed=seed, races=True),
+            emulate.devices(RANKS) as world,
+            tile_configs(lambda chosen: CONFIG if hasattr(chosen, "block_n") else chosen),
+        ):
+            enable_peer_access(range(RANKS))
+            run(world)
+    except REPORTED as error:
+        return error
+    return None
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, kernel: str, text: str) -> Callable[[World], None]:
+    """Have the operation build its kernel from this text."""
+    if kernel == "all_gather.cu":
+
+        def plain(_: str, types: Any, constants: Any) -> Kernel:
+            return Kernel(text, "all_gather", types=types, constants=constants)
+
+        monkeypatch.setattr(_all_gather, "shipped_kernel", plain)
+        return gather
+
+    def gemm(types: Any, push: str, transposed: bool, config: AllGatherTileConfig) -> Kernel:
+        named = dict(zip(("ATile", "BTile", "CTile", "PushTile"), (*types, push), strict=True))
+        constants = {**gemm_constants(False, transposed, config), "PUSH_STAGES": 2}
+        return Kernel(text, "all_gather_gemm", types=named, constants=constants)
+
+    monkeypatch.setattr(_all_gather_matmul, "all_gather_gemm_kernel", gemm)
+    return multiply
+
+
+@pytest.mark.parametrize("defect", GEMM + PLAIN, ids=lambda defect: defect.key)
+def test_a_defect_is_reported_whatever_the_order(
+    monkeypatch: pytest.MonkeyPatch, defect: Defect
+) -> None:
+    run = plant(monkeypatch, defect.kernel, defect.plant(whole_text(defect.kernel)))
+
+    for order in ORDERS:
+        error = outcome(run, *order)
+        assert isinstance(error, defect.reported), error
+        assert re.search(defect.says, str(error)), error
+
+
+@pytest.mark.parametrize("kernel", ["all_gather.cu", "all_gather_gemm.cu"])
+def test_without_a_defect_there_is_no_report(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
+    run = plant(monkeypatch, kernel, whole_text(kernel))
+
+    for seed in range(10):
+        assert outcome(run, "random", seed) is None

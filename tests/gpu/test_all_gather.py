@@ -1,0 +1,200 @@
+"""ops.all_gather and ops.all_gather_matmul on GPUs: on all, and with ranks that share one.
+
+timeout 600 python -m pytest -m gpu -p no:benchmark tests/gpu/test_all_gather.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import enable_peer_access, ops
+
+cupy: Any = pytest.importorskip("cupy")
+
+pytestmark = pytest.mark.timeout(200)
+
+Arrays = list[Any]
+
+
+@pytest.fixture(params=[2, 3, 4, 8])
+def ranks(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(params=["one GPU", "all GPUs"])
+def devices(ranks: int, request: pytest.FixtureRequest) -> list[int]:
+    """Return the device of each rank."""
+    if request.param == "one GPU":
+        return [0] * ranks
+    count = int(cupy.cuda.runtime.getDeviceCount())
+    if count < 2:
+        pytest.skip("this process sees one GPU")
+    enable_peer_access(range(count))
+    return [rank % count for rank in range(ranks)]
+
+
+@pytest.fixture
+def streams(devices: list[int]) -> Arrays:
+    own = []
+    for device in devices:
+        with cupy.cuda.Device(device):
+            own.append(cupy.cuda.Stream(non_blocking=True))
+    return own
+
+
+def on(device: int, host: Any) -> Any:
+    with cupy.cuda.Device(device):
+        return cupy.asarray(host)
+
+
+def on_each(devices: list[int], arrays: Arrays) -> Arrays:
+    return [on(device, array) for device, array in zip(devices, arrays, strict=True)]
+
+
+def poisoned(devices: list[int], shapes: list[tuple[int, ...]], dtype: Any = np.float16) -> Arrays:
+    return on_each(devices, [np.full(shape, np.nan, dtype) for shape in shapes])
+
+
+def settle(devices: list[int]) -> None:
+    for device in set(devices):
+        cupy.cuda.Device(device).synchronize()
+
+
+def host(array: Any) -> Any:
+    with array.device:
+        return cupy.asnumpy(array)
+
+
+def check(out: Arrays, a: Arrays, b: Arrays) -> None:
+    """Compare with float64 on the first GPU."""
+    whole = on(0, np.concatenate(a)).astype(np.float64)
+    for output, own in zip(out, b, strict=True):
+        wanted = whole @ on(0, own).astype(np.float64)
+        found = on(0, host(output)).astype(np.float64)
+        bound = 2.0**-10 * abs(wanted) + 2.0**-9 * np.sqrt(whole.shape[1])
+        assert bool((abs(found - wanted) <= bound).all())
+
+
+def draw(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.standard_normal(shape, np.float32).astype(np.float16)
+
+
+def test_calls_of_different_shapes_follow_each_other(devices: list[int], streams: Arrays) -> None:
+    rng, ranks, calls = np.random.default_rng(len(devices)), len(devices), []
+    for call in range(24):
+        k, widths = int(rng.integers(1, 300)) * 8, rng.integers(1, 80, ranks) * 8
+        rows = rng.integers(1, 900, ranks) * (rng.random(ranks) > 0.2)
+        a = [draw(rng, int(count), k) for count in rows]
+        b = [draw(rng, k, int(width)) for width in widths]
+        right = on_each(devices, b)
+        if call % 2:
+            right = [one.T for one in on_each(devices, [np.ascontiguousarray(one.T) for one in b])]
+        out = poisoned(devices, [(int(rows.sum()), int(width)) for width in widths])
+        calls.append((out, a, b, on_each(devices, a), right))
+    settle(devices)
+    for out, _, _, left, right in calls:
+        ops.all_gather_matmul(left, right, out=out, streams=streams)
+    settle(devices)
+
+    for out, a, b, *_ in calls:
+        check(out, a, b)
+
+
+def test_repeated_calls_are_bit_equal(devices: list[int], streams: Arrays) -> None:
+    """One stale tile in any of 200 calls would show."""
+    rng, ranks = np.random.default_rng(0), len(devices)
+    a = [draw(rng, 512, 2048) for _ in range(ranks)]
+    b = [draw(rng, 2048, 1024) for _ in range(ranks)]
+    left, right = on_each(devices, a), on_each(devices, b)
+    shapes: list[tuple[int, ...]] = [(512 * ranks, 1024)] * ranks
+    first, again = poisoned(devices, shapes), poisoned(devices, shapes)
+    different = on_each(devices, [np.zeros(1, np.int64)] * ranks)
+    settle(devices)
+    ops.all_gather_matmul(left, right, out=first, streams=streams)
+    for _ in range(200):
+        ops.all_gather_matmul(left, right, out=again, streams=streams)
+        for device, stream, one, other, count in zip(
+            devices, streams, first, again, different, strict=True
+        ):
+            with cupy.cuda.Device(device), stream:
+                count += (one.view(np.int16) != other.view(np.int16)).sum()
+                other[...] = np.nan
+    settle(devices)
+
+    check(first, a, b)
+    assert [int(host(count)[0]) for count in different] == [0] * ranks
+
+
+def test_every_rank_has_all_rows(devices: list[int], streams: Arrays) -> None:
+    rng, ranks, calls = np.random.default_rng(1), len(devices), []
+    for columns in (8, 200, 4096, 1032, 64) * 3:
+        rows = rng.integers(0, 700, ranks)
+        parts = [draw(rng, int(count), columns) for count in rows]
+        out = poisoned(devices, [(int(rows.sum()), columns)] * ranks)
+        calls.append((out, parts, on_each(devices, parts)))
+    settle(devices)
+    for out, _, own in calls:
+        ops.all_gather(own, out=out, streams=streams)
+    settle(devices)
+
+    for out, parts, _ in calls:
+        for one in out:
+            assert np.array_equal(host(one), np.concatenate(parts))
+
+
+def test_graphs_repeat_calls_on_new_contents(devices: list[int], streams: Arrays) -> None:
+    """A graph for each rank, replayed next to calls without a graph."""
+    rng, ranks = np.random.default_rng(2), len(devices)
+    b = [draw(rng, 512, 256) for _ in range(ranks)]
+    left = poisoned(devices, [(300, 512)] * ranks)
+    right, out = on_each(devices, b), poisoned(devices, [(300 * ranks, 256)] * ranks)
+    settle(devices)
+    ops.all_gather_matmul(left, right, out=out, streams=streams)  # allocates
+    settle(devices)
+    for device, stream in zip(devices, streams, strict=True):
+        with cupy.cuda.Device(device):
+            stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+    ops.all_gather_matmul(left, right, out=out, streams=streams)
+    graphs = []
+    for device, stream in zip(devices, streams, strict=True):
+        with cupy.cuda.Device(device):
+            graphs.append(stream.end_capture())
+            graphs[-1].upload(stream)
+    for turn in range(5):
+        a = [draw(rng, 300, 512) for _ in range(ranks)]
+        for own, new in zip(left, a, strict=True):
+            with own.device:
+                own[...] = cupy.asarray(new)
+        settle(devices)
+        if turn == 2:
+            ops.all_gather_matmul(left, right, out=out, streams=streams)
+        for device, stream, graph in zip(devices, streams, graphs, strict=True):
+            with cupy.cuda.Device(device):
+                graph.launch(stream)
+        settle(devices)
+        check(out, a, b)
+
+
+def test_torch_tensors_in_bfloat16() -> None:
+    torch = pytest.importorskip("torch")
+    count = torch.cuda.device_count()
+    if count < 2:
+        pytest.skip("this process sees one GPU")
+    enable_peer_access(range(count))
+    ranks = min(count, 8)
+    a = [torch.randn(1000 + rank, 1024, dtype=torch.bfloat16, device=f"cuda:{rank}")
+         for rank in range(ranks)]  # fmt: skip
+    w = [torch.randn(768, 1024, dtype=torch.bfloat16, device=f"cuda:{rank}")
+         for rank in range(ranks)]  # fmt: skip
+
+    out = ops.all_gather_matmul(a, [one.T for one in w])
+    gathered = ops.all_gather(a)
+
+    whole = torch.cat([one.cpu() for one in a])
+    for rank in range(ranks):
+        assert torch.equal(gathered[rank].cpu(), whole)
+        wanted = whole.to(f"cuda:{rank}").double() @ w[rank].double().T
+        assert torch.allclose(out[rank].double(), wanted, rtol=2.0**-8, atol=0.3)

@@ -1,0 +1,328 @@
+"""ops.all_gather and ops.all_gather_matmul on emulated devices, with races searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tmaasync import (
+    ArgumentError,
+    Kernel,
+    LaunchError,
+    _arrays,
+    emulate,
+    enable_peer_access,
+    ops,
+)
+from tmaasync.emulate.launch.world import World
+from tmaasync.ops._operation import tile_configs
+from tmaasync.ops._ranks import Workspace
+
+BF16 = ml_dtypes.bfloat16
+COPY = Kernel(
+    """
+extern "C" __global__ void copy(const float* source, float* target, int count) {
+    for (int i = threadIdx.x; i < count; i += blockDim.x) target[i] = source[i];
+}
+""",
+    "copy",
+)
+
+
+@contextmanager
+def world_of(ranks: int, seed: int = 0) -> Iterator[World]:
+    with emulate.scheduled("random", seed=seed, races=True), emulate.devices(ranks) as world:
+        enable_peer_access(range(ranks))
+        yield world
+
+
+def arrays_on(world: World, arrays: list[Any]) -> list[Any]:
+    return [device.array(one) for device, one in zip(world, arrays, strict=True)]
+
+
+def poisoned(world: World, shapes: Sequence[tuple[int, ...]], dtype: Any) -> list[Any]:
+    return arrays_on(world, [np.full(shape, np.nan, dtype) for shape in shapes])
+
+
+def poison_buffers(world: World) -> None:
+    """Fill what earlier calls have gathered with NaN."""
+    world.synchronize()
+    spaces = [one for one in world[0].kept.values() if isinstance(one, Workspace)]
+    assert spaces
+    for halves in (both for one in spaces for both in one.halves):
+        memory: Any = halves[0].owner
+        memory[...] = 0xFF
+
+
+def shards(rng: np.random.Generator, ranks: int, k: int, dtype: Any) -> list[Any]:
+    """Return uneven shards, some of which may be empty."""
+    rows = rng.integers(1, max(70, 300 // ranks), ranks) * (rng.random(ranks) > 0.15)
+    return [rng.standard_normal((int(count), k)).astype(dtype) for count in rows]
+
+
+def check(outputs: list[Any], a: list[Any], b: list[Any]) -> None:
+    """Compare with float64, on what a gather would return."""
+    whole = np.concatenate(a).astype(np.float64)
+    for output, own in zip(outputs, b, strict=True):
+        wanted = whole @ own.astype(np.float64)
+        bound = 2.0**-8 * np.abs(wanted) + 2.0**-7 * np.sqrt(whole.shape[1])
+        assert output.shape == wanted.shape
+        assert (np.abs(output.astype(np.float64) - wanted) <= bound).all()
+
+
+# --- the matmul -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_calls_of_different_shapes_follow_each_other(ranks: int) -> None:
+    rng = np.random.default_rng(ranks)
+    with world_of(ranks, seed=ranks) as world:
+        calls = []
+        for call in range(4):
+            if call == 3:
+                poison_buffers(world)
+            dtype = BF16 if call % 2 else np.float16
+            k, widths = int(rng.integers(1, 80)) * 8, rng.integers(1, 10, ranks) * 8
+            a = shards(rng, ranks, k, dtype)
+            b = [rng.standard_normal((k, int(width))).astype(dtype) for width in widths]
+            shapes = [(sum(map(len, a)), int(width)) for width in widths]
+            out = poisoned(world, shapes, np.float32 if call == 2 else dtype)
+            given = arrays_on(world, b)
+            if call < 2:
+                given = [one.T for one in arrays_on(world, [one.T for one in b])]
+            returned = ops.all_gather_matmul(arrays_on(world, a), given, out=out)
+            assert all(one is two for one, two in zip(returned, out, strict=True))
+            calls.append((out, a, b))
+        world.synchronize()
+        for one in calls:
+            check(*one)
+
+
+@pytest.mark.parametrize("form", ["transposed a", "odd rows", "strided b", "one row each"])
+def test_layouts_that_matmul_takes(form: str) -> None:
+    rng = np.random.default_rng(5)
+    with world_of(2) as world:
+        k, rows = (37, (50, 61)) if form == "odd rows" else (96, (64, 70))
+        if form == "one row each":
+            rows = (1, 1)
+        a = [rng.standard_normal((count, k)).astype(BF16) for count in rows]
+        b = [rng.standard_normal((k, width)).astype(BF16) for width in (33, 64)]
+        left = arrays_on(world, a)
+        if form == "transposed a":
+            left = [one.T for one in arrays_on(world, [one.T for one in a])]
+        right = arrays_on(world, b)
+        if form == "strided b":
+            right = [one[:, ::2] for one in arrays_on(world, [np.repeat(one, 2, 1) for one in b])]
+        out = ops.all_gather_matmul(left, right)
+        world.synchronize()
+        check(out, a, b)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"cluster": 2},
+        {"cluster": 2, "side_by_side": True},
+        {"rows": 128, "consumers": 2, "ping_pong": True},
+        {"consumers": 1, "group_m": 1},
+    ],
+    ids=str,
+)
+def test_every_kind_of_tile_config(config: dict[str, Any]) -> None:
+    rng = np.random.default_rng(6)
+    with world_of(3) as world:
+
+        def changed(chosen: Any) -> Any:
+            return type(chosen)(**{"consumers": 2, "block_n": 64, "rows": 64, **config})
+
+        k = 600
+        a = [rng.standard_normal((count, k)).astype(BF16) for count in (300, 129, 64)]
+        b = [rng.standard_normal((k, width)).astype(BF16) for width in (200, 64, 130)]
+        with tile_configs(changed):
+            out = ops.all_gather_matmul(arrays_on(world, a), arrays_on(world, b))
+        world.synchronize()
+        check(out, a, b)
+
+
+def test_more_tiles_than_clusters() -> None:
+    """A cluster takes several tiles, and the order wraps round after the last row of tiles."""
+    rng = np.random.default_rng(7)
+    with world_of(2) as world:
+        a = [rng.standard_normal((count, 64)).astype(BF16) for count in (900, 1000)]
+        b = [rng.standard_normal((96, 64)).astype(BF16).T for _ in range(2)]
+        right = [one.T for one in arrays_on(world, [one.T for one in b])]
+        with tile_configs(lambda chosen: type(chosen)(consumers=1, block_n=16, group_m=4)):
+            out = ops.all_gather_matmul(arrays_on(world, a), right)
+        world.synchronize()
+        check(out, a, b)
+
+
+@pytest.mark.parametrize(("rows", "k", "width"), [((0, 0), 64, 64), ((3, 4), 0, 8), ((3, 4), 8, 0)])
+def test_empty_extents(rows: tuple[int, int], k: int, width: int) -> None:
+    with world_of(2) as world:
+        a = [np.ones((count, k), BF16) for count in rows]
+        b = [np.ones((k, width), BF16)] * 2
+        out = poisoned(world, [(sum(rows), width)] * 2, BF16)
+        ops.all_gather_matmul(arrays_on(world, a), arrays_on(world, b), out=out)
+        world.synchronize()
+        check(out, a, b)
+
+
+def test_one_rank_needs_no_world() -> None:
+    a, b = np.ones((70, 64), np.float16), np.ones((64, 40), np.float16)
+
+    (out,) = ops.all_gather_matmul([a], [b])
+
+    check([out], [a], [b])
+
+
+def test_an_output_is_the_next_calls_operand() -> None:
+    """Column-parallel layers one after the other, without a wait of the host."""
+    rng = np.random.default_rng(8)
+    with world_of(2) as world:
+        a = [rng.integers(-2, 3, (40, 64)).astype(BF16) for _ in range(2)]
+        b = [rng.integers(-1, 2, (64, 64)).astype(BF16) for _ in range(2)]
+        left, right = arrays_on(world, a), arrays_on(world, b)
+        for _ in range(2):
+            out = ops.all_gather_matmul(left, right)
+            left = [one[40 * rank : 40 * rank + 40] for rank, one in enumerate(out)]
+        world.synchronize()
+        for _ in range(2):
+            whole = [np.concatenate(a).astype(np.float32) @ one.astype(np.float32) for one in b]
+            rounded = [one.astype(BF16) for one in whole]
+            a = [one[40 * rank : 40 * rank + 40] for rank, one in enumerate(rounded)]
+        for one, wanted in zip(out, rounded, strict=True):
+            assert np.array_equal(one, wanted)
+
+
+# --- the plain all-gather ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_every_rank_has_all_rows(ranks: int) -> None:
+    rng = np.random.default_rng(ranks)
+    with world_of(ranks, seed=ranks) as world:
+        calls = []
+        for dtype, inner in ((np.float32, (40,)), (np.int8, (3, 112)), (BF16, (4, 72))):
+            rows = rng.integers(0, max(70, 300 // ranks), ranks)
+            parts = [rng.integers(-99, 99, (int(m), *inner)).astype(dtype) for m in rows]
+            shape = (int(rows.sum()), *inner)
+            out = arrays_on(world, [np.full(shape, 55, dtype)] * ranks)
+            ops.all_gather(arrays_on(world, parts), out=out)
+            calls.append((out, parts))
+        world.synchronize()
+        for out, parts in calls:
+            for one in out:
+                assert np.array_equal(one, np.concatenate(parts))
+
+
+def test_rows_may_lie_apart() -> None:
+    with world_of(2) as world:
+        wide = arrays_on(world, [np.full((70, 128), rank, np.float32) for rank in range(2)])
+        out = arrays_on(world, [np.full((140, 96), np.nan, np.float32)] * 2)
+        ops.all_gather([one[:, :64] for one in wide], out=[one[:, 16:80] for one in out])
+        world.synchronize()
+        for one in out:
+            assert np.isnan(one[:, :16]).all()
+            assert np.isnan(one[:, 80:]).all()
+            assert (one[:70, 16:80] == 0).all()
+            assert (one[70:, 16:80] == 1).all()
+
+
+def test_an_output_is_used_again_after_a_kernel_has_read_it() -> None:
+    with world_of(2) as world:
+        out = arrays_on(world, [np.full((128, 64), np.nan, np.float32)] * 2)
+        kept = []
+        for number in range(3):
+            parts = [np.full((64, 64), 10 * number + rank, np.float32) for rank in range(2)]
+            ops.all_gather(arrays_on(world, parts), out=out)
+            kept.append(arrays_on(world, [np.empty((128, 64), np.float32)] * 2))
+            for one, copied in zip(out, kept[-1], strict=True):
+                COPY(1, 32, (one, copied, one.size))
+        world.synchronize()
+        for number, copies in enumerate(kept):
+            for one in copies:
+                assert (one[:64] == 10 * number).all()
+                assert (one[64:] == 10 * number + 1).all()
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+def refused(world: World, said: str, a: list[Any], b: list[Any], **more: Any) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        ops.all_gather_matmul(arrays_on(world, a), arrays_on(world, b), **more)
+    assert not world._queue
+
+
+def test_a_wrong_argument_is_named_with_its_rule_and_remedy() -> None:
+    a, b = np.ones((4, 16), BF16), np.ones((16, 8), BF16)
+    with world_of(2) as world:
+        refused(world, r"b\[1\] is of shape \(8, 8\); a has 16 columns", [a, a], [b, b[:8]])
+        refused(world, r"a\[1\] is of shape \(4, 8\); a\[0\] has 16 columns", [a, a[:, :8]], [b, b])
+        refused(world, r"a\[1\] is an array of float16; all operands hold", [a, a.astype("f2")],
+                [b, b])  # fmt: skip
+        refused(world, r"b\[0\] is an array of float32", [a, a], [b.astype("f4"), b])
+        refused(world, r"a\[0\] is of shape \(4, 1, 16\)", [a[:, None], a], [b, b])
+        refused(world, r"b\[1\] is of shape \(16, 0\); a rank without columns", [a, a],
+                [b, b[:, :0]])  # fmt: skip
+        refused(world, r"out is 1 arrays; it must be a list of 2", [a, a], [b, b], out=[a])
+        refused(world, r"streams is \[1\]; a has 2 arrays", [a, a], [b, b], streams=[1])
+        narrow = arrays_on(world, [np.ones((8, 7), BF16)] * 2)
+        refused(world, r"out\[0\] is bfloat16 of shape \(8, 7\)", [a, a], [b, b], out=narrow)
+        odd = [b[:, :7], b[:, :7]]
+        refused(world, r"out\[1\] is of shape \(8, 7\).*multiples of 16", [a, a], odd, out=narrow)
+        twice = [world[0].array(a), world[0].array(a)]
+        with pytest.raises(ArgumentError, match=r"a\[1\] is .*rank 0 has the same device"):
+            ops.all_gather_matmul(twice, arrays_on(world, [b, b]))
+        with pytest.raises(ArgumentError, match=r"b\[0\] is .*a\[0\] is .*a rank has one device"):
+            ops.all_gather_matmul(arrays_on(world, [a, a]), arrays_on(world, [b, b])[::-1])
+        own = arrays_on(world, [a, a])
+        square = arrays_on(world, [np.ones((16, 16), BF16)] * 2)
+        with pytest.raises(ArgumentError, match=r"out\[0\] is at .*; it overlaps an operand"):
+            ops.all_gather_matmul([one[:8] for one in square], square, out=square)
+        with pytest.raises(ArgumentError, match="it must be a list of 1 to 8 arrays"):
+            ops.all_gather_matmul(own * 5, own * 5)
+
+
+def test_arrays_of_no_device_need_a_world() -> None:
+    a, b = np.ones((4, 16), BF16), np.ones((16, 8), BF16)
+
+    with pytest.raises(ArgumentError, match=r"a\[1\] is .*Make the arrays on the devices of emul"):
+        ops.all_gather_matmul([a, a], [b, b])
+
+
+def test_peer_access_is_needed() -> None:
+    with emulate.devices(2) as world:
+        a = arrays_on(world, [np.ones((4, 16), BF16)] * 2)
+        with pytest.raises(LaunchError, match=r"Call tmaasync\.enable_peer_access\(\[0, 1\]\)"):
+            ops.all_gather(a)
+
+
+def test_all_gather_refuses_what_tma_cannot_move() -> None:
+    with world_of(2) as world:
+        for array, said in (
+            (np.ones(16, np.float32), r"arrays\[0\] is of shape \(16,\); it has two dim"),
+            (np.ones((4, 3), np.float32), r"arrays\[0\] is at .* multiples of 16"),
+            (np.ones((4, 8, 16), np.float32)[:, ::2], r"arrays\[0\] is at .*contiguous"),
+        ):
+            source = arrays_on(world, [np.ones((4, 8, 16), np.float32)] * 2)
+            given = [one[:, ::2] for one in source] if array.ndim == 3 else arrays_on(
+                world, [array] * 2
+            )  # fmt: skip
+            with pytest.raises(ArgumentError, match=said):
+                ops.all_gather(given)
+
+
+def test_workspaces_end_with_their_world() -> None:
+    with world_of(2) as world:
+        ops.all_gather(arrays_on(world, [np.ones((4, 16), BF16)] * 2))
+        assert len(world[0].kept) == 1
+    with world_of(2) as other:
+        assert not other[0].kept
+        assert _arrays.view(other[0].array(np.ones(3))).device is None

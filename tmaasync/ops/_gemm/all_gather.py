@@ -1,0 +1,112 @@
+"""Tile config, tiles and build of all_gather_gemm.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from tmaasync._arrays import ArrayView
+from tmaasync.kernel import Kernel
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import choose_config
+from tmaasync.ops._gemm.legal_tiles import Problem
+from tmaasync.ops._gemm.tiles import gemm_constants, gemm_tiles, operand_tile
+from tmaasync.ops._operation import overridden, shipped_kernel
+from tmaasync.ops._ranks import PUSH_BYTES
+from tmaasync.tile import Pointer, TMATensorTile, TMATensorTileArray
+
+__all__ = [
+    "AllGatherGemmArguments",
+    "AllGatherTileConfig",
+    "AllGatherTiles",
+    "all_gather_config",
+    "all_gather_gemm_kernel",
+    "all_gather_tiles",
+]
+
+_PUSH_STAGES = 2
+"""Push tiles in flight per CTA. With 132 CTAs 2 MiB are in flight, as with 16 CTAs of 128 KiB,
+which saturate a link of an H200 (benchmarks/bench_peers.py, 2026-11-23). More would cost a stage of
+operands."""
+
+
+@dataclass(frozen=True)
+class AllGatherTileConfig(TileConfig):
+    """A tile config of all_gather_gemm.cu, whose CTAs also hold the ring that they push from."""
+
+    @classmethod
+    def of(cls, config: TileConfig) -> AllGatherTileConfig:
+        return cls(**{field.name: getattr(config, field.name) for field in fields(TileConfig)})
+
+    @property
+    def barriers_bytes(self) -> int:
+        """Bytes outside the stages: barriers, and the ring of push tiles."""
+        return super().barriers_bytes + _PUSH_STAGES * PUSH_BYTES
+
+
+def all_gather_config(problem: Problem, occupancy: Occupancy) -> AllGatherTileConfig:
+    """Return the tile config of the cost model of gemm.cu, without split-K."""
+    config: AllGatherTileConfig = overridden(
+        AllGatherTileConfig.of(choose_config(problem, occupancy))
+    )
+    return config
+
+
+class AllGatherTiles(NamedTuple):
+    own: TMATensorTile
+    b: TMATensorTile
+    c: TMATensorTile
+    gathered: TMATensorTileArray
+
+
+class AllGatherGemmArguments(NamedTuple):
+    """The parameters of all_gather_gemm.cu."""
+
+    own: TMATensorTile
+    pushed: TMATensorTile
+    b: TMATensorTile
+    c: TMATensorTile
+    gathered: TMATensorTileArray
+    targets: TMATensorTileArray
+    signals: Any
+    shards: bytes
+    rounds: Pointer
+    m: int
+    n: int
+    k: int
+
+
+def all_gather_tiles(
+    own: ArrayView,
+    halves: Sequence[ArrayView],
+    b: ArrayView,
+    c: ArrayView,
+    config: AllGatherTileConfig,
+    b_transposed: bool,
+) -> AllGatherTiles:
+    """Return the tiles over matrices whose rows TMA can read.
+
+    Args:
+        own: The own shard, [M_r, K]; if it is empty, any matrix of these columns.
+        halves: The two halves of the buffer, [M, K].
+        b: [K, N], or [N, K] if ``b_transposed``.
+        c: [M, N].
+        config: The tile config.
+        b_transposed: See ``b``.
+    """
+    both = [gemm_tiles(half, b, c, config, False, b_transposed) for half in halves]
+    first = both[0]
+    # As many boxes as over the whole matrix, so that both tiles have one type.
+    parts = config.block_m // first.a.box_shape[0]
+    own_tile = operand_tile(own, config.block_m, k_major=True, parts=parts)
+    return AllGatherTiles(own_tile, first.b, first.c, TMATensorTileArray([one.a for one in both]))
+
+
+def all_gather_gemm_kernel(
+    types: Sequence[str], push_type: str, b_transposed: bool, config: AllGatherTileConfig
+) -> Kernel:
+    """Return the kernel for these types of tiles: A, B and C, and the push tile."""
+    named = dict(zip(("ATile", "BTile", "CTile", "PushTile"), (*types, push_type), strict=True))
+    constants = {**gemm_constants(False, b_transposed, config), "PUSH_STAGES": _PUSH_STAGES}
+    return shipped_kernel("all_gather_gemm.cu", named, constants)

@@ -1,0 +1,296 @@
+"""Operations of several GPUs: a list of arrays, one per rank, and the memory that ranks share."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tmaasync import _arrays, _driver
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
+from tmaasync._forks import Lock
+from tmaasync._kinds import is_sequence, shown
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.kernel import ArrayMemory, Launch, backend_of
+from tmaasync.ops._allocation import empty, fill, in_order
+from tmaasync.ops._call_cache import CallCache
+from tmaasync.ops._layouts import Layout, padded_row_bytes
+from tmaasync.signal import Signals
+from tmaasync.tile import TMATensorTile, create_tma_tile
+
+__all__ = [
+    "MAX_RANKS",
+    "PUSH_BYTES",
+    "RankedLaunches",
+    "Ranks",
+    "Shards",
+    "Workspace",
+    "array_on",
+    "push_tile",
+    "views_of",
+]
+
+MAX_RANKS = 8
+"""The largest number of ranks; all_gather.cu has a parameter for each."""
+
+# Mirrors of the constants and the struct in kernels/shards.cuh.
+_UNIT_ROWS = 64
+_UNIT_BYTES = 1024
+_PUSH_ROWS = 32
+_PUSH_ROW_BYTES = _UNIT_BYTES // 4
+_SHARDS = struct.Struct("<17i2i")
+
+PUSH_BYTES = _PUSH_ROWS * _PUSH_ROW_BYTES
+"""Bytes of a push tile, a stage of the ring from which a CTA pushes."""
+
+
+# --- lists of arrays --------------------------------------------------------------------------
+
+
+def views_of(name: str, arrays: Any, count: int | None = None) -> list[ArrayView]:
+    """Return the views of a list of arrays, one per rank."""
+    ranks = f"1 to {MAX_RANKS}" if count is None else str(count)
+    if not is_sequence(arrays) or len(arrays) not in range(1, MAX_RANKS + 1):
+        given = f"{len(arrays)} arrays" if is_sequence(arrays) else shown(arrays)
+    elif count not in {None, len(arrays)}:
+        given = f"{len(arrays)} arrays"
+    else:
+        return [_arrays.view(one, argument=f"{name}[{rank}]") for rank, one in enumerate(arrays)]
+    rule = f"it must be a list of {ranks} arrays, one for each rank"
+    raise ArgumentError.of([Violation(name, given, rule, "Pass an array for each rank")])
+
+
+class Ranks(NamedTuple):
+    """The device and the stream of each rank."""
+
+    memories: tuple[ArrayMemory, ...]
+    streams: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, name: str, views: Sequence[ArrayView], streams: Any) -> Ranks:
+        """Return the ranks of a list of arrays.
+
+        Args:
+            name: The argument's name.
+            views: One array per rank.
+            streams: The caller's; None for the current stream of each array's framework.
+        """
+        given = [None] * len(views) if streams is None else streams
+        if not is_sequence(given) or len(given) != len(views):
+            rule = f"{name} has {len(views)} arrays, and each rank has a stream"
+            raise ArgumentError.of(
+                [Violation("streams", shown(streams), rule, "Pass a list of that length")]
+            )
+        backends = [backend_of(view.device) for view in views]
+        handles = [
+            stream if view.is_on_host else backend.stream((view.framework,), stream)
+            for backend, view, stream in zip(backends, views, given, strict=True)
+        ]
+        memories = [backend.memory_of(view) for backend, view in zip(backends, views, strict=True)]
+        ranks = cls(tuple(memories), tuple(handles))
+        ArgumentError.raise_for(ranks._violations(name, views))
+        return ranks
+
+    def _violations(self, name: str, views: Sequence[ArrayView]) -> Iterator[Violation]:
+        if len({view.is_on_host for view in views}) > 1:
+            rule = "all ranks run on GPUs, or all on emulated devices"
+            given = ", ".join(view.location for view in views)
+            yield Violation(name, f"a list of arrays on {given}", rule, "Move some of the arrays")
+        pairs = list(zip(self.memories, self.streams, strict=True))
+        for rank, pair in enumerate(pairs):
+            first = pairs.index(pair)
+            if first == rank:
+                continue
+            if self.memories[rank].ordinal is None:
+                rule, remedy = (
+                    "ranks run at once, on a device each",
+                    ("Make the arrays on the devices of emulate.devices, inside its with"),
+                )
+            else:
+                rule = f"rank {first} has the same device and stream, and ranks run at once"
+                remedy = "Pass arrays of different GPUs, or streams="
+            yield Violation(f"{name}[{rank}]", f"on {views[rank].location}", rule, remedy)
+
+    def __len__(self) -> int:  # of ranks, not of fields
+        return len(self.memories)
+
+    def sharing(self, rank: int) -> int:
+        """Return how many ranks share the device of a rank."""
+        return self.memories.count(self.memories[rank])
+
+    def misplaced(self, name: str, views: Sequence[ArrayView], others: str) -> Iterator[Violation]:
+        """Yield the arrays that are not on their rank's device."""
+        for rank, view in enumerate(views):
+            if backend_of(view.device).memory_of(view) is not self.memories[rank]:
+                where = _arrays.where(self.memories[rank].ordinal)
+                rule = f"{others}[{rank}] is {where}, and a rank has one device"
+                yield Violation(f"{name}[{rank}]", f"on {view.location}", rule, "Move it there")
+
+
+def array_on(
+    memory: ArrayMemory, like: ArrayView, shape: tuple[int, ...], kind: str | None = None
+) -> Any:
+    """Return an uninitialised array in the memory of a device, its rows 16 bytes apart or more."""
+    held = like.element if kind is None else element(kind)
+    *outer, columns = shape
+    padded = padded_row_bytes(columns, held) // held.itemsize
+    whole = memory.array(empty(like, (*outer, padded), held))
+    return whole if padded == columns else whole[..., :columns]
+
+
+# --- shards -----------------------------------------------------------------------------------
+
+
+class Shards(NamedTuple):
+    """The rows of every rank's shard of a matrix, and the bytes of a row."""
+
+    rows: tuple[int, ...]
+    columns: int
+    itemsize: int
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first row of each shard, then the number of rows of the matrix."""
+        return (0, *itertools.accumulate(self.rows))
+
+    @property
+    def total_rows(self) -> int:
+        return sum(self.rows)
+
+    def units(self, rank: int) -> int:
+        """Return the number of units of a shard: each has a signal."""
+        columns = -(-self.columns * self.itemsize // _UNIT_BYTES)
+        return -(-self.rows[rank] // _UNIT_ROWS) * columns
+
+    @property
+    def max_units(self) -> int:
+        return max(map(self.units, range(len(self.rows))))
+
+    def argument(self, slots: int) -> bytes:
+        """Return the bytes of the kernel parameter."""
+        starts = self.starts
+        padding = itertools.repeat(0, 17 - len(starts))
+        return _SHARDS.pack(*starts, *padding, self.columns, slots)
+
+    def part(self, whole: ArrayView, rank: int) -> ArrayView:
+        """Return the rows of a rank in the matrix; all rows if it has none, for an unused tile."""
+        if not self.rows[rank]:
+            return whole
+        address = whole.address + self.starts[rank] * whole.strides_bytes[0]
+        return _pinned(whole, address, shape=(self.rows[rank], self.columns))
+
+
+def _pinned(whole: ArrayView, address: int, **layout: Any) -> ArrayView:
+    """Return a view of a part of an array, which cannot move while the view exists."""
+    return whole._replace(address=address, lease=whole.owner, **layout)
+
+
+def push_tile(view: ArrayView) -> TMATensorTile:
+    return create_tma_tile(view, (_PUSH_ROWS, _PUSH_ROW_BYTES // view.element.itemsize))
+
+
+# --- shared memory ----------------------------------------------------------------------------
+
+
+class Workspace:
+    """The memory in which ranks exchange data: signals, round counters, and a buffer for each.
+
+    It is never freed while its devices exist, so that CUDA graphs may hold its addresses; a larger
+    problem gets another one. All launches that use it run in the order of the ranks' streams.
+
+    Attributes:
+        ranks: Devices and streams.
+        signals: The ranks' own signals, then ``slots`` signals for each rank's shard.
+        rounds: Per rank the round counter.
+        halves: Per rank two buffers of bytes, which rounds use in turn.
+        calls: The operations that use this memory.
+        lock: Held while the ranks of a call are launched, so that all have the same order of calls.
+    """
+
+    def __init__(
+        self, ranks: Ranks, like: Sequence[ArrayView], slots: int, half_bytes: int
+    ) -> None:
+        """Allocate; on GPUs this waits for all work of their devices."""
+        self.ranks = ranks
+        self.slots = slots
+        self._keep: list[Any] = []
+        count = len(ranks) * (1 + slots)
+        self.signals = Signals(self._each(like, (count,), "int32", is_zero=True))
+        self.rounds = self._each(like, (1,), "int64", is_zero=True)
+        buffers = self._each(like, (2, half_bytes), "uint8") if half_bytes else []
+        self.halves = [
+            [_pinned(view, view.address + half * half_bytes) for half in range(2)]
+            for view in buffers
+        ]
+        self.calls = CallCache()
+        self.lock = Lock()
+        # A peer must not post before the signals are zero.
+        for device in {view.device for view in like if view.device is not None}:
+            _driver.synchronize_device(device)
+
+    def _each(
+        self, like: Sequence[ArrayView], shape: tuple[int, ...], kind: str, *, is_zero: bool = False
+    ) -> list[ArrayView]:
+        """Return an array of this shape in the memory of every rank."""
+        found = []
+        for memory, view, stream in zip(self.ranks.memories, like, self.ranks.streams, strict=True):
+            with in_order(view.framework, view.device, stream or 0):
+                array = memory.array(empty(view, shape, element(kind)))
+                own = _arrays.view(array)
+                if is_zero:
+                    fill(own, 0)
+            self._keep.append(array)
+            found.append(own)
+        return found
+
+    @classmethod
+    def of(
+        cls, ranks: Ranks, like: Sequence[ArrayView], shards: Shards, *, is_buffered: bool
+    ) -> Workspace:
+        """Return the workspace for shards of this size; calls of similar sizes share it."""
+        pitch = padded_row_bytes(shards.columns, like[0].element)
+        half_bytes = _power_of_two(shards.total_rows * pitch) if is_buffered else 0
+        slots = _power_of_two(shards.max_units)
+        kept = ranks.memories[0].kept
+        key = (cls, ranks, slots, half_bytes)
+        found: Workspace | None = kept.get(key)
+        if found is None:
+            found = kept[key] = cls(ranks, like, slots, half_bytes)
+        found.signals.check()
+        return found
+
+    def gathered(self, rank: int, half: int, like: ArrayView, shards: Shards) -> ArrayView:
+        """Return a half of a rank's buffer as the whole matrix."""
+        layout = Layout((shards.total_rows, shards.columns), (0, 0), like.element, like.device)
+        buffer = self.halves[rank][half]
+        padded = layout.padded()
+        return buffer._replace(
+            shape=padded.shape, strides_bytes=padded.strides_bytes, element=like.element
+        )
+
+
+def _power_of_two(count: int) -> int:
+    """Return the least power of two that is at least ``count`` and 256."""
+    return 1 << max(8, (count - 1).bit_length())
+
+
+class RankedLaunches(NamedTuple):
+    """The prepared launches of all ranks; nothing is allocated or compiled after the first."""
+
+    launches: tuple[Launch, ...]
+    keep: object
+
+    @classmethod
+    def prepared(cls, ranks: int, prepare: Callable[[int], tuple[Any, object]]) -> RankedLaunches:
+        """Prepare the launch of every rank; ``prepare`` also returns what it needs alive."""
+        both = [prepare(rank) for rank in range(ranks)]
+        for launch, _ in both:
+            launch.release()
+        return cls(tuple(launch for launch, _ in both), [keep for _, keep in both])
+
+    def run(self, addresses: Iterable[Sequence[int]], streams: Sequence[Any]) -> None:
+        words = list(addresses)
+        for launch, own, stream in zip(self.launches, words, streams, strict=True):
+            launch.launch_at(own, stream if isinstance(stream, int) else 0)
