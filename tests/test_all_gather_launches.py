@@ -1,0 +1,133 @@
+"""What operations of several GPUs ask of the driver: all is prepared before the first launch."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_arrays import CupyArray
+from fake_driver import Driver
+
+from tmaasync import ArgumentError, enable_peer_access, ops
+from tmaasync.kernel import backend_of
+from tmaasync.ops._call_cache import forget
+
+GEMM_ARGUMENTS = (*[128] * 4, 16, 16, 160, 76, 8, 4, 4, 4)
+GATHER_ARGUMENTS = (*[128] * 9, 160, 76, 8)
+GPUS = 2
+
+
+def fake_cupy() -> Any:
+    """Return a CuPy whose arrays are NumPy arrays, each made on the current device."""
+    current = [0]
+
+    class Device:
+        def __init__(self, ordinal: int) -> None:
+            self.ordinal = ordinal
+
+        def __enter__(self) -> None:
+            current.append(self.ordinal)
+
+        def __exit__(self, *_: object) -> None:
+            current.pop()
+
+    cupy: Any = ModuleType("cupy")
+    streams = [SimpleNamespace(ptr=70 + device) for device in range(GPUS)]
+    cupy.cuda = SimpleNamespace(
+        Device=Device,
+        get_current_stream=lambda device=None: streams[current[-1] if device is None else device],
+        Stream=SimpleNamespace(from_external=lambda stream: nullcontext()),
+        runtime=SimpleNamespace(CUDARuntimeError=RuntimeError),
+    )
+    function = SimpleNamespace(kernel=SimpleNamespace(ptr=99))
+    cupy.RawModule = lambda path: SimpleNamespace(get_function=lambda name: function)
+    cupy.empty = lambda shape, dtype: CupyArray(aligned(shape, dtype), current[-1])
+    return cupy
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> Any:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.full(size + 128, 0xFF, np.uint8)
+    start = -memory.ctypes.data % 128
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def on(device: int, *shape: int) -> Any:
+    return CupyArray(aligned(shape, np.float16), device)
+
+
+@pytest.fixture
+def driver(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    use_driver: Callable[[object], None],
+) -> Iterator[Driver]:
+    found = Driver(devices=GPUS, argument_sizes=request.param)
+    use_driver(found)
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
+    enable_peer_access(range(GPUS))
+    yield found
+    for device in range(GPUS):
+        backend_of(device).kept.clear()
+    forget()
+    gc.collect()  # what a traceback kept alive frees its memory of this driver
+
+
+def launches_of(driver: Driver, call: Callable[[], object]) -> list[tuple[int, int | None]]:
+    """Return the stream and the device of each launch, and check that nothing else was done."""
+    driver.done.clear()
+    driver.launched.clear()
+    call()
+    assert driver.done == []
+    return [(stream, device) for stream, device, _ in driver.launched]
+
+
+@pytest.mark.parametrize("driver", [GEMM_ARGUMENTS], indirect=True)
+def test_a_repeated_matmul_launches_once_a_rank_and_does_nothing_else(driver: Driver) -> None:
+    a, b = [on(0, 96, 64), on(1, 40, 64)], [on(0, 64, 128), on(1, 64, 72)]
+    out = [on(0, 136, 128), on(1, 136, 72)]
+    ops.all_gather_matmul(a, b, out=out)
+    first = driver.launched[-2:]
+
+    again = launches_of(driver, lambda: ops.all_gather_matmul(a, b, out=out))
+
+    assert again == [(70, 0), (71, 1)]
+    assert [arguments for *_, arguments in driver.launched] == [own for *_, own in first]
+    moved = [on(0, 96, 64), on(1, 40, 64)]
+    launches_of(driver, lambda: ops.all_gather_matmul(moved, b, out=out))
+    for (*_, arguments), array in zip(driver.launched, moved, strict=True):
+        assert [int.from_bytes(one[:8], "little") for one in arguments[:2]] == [array.data.ptr] * 2
+
+
+@pytest.mark.parametrize("driver", [GATHER_ARGUMENTS], indirect=True)
+def test_a_repeated_gather_stores_into_the_outputs_of_the_call(driver: Driver) -> None:
+    own = [on(0, 96, 64), on(1, 40, 64)]
+    ops.all_gather(own, out=[on(0, 136, 64), on(1, 136, 64)])
+    out = [on(0, 136, 64), on(1, 136, 64)]
+
+    assert launches_of(driver, lambda: ops.all_gather(own, out=out)) == [(70, 0), (71, 1)]
+
+    for (*_, arguments), array, row in zip(driver.launched, own, (0, 96), strict=True):
+        addresses = [int.from_bytes(one[:8], "little") for one in arguments[:3]]
+        assert addresses == [array.data.ptr, *(one.data.ptr + row * 128 for one in out)]
+
+
+@pytest.mark.parametrize("driver", [GEMM_ARGUMENTS], indirect=True)
+def test_ranks_that_share_a_gpu_need_streams_and_share_its_sms(driver: Driver) -> None:
+    a, b = [on(0, 4096, 64), on(0, 4096, 64)], [on(0, 64, 1024), on(0, 64, 1024)]
+    out = [on(0, 8192, 1024), on(0, 8192, 1024)]
+    with pytest.raises(ArgumentError, match=r"a\[1\] is .*rank 0 has the same device and stream"):
+        ops.all_gather_matmul(a, b, out=out)
+    assert driver.launched == []
+
+    ops.all_gather_matmul(a, b, out=out, streams=[8, 9])
+
+    assert [(stream, device) for stream, device, _ in driver.launched] == [(8, 0), (9, 0)]
+    grids = [config.gridDimX for config in driver.launch_configs[-2:]]
+    assert sum(grids) <= 132
