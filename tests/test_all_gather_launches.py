@@ -119,6 +119,26 @@ def test_a_repeated_gather_stores_into_the_outputs_of_the_call(driver: Driver) -
 
 
 @pytest.mark.parametrize("driver", [GEMM_ARGUMENTS], indirect=True)
+def test_a_repeated_call_notices_other_streams_arrays_and_layouts(driver: Driver) -> None:
+    a, b = ([on(device, 64, 64) for device in range(GPUS)] for _ in range(2))
+    out = [on(device, 128, 64) for device in range(GPUS)]
+    for _ in range(2):
+        ops.all_gather_matmul(a, b, out=out)
+    other = [8, 9]
+    ops.all_gather_matmul(a, b, out=out, streams=other)  # a workspace of its own
+
+    assert launches_of(driver, lambda: ops.all_gather_matmul(a, b, out=out)) == [(70, 0), (71, 1)]
+    assert launches_of(
+        driver, lambda: ops.all_gather_matmul(a, b, out=out, streams=other)
+    ) == [(8, 0), (9, 1)]  # fmt: skip
+    with pytest.raises(ArgumentError, match=r"streams is \[8\]; a has 2 arrays"):
+        ops.all_gather_matmul(a, b, out=out, streams=[8])
+    wide = [on(device, 64, 72) for device in range(GPUS)]
+    with pytest.raises(ArgumentError, match="a has 72 columns"):
+        ops.all_gather_matmul(wide, b, out=out)
+
+
+@pytest.mark.parametrize("driver", [GEMM_ARGUMENTS], indirect=True)
 def test_ranks_that_share_a_gpu_need_streams_and_share_its_sms(driver: Driver) -> None:
     a, b = [on(0, 4096, 64), on(0, 4096, 64)], [on(0, 64, 1024), on(0, 64, 1024)]
     out = [on(0, 8192, 1024), on(0, 8192, 1024)]

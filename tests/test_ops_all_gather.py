@@ -78,7 +78,7 @@ def check(outputs: list[Any], a: list[Any], b: list[Any]) -> None:
 # --- the matmul -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("ranks", [1, 2, 3, pytest.param(4, marks=pytest.mark.slow), 8])
 def test_calls_of_different_shapes_follow_each_other(ranks: int) -> None:
     rng = np.random.default_rng(ranks)
     with world_of(ranks, seed=ranks) as world:

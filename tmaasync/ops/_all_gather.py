@@ -18,6 +18,7 @@ from tmaasync.ops._ranks import (
     MAX_RANKS,
     RankedLaunches,
     Ranks,
+    RepeatedCalls,
     Shards,
     Workspace,
     array_on,
@@ -33,6 +34,7 @@ _STAGES = 8
 (benchmarks/bench_peers.py, 2026-11-23)."""
 
 _THREADS = 32
+_REPEATED = RepeatedCalls()
 
 
 def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -> list[Any]:
@@ -61,6 +63,8 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
         HangError: In an earlier call a rank waited for longer than its budget.
         BackendError: A GPU is older than sm_90.
     """
+    if out is not None and _REPEATED.run((arrays, out), streams):
+        return list(out)
     views = views_of("arrays", arrays)
     ranks = Ranks.of("arrays", views, streams)
     ArgumentError.raise_for(_unlike(views))
@@ -82,7 +86,10 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
     workspace = Workspace.of(ranks, full, shards, is_buffered=False)
     layouts = map(Layout.of, (*rows, *full))
     operation = workspace.calls.operation(AllGather, *layouts, workspace=workspace, shards=shards)
-    operation.run(rows, full)
+    done = operation.run(rows, full)
+    if out is not None:
+        frameworks = [view.framework for view in views]
+        _REPEATED.remember((arrays, out), workspace, *done, frameworks)
     return outputs
 
 
@@ -158,7 +165,10 @@ class AllGather:
         self._workspace, self._shards = workspace, shards
         self._launches: RankedLaunches | None = None
 
-    def run(self, rows: Sequence[ArrayView], full: Sequence[ArrayView]) -> None:
+    def run(
+        self, rows: Sequence[ArrayView], full: Sequence[ArrayView]
+    ) -> tuple[RankedLaunches, list[list[int]]]:
+        """Launch; return the launches and their addresses."""
         ranks = self._workspace.ranks
         for own, target, stream in zip(rows, full, ranks.streams, strict=True):
             backend_of(own.device).wait_for_producers((own, target), stream)
@@ -172,6 +182,7 @@ class AllGather:
                     len(ranks), lambda rank: self._prepare(rank, rows, full)
                 )
             self._launches.run(addresses, ranks.streams)
+            return self._launches, addresses
 
     def _parameters(
         self, rank: int, rows: Sequence[ArrayView], full: Sequence[ArrayView]

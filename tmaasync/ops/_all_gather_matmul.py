@@ -23,6 +23,7 @@ from tmaasync.ops._layouts import Layout, Operand
 from tmaasync.ops._ranks import (
     RankedLaunches,
     Ranks,
+    RepeatedCalls,
     Shards,
     Workspace,
     array_on,
@@ -33,6 +34,7 @@ from tmaasync.tile import Pointer, TMATensorTileArray
 
 __all__ = ["all_gather_matmul"]
 
+_REPEATED = RepeatedCalls()
 _TYPES = ("bfloat16", "float16")
 _OUTPUTS = (*_TYPES, "float32")
 
@@ -73,6 +75,8 @@ def all_gather_matmul(
         HangError: In an earlier call a rank waited for longer than its budget.
         BackendError: A GPU has no wgmma.
     """
+    if out is not None and _REPEATED.run((a, b, out), streams):
+        return list(out)
     left = views_of("a", a)
     right = views_of("b", b, len(left))
     ranks = Ranks.of("a", left, streams)
@@ -89,9 +93,7 @@ def all_gather_matmul(
     if total == 0 or right[0].shape[1] == 0:
         return outputs
     if k == 0:
-        for view, stream in zip(targets, ranks.streams, strict=True):
-            with in_order(view.framework, view.device, stream or 0):
-                fill(view, 0)
+        _fill_with_zeros(targets, ranks)
         return outputs
     shards = Shards(tuple(view.shape[0] for view in left), k, left[0].element.itemsize)
     workspace = Workspace.of(ranks, left, shards, is_buffered=True)
@@ -103,8 +105,17 @@ def all_gather_matmul(
     operation = workspace.calls.operation(
         AllGatherMatmul, *layouts, workspace=workspace, shards=shards
     )
-    operation.run(left, right, targets)
+    done = operation.run(left, right, targets)
+    if not is_new and not operation.needs_staging:
+        frameworks = [view.framework for view in left]
+        _REPEATED.remember((a, b, out), workspace, *done, frameworks)
     return outputs
+
+
+def _fill_with_zeros(targets: Sequence[ArrayView], ranks: Ranks) -> None:
+    for view, stream in zip(targets, ranks.streams, strict=True):
+        with in_order(view.framework, view.device, stream or 0):
+            fill(view, 0)
 
 
 # --- checks -----------------------------------------------------------------------------------
@@ -199,6 +210,7 @@ class AllGatherMatmul:
             _Rank(Operand.of_rows(a), Operand.of(b), out.in_stored_rows() or out)
             for a, b, out in zip(left, right, outs, strict=True)
         ]
+        self.needs_staging = any(of.a.is_staged or of.b.is_staged for of in self._of)
         for view in {layout.device for layout in outs}:
             backend_of(view).require_wgmma("ops.all_gather_matmul")
 
@@ -207,7 +219,8 @@ class AllGatherMatmul:
         left: Sequence[ArrayView],
         right: Sequence[ArrayView],
         targets: Sequence[ArrayView],
-    ) -> None:
+    ) -> tuple[RankedLaunches, list[tuple[int, ...]]]:
+        """Launch; return the launches and their addresses."""
         ranks, shards = self._workspace.ranks, self._shards
         a = [self._reached(rank, self._of[rank].a, view) for rank, view in enumerate(left)]
         b = [self._reached(rank, self._of[rank].b, view) for rank, view in enumerate(right)]
@@ -222,13 +235,12 @@ class AllGatherMatmul:
                 self._launches = RankedLaunches.prepared(
                     len(ranks), lambda rank: self._prepare(rank, own[rank], b[rank], outs[rank])
                 )
-            self._launches.run(
-                [
-                    (mine.address, mine.address, matrix.address, out.address)
-                    for mine, matrix, out in zip(own, b, outs, strict=True)
-                ],
-                ranks.streams,
-            )
+            addresses: list[tuple[int, ...]] = [
+                (mine.address, mine.address, matrix.address, out.address)
+                for mine, matrix, out in zip(own, b, outs, strict=True)
+            ]
+            self._launches.run(addresses, ranks.streams)
+            return self._launches, addresses
 
     def _reached(self, rank: int, operand: Operand, view: ArrayView) -> ArrayView:
         """Return the rows that the kernel reads, in a staging copy where TMA needs one."""

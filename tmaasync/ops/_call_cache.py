@@ -14,7 +14,7 @@ from tmaasync._streams import current_stream_of, stream_of
 from tmaasync.kernel import BoundCall, Launch, backend_of
 from tmaasync.ops._allocation import address_of
 
-__all__ = ["Binding", "CallCache", "forget"]
+__all__ = ["Binding", "CallCache", "clear_on_forget", "forget"]
 
 _MAX_ENTRIES = 4096
 _MAX_OPERATIONS = 1024
@@ -67,7 +67,18 @@ class _Guess(NamedTuple):
 
 _NO_GUESS: Any = (object(), None, None, None, None, None, None)  # matches no option
 
-_CACHES: weakref.WeakSet[CallCache] = weakref.WeakSet()
+
+class _Clearable(Protocol):
+    def clear(self) -> None:
+        """Remove all entries."""
+
+
+_CACHES: weakref.WeakSet[_Clearable] = weakref.WeakSet()
+
+
+def clear_on_forget(cache: _Clearable) -> None:
+    """Have `forget` clear this cache too."""
+    _CACHES.add(cache)
 
 
 def forget() -> None:
@@ -96,7 +107,7 @@ class CallCache:
         self._entries: dict[object, _Entry] = {}
         self._bound: dict[tuple[Any, ...], BoundCall | None] = {}
         self._operations: dict[tuple[Hashable, ...], Any] = {}
-        _CACHES.add(self)
+        clear_on_forget(self)
 
     def clear(self) -> None:
         self._guesses.clear()
