@@ -91,10 +91,10 @@ struct GatherRound {
     __device__ __forceinline__ void wait_for_rows(int first, int end, int column) const {
         const int columns = shards.units_along_columns();
         for (u32 source = 0; source < signals.ranks; ++source) {
-            const int start = shards.starts[source], rows = shards.rows(source);
-            const int last = min(end - start, rows);
-            for (int row = max(first - start, 0) / kUnitRows * kUnitRows; row < last;
-                 row += kUnitRows) {
+            const int start = shards.starts[source];
+            const int from = max(first - start, 0), last = min(end - start, shards.rows(source));
+            if (from >= last) continue;
+            for (int row = from / kUnitRows * kUnitRows; row < last; row += kUnitRows) {
                 const int unit = row / kUnitRows * columns + column / kUnitColumns;
                 signals.wait(signal_of(source, unit), epoch);
             }

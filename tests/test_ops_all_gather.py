@@ -162,6 +162,18 @@ def test_more_tiles_than_clusters() -> None:
         check(out, a, b)
 
 
+def test_a_shard_that_ends_with_a_tile_is_not_waited_for_by_the_next_tile() -> None:
+    """Rank 1 loads its rows from its shard alone: they never arrive in its buffer."""
+    rng = np.random.default_rng(9)
+    with world_of(3) as world:
+        a = [rng.standard_normal((count, 256)).astype(BF16) for count in (39, 89, 134)]
+        b = [rng.standard_normal((256, 64)).astype(BF16) for _ in range(3)]
+        with tile_configs(lambda chosen: type(chosen)(consumers=1, block_n=64)):
+            out = ops.all_gather_matmul(arrays_on(world, a), arrays_on(world, b))
+        world.synchronize()
+        check(out, a, b)
+
+
 @pytest.mark.parametrize(("rows", "k", "width"), [((0, 0), 64, 64), ((3, 4), 0, 8), ((3, 4), 8, 0)])
 def test_empty_extents(rows: tuple[int, int], k: int, width: int) -> None:
     with world_of(2) as world:

@@ -59,6 +59,8 @@ _OURS = "tmaasync"
 # The ratio in shorter slices, where it was measured too: see docs/benchmarks.md.
 _SHORTER = ("interleaved", "burst")
 _TITLES = {
+    "all_gather": "All-gather",
+    "all_gather_matmul": "All-gather and matmul",
     "compared_kernels": "Kernels of the structured layer over the kernels before it",
     "structured_kernels": "Kernels of the tutorial over ops",
     "attention": "Attention",
@@ -95,6 +97,7 @@ _TITLES = {
 }
 # Candidates by the names that readers know.
 _NAMES = {
+    "cublas_alone": "cuBLAS of gathered rows",
     "copy_engine": "copy engine",
     "cudnn": "cuDNN",
     "cudnn, bfloat16": "cuDNN in bf16",
@@ -102,8 +105,11 @@ _NAMES = {
     "flash2": "FlashAttention-2",
     "flash_attn_interface": "FlashAttention-3",
     "nccl": "NCCL",
+    "nccl_cublas": "NCCL + cuBLAS",
     "plain": "without epilogue",
     "static_schedule": "static schedule",
+    "tmaasync_graph": "tmaasync, CUDA graph",
+    "torch_fused": "torch fused",
 }
 
 
