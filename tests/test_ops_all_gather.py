@@ -19,6 +19,7 @@ from tmaasync import (
     enable_peer_access,
     ops,
 )
+from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.emulate.launch.world import World
 from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._ranks import Workspace
@@ -123,30 +124,42 @@ def test_layouts_that_matmul_takes(form: str) -> None:
         check(out, a, b)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"cluster": 2},
-        {"cluster": 2, "side_by_side": True},
-        {"rows": 128, "consumers": 2, "ping_pong": True},
-        {"consumers": 1, "group_m": 1},
-    ],
-    ids=str,
-)
-def test_every_kind_of_tile_config(config: dict[str, Any]) -> None:
-    rng = np.random.default_rng(6)
-    with world_of(3) as world:
+CONFIGS: list[dict[str, Any]] = [
+    {"consumers": 2, "cluster": 2},
+    {"consumers": 2, "cluster": 2, "side_by_side": True},
+    {"consumers": 2, "rows": 128},
+    {"consumers": 2, "rows": 128, "ping_pong": True},
+    {"consumers": 3},
+    {"consumers": 1, "group_m": 1},
+    {"consumers": 1, "cluster": 4},
+]
 
-        def changed(chosen: Any) -> Any:
-            return type(chosen)(**{"consumers": 2, "block_n": 64, "rows": 64, **config})
 
-        k = 600
-        a = [rng.standard_normal((count, k)).astype(BF16) for count in (300, 129, 64)]
-        b = [rng.standard_normal((k, width)).astype(BF16) for width in (200, 64, 130)]
-        with tile_configs(changed):
-            out = ops.all_gather_matmul(arrays_on(world, a), arrays_on(world, b))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(28))
+def test_random_worlds_shapes_tile_configs_and_orders(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ranks, config = int(rng.choice([2, 3, 4, 5])), CONFIGS[seed % len(CONFIGS)]
+    policies: tuple[Policy, ...] = ("random", "adversarial", "round_robin")
+    with (
+        emulate.scheduled(policies[seed % 3], seed=seed, races=True),
+        emulate.devices(ranks) as world,
+        tile_configs(lambda chosen: type(chosen)(**{"block_n": 64, **config})),
+    ):
+        enable_peer_access(range(ranks))
+        calls = []
+        for _ in range(4):
+            rows = rng.integers(0, 260, ranks) * (rng.random(ranks) > 0.2)
+            if rng.random() < 0.3:
+                rows = rows // 64 * 64
+            k, widths = int(rng.integers(1, 80)) * 8, rng.integers(1, 160, ranks)
+            a = [rng.standard_normal((int(count), k)).astype(BF16) for count in rows]
+            b = [rng.standard_normal((int(width), k)).astype(BF16).T for width in widths]
+            right = [one.T for one in arrays_on(world, [one.T for one in b])]
+            calls.append((ops.all_gather_matmul(arrays_on(world, a), right), a, b))
         world.synchronize()
-        check(out, a, b)
+        for one in calls:
+            check(*one)
 
 
 def test_more_tiles_than_clusters() -> None:
