@@ -170,7 +170,14 @@ def kernels_of(checkout: Path) -> Iterator[list[object]]:
     try:
         yield alive
     finally:
-        alive += [_operation._kernel, *(dict(each._operations) for each in _call_cache._CACHES)]
+        alive += [
+            _operation._kernel,
+            *(
+                dict(each._operations)
+                for each in _call_cache._CACHES
+                if isinstance(each, _call_cache.CallCache)
+            ),
+        ]
         _sources.kernels_dir, _operation._kernel = before
         _call_cache.forget()
 

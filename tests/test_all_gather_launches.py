@@ -151,3 +151,17 @@ def test_ranks_that_share_a_gpu_need_streams_and_share_its_sms(driver: Driver) -
     assert [(stream, device) for stream, device, _ in driver.launched] == [(8, 0), (9, 0)]
     grids = [config.gridDimX for config in driver.launch_configs[-2:]]
     assert sum(grids) <= 132
+
+
+@pytest.mark.parametrize("driver", [GEMM_ARGUMENTS], indirect=True)
+def test_more_ranks_than_have_run_on_gpus_are_refused(driver: Driver) -> None:
+    a, b = ([on(rank % GPUS, 64, 64) for rank in range(4)] for _ in range(2))
+
+    for call in (
+        lambda: ops.all_gather_matmul(a, b, streams=[1, 2, 3, 4]),
+        lambda: ops.all_gather(a),
+    ):
+        with pytest.raises(ArgumentError, match="on GPUs up to 3 ranks are supported"):
+            call()
+
+    assert driver.launched == []

@@ -47,7 +47,8 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
     graphs can capture them.
 
     Args:
-        arrays: One per rank, 1 to 8: [M_r, ...], on the rank's device. M_r may differ and may be 0;
+        arrays: One per rank, 1 to 8 (on GPUs 1 to 3): [M_r, ...], on the rank's device. M_r may
+            differ and may be 0;
             all other dimensions and the type are equal. The rows may be any distance apart; the
             elements of a row are contiguous, and their bytes a multiple of 16.
         out: The outputs, one per rank, [M, ...], with M the sum of all M_r; contiguous rows as

@@ -56,9 +56,9 @@ def all_gather_matmul(
     can capture them. Calls on the same devices and streams must run in the same order on each.
 
     Args:
-        a: One per rank, 1 to 8: [M_r, K], bfloat16 or float16, on the rank's device. M_r may differ
-            and may be 0. K is contiguous and rows start at multiples of 16 bytes; otherwise they
-            are read from a staging copy.
+        a: One per rank, 1 to 8 (on GPUs 1 to 3): [M_r, K], bfloat16 or float16, on the rank's
+            device. M_r may differ and may be 0. K is contiguous and rows start at multiples of 16
+            bytes; otherwise they are read from a staging copy.
         b: One per rank: [K, N_r], of the type of ``a``. Either side may be contiguous (``w.T`` of a
             weight [N, K]), as in `matmul`; other layouts are read from a staging copy.
         out: The outputs, one per rank: [M, N_r], with M the sum of all M_r; bfloat16, float16 or
