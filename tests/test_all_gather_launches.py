@@ -151,6 +151,7 @@ def test_ranks_that_share_a_gpu_need_streams_and_share_its_sms(driver: Driver) -
     assert [(stream, device) for stream, device, _ in driver.launched] == [(8, 0), (9, 0)]
     grids = [config.gridDimX for config in driver.launch_configs[-2:]]
     assert sum(grids) <= 132
+    assert [config.numAttrs for config in driver.launch_configs[-2:]] == [0, 0]  # no clusters
 
 
 @pytest.mark.parametrize("driver", [GEMM_ARGUMENTS], indirect=True)

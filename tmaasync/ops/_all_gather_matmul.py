@@ -260,7 +260,8 @@ class AllGatherMatmul:
         ranks, backend = workspace.ranks, backend_of(own.device)
         occupancy = Occupancy.of(backend)
         m, n, k = shards.total_rows, out.shape[1], shards.columns
-        config = all_gather_config(self._problem(rank, n), occupancy)
+        sharing = ranks.sharing(rank)
+        config = all_gather_config(self._problem(rank, n), occupancy, shares_device=sharing > 1)
         halves = [workspace.gathered(rank, half, own, shards) for half in range(2)]
         tiles = all_gather_tiles(own, halves, b, out, config, of.b.transposed)
         pushed = push_tile(own)
@@ -280,7 +281,7 @@ class AllGatherMatmul:
         )  # fmt: skip
         # All CTAs are resident at once, since they wait for other ranks.
         size = config.cluster_size
-        resident = max(1, occupancy.max_active_clusters(size) // ranks.sharing(rank))
+        resident = max(1, occupancy.max_active_clusters(size) // sharing)
         pushers = -(-len(ranks) * shards.units(rank) // size)
         launch = kernel.prepare(
             min(resident, max(config.clusters(m, n), pushers)) * size,

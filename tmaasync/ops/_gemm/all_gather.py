@@ -45,11 +45,20 @@ class AllGatherTileConfig(TileConfig):
         return super().barriers_bytes + _PUSH_STAGES * PUSH_BYTES
 
 
-def all_gather_config(problem: Problem, occupancy: Occupancy) -> AllGatherTileConfig:
-    """Return the tile config of the cost model of gemm.cu, without split-K."""
-    config: AllGatherTileConfig = overridden(
-        AllGatherTileConfig.of(choose_config(problem, occupancy))
-    )
+def all_gather_config(
+    problem: Problem, occupancy: Occupancy, *, shares_device: bool
+) -> AllGatherTileConfig:
+    """Return the tile config of the cost model of gemm.cu, without split-K.
+
+    Ranks that share a device get no clusters: the CTAs of another rank could leave a GPC with SMs
+    that hold no whole cluster, and CTAs that are not resident do not push.
+    """
+
+    def fits(config: TileConfig) -> bool:
+        return config.cluster_size == 1 or not shares_device
+
+    chosen = choose_config(problem, occupancy, fits=fits)
+    config: AllGatherTileConfig = overridden(AllGatherTileConfig.of(chosen))
     return config
 
 
