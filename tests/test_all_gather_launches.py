@@ -158,10 +158,11 @@ def test_ranks_that_share_a_gpu_need_streams_and_share_its_sms(driver: Driver) -
 def test_more_ranks_than_have_run_on_gpus_are_refused(driver: Driver) -> None:
     a, b = ([on(rank % GPUS, 64, 64) for rank in range(4)] for _ in range(2))
 
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: ops.all_gather_matmul(a, b, streams=[1, 2, 3, 4]),
         lambda: ops.all_gather(a),
-    ):
+    )
+    for call in calls:
         with pytest.raises(ArgumentError, match="on GPUs up to 3 ranks are supported"):
             call()
 

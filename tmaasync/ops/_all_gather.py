@@ -180,7 +180,7 @@ class AllGather:
         with self._workspace.lock:
             if self._launches is None:
                 self._launches = RankedLaunches.prepared(
-                    len(ranks), lambda rank: self._prepare(rank, rows, full)
+                    self._workspace, lambda rank: self._prepare(rank, rows, full)
                 )
             self._launches.run(addresses, ranks.streams)
             return self._launches, addresses

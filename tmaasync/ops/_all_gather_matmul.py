@@ -233,7 +233,8 @@ class AllGatherMatmul:
         with self._workspace.lock:
             if self._launches is None:
                 self._launches = RankedLaunches.prepared(
-                    len(ranks), lambda rank: self._prepare(rank, own[rank], b[rank], outs[rank])
+                    self._workspace,
+                    lambda rank: self._prepare(rank, own[rank], b[rank], outs[rank]),
                 )
             addresses: list[tuple[int, ...]] = [
                 (mine.address, mine.address, matrix.address, out.address)

@@ -36,8 +36,9 @@ __all__ = [
 MAX_RANKS = 8
 """The largest number of ranks; all_gather.cu has a parameter for each."""
 MAX_GPU_RANKS = 3
-"""The largest number of ranks on GPUs. Four on two H200s waited for ever, and the cause is unknown
-(2026-11-28, tests/gpu/test_all_gather.py). Two and three passed, and so do emulated worlds of 8."""
+"""The largest number of ranks on GPUs. Four ranks on two H200s hung in tests/gpu/test_all_gather.py
+(2026-11-28): a tile waited for a shard that ends where the tile begins. The fix has run on emulated
+devices only."""
 
 # Mirrors of the constants and the struct in kernels/shards.cuh.
 _UNIT_ROWS = 64
@@ -254,6 +255,10 @@ class Workspace:
             found.append(own)
         return found
 
+    def keep(self, memory: object) -> None:
+        """Keep memory as long as the workspace."""
+        self._keep.append(memory)
+
     @classmethod
     def of(
         cls, ranks: Ranks, like: Sequence[ArrayView], shards: Shards, *, is_buffered: bool
@@ -289,15 +294,20 @@ class RankedLaunches(NamedTuple):
     """The prepared launches of all ranks; nothing is allocated or compiled after the first."""
 
     launches: tuple[Launch, ...]
-    keep: object
 
     @classmethod
-    def prepared(cls, ranks: int, prepare: Callable[[int], tuple[Any, object]]) -> RankedLaunches:
-        """Prepare the launch of every rank; ``prepare`` also returns what it needs alive."""
-        both = [prepare(rank) for rank in range(ranks)]
-        for launch, _ in both:
+    def prepared(
+        cls, workspace: Workspace, prepare: Callable[[int], tuple[Any, object]]
+    ) -> RankedLaunches:
+        """Prepare the launch of every rank; ``prepare`` also returns the memory that it reads.
+
+        The workspace keeps that memory, because CUDA graphs may hold its addresses.
+        """
+        both = [prepare(rank) for rank in range(len(workspace.ranks))]
+        for launch, memory in both:
             launch.release()
-        return cls(tuple(launch for launch, _ in both), [keep for _, keep in both])
+            workspace.keep(memory)
+        return cls(tuple(launch for launch, _ in both))
 
     def run(self, addresses: Iterable[Sequence[int]], streams: Sequence[Any]) -> None:
         words = list(addresses)
