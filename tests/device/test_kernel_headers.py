@@ -103,8 +103,9 @@ ATTENTION_BACKWARD = preamble(
         "IS_DETERMINISTIC": True,
     },
 )
+SHARED = preamble({"PushTile": tile("tmaasync::bfloat16", 32, 64)}, {"PUSH_STAGES": 2})
 PREAMBLES = {
-    ".": "",
+    ".": SHARED,
     "gemm": GEMM,
     "attention": ATTENTION,
     "attention_backward": ATTENTION_BACKWARD,
