@@ -29,7 +29,8 @@ import numpy as np
 
 from tmaasync import emulate, ops
 from tmaasync._symbols import variables_of
-from tmaasync.emulate import run
+from tmaasync.emulate.launch import parameters
+from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.emulate.launch.world import World
 from tmaasync.errors import TMAError
 from tmaasync.ops._gemm.config import TileConfig
@@ -222,20 +223,20 @@ class Replays:
         return None
 
     def _repeat(self, memory: Memory, launches: int, act: Callable[[], None]) -> None:
-        written = run._WRITTEN.get()
+        written = parameters._WRITTEN.get()
         act()
-        kept = run._WRITTEN.get()
+        kept = parameters._WRITTEN.get()
         result = [(start, ctypes.string_at(start, len(held))) for start, held in memory]
         self.launches += launches
         for seed in self.seeds:
             _restore(memory)
-            run._WRITTEN.set(written)
+            parameters._WRITTEN.set(written)
             self._one(act, seed)
         _restore(result)
-        run._WRITTEN.set(kept)
+        parameters._WRITTEN.set(kept)
 
     def _one(self, act: Callable[[], None], seed: int) -> None:
-        policy: run.Policy = "random" if seed % 2 else "adversarial"
+        policy: Policy = "random" if seed % 2 else "adversarial"
         self.runs += 1
         try:
             with emulate.scheduled(policy, seed=seed, races=True):
@@ -254,7 +255,7 @@ def _memory(launches: Sequence[emulate.EmulatedLaunch]) -> Memory:
     """
     spans = set()
     for launch in launches:
-        for extents in launch._arrays or ():
+        for extents in launch._arguments.arrays or ():
             spans |= {(one.address + one.first, one.end - one.first) for one in extents}
         program = launch._program
         for variable in variables_of(program.path).values():

@@ -197,7 +197,8 @@ INIT = _of(
 COORDINATES_AND_STORES = _of(
     "gemm",
     ("blocks instead of elements",
-     Edit("load_rows(stage, a, tile, k, ", "load_rows(stage, a, tile, stage.iteration(), "), FAULT,
+     Edit("load_rows(stage, part.a, rows, k, ",
+          "load_rows(stage, part.a, rows, stage.iteration(), "), FAULT,
      r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16"),
     ("the output starts left of the matrix",
      Edit("send(staged(i), row, (first + i)", "send(staged(i), row, (first + i - 1)"), FAULT,
