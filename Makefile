@@ -129,8 +129,8 @@ false-alarms: $(INSTALLED)
 check:
 	.ci/run
 
-# The reference imports tmaasync.torch. All pages are written (-a): Sphinx forgets the index entries of pages that it leaves out, and the
-# search of the site finds terms by them.
+# The reference imports tmaasync.torch. All pages are written (-a): Sphinx forgets the index entries of
+# pages that it leaves out, and the search of the site finds terms by them.
 docs: $(VENV)/.docs-installed
 	$(BIN)/python -m sphinx -a -W --keep-going -q -j auto -b html docs build/docs
 

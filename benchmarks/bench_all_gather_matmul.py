@@ -18,7 +18,6 @@ import argparse
 import faulthandler
 import functools
 import os
-import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # no NVLink multicast
 
 import torch
 import torch.multiprocessing as processes
-from bench_peers import World, microseconds
+from bench_peers import World, microseconds, summary
 from race import record
 from torch.cuda import nccl
 
@@ -130,23 +129,7 @@ def interleaved(
             us = microseconds(world, [candidates[name]] * CALLS) / CALLS
             if number:  # the first round warms up
                 found[name].append(us)
-    ratios = {
-        name: [theirs / own for own, theirs in zip(values, found[reference], strict=True)]
-        for name, values in found.items()
-    }
-    return {
-        "us": {name: round(statistics.median(values), 1) for name, values in found.items()},
-        f"speed_over_{reference}": {
-            name: {
-                "median": round(statistics.median(values), 4),
-                "min": round(min(values), 4),
-                "max": round(max(values), 4),
-            }
-            for name, values in ratios.items()
-        },
-        "rounds": rounds,
-        "ranks": len(world),
-    }
+    return {**summary(found, reference), "rounds": rounds, "ranks": len(world)}
 
 
 def matmul_rows(world: World, rounds: int, fused: dict[str, float]) -> Iterator[dict[str, Any]]:

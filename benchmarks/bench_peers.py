@@ -269,13 +269,18 @@ def compared(world: World, candidates: dict[str, list[Work]], rounds: int) -> di
     for _ in range(rounds):
         for name, values in found.items():
             values.append(microseconds(world, candidates[name]))
+    return {**summary(found, "copy_engine"), "rounds": rounds, "calls_per_slice": CALLS}
+
+
+def summary(found: dict[str, list[float]], reference: str) -> dict[str, Any]:
+    """Return the median microseconds of each candidate, and its speed over the reference's."""
     ratios = {
-        name: [theirs / ours for ours, theirs in zip(values, found["copy_engine"], strict=True)]
+        name: [theirs / own for own, theirs in zip(values, found[reference], strict=True)]
         for name, values in found.items()
     }
     return {
         "us": {name: round(statistics.median(values), 1) for name, values in found.items()},
-        "speed_over_copy_engine": {
+        f"speed_over_{reference}": {
             name: {
                 "median": round(statistics.median(values), 4),
                 "min": round(min(values), 4),
@@ -283,8 +288,6 @@ def compared(world: World, candidates: dict[str, list[Work]], rounds: int) -> di
             }
             for name, values in ratios.items()
         },
-        "rounds": rounds,
-        "calls_per_slice": CALLS,
     }
 
 

@@ -30,18 +30,6 @@ def ranks(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture(params=["one GPU", "all GPUs"])
-def devices(ranks: int, request: pytest.FixtureRequest) -> list[int]:
-    """Return the device of each rank."""
-    if request.param == "one GPU":
-        return [0] * ranks
-    count = int(cupy.cuda.runtime.getDeviceCount())
-    if count < 2:
-        pytest.skip("this process sees one GPU")
-    enable_peer_access(range(count))
-    return [rank % count for rank in range(ranks)]
-
-
 @pytest.fixture
 def streams(devices: list[int]) -> Arrays:
     own = []

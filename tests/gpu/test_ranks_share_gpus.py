@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gpu import ipc_ring
 
-from tmaasync import HangError, Kernel, Signals, TMATensorTileArray, enable_peer_access
+from tmaasync import HangError, Kernel, Signals, TMATensorTileArray
 
 cupy: Any = pytest.importorskip("cupy")
 
@@ -24,18 +24,6 @@ SECONDS = 120
 @pytest.fixture(params=[2, 3, 4, 8])
 def ranks(request: pytest.FixtureRequest) -> int:
     return int(request.param)
-
-
-@pytest.fixture(params=["one GPU", "all GPUs"])
-def devices(ranks: int, request: pytest.FixtureRequest) -> list[int]:
-    """Return the device of each rank."""
-    if request.param == "one GPU":
-        return [0] * ranks
-    count = int(cupy.cuda.runtime.getDeviceCount())
-    if count < 2:
-        pytest.skip("this process sees one GPU")
-    enable_peer_access(range(count))
-    return [rank % count for rank in range(ranks)]
 
 
 def on(device: int, host: Any) -> Any:
