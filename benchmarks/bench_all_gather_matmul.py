@@ -2,14 +2,14 @@
 
 One process with two GPUs or more. A is [M / P, K] on each of P ranks, B is [K, N / P], bfloat16.
 Next to ours, in interleaved rounds: NCCL's all-gather and then ``torch.mm`` (cuBLAS), and
-``torch.mm`` of gathered rows alone, which no overlap can beat. Ours is timed as a CUDA graph per
-rank too, without the host's work. The slowest rank counts. The results of every shape are compared
-with cuBLAS's. NVLink multicast is off.
+``torch.mm`` of gathered rows alone, which no overlap can beat; each also as a CUDA graph per rank,
+without the host's work. The slowest rank counts. The results of every shape are compared with
+cuBLAS's. NVLink multicast is off.
 
 Then, in processes of their own, torch's fused symmetric-memory operator
 (``torch.ops.symm_mem.fused_all_gather_matmul``) over the same shapes, where torch has it. It needs
-a process per GPU, so it is not interleaved with the others. Every wait has a budget, and the whole
-run a limit. ``--ranks 4`` takes fewer GPUs than there are.
+a process per GPU, so it is not interleaved with the others but with ``torch.mm`` of gathered rows.
+Every wait has a budget, and the whole run a limit. ``--ranks 4`` takes fewer GPUs than there are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import argparse
 import faulthandler
 import functools
 import os
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,7 +45,7 @@ SHAPES = (  # M, N, K of the whole problem
     (16384, 16384, 16384),
 )
 GATHERED_MIB = (1, 16, 128, 512)
-WARM_UP, CALLS = 3, 10
+CALLS = 10
 
 Work = Callable[[], Any]
 
@@ -91,17 +92,25 @@ class Problem:
                 raise SystemExit("all_gather_matmul is wrong")
 
 
-def with_graphs(world: World, name: str, work: Work) -> dict[str, Work]:
-    """Return the work, and its replay from a CUDA graph per rank, where torch captures them."""
-    try:
-        return {name: work, f"{name}_graph": captured(world, work)}
-    except RuntimeError as error:
-        print(f"no graph: {error}", flush=True)
-        return {name: work}
+def with_graphs(world: World, works: dict[str, Work]) -> dict[str, Work]:
+    """Return ``CALLS`` calls of each work, and their replay from a CUDA graph per rank."""
+    candidates = {}
+    for name, work in works.items():
+        candidates[name] = functools.partial(repeat, work)
+        try:
+            candidates[f"{name}_graph"] = captured(world, candidates[name])
+        except RuntimeError as error:  # torch cannot capture it
+            print(f"no graph of {name}: {error}", flush=True)
+    return candidates
+
+
+def repeat(work: Work) -> None:
+    for _ in range(CALLS):
+        work()
 
 
 def captured(world: World, work: Work) -> Work:
-    """Return a graph of each rank's part of the work, which was called before."""
+    """Return the replay of each rank's part of the work, which was called before."""
     graphs = [torch.cuda.CUDAGraph() for _ in world.ranks]
     for device, stream, graph in zip(world.devices, world.streams, graphs, strict=True):
         with torch.cuda.device(device), torch.cuda.stream(stream):
@@ -122,29 +131,34 @@ def captured(world: World, work: Work) -> Work:
 def interleaved(
     world: World, candidates: dict[str, Work], rounds: int, reference: str
 ) -> dict[str, Any]:
-    """Return the medians, and the speeds over the reference's, in rounds of all candidates."""
+    """Return the medians, and the speeds over the reference's, in rounds of all candidates.
+
+    Each candidate makes ``CALLS`` calls.
+    """
     found: dict[str, list[float]] = {name: [] for name in candidates}
     for number in range(rounds + 1):
         for name in list(candidates) if number % 2 else reversed(list(candidates)):
-            us = microseconds(world, [candidates[name]] * CALLS) / CALLS
+            us = microseconds(world, [candidates[name]]) / CALLS
             if number:  # the first round warms up
                 found[name].append(us)
     return {**summary(found, reference), "rounds": rounds, "ranks": len(world)}
 
 
-def matmul_rows(world: World, rounds: int, fused: dict[str, float]) -> Iterator[dict[str, Any]]:
+def matmul_rows(
+    world: World, rounds: int, fused: dict[str, dict[str, float]]
+) -> Iterator[dict[str, Any]]:
     for m, n, k in SHAPES:
         case = f"{len(world)} ranks, M={m} N={n} K={k}"
         problem = Problem(world, m, n, k)
         problem.check()
-        candidates = {
-            **with_graphs(world, "tmaasync", problem.ours),
+        works = {
+            "tmaasync": problem.ours,
             "nccl_cublas": problem.nccl_then_multiply,
             "cublas_alone": problem.multiply,
         }
+        candidates = with_graphs(world, works)
         row = {"case": case, **interleaved(world, candidates, rounds, "nccl_cublas")}
-        if case in fused:
-            row["us"]["torch_fused"] = round(fused[case], 1)
+        row["us"] |= {name: round(us, 1) for name, us in fused.get(case, {}).items()}
         problem.check()
         print(case, row["us"], flush=True)
         yield row
@@ -167,7 +181,7 @@ def gather_rows(world: World, rounds: int) -> Iterator[dict[str, Any]]:
         world.settle()
         if not all(torch.equal(one, two) for one, two in zip(out, theirs, strict=True)):
             raise SystemExit("all_gather is wrong")
-        candidates = {**with_graphs(world, "tmaasync", ours), "nccl": nccls}
+        candidates = with_graphs(world, {"tmaasync": ours, "nccl": nccls})
         row = {
             "case": f"{len(world)} ranks, {mib} MiB in all",
             **interleaved(world, candidates, rounds, "nccl"),
@@ -179,8 +193,8 @@ def gather_rows(world: World, rounds: int) -> Iterator[dict[str, Any]]:
 # --- torch's fused operator -------------------------------------------------------------------
 
 
-def time_fused(rank: int, ranks: int, store: str, results: Any) -> None:
-    """Time the operator in one process of `ranks`; rank 0 sends the slowest rank's times."""
+def time_fused(rank: int, ranks: int, rounds: int, store: str, results: Any) -> None:
+    """Time the operator in one process of `ranks`; rank 0 sends the medians of the slowest rank."""
     faulthandler.dump_traceback_later(FUSED_LIMIT_S, exit=True)
     import torch.distributed as dist  # noqa: PLC0415
     import torch.distributed._symmetric_memory as symmetric  # noqa: PLC0415
@@ -191,36 +205,51 @@ def time_fused(rank: int, ranks: int, store: str, results: Any) -> None:
     if hasattr(symmetric, "enable_symm_mem_for_group"):
         symmetric.enable_symm_mem_for_group(name)
     for m, n, k in SHAPES:
-        a = torch.randn(m // ranks, k, dtype=torch.bfloat16, device="cuda")
+        gathered = torch.randn(m, k, dtype=torch.bfloat16, device="cuda")
         b = torch.randn(n // ranks, k, dtype=torch.bfloat16, device="cuda").T
-
-        def call(a: torch.Tensor = a, b: torch.Tensor = b) -> None:
-            torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, name, return_A=False)
-
-        for _ in range(WARM_UP):
-            call()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        dist.barrier()
-        start.record()
-        for _ in range(CALLS):
-            call()
-        end.record()
-        torch.cuda.synchronize()
-        us = torch.tensor([start.elapsed_time(end) * 1e3 / CALLS], device="cuda")
-        dist.all_reduce(us, dist.ReduceOp.MAX)
+        own, fused = gathered[: m // ranks], torch.ops.symm_mem.fused_all_gather_matmul
+        calls = {
+            "torch_fused": functools.partial(fused, own, [b], 0, name, return_A=False),
+            "cublas_beside_torch_fused": functools.partial(torch.mm, gathered, b),
+        }
+        found: dict[str, list[float]] = {candidate: [] for candidate in calls}
+        for number in range(rounds + 1):
+            for candidate, call in calls.items():
+                us = slowest_rank(call)
+                if number:
+                    found[candidate].append(us)
         if rank == 0:
-            results.put((f"{ranks} ranks, M={m} N={n} K={k}", float(us)))
+            medians = {candidate: statistics.median(us) for candidate, us in found.items()}
+            results.put((f"{ranks} ranks, M={m} N={n} K={k}", medians))
     dist.destroy_process_group()
 
 
-def fused_times(ranks: int) -> dict[str, float]:
-    """Return microseconds by case; empty, with a message, where torch lacks the operator."""
+def slowest_rank(call: Work) -> float:
+    """Return the microseconds of a call on the slowest of the processes' ranks."""
+    import torch.distributed as dist  # noqa: PLC0415
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    dist.barrier()
+    start.record()
+    for _ in range(CALLS):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    us = torch.tensor([start.elapsed_time(end) * 1e3 / CALLS], device="cuda")
+    dist.all_reduce(us, dist.ReduceOp.MAX)
+    return float(us)
+
+
+def fused_times(ranks: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Return microseconds by case and candidate; none, with a message, if torch lacks it."""
     spawn, found = processes.get_context("spawn"), {}
     with tempfile.TemporaryDirectory() as folder:
         results = spawn.Queue()
         store = str(Path(folder) / "store")
         started = [
-            spawn.Process(target=time_fused, args=(rank, ranks, store, results), daemon=True)
+            spawn.Process(
+                target=time_fused, args=(rank, ranks, rounds, store, results), daemon=True
+            )
             for rank in range(ranks)
         ]
         for process in started:
@@ -229,8 +258,8 @@ def fused_times(ranks: int) -> dict[str, float]:
             process.join(FUSED_LIMIT_S + 10)
             process.kill()
         while not results.empty():
-            case, us = results.get()
-            found[case] = us
+            case, medians = results.get()
+            found[case] = medians
     if len(found) < len(SHAPES):
         print(f"torch's fused operator measured {len(found)} of {len(SHAPES)} shapes", flush=True)
     return found
@@ -247,7 +276,7 @@ def main() -> None:
     ranks = arguments.ranks or min(devices, 8)
     if not 2 <= ranks <= devices:
         raise SystemExit(f"this needs 2 to 8 GPUs, and the process sees {devices}")
-    fused = {} if arguments.no_fused else fused_times(ranks)
+    fused = {} if arguments.no_fused else fused_times(ranks, arguments.rounds)
     world = World.of(range(ranks))
     enable_peer_access(range(ranks))
     print(record("all_gather", list(gather_rows(world, arguments.rounds))))

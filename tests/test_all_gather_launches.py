@@ -138,9 +138,10 @@ def test_a_repeated_call_notices_other_streams_arrays_and_layouts(driver: Driver
         ops.all_gather_matmul(wide, b, out=out)
 
 
+@pytest.mark.parametrize("depth", [64, 72])  # rows of 72 elements do not start on lines
 @pytest.mark.parametrize("driver", [GEMM_ARGUMENTS], indirect=True)
-def test_ranks_that_share_a_gpu_need_streams_and_share_its_sms(driver: Driver) -> None:
-    a, b = [on(0, 4096, 64), on(0, 4096, 64)], [on(0, 64, 1024), on(0, 64, 1024)]
+def test_ranks_that_share_a_gpu_need_streams_and_share_its_sms(driver: Driver, depth: int) -> None:
+    a, b = ([on(0, *shape) for _ in range(2)] for shape in ((4096, depth), (depth, 1024)))
     out = [on(0, 8192, 1024), on(0, 8192, 1024)]
     with pytest.raises(ArgumentError, match=r"a\[1\] is .*rank 0 has the same device and stream"):
         ops.all_gather_matmul(a, b, out=out)
@@ -152,18 +153,3 @@ def test_ranks_that_share_a_gpu_need_streams_and_share_its_sms(driver: Driver) -
     grids = [config.gridDimX for config in driver.launch_configs[-2:]]
     assert sum(grids) <= 132
     assert [config.numAttrs for config in driver.launch_configs[-2:]] == [0, 0]  # no clusters
-
-
-@pytest.mark.parametrize("driver", [GEMM_ARGUMENTS], indirect=True)
-def test_more_ranks_than_have_run_on_gpus_are_refused(driver: Driver) -> None:
-    a, b = ([on(rank % GPUS, 64, 64) for rank in range(4)] for _ in range(2))
-
-    calls: tuple[Callable[[], object], ...] = (
-        lambda: ops.all_gather_matmul(a, b, streams=[1, 2, 3, 4]),
-        lambda: ops.all_gather(a),
-    )
-    for call in calls:
-        with pytest.raises(ArgumentError, match="on GPUs up to 3 ranks are supported"):
-            call()
-
-    assert driver.launched == []

@@ -62,6 +62,7 @@ _TITLES = {
     "all_gather": "All-gather",
     "all_gather_matmul": "All-gather and matmul",
     "compared_kernels": "Kernels of the structured layer over the kernels before it",
+    "compared_exponent": "Attention that bounds its exponents over attention that does not",
     "structured_kernels": "Kernels of the tutorial over ops",
     "attention": "Attention",
     "attention_backward": "Attention backward",
@@ -98,6 +99,8 @@ _TITLES = {
 # Candidates by the names that readers know.
 _NAMES = {
     "cublas_alone": "cuBLAS of gathered rows",
+    "cublas_alone_graph": "cuBLAS of gathered rows, CUDA graph",
+    "cublas_beside_torch_fused": "cuBLAS beside torch fused",
     "copy_engine": "copy engine",
     "cudnn": "cuDNN",
     "cudnn, bfloat16": "cuDNN in bf16",
@@ -106,6 +109,8 @@ _NAMES = {
     "flash_attn_interface": "FlashAttention-3",
     "nccl": "NCCL",
     "nccl_cublas": "NCCL + cuBLAS",
+    "nccl_cublas_graph": "NCCL + cuBLAS, CUDA graph",
+    "nccl_graph": "NCCL, CUDA graph",
     "plain": "without epilogue",
     "static_schedule": "static schedule",
     "tmaasync_graph": "tmaasync, CUDA graph",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tmaasync import enable_peer_access, ops
-from tmaasync.ops._ranks import MAX_GPU_RANKS
+from tmaasync.ops._ranks import MAX_RANKS
 
 # Before the first context: where ranks share a GPU, no launch may queue up after one that waits for
 # it.
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(200)
 Arrays = list[Any]
 
 
-@pytest.fixture(params=range(2, MAX_GPU_RANKS + 1))
+@pytest.fixture(params=range(2, MAX_RANKS + 1))
 def ranks(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 

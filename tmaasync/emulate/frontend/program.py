@@ -60,10 +60,12 @@ def loaded_runtime(path: Path) -> Any:
         try:
             _RUNTIMES[path.name] = ctypes.CDLL(str(path))
         except OSError as error:
-            raise BackendError(
-                f"the emulator cannot be loaded: {error}. If its folder is mounted noexec, set "
-                "TMAASYNC_CACHE_DIR to a folder of your own."
-            ) from None
+            remedy = (
+                "If its folder is mounted noexec, set TMAASYNC_CACHE_DIR to a folder of your own"
+            )
+            if "undefined symbol" in str(error):  # of C++'s own library, which gcc does not link
+                remedy = "Set CXX to g++ or clang++: gcc and clang leave out C++'s library"
+            raise BackendError(f"the emulator cannot be loaded: {error}. {remedy}.") from None
     return _RUNTIMES[path.name]
 
 

@@ -51,8 +51,11 @@ def all_gather_config(
     """Return the tile config of the cost model of gemm.cu, without split-K.
 
     Ranks that share a device get no clusters: the CTAs of another rank could leave a GPC with SMs
-    that hold no whole cluster, and CTAs that are not resident do not push.
+    that hold no whole cluster, and CTAs that are not resident do not push. Where rows do not start
+    on lines the cost model knows pairs alone, so these ranks take its choice for rows that do.
     """
+    if shares_device:
+        problem = problem._replace(on_lines=True)
 
     def fits(config: TileConfig) -> bool:
         return config.cluster_size == 1 or not shares_device
