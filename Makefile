@@ -95,7 +95,7 @@ test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 		$(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS)
 
 # On a machine with two GPUs or more, in some minutes and without a question: the tests of peers, the
-# benchmark of all sizes of world, and the tables of docs/benchmarks.md. Every wait has a budget.
+# benchmark of all sizes of world, and the figures in the documents. Every wait has a budget.
 peers: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	export PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"; \
 		timeout 900 $(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS); failed=$$?; \
@@ -103,7 +103,7 @@ peers: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 		timeout 530 $(TEST_PYTHON) benchmarks/bench_all_gather_matmul.py && $(TEST_PYTHON) tools/write_tables.py && exit $$failed
 
 # On a machine with a Hopper GPU: the benchmarks in this order, each for at most LIMIT_S seconds, of
-# which it records the rows that it has; then the tables and pictures of the documents.
+# which it records the rows that it has; then the tables of the documents.
 LIMIT_S ?= 300
 ROUNDS ?= 3
 RECORDED := attention_backward attention matmul matmul_epilogue split scaled_matmul grouped conv \
@@ -115,7 +115,7 @@ record: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 			timeout $(LIMIT_S) $(TEST_PYTHON) benchmarks/bench_$$one.py --rounds $(ROUNDS); \
 		done; \
 		timeout $(LIMIT_S) $(TEST_PYTHON) benchmarks/bench_host.py; \
-		$(TEST_PYTHON) tools/write_tables.py && $(TEST_PYTHON) tools/plot_results.py
+		$(TEST_PYTHON) tools/write_tables.py
 
 # Lookups of driver functions that this driver lacks are no errors of ours.
 memcheck: $(INSTALLED)

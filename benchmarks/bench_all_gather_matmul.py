@@ -210,7 +210,7 @@ def time_fused(rank: int, ranks: int, rounds: int, store: str, results: Any) -> 
         own, fused = gathered[: m // ranks], torch.ops.symm_mem.fused_all_gather_matmul
         calls = {
             "torch_fused": functools.partial(fused, own, [b], 0, name, return_A=False),
-            "cublas_beside_torch_fused": functools.partial(torch.mm, gathered, b),
+            "cublas_next_to_torch_fused": functools.partial(torch.mm, gathered, b),
         }
         found: dict[str, list[float]] = {candidate: [] for candidate in calls}
         for number in range(rounds + 1):

@@ -12,7 +12,9 @@ import tmaasync
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 # Only now is its folder on the path.
+import case_tables
 import document_headers
+import plot_results
 import swizzle_explorer
 
 if TYPE_CHECKING:
@@ -71,6 +73,11 @@ _INCLUDED = {
     "CONTRIBUTING": "contributing",
     "ARCHITECTURE": "architecture",
 }
+# The picture is drawn with the site: the README has the figures alone.
+_SPEEDS = (
+    "<!-- picture of the speeds -->",
+    "![Speed of each operation relative to its fastest peer](images/speed.svg)",
+)
 _LINK_TO_ROOT = re.compile(rf"\]\(((?:\.\./)*)({'|'.join(_INCLUDED)})\.md")
 _LINK_TO_FILE = re.compile(r"\]\(((?:examples|benchmarks|kernels|tests)/[^)#]*|LICENSE)\)")
 
@@ -82,8 +89,10 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("notebooks")
     app.connect("source-read", _write_headers)
     app.connect("source-read", _write_explorer)
+    app.connect("source-read", _write_results)
     app.connect("source-read", _write_index)
     app.connect("source-read", _link_from_page)
+    app.connect("builder-inited", lambda _: plot_results.draw())
     app.connect("include-read", _link_from_root)
     app.connect("autodoc-process-docstring", _keep_colons, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -110,6 +119,13 @@ def _write_explorer(app: Sphinx, docname: str, source: list[str]) -> None:
     del docname
 
 
+def _write_results(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put the tables of every recorded case where a page has their mark."""
+    del app, docname
+    if case_tables.EVERY_CASE in source[0]:
+        source[0] = source[0].replace(case_tables.EVERY_CASE, case_tables.every_case())
+
+
 def _write_index(app: Sphinx, docname: str, source: list[str]) -> None:
     """Index the terms of comments: a search for one of them finds the page of the comment first."""
     del app, docname
@@ -128,7 +144,7 @@ def _link_from_root(app: Sphinx, path: Path, page: str, source: list[str]) -> No
     """Point the links of an included file of the root to where the page finds their targets."""
     del app
     if page in _INCLUDED.values() and path.stem in _INCLUDED:
-        text = source[0].replace("](docs/", "](")
+        text = source[0].replace("](docs/", "](").replace(*_SPEEDS)
         text = _LINK_TO_FILE.sub(r"](path:../\1)", text)
         source[0] = _LINK_TO_ROOT.sub(lambda found: _page_of(found, found[1]), text)
 

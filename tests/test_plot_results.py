@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from result_files import Section, write_section
+from test_documents import DRAWN_WITH_THE_SITE
 
 pytest.importorskip("matplotlib")
 
@@ -59,3 +60,17 @@ def test_a_gpu_has_the_name_that_people_use(tool: dict[str, Any]) -> None:
     sections = [Section({"gpu": gpu}, []) for gpu in gpus]
 
     assert [tool["gpu_name"](section) for section in sections] == ["H200", "H100"]
+
+
+def test_the_site_gets_both_pictures_of_the_recorded_results(
+    tool: dict[str, Any], tmp_path: Path
+) -> None:
+    tool["draw"](tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}{suffix}.svg" for name in DRAWN_WITH_THE_SITE for suffix in ("", "_dark")
+    }
+    means = tool["means"](tool["measured_on"]())
+    assert "Attention, bf16, full, H200: " in means
+    for name in ("speed.svg", "speed_dark.svg"):
+        assert f"<dc:description>{means}</dc:description>" in (tmp_path / name).read_text()

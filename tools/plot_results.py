@@ -1,9 +1,9 @@
-"""Draws the pictures of benchmarks/results: ``python tools/plot_results.py``, after recording.
+"""Draws the pictures of benchmarks/results: docs/conf.py calls `draw` when it builds the site.
 
-Each is a pair, ``docs/images/NAME.svg`` for light pages and ``NAME_dark.svg`` for dark ones.
-``speed`` shows the table of the README: each operation over its fastest peer, on every GPU that has
-a folder of results;
-``matmul`` shows ops.matmul relative to cuBLAS by size, on the first of these GPUs.
+Each is a pair, ``NAME.svg`` for light pages and ``NAME_dark.svg`` for dark ones. They are not in
+the repository; ``python tools/plot_results.py`` draws them into ``docs/images``. ``speed`` shows
+the table of the README: each operation over its fastest peer, on every GPU that has a folder of
+results; ``matmul`` shows ops.matmul relative to cuBLAS by size, on the first of these GPUs.
 """
 
 from __future__ import annotations
@@ -200,23 +200,24 @@ def means(measured: dict[str, dict[str, Section]]) -> str:
     )
 
 
-def save(name: str, draw: Callable[[Theme], Figure], description: str | None = None) -> None:
+def _save(path: Path, draw: Callable[[Theme], Figure], description: str | None = None) -> None:
     """Write both pictures of a pair."""
     metadata = {"Date": None, "Description": description}
     for theme, suffix in ((LIGHT, ""), (DARK, "_dark")):
-        draw(theme).savefig(IMAGES / f"{name}{suffix}.svg", metadata=metadata, facecolor=theme.page)
+        file = path.with_name(f"{path.name}{suffix}.svg")
+        draw(theme).savefig(file, metadata=metadata, facecolor=theme.page)
 
 
-def main() -> None:
+def draw(folder: Path = IMAGES) -> None:
     """Draw both pairs."""
     mpl.rcParams["svg.hashsalt"] = OURS
     measured = measured_on()
     if measured:
-        save("speed", lambda theme: speeds_drawn(measured, theme), means(measured))
+        _save(folder / "speed", lambda theme: speeds_drawn(measured, theme), means(measured))
     with_matmul = [by_section for by_section in measured.values() if "matmul" in by_section]
     if with_matmul:
-        save("matmul", lambda theme: matmul_drawn(with_matmul[0]["matmul"], theme))
+        _save(folder / "matmul", lambda theme: matmul_drawn(with_matmul[0]["matmul"], theme))
 
 
 if __name__ == "__main__":
-    main()
+    draw()

@@ -1,8 +1,9 @@
 """Write the measured tables and figures of README.md and docs from benchmarks/results.
 
 A table stands between ``<!-- measured: KIND -->`` and ``<!-- end measured -->``. KIND is ``short``
-(the operations of the README, a line each), ``groups`` (all operations, a line each) or ``all``
-(every section and case of every GPU).
+(the operations of the README, a line each) or ``groups`` (all operations, a line each). The tables
+of every case are not in the repository: docs/conf.py puts them in place of ``<!-- every case -->``
+when it builds the site.
 
 A figure in a sentence stands between ``<!-- figure: GPU SECTION /CASES/ WHAT -->`` and
 ``<!-- end -->``: the least to the greatest over the cases (or groups) whose name has the pattern in
@@ -39,85 +40,15 @@ Recorded = tuple[str, str, Section]
 """A GPU's folder, a section's name, and the section."""
 
 _MARKED = re.compile(
-    r"(<!-- measured: (?P<kind>short|groups|all) -->\n).*?(<!-- end measured -->)", re.DOTALL
+    r"(<!-- measured: (?P<kind>short|groups) -->\n).*?(<!-- end measured -->)", re.DOTALL
 )
 # A line that begins with the comment would be a block of HTML, not a part of its sentence.
 _FIGURE = re.compile(
     r"(?<!\n)(<!-- figure: (?P<gpu>\S+) (?P<section>\S+) /(?P<cases>[^/]*)/ (?P<what>[^>]*) -->)"
     r"[^<]*(<!-- end -->)"
 )
-# The keys that a row may hold, in the order of preference, and the unit of each in the table.
-_UNITS = {
-    "tb_per_s": "TB/s, read + write",
-    "read_tb_per_s": "TB/s, read",
-    "tflop_per_s": "TFLOP/s",
-    "gb_per_s": "GB/s",
-    "us": "microseconds",
-}
 _RATIOS = ("speed_over_", "cost_over_")
-_OURS = "tmaasync"
-# The ratio in shorter slices, where it was measured too: see docs/benchmarks.md.
-_SHORTER = ("interleaved", "burst")
-_TITLES = {
-    "all_gather": "All-gather",
-    "all_gather_matmul": "All-gather and matmul",
-    "compared_kernels": "Kernels of the structured layer over the kernels before it",
-    "compared_exponent": "Attention that bounds its exponents over attention that does not",
-    "structured_kernels": "Kernels of the tutorial over ops",
-    "attention": "Attention",
-    "attention_backward": "Attention backward",
-    "attention_backward_flash_attn_interface": "Attention backward over FlashAttention-3",
-    "attention_flash_attn_interface": "Attention over FlashAttention-3",
-    "attention_float8": "FP8 attention",
-    "attention_host": "Host cost of attention",
-    "batched_matmul": "Batched GEMM",
-    "conv2d": "conv2d",
-    "copy": "Copies",
-    "fp8_blockwise_matmul": "Block-scaled FP8 GEMM",
-    "fp8_blockwise_matmul_deep_gemm": "Block-scaled FP8 GEMM over DeepGEMM",
-    "fp8_matmul": "FP8 GEMM, per-tensor scales",
-    "grouped_matmul": "Grouped GEMM (MoE)",
-    "host": "Host cost of tiles, launches and operations",
-    "k_grouped_matmul": "K-grouped GEMM (weight gradient of MoE)",
-    "matmul": "GEMM",
-    "matmul_deep_gemm": "GEMM over DeepGEMM",
-    "matmul_epilogue": "GEMM with an epilogue",
-    "matmul_types": "GEMM in int8 and tf32",
-    "paged_decode": "Decode from a paged KV cache",
-    "peers": "TMA to and from a peer's memory",
-    "ragged": "Ragged pack and unpack",
-    "reads": "TMA reads by L2 promotion",
-    "reduce_add": "reduce_add",
-    "signals": "Signals between GPUs",
-    "split_k": "GEMM, split-K shapes",
-    "stream_k": "Stream-K GEMM of the cookbook over ops",
-    "varlen_attention": "Varlen attention",
-    "varlen_attention_backward": "Varlen attention backward",
-    "varlen_attention_backward_flash_attn_interface": "Varlen backward over FlashAttention-3",
-    "varlen_attention_flash_attn_interface": "Varlen attention over FlashAttention-3",
-}
-# Candidates by the names that readers know.
-_NAMES = {
-    "cublas_alone": "cuBLAS of gathered rows",
-    "cublas_alone_graph": "cuBLAS of gathered rows, CUDA graph",
-    "cublas_beside_torch_fused": "cuBLAS beside torch fused",
-    "copy_engine": "copy engine",
-    "cudnn": "cuDNN",
-    "cudnn, bfloat16": "cuDNN in bf16",
-    "deep_gemm": "DeepGEMM",
-    "flash2": "FlashAttention-2",
-    "flash_attn_interface": "FlashAttention-3",
-    "nccl": "NCCL",
-    "nccl_cublas": "NCCL + cuBLAS",
-    "nccl_cublas_graph": "NCCL + cuBLAS, CUDA graph",
-    "nccl_graph": "NCCL, CUDA graph",
-    "plain": "without epilogue",
-    "static_schedule": "static schedule",
-    "tmaasync_graph": "tmaasync, CUDA graph",
-    "torch_fused": "torch fused",
-}
-
-
+OURS = "tmaasync"
 _CUBLAS = {"torch": "cuBLAS"}
 _CUDNN = {"torch": "cuDNN"}
 _ATTENTION = {"cudnn": "cuDNN", "flash2": "FlashAttention-2"}
@@ -144,7 +75,7 @@ class Operation:
     is_short: bool = True
 
     def members(self, section: Section) -> list[Row]:
-        return [row for row in _cases(section) if re.search(self.pattern, row["case"])]
+        return [row for row in cases(section) if re.search(self.pattern, row["case"])]
 
     @property
     def peer(self) -> str:
@@ -152,9 +83,9 @@ class Operation:
 
     def ratio(self, row: Row) -> float:
         """Return our speed over the fastest peer's, from the medians over the rounds."""
-        speeds = row[_ratio_key(row)]
+        speeds = row[ratio_key(row)]
         theirs = max(speeds[peer]["median"] for peer in self.peers if peer in speeds)
-        return float(speeds[_OURS]["median"] / theirs)
+        return float(speeds[OURS]["median"] / theirs)
 
 
 OPERATIONS = (
@@ -236,13 +167,16 @@ OPERATIONS = (
 )
 
 
+def all_recorded(results: Path) -> list[Recorded]:
+    return [one for one in sections(results) if cases_or_groups(one[2])]
+
+
 def rewritten(text: str, results: Path = RESULTS) -> str:
     """Return the document with its tables made anew."""
-    recorded = [one for one in sections(results) if _cases_or_groups(one[2])]
+    recorded = all_recorded(results)
     tables = {
         "short": lambda: _by_operation(recorded, [one for one in OPERATIONS if one.is_short]),
         "groups": lambda: _by_operation(recorded, OPERATIONS),
-        "all": lambda: _by_section(recorded),
     }
 
     def replace(found: re.Match[str]) -> str:
@@ -271,7 +205,7 @@ def _sentence_figure(found: re.Match[str], recorded: list[Recorded]) -> str:
         _value(row, found["what"])
         for _, name, section in recorded
         if (gpu_name(section), name) == (found["gpu"], found["section"])
-        for row in _cases_or_groups(section)
+        for row in cases_or_groups(section)
         if re.search(found["cases"], row.get("case") or row["group"])
     ]
     if not values:
@@ -285,10 +219,10 @@ def _value(row: Row, what: str) -> float:
     if not what.startswith("speed over "):
         unit, candidate = what.split(" of ", 1)
         return float(row[unit][candidate])
-    speeds = row[_ratio_key(row)]
+    speeds = row[ratio_key(row)]
     peers = what.removeprefix("speed over ").split(", ")
     theirs = max(speeds[peer]["median"] for peer in peers)
-    return float(speeds[_OURS]["median"] / theirs)
+    return float(speeds[OURS]["median"] / theirs)
 
 
 # --- a line for each operation ----------------------------------------------------------------
@@ -300,14 +234,14 @@ def _by_operation(recorded: list[Recorded], operations: Iterable[Operation]) -> 
     found = {(gpu_name(section), name): section for _, name, section in recorded}
     lines = []
     for operation in operations:
-        groups = [_group_of(operation, found.get((gpu, operation.section))) for gpu in gpus]
-        if any(groups):
-            cells = (group.text if group else "not measured" for group in groups)
-            lines.append(_line([operation.name, operation.peer, *cells]))
+        found_groups = [group_of(operation, found.get((gpu, operation.section))) for gpu in gpus]
+        if any(found_groups):
+            cells = (group.text if group else "not measured" for group in found_groups)
+            lines.append(line([operation.name, operation.peer, *cells]))
     if not lines:
         return
-    yield _line(["operation", "fastest peer", *(f"{gpu}: speed over peer" for gpu in gpus)])
-    yield _line(["---"] * (2 + len(gpus)))
+    yield line(["operation", "fastest peer", *(f"{gpu}: speed over peer" for gpu in gpus)])
+    yield line(["---"] * (2 + len(gpus)))
     yield from lines
     yield ""
     yield f"{_READING}\n"
@@ -317,7 +251,7 @@ def _by_operation(recorded: list[Recorded], operations: Iterable[Operation]) -> 
     yield ""
 
 
-def _group_of(operation: Operation, section: Section | None) -> Group | None:
+def group_of(operation: Operation, section: Section | None) -> Group | None:
     rows = [] if section is None else operation.members(section)
     return Group.of(operation, rows) if rows else None
 
@@ -375,123 +309,31 @@ def _circumstances(measured: Sequence[Section]) -> str:
     return f"* {gpu_name(measured[0])}: {seen[0]['gpu']}, measured {when}, driver {drivers}."
 
 
-# --- every case -------------------------------------------------------------------------------
+# --- rows of a section -------------------------------------------------------------------------
 
 
-def _by_section(recorded: list[Recorded]) -> Iterator[str]:
-    """Yield a heading and a table for every section of every GPU, one section after the other."""
-    newest_first = sorted(recorded, key=lambda one: gpu_name(one[2]), reverse=True)
-    for _, name, section in sorted(newest_first, key=lambda one: one[1]):
-        yield f"### {_TITLES.get(name, name)} on {gpu_name(section)}\n"
-        measured = section.measured
-        yield f"{measured['gpu']}, {measured['date'][:10]}, driver {measured['driver']}:\n"
-        if _cases(section):
-            yield from _race(name, _cases(section))
-            yield from _means(name, section)
-        for row in _groups(section):
-            yield from _group(row)
-        if _probes(section):
-            yield from _latencies(_probes(section))
-
-
-def _race(name: str, rows: list[Row]) -> Iterator[str]:
-    """Yield a table with a case a line and a candidate a column."""
-    unit = next(key for key in _UNITS if key in rows[0])
-    peers = _candidates(rows)
-    shorter = [key for key in _SHORTER if any(key in row for row in rows)]
-    titles = [f"{name} ({_UNITS[unit]})", *map(_title, peers), _ratio_title(rows[0]), *shorter]
-    yield _line(titles)
-    yield _line(["---", *("---:" for _ in titles[1:])])
-    for row in rows:
-        figures = (_figure(row[unit].get(peer)) for peer in peers)
-        more = (f"{row[key][_OURS]['median']:.3f}" if key in row else "" for key in shorter)
-        yield _line([row["case"], *figures, _ratio(row), *more])
-    yield ""
-
-
-def _latencies(rows: list[Row]) -> Iterator[str]:
-    """Yield a table with a probe a line: its time, or how many hand-overs were wrong."""
-    yield _line(["between GPUs", "ranks", "microseconds", "wrong"])
-    yield _line(["---", "---:", "---:", "---:"])
-    for row in rows:
-        if "hand_overs" in row:
-            wrong = f"{row['wrong_elements']} elements in {row['hand_overs']:,} hand-overs"
-            yield _line([row["probe"], str(row["ranks"]), f"{row['us_per_round']:.2f}", wrong])
-        else:
-            time = f"{row['us']:.2f} ({row['us_min']:.2f} to {row['us_max']:.2f})"
-            yield _line([row["probe"], str(row["ranks"]), time, ""])
-    yield ""
-
-
-def _means(name: str, section: Section) -> Iterator[str]:
-    """Yield the mean of each operation of the section."""
-    for operation in OPERATIONS:
-        group = _group_of(operation, section) if operation.section == name else None
-        if group:
-            count = len(group.ratios)
-            cases = f"{count} case{'s' if count > 1 else ''}"
-            yield f"* {operation.name}, {cases}: {group.text} x {operation.peer}"
-    yield ""
-
-
-def _group(row: Row) -> Iterator[str]:
-    """Yield a table with a candidate a line."""
-    ratios = row[_ratio_key(row)]
-    yield _line([row["group"], "microseconds", _ratio_title(row)])
-    yield _line(["---", "---:", "---:"])
-    for peer, microseconds in row["us"].items():
-        yield _line([_title(peer), _figure(microseconds), f"{ratios[peer]:.2f}"])
-    yield ""
-
-
-def _cases(section: Section) -> list[Row]:
+def cases(section: Section) -> list[Row]:
     return [row for row in section.rows if "us" in row and "case" in row]
 
 
-def _groups(section: Section) -> list[Row]:
+def groups(section: Section) -> list[Row]:
     return [row for row in section.rows if "us" in row and "group" in row]
 
 
-def _probes(section: Section) -> list[Row]:
+def probes(section: Section) -> list[Row]:
     return [row for row in section.rows if "probe" in row and "ranks" in row]
 
 
-def _cases_or_groups(section: Section) -> list[Row]:
+def cases_or_groups(section: Section) -> list[Row]:
     """Return the rows that a table is made of; none where something else was recorded."""
-    return _cases(section) + _groups(section) + _probes(section)
+    return cases(section) + groups(section) + probes(section)
 
 
-def _candidates(rows: Iterable[Row]) -> list[str]:
-    """Return the candidates of all rows: ours first, then in alphabetical order."""
-    names = {name for row in rows for name in row["us"]}
-    return sorted(names, key=lambda name: (name != _OURS, name))
-
-
-def _title(candidate: str) -> str:
-    return _NAMES.get(candidate, candidate)
-
-
-def _ratio_key(row: Row) -> str:
+def ratio_key(row: Row) -> str:
     return next(key for key in row if key.startswith(_RATIOS))
 
 
-def _ratio_title(row: Row) -> str:
-    kind, over, peer = _ratio_key(row).split("_", 2)
-    return f"{kind} {over} {_title(peer)}"
-
-
-def _ratio(row: Row) -> str:
-    ours = row[_ratio_key(row)][_OURS]
-    return f"{ours['median']:.3f} ({ours['min']:.3f} to {ours['max']:.3f})"
-
-
-def _figure(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3f}" if value < 10 else f"{value:.1f}"
-
-
-def _line(cells: Iterable[str]) -> str:
+def line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

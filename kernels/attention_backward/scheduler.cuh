@@ -69,7 +69,7 @@ struct KeyTile {
 // longest tiles, which come first, end at different times. With ALTERNATES every other wave of
 // tiles runs from the first block to the last: a tile that starts later starts at a later block, so
 // that these CTAs process the same block too. With 8 query heads per KV head that is 2 to 11 %
-// faster (docs/notes/attention.md). Without STARTS_LAST the order is head by head, from the first
+// faster (docs/decisions/attention.md). Without STARTS_LAST the order is head by head, from the first
 // block.
 struct Visit {
     i32 block;

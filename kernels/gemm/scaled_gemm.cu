@@ -125,7 +125,7 @@ __device__ void multiply_scaled_tiles(
     ScaledEpilogue epilogue(shared.epilogue[consumer], consumer, consumer_row(consumer));
     int row = consumer * ROWS + accumulator_row(thread_in_warpgroup(), 0);
     // Keep it in a register. Computed anew for every stage, it costs 8 instructions, 1 to 2 % of
-    // the time (DeepGEMM's shapes, H100, 2026-11-24: docs/notes/fp8.md).
+    // the time (DeepGEMM's shapes, H100, 2026-11-24: docs/decisions/fp8.md).
     ptx::wgmma_fence_operand(row);
     for (const auto tile : schedule) {
         ScaledLoop::Accumulators accumulators;

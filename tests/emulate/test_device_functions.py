@@ -23,9 +23,9 @@ def test_a_kernel_can_call_each() -> None:
     for signature in SIGNATURES.read_text().splitlines():
         of_name.setdefault(signature.partition("(")[0], signature)
     called = [signature for name, signature in of_name.items() if name not in ENDS]
-    page = Path(__file__).parents[2].joinpath("docs", "emulator.md").read_text()
+    page = Path(__file__).parents[2].joinpath("docs", "emulator_runs.md").read_text()
     assert f"declare {len(of_name)} functions" in page
-    assert f"calls\n{len(called)}, others" in page
+    assert f"calls {len(called)}, others" in " ".join(page.split())
 
     given, out = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
     given[0] = 1  # a count, a mask of the only lane

@@ -104,7 +104,7 @@ def test_every_device_stores_and_adds_to_every_peer(ranks: int, adds: bool) -> N
 
 
 # The debug build died before TMATensorTileArray kept ptxas from losing half of a tile's address
-# (docs/notes/ptxas.md).
+# (docs/decisions/ptxas.md).
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_ring_passes_tiles_on_for_many_rounds_and_launches(ranks: int, debug: bool) -> None:
     data, rounds, launches = values(ranks), 500, 3

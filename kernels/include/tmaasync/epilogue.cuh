@@ -319,7 +319,7 @@ __device__ __forceinline__ void issue_at(
 
 // The first of the 64 rows that are loaded for a tile: `row`, but at most `last`. With `last` 64
 // rows before the end of A, no row lies outside A. TMA fills outside rows with zeros at a fraction
-// of the speed of loads (docs/notes/gemm.md).
+// of the speed of loads (docs/decisions/gemm.md).
 __device__ __forceinline__ constexpr int shifted_row(int row, int last) {
     return row < last ? row : last;
 }

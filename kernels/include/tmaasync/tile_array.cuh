@@ -26,7 +26,7 @@ struct TMATensorTileArray {
         check_index("index", index, count);
         if (index >= count) instrument::trap_beyond("index", index, count);
         // Not tiles[index]: a shift by 7 and an addition of 64 bits, of which ptxas 12.9 and 13.0
-        // may drop the upper 32 (docs/notes/ptxas.md).
+        // may drop the upper 32 (docs/decisions/ptxas.md).
         char* const first = reinterpret_cast<char*>(tiles);
         const u64 offset = ptx::mul_wide(static_cast<u32>(index), sizeof(Tile));
         return *reinterpret_cast<Tile*>(first + offset);

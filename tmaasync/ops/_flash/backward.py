@@ -155,7 +155,7 @@ def choose_backward_config(
 
     ``heads_on_sms`` is the number of heads whose tiles of keys fill the SMs. The choices were
     measured on an H200, the deterministic ones without a mask on an H100 too (2026-11-24,
-    docs/notes/attention.md), without windows and softcap.
+    docs/decisions/attention.md), without windows and softcap.
     """
     if head_dim <= 64:
         return _narrow_config(variant, heads_on_sms)

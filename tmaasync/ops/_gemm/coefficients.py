@@ -119,7 +119,7 @@ def _value(entry: Mapping[str, Any]) -> Any:
 
 
 COEFFICIENTS = Path(__file__).with_name("h200.toml")
-"""Numbers of an H200. They choose as well on an H100: docs/notes/gemm.md, "H100"."""
+"""Numbers of an H200. They choose as well on an H100: docs/decisions/gemm.md, "H100"."""
 
 
 @functools.cache

@@ -475,7 +475,7 @@ def _was_raced_grouped(config: TileConfig) -> bool:
 _Config = TypeVar("_Config", bound=TileConfig)
 
 # 128 x 256 tiles of a block-scaled GEMM are 0.99 to 1.03 times as fast alone as in pairs that
-# multicast B, with groups of the same rows (H200, 2026-11-23, probe in docs/notes/fp8.md).
+# multicast B, with groups of the same rows (H200, 2026-11-23, probe in docs/decisions/fp8.md).
 _ALONE_GROUP = 16
 
 

@@ -199,7 +199,7 @@ def _shifts_rows(config: TileConfig, m: int, k_major: bool) -> bool:
     """Return whether A is loaded 64 rows at a time, never beyond its last row.
 
     Over all SMs, TMA fills about 26 out-of-bounds rows of 128 bytes per nanosecond, and loads rows
-    several times as fast (docs/notes/gemm.md).
+    several times as fast (docs/decisions/gemm.md).
     """
     is_ragged = m % config.cluster_rows != 0
     has_whole_boxes = config.block_m % (_SHIFTED_ROWS * config.a_multicast) == 0
