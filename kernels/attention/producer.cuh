@@ -10,8 +10,8 @@
 namespace tmaasync {
 
 // Number of pages looked up together. With pages of 16, on an H200 (2026-11-23): FP8 decode is 1.25
-// to 1.37 times as fast with 8; bf16 prefill 1.11 times with 4 (docs/decisions/attention.md), and not
-// faster with 8. In FP8 with several consumers, 4 spill at head dimension 192.
+// to 1.37 times as fast with 8; bf16 prefill 1.11 times with 4 (docs/decisions/attention.md), and
+// not faster with 8. In FP8 with several consumers, 4 spill at head dimension 192.
 constexpr int kPagesAhead = CONSUMERS == 1 ? 8 : kIsFp8 ? 1 : 4;
 
 struct Producer {

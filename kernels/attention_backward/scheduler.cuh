@@ -69,8 +69,8 @@ struct KeyTile {
 // longest tiles, which come first, end at different times. With ALTERNATES every other wave of
 // tiles runs from the first block to the last: a tile that starts later starts at a later block, so
 // that these CTAs process the same block too. With 8 query heads per KV head that is 2 to 11 %
-// faster (docs/decisions/attention.md). Without STARTS_LAST the order is head by head, from the first
-// block.
+// faster (docs/decisions/attention.md). Without STARTS_LAST the order is head by head, from the
+// first block.
 struct Visit {
     i32 block;
     i32 head;  // index among the query heads that share the tile's KV head

@@ -82,7 +82,7 @@ def _compiled(codes: tuple[tuple[str, str, str], ...], *, has_guard: bool) -> Co
     """Generate one function for arguments of these kinds.
 
     For three arrays, a separate function per array took 0.4 us more, of 2.4 us (without a GPU and
-    the driver's part, 2026-11-23: docs/decisions/host.md); three tensors without torch's guard 0.6 us.
+    the driver's part, 2026-11-23: decisions/host.md); three tensors without torch's guard 0.6 us.
     """
     arguments = [f"a{index}" for index in range(len(codes))]
     conditions = [f"{argument}.__class__ is {argument}_class" for argument in arguments]

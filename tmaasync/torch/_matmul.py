@@ -293,7 +293,7 @@ def _check_views(  # noqa: PLR0913 - the arguments of the operator
 
 
 # Compiled code passes every argument of an operator in each call, defaults included: 2.5 us of 20.6
-# (without a GPU, 2026-11-23: docs/decisions/host.md). So a matmul without options has its own schema,
+# (without a GPU, 2026-11-23: decisions/host.md). So a matmul without options has its own schema,
 # defined first, so that torch.ops.tmaasync.matmul(a, b) selects it.
 _OPERANDS = "Tensor a, Tensor b"
 _OPTIONS = (
