@@ -30,6 +30,7 @@ from tmaasync import (
     create_tma_tile,
     emulate,
     enable_peer_access,
+    ops,
 )
 
 SOURCE = Path(__file__).parents[1] / "parity" / "peers.cu"
@@ -350,6 +351,17 @@ def test_a_fault_names_its_device() -> None:
             stop(1, 1, (device.array(np.full(1, rank == 2, np.int32)),))
         with pytest.raises(EmulatedFault, match=r"stop: device 2, block \(0, 0, 0\), thread 0"):
             world.synchronize()
+
+
+def test_equal_calls_of_an_operation_on_two_devices_are_two_launches() -> None:
+    for _ in range(2):  # a world that has ended leaves no launch to the next
+        with emulate.scheduled("random", seed=2, races=True), emulate.devices(2) as world:
+            sources = [device.array(one) for device, one in zip(world, values(2), strict=True)]
+            targets = [device.array(np.zeros_like(sources[0])) for device in world]
+            for source, target in zip(sources, targets, strict=True):
+                ops.copy(source, target)
+            assert [launch.queue.device for launch in world._queue] == [0, 1]
+        assert all(map(np.array_equal, sources, targets))
 
 
 def test_the_same_seed_replays_the_same_run() -> None:

@@ -73,6 +73,9 @@ class ArrayMemory(Protocol):
     kept: dict[Hashable, Any]
     """What operations keep for their later calls, as long as the device exists."""
 
+    identity: object
+    """Differs between devices of emulated worlds, and keeps none alive; None for other memory."""
+
     @property
     def ordinal(self) -> int | None:
         """The ``device=`` of a launch there; None for host memory of no device."""
@@ -93,6 +96,7 @@ class Backend(ABC):
     device: int | None
     waits: bool
     reads_host_memory: bool
+    identity: object = None
 
     def __init__(self) -> None:
         self.kept: dict[Hashable, Any] = {}

@@ -11,6 +11,7 @@ from tmaasync._arrays import ArrayView, is_contiguous, may_overlap
 from tmaasync._elements import Element, element
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.kernel import backend_of
 from tmaasync.ops._extents import MAX_EXTENT
 
 __all__ = [
@@ -34,6 +35,7 @@ class Layout(NamedTuple):
     Attributes:
         is_aligned: Whether it starts at a multiple of 16 bytes.
         owns_padding: Whether nobody else has the bytes after its rows, up to a multiple of 16.
+        memory: Identifies the emulated device whose memory holds it; None outside of a world.
     """
 
     shape: tuple[int, ...]
@@ -42,10 +44,12 @@ class Layout(NamedTuple):
     device: int | None
     is_aligned: bool = True
     owns_padding: bool = False
+    memory: object = None
 
     @classmethod
     def of(cls, view: ArrayView) -> Layout:
-        return cls(*view[1:5], view.address % TMA_ALIGNMENT == 0)
+        memory = backend_of(view.device).memory_of(view).identity
+        return cls(*view[1:5], view.address % TMA_ALIGNMENT == 0, memory=memory)
 
     def over(self, view: ArrayView) -> ArrayView:
         """Return the view with this shape and these strides."""

@@ -29,6 +29,7 @@ class EmulatedDevice:
         """Make a device without memory."""
         self.ordinal = ordinal
         self.kept: dict[Hashable, Any] = {}
+        self.identity = object()
         self._arrays: list[npt.NDArray[Any]] = []
 
     def __repr__(self) -> str:
