@@ -68,6 +68,7 @@ RETIRED = (
         allowed=r"(?i)(dot|inner|outer|cross|scalar|cartesian|partial|tensor)[ _-]products?"
         r"|product\(|import product|itertools\.product",
     ),
+    Retired("[Dd]eeds?", "operation, access, issuer", "tmaasync/emulate"),
     Retired("[Bb]ehind", "after, beyond"),
     Retired("[Bb]esides?(?! the| that)", "next to, outside, in addition to"),
     Retired("in front", "before"),

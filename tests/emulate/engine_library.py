@@ -5,17 +5,18 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-import tmaasync
+from tmaasync.emulate.abi import Mention, MentionKind
+from tmaasync.emulate.include_path import DEVICE_DIR, EMULATOR_DIR
+from tmaasync.emulate.report.faults import written
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-INCLUDE = Path(tmaasync.__file__).parent / "emulate" / "runtime"
-FLAGS = ("-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}")
+INCLUDE = EMULATOR_DIR / "runtime"
+FLAGS = ("-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}", f"-I{DEVICE_DIR}")
 
 Spec = TensorMapSpec | Im2colSpec
 Bytes = npt.NDArray[np.uint8]
@@ -62,25 +63,41 @@ class FaultError(Exception):
     """The reason of a C++ ``Fault``."""
 
 
+class Faulted(ctypes.Structure):
+    _fields_ = (
+        ("kind", ctypes.c_uint32),
+        ("mentions", ctypes.c_uint64),
+        ("mention", ctypes.POINTER(Mention)),
+        ("texts", ctypes.c_void_p),
+    )
+
+
 class Engine:
     """The library with Python's arguments: coordinates innermost first, as on the device."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
-        library.tma_reason.restype = ctypes.c_char_p
+        library.tma_reason.restype = Faulted
 
     def call(self, name: str, *arguments: Any) -> int:
         function = getattr(self.library, f"tma_{name}")
         function.restype = ctypes.c_int64
         result: int = function(*map(_as_c, arguments))
         if result < 0:
-            raise FaultError(self.library.tma_reason().decode())
+            reason = self.library.tma_reason()
+            facts = iter(reason.mention[: reason.mentions])
+            raise FaultError(written(reason.kind, facts, reason.texts, _unnamed))
         return result
 
     def decode(self, descriptor: Bytes) -> list[int]:
         numbers = np.zeros(64, np.int64)
         count = self.call("decode", descriptor, numbers)
         return [*map(int, numbers[:count])]
+
+
+def _unnamed(kind: MentionKind, value: int) -> str:
+    assert kind == MentionKind.HEXADECIMAL
+    return f"{value:#x}"
 
 
 def _as_c(argument: Any) -> Any:

@@ -438,7 +438,7 @@ __global__ void repeated(float* x, int which) {
     if (which == 3) x[warp] = warp;
     __syncthreads();
     if (which < 3) x[threadIdx.x] = kept[which == 2 ? 0 : warp];
-    if (which == 4 && warp == 0) x[0] = lane == 31;         // the thread's last deed
+    if (which == 4 && warp == 0) x[0] = lane == 31;         // the thread's last store
 }
 """
 

@@ -16,7 +16,7 @@ from tmaasync.emulate.runtime_library import UNITS
 RUNTIME = EMULATOR_DIR / "runtime"
 LAYERS = (
     "abi.hpp",
-    "text",
+    "reason.hpp",
     "host",
     "shared_memory",
     "policy",

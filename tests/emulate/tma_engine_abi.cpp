@@ -1,6 +1,5 @@
-// The TMA engine as test_tma_engine.py calls it: C functions, faults as -1 and a reason.
+// The TMA engine as test_tma_engine.py calls it: C functions, faults as -1 and their facts.
 #include <cstdint>
-#include <string>
 #include <tma/bulk.hpp>
 #include <tma/im2col.hpp>
 #include <tma/tiled.hpp>
@@ -46,14 +45,14 @@ private:
     }
 };
 
-std::string last_reason;
+Reason last_reason;
 
 template <class Act>
 int64_t guarded(Act act) {
     try {
         return act();
     } catch (const Fault& fault) {
-        last_reason = fault.reason.text();
+        last_reason = fault.reason;
         return -1;
     }
 }
@@ -62,8 +61,17 @@ int64_t guarded(Act act) {
 
 extern "C" {
 
-const char* tma_reason() {
-    return last_reason.c_str();
+// Mirrored by the test's ctypes structure.
+struct Faulted {
+    FaultKind kind;
+    uint64_t mentions;
+    const Mention* mention;
+    const char* texts;
+};
+
+Faulted tma_reason() {
+    const auto& mentions = last_reason.mentions();
+    return {last_reason.kind(), mentions.size(), mentions.data(), last_reason.texts().data()};
 }
 
 // Everything the view holds, as plain numbers.

@@ -18,7 +18,6 @@ __all__ = [
     "DeviceLaunch",
     "EventLog",
     "Extents",
-    "FaultKind",
     "Interpreter",
     "LaunchNumbers",
     "MbarrierWait",
@@ -109,62 +108,25 @@ class WaitKind(enum.IntEnum):
 
 
 class MentionKind(enum.IntEnum):
-    """The names and numbers that `Mention` asks for."""
+    """The kinds of a fault's facts."""
 
-    BARRIER = 0
-    SHARED_OFFSET = 1
-    SHARED_BYTES = 2
-    SHARED_NAME = 3
-    FULL_BARRIER = 4
-    LINE = 5
-    GLOBAL_NAME = 6
-    SIZE_CONSTANT = 7
-    NUMERAL = 8
-    ADDRESS = 9
-    ACCESS = 10
-
-
-class FaultKind(enum.IntEnum):
-    """The faults whose sentences are in `report.faults`, from mentions alone."""
-
-    TEXT = 0  # the sentence is in the report
-    GRID_IS_NOT_COOPERATIVE = 1
-    CLUSTER_ARRIVAL_TWICE = 2
-    MBARRIER_PLACE = 3
-    MBARRIER_COUNT = 4
-    OLD_STATE_TOKEN = 5
-    WARP_APART_AT_BARRIER = 6
-    NAMED_BARRIER_SHAPE = 7
-    NAMED_BARRIER_THREADS = 8
-    LOAD_CREDITS_OTHER_CTA = 9
-    MULTICAST_MASK = 10
-    PUSH_OF_OTHER_CTA = 11
-    MAP_EDIT_PLACE = 12
-    SWIZZLED_TILE_PLACE = 13
-    MAP_RANK = 14
-    THREAD_COPY_OUTSIDE = 15
-    UNAWAITED_THREAD_COPIES = 16
-    CPP_EXCEPTION = 17
-    NO_SUCH_CTA = 18
-    CTA_HAS_ENDED = 19
-    FREE_OF_NO_BLOCK = 20
-    AHEAD_OF_PREVIOUS_GRIDS = 21
-    STACK_OVERFLOW = 22
-    CHANGED_READ_ONLY_LOAD = 23
-    EPOCH_NOT_INCREASED = 24
-    MMA_OPERANDS_DIFFER = 25
-    UNSET_ACCUMULATORS = 26
-    MMA_OF_PARTIAL_WARPGROUP = 27
-    MMA_WITHOUT_FENCE = 28
-    WARPS_WAIT_FOR_OTHER_GROUPS = 29
-    MBARRIER_IS_AWAITED = 30
-    ARRIVAL_COMPLETES = 31
-    NO_ARRIVALS = 32
-    MISSED_PHASE = 33
-    TOO_MANY_THREAD_COPIES = 34
-    BEYOND_SHARED = 35
-    BEYOND_ARRAYS = 36
-    MISALIGNED = 37
+    NUMERAL = 0
+    UNSIGNED = 1
+    HEXADECIMAL = 2
+    TEXT = 3
+    PHRASE = 4
+    LIST = 5
+    BARRIER = 6
+    SHARED_OFFSET = 7
+    SHARED_BYTES = 8
+    SHARED_NAME = 9
+    FULL_BARRIER = 10
+    LINE = 11
+    SIZE_CONSTANT = 12
+    ACCESS = 13
+    OPERATION = 14
+    LANES = 15
+    WARPS = 16
 
 
 class RaceFact(enum.IntEnum):
@@ -285,9 +247,9 @@ def _listed(first: Any, count: int) -> list[Any]:
 
 
 class Mention(ctypes.Structure):
-    """A name that belongs into the reason of a fault, after ``at`` bytes of it."""
+    """A fact of a fault."""
 
-    _fields_ = (("at", ctypes.c_uint64), ("value", ctypes.c_uint64), ("kind", ctypes.c_uint32))
+    _fields_ = (("value", ctypes.c_uint64), ("kind", ctypes.c_uint32))
 
 
 class Numbers(ctypes.Structure):
@@ -412,9 +374,9 @@ class Report(ctypes.Structure):
         ("callers", ctypes.c_uint64),
         ("caller", ctypes.POINTER(ctypes.c_uint64)),
         ("fault", ctypes.c_uint32),
-        ("reason", ctypes.c_char_p),
         ("mentions", ctypes.c_uint64),
         ("mention", ctypes.POINTER(Mention)),
+        ("texts", ctypes.c_void_p),
         ("waits", ctypes.c_uint64),
         ("wait", ctypes.POINTER(WaitReport)),
         ("warps", ctypes.c_uint64),
@@ -431,7 +393,7 @@ class Report(ctypes.Structure):
         return _listed(self.caller, self.callers)
 
     def all_mentions(self) -> list[Mention]:
-        """Return the names that the reason lacks, in its order."""
+        """Return the facts of a fault, in the order of its sentence."""
         return _listed(self.mention, self.mentions)
 
     def all_waits(self) -> list[WaitReport]:

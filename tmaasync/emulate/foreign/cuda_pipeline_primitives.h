@@ -12,9 +12,7 @@ TMAASYNC_EMULATE_INLINE void __pipeline_memcpy_async(
 ) {
     if ((bytes_and_alignment != 4 && bytes_and_alignment != 8 && bytes_and_alignment != 16) ||
         zfill > bytes_and_alignment) {
-        tmaasync_emulate::fail(
-            "__pipeline_memcpy_async copies 4, 8 or 16 bytes, of which it fills no more with zeros"
-        );
+        tmaasync_emulate::fail(tmaasync_emulate::FaultKind::kPipelineSize);
     }
     tmaasync_emulate::thread_copy(
         cuda::detail::shared_address(shared), global,

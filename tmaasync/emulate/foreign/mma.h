@@ -123,10 +123,7 @@ TMAASYNC_EMULATE_INLINE void meet() {
 template <typename T>
 TMAASYNC_EMULATE_INLINE void check_stride(unsigned stride) {
     if (stride * sizeof(T) % 16 != 0) {
-        tmaasync_emulate::fail(
-            "the leading dimension of a wmma load or store is a multiple of 16 bytes. Pad the rows "
-            "to 8 halves or 4 floats"
-        );
+        tmaasync_emulate::fail(tmaasync_emulate::FaultKind::kWmmaPitch);
     }
 }
 

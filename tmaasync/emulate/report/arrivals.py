@@ -10,7 +10,7 @@ from tmaasync.trace.lanes import warp_names
 
 __all__ = ["Arrivals"]
 
-_DEEDS = {"full": "filled", "empty": "released"}
+_DONE = {"full": "filled", "empty": "released"}
 
 _Block = tuple[int, int, int]
 
@@ -63,7 +63,7 @@ class Arrivals:
 
     def _part(self, barrier: BarrierReport | MbarrierWait) -> RingPart | None:
         part = ring_part(self._name_of(barrier.offset))
-        return None if part is None or part.member not in _DEEDS else part
+        return None if part is None or part.member not in _DONE else part
 
     def _with_peers(self, warps: set[int]) -> set[int]:
         """Add the warps of the same blocks that have the same role with another number."""
@@ -113,7 +113,7 @@ def _kind(role: tuple[_Block, str]) -> tuple[_Block, str] | None:
 
 def _done(part: RingPart) -> str:
     """Return the meaning of an arrival on the barrier, as in "released stage 2 of ring"."""
-    return f"{_DEEDS[part.member]} {part.stage_name}"
+    return f"{_DONE[part.member]} {part.stage_name}"
 
 
 def _joined(texts: list[str]) -> str:

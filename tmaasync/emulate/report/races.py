@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tmaasync.emulate.abi import AccessReport, Operation, RaceFact, Report, Space, text_of
 from tmaasync.emulate.report.dialect import in_words_of
+from tmaasync.emulate.report.faults import OPERATIONS
 from tmaasync.emulate.report.peer_causes import BETWEEN_STREAMS, cause_between_devices
 from tmaasync.emulate.report.race_causes import RacingPair, cause_in_a_kernel
 from tmaasync.emulate.report.words import Words
@@ -13,26 +14,6 @@ from tmaasync.errors import EmulatedAccess, EmulatedRace
 from tmaasync.trace.events import NOTHING
 
 __all__ = ["race"]
-
-_OPERATIONS = {
-    Operation.READ: "ordinary read",
-    Operation.WRITE: "ordinary write",
-    Operation.ATOMIC: "atomic operation",
-    Operation.STMATRIX: "stmatrix",
-    Operation.TMA_LOAD: "TMA load",
-    Operation.TMA_STORE: "TMA store",
-    Operation.TMA_REDUCE: "TMA reduction",
-    Operation.WGMMA: "wgmma",
-    Operation.BARRIER_INIT: "mbarrier.init",
-    Operation.BARRIER_USE: "mbarrier operation",
-    Operation.REGISTERS: "use of registers",
-    Operation.MAP_READ: "TMA's read of a tensor map",
-    Operation.THREAD_COPY: "cp.async",
-    Operation.TMA_PUSH: "TMA copy between CTAs",
-    Operation.TMA_PUSH_REDUCE: "TMA reduction between CTAs",
-    Operation.LDMATRIX: "ldmatrix",
-    Operation.BLOCK_ATOMIC: "atomic operation of one block",
-}
 
 
 def race(several: Sequence[Words], report: Report) -> EmulatedRace:
@@ -67,7 +48,7 @@ def _access(words: Words, access: AccessReport) -> EmulatedAccess:
     return EmulatedAccess(
         block=access.block.sides,
         thread=access.thread,
-        operation=_OPERATIONS[Operation(access.operation)],
+        operation=OPERATIONS[Operation(access.operation)],
         is_write=bool(access.is_write),
         source=words.line(access.address),
         role=text_of(access.role) or None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,11 +11,11 @@ from tmaasync._forks import cached_property
 from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._source_names import element_of, ring_part
 from tmaasync._symbols import variables_of
-from tmaasync.emulate.abi import STATIC_ALIGNMENT, FaultKind, MentionKind, Report, Space, text_of
+from tmaasync.emulate.abi import STATIC_ALIGNMENT, MentionKind, Report, Space
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.report.debug_info import debug_info
-from tmaasync.emulate.report.faults import SENTENCES
+from tmaasync.emulate.report.faults import written
 from tmaasync.emulate.report.global_names import GlobalNames
 from tmaasync.trace.events import NameOf, offset_name
 
@@ -81,15 +80,7 @@ class Words:
 
     def reason(self, report: Report) -> str:
         """Return a fault's reason, with the names of barriers, buffers, lines and arrays."""
-        mentions = report.all_mentions()
-        names = [self._mentioned(MentionKind(one.kind), one.value) for one in mentions]
-        if report.fault != FaultKind.TEXT:
-            return SENTENCES[FaultKind(report.fault)].format(*names)
-        raw, parts, begin = report.reason, [], 0
-        for mention, name in zip(mentions, names, strict=True):
-            parts += [text_of(raw[begin : mention.at]), name]
-            begin = mention.at
-        return "".join((*parts, text_of(raw[begin:])))
+        return written(report.fault, iter(report.all_mentions()), report.texts, self._mentioned)
 
     def sibling(self, name: str | None, member: str) -> str | None:
         """Return another member of the stage of this name; None if there is none."""
@@ -115,14 +106,9 @@ class Words:
         if kind == MentionKind.LINE:
             line = self.line(value)
             return "" if line is None else f" at {line}"
-        if kind == MentionKind.ACCESS:
-            return "a write" if value else "a read"
-        if kind == MentionKind.NUMERAL:
-            return str(ctypes.c_int64(value).value)
-        if kind in (MentionKind.GLOBAL_NAME, MentionKind.ADDRESS):
+        if kind == MentionKind.HEXADECIMAL:
             place = self.globals.place(value) if value > _MAX_OFFSET else None
-            number = f"{value:#x}" if kind == MentionKind.ADDRESS else ""
-            return number if place is None else f"{number} ({place})"
+            return f"{value:#x}" if place is None else f"{value:#x} ({place})"
         if kind == MentionKind.SIZE_CONSTANT:
             constant = f"{function_name(self.program.name)}_shared_bytes"
             return f'`extern "C" __device__ const int {constant}`'

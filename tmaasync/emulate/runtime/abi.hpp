@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tmaasync_emulate/fault.hpp>
 
 namespace tmaasync_emulate {
 
@@ -182,69 +183,6 @@ enum class WaitKind : uint8_t {
     kSignal
 };
 
-// The faults whose sentences Python writes (emulate/report/faults.py), from mentions alone.
-enum class FaultKind : uint32_t {
-    kText,  // the sentence is in the report
-    kGridIsNotCooperative,
-    kClusterArrivalTwice,
-    kMbarrierPlace,
-    kMbarrierCount,
-    kOldStateToken,
-    kWarpApartAtBarrier,
-    kNamedBarrierShape,
-    kNamedBarrierThreads,
-    kLoadCreditsOtherCta,
-    kMulticastMask,
-    kPushOfOtherCta,
-    kMapEditPlace,
-    kSwizzledTilePlace,
-    kMapRank,
-    kThreadCopyOutside,
-    kUnawaitedThreadCopies,
-    kCppException,
-    kNoSuchCta,
-    kCtaHasEnded,
-    kFreeOfNoBlock,
-    kAheadOfPreviousGrids,
-    kStackOverflow,
-    kChangedReadOnlyLoad,
-    kEpochNotIncreased,
-    kMmaOperandsDiffer,
-    kUnsetAccumulators,
-    kMmaOfPartialWarpgroup,
-    kMmaWithoutFence,
-    kWarpsWaitForOtherGroups,
-    kMbarrierIsAwaited,
-    kArrivalCompletes,
-    kNoArrivals,
-    kMissedPhase,
-    kTooManyThreadCopies,
-    kBeyondShared,
-    kBeyondArrays,
-    kMisaligned,
-};
-
-// Names and numbers that Python puts into the reason of a fault.
-enum class MentionKind : uint32_t {
-    kBarrier,       // the mbarrier at a shared offset
-    kSharedOffset,  // "shared offset 512 (tiles[1])"
-    kSharedBytes,   // "shared bytes 512 (tiles[1])"
-    kSharedName,    // the variable at a shared offset alone: "tiles[1]"
-    kFullBarrier,   // ": ring.full[1] ends the loads into the stage", for an offset in a stage
-    kLine,          // " at kernel.cu:38", for an address in the kernel's library
-    kGlobalName,    // " (total[12])", after an address in global memory
-    kSizeConstant,  // the constant that states the size of the dynamic shared memory
-    kNumeral,       // a signed number
-    kAddress,       // "0x7f0010 (total[12])", an address in global memory
-    kAccess,        // "a write" for 1, "a read" for 0
-};
-
-struct Mention {
-    uint64_t at;  // in the reason: bytes before it
-    uint64_t value;
-    MentionKind kind;
-};
-
 struct Numbers {
     const uint32_t* first;
     uint64_t count;
@@ -351,9 +289,9 @@ struct Report {
     uint64_t callers;
     const uint64_t* caller;  // of the code at the address, innermost first
     FaultKind fault;
-    const char* reason;  // of a fault whose kind is kText
     uint64_t mentions;
-    const Mention* mention;
+    const Mention* mention;  // the facts of the fault, in the order of its sentence
+    const char* texts;       // each ends with a null character
     uint64_t waits;
     const WaitReport* wait;
     uint64_t warps;

@@ -14,29 +14,32 @@
 
 // Marks functions of the kernel's library, for all code that it calls.
 #define TMAASYNC_EMULATE_OWN __attribute__((visibility("hidden"), used)) TMAASYNC_EMULATE_UNSEEN
-#define TMAASYNC_EMULATE_ENDS(DECLARATION, REASON)                        \
+#define TMAASYNC_EMULATE_ENDS(DECLARATION, FAULT, NAME)                   \
     TMAASYNC_EMULATE_OWN __attribute__((noreturn)) void DECLARATION {     \
-        ::tmaasync_emulate::fail_at(__builtin_return_address(0), REASON); \
+        using namespace ::tmaasync_emulate;                               \
+        const Mention name = text_at(NAME);                               \
+        fail_at(__builtin_return_address(0), FaultKind::FAULT, &name, 1); \
     }
 
 extern "C" {
 
-TMAASYNC_EMULATE_ENDS(exit(int) noexcept, "the kernel called exit(). Return from it instead")
-TMAASYNC_EMULATE_ENDS(_Exit(int) noexcept, "the kernel called _Exit(). Return from it instead")
-TMAASYNC_EMULATE_ENDS(_exit(int), "the kernel called _exit(). Return from it instead")
-TMAASYNC_EMULATE_ENDS(quick_exit(int) noexcept, "the kernel called quick_exit(). Return instead")
-TMAASYNC_EMULATE_ENDS(abort() noexcept, "the kernel called abort()")
-TMAASYNC_EMULATE_ENDS(
-    __stack_chk_fail(),
-    "a local array of this function was written beyond its end. Check its indices"
-)
+TMAASYNC_EMULATE_ENDS(exit(int) noexcept, kCalledExit, "exit()")
+TMAASYNC_EMULATE_ENDS(_Exit(int) noexcept, kCalledExit, "_Exit()")
+TMAASYNC_EMULATE_ENDS(_exit(int), kCalledExit, "_exit()")
+TMAASYNC_EMULATE_ENDS(quick_exit(int) noexcept, kCalledExit, "quick_exit()")
+TMAASYNC_EMULATE_ENDS(abort() noexcept, kCalled, "abort()")
+
+TMAASYNC_EMULATE_OWN __attribute__((noreturn)) void __stack_chk_fail() {
+    using namespace ::tmaasync_emulate;
+    fail_at(__builtin_return_address(0), FaultKind::kLocalArray);
+}
 
 TMAASYNC_EMULATE_OWN __attribute__((noreturn)) void __assert_fail(
     const char* condition, const char*, unsigned, const char*
 ) noexcept {
-    char reason[256];
-    std::snprintf(reason, sizeof(reason), "assert(%s) does not hold", condition);
-    ::tmaasync_emulate::fail_at(__builtin_return_address(0), reason);
+    using namespace ::tmaasync_emulate;
+    const Mention facts[] = {text_at("assert"), text_at(condition)};
+    fail_at(__builtin_return_address(0), FaultKind::kAssertion, facts, 2);
 }
 
 // Objects with static storage are never destroyed: no thread of a kernel would do it.

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tmaasync_emulate/fault.hpp>
 
 #define TMAASYNC_EMULATE_CALL __attribute__((visibility("default")))
 // Marks our functions in the kernel's library, whose accesses are not the kernel's.
@@ -87,11 +88,19 @@ TMAASYNC_EMULATE_INLINE Thread& current_thread() {
     return *thread;
 }
 
-// Ends the launch with a fault.
-[[noreturn]] TMAASYNC_EMULATE_CALL void fail(const char* reason);
+// Ends the launch with a fault of these facts. A text among them is an address.
+[[noreturn]] TMAASYNC_EMULATE_CALL void fail(
+    FaultKind kind, const Mention* facts = nullptr, uint32_t count = 0
+);
 
-// Ends the launch with a fault at a call that returns to `site`.
-[[noreturn]] TMAASYNC_EMULATE_CALL void fail_at(const void* site, const char* reason);
+// The same, at a call that returns to `site`.
+[[noreturn]] TMAASYNC_EMULATE_CALL void fail_at(
+    const void* site, FaultKind kind, const Mention* facts = nullptr, uint32_t count = 0
+);
+
+TMAASYNC_EMULATE_INLINE Mention text_at(const char* text) {
+    return {reinterpret_cast<std::uintptr_t>(text), MentionKind::kText};
+}
 
 // The instruction exit.
 [[noreturn]] TMAASYNC_EMULATE_CALL void end_thread();

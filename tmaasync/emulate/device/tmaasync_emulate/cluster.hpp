@@ -6,20 +6,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <tmaasync_emulate/calls.hpp>
 #include <tmaasync_emulate/memory.hpp>
 
 namespace tmaasync_emulate {
 
 [[noreturn]] TMAASYNC_EMULATE_INLINE void fail_beyond_cluster(uint32_t rank) {
-    char words[128];
-    std::snprintf(
-        words, sizeof(words),
-        "mapa names CTA %u of a cluster of %u. Pass a rank below blocks_in_cluster()", rank,
-        current_thread().ctas
-    );
-    fail(words);
+    const Mention facts[] = {
+        {rank, MentionKind::kNumeral}, {current_thread().ctas, MentionKind::kNumeral}
+    };
+    fail(FaultKind::kMapaRank, facts, 2);
 }
 
 // mapa: the same offset in another CTA's shared memory. The windows of a cluster are contiguous.

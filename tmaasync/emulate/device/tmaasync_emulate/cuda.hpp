@@ -133,18 +133,23 @@ inline void __nanosleep(unsigned) {
 }
 
 [[noreturn]] TMAASYNC_EMULATE_INLINE void __trap() {
-    tmaasync_emulate::fail("the kernel called __trap()");
+    const tmaasync_emulate::Mention name = tmaasync_emulate::text_at("__trap()");
+    tmaasync_emulate::fail(tmaasync_emulate::FaultKind::kCalled, &name, 1);
 }
 [[noreturn]] TMAASYNC_EMULATE_INLINE void __brkpt() {
-    tmaasync_emulate::fail("the kernel called __brkpt()");
+    const tmaasync_emulate::Mention name = tmaasync_emulate::text_at("__brkpt()");
+    tmaasync_emulate::fail(tmaasync_emulate::FaultKind::kCalled, &name, 1);
 }
 // Counts an event for a profiler.
 inline void __prof_trigger(int) {}
 
 #if !defined(__clang__)
-#define __builtin_assume(CONDITION) \
-    ((CONDITION) ? void()           \
-                 : tmaasync_emulate::fail("__builtin_assume(" #CONDITION ") does not hold"))
+[[noreturn]] TMAASYNC_EMULATE_INLINE void __tmaasync_assume_fail(const char* condition) {
+    using namespace tmaasync_emulate;
+    const Mention facts[] = {text_at("__builtin_assume"), text_at(condition)};
+    fail(FaultKind::kAssertion, facts, 2);
+}
+#define __builtin_assume(CONDITION) ((CONDITION) ? void() : __tmaasync_assume_fail(#CONDITION))
 #endif
 
 // Counts cycles of the CPU.

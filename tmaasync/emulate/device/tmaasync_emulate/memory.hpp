@@ -122,11 +122,7 @@ namespace tmaasync_emulate {
 // PTX ISA: the window of .shared::cluster holds the CTA's own, .shared::cta.
 __attribute__((noinline)) inline std::size_t address_in_cluster(const void* pointer) {
     if (!is_shared_in_cluster(pointer)) {
-        fail_at(
-            __builtin_return_address(0),
-            "a pointer was taken for an address in the CTA's shared memory and points "
-            "elsewhere. Declare the object in shared memory"
-        );
+        fail_at(__builtin_return_address(0), FaultKind::kPointerOutsideShared);
     }
     const auto from_first = static_cast<std::size_t>(
         offset_in_windows(pointer) +

@@ -59,7 +59,7 @@ class Instructions:
             conditions = " && ".join(f'tmaasync_a{index} == "{of[index]}"' for index in texts)
             code = self._plain_instruction(replace(step, opcode=opcode))
             yield f"if constexpr ({conditions}) {{ {code}; }} else "
-        yield '::tmaasync_emulate::fail("an operand \\"C\\" of inline PTX has an unknown text")'
+        yield "::tmaasync_emulate::fail(::tmaasync_emulate::FaultKind::kOperandText)"
 
     def _plain_instruction(self, step: Instruction) -> str:
         rows = rows_by_family().get(family_of(step.opcode), ())

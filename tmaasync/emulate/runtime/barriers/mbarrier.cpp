@@ -9,36 +9,32 @@ namespace tmaasync_emulate {
 
 static void check_barrier_place(Fiber& fiber, uint32_t offset) {
     if (offset % 8) {
-        fail(fiber, Words(FaultKind::kMbarrierPlace) << shared_at(offset));
+        fail(fiber, {FaultKind::kMbarrierPlace, shared_at(offset)});
     }
-    check_inside_shared(fiber, offset, 8, "an mbarrier");
+    check_inside_shared(fiber, offset, 8, FaultKind::kMbarrier);
 }
 
-Mbarrier* find_barrier(Cta& cta, uint32_t offset, Words& reason) {
+Mbarrier* find_barrier(Cta& cta, uint32_t offset, Reason& reason) {
     const bool is_placed = offset % 8 == 0 && offset / 8 < cta.barrier_at.size();
     const int32_t index = is_placed ? cta.barrier_at[offset / 8] : -1;
     if (index < 0) {
-        reason = barrier_at(offset) +
-                 " is used before mbarrier.init. Initialise it, fence, and let the CTA meet first";
+        reason = {FaultKind::kMbarrierUninitialised, barrier_at(offset)};
         return nullptr;
     }
     if (!cta.barriers[static_cast<size_t>(index)].is_valid) {
-        reason = barrier_at(offset) +
-                 " is used after mbarrier.inval. Initialise it anew, or invalidate it later";
+        reason = {FaultKind::kMbarrierInvalidated, barrier_at(offset)};
         return nullptr;
     }
     Mbarrier& barrier = cta.barriers[static_cast<size_t>(index)];
     if (*barrier_word(cta, offset) != barrier.word) {
-        reason = barrier_name(barrier) +
-                 " was overwritten: something else wrote into its 8 bytes. " +
-                 "emulate.scheduled(races=True) reports that write";
+        reason = {FaultKind::kMbarrierOverwritten, barrier_at(offset)};
         return nullptr;
     }
     return &barrier;
 }
 
 Mbarrier& require_barrier(Fiber& fiber, Place place) {
-    Words reason;
+    Reason reason;
     Mbarrier* barrier = find_barrier(*place.cta, place.offset, reason);
     if (!barrier) fail(fiber, reason);
     return *barrier;
@@ -97,7 +93,7 @@ void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
     const Place place = resolve(fiber, address);
     check_barrier_place(fiber, place.offset);
     if (count == 0 || count > kMaxArrivals) {
-        fail(fiber, Words(FaultKind::kMbarrierCount) << numeral(count));
+        fail(fiber, {FaultKind::kMbarrierCount, count});
     }
     int32_t& index = place.cta->barrier_at[place.offset / 8];
     if (index < 0) {
@@ -110,9 +106,8 @@ void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
             check_init_is_seen(fiber, *place.cta, barrier, Operation::kBarrierInit);
         }
         fail(
-            fiber, barrier_name(barrier) + " is initialised again " +
-                       (is_in_use(barrier) ? "while in use" : "without mbarrier.inval") +
-                       ". Initialise it once, by one thread"
+            fiber, {FaultKind::kMbarrierInitAgain, barrier_at(barrier.offset),
+                    is_in_use(barrier) ? FaultKind::kWhileInUse : FaultKind::kWithoutInval}
         );
     }
     const uint64_t word = 0x6d62617272000000 + place.offset * 0x9e3779b97f4a7c15;
@@ -134,19 +129,14 @@ void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
 void invalidate_barrier(Fiber& fiber, uint32_t address) {
     Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
     if (barrier.waiting) {
-        fail(
-            fiber, Words(FaultKind::kMbarrierIsAwaited)
-                       << barrier_name(barrier) << numeral(barrier.waiting)
-        );
+        fail(fiber, {FaultKind::kMbarrierIsAwaited, barrier_at(barrier.offset), barrier.waiting});
     }
     barrier.is_valid = false;
 }
 
-Words overflow_of(const Mbarrier& barrier) {
-    if (std::abs(barrier.bytes) <= kMaxTransactionBytes) return "";
-    return barrier_name(barrier) + " would have " + decimal(barrier.bytes) +
-           " bytes to come; its count holds 1048575 either way. Expect as many bytes per phase as "
-           "its copies deliver";
+Reason overflow_of(const Mbarrier& barrier) {
+    if (std::abs(barrier.bytes) <= kMaxTransactionBytes) return {};
+    return {FaultKind::kTooManyBytes, barrier_at(barrier.offset), barrier.bytes};
 }
 
 static void record_expected(
@@ -161,35 +151,36 @@ static void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     barrier.bytes += bytes;
     barrier.expected += std::max<int64_t>(bytes, 0);
     barrier.history.expected_last = {&fiber, fiber.site};
-    const Words reason = overflow_of(barrier);
-    if (!reason.is_empty()) fail(fiber, reason);
+    const Reason reason = overflow_of(barrier);
+    if (reason) fail(fiber, reason);
 }
 
 void check_completes_nothing(Fiber& fiber, uint32_t address, uint32_t count) {
     const Mbarrier& barrier = require_barrier(fiber, locate(fiber, address));
     if (count < barrier.pending || barrier.bytes != 0) return;
-    fail(
-        fiber, Words(FaultKind::kArrivalCompletes)
-                   << numeral(barrier.phase) << barrier_name(barrier)
-    );
+    fail(fiber, {FaultKind::kArrivalCompletes, barrier.phase, barrier_at(barrier.offset)});
 }
 
-Words too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
-    Words before;
-    if (barrier.history.arrived_first.fiber) {
-        before = "; " + name_of(barrier.history.arrived_first) + " arrived first";
-    }
+Reason too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
+    Reason first, bytes;
+    const Issuer& arrived_first = barrier.history.arrived_first;
+    if (arrived_first.fiber) first = {FaultKind::kArrivedFirst, name_of(arrived_first)};
     if (barrier.bytes) {
-        before << "; the phase lasts until " + decimal(std::abs(barrier.bytes)) +
-                      (barrier.bytes > 0 ? " bytes have landed"
-                                         : " bytes that landed are expected");
+        const bool is_short = barrier.bytes > 0;
+        bytes = {
+            is_short ? FaultKind::kUntilLanded : FaultKind::kUntilExpected, std::abs(barrier.bytes)
+        };
     }
-    return barrier_name(barrier) + " gets " + decimal(count) +
-           (count == 1 ? " arrival" : " arrivals") + " in phase " + decimal(barrier.phase) +
-           ", which counts " + decimal(barrier.count) + " and waits for " +
-           (barrier.pending ? decimal(barrier.pending) : "no more") + before +
-           ". Wait for the empty barrier before a stage is filled again, and let no more "
-           "threads arrive than init() counts";
+    const Reason arrivals =
+        count == 1 ? Reason(FaultKind::kOneArrival) : Reason(FaultKind::kArrivals, count);
+    Reason reason(
+        FaultKind::kTooManyArrivals, barrier_at(barrier.offset), arrivals, barrier.phase,
+        barrier.count
+    );
+    barrier.pending ? reason.add(barrier.pending) : reason.add(FaultKind::kNoMore);
+    reason.add(first);
+    reason.add(bytes);
+    return reason;
 }
 
 uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, bool releases) {
@@ -212,7 +203,7 @@ uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, 
     if (bytes) record_expected(fiber, *place.cta, barrier, bytes);
     add_bytes(fiber, barrier, bytes);
     if (count == 0) {
-        fail(fiber, Words(FaultKind::kNoArrivals) << barrier_name(barrier) << numeral(phase));
+        fail(fiber, {FaultKind::kNoArrivals, barrier_at(barrier.offset), phase});
     }
     if (count > barrier.pending) fail(fiber, too_many_arrivals(barrier, count));
     record(fiber, on_barrier(EventKind::kArrive, *place.cta, barrier));

@@ -10,16 +10,12 @@ namespace tmaasync_emulate {
 constexpr int64_t kMaxTransactionBytes = (1 << 20) - 1;
 constexpr uint32_t kMaxArrivals = (1 << 20) - 1;
 
-inline Words barrier_name(const Mbarrier& barrier) {
-    return barrier_at(barrier.offset);
-}
-
 inline uint64_t* barrier_word(const Cta& cta, uint32_t offset) {
     return reinterpret_cast<uint64_t*>(cta.window + offset);
 }
 
 // Returns null if there is no usable barrier; `reason` then names the cause.
-Mbarrier* find_barrier(Cta& cta, uint32_t offset, Words& reason);
+Mbarrier* find_barrier(Cta& cta, uint32_t offset, Reason& reason);
 
 Mbarrier& require_barrier(Fiber& fiber, Place place);
 
@@ -35,12 +31,12 @@ void init_barrier(Fiber& fiber, uint32_t address, uint32_t count);
 void invalidate_barrier(Fiber& fiber, uint32_t address);
 
 // The reason of the fault if the transaction count overflows; else empty.
-Words overflow_of(const Mbarrier& barrier);
+Reason overflow_of(const Mbarrier& barrier);
 
 // PTX ISA, mbarrier.arrive: with .noComplete an arrival that completes the phase is undefined.
 void check_completes_nothing(Fiber& fiber, uint32_t address, uint32_t count);
 
-Words too_many_arrivals(const Mbarrier& barrier, uint32_t count);
+Reason too_many_arrivals(const Mbarrier& barrier, uint32_t count);
 
 // Expects bytes, then arrives. Returns the state token, which is the number of the phase.
 uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, bool releases);

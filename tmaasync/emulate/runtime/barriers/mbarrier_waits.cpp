@@ -30,10 +30,7 @@ static void observe(Mbarrier& barrier) {
 // the barrier is back at the awaited parity: on the chip the wait may last for ever.
 static void check_not_missed(Fiber& fiber, const Mbarrier& barrier, uint64_t awaited) {
     if (barrier.phase <= awaited + 1) return;
-    fail(
-        fiber, Words(FaultKind::kMissedPhase)
-                   << barrier_name(barrier) << numeral(awaited + 1) << numeral(awaited)
-    );
+    fail(fiber, {FaultKind::kMissedPhase, barrier_at(barrier.offset), awaited + 1, awaited});
 }
 
 static void record_wait(Fiber& fiber, EventKind kind, const AwaitedPhase& awaited) {
@@ -71,11 +68,7 @@ static void end_wait(Fiber& fiber, const AwaitedPhase& awaited) {
 // PTX ISA, mbarrier.try_wait: "the valid values of phaseParity operand are 0 and 1".
 static void check_parity(Fiber& fiber, uint32_t parity, const char* what) {
     if (parity <= 1) return;
-    fail(
-        fiber, Words(what) + " for parity " + decimal(static_cast<int32_t>(parity)) +
-                   "; a phase has parity 0 or 1. Pass the phase of a PipelineState, or the number "
-                   "of the phase modulo 2"
-    );
+    fail(fiber, {FaultKind::kParity, what, static_cast<int32_t>(parity)});
 }
 
 bool wait_for_parity(
@@ -144,7 +137,7 @@ bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool acquires)
 bool test_state(Fiber& fiber, uint32_t address, uint64_t state) {
     const uint64_t phase = require_barrier(fiber, resolve(fiber, address)).phase;
     if (phase < state || phase - state > 1) {
-        fail(fiber, Words(FaultKind::kOldStateToken) << numeral(state) << numeral(phase));
+        fail(fiber, {FaultKind::kOldStateToken, state, phase});
     }
     return test_parity(fiber, address, static_cast<uint32_t>(state & 1), true);
 }

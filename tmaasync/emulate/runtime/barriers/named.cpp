@@ -26,25 +26,21 @@ static void check_warp_is_together(Fiber& fiber, NamedBarrier& barrier, uint32_t
     uint32_t& first = barrier.lines[warp];
     if (first == 0) first = line;
     if (first == line) return;
-    fail(
-        fiber, Words(FaultKind::kWarpApartAtBarrier)
-                   << numeral(warp) << numeral(line) << numeral(first)
-    );
+    fail(fiber, {FaultKind::kWarpApartAtBarrier, warp, line, first});
 }
 
 // The barrier for `threads` threads; 0 means all of the CTA.
 static NamedBarrier& named_barrier(Fiber& fiber, uint32_t number, uint32_t threads) {
     if (number >= fiber.cta->named.size() || threads % 32) {
-        fail(fiber, Words(FaultKind::kNamedBarrierShape) << numeral(number) << numeral(threads));
+        fail(fiber, {FaultKind::kNamedBarrierShape, number, threads});
     }
     NamedBarrier& barrier = fiber.cta->named[number];
     const auto whole = static_cast<uint32_t>(fiber.cta->warps.size() * 32);
     const auto count_of = [&](uint32_t given) { return given ? given : whole; };
     if (barrier.arrived && count_of(barrier.threads) != count_of(threads)) {
         fail(
-            fiber, Words(FaultKind::kNamedBarrierThreads)
-                       << numeral(number) << numeral(count_of(threads))
-                       << numeral(count_of(barrier.threads))
+            fiber,
+            {FaultKind::kNamedBarrierThreads, number, count_of(threads), count_of(barrier.threads)}
         );
     }
     // A call with the block's size and another with 0 mean the same.

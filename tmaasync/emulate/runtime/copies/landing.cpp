@@ -11,11 +11,6 @@
 
 namespace tmaasync_emulate {
 
-// Prefix of an engine's fault that names the tile: "a TMA load to tiles[1]: ".
-static Words described(const Flight& flight) {
-    return name_of(flight) + " to " + place_at(flight.shared) + ": ";
-}
-
 // Copies from one CTA's shared memory to another's.
 static uint32_t write_push(const Flight& flight, CopyObserver& target) {
     uint8_t* to = flight.target->window + flight.shared;
@@ -43,11 +38,6 @@ static void read_push(Cluster& cluster, const Flight& flight, const Actor& write
          .site = reader.site,
          .operation = reader.operation}
     );
-}
-
-static Operation operation_of(const Flight& flight) {
-    if (flight.kind != Flight::Kind::kPush) return Operation::kTmaLoad;
-    return flight.reduction ? Operation::kTmaPushReduce : Operation::kTmaPush;
 }
 
 // The swizzle of a load plus one; 0 without a swizzled map. wgmma must read with the same swizzle.
@@ -88,17 +78,18 @@ static void record_landing(
     record(cluster, *flight.target, event);
 }
 
-// The reason of the fault if the copy overwrote an mbarrier in use; else empty.
-static Words overwritten_by(const Flight& flight) {
+// The fault of a copy that overwrote an mbarrier in use; else none.
+static Reason overwritten_by(const Flight& flight) {
     for (const Mbarrier& barrier : flight.target->barriers) {
         const bool is_hit = overlaps(barrier.offset, 8, flight.shared, flight.bytes);
         if (!barrier.is_valid || !is_hit) continue;
         if (*barrier_word(*flight.target, barrier.offset) == barrier.word) continue;
-        return name_of(flight) + " of " + decimal(flight.bytes) + " bytes to " +
-               place_at(flight.shared) + " overwrites " + barrier_name(barrier) +
-               ", which is in use. Give the tile as many bytes as its box has";
+        return {
+            FaultKind::kCopyOverMbarrier, name_of(operation_of(flight)), flight.bytes,
+            variable_at(flight.shared), barrier_at(barrier.offset)
+        };
     }
-    return "";
+    return {};
 }
 
 // Writes the bytes as the race detector sees it. Returns the number that is credited.
@@ -124,20 +115,20 @@ static uint32_t write_unsearched(Cluster& cluster, const Flight& flight) {
 }
 
 // Credits the bytes to the barrier. Returns the reason of a fault, or nothing.
-static Words credit(Cluster& cluster, const Flight& flight, Mbarrier& barrier, uint32_t bytes) {
+static Reason credit(Cluster& cluster, const Flight& flight, Mbarrier& barrier, uint32_t bytes) {
     barrier.bytes -= bytes;
     barrier.landed = barrier.phase + 1;
     barrier.history.landings.push_back({flight.shared, flight.issuer, flight.site});
-    Words reason = overflow_of(barrier);
-    if (!reason.is_empty()) return reason;
+    Reason reason = overflow_of(barrier);
+    if (reason) return reason;
     record_landing(cluster, flight, barrier, bytes);
     reason = overwritten_by(flight);
-    if (reason.is_empty()) complete_phase(cluster, *flight.target, barrier);
+    if (!reason) complete_phase(cluster, *flight.target, barrier);
     return reason;
 }
 
 void land(Cluster& cluster, const Flight& flight) {
-    Words reason;
+    Reason reason;
     try {
         Mbarrier* barrier = find_barrier(*flight.target, flight.barrier, reason);
         if (barrier && flight.kind == Flight::Kind::kArrival) {
@@ -149,13 +140,16 @@ void land(Cluster& cluster, const Flight& flight) {
                                                     : write_unsearched(cluster, flight);
             reason = credit(cluster, flight, *barrier, bytes);
         }
-        if (!reason.is_empty()) report_fault(*flight.issuer, reason, flight.site);
+        if (reason) report_fault(*flight.issuer, reason, flight.site);
     } catch (const Fault& fault) {
-        report_fault(*flight.issuer, described(flight) + fault.reason, flight.site);
+        const Mention operation = name_of(operation_of(flight));
+        const Reason reason(
+            FaultKind::kOfLoad, operation, variable_at(flight.shared), fault.reason
+        );
+        report_fault(*flight.issuer, reason, flight.site);
     } catch (const UnwrittenSource& source) {
-        const Words what = name_of(flight);
-        const Fault fault = fault_of_unwritten(*flight.issuer, source, what, flight.site);
-        report_fault(*flight.issuer, fault.reason, fault.site);
+        const Reason reason = reason_of_unwritten(*flight.issuer, source, operation_of(flight));
+        report_fault(*flight.issuer, reason, flight.site);
     }
 }
 

@@ -69,7 +69,7 @@ void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) 
     flight.barrier = credited.offset;
     flight.issuer = &fiber;
     flight.site = fiber.site;
-    Words reason;
+    Reason reason;
     Mbarrier* counted = find_barrier(*credited.cta, credited.offset, reason);
     if (!counted) fail(fiber, reason);
     if (Detector* detector = fiber.cluster->detector.get()) {
@@ -80,9 +80,9 @@ void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) 
         flight.issued = detector->issue(fiber.number, fiber.site);
     }
     if (flight.kind == Flight::Kind::kBulk) {
-        or_fail(fiber, [&] { detail::check_bulk_size("a bulk load", flight.bytes); });
+        or_fail(fiber, [&] { detail::check_bulk_size(FaultKind::kBulkLoad, flight.bytes); });
     }
-    check_inside_shared(fiber, flight.shared, flight.bytes, name_of(flight));
+    check_inside_shared(fiber, flight.shared, flight.bytes, copy_by(operation_of(flight)));
     // A multicast has its sequence number already.
     if (flight.sequence == kNothing) {
         record_load(fiber, flight, *credited.cta, *counted, flight.shared);
@@ -95,7 +95,7 @@ void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) 
 static void record_multicast(Fiber& fiber, Flight& flight, uint32_t shared, uint32_t barrier) {
     if (!fiber.cluster->recorder) return;
     const uint32_t offset = barrier & kOffsetMask;
-    Words reason;
+    Reason reason;
     const Mbarrier* own = find_barrier(*fiber.cta, offset, reason);
     record_load(
         fiber, flight, *fiber.cta, own ? *own : Mbarrier{.offset = offset}, shared & kOffsetMask
@@ -107,7 +107,7 @@ void issue_multicast(
 ) {
     const auto ctas = static_cast<uint32_t>(fiber.cluster->ctas.size());
     if (cta_mask == 0 || cta_mask >> ctas) {
-        fail(fiber, Words(FaultKind::kMulticastMask) << numeral(cta_mask) << numeral(ctas));
+        fail(fiber, {FaultKind::kMulticastMask, cta_mask, ctas});
     }
     record_multicast(fiber, flight, shared, barrier);
     for (uint32_t rank = 0; rank < ctas; ++rank) {
@@ -124,7 +124,7 @@ void issue_push(Fiber& fiber, Flight flight, uint32_t from, uint32_t to, uint32_
     if (source.cta != fiber.cta) {
         fail(fiber, FaultKind::kPushOfOtherCta);
     }
-    check_inside_shared(fiber, source.offset, flight.bytes, "a copy out of shared memory");
+    check_inside_shared(fiber, source.offset, flight.bytes, FaultKind::kPushSource);
     or_fail(fiber, [&] { check_push(source.offset, to & kOffsetMask, flight.bytes); });
     flight.source = source.cta;
     flight.source_offset = source.offset;

@@ -22,18 +22,12 @@ namespace detail {
 
 inline void check_field(const char* field, uint64_t value, uint64_t low, uint64_t high) {
     if (value >= low && value <= high) return;
-    fault(
-        "tensormap.replace sets ", field, " to ", value, "; it must be from ", low, " to ", high,
-        ". Check what the kernel computes"
-    );
+    fault(FaultKind::kMapFieldRange, field, value, low, high);
 }
 
 inline void check_granule(const char* field, uint64_t value) {
     if (value % kUnitBytes == 0) return;
-    fault(
-        "tensormap.replace sets ", field, " to ", Hex{value},
-        "; it must be a multiple of 16. Round the tensor's address or pitch to 16 bytes"
-    );
+    fault(FaultKind::kMapFieldGranule, field, hexadecimal(value));
 }
 
 inline void set_side(void* map, int bit, int width, const char* field, uint64_t side) {
@@ -124,15 +118,15 @@ static void replace_field(void* map, MapField field, int ordinal, uint64_t value
 
 void* shared_map_at(Fiber& fiber, uint32_t offset) {
     if (offset % kMapBytes) {
-        fail(fiber, Words(FaultKind::kMapEditPlace) << shared_at(offset));
+        fail(fiber, {FaultKind::kMapEditPlace, shared_at(offset)});
     }
-    check_inside_shared(fiber, offset, kMapBytes, "a tensor map");
+    check_inside_shared(fiber, offset, kMapBytes, FaultKind::kTensorMap);
     return fiber.cta->window + offset;
 }
 
 void edit_map(Fiber& fiber, void* map, MapField field, int ordinal, uint64_t value) {
     touch(fiber, map, kMapBytes, true);
-    Words reason;
+    Reason reason;
     try {
         return replace_field(map, field, ordinal, value);
     } catch (const Fault& fault) {

@@ -7,13 +7,7 @@ static void check_map_memory(Fiber& fiber, uintptr_t map) {
     const bool is_on_stack = (map ^ stack_pointer()) < kStackBytes;
     const bool is_shared = map - fiber.cluster->windows() < fiber.cluster->windows_bytes();
     if (!is_shared && !(is_on_stack && map < fiber.parameters)) return;
-    fail(
-        fiber, Words("the tensor map lies in ") + (is_shared ? "shared" : "local") +
-                   " memory, where TMA cannot read it" +
-                   (is_shared ? ". Copy it to global memory, with tensormap_cp_fence_release()"
-                              : ": it is a copy in a variable, or an argument passed by value. Use "
-                                "the const __grid_constant__ parameter itself, by reference")
-    );
+    fail(fiber, is_shared ? FaultKind::kMapInShared : FaultKind::kMapInLocal);
 }
 
 TensorMapView decode_for(Fiber& fiber, const void* map) {
@@ -31,10 +25,7 @@ void check_swizzle_alignment(Fiber& fiber, const TensorMapView& map, uint32_t sh
     const uint32_t box = map.rows * map.row_pitch_bytes;
     const uint32_t pattern = std::min(8 * span, box & -box);
     if (shared % pattern == 0) return;
-    fail(
-        fiber, Words(FaultKind::kSwizzledTilePlace)
-                   << numeral(span) << shared_at(shared) << numeral(pattern) << numeral(8 * span)
-    );
+    fail(fiber, {FaultKind::kSwizzledTilePlace, span, shared_at(shared), pattern, 8 * span});
 }
 
 }  // namespace tmaasync_emulate

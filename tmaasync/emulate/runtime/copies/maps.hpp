@@ -21,7 +21,7 @@ Copy copy_of(Fiber& fiber, const Box& box) {
     Copy copy{};
     copy.map = decode_for(fiber, box.map);
     if (static_cast<int>(copy.map.rank) != box.rank) {
-        fail(fiber, Words(FaultKind::kMapRank) << numeral(box.rank) << numeral(copy.map.rank));
+        fail(fiber, {FaultKind::kMapRank, box.rank, copy.map.rank});
     }
     std::copy_n(box.at, box.rank, copy.at.begin());
     const auto address = reinterpret_cast<uintptr_t>(box.map);

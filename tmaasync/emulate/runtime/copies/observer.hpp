@@ -57,9 +57,7 @@ private:
     const PoisonedWindow& poison_ = poisoned_window();
 };
 
-Fault fault_of_unwritten(
-    const Fiber& issuer, const UnwrittenSource& source, const Words& what, uintptr_t site
-);
+Reason reason_of_unwritten(const Fiber& issuer, const UnwrittenSource& source, Operation operation);
 
 // Turns a fault of the TMA engine into the end of the launch, once the exception is handled.
 template <typename Act>
@@ -69,7 +67,7 @@ void or_fail(Fiber& fiber, Act act) {
     } catch (const Fault& fault) {
         report_fault(fiber, fault.reason, fault.site ? fault.site : fiber.site);
     }
-    fail(fiber, "");
+    fail(fiber, {});
 }
 
 }  // namespace tmaasync_emulate

@@ -16,12 +16,12 @@ static bool is_reduction(const Store& store) {
     return store.kind == Store::Kind::kReduce || store.kind == Store::Kind::kBulkReduce;
 }
 
-static Words name_of(const Store& store) {
-    return is_reduction(store) ? "TMA reduction" : "TMA store";
+static Operation operation_of(const Store& store) {
+    return is_reduction(store) ? Operation::kTmaReduce : Operation::kTmaStore;
 }
 
 static void write_observed(Fiber& fiber, const Store& store, const uint8_t* window) {
-    const Operation operation = is_reduction(store) ? Operation::kTmaReduce : Operation::kTmaStore;
+    const Operation operation = operation_of(store);
     const Actor reader = store.issued.as(fiber.races.bulk_reads, store.epoch, operation);
     const Actor writer = store.issued.as(fiber.races.bulk_writes, store.epoch, operation);
     const bool is_seen = fiber.cluster->detector != nullptr;
@@ -51,11 +51,13 @@ static void write_from(Fiber& fiber, const Store& store, const uint8_t* window) 
         write_observed(fiber, store, window);
     } catch (Fault& fault) {
         fault.site = store.site;
-        fault.reason =
-            "a " + name_of(store) + " from " + place_at(store.shared) + ": " + fault.reason;
+        fault.reason = {
+            FaultKind::kOfStore, name_of(operation_of(store)), variable_at(store.shared),
+            fault.reason
+        };
         throw;
     } catch (const UnwrittenSource& source) {
-        throw fault_of_unwritten(fiber, source, "a " + name_of(store), store.site);
+        throw Fault(reason_of_unwritten(fiber, source, operation_of(store)), store.site);
     }
 }
 
@@ -144,9 +146,9 @@ static void wait_for_writes(Fiber& fiber, std::size_t pending) {
 }
 
 void issue_store(Fiber& fiber, Store store, uint32_t shared) {
-    check_inside_shared(fiber, shared, store.bytes, "a " + name_of(store));
+    check_inside_shared(fiber, shared, store.bytes, copy_by(operation_of(store)));
     if (store.kind == Store::Kind::kBulk) {
-        or_fail(fiber, [&] { detail::check_bulk_size("a bulk store", store.bytes); });
+        or_fail(fiber, [&] { detail::check_bulk_size(FaultKind::kBulkStore, store.bytes); });
     }
     const bool has_map = store.kind == Store::Kind::kTiled || store.kind == Store::Kind::kReduce;
     if (has_map) check_swizzle_alignment(fiber, store.map, shared);
@@ -229,13 +231,11 @@ void write_late_stores(Cluster& cluster) {
 [[noreturn]] static void fail_at_store(Fiber& fiber, const Store& store, bool is_committed) {
     report_fault(
         fiber,
-        "the thread ends while TMA still reads its stores from shared memory, one of them from " +
-            place_at(store.shared) + ". " +
-            (is_committed ? "Call wait_group_read<0>() first"
-                          : "Commit them with commit_group() and call wait_group_read<0>() first"),
+        {FaultKind::kUnreadStores, variable_at(store.shared),
+         is_committed ? FaultKind::kAwaitStores : FaultKind::kCommitStores},
         store.site
     );
-    fail(fiber, "");
+    fail(fiber, {});
 }
 
 void finish_stores(Fiber& fiber) {

@@ -46,26 +46,18 @@ void arrive_for_copies(Cluster& cluster, const Flight& flight, Mbarrier& barrier
 
 static void check_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
     const auto address = reinterpret_cast<uintptr_t>(copy.global);
-    const Words size = decimal(copy.bytes);
     if (copy.source_bytes > copy.bytes) {
-        fail(
-            fiber, "cp.async of " + size + " bytes reads " + decimal(copy.source_bytes) +
-                       "; it can read no more than it writes"
-        );
+        fail(fiber, {FaultKind::kThreadCopySize, copy.bytes, copy.source_bytes});
     }
     if (copy.shared % copy.bytes || address % copy.bytes) {
         fail(
-            fiber, "cp.async of " + size + " bytes from " + hexadecimal(address) +
-                       " to shared address " + decimal(copy.shared) +
-                       "; both must be multiples of " + size + ". Copy fewer bytes at once"
+            fiber,
+            {FaultKind::kThreadCopyPlace, copy.bytes, hexadecimal(address), copy.shared, copy.bytes}
         );
     }
     check_inside_shared(fiber, copy.shared, copy.bytes, "cp.async");
     if (copy.source_bytes && !fiber.cluster->launch.memory.may_hold(address, copy.source_bytes)) {
-        fail(
-            fiber, Words(FaultKind::kThreadCopyOutside)
-                       << numeral(copy.source_bytes) << address_at(address)
-        );
+        fail(fiber, {FaultKind::kThreadCopyOutside, copy.source_bytes, hexadecimal(address)});
     }
 }
 
@@ -110,7 +102,7 @@ void arrive_after_thread_copies(Fiber& fiber, uint32_t address, bool raises) {
     if (fiber.cluster->detector) check_init_is_seen(fiber, *place.cta, barrier);
     if (raises) {
         if (barrier.pending == kMaxArrivals) {
-            fail(fiber, Words(FaultKind::kTooManyThreadCopies) << barrier_name(barrier));
+            fail(fiber, {FaultKind::kTooManyThreadCopies, barrier_at(barrier.offset)});
         }
         ++barrier.pending;
     }
@@ -132,7 +124,7 @@ void check_thread_copies_are_awaited(Fiber& fiber) {
         if (covers) return;
     }
     report_fault(fiber, FaultKind::kUnawaitedThreadCopies, fiber.copies.pending.back().site);
-    fail(fiber, "");
+    fail(fiber, {});
 }
 
 }  // namespace tmaasync_emulate

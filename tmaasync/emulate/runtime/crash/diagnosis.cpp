@@ -5,26 +5,18 @@
 
 namespace tmaasync_emulate {
 
-static Words reason_of(const Cluster& cluster, const Crash& crash) {
+static Reason reason_of(const Cluster& cluster, const Crash& crash) {
     switch (crash.number) {
         case SIGFPE:
-            return "an integer division by zero, or of the smallest integer by -1. Check the "
-                   "divisor first";
+            return FaultKind::kDivision;
         case SIGILL:
         case SIGTRAP:
-            return "an illegal instruction: what the compiler took for unreachable was "
-                   "reached. Return a value at the end of every function that has one";
+            return FaultKind::kUnreachable;
         case SIGABRT:
-            return "the C library called abort(). Check what the kernel passes to it";
+            return FaultKind::kAborted;
     }
-    if (cluster.stacks->is_guard(crash.address)) {
-        return "address " + hexadecimal(crash.address) +
-               " is below the thread's stack of 128 KiB. Keep large arrays in shared or "
-               "global memory, and recursion shallow";
-    }
-    return "address " + hexadecimal(crash.address) +
-           " is no memory. Check indices and pointers, and that every array of a tile lives "
-           "on";
+    const bool is_guard = cluster.stacks->is_guard(crash.address);
+    return {is_guard ? FaultKind::kBelowStack : FaultKind::kNoMemory, hexadecimal(crash.address)};
 }
 
 // Return addresses in the kernel's code. Without debugging information to unwind by, any word
@@ -64,7 +56,7 @@ void report_jump(Cluster& cluster, const Crash& crash, int jumped) {
     Fiber& running = *cluster.running;
     running.wait.instruction = "runs, and never waits";
     running.site = crash.code + 1;
-    cluster.failure = {Failure::Kind::kTimeout, "", &running, running.site};
+    cluster.failure = {Failure::Kind::kTimeout, {}, &running, running.site};
     cluster.failure.is_endless = jumped == Watchdog::kEndless;
     cluster.failure.callers = callers_of(cluster, crash);
 }

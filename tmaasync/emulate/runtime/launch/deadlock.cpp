@@ -20,9 +20,9 @@ static bool has_lone_waiter(Cluster& cluster, const Cta& cta) {
     });
 }
 
-// The reason why a thread's wait can never end; empty if the wait itself is sound.
-static Words vain_wait_of(const Fiber& fiber) {
-    Words reason;
+// The reason why a thread's wait can never end; none if the wait itself is sound.
+static Reason vain_wait_of(const Fiber& fiber) {
+    Reason reason;
     if (fiber.wait.kind == Wait::Kind::kRegisters) return shortage_of(fiber);
     if (fiber.wait.kind != Wait::Kind::kMbarrier) return reason;
     find_barrier(fiber.cluster->ctas[fiber.wait.cta->rank], fiber.wait.number, reason);
@@ -38,8 +38,8 @@ void report_deadlock(Cluster& cluster) {
         if (reports_lone_lanes(cluster, fiber)) return;
     }
     for (const Fiber& fiber : cluster.fibers) {
-        Words reason = fiber.is_done ? "" : vain_wait_of(fiber);
-        if (!reason.is_empty()) return report_fault(fiber, reason);
+        Reason reason = fiber.is_done ? Reason() : vain_wait_of(fiber);
+        if (reason) return report_fault(fiber, reason);
     }
     cluster.failure.kind = Failure::Kind::kDeadlock;
 }

@@ -5,14 +5,23 @@
 
 namespace tmaasync_emulate {
 
-void fail(const char* reason) {
-    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    fail(fiber, reason);
+static Reason reason_of(FaultKind kind, const Mention* facts, uint32_t count) {
+    Reason reason(kind);
+    for (const Mention* fact = facts; fact != facts + count; ++fact) {
+        const bool is_text = fact->kind == MentionKind::kText;
+        is_text ? reason.add(reinterpret_cast<const char*>(fact->value)) : reason.add(*fact);
+    }
+    return reason;
 }
 
-void fail_at(const void* site, const char* reason) {
+void fail(FaultKind kind, const Mention* facts, uint32_t count) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    fail(fiber, reason_of(kind, facts, count));
+}
+
+void fail_at(const void* site, FaultKind kind, const Mention* facts, uint32_t count) {
     Fiber& fiber = caller(reinterpret_cast<uintptr_t>(site));
-    fail(fiber, reason);
+    fail(fiber, reason_of(kind, facts, count));
 }
 
 void end_thread() {

@@ -16,10 +16,10 @@
 namespace tmaasync_emulate {
 
 // Ends the launch at a thread's end. The fault is reported at the line that issued the operation.
-[[noreturn]] static void fail_at(Fiber& fiber, const Deed& deed, const Words& reason) {
-    const Deed place = deed.fiber ? deed : Deed{&fiber, fiber.site};
+[[noreturn]] static void fail_at(Fiber& fiber, const Issuer& issuer, const Reason& reason) {
+    const Issuer place = issuer.fiber ? issuer : Issuer{&fiber, fiber.site};
     report_fault(*place.fiber, reason, place.site);
-    fail(fiber, "");
+    fail(fiber, {});
 }
 
 static const std::vector<Landing>& last_landings(const Mbarrier& barrier) {
@@ -27,9 +27,9 @@ static const std::vector<Landing>& last_landings(const Mbarrier& barrier) {
                                             : barrier.history.landings;
 }
 
-static Deed last_landing(const Mbarrier& barrier) {
+static Issuer last_landing(const Mbarrier& barrier) {
     const auto& landings = last_landings(barrier);
-    return landings.empty() ? Deed{} : Deed{landings.back().issuer, landings.back().site};
+    return landings.empty() ? Issuer{} : Issuer{landings.back().issuer, landings.back().site};
 }
 
 static void check_nothing_lands(Fiber& fiber) {
@@ -37,25 +37,21 @@ static void check_nothing_lands(Fiber& fiber) {
         if (flight.source == fiber.cta) {
             fail_at(
                 fiber, {flight.issuer, flight.site},
-                "the CTA ends while TMA still copies its " + shared_at(flight.source_offset) +
-                    " to another CTA. Let the receiver signal that the bytes have landed: "
-                    "cluster_sync() at the end, after its wait"
+                {FaultKind::kEndsInPush, shared_at(flight.source_offset)}
             );
         }
         if (flight.target != fiber.cta) continue;
         if (flight.kind == Flight::Kind::kArrival) {
             fail_at(
                 fiber, {flight.issuer, flight.site},
-                "the CTA ends while copies of cp.async are in flight that arrive on " +
-                    barrier_at(flight.barrier) + ". Wait on it before the end"
+                {FaultKind::kEndsInThreadCopies, barrier_at(flight.barrier)}
             );
         }
         fail_at(
             fiber, {flight.issuer, flight.site},
-            "the CTA ends while " + name_of(flight) + " to " + shared_at(flight.shared) +
-                of_cta(*flight.issuer, *fiber.cta) + " is in flight. Wait on " +
-                barrier_at(flight.barrier) + " before the end" +
-                wrong_wait(fiber, *fiber.cta, flight.barrier)
+            {FaultKind::kEndsInFlight, name_of(operation_of(flight)), shared_at(flight.shared),
+             of_cta(*flight.issuer, *fiber.cta), barrier_at(flight.barrier),
+             wrong_wait(fiber, *fiber.cta, flight.barrier)}
         );
     }
 }
@@ -63,13 +59,13 @@ static void check_nothing_lands(Fiber& fiber) {
 static void check_no_bytes_missing(Fiber& fiber) {
     for (const Mbarrier& barrier : fiber.cta->barriers) {
         if (!barrier.is_valid || barrier.bytes == 0) continue;
-        const Words bytes = decimal(std::abs(barrier.bytes)) + " bytes";
+        const bool is_short = barrier.bytes > 0;
+        const Reason bytes(
+            is_short ? FaultKind::kStillExpects : FaultKind::kHasMore, std::abs(barrier.bytes)
+        );
         fail_at(
-            fiber, barrier.bytes > 0 ? barrier.history.expected_last : last_landing(barrier),
-            "the CTA ends while " + barrier_name(barrier) +
-                (barrier.bytes > 0 ? " still expects " + bytes
-                                   : " has " + bytes + " more than it expects") +
-                ". Expect as many bytes per phase as its copies deliver"
+            fiber, is_short ? barrier.history.expected_last : last_landing(barrier),
+            {FaultKind::kEndsWithBytes, barrier_at(barrier.offset), bytes}
         );
     }
 }
@@ -79,12 +75,11 @@ static void check_loads_were_awaited(Fiber& fiber) {
     for (const Mbarrier& barrier : fiber.cta->barriers) {
         if (!barrier.is_valid || barrier.landed <= barrier.observed) continue;
         const auto& landings = last_landings(barrier);
+        Reason target;
+        if (!landings.empty()) target = {FaultKind::kTo, shared_at(landings.back().shared)};
         fail_at(
             fiber, last_landing(barrier),
-            "the CTA ends, and no thread has waited for phase " + decimal(barrier.landed - 1) +
-                " of " + barrier_name(barrier) + ", in which a TMA load" +
-                (landings.empty() ? "" : " to " + shared_at(landings.back().shared)) +
-                " landed. Wait for every load, or do not issue it"
+            {FaultKind::kUnawaitedLoad, barrier.landed - 1, barrier_at(barrier.offset), target}
         );
     }
 }
@@ -121,20 +116,12 @@ static std::vector<Access> unfinished_accesses(const Fiber& fiber) {
 static void check_peers_are_done(Fiber& fiber) {
     const uint32_t threads = fiber.cluster->launch.threads();
     for (const Access& remote : unfinished_accesses(fiber)) {
-        const Words peer =
-            remote.operation == Operation::kTmaPush
-                ? "TMA had copied its shared memory to another CTA"
-                : "CTA " + decimal(remote.thread / threads) + " had reached into its shared memory";
+        const Reason peer = remote.operation == Operation::kTmaPush
+                                ? Reason(FaultKind::kPeerCopied)
+                                : Reason(FaultKind::kPeerReached, remote.thread / threads);
         const Fiber& who = fiber.cluster->fibers[remote.thread];
-        report_fault(
-            who,
-            "CTA " + decimal(fiber.cta->rank) +
-                " of the cluster has ended, and nothing kept it from doing so before " + peer +
-                ". Let no CTA leave before its peers are done: cluster_sync() at the end of the "
-                "kernel",
-            remote.site
-        );
-        fail(fiber, "");
+        report_fault(who, {FaultKind::kEndsBeforePeer, fiber.cta->rank, peer}, remote.site);
+        fail(fiber, {});
     }
 }
 

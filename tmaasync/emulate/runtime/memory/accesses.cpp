@@ -13,10 +13,8 @@ void check_no_barrier(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t byt
         const int32_t index = cta.barrier_at[word];
         if (index < 0 || !cta.barriers[static_cast<std::size_t>(index)].is_valid) continue;
         fail(
-            fiber, "a write of " + decimal(bytes) + " bytes at shared offset " + decimal(offset) +
-                       " overwrites " + barrier_at(static_cast<uint32_t>(word) * 8) +
-                       of_cta(fiber, cta) +
-                       ", which is in use. Check the index, or call invalidate() first"
+            fiber, {FaultKind::kWriteOverMbarrier, bytes, offset,
+                    barrier_at(static_cast<uint32_t>(word) * 8), of_cta(fiber, cta)}
         );
     }
 }

@@ -28,11 +28,11 @@ Place locate(Fiber& fiber, uint32_t address) {
     auto& ctas = fiber.cluster->ctas;
     if (rank == 0) return {fiber.cta, address};
     if (rank > ctas.size()) {
-        fail(fiber, Words(FaultKind::kNoSuchCta) << numeral(rank - 1) << numeral(ctas.size()));
+        fail(fiber, {FaultKind::kNoSuchCta, rank - 1, ctas.size()});
     }
     Cta& cta = ctas[rank - 1];
     if (cta.live == 0) {
-        fail(fiber, Words(FaultKind::kCtaHasEnded) << numeral(cta.rank));
+        fail(fiber, {FaultKind::kCtaHasEnded, cta.rank});
     }
     return {&cta, address & kOffsetMask};
 }

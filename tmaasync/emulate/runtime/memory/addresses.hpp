@@ -31,20 +31,25 @@ inline uint32_t shared_end(const Fiber& fiber) {
     return launch.shared_bytes;
 }
 
-// Empty if the bytes are the CTA's.
+// The fault of an access beyond the CTA's shared memory; none if the bytes are the CTA's.
 template <typename Name>
-Words beyond_shared(const Fiber& fiber, uint32_t offset, uint64_t bytes, const Name& what) {
+Reason beyond_shared(const Fiber& fiber, uint32_t offset, uint64_t bytes, const Name& what) {
     const uint32_t end = shared_end(fiber);
     if (offset + bytes <= end) return {};
-    return Words(what) + " reaches " + shared_bytes_from(offset) + " to " +
-           decimal(offset + bytes) + "; the CTA has " + decimal(end) + ". Ask for more with " +
-           size_constant() + " or shared_mem, or mend the address";
+    return {
+        FaultKind::kReachesBeyondShared,
+        what,
+        shared_bytes_from(offset),
+        offset + bytes,
+        end,
+        size_constant()
+    };
 }
 
 template <typename Name>
 void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, const Name& what) {
-    Words reason = beyond_shared(fiber, offset, bytes, what);
-    if (!reason.is_empty()) fail(fiber, reason);
+    const Reason reason = beyond_shared(fiber, offset, bytes, what);
+    if (reason) fail(fiber, reason);
 }
 
 }  // namespace tmaasync_emulate

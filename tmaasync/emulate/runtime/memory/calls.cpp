@@ -71,9 +71,7 @@ void release(const void* site, void* memory) {
     if (!memory || KernelHeap::release(memory)) return;
     if (!is_on_fiber()) return;
     Fiber& fiber = caller(reinterpret_cast<uintptr_t>(site));
-    fail(
-        fiber, Words(FaultKind::kFreeOfNoBlock) << address_at(reinterpret_cast<uintptr_t>(memory))
-    );
+    fail(fiber, {FaultKind::kFreeOfNoBlock, hexadecimal(reinterpret_cast<uintptr_t>(memory))});
 }
 
 // The emulator executes accesses in program order. The detector models the orders that the chip

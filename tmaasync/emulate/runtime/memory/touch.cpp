@@ -40,9 +40,8 @@ static Reach shared_part(const Launch& launch, uint32_t place, uint32_t bytes) {
     const uint32_t end =
         launch.static_bytes ? launch.dynamic_bytes() + launch.static_bytes : launch.shared_bytes;
     fail(
-        fiber, Words(FaultKind::kBeyondShared)
-                   << access_of(writes) << numeral(bytes) << shared_at(place) << numeral(end)
-                   << size_constant()
+        fiber,
+        {FaultKind::kBeyondShared, access_of(writes), bytes, shared_at(place), end, size_constant()}
     );
 }
 
@@ -86,10 +85,7 @@ static void touch_stack(Fiber& fiber, uintptr_t address, uint64_t bytes, bool wr
 static void check_reaches(Fiber& fiber, uintptr_t address, uint64_t bytes, bool writes) {
     if (fiber.cluster->launch.memory.may_hold(address, bytes)) return;
     if (KernelHeap::holds(address, bytes)) return;
-    fail(
-        fiber, Words(FaultKind::kBeyondArrays)
-                   << access_of(writes) << numeral(bytes) << address_at(address)
-    );
+    fail(fiber, {FaultKind::kBeyondArrays, access_of(writes), bytes, hexadecimal(address)});
 }
 
 void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes) {
@@ -118,10 +114,7 @@ void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes) {
 // Checks an access whose type is aligned to its size: at other addresses the chip faults.
 static void check_aligned(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     if (address % bytes != 0 && (address ^ stack_pointer()) >= kStackBytes) {
-        fail(
-            fiber, Words(FaultKind::kMisaligned)
-                       << access_of(writes) << numeral(bytes) << address_at(address)
-        );
+        fail(fiber, {FaultKind::kMisaligned, access_of(writes), bytes, hexadecimal(address)});
     }
 }
 
@@ -148,7 +141,7 @@ void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     Detector& detector = *fiber.cluster->detector;
     const bool is_shared = address - fiber.cluster->windows() < fiber.cluster->windows_bytes();
     if (is_shared || !detector.is_written_globally(address, bytes)) return;
-    fail(fiber, Words(FaultKind::kChangedReadOnlyLoad) << numeral(bytes) << address_at(address));
+    fail(fiber, {FaultKind::kChangedReadOnlyLoad, bytes, hexadecimal(address)});
 }
 
 void reach_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope) {

@@ -29,29 +29,25 @@ static InFlight find_in_flight(Cluster& cluster, const Cta& cta, uint32_t offset
     return {};
 }
 
-Words wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset) {
+Reason wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset) {
     for (const Mbarrier& barrier : cta.barriers) {
         if (barrier.offset != offset) continue;
-        if (barrier.history.gave_up_last.fiber == &reader) {
-            return ". The mbarrier.try_wait of " + name_of(barrier.history.gave_up_last) +
-                   " returned false, as it may at any time: repeat it until it returns true";
+        const BarrierHistory& history = barrier.history;
+        if (history.gave_up_last.fiber == &reader) {
+            return {FaultKind::kGaveUp, name_of(history.gave_up_last)};
         }
-        if (!barrier.history.passed_at_first.fiber) continue;
-        return ". The wait of " + name_of(barrier.history.passed_at_first) +
-               " names parity 1, for which a new barrier does not wait: the first phase has parity "
-               "0";
+        if (!history.passed_at_first.fiber) continue;
+        return {FaultKind::kPassedAtFirst, name_of(history.passed_at_first)};
     }
-    return "";
+    return {};
 }
 
 // Names the wait that must precede the read of a TMA load's target, or of a copy between CTAs.
-static Words remedy_for_flight(const Fiber& reader, const Flight& flight) {
-    const Words phase = "its phase of " + barrier_at(flight.barrier);
-    if (flight.target == reader.cta) {
-        return "wait for " + phase + " first" + wrong_wait(reader, *flight.target, flight.barrier);
-    }
-    return "a thread of that CTA waits for " + phase +
-           ", and then cluster_sync() lets the others go on";
+static Reason remedy_for_flight(const Fiber& reader, const Flight& flight) {
+    const Mention barrier = barrier_at(flight.barrier);
+    if (flight.target != reader.cta) return {FaultKind::kPeerWaits, barrier};
+    const Reason wrong = wrong_wait(reader, *flight.target, flight.barrier);
+    return {FaultKind::kWaitForPhase, barrier, wrong};
 }
 
 // Number of groups that the thread committed after the copy's; -1 if the copy is not committed.
@@ -61,41 +57,35 @@ static int groups_after(const Fiber& issuer, const ThreadCopy& copy) {
     return own == groups.end() ? -1 : static_cast<int>(groups.end() - own) - 1;
 }
 
-static Words remedy_for_thread_copy(const Fiber& issuer, const ThreadCopy& copy) {
+static Reason remedy_for_thread_copy(const Fiber& issuer, const ThreadCopy& copy) {
     for (const Flight& flight : issuer.cluster->flights) {
         const bool is_arrival = flight.kind == Flight::Kind::kArrival;
         if (!is_arrival || flight.issuer != &issuer || flight.epoch < copy.epoch) continue;
-        return "wait for the phase of " + barrier_at(flight.barrier) + " that it arrives on";
+        return {FaultKind::kWaitForArrival, barrier_at(flight.barrier)};
     }
     const int after = groups_after(issuer, copy);
-    const Words wait = "cp_async_wait<" + decimal(std::max(after, 0)) + ">()";
-    return (after < 0 ? "that thread calls cp_async_commit() and " + wait
-                      : "that thread waits with " + wait) +
-           ", and then all threads meet: __syncthreads()";
+    if (after < 0) return {FaultKind::kCommitAndWait, 0};
+    return {FaultKind::kWaitForGroup, after};
 }
 
-static Words capitalised(Words words) {
-    words.capitalise();
-    return words;
-}
-
-Words remedy_for_unwritten(
-    const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes, const char* otherwise
+Reason remedy_for_unwritten(
+    const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes, FaultKind otherwise
 ) {
     const InFlight found = find_in_flight(*reader.cluster, cta, offset, bytes);
-    if (!found) return otherwise + on_full_barrier_of(offset);
-    const Fiber& issuer = *found.issuer;
-    const auto to = [](const auto& copy) {
-        return ", " + decimal(copy.bytes) + " bytes to " + place_at(copy.shared) + ": ";
+    if (!found) return {otherwise, full_barrier_of(offset)};
+    const auto in_flight = [&](Operation operation, const auto& copy, const Reason& remedy) {
+        const Reason issuer = name_of({found.issuer, copy.site}, reader);
+        return Reason(
+            FaultKind::kInFlight, name_of(operation), issuer, copy.bytes, variable_at(copy.shared),
+            remedy
+        );
     };
     if (found.flight) {
-        return capitalised(name_of(*found.flight)) + " to these bytes is in flight, issued by " +
-               name_of_issuer(issuer, found.flight->site, reader) + to(*found.flight) +
-               remedy_for_flight(reader, *found.flight);
+        const Reason remedy = remedy_for_flight(reader, *found.flight);
+        return in_flight(operation_of(*found.flight), *found.flight, remedy);
     }
-    return "A cp.async to these bytes is in flight, issued by " +
-           name_of_issuer(issuer, found.copy->site, reader) + to(*found.copy) +
-           remedy_for_thread_copy(issuer, *found.copy);
+    const Reason remedy = remedy_for_thread_copy(*found.issuer, *found.copy);
+    return in_flight(Operation::kThreadCopy, *found.copy, remedy);
 }
 
 // Called before a read of unwritten bytes: lets other threads run until one of them writes the
@@ -121,12 +111,8 @@ void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t byt
     if (is_written()) return;
     const Cta& cta = fiber.cluster->ctas[rank];
     fail(
-        fiber, "a read of " + decimal(bytes) + " bytes at " + shared_at(offset) +
-                   of_cta(fiber, cta) + ", which nothing has written. " +
-                   remedy_for_unwritten(
-                       fiber, cta, offset, bytes,
-                       "Load or initialise it, and let the readers wait for that"
-                   )
+        fiber, {FaultKind::kUnwrittenRead, bytes, shared_at(offset), of_cta(fiber, cta),
+                remedy_for_unwritten(fiber, cta, offset, bytes, FaultKind::kInitialise)}
     );
 }
 

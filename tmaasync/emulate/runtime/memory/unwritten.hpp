@@ -14,11 +14,11 @@ inline bool overlaps(uint32_t a, uint32_t a_bytes, uint32_t b, uint32_t b_bytes)
 
 // Names a wait that explains why a copy is still in flight: a try_wait that returned false and was
 // not repeated, or a wait for parity 1 in a barrier's first phase, which returns at once.
-Words wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset);
+Reason wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset);
 
 // The remedy where a thread, wgmma or TMA reads bytes that nothing has written.
-Words remedy_for_unwritten(
-    const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes, const char* otherwise
+Reason remedy_for_unwritten(
+    const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes, FaultKind otherwise
 );
 
 // Called before a read: shared memory holds nothing until it is written. If the bytes are written

@@ -9,15 +9,13 @@
 #include <vector>
 
 #include "abi.hpp"
+#include "reason.hpp"
 
 namespace tmaasync_emulate {
 
 // A report and everything that it points to.
 struct OwnedReport : Report {
-    explicit OwnedReport(ReportKind its_kind) : Report{} {
-        kind = its_kind;
-        reason = "";
-    }
+    explicit OwnedReport(ReportKind its_kind) : Report{} { kind = its_kind; }
     OwnedReport(const OwnedReport&) = delete;
     OwnedReport& operator=(const OwnedReport&) = delete;
 
@@ -29,8 +27,10 @@ struct OwnedReport : Report {
 
     // Point to the lists, once they are complete.
     void close() {
-        mentions = all_mentions.size();
-        mention = all_mentions.data();
+        fault = reason.kind();
+        mentions = reason.mentions().size();
+        mention = reason.mentions().data();
+        texts = reason.texts().data();
         callers = all_callers.size();
         caller = all_callers.data();
         waits = all_waits.size();
@@ -41,7 +41,7 @@ struct OwnedReport : Report {
         barrier = all_barriers.data();
     }
 
-    std::vector<Mention> all_mentions;
+    Reason reason;
     std::vector<uint64_t> all_callers;
     std::vector<WaitReport> all_waits;
     std::vector<WarpReport> all_warps;

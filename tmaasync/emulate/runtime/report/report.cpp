@@ -38,9 +38,7 @@ private:
     }
 
     void set_reason(const Failure& failure) {
-        report_->fault = failure.reason.fault();
-        report_->reason = report_->keep(failure.reason.text());
-        report_->all_mentions = failure.reason.mentions();
+        report_->reason = failure.reason;
         report_->is_endless = failure.is_endless;
         if (!failure.fiber) return;
         report_->has_thread = true;

@@ -2,16 +2,16 @@
 
 namespace tmaasync_emulate {
 
-void report_fault(const Fiber& fiber, const Words& reason, uintptr_t site) {
+void report_fault(const Fiber& fiber, const Reason& reason, uintptr_t site) {
     Cluster& cluster = *fiber.cluster;
     if (!cluster.has_failed()) cluster.failure = {Failure::Kind::kFault, reason, &fiber, site};
 }
 
-void report_fault(const Fiber& fiber, const Words& reason) {
+void report_fault(const Fiber& fiber, const Reason& reason) {
     report_fault(fiber, reason, fiber.site);
 }
 
-void fail(Fiber& fiber, const Words& reason) {
+void fail(Fiber& fiber, const Reason& reason) {
     report_fault(fiber, reason);
     leave(fiber);
     __builtin_unreachable();

@@ -8,12 +8,12 @@
 namespace tmaasync_emulate {
 
 // Reports a fault of an operation that the thread issued at `site`. Only the first fault counts.
-void report_fault(const Fiber& fiber, const Words& reason, uintptr_t site);
+void report_fault(const Fiber& fiber, const Reason& reason, uintptr_t site);
 
 // Reports a fault at the thread's present site.
-void report_fault(const Fiber& fiber, const Words& reason);
+void report_fault(const Fiber& fiber, const Reason& reason);
 
-[[noreturn]] void fail(Fiber& fiber, const Words& reason);
+[[noreturn]] void fail(Fiber& fiber, const Reason& reason);
 
 void note_race(Cluster& cluster);
 

@@ -55,11 +55,7 @@ static void record_signal(Fiber& fiber, const uint32_t* word, const AwaitedSigna
 
 void check_epoch_increases(Fiber& fiber, const AwaitedSignal& posted, uint32_t old) {
     if (PostedEpochs::is_reached(posted.epoch, old)) return;
-    fail(
-        fiber, Words(FaultKind::kEpochNotIncreased)
-                   << numeral(posted.epoch) << numeral(posted.signal) << numeral(posted.rank)
-                   << numeral(old)
-    );
+    fail(fiber, {FaultKind::kEpochNotIncreased, posted.epoch, posted.signal, posted.rank, old});
 }
 
 static const char* name_of(PostedBy by) {
@@ -71,10 +67,8 @@ void check_posted_alike(Fiber& fiber, const PostedSignal& posted, PostedBy earli
         return;
     }
     fail(
-        fiber, Words("Signals::") + name_of(posted.by) + ": signal " + decimal(posted.signal) +
-                   " of rank " + decimal(posted.rank) + " was changed by " + name_of(earlier) +
-                   " before. post() sets a signal and overwrites what post_reduce() adds: use one "
-                   "of them for all changes of a signal"
+        fiber, {FaultKind::kPostedDifferently, name_of(posted.by), posted.signal, posted.rank,
+                name_of(earlier)}
     );
 }
 

@@ -33,8 +33,8 @@ struct Landing {
     uintptr_t site;
 };
 
-// An operation of a thread, and its line.
-struct Deed {
+// The thread that issued an operation, and the line.
+struct Issuer {
     const Fiber* fiber = nullptr;
     uintptr_t site = 0;
 };
@@ -44,10 +44,10 @@ struct BarrierHistory {
     WarpSet arrived;                // warps that arrived in this phase
     WarpSet arrivers;               // warps that arrived in any phase
     WarpSet waited;                 // warps that waited in any phase
-    Deed arrived_first;             // first arrival of this phase
-    Deed expected_last;             // last instruction that expected bytes, in any phase
-    Deed passed_at_first;           // a wait for parity 1 in phase 0
-    Deed gave_up_last;              // a wait of this phase that returned false and was not repeated
+    Issuer arrived_first;           // first arrival of this phase
+    Issuer expected_last;           // last instruction that expected bytes, in any phase
+    Issuer passed_at_first;         // a wait for parity 1 in phase 0
+    Issuer gave_up_last;            // a wait of this phase that returned false and was not repeated
     std::vector<Landing> landings;  // loads of this phase
     std::vector<Landing> landed_last;  // loads of the last completed phase that had any
 };

@@ -23,7 +23,7 @@ struct Worker;
 struct Failure {
     using Kind = ReportKind;
     Kind kind = Kind::kNone;
-    Words reason;
+    Reason reason;
     const Fiber* fiber = nullptr;
     uintptr_t site = 0;              // location in the kernel
     bool is_endless = false;         // a timeout that no budget would avoid

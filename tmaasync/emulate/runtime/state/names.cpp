@@ -4,28 +4,30 @@
 
 namespace tmaasync_emulate {
 
-Words of_cta(const Fiber& fiber, const Cta& cta) {
-    if (fiber.cta == &cta) return "";
-    return " of CTA " + decimal(cta.rank) + " of the cluster";
+Reason of_cta(const Fiber& fiber, const Cta& cta) {
+    return fiber.cta == &cta ? Reason() : Reason(FaultKind::kOfCta, cta.rank);
 }
 
-Words name_of_issuer(const Fiber& issuer, uintptr_t site) {
-    const Words role = issuer.warp->role, thread = "thread " + decimal(issuer.index);
-    return (role.is_empty() ? thread : role + " (" + thread + ")") +
-           at_line(issuer.cluster->launch.memory.address_in_library(site));
+Mention line_of(const Fiber& fiber, uintptr_t site) {
+    return at_line(fiber.cluster->launch.memory.address_in_library(site));
 }
 
-Words name_of_issuer(const Fiber& issuer, uintptr_t site, const Fiber& other) {
-    return name_of_issuer(issuer, site) + of_cta(other, *issuer.cta);
+Reason name_of(const Issuer& issuer, const Fiber& other) {
+    const Fiber& fiber = *issuer.fiber;
+    const Mention line = line_of(fiber, issuer.site);
+    const Reason cta = of_cta(other, *fiber.cta);
+    const char* const role = fiber.warp->role;
+    return *role ? Reason(FaultKind::kThreadOfRole, role, fiber.index, line, cta)
+                 : Reason(FaultKind::kThread, fiber.index, line, cta);
 }
 
-Words name_of(const Deed& deed) {
-    return name_of_issuer(*deed.fiber, deed.site);
+Reason name_of(const Issuer& issuer) {
+    return name_of(issuer, *issuer.fiber);
 }
 
-Words name_of(const Flight& flight) {
-    if (flight.kind != Flight::Kind::kPush) return "a TMA load";
-    return flight.reduction ? "a TMA reduction between CTAs" : "a TMA copy between CTAs";
+Operation operation_of(const Flight& flight) {
+    if (flight.kind != Flight::Kind::kPush) return Operation::kTmaLoad;
+    return flight.reduction ? Operation::kTmaPushReduce : Operation::kTmaPush;
 }
 
 uint32_t warp_number(const Fiber& fiber) {

@@ -16,21 +16,15 @@ inline void check_bulk_addresses(const void* global, uint32_t shared_offset) {
     const auto address = reinterpret_cast<uintptr_t>(global);
     check_shared_alignment(shared_offset, kUnitBytes);
     if (address % kUnitBytes == 0) return;
-    fault(
-        "a bulk copy's global address is ", Hex{address},
-        "; it must be a multiple of 16. Start the copy at one"
-    );
+    fault(FaultKind::kBulkAddress, hexadecimal(address));
 }
 
 template <class Observer>
 void access_bulk(Observer& observer, const void* global, uint32_t bytes, bool is_write) {
     if constexpr (requires { observer.is_inside(global, uint64_t{bytes}); }) {
         if (!observer.is_inside(global, uint64_t{bytes})) {
-            fault(
-                "a bulk copy", is_write ? " writes " : " reads ", bytes, " bytes at ",
-                Hex{reinterpret_cast<uintptr_t>(global)},
-                ", outside every array of the launch. Check its address and size"
-            );
+            const auto address = reinterpret_cast<uintptr_t>(global);
+            fault(FaultKind::kBulkOutside, verb_of(is_write), bytes, hexadecimal(address));
         }
     }
     observer.global(global, bytes, is_write);
@@ -38,13 +32,8 @@ void access_bulk(Observer& observer, const void* global, uint32_t bytes, bool is
 
 // Measured: a load drops the bytes beyond a multiple of 16. Copies between shared memories and
 // reductions were not measured, so they are not assumed to drop any.
-inline void check_bulk_size(const char* what, uint32_t bytes) {
-    if (bytes % kUnitBytes == 0) return;
-    fault(
-        what, " moves ", bytes,
-        " bytes; it must be a multiple of 16. Round the size, and let the "
-        "buffers be that long"
-    );
+inline void check_bulk_size(FaultKind what, uint32_t bytes) {
+    if (bytes % kUnitBytes) fault(FaultKind::kBulkSize, what, bytes);
 }
 
 // Reports the units of shared memory that are about to be read.
@@ -120,7 +109,7 @@ void bulk_reduce(
     Observer&& observer = Observer{}
 ) {
     detail::check_bulk_addresses(global, shared_offset);
-    detail::check_bulk_size("a bulk reduction", bytes);
+    detail::check_bulk_size(FaultKind::kBulkReduction, bytes);
     detail::access_bulk(observer, global, bytes, true);
     detail::report_sources(observer, cta_shared_base, shared_offset, bytes);
     bulk_reduction(op, type)(static_cast<uint8_t*>(global), cta_shared_base + shared_offset, bytes);
@@ -131,7 +120,7 @@ void bulk_reduce(
 template <class Observer = NoObserver>
 void bulk_prefetch(const void* global, uint32_t bytes, Observer&& observer = Observer{}) {
     detail::check_bulk_addresses(global, 0);
-    detail::check_bulk_size("a bulk prefetch", bytes);
+    detail::check_bulk_size(FaultKind::kBulkPrefetch, bytes);
     detail::access_bulk(observer, global, bytes, false);
 }
 
@@ -139,7 +128,7 @@ void bulk_prefetch(const void* global, uint32_t bytes, Observer&& observer = Obs
 inline void check_push(uint32_t source, uint32_t target, uint32_t bytes) {
     detail::check_shared_alignment(source, kUnitBytes);
     detail::check_shared_alignment(target, kUnitBytes);
-    detail::check_bulk_size("a copy between shared memories", bytes);
+    detail::check_bulk_size(FaultKind::kPush, bytes);
 }
 
 }  // namespace tmaasync_emulate

@@ -14,10 +14,7 @@ inline void check_offsets(const TensorMapView& map, const uint16_t* offsets) {
     const int bits = map.rank == 3 ? 16 : map.rank == 4 ? 8 : 5;
     for (int spatial = 0; spatial < map.rank - 2; ++spatial) {
         if (offsets[spatial] >> bits == 0) continue;
-        fault(
-            "im2col offset ", spatial, " is ", offsets[spatial], "; at rank ", map.rank,
-            " it must be below ", 1 << bits, ". Use a smaller filter or dilation"
-        );
+        fault(FaultKind::kIm2colOffset, spatial, offsets[spatial], map.rank, 1 << bits);
     }
 }
 
@@ -74,10 +71,7 @@ uint32_t im2col_load(
 ) {
     detail::check_kind(map, true);
     if (map.interleave != Interleave::kNone) {
-        detail::fault(
-            "an im2col map is interleaved; which bytes the chip moves then is not established. "
-            "Use Interleave.NONE"
-        );
+        detail::fault(FaultKind::kIm2colInterleave);
     }
     detail::check_shared_alignment(shared_offset, detail::kTensorAlignment);
     detail::check_inner_coordinate(map, coordinates);

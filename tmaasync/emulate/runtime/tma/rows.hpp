@@ -98,53 +98,44 @@ struct SharedImage {
 
 // --- checks -------------------------------------------------------------------------------------
 
-// The coordinates as text, innermost first: "(8, -4)".
-inline Words listed(const int32_t* coordinates, int rank) {
-    Words words = "(";
-    for (int dim = 0; dim < rank; ++dim) {
-        words << (dim ? ", " : "") + decimal(coordinates[dim]);
-    }
-    return words + ")";
+// The coordinates as a list of facts, innermost first.
+inline Reason listed(FaultKind kind, const TensorMapView& map, const int32_t* coordinates) {
+    Reason reason(kind, list_of(static_cast<std::size_t>(map.rank)));
+    for (int dim = 0; dim < map.rank; ++dim) reason.add(coordinates[dim]);
+    return reason;
+}
+
+inline FaultKind verb_of(bool is_write) {
+    return is_write ? FaultKind::kWrites : FaultKind::kReads;
 }
 
 inline void check_kind(const TensorMapView& map, bool is_im2col) {
     if (map.is_im2col == is_im2col) return;
-    const char* const kinds[] = {"a tiled", "an im2col"};
-    fault(
-        kinds[is_im2col], " copy was given ", kinds[map.is_im2col],
-        " map. Use the instruction of the map's kind"
-    );
+    const FaultKind kinds[] = {FaultKind::kTiled, FaultKind::kIm2col};
+    fault(FaultKind::kMapKind, kinds[is_im2col], kinds[map.is_im2col]);
 }
 
 // Measured: another alignment is a misaligned-address fault.
 inline void check_shared_alignment(uint32_t shared_offset, uint32_t granule) {
     if (shared_offset % granule == 0) return;
-    fault(
-        "the shared address is ", Hex{shared_offset}, "; it must be a multiple of ", granule,
-        ". Align the buffer with alignas(", granule, ")"
-    );
+    fault(FaultKind::kSharedAlignment, hexadecimal(shared_offset), granule, granule);
 }
 
 // Measured, for tiled and im2col maps without interleave: an illegal instruction otherwise.
 inline void check_inner_coordinate(const TensorMapView& map, const int32_t* coordinates) {
     const int64_t bytes = int64_t{coordinates[0]} * map.element_bytes;
     if (bytes % kUnitBytes == 0) return;
-    fault(
-        "the innermost coordinate is ", coordinates[0], ", or ", bytes, " bytes of ",
-        name(map.type), "; it must be a multiple of 16 bytes. Step by multiples of ",
-        kUnitBytes / map.element_bytes, " elements"
-    );
+    const uint32_t step = kUnitBytes / map.element_bytes;
+    fault(FaultKind::kInnerCoordinate, coordinates[0], bytes, name(map.type), step);
 }
 
 // Measured, for stores and reductions: a negative coordinate is an illegal instruction.
 inline void check_not_negative(const TensorMapView& map, const int32_t* coordinates) {
     for (int dim = 0; dim < map.rank; ++dim) {
         if (coordinates[dim] >= 0) continue;
-        fault(
-            "a store or reduction starts at ", listed(coordinates, map.rank), ", coordinate ", dim,
-            " below 0; it must start inside the tensor or beyond its end. Shift the map's address, "
-            "or skip the elements before it"
-        );
+        Reason reason = listed(FaultKind::kNegativeCoordinate, map, coordinates);
+        reason.add(dim);
+        throw Fault{reason};
     }
 }
 
@@ -160,12 +151,12 @@ void access_global(
     const auto* pointer = reinterpret_cast<const void*>(address);
     if constexpr (requires { observer.is_inside(pointer, bytes); }) {
         if (!observer.is_inside(pointer, bytes)) {
-            fault(
-                "a copy at ", listed(coordinates, map.rank), is_write ? " writes " : " reads ",
-                bytes, " bytes at ", Hex{address},
-                ", outside every array of the launch; the map starts at ", Hex{map.address},
-                ". Check its shape and strides, and that the array lives on"
-            );
+            Reason reason = listed(FaultKind::kCopyOutside, map, coordinates);
+            reason.add(verb_of(is_write));
+            reason.add(bytes);
+            reason.add(hexadecimal(address));
+            reason.add(hexadecimal(map.address));
+            throw Fault{reason};
         }
     }
     observer.global(pointer, bytes, is_write);
@@ -239,12 +230,9 @@ void check_address_of(Observer& observer, const TensorMapView& map, const int32_
     const auto* pointer = reinterpret_cast<const void*>(map.address);
     if constexpr (requires { observer.is_inside(pointer, uint64_t{1}); }) {
         if (observer.is_inside(pointer, 1)) return;
-        fault(
-            "a load at ", listed(coordinates, map.rank),
-            " has no element in bounds, so the chip touches the map's address ", Hex{map.address},
-            ", which lies in none of the launch's arrays. Load this box through a map at an "
-            "address with memory, as RaggedTensorMap does, or skip it"
-        );
+        Reason reason = listed(FaultKind::kLoadOutside, map, coordinates);
+        reason.add(hexadecimal(map.address));
+        throw Fault{reason};
     }
 }
 

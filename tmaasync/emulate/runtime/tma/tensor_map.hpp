@@ -4,18 +4,15 @@
 #include <cstdint>
 #include <cstring>
 
-#include "text/words.hpp"
+#include "reason.hpp"
 
 namespace tmaasync_emulate {
 
 // Thrown where the chip would end the kernel (illegal instruction, misaligned address), with the
 // reason that the chip does not give.
-struct Fault : std::exception {
-    Words reason;
+struct Fault {
+    Reason reason;
     uintptr_t site = 0;  // site in the kernel, if its thread is elsewhere now
-
-    explicit Fault(const Words& words) : reason(words) {}
-    const char* what() const noexcept override { return reason.text(); }
 };
 
 // The numbers and names of cuda.h, as in tmaasync.DataType.
@@ -95,11 +92,9 @@ struct TensorMapView {
 
 namespace detail {
 
-template <typename... Parts>
-[[noreturn]] void fault(const Parts&... parts) {
-    Words words;
-    (words << ... << parts);
-    throw Fault(words);
+template <typename... Facts>
+[[noreturn]] void fault(FaultKind kind, const Facts&... facts) {
+    throw Fault{{kind, facts...}};
 }
 
 // The 128 bytes as one little-endian number.
@@ -124,12 +119,8 @@ private:
     uint64_t words_[kMapBytes / 8];
 };
 
-[[noreturn]] inline void not_a_map(const Words& why) {
-    fault(
-        "the 128 bytes are no tensor map of sm_90: ", why,
-        ". Pass the address of a map that the host encoded; a map in global memory that the "
-        "kernel edits needs its fences"
-    );
+[[noreturn]] inline void not_a_map(const Reason& why) {
+    fault(FaultKind::kNoMap, why);
 }
 
 // The element types by their numbers in the PTX ISA, up to bfloat16.
@@ -148,7 +139,7 @@ inline ElementType decoded_type(const MapBits& bits) {
     const bool tf32 = bits.unsigned_at(80, 1);
     if (tf32 && code == 7) return kTfloat32;
     if (tf32 && code == 8) return kTfloat32Ftz;
-    if (tf32 || code > 10) not_a_map("its element type is " + decimal(code));
+    if (tf32 || code > 10) not_a_map({FaultKind::kItsType, code});
     return type_of_code(code);
 }
 
@@ -157,11 +148,11 @@ inline ElementType decoded_type(const MapBits& bits) {
 inline void check_constant_bits(const MapBits& bits) {
     if (bits.unsigned_at(65, 3) || bits.unsigned_at(83, 13) || bits.unsigned_at(431, 9) ||
         bits.unsigned_at(490, 22)) {
-        not_a_map("bits are set that no map sets");
+        not_a_map(FaultKind::kItsBits);
     }
     const uint64_t pattern = bits.unsigned_at(576, 32);
     if (pattern != 16 && pattern != 256 && pattern != 512 && pattern != 1024) {
-        not_a_map("its swizzle repeats after " + decimal(pattern) + " bytes");
+        not_a_map({FaultKind::kItsPattern, pattern});
     }
 }
 
@@ -211,17 +202,11 @@ inline void lay_out_rows(TensorMapView& map) {
 inline void check_granules(const TensorMapView& map) {
     const uint32_t granule = map.interleave == Interleave::kB32 ? 2 * kUnitBytes : kUnitBytes;
     if (map.address % granule) {
-        fault(
-            "the map's address is ", Hex{map.address}, "; it must be a multiple of ", granule,
-            ". Start the tensor at a multiple of it"
-        );
+        fault(FaultKind::kMapAddress, hexadecimal(map.address), granule);
     }
     if (map.row_bytes % kUnitBytes) {
-        fault(
-            "the innermost side of the map's box takes ", map.row_bytes,
-            " bytes; it must be a multiple of 16. Widen the box to ",
-            (map.row_bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes, " bytes"
-        );
+        const uint32_t whole = (map.row_bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+        fault(FaultKind::kMapBox, map.row_bytes, whole);
     }
 }
 
@@ -231,11 +216,7 @@ inline void check_granules(const TensorMapView& map) {
 inline TensorMapView decode(const void* map128) {
     const auto place = reinterpret_cast<uintptr_t>(map128);
     if (place % kMapAlignment) {
-        detail::fault(
-            "the tensor map lies at ", Hex{place},
-            "; it must lie at a multiple of 64. Pass it as a const __grid_constant__ parameter, or "
-            "declare its memory alignas(64)"
-        );
+        detail::fault(FaultKind::kMapPlace, hexadecimal(place));
     }
     const detail::MapBits bits(map128);
     TensorMapView map{};
@@ -243,9 +224,9 @@ inline TensorMapView decode(const void* map128) {
     map.is_im2col = bits.unsigned_at(64, 1);
     map.rank = static_cast<int>(bits.unsigned_at(68, 3)) + 1;
     if (map.rank > kMaxRank || (map.is_im2col && map.rank < 3)) {
-        detail::not_a_map("its rank is " + decimal(map.rank));
+        detail::not_a_map({FaultKind::kItsRank, map.rank});
     }
-    if (bits.unsigned_at(75, 2) > 2) detail::not_a_map("its interleave is 3");
+    if (bits.unsigned_at(75, 2) > 2) detail::not_a_map(FaultKind::kItsInterleave);
     detail::check_constant_bits(bits);
     map.type = detail::decoded_type(bits);
     map.element_bytes = element_bytes(map.type);

@@ -102,10 +102,7 @@ void tiled_reduce(
 ) {
     const detail::RowReduction reduce_row = detail::reduction(op, map.type);
     if (!reduce_row) {
-        detail::fault(
-            "the chip has no reduction ", name(op), " for ", name(map.type),
-            ". Reduce in the kernel and store, or use another type"
-        );
+        detail::fault(FaultKind::kNoReduction, name(op), name(map.type));
     }
     const detail::SharedImage image(map, cta_shared_base, shared_offset);
     detail::for_stored_rows(

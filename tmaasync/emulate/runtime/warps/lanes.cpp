@@ -1,30 +1,13 @@
 #include "warps/lanes.hpp"
 
 #include "schedule/faults.hpp"
+#include "state/names.hpp"
 
 namespace tmaasync_emulate {
-
-// Names the lanes of a mask: "lane 4", "lanes 16 to 31", or "lanes 0, 2".
-static Words lanes_of(uint32_t mask) {
-    const int first = __builtin_ctz(mask), count = __builtin_popcount(mask);
-    if (count == 1) return "lane " + decimal(first);
-    if (mask >> first == (uint64_t{1} << count) - 1) {
-        return "lanes " + decimal(first) + " to " + decimal(first + count - 1);
-    }
-    Words words;
-    for (uint32_t lane = 0; lane < 32; ++lane) {
-        if (mask >> lane & 1) words << (words.is_empty() ? "lanes " : ", ") + decimal(lane);
-    }
-    return words;
-}
 
 uint32_t launched_lanes(const Fiber& fiber) {
     const uint32_t threads = fiber.cluster->launch.threads() - fiber.index / 32 * 32;
     return threads < 32 ? (1u << threads) - 1 : kAllLanes;
-}
-
-static Words name_of_warp(const Fiber& fiber) {
-    return " of warp " + decimal(fiber.index / 32);
 }
 
 // PTX ISA: undefined unless all live lanes that a mask names execute the instruction with that
@@ -42,10 +25,8 @@ static void check_masks_agree(const Meeting& meeting, Fiber& fiber) {
     }
     if (!others) return;
     report_fault(
-        fiber, lanes_of(meeting.arrived) + name_of_warp(fiber) + " execute " + meeting.instruction +
-                   " with the mask " + hexadecimal(meeting.mask) + ", and " + lanes_of(others) +
-                   ", which it names, with the mask " + hexadecimal(mask) +
-                   ": the result is undefined. Pass one mask in all lanes that it names"
+        fiber, {FaultKind::kMasksDiffer, lanes_of(meeting.arrived), fiber.index / 32,
+                meeting.instruction, hexadecimal(meeting.mask), lanes_of(others), hexadecimal(mask)}
     );
 }
 
@@ -80,22 +61,17 @@ void meet(const char* instruction, uint32_t mask, void (*act)(Meeting&), void* o
     Fiber& fiber = current_fiber();
     if (!(mask >> fiber.lane & 1)) {
         fail(
-            fiber, "lane " + decimal(fiber.lane) + name_of_warp(fiber) + " executes " +
-                       instruction + " with the mask " + hexadecimal(mask) +
-                       ", which does not name it: the result is undefined. Name every lane that "
-                       "executes it, and no other"
+            fiber,
+            {FaultKind::kMaskOfOthers, fiber.lane, fiber.index / 32, instruction, hexadecimal(mask)}
         );
     }
     Meeting& meeting = meeting_for(*fiber.warp, mask);
     if (meeting.arrived && std::strcmp(meeting.instruction, instruction) != 0) {
+        const Fiber& first = *meeting.fibers[__builtin_ctz(meeting.arrived)];
         fail(
-            fiber, "the lanes of one warp are at " + Words(meeting.instruction) + " (" +
-                       lanes_of(meeting.arrived) +
-                       at_line(fiber.cluster->launch.memory.address_in_library(
-                           meeting.fibers[__builtin_ctz(meeting.arrived)]->in_warp.met_at
-                       )) +
-                       ") and at " + instruction + " (lane " + decimal(fiber.lane) +
-                       "); all lanes of the mask " + hexadecimal(mask) + " execute the same one"
+            fiber,
+            {FaultKind::kLanesApart, meeting.instruction, lanes_of(meeting.arrived),
+             line_of(fiber, first.in_warp.met_at), instruction, fiber.lane, hexadecimal(mask)}
         );
     }
     fiber.in_warp.met_at = fiber.site;
@@ -134,10 +110,8 @@ static void elect_one_lane(Meeting& meeting) {
     const uint32_t ended = launched_lanes(elected) & ~meeting.arrived;
     if (ended == 0) return;
     report_fault(
-        elected, "elect.sync is executed by " + lanes_of(meeting.arrived) + " of warp " +
-                     decimal(elected.index / 32) + ", and " + lanes_of(ended) +
-                     " have ended; it takes the whole warp. Elect before lanes leave, or choose "
-                     "the thread by its index"
+        elected,
+        {FaultKind::kElectOfPart, lanes_of(meeting.arrived), elected.index / 32, lanes_of(ended)}
     );
 }
 
@@ -163,15 +137,14 @@ bool reports_lone_lanes(Cluster& cluster, Fiber& fiber) {
             if (!(missing >> lane & 1)) continue;
             const Fiber& other = lane_of_warp(fiber, lane);
             if (!waits_for_lanes(other, lone)) continue;
-            const bool is_met = other.wait.kind == Wait::Kind::kWarp;
+            Reason mask;
+            if (other.wait.kind == Wait::Kind::kWarp) {
+                mask = {FaultKind::kWithMask, hexadecimal(other.in_warp.met_mask)};
+            }
             report_fault(
-                fiber, lanes_of(lone) + name_of_warp(fiber) + " execute " + meeting.instruction +
-                           " with the mask " + hexadecimal(meeting.mask) + ", and " +
-                           lanes_of(missing) + ", which it names, do not: lane " + decimal(lane) +
-                           " waits in " + other.wait.instruction +
-                           at_line(cluster.launch.memory.address_in_library(other.site)) +
-                           (is_met ? " with the mask " + hexadecimal(other.in_warp.met_mask) : "") +
-                           ". Let all lanes that the mask names execute it, and pass one mask"
+                fiber, {FaultKind::kLanesMissing, lanes_of(lone), fiber.index / 32,
+                        meeting.instruction, hexadecimal(meeting.mask), lanes_of(missing), lane,
+                        other.wait.instruction, line_of(other, other.site), mask}
             );
             return true;
         }

@@ -44,19 +44,13 @@ static void load_matrices(Meeting& meeting) {
 template <typename Operands>
 void meet_for_matrices(Operands& mine, void (*act)(Meeting&)) {
     Fiber& fiber = current_fiber();
-    const Words name = Operands::kName;
     mine.fiber = &fiber;
     if (fiber.warp->live_lanes != kAllLanes) {
-        fail(fiber, name + " in a warp some lanes of which have ended or never were");
+        fail(fiber, {FaultKind::kMatrixOfPart, Operands::kName});
     }
     if (fiber.lane < static_cast<uint32_t>(mine.matrices) * 8) {
         check_inside_shared(fiber, mine.row, 16, Operands::kName);
-        if (mine.row % 16) {
-            fail(
-                fiber, name + " is given the shared address " + decimal(mine.row) +
-                           "; it must be a multiple of 16"
-            );
-        }
+        if (mine.row % 16) fail(fiber, {FaultKind::kMatrixRow, Operands::kName, mine.row});
         if (fiber.cluster->detector) {
             const uint32_t rank = fiber.cta->rank;
             Operands::kWrites ? check_no_barrier(fiber, rank, mine.row, 16)

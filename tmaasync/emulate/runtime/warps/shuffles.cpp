@@ -30,18 +30,10 @@ static void check_source(Meeting& meeting, uint32_t lane) {
     const uint32_t source = operands_of<Shuffle>(meeting, lane).source;
     if (!needs_source(meeting, lane)) return;
     const Fiber& fiber = *meeting.fibers[lane];
-    const bool is_masked = !(meeting.mask >> source & 1);
     const bool is_launched = launched_lanes(fiber) >> source & 1;
-    report_fault(
-        fiber,
-        "shfl.sync: lane " + decimal(lane) + " of warp " + decimal(fiber.index / 32) +
-            " reads from lane " + decimal(source) +
-            (is_masked     ? ", which is not in the mask " + hexadecimal(meeting.mask)
-             : is_launched ? ", which has ended"
-                           : ", which the block does not have") +
-            ": what it gets is undefined. Let every lane that is read from take part, and name it "
-            "in the mask"
-    );
+    Reason state = is_launched ? FaultKind::kHasEnded : FaultKind::kWasNotLaunched;
+    if (!(meeting.mask >> source & 1)) state = {FaultKind::kIsMasked, hexadecimal(meeting.mask)};
+    report_fault(fiber, {FaultKind::kShuffleSource, lane, fiber.index / 32, source, state});
 }
 
 static void shuffle_values(Meeting& meeting) {

@@ -55,10 +55,7 @@ static void track_operands(Fiber* threads, const IssuedMma& first) {
 static void check_agreement(Fiber& last, Fiber* threads) {
     for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
         if (agrees(threads[thread].mmas.queue.front(), threads[0].mmas.queue.front())) continue;
-        fail(
-            last, Words(FaultKind::kMmaOperandsDiffer)
-                      << numeral(threads[0].index) << numeral(threads[thread].index)
-        );
+        fail(last, {FaultKind::kMmaOperandsDiffer, threads[0].index, threads[thread].index});
     }
 }
 
@@ -66,7 +63,7 @@ static void check_operands(Fiber& last, const Fiber* threads) {
     const IssuedMma& mma = threads[0].mmas.queue.front();
     if (!mma.a_in_registers) check_operand(threads[0], mma, matrix_a(mma), kMmaRows, "A");
     check_operand(threads[0], mma, matrix_b(mma), mma.columns, "B");
-    if (last.cluster->has_failed()) fail(last, "");
+    if (last.cluster->has_failed()) fail(last, {});
 }
 
 // Called before a wgmma adds to its accumulators. A register without a value in all threads is a
@@ -85,12 +82,10 @@ static void check_accumulators(Fiber& last, Fiber* threads) {
         while (thread < kGroupThreads && register_of(thread, index) == none) ++thread;
         if (thread < kGroupThreads) continue;
         report_fault(
-            threads[0],
-            Words(FaultKind::kUnsetAccumulators)
-                << numeral(index) << numeral(bytes_of_accumulators(mma) / 4),
+            threads[0], {FaultKind::kUnsetAccumulators, index, bytes_of_accumulators(mma) / 4},
             mma.site
         );
-        fail(last, "");
+        fail(last, {});
     }
 }
 

@@ -52,19 +52,22 @@ private:
     uint32_t first_ = kNothing;
 };
 
-static Words swizzle_of_bytes(uint32_t swizzle) {
-    return swizzle ? "a swizzle of " + decimal(16u << swizzle) + " bytes" : Words("no swizzle");
+static Reason swizzle_of_bytes(uint32_t swizzle) {
+    return swizzle ? Reason(FaultKind::kSwizzle, 16u << swizzle) : FaultKind::kNoSwizzle;
 }
 
-static Words reason_of_other_swizzle(
+static Reason reason_of_other_swizzle(
     const Fiber& issuer, const Matrix& matrix, const char* name, const Access& load
 ) {
     const Fiber& loader = issuer.cluster->fibers[load.thread];
-    return Words("wgmma reads ") + name + " at " + shared_at(matrix.start) + " with " +
-           swizzle_of_bytes(matrix.swizzle) + ", and the TMA load of " +
-           name_of_issuer(loader, load.site, issuer) + " wrote it with " +
-           swizzle_of_bytes(load.pattern - 1) +
-           ". Give the tensor map and the descriptor the same swizzle";
+    return {
+        FaultKind::kOperandSwizzle,
+        name,
+        shared_at(matrix.start),
+        swizzle_of_bytes(matrix.swizzle),
+        name_of({&loader, load.site}, issuer),
+        swizzle_of_bytes(load.pattern - 1u)
+    };
 }
 
 // The bytes of an operand, as the search finds them.
@@ -95,12 +98,9 @@ static OperandBytes search(const Fiber& issuer, const Matrix& matrix, uint32_t r
     return found;
 }
 
-static Words reason_of_pattern(const Matrix& matrix, const char* name) {
+static Reason reason_of_pattern(const Matrix& matrix, const char* name) {
     const uint32_t pattern = 128u << matrix.swizzle;
-    return Words("wgmma reads ") + name + " at " + shared_at(matrix.start) +
-           ", and its swizzle begins at multiples of " + decimal(pattern) +
-           " bytes. Declare the tile alignas(" + decimal(pattern) +
-           "), and start operands at whole groups of 8 rows";
+    return {FaultKind::kOperandPattern, name, shared_at(matrix.start), pattern, pattern};
 }
 
 // True if unwritten rows are in use.
@@ -114,30 +114,30 @@ static bool is_defect(
            unwritten.is_half_written(issuer.cta->window, span);
 }
 
-static Words reason_of_operand(
+static Reason reason_of_operand(
     const Fiber& issuer, const Matrix& matrix, uint32_t rows, const char* name
 ) {
     const OperandBytes found = search(issuer, matrix, rows);
-    Words reason = beyond_shared(issuer, found.furthest, kMmaUnitBytes, "an operand of wgmma");
-    if (!reason.is_empty()) return reason;
+    Reason reason = beyond_shared(issuer, found.furthest, kMmaUnitBytes, FaultKind::kMmaOperand);
+    if (reason) return reason;
     if (matrix.is_off_pattern()) return reason_of_pattern(matrix, name);
     if (found.other_load) return reason_of_other_swizzle(issuer, matrix, name, *found.other_load);
     const bool has_rows = is_defect(issuer, matrix, rows, found.unwritten);
-    if (!has_rows && !found.part.bytes) return reason;
+    if (!has_rows && !found.part.bytes) return {};
     const uint32_t first = has_rows ? found.unwritten.first() : found.part.offset;
-    return Words("wgmma reads ") + name + " at " + shared_at(first) +
-           ", which nothing has written. " +
-           remedy_for_unwritten(
-               issuer, *issuer.cta, first, kMmaUnitBytes,
-               "Load or initialise it, and let all threads wait for that before wgmma"
-           );
+    return {
+        FaultKind::kUnwrittenOperand, name, shared_at(first),
+        remedy_for_unwritten(
+            issuer, *issuer.cta, first, kMmaUnitBytes, FaultKind::kInitialiseOperand
+        )
+    };
 }
 
 void check_operand(
     const Fiber& issuer, const IssuedMma& mma, const Matrix& matrix, uint32_t rows, const char* name
 ) {
-    const Words reason = reason_of_operand(issuer, matrix, rows, name);
-    if (!reason.is_empty()) report_fault(issuer, reason, mma.site);
+    const Reason reason = reason_of_operand(issuer, matrix, rows, name);
+    if (reason) report_fault(issuer, reason, mma.site);
 }
 
 }  // namespace tmaasync_emulate

@@ -4,20 +4,8 @@
 
 namespace tmaasync_emulate {
 
-static Words instruction_of(const RegisterChange& change) {
-    const Words count = decimal(change.registers);
-    return change.claims ? "claim_registers<" + count + "> (setmaxnreg.inc)"
-                         : "release_registers<" + count + "> (setmaxnreg.dec)";
-}
-
-// Names the warps of a set by their numbers in the CTA: "warp 4", or "warps 4, 5, 6".
-static Words warps_of(uint32_t first, uint32_t warps) {
-    Words words;
-    for (uint32_t warp = 0; warp < kGroupWarps; ++warp) {
-        if (!(warps >> warp & 1)) continue;
-        words << (words.is_empty() ? "" : ", ") + decimal(first + warp);
-    }
-    return ((warps & (warps - 1)) ? "warps " : "warp ") + words;
+static Reason instruction_of(const RegisterChange& change) {
+    return {change.claims ? FaultKind::kClaim : FaultKind::kRelease, change.registers};
 }
 
 static uint32_t group_of(const Cta& cta, const Warpgroup& group) {
@@ -29,8 +17,8 @@ static uint32_t warps_in(const Cta& cta, const Warpgroup& group) {
     return (1u << std::min(kGroupWarps, warps - group_of(cta, group) * kGroupWarps)) - 1;
 }
 
-static Words all_warps_of(const Cta& cta, const Warpgroup& group) {
-    return warps_of(group_of(cta, group) * kGroupWarps, warps_in(cta, group));
+static Mention all_warps_of(const Cta& cta, const Warpgroup& group) {
+    return warps_of(warps_in(cta, group) << group_of(cta, group) * kGroupWarps);
 }
 
 // Registers that all threads of the warpgroup hold.
@@ -60,37 +48,32 @@ static uint32_t most_to_claim(const Cta& cta, uint32_t all) {
     return all / threads / 8 * 8;
 }
 
-static Words remedy_of(const Fiber& fiber, const Cta& cta, const Warpgroup& claimer) {
-    Words silent;
+static Reason remedy_of(const Fiber& fiber, const Cta& cta, const Warpgroup& claimer) {
+    uint64_t silent = 0;
     for (const Warpgroup& group : cta.warpgroups) {
-        if (&group == &claimer || group.changes.size()) continue;
-        silent << (silent.is_empty() ? "" : "; ") + all_warps_of(cta, group);
+        if (&group != &claimer && !group.changes.size()) silent |= all_warps_of(cta, group).value;
     }
-    if (!silent.is_empty()) {
-        return "Nothing was released by " + silent +
-               ": let all warps of every producer warpgroup call release_registers<N>() before "
-               "they load, with the N of tmaasync.RegisterSplit";
-    }
-    const uint32_t most = most_to_claim(cta, launched_with(fiber));
-    return "Claim at most " + decimal(most) +
-           ", or let the producers keep less: tmaasync.RegisterSplit computes both";
+    if (silent) return {FaultKind::kNothingReleased, warps_of(static_cast<uint32_t>(silent))};
+    return {FaultKind::kClaimLess, most_to_claim(cta, launched_with(fiber))};
 }
 
-Words shortage_of(const Fiber& fiber) {
+Reason shortage_of(const Fiber& fiber) {
     const Cta& cta = *fiber.cta;
     const Warpgroup& group = *fiber.warpgroup;
-    const uint32_t each = fiber.cluster->launch.registers;
     const RegisterChange& change = group.changes.back();
-    Words words = all_warps_of(cta, group) + " wait for ever in " + instruction_of(change) +
-                  ": the CTA was launched with " + decimal(launched_with(fiber)) + " registers (" +
-                  decimal(each) + " a thread by __launch_bounds__), ";
+    Reason reason(
+        FaultKind::kRegisterShortage, all_warps_of(cta, group), instruction_of(change),
+        list_of(cta.warpgroups.size() + 1),
+        Reason(FaultKind::kLaunchedWith, launched_with(fiber), fiber.cluster->launch.registers)
+    );
     for (const Warpgroup& other : cta.warpgroups) {
         if (&other == &group) continue;
-        words << all_warps_of(cta, other) + " hold " + decimal(held_by(cta, other)) + ", ";
+        reason.add(Reason(FaultKind::kHold, all_warps_of(cta, other), held_by(cta, other)));
     }
     const uint32_t more = (change.registers - group.registers) * 128;
-    return words + "and of the " + decimal(more) + " more that this takes " +
-           decimal(free_registers(fiber)) + " are free. " + remedy_of(fiber, cta, group);
+    reason.add(Reason(FaultKind::kAreFree, more, free_registers(fiber)));
+    reason.add(remedy_of(fiber, cta, group));
+    return reason;
 }
 
 static void check_direction(Fiber& fiber, const RegisterChange& change) {
@@ -100,10 +83,8 @@ static void check_direction(Fiber& fiber, const RegisterChange& change) {
     if (!is_known || change.claims == (change.registers > group.registers)) return;
     if (change.registers == group.registers) return;
     fail(
-        fiber, instruction_of(change) + " by " + all_warps_of(*fiber.cta, group) +
-                   ", whose threads have " + decimal(group.registers) +
-                   " registers: a claim only raises that and a release only lowers it. Take the "
-                   "numbers of tmaasync.RegisterSplit"
+        fiber, {FaultKind::kRegisterDirection, instruction_of(change),
+                all_warps_of(*fiber.cta, group), group.registers}
     );
 }
 
@@ -119,10 +100,8 @@ static RegisterChange& change_for(Fiber& fiber, bool claims, uint32_t registers)
     if (change.claims != claims || change.registers != registers) {
         const RegisterChange mine{claims, registers};
         fail(
-            fiber, "the warps of one warpgroup change their registers differently: " +
-                       instruction_of(change) + " by warp " + decimal(change.first->index / 32) +
-                       ", " + instruction_of(mine) + " by warp " + decimal(fiber.index / 32) +
-                       ". All four warps execute the same"
+            fiber, {FaultKind::kRegistersDiffer, instruction_of(change), change.first->index / 32,
+                    instruction_of(mine), fiber.index / 32}
         );
     }
     change.warps |= 1u << fiber.index / 32 % kGroupWarps;
@@ -158,9 +137,8 @@ bool reports_lone_change(Cluster& cluster, const Cta& cta) {
             const uint32_t first = group_of(cta, group) * kGroupWarps;
             report_fault(
                 *change.first,
-                instruction_of(change) + " was executed by " + warps_of(first, change.warps) +
-                    " of the warpgroup and not by " + warps_of(first, all & ~change.warps) +
-                    ". setmaxnreg is the whole warpgroup's: call it before its warps part",
+                {FaultKind::kRegistersOfPart, instruction_of(change),
+                 warps_of(change.warps << first), warps_of((all & ~change.warps) << first)},
                 change.site
             );
             return true;
@@ -170,7 +148,7 @@ bool reports_lone_change(Cluster& cluster, const Cta& cta) {
 }
 
 void check_register_changes(Fiber& fiber) {
-    if (reports_lone_change(*fiber.cluster, *fiber.cta)) fail(fiber, "");
+    if (reports_lone_change(*fiber.cluster, *fiber.cta)) fail(fiber, {});
 }
 
 }  // namespace tmaasync_emulate

@@ -7,7 +7,7 @@
 
 namespace tmaasync_emulate {
 
-Words shortage_of(const Fiber& fiber);
+Reason shortage_of(const Fiber& fiber);
 
 // A claim waits for registers that it lacks: other warpgroups may release some.
 void set_registers(Fiber& fiber, bool claims, uint32_t registers);

@@ -31,7 +31,7 @@ static void check_mma_issue(Fiber& fiber) {
     const uint32_t threads = fiber.cluster->launch.threads();
     const uint32_t first = fiber.index / kGroupThreads * kGroupThreads;
     if (threads - first < kGroupThreads) {
-        fail(fiber, Words(FaultKind::kMmaOfPartialWarpgroup) << numeral(threads - first));
+        fail(fiber, {FaultKind::kMmaOfPartialWarpgroup, threads - first});
     }
     if (!fiber.mmas.has_fence && !fiber.cluster->detector) {
         fail(fiber, FaultKind::kMmaWithoutFence);
@@ -115,14 +115,11 @@ void check_mmas_are_done(Fiber& fiber) {
         fiber.mmas.groups.size() && fiber.mmas.groups.back() == fiber.mmas.issued;
     report_fault(
         fiber,
-        "the thread ends with " + decimal(fiber.mmas.queue.size()) +
-            " wgmma instructions that it has not " +
-            (all_committed ? "waited for. Call wgmma_wait_group<0>() first"
-                           : "committed. Call wgmma_commit_group() after them, and "
-                             "wgmma_wait_group<0>() before the accumulators are read"),
+        {all_committed ? FaultKind::kUnawaitedMmas : FaultKind::kUncommittedMmas,
+         fiber.mmas.queue.size()},
         fiber.mmas.queue.back().site
     );
-    fail(fiber, "");
+    fail(fiber, {});
 }
 
 }  // namespace tmaasync_emulate

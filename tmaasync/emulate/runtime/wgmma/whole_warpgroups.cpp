@@ -20,11 +20,7 @@ static bool reports_partial_warpgroup(Cluster& cluster, const Fiber& first, uint
     for (std::size_t i = 0; i < first.mmas.calls.size(); ++i) {
         if (!first.mmas.calls[i].count) continue;
         report_fault(
-            first,
-            Words(name_of(i)) + " is executed by warp " + decimal(first.index / 32) +
-                " of a block of " + decimal(threads) +
-                " threads, which ends within its warpgroup. A warpgroup is four warps: launch a "
-                "multiple of 128 threads",
+            first, {FaultKind::kPartialWarpgroup, name_of(i), first.index / 32, threads},
             first.mmas.calls[i].site
         );
         return true;
@@ -47,13 +43,8 @@ bool reports_lone_mma(Cluster& cluster, const Cta& cta) {
             const Fiber& less = is_other ? one : other;
             report_fault(
                 more,
-                Words(name_of(i)) + " is executed " + decimal(more.mmas.calls[i].count) +
-                    " times by thread " + decimal(more.index) + " of warp " +
-                    decimal(more.index / 32) + " and " + decimal(less.mmas.calls[i].count) +
-                    " times by thread " + decimal(less.index) + " of warp " +
-                    decimal(less.index / 32) +
-                    ", which belong to one warpgroup. All 128 threads execute the instructions of "
-                    "wgmma together",
+                {FaultKind::kMmaCallsDiffer, name_of(i), more.mmas.calls[i].count, more.index,
+                 more.index / 32, less.mmas.calls[i].count, less.index, less.index / 32},
                 more.mmas.calls[i].site
             );
             return true;
@@ -63,7 +54,7 @@ bool reports_lone_mma(Cluster& cluster, const Cta& cta) {
 }
 
 void check_mma_calls(Fiber& fiber) {
-    if (reports_lone_mma(*fiber.cluster, *fiber.cta)) fail(fiber, "");
+    if (reports_lone_mma(*fiber.cluster, *fiber.cta)) fail(fiber, {});
 }
 
 }  // namespace tmaasync_emulate

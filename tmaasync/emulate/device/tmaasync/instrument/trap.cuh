@@ -6,14 +6,19 @@ namespace tmaasync::instrument {
 
 constexpr bool kIsEmulated = true;
 
-// Ends the launch with a fault of these words.
+// Ends the launch with a fault of these facts.
 [[noreturn]] __device__ __forceinline__ void trap_with(
     const char* argument, i64 value, bool is_address, const char* rule, i64 limit
 ) {
-    const char* const format = is_address ? "%s is %#llx; %s %lld" : "%s is %lld; %s %lld";
-    char words[256];
-    std::snprintf(words, sizeof(words), format, argument, value, rule, limit);
-    tmaasync_emulate::fail(words);
+    using namespace tmaasync_emulate;
+    const MentionKind kind = is_address ? MentionKind::kHexadecimal : MentionKind::kNumeral;
+    const Mention facts[] = {
+        text_at(argument),
+        {static_cast<u64>(value), kind},
+        text_at(rule),
+        {static_cast<u64>(limit), MentionKind::kNumeral},
+    };
+    fail(FaultKind::kArgument, facts, 4);
 }
 
 [[noreturn]] __device__ __forceinline__ void trap_beyond(

@@ -14,10 +14,7 @@ template <int kWords>
 __device__ __forceinline__ void check_global_address(const void* global) {
     static_assert(kWords == 1 || kWords == 2 || kWords == 4, "4, 8 or 16 bytes");
     if (reinterpret_cast<u64>(global) % (kWords * sizeof(u32)) == 0) return;
-    tmaasync_emulate::fail(
-        "a load or store of global memory whose address is no multiple of its size. Move fewer "
-        "bytes at once, or align the address"
-    );
+    tmaasync_emulate::fail(tmaasync_emulate::FaultKind::kAlignment);
 }
 
 template <int kWords>

@@ -45,10 +45,7 @@ TMAASYNC_EMULATE_INLINE auto& in_one_array(Held&... held) {
     static_assert(((sizeof(Held) == 4) && ...), "an accumulator has 32 bits");
     for (std::size_t i = 1; i < sizeof...(Held); ++i) {
         if (static_cast<const char*>(places[i]) != static_cast<const char*>(places[0]) + 4 * i) {
-            fail(
-                "the registers of wgmma are no consecutive elements of one array, in order, which "
-                "the CPU needs. Declare them as one array"
-            );
+            fail(FaultKind::kScatteredAccumulators);
         }
     }
     return *reinterpret_cast<Register(*)[sizeof...(Held)]>(const_cast<void*>(places[0]));

@@ -15,10 +15,7 @@ namespace tmaasync_emulate::inline_ptx {
 
 TMAASYNC_EMULATE_INLINE std::uint32_t shared_address(std::uint64_t address) {
     if (address >> 32) {
-        fail(
-            "an instruction for shared memory is given a generic address. Convert the pointer with "
-            "__cvta_generic_to_shared or cvta.to.shared first"
-        );
+        fail(FaultKind::kGenericAddress);
     }
     return static_cast<std::uint32_t>(address);
 }
@@ -52,9 +49,7 @@ TMAASYNC_EMULATE_INLINE std::uint32_t shared_of_generic(std::uint64_t address) {
         reinterpret_cast<std::uint64_t>(thread.window) - std::uint64_t{thread.rank} * kWindowBytes;
     const std::uint64_t offset = address - first;
     if (offset >= std::uint64_t{thread.ctas} * kWindowBytes) {
-        fail(
-            "a generic address that an instruction takes for one in shared memory points elsewhere"
-        );
+        fail(FaultKind::kGenericOutsideShared);
     }
     const auto rank = static_cast<std::uint32_t>(offset / kWindowBytes);
     const auto within = static_cast<std::uint32_t>(offset % kWindowBytes);
@@ -122,10 +117,7 @@ struct alignas(sizeof(T) * kCount) InMemory {
 
 TMAASYNC_EMULATE_INLINE void check_aligned(const void* pointer, std::size_t bytes) {
     if (reinterpret_cast<std::uint64_t>(pointer) % bytes == 0) return;
-    fail(
-        "a load or store whose address is no multiple of its size. Move fewer bytes at once, or "
-        "align the address"
-    );
+    fail(FaultKind::kAlignment);
 }
 
 template <Order kOrder, Reach kReach, typename T, typename... Words>

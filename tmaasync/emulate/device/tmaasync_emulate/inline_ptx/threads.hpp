@@ -89,7 +89,7 @@ TMAASYNC_EMULATE_INLINE void elect_one(std::uint32_t& leader, bool& is_leader, s
 
 TMAASYNC_EMULATE_INLINE void set_registers(bool claims, std::uint32_t registers) {
     if (registers < 24 || registers > 256 || registers % 8) {
-        fail("setmaxnreg takes multiples of 8 from 24 to 256");
+        fail(FaultKind::kRegisterCount);
     }
     set_max_registers(claims, registers);
 }
@@ -102,10 +102,7 @@ TMAASYNC_EMULATE_INLINE std::uint32_t reduced_at_barrier(
     Vote vote, std::uint32_t barrier, std::uint32_t threads, bool value
 ) {
     if (barrier || threads) {
-        fail(
-            "bar.red of a barrier other than 0, or of a part of the block, does not run on the "
-            "CPU. Take barrier 0 and all threads"
-        );
+        fail(FaultKind::kPartialReduction);
     }
     const std::uint32_t count = count_in_block(vote == Vote::kAnd ? !value : value, 0);
     return vote == Vote::kPopc ? count : (vote == Vote::kAnd) == (count == 0);

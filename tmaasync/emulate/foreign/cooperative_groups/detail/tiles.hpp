@@ -185,9 +185,7 @@ namespace detail {
 // Mask of `size` consecutive lanes, including this lane.
 TMAASYNC_EMULATE_INLINE unsigned lanes_in_row(unsigned size) {
     if (size == 0 || size > 32 || (size & (size - 1)) != 0) {
-        tmaasync_emulate::fail(
-            "tiled_partition: on the emulator a tile has 1, 2, 4, 8, 16 or 32 threads"
-        );
+        tmaasync_emulate::fail(tmaasync_emulate::FaultKind::kTileSize);
     }
     return (0xffffffffu >> (32 - size)) << lane() / size * size;
 }
@@ -204,7 +202,7 @@ TMAASYNC_EMULATE_INLINE thread_group tiled_partition(const thread_group& parent,
         return {thread_group::Kind::kLanes, row, size, detail::lane() % size};
     }
     if (parent.kind() != thread_group::Kind::kLanes) {
-        tmaasync_emulate::fail("tiled_partition: the parent is a block or a part of a warp");
+        tmaasync_emulate::fail(tmaasync_emulate::FaultKind::kTileParent);
     }
     return {thread_group::Kind::kLanes, parent.mask() & row, size, parent.thread_rank() % size};
 }
@@ -223,10 +221,7 @@ template <typename Group>
 TMAASYNC_EMULATE_INLINE coalesced_group binary_partition(const Group& parent, bool predicate) {
     // CUDA counts absent lanes as lanes without the predicate, and then reads their registers.
     if (__ballot_sync(parent.mask(), true) != parent.mask()) {
-        tmaasync_emulate::fail(
-            "binary_partition: lanes of the parent have ended, or the block lacks their threads. "
-            "Launch whole warps, and let all lanes take part, or partition coalesced_threads()"
-        );
+        tmaasync_emulate::fail(tmaasync_emulate::FaultKind::kBinaryPartition);
     }
     const unsigned with = __ballot_sync(parent.mask(), predicate);
     if (with == 0 || with == parent.mask()) return coalesced_group(parent.mask());

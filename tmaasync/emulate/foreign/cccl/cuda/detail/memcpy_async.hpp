@@ -52,10 +52,7 @@ struct alignas(kBytes) Piece {
 
 TMAASYNC_EMULATE_INLINE void check_size(::std::size_t bytes, ::std::size_t unit) {
     if (bytes % unit == 0) return;
-    tmaasync_emulate::fail(
-        "memcpy_async is given a size that is no multiple of the alignment it promises: of the "
-        "element type, or of aligned_size_t. Pass a multiple, or promise less"
-    );
+    tmaasync_emulate::fail(tmaasync_emulate::FaultKind::kMemcpySize);
 }
 
 // Copies the thread's share of the group's copy. Returns true if it uses cp.async.
