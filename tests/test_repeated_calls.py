@@ -446,7 +446,8 @@ def test_an_observer_sees_every_call_and_may_skip_it(machine: Machine) -> None:
 def test_a_repeated_call_costs_few_calls_of_python(machine: Machine) -> None:
     """Each takes 0.05 us or more; a call that checks everything makes 85 of them and more.
 
-    The eight are the call, two that look at the tile, the stream's, and four to pack and launch.
+    The eleven are the call, two that look at the tile, one for each array or one for all tensors,
+    the stream's, and four to pack and launch.
     """
     kernel, arguments = machine.kernel(), machine.arguments()
     kernel(2, 32, arguments)
@@ -462,4 +463,4 @@ def test_a_repeated_call_costs_few_calls_of_python(machine: Machine) -> None:
         kernel(2, 32, arguments)
     finally:
         sys.setprofile(None)
-    assert len(called) <= 8, called
+    assert len(called) <= 11, called

@@ -14,10 +14,9 @@ from tmaasync._arrays.checks import (
     where,
 )
 from tmaasync._arrays.dispatch import (
-    AddressCode,
     AddressReader,
     Guard,
-    address_code,
+    address_reader,
     fingerprint,
     guard,
     view,
@@ -33,11 +32,10 @@ from tmaasync._arrays.value import STAND_IN, ArrayView, host_array, numpy_array
 
 __all__ = [
     "STAND_IN",
-    "AddressCode",
     "AddressReader",
     "ArrayView",
     "Guard",
-    "address_code",
+    "address_reader",
     "common_device",
     "current_address",
     "fingerprint",

@@ -19,7 +19,7 @@ from tmaasync._arrays.protocols import has_interface, view_cuda_array_interface,
 from tmaasync._arrays.value import ArrayView, choose_element, not_an_array
 from tmaasync._torch_internals import forward_mode, tensor_guard
 
-__all__ = ["AddressCode", "AddressReader", "Guard", "address_code", "fingerprint", "guard", "view"]
+__all__ = ["AddressReader", "Guard", "address_reader", "fingerprint", "guard", "view"]
 
 _Reader = Callable[[Any, object, str], ArrayView]
 
@@ -129,51 +129,50 @@ AddressReader = Callable[[Any], int | None]
 """Returns the address of an array like an earlier one; None for an array that is not like it."""
 
 
-class AddressCode(NamedTuple):
-    """Python that reads the address of an array like an earlier one, which it calls ``{0}``.
+def address_reader(seen: ArrayView) -> AddressReader | None:
+    """Return a reader of the addresses of arrays like a contiguous one that was viewed.
 
-    Two conditions hold for arrays like it, whose classes the caller has compared. They come before
-    the address, and may raise RuntimeError for others.
+    Like it are contiguous arrays of the same class and element type on the same device. It costs a
+    fifth of a `view` or less, and may raise RuntimeError. For CuPy and torch arrays; None for all
+    others.
     """
-
-    likeness: str
-    """The condition that a `guard` stands for; empty where there is none."""
-    condition: str
-    address: str
-    names: dict[str, object]
-    """What the code calls ``{0}_<name>``."""
+    make = {"cupy": _cupy_reader, "torch": _torch_reader}.get(seen.framework)
+    return None if make is None else make(seen.owner, seen.device)
 
 
-def address_code(seen: ArrayView) -> AddressCode | None:
-    """Return how to read the addresses of arrays like a contiguous one that was viewed.
+def _cupy_reader(like: Any, device: int | None) -> AddressReader:
+    kind, dtype = type(like), like.dtype
+    # CuPy's own field costs 0.03 us, its public flags 0.3.
+    has_own_field = hasattr(like, "_c_contiguous")
 
-    Like it are contiguous arrays of the same element type on the same device. It costs a fifth of
-    a `view` or less. For CuPy and torch arrays; None for all others.
-    """
-    owner: Any = seen.owner
-    names = {"dtype": owner.dtype, "device": seen.device}
-    if seen.framework == "cupy":
-        # CuPy's own field costs 0.03 us, its public flags 0.3.
-        own = hasattr(owner, "_c_contiguous")
-        condition = _OF_CUPY if own else _OF_CUPY.replace("_c_cont", "flags.c_cont")
-        return AddressCode("", condition, "{0}_memory.ptr", names)
-    if seen.framework == "torch":
-        names |= {"requires_backward": requires_backward, "forward": forward_mode()}
-        return AddressCode(_LIKE_TORCH, _OF_TORCH, "{0}_address", names)
-    return None
+    def read(array: Any) -> int | None:
+        if array.__class__ is not kind or array.dtype is not dtype:
+            return None
+        memory = array.data
+        is_contiguous = array._c_contiguous if has_own_field else array.flags.c_contiguous
+        return memory.ptr if is_contiguous and memory.device_id == device else None
+
+    return read
 
 
-_OF_CUPY = (
-    "{0}.dtype is {0}_dtype and {0}._c_contiguous and "
-    "({0}_memory := {0}.data).device_id == {0}_device"
-)
-_LIKE_TORCH = (
-    "{0}.dtype is {0}_dtype and {0}.get_device() == {0}_device and {0}.is_contiguous() and "
-    "not {0}.is_neg() and not {0}.is_nested and "
-    "not ({0}.requires_grad and {0}_requires_backward({0}))"
-)
-# The address is 0, or a RuntimeError, for tensors without memory of their own.
-_OF_TORCH = "{0}_forward._current_level < 0 and ({0}_address := {0}.data_ptr())"
+def _torch_reader(like: Any, device: int | None) -> AddressReader:
+    kind, dtype, forward = type(like), like.dtype, forward_mode()
+
+    def read(tensor: Any) -> int | None:
+        is_like = (
+            tensor.__class__ is kind
+            and tensor.dtype is dtype
+            and tensor.get_device() == device
+            and tensor.is_contiguous()
+            and not tensor.is_neg()
+            and not tensor.is_nested
+            and not (tensor.requires_grad and requires_backward(tensor))
+            and forward._current_level < 0
+        )
+        # The address is 0, or a RuntimeError, for tensors without memory of their own.
+        return (tensor.data_ptr() or None) if is_like else None
+
+    return read
 
 
 class _ByType(dict[type, Callable[[Any], Fingerprint | None] | None]):

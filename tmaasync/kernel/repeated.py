@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Callable, Sequence
-from types import CodeType
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tmaasync._arrays import AddressCode, ArrayView, address_code, guard
+from tmaasync._arrays import AddressReader, ArrayView, address_reader, guard
 from tmaasync._compile import Parameter
 from tmaasync._driver import PreparedLaunch
 from tmaasync._streams import current_stream_of, stream_of
@@ -27,7 +26,7 @@ the first eight. It holds no array.
 """
 
 
-def repeated_call(
+def repeated_call(  # noqa: C901 - a call is one function, for speed
     launch: PreparedLaunch,
     parameters: Sequence[Parameter],
     args: Sequence[object],
@@ -43,96 +42,100 @@ def repeated_call(
         seen: The result of `views` for the arguments.
         device: The device of the arrays.
     """
-    formats: list[str] = []
-    codes: list[AddressCode] = []
-    for parameter, arg, view in zip(parameters, args, seen, strict=True):
-        number = None if view is not None or parameter.is_struct else _format(parameter, arg)
-        formats.append(number or "Q")
-        code = _NUMBER if number is not None else _address_code(arg, view)
-        if code is None:
-            return None
-        codes.append(code)
-    frameworks = [view.framework for view in seen if view is not None]
+    arguments = _arguments(parameters, args, seen)
+    if arguments is None:
+        return None
     launch.release()
-    launch.take_values(formats)
-    names: dict[str, Any] = {
-        f"a{index}_{name}": value
-        for index, (code, arg) in enumerate(zip(codes, args, strict=True))
-        for name, value in (*code.names.items(), ("class", type(arg)))
-    }
-    names |= {
-        "launch_at": launch.launch_at,
-        "current_stream": current_stream_of(frameworks),
-        "stream_of": stream_of,
-        "device": device,
-        "unfit": (struct.error, OverflowError),
-    }
-    tensors = [arg for code, arg in zip(codes, args, strict=True) if code.likeness]
-    guarded = guard(tensors) if tensors else None
-    if guarded is not None:
-        names["guard"] = guarded.check
-    texts = tuple([code[:3] for code in codes])
-    exec(_compiled(texts, has_guard=guarded is not None), names)  # noqa: S102 - our own text
-    call: RepeatedCall = names["call"]
+    launch.take_values(arguments.formats)
+    tensors = [index for index, view in enumerate(seen) if _is_tensor(view)]
+    read_tensors = _tensor_reader(tensors, args) if tensors else None
+    current_stream = current_stream_of([view.framework for view in seen if view is not None])
+    _, numbers, readers = arguments
+    others = [one for one in readers if one[0] not in tensors]
+    count, launch_at = len(args), launch.launch_at
+
+    def call(args: Sequence[Any], stream: object) -> bool:
+        if (args.__class__ is not tuple and args.__class__ is not list) or len(args) != count:
+            return False
+        words = [*args]
+        for index, kind in numbers:
+            if words[index].__class__ is not kind:
+                return False
+        try:
+            for index, read in others if read_tensors and read_tensors(words) else readers:
+                word = words[index] = read(words[index])
+                if word is None:
+                    return False
+        except (RuntimeError, ValueError):
+            return False  # the full check reports it
+        handle = current_stream(device) if stream is None else stream_of((), device, stream)
+        try:
+            launch_at(words, handle)
+        except (struct.error, OverflowError):  # a number that does not fit, before the launch
+            return False
+        return True
+
     return call
 
 
-@functools.lru_cache(maxsize=1024)
-def _compiled(codes: tuple[tuple[str, str, str], ...], *, has_guard: bool) -> CodeType:
-    """Generate one function for arguments of these kinds.
+class _Arguments(NamedTuple):
+    """The struct format of each argument, the classes of numbers, the readers of all others."""
 
-    For three arrays, a separate function per array took 0.4 us more, of 2.4 us (without a GPU and
-    the driver's part, 2026-11-23: decisions/host.md); three tensors without torch's guard 0.6 us.
+    formats: list[str]
+    numbers: list[tuple[int, type]]
+    readers: list[tuple[int, AddressReader]]
+
+
+def _arguments(
+    parameters: Sequence[Parameter], args: Sequence[object], seen: Sequence[View]
+) -> _Arguments | None:
+    """Return None for arguments without a reader."""
+    arguments = _Arguments([], [], [])
+    for index, (parameter, arg, view) in enumerate(zip(parameters, args, seen, strict=True)):
+        number = None if view is not None or parameter.is_struct else _format(parameter, arg)
+        arguments.formats.append(number or "Q")
+        if number:
+            arguments.numbers.append((index, type(arg)))
+        elif reader := _reader(arg, view):
+            arguments.readers.append((index, reader))
+        else:
+            return None
+    return arguments
+
+
+def _is_tensor(view: View) -> bool:
+    return isinstance(view, ArrayView) and view.framework == "torch"
+
+
+def _tensor_reader(
+    indices: Sequence[int], args: Sequence[object]
+) -> Callable[[list[Any]], bool] | None:
+    """Return a function that replaces all tensors by their addresses, if they are like these.
+
+    torch's guard compares them in one call of C. None if torch lacks it or it refuses these.
     """
-    arguments = [f"a{index}" for index in range(len(codes))]
-    conditions = [f"{argument}.__class__ is {argument}_class" for argument in arguments]
-    named = [
-        [text.format(argument) for text in code]
-        for argument, code in zip(arguments, codes, strict=True)
-    ]
-    likeness = " and ".join(like for like, *_ in named if like)
-    if has_guard:
-        tensors = [argument for argument, (like, *_) in zip(arguments, named, strict=True) if like]
-        likeness = f"(guard({', '.join(tensors)}) or {likeness})"
-    conditions += [likeness, *(condition for _, condition, _ in named)]
-    text = _CALL.format(
-        arguments=", ".join(arguments),
-        conditions=" and ".join(filter(None, conditions)) or "True",
-        words="".join(f"{address}, " for *_, address in named),
-    )
-    return compile(text, "<a call like an earlier one>", "exec")
+    guarded = guard([args[index] for index in indices])
+    if guarded is None:
+        return None
+    check, address_of, forward = guarded
+    pick = itemgetter(indices[0], *indices)  # with the first twice, it always returns a tuple
 
-
-_CALL = """
-def call(args, stream):
-    if args.__class__ is not tuple and args.__class__ is not list:
-        return False
-    try:
-        [{arguments}] = args
-        if not ({conditions}):
+    def read(words: list[Any]) -> bool:
+        if forward._current_level >= 0 or not check(*pick(words)[1:]):
             return False
-        words = ({words})
-    except (RuntimeError, ValueError):
-        return False  # the full check reports it
-    handle = current_stream(device) if stream is None else stream_of((), device, stream)
-    try:
-        launch_at(words, handle)
-    except unfit:  # a number that does not fit, before the launch
-        return False
-    return True
-"""
+        for index in indices:
+            word = words[index] = address_of(words[index])
+            if not word:  # no memory: the tensor's own reader refuses the 0
+                return False
+        return True
 
-_NUMBER = AddressCode("", "", "{0}", {})
+    return read
 
 
-def _address_code(arg: object, view: View) -> AddressCode | None:
+def _reader(arg: object, view: View) -> AddressReader | None:
     if isinstance(view, ArrayView):
-        return address_code(view) if view.owner is arg else None
-    read = view._address_reader() if view is not None else _bytes_reader(arg)
-    return None if read is None else AddressCode("", _READ, "{0}_word", {"read": read})
-
-
-_READ = "({0}_word := {0}_read({0})) is not None"
+        return address_reader(view) if view.owner is arg else None
+    return view._address_reader() if view is not None else _bytes_reader(arg)
 
 
 _FLOATS = {2: "e", 4: "f", 8: "d"}
@@ -160,13 +163,14 @@ def _format(parameter: Parameter, arg: Any) -> str | None:
 
 
 def _bytes_reader(arg: Any) -> Callable[[Any], int | None] | None:
-    """Return a reader that accepts only the same bytes."""
+    """Return a reader that accepts only the same bytes, of the same class."""
     if not isinstance(arg, bytes | np.generic):
         return None
     data = arg if isinstance(arg, bytes) else arg.tobytes()
+    kind: type[Any] = type(arg)
     word = int.from_bytes(data[:8], "little")
 
     def read(value: Any) -> int | None:
-        return word if bytes(value) == data else None
+        return word if value.__class__ is kind and bytes(value) == data else None
 
     return read
