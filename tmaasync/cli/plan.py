@@ -12,7 +12,7 @@ from tmaasync._hardware import INT32_LIMIT
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._gemm.config import BLOCK_K_BYTES, Occupancy
-from tmaasync.ops._gemm.operands import outputs_of
+from tmaasync.ops._gemm.operands import check_operands, outputs_of
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import Matmul
 from tmaasync.ops._tuning import Request
@@ -98,6 +98,7 @@ def _matmul(m: int, n: int, k: int, kind: Element, layout: str) -> Matmul:
     a, b = _stored((m, k), layout[0], kind), _stored((k, n), layout[1], kind)
     output = element(outputs_of(kind)[0])
     c = _stored((m, n), "n", output).padded()._replace(owns_padding=True)
+    check_operands(a, b)
     return Matmul(a, b, c)
 
 

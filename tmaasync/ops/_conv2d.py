@@ -41,8 +41,8 @@ __all__ = [
     "FoldedConvolution",
     "Views",
     "can_fold",
+    "checked",
     "conv2d",
-    "output_of",
     "window_over",
 ]
 
@@ -122,9 +122,7 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     done = _CALLS.run(arrays, option, stream)
     if done is not None:
         return done[-1]
-    views = Views.of(images, filters, bias)
-    window = window_over(views, stride, padding, dilation)
-    output = output_of(out, views, window, dtype)
+    views, window, output = checked(images, filters, bias, (stride, padding, dilation), out, dtype)
     epilogue = Epilogue(
         BiasSide.NONE if bias is None else BiasSide.COLUMNS,
         function,
@@ -169,16 +167,28 @@ class Views(NamedTuple):
         return views if self.bias is None else {**views, "bias": self.bias}
 
 
-def output_of(given: Any, views: Views, window: Window, dtype: object) -> Output:
-    """Check the caller's output, or make one."""
+def checked(
+    images: Any,
+    filters: Any,
+    bias: Any,
+    steps: tuple[PerSide, Padding, PerSide],
+    out: Any,
+    dtype: object,
+) -> tuple[Views, Window, Output]:
+    """Check the arguments of a call, and make its output if ``out`` is None.
+
+    ``steps`` holds the stride, the padding and the dilation.
+    """
+    views = Views.of(images, filters, bias)
+    window = window_over(views, *steps)
     images, filters, _ = views
     shape = (images.shape[0], *window.outputs(images.shape[1:3]), filters.shape[0])
     depth = math.prod(filters.shape[1:])
     check_extents(output_pixels=math.prod(shape[:3]), filters=shape[3], filter_elements=depth)
-    output = Output.of(given, images, shape, _OUTPUTS, images.element if dtype is None else dtype)
+    output = Output.of(out, images, shape, _OUTPUTS, images.element if dtype is None else dtype)
     check_output(output.view, shape, images.device, _OUTPUTS, dtype, what="convolution")
     refuse_overlap("out", output.view, views.named, may_share_rows=True)
-    return output
+    return views, window, output
 
 
 def _rank_violations(views: Views) -> Iterator[Violation]:

@@ -28,7 +28,6 @@ __all__ = [
     "TILED_PIPELINE",
     "Copy",
     "CopyPipeline",
-    "check_layouts",
     "check_reach",
     "check_rows",
     "check_sectors",
@@ -106,9 +105,11 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
 
 
 def checked_target(target: Any, source: ArrayView) -> ArrayView:
+    """Check the target against the source, and return a view of it."""
     view = _arrays.view(target, argument="target")
     _arrays.require_writable(view, "target")
     refuse_overlap("target", view, {"source": source}, remedy="Copy through a third array")
+    _check_layouts(Layout.of(source), Layout.of(view))
     return view
 
 
@@ -125,7 +126,6 @@ class CopyArguments(NamedTuple):
 
 class Copy(Operation):
     def __init__(self, source: Layout, target: Layout) -> None:
-        check_layouts(source, target)
         super().__init__(source.device)
         self._size_bytes = math.prod(source.shape) * source.element.itemsize
         self._is_contiguous = is_contiguous(source) and is_contiguous(target)
@@ -170,7 +170,7 @@ class Copy(Operation):
         return launch
 
 
-def check_layouts(source: Layout, target: Layout) -> None:
+def _check_layouts(source: Layout, target: Layout) -> None:
     for what in _MUST_EQUAL:
         expected, got = getattr(source, what), getattr(target, what)
         if expected != got:

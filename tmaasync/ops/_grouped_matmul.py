@@ -115,7 +115,7 @@ def checked(
 ) -> tuple[ArrayView, ArrayView, Offsets, Output]:
     """Check the arguments; return views of a and b, the offsets, and the output."""
     rows, matrices = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
-    _check_operands(rows, matrices)
+    _check_groups(rows, matrices)
     ends = Offsets.of(offsets, matrices.shape[0], rows.shape[0], rows.device)
     shape = (rows.shape[0], matrices.shape[2])
     output = Output.of(out, rows, shape, _OUTPUTS, rows.element if dtype is None else dtype)
@@ -124,7 +124,7 @@ def checked(
     return rows, matrices, ends, output
 
 
-def _check_operands(a: ArrayView, b: ArrayView) -> None:
+def _check_groups(a: ArrayView, b: ArrayView) -> None:
     for name, view, axes in (("a", a, "[T, K]"), ("b", b, "[G, K, N]")):
         if view.ndim != axes.count(",") + 1:
             raise ArgumentError(

@@ -107,7 +107,7 @@ def checked(
 ) -> tuple[ArrayView, ArrayView, Offsets, Output]:
     """Check the arguments; return views of a and b, the offsets, and the output."""
     left, right = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
-    _check_operands(left, right)
+    _check_groups(left, right)
     ends = Offsets.of(offsets, None, right.shape[0], right.device)
     shape = (ends.groups, left.shape[0], right.shape[1])
     output = Output.of(out, left, shape, _OUTPUTS, left.element if dtype is None else dtype)
@@ -116,7 +116,7 @@ def checked(
     return left, right, ends, output
 
 
-def _check_operands(a: ArrayView, b: ArrayView) -> None:
+def _check_groups(a: ArrayView, b: ArrayView) -> None:
     for name, view, axes in (("a", a, "[M, T]"), ("b", b, "[T, N]")):
         if view.ndim != 2:
             raise ArgumentError(f"{name} has shape {view.shape}; it must be {axes}. Reshape it.")

@@ -7,12 +7,10 @@ from typing import Any
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import Element, element
-from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync._elements import element
 from tmaasync.kernel import Launch, backend_of
 from tmaasync.ops._allocation import (
     Allocator,
-    Output,
     address_of,
     contiguous_copy,
     empty_rows,
@@ -21,6 +19,7 @@ from tmaasync.ops._allocation import (
     reached_output,
 )
 from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._gemm.checks import checked
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, Orientation, PersistentWork, TileConfig
 from tmaasync.ops._gemm.cost_model import default_config
 from tmaasync.ops._gemm.epilogue import (
@@ -35,9 +34,6 @@ from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.operands import (
     AS_THEY_ARE,
     Reading,
-    check_operands,
-    output_shape,
-    outputs_of,
     takes_any_layout,
 )
 from tmaasync.ops._gemm.partials import Partials, SplitAddresses
@@ -52,10 +48,10 @@ from tmaasync.ops._gemm.tiles import (
     prepared_persistent,
 )
 from tmaasync.ops._gemm.tuned import tuned_config
-from tmaasync.ops._layouts import Layout, Operand, check_output, refuse_overlap
+from tmaasync.ops._layouts import Layout, Operand
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
 
-__all__ = ["Matmul", "check_addresses", "check_layouts", "matmul", "output_of"]
+__all__ = ["Matmul", "matmul"]
 
 _NO_FACTORS = (1.0, 0.0)
 _CALLS = CallCache()
@@ -177,36 +173,23 @@ def _multiply(  # noqa: PLR0913 - all that is given
     stream: object,
 ) -> Any:
     """Run a call that is not in the cache, and cache it."""
-    left = reading.of(_arrays.view(a, dtype=reading.a, argument="a"), "a")
-    right = reading.of(_arrays.view(b, dtype=reading.b, argument="b"), "b")
-    if left.shape[1:] and left.shape[-1] == 0 and right.shape[-2:-1] == (0,):
-        check_operands(Layout.of(left), Layout.of(right))
+    call = checked(a, b, epilogue, reading, out, dtype)
+    if call.a.shape[-1] == 0:
         # K is 0, so the result is zero; a few zeros along K give the same.
-        a = _zeros(left, (*left.shape[:-1], 8), stream)
-        b = _zeros(right, (*right.shape[:-2], 8, right.shape[-1]), stream)
-        reading = Reading(left.element, right.element)
+        left, right = call.a.shape, call.b.shape
+        a = _zeros(call.a, (*left[:-1], 8), stream)
+        b = _zeros(call.b, (*right[:-2], 8, right[-1]), stream)
+        reading = Reading(call.a.element, call.b.element)
         return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
-    views = epilogue.views()
-    output = output_of(out, left, right, dtype)
-    operation = _CALLS.operation(
-        Matmul,
-        Layout.of(left),
-        Layout.of(right),
-        output.layout,
-        dtype=None if dtype is None else element(dtype),
-        epilogue=layouts_of(views),
-    )
-    check_addresses(output.view, left, right, views)
-    operation.run(left, right, output.view, stream, views, factors)
+    operation = _CALLS.operation(Matmul, *call.layouts, epilogue=layouts_of(call.epilogue))
+    operation.run(call.a, call.b, call.output.view, stream, call.epilogue, factors)
     cache = _EPILOGUE_CALLS
     arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
     if epilogue is NO_EPILOGUE and reading is AS_THEY_ARE:
         cache, option = _CALLS, (dtype, out is None)
-    operands = (left, right, *views.arrays)
-    operation.remember_in(
-        cache, arrays, option, operands, output, workspace=operation.workspace(left)
-    )
-    return output.array
+    workspace = operation.workspace(call.a)
+    operation.remember_in(cache, arrays, option, call.operands, call.output, workspace=workspace)
+    return call.output.array
 
 
 def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
@@ -216,74 +199,6 @@ def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
         array = empty_rows(like, shape, element(f"int{8 * like.element.itemsize}"))
         array[...] = 0
         return array
-
-
-# --- checks of the arrays ---------------------------------------------------------------------
-
-
-def output_of(given: Any, a: ArrayView, b: ArrayView, dtype: object) -> Output:
-    left, right = Layout.of(a), Layout.of(b)
-    check_operands(left, right)
-    types = outputs_of(a.element)
-    wanted = types[0] if dtype is None else dtype
-    what = f"a matmul of {a.element}"
-    return Output.of(given, a, output_shape(left, right), types, wanted, what=what)
-
-
-def check_layouts(
-    a: Layout,
-    b: Layout,
-    out: Layout,
-    dtype: Element | None,
-    epilogue: EpilogueArguments[Layout],
-) -> None:
-    """Check that operands, epilogue and output match each other."""
-    check_operands(a, b)
-    check_output(out, output_shape(a, b), a.device, outputs_of(a.element), dtype)
-    if epilogue.form != NO_EPILOGUE.form:
-        _check_epilogue(epilogue, a, out)
-
-
-def _check_epilogue(epilogue: EpilogueArguments[Layout], a: Layout, out: Layout) -> None:
-    if out.element.name == "int32":
-        raise ArgumentError(
-            f"a holds {a.element}, whose matmul has an int32 output and no epilogue. "
-            "Leave out alpha, c, bias, activation and the scales."
-        )
-    addend, bias = epilogue.c, epilogue.bias
-    if addend is not None and (addend.shape != out.shape or addend.device != out.device):
-        raise ArgumentError(
-            f"c has shape {addend.shape} {_arrays.where(addend.device)}; the output has shape "
-            f"{out.shape} {_arrays.where(out.device)}. Pass an array of that shape."
-        )
-    if addend is not None and addend.element is not out.element:
-        raise ArrayTypeError(
-            f"c holds {addend.element}; it must hold {out.element} as the output does. Convert it, "
-            "or pass dtype=."
-        )
-    if bias is not None and (bias.shape != out.shape[-1:] or bias.device != out.device):
-        raise ArgumentError(
-            f"bias has shape {bias.shape} {_arrays.where(bias.device)}; the output has shape "
-            f"{out.shape} {_arrays.where(out.device)}, so bias must be {out.shape[-1:]} there: one "
-            "number for each column. Pass an array of that shape."
-        )
-    types = {"float32", out.element.name, *({a.element.name} & set(outputs_of(a.element)))}
-    if bias is not None and bias.element.name not in types:
-        raise ArrayTypeError(
-            f"bias holds {bias.element}; it must hold {' or '.join(sorted(types))}. Convert it."
-        )
-
-
-def check_addresses(
-    out: ArrayView, a: ArrayView, b: ArrayView, epilogue: EpilogueArguments[ArrayView]
-) -> None:
-    """Check that all arrays lie on one device, and the output overlaps no input but the addend."""
-    _arrays.common_device({"out": out, **epilogue.named})
-    given = {"a": a, "b": b, **epilogue.named}
-    c = epilogue.c
-    if c is not None and c.address == out.address and c.strides_bytes == out.strides_bytes:
-        del given["c"]
-    refuse_overlap("out", out, given, may_share_rows=True)
 
 
 # --- the operation ----------------------------------------------------------------------------
@@ -301,11 +216,9 @@ class Matmul(Operation):
         b: Layout,
         out: Layout,
         *,
-        dtype: Element | None = None,
         epilogue: EpilogueArguments[Layout] = NO_EPILOGUE,
     ) -> None:
-        """Check the layouts, and choose how the kernel reads and writes the arrays."""
-        check_layouts(a, b, out, dtype, epilogue)
+        """Choose how the kernel reads and writes arrays that `checked` accepts."""
         super().__init__(out.device)
         a, b, out, epilogue = _with_fewer_dimensions(a, b, out, epilogue)
         self._arguments = epilogue

@@ -29,7 +29,7 @@ from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_
 from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["check_layouts", "check_reach", "checked_target", "reduce_add"]
+__all__ = ["check_reach", "checked_target", "reduce_add"]
 
 _CALLS = CallCache()
 
@@ -87,9 +87,11 @@ def reduce_add(target: Any, source: Any, *, stream: object = None) -> Any:
 
 
 def checked_target(target: Any, source: ArrayView) -> ArrayView:
+    """Check the target against the source, and return a view of it."""
     view = _arrays.view(target, argument="target")
     _arrays.require_writable(view, "target")
     refuse_overlap("target", view, {"source": source}, remedy="Add a copy of the source")
+    _check_layouts(Layout.of(source), Layout.of(view))
     return view
 
 
@@ -122,7 +124,6 @@ STACK_PIPELINE = StackPipeline(tile_bytes=16384, stages=6, consumer_warps=4, blo
 
 class ReduceAdd(Operation):
     def __init__(self, source: Layout, target: Layout) -> None:
-        check_layouts(source, target)
         super().__init__(source.device)
         self._is_stack = len(source.shape) > len(target.shape)
         self._is_empty = 0 in source.shape
@@ -221,7 +222,7 @@ def _prepared(kernel: Kernel, grid: int, threads: int, arguments: ReduceArgument
     return launch
 
 
-def check_layouts(source: Layout, target: Layout) -> None:
+def _check_layouts(source: Layout, target: Layout) -> None:
     if source.element is not target.element or target.element.name not in _READ_AS:
         raise ArrayTypeError(
             f"target holds {target.element} and source {source.element}; both must hold the same "

@@ -40,7 +40,7 @@ from tmaasync.ops._layouts import (
 )
 from tmaasync.ops._operation import Operation, overridden
 
-__all__ = ["Operands", "ScaledMatmul", "output_of", "scaled_matmul"]
+__all__ = ["ScaledMatmul", "checked", "scaled_matmul"]
 
 _OPERANDS = ("float8_e4m3fn", "float8_e5m2")
 _OUTPUTS = ("bfloat16", "float16", "float32")
@@ -113,8 +113,7 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     done = _CALLS.run(arrays, option, stream)
     if done is not None:
         return done[4]
-    operands = Operands.of(a, b, scale_a, scale_b, (a_dtype, b_dtype))
-    output = output_of(out, operands, dtype)
+    operands, output = checked(a, b, scale_a, scale_b, out, dtype, (a_dtype, b_dtype))
     operation = _CALLS.operation(
         ScaledMatmul,
         *map(Layout.of, operands),
@@ -172,13 +171,22 @@ class Operands(NamedTuple):
         return columns > 1 and self.scale_b.shape[1] == columns
 
 
-def output_of(given: Any, operands: Operands, dtype: object) -> Output:
-    """Check the caller's output, or make one."""
+def checked(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    out: Any,
+    dtype: object,
+    dtypes: tuple[object, object] = (None, None),
+) -> tuple[Operands, Output]:
+    """Check the arrays of a call, and make its output if ``out`` is None."""
+    operands = Operands.of(a, b, scale_a, scale_b, dtypes)
     left, shape = operands.a, (operands.a.shape[0], operands.b.shape[1])
-    output = Output.of(given, left, shape, _OUTPUTS, "bfloat16" if dtype is None else dtype)
+    output = Output.of(out, left, shape, _OUTPUTS, "bfloat16" if dtype is None else dtype)
     check_output(output.view, shape, left.device, _OUTPUTS, dtype)
     refuse_overlap("out", output.view, operands.named)
-    return output
+    return operands, output
 
 
 def _first_rows(scales: ArrayView, rows: int) -> ArrayView:

@@ -10,7 +10,7 @@ import torch
 
 from tmaasync import ops
 from tmaasync.errors import ArgumentError
-from tmaasync.ops._conv2d import Views, output_of, window_over
+from tmaasync.ops._conv2d import Views, checked, window_over
 from tmaasync.ops._gemm.epilogue import activation_of
 from tmaasync.torch._plain import TEXT_OR_NONE
 from tmaasync.torch._registry import define, register_autocast
@@ -142,10 +142,7 @@ def _fake(  # noqa: PLR0913 - the arguments of the operator
     views = stand_ins(images=images, filters=filters, bias=bias, out=out)
     activation_of(activation)
     if views is not None:
-        target = views.pop("out")
-        operands = Views.of(**views)
-        window = window_over(operands, steps, ((top, bottom), (left, right)), gaps)
-        output_of(target, operands, window, dtype)
+        checked(**views, steps=(steps, ((top, bottom), (left, right)), gaps), dtype=dtype)
     extents = [
         (size + before + after - step * (taps - 1) - 1) // pixels + 1
         for size, (before, after), step, taps, pixels in zip(

@@ -10,19 +10,16 @@ import torch
 
 from tmaasync import ops
 from tmaasync._arrays import ArrayView, is_contiguous
-from tmaasync._elements import element
 from tmaasync._torch_internals import dispatch_modes, is_batched
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._allocation import empty
+from tmaasync.ops._gemm.checks import checked
 from tmaasync.ops._gemm.epilogue import (
     EpilogueArguments,
     activation_of,
     epilogue_numbers,
-    layouts_of,
 )
 from tmaasync.ops._gemm.operands import Reading
-from tmaasync.ops._layouts import Layout
-from tmaasync.ops._matmul import check_addresses, check_layouts, output_of
 from tmaasync.torch._plain import NUMBERS, TEXT_OR_NONE
 from tmaasync.torch._registry import (
     define,
@@ -233,8 +230,13 @@ def _fake(  # noqa: PLR0913 - the arguments of the operator
     if views is not None:
         if max(a.ndim, b.ndim) > 3:
             views = _as_one_batch(**views)
-        options = {"activation": activation, "dtype": dtype, "precision": precision}
-        _check_views(**views, alpha=alpha, beta=beta, **options)
+        (factor, _), c, scale_a, scale_b = epilogue_numbers(
+            alpha, beta, *(views[name] for name in ("c", "scale_a", "scale_b"))
+        )
+        function = activation_of(activation)
+        epilogue = EpilogueArguments(factor != 1, function, c, views["bias"], scale_a, scale_b)
+        reading = Reading.given(None, None, precision)
+        checked(views["a"], views["b"], epilogue, reading, views["out"], dtype)
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return a.new_empty((*batch, a.shape[-2], b.shape[-1]), dtype=_output_type(a, dtype))
 
@@ -260,36 +262,6 @@ def _as_one_batch(a: Any, b: Any, c: Any, out: Any, **others: Any) -> dict[str, 
 def _reshaped(view: ArrayView, shape: tuple[int, ...]) -> ArrayView:
     dense: ArrayView = empty(view, shape, view.element)
     return dense._replace(address=view.address)
-
-
-def _check_views(  # noqa: PLR0913 - the arguments of the operator
-    a: ArrayView,
-    b: ArrayView,
-    c: Any,
-    bias: Any,
-    scale_a: Any,
-    scale_b: Any,
-    out: Any,
-    *,
-    alpha: float,
-    beta: float,
-    activation: str | None,
-    dtype: Any,
-    precision: str | None,
-) -> None:
-    """Check arguments as `tmaasync.ops.matmul` does, in the same order."""
-    (factor, _), c, scale_a, scale_b = epilogue_numbers(alpha, beta, c, scale_a, scale_b)
-    function = activation_of(activation)
-    epilogue: EpilogueArguments[Any] = EpilogueArguments(
-        factor != 1, function, c, bias, scale_a, scale_b
-    )
-    reading = Reading.given(None, None, precision)
-    a, b = reading.of(a, "a"), reading.of(b, "b")
-    views = epilogue.views()
-    output = output_of(out, a, b, dtype)
-    wanted = None if dtype is None else element(dtype)
-    check_layouts(Layout.of(a), Layout.of(b), output.layout, wanted, layouts_of(views))
-    check_addresses(output.view, a, b, views)
 
 
 # Compiled code passes every argument of an operator in each call, defaults included: 2.5 us of 20.6

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tmaasync import ops
-from tmaasync.ops._scaled_matmul import Operands, output_of
+from tmaasync.ops._scaled_matmul import checked
 from tmaasync.torch._registry import define
 from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
@@ -52,8 +52,7 @@ def _run(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: Any = None, out: 
 def _fake(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: Any = None, out: Any = None) -> Any:
     views = stand_ins(a=a, b=b, scale_a=scale_a, scale_b=scale_b, out=out)
     if views is not None:
-        target = views.pop("out")
-        output_of(target, Operands.of(**views, dtypes=(None, None)), dtype)
+        checked(**views, dtype=dtype)
     return a.new_empty((a.shape[0], b.shape[1]), dtype=dtype or torch.bfloat16)
 
 
