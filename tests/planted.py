@@ -17,7 +17,7 @@ from tmaasync._tokens import COMMENT, without_comments
 
 __all__ = [
     "DEADLOCK", "EVERY", "FAULT", "RACE", "Defect", "Edit", "after", "before", "defects", "edited",
-    "exchanged", "lines_named", "tokens_of", "without",
+    "exchanged", "lines_named", "source_of", "tokens_of", "without",
 ]  # fmt: skip
 
 RACE, DEADLOCK, FAULT = (EmulatedRace,), (EmulatedDeadlock,), (EmulatedFault,)
@@ -35,7 +35,7 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class Source:
     """The tokens of a text, and where in it each begins and ends."""
 
     words: list[str]
@@ -107,9 +107,10 @@ class _Source:
 
 
 @functools.lru_cache(maxsize=16)
-def _source(text: str) -> _Source:
+def source_of(text: str) -> Source:
+    """Return the tokens of a text, and where they lie."""
     found = [one for one in _TOKEN.finditer(text) if one["comment"] is None]
-    return _Source([_word(one[0]) for one in found], [one.span() for one in found])
+    return Source([_word(one[0]) for one in found], [one.span() for one in found])
 
 
 def _word(token: str) -> str:
@@ -120,12 +121,12 @@ def _word(token: str) -> str:
 
 def tokens_of(text: str) -> list[str]:
     """Return the tokens of a text."""
-    return _source(text).words
+    return source_of(text).words
 
 
 def _pattern(text: str) -> list[str]:
     parts = re.split(r"(\.\.\.)", text)
-    return [word for part in parts for word in ([part] if part == "..." else _source(part).words)]
+    return [word for part in parts for word in ([part] if part == "..." else source_of(part).words)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +145,14 @@ class Edit:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return where the text is replaced."""
-        spans = _source(text).spans
+        spans = source_of(text).spans
         return [(spans[first][0], spans[last][1]) for first, last in self.places(text)]
 
     def places(self, text: str) -> list[tuple[int, int]]:
         """Return the numbers of the first and the last token of what is replaced."""
         if any(one["comment"] for one in _TOKEN.finditer(self.old)):
             raise ValueError(f"{self.old!r} has a comment; an edit is found by tokens alone")
-        source, pattern = _source(text), _pattern(self.old)
+        source, pattern = source_of(text), _pattern(self.old)
         scopes = [(0, len(source.words))]
         for name in filter(None, self.within.split("::")):
             scopes = [inner for start, stop in scopes for inner in source.scopes(name, start, stop)]
@@ -181,16 +182,20 @@ def exchanged(first: str, second: str, within: str = "", nth: int = 0) -> Edit:
     return Edit(f"{first} {second}", f"{second} {first}", within, nth)
 
 
-def edited(text: str, edits: Iterable[Edit]) -> str:
-    """Return the text with edits, all of which find their places in the unchanged text."""
+def edited(text: str, edits: Iterable[Edit], begin: int = 0, end: int | None = None) -> str:
+    """Return the text, or a part of it, with the edits that lie there.
+
+    All find their places in the unchanged text.
+    """
     places = [(span, edit.new) for edit in edits for span in edit.spans(text)]
-    end = len(text)
+    parts, done = [], len(text) if end is None else end
     for (start, stop), new in sorted(places, reverse=True):
-        if stop > end:
-            raise ValueError(f"{new!r} replaces code that another edit replaces")
-        end = start
-        text = text[:start] + new.replace("@@", text[start:stop]) + text[stop:]
-    return text
+        if begin <= start < done:
+            if stop > done:
+                raise ValueError(f"{new!r} replaces code that another edit replaces")
+            parts += [text[stop:done], new.replace("@@", text[start:stop])]
+            done = start
+    return "".join(reversed([*parts, text[begin:done]]))
 
 
 @dataclass(frozen=True, slots=True)

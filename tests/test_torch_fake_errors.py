@@ -31,14 +31,14 @@ def compare(made: Called) -> None:
 
     Not by torch's or Python's about some step inside.
     """
-    refused = 0
+    refused, mode = 0, FakeTensorMode()
     with without_launches():
         assert outcome(made)[0] == RESULT
         for what, called in wrong_calls(*made):
             real = kind, text = outcome(called)
             assert kind in {"ArgumentError", "ArrayTypeError", "TensorMapError", RESULT}, what
             if kind == RESULT or not OF_VALUES.match(text):
-                assert outcome_without_memory(called) == real, what
+                assert outcome_without_memory(called, mode) == real, what
                 refused += kind != RESULT
     assert refused
 

@@ -194,11 +194,11 @@ def outcome(called: Called) -> tuple[str, Any]:
     return RESULT, [(tuple(one.shape), one.stride(), one.dtype) for one in given]
 
 
-def outcome_without_memory(called: Called) -> tuple[str, Any]:
-    """Return the same of fake tensors."""
+def outcome_without_memory(called: Called, mode: FakeTensorMode) -> tuple[str, Any]:
+    """Return the same of fake tensors; those that calls share are made once in a mode."""
     function, args, kwargs = called
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
-    with FakeTensorMode() as mode:
+    with mode:
 
         def fake(one: Any) -> Any:
             return mode.from_tensor(one) if isinstance(one, torch.Tensor) else one

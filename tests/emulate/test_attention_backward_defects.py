@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from emulate.test_attention_defects import ORDERS, check_reports, named, outcome
 from parity.attention_backward_oracle import differentiate, saved
 from parity.attention_oracle import Mask
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, edited, exchanged, without
+from planted_choices import choices
 
 from tmaasync import Kernel, _arrays
 from tmaasync.ops._flash.backward import (
@@ -143,11 +145,13 @@ LOADS_DO_FIRST = exchanged(
 
 
 class Prepared(NamedTuple):
+    kernel: Kernel
     launch: Callable[[], Any]
     outputs: tuple[Any, ...]
     wanted: tuple[Any, ...]
 
 
+@functools.cache
 def prepared(text: str, ctas: int = 1, config: BackwardConfig = CONFIG) -> Prepared:
     """Two tiles of keys, 230 queries; dk and dv, and the right ones."""
     blocks = -(-QUERIES // config.block_m)
@@ -180,7 +184,7 @@ def prepared(text: str, ctas: int = 1, config: BackwardConfig = CONFIG) -> Prepa
         launch()
 
     _, wanted_dk, wanted_dv = differentiate(dout, q, k, v, Mask())
-    return Prepared(run, (dk, dv), (wanted_dk, wanted_dv))
+    return Prepared(built, run, (dk, dv), (wanted_dk, wanted_dv))
 
 
 def row_statistics(of_forward: Any, dout: Any, blocks: int, block_m: int) -> Any:
@@ -194,15 +198,23 @@ def row_statistics(of_forward: Any, dout: Any, blocks: int, block_m: int) -> Any
     return np.ascontiguousarray(statistics.reshape(blocks, block_m, 2).transpose(0, 2, 1))
 
 
+ALL = DEFECTS + DEFECTS_OF_TURNS + DEFECTS_OF_ONE_STAGE
+
+
+def with_defect(defect: Defect | None, config: BackwardConfig = CONFIG, ctas: int = 1) -> Prepared:
+    text = edited(whole_text("attention_backward.cu"), [LOADS_DO_FIRST])
+    chosen = choices(text, ALL + HARMLESS)
+    found = prepared(chosen.text_with(defect), ctas, config)
+    chosen.choose(found.kernel, defect)
+    return found
+
+
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("defect", DEFECTS + DEFECTS_OF_TURNS + DEFECTS_OF_ONE_STAGE, ids=named)
+@pytest.mark.parametrize("defect", ALL, ids=named)
 def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
-    text = edited(whole_text(defect.kernel), [LOADS_DO_FIRST])
-    found = prepared(
-        defect.plant(text),
-        ctas=2 if defect in DEFECTS_OF_TURNS else 1,
-        config=ONE_STAGE if defect in DEFECTS_OF_ONE_STAGE else CONFIG,
-    )
+    config = ONE_STAGE if defect in DEFECTS_OF_ONE_STAGE else CONFIG
+
+    found = with_defect(defect, config, ctas=2 if defect in DEFECTS_OF_TURNS else 1)
 
     check_reports(defect, found.launch)
 
@@ -210,14 +222,13 @@ def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("config", [CONFIG, ONE_STAGE, TRANSPOSED], ids=str)
 def test_without_a_defect_there_is_none(config: BackwardConfig) -> None:
-    text = edited(whole_text("attention_backward.cu"), [LOADS_DO_FIRST])
-    check_sound(prepared(text, config=config))
+    check_sound(with_defect(None, config))
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("harmless", HARMLESS, ids=named)
 def test_what_only_looks_like_a_defect_is_not_reported(harmless: Defect) -> None:
-    check_sound(prepared(harmless.plant(whole_text(harmless.kernel)), ctas=2))
+    check_sound(with_defect(harmless, ctas=2))
 
 
 def check_sound(found: Prepared) -> None:

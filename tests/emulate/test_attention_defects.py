@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from emulate.shipped import whole_text
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, exchanged, without
+from planted_choices import Choices, choices
 
 from tmaasync import Kernel, _arrays, ops
 from tmaasync.emulate import scheduled
@@ -89,8 +91,21 @@ DEFECTS_OF_TRANSPOSERS = defects(
 )  # fmt: skip
 
 
-def prepared(text: str, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
-    """Three spans of one cluster, eight blocks of keys for three stages; its output, and the right.
+def chosen() -> Choices:
+    found = DEFECTS + DEFECTS_OF_PAIRS + DEFECTS_OF_FLOAT8 + DEFECTS_OF_TRANSPOSERS
+    return choices(whole_text("attention.cu"), found)
+
+
+def with_defect(defect: Defect | None, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
+    """Return the launch, its output, and the right one."""
+    kernel, *found = prepared(chosen().text_with(defect), config)
+    chosen().choose(kernel, defect)
+    return tuple(found)
+
+
+@functools.cache
+def prepared(text: str, config: TileConfig) -> tuple[Kernel, Any, Any, Any]:
+    """Three spans of one cluster, eight blocks of keys for three stages.
 
     Of a pair, one has tiles after the queries.
     """
@@ -115,7 +130,7 @@ def prepared(text: str, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
     )
     weights = np.exp(np.einsum("bqhd,bkhd->bqhk", q.astype(float), k.astype(float)) / 8)
     wanted = np.einsum("bqhk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(float))
-    return launch, out, wanted
+    return built, launch, out, wanted
 
 
 def outcome(launch: Any, policy: Policy, seed: int) -> Exception | None:
@@ -142,7 +157,7 @@ def named(defect: Defect) -> str:
 @pytest.mark.parametrize("defect", DEFECTS + DEFECTS_OF_PAIRS, ids=named)
 def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     config = PAIR if defect in DEFECTS_OF_PAIRS else CONFIG
-    launch, _, _ = prepared(defect.plant(whole_text(defect.kernel)), config)
+    launch, _, _ = with_defect(defect, config)
 
     check_reports(defect, launch)
 
@@ -160,7 +175,6 @@ def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
 def test_a_defect_of_float8_is_reported_whatever_the_order(
     monkeypatch: pytest.MonkeyPatch, defect: Defect, transposes_v: bool
 ) -> None:
-    broken = defect.plant(whole_text(defect.kernel))
     q, k = (np.ones((1, rows, 1, 64), ml_dtypes.float8_e4m3fn) for rows in (100, 700))
     form = {"transposes_v": transposes_v, "stream_k": False}
 
@@ -171,7 +185,10 @@ def test_a_defect_of_float8_is_reported_whatever_the_order(
     def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
         names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
         constants = {**config.constants, **variant.constants}
-        return Kernel(broken, "attention", types=dict(names), constants=constants)
+        text = chosen().text_with(defect)
+        built = Kernel(text, "attention", types=dict(names), constants=constants)
+        chosen().choose(built, defect)
+        return built
 
     for order in ORDERS:
         assert outcome(attend, *order) is None
@@ -183,7 +200,7 @@ def test_a_defect_of_float8_is_reported_whatever_the_order(
 
 @pytest.mark.slow
 def test_without_a_defect_there_is_none() -> None:
-    launch, out, wanted = prepared(whole_text("attention.cu"))
+    launch, out, wanted = with_defect(None)
 
     for order in ORDERS:
         out[...] = np.nan

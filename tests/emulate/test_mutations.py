@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import re
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_args
 
 import ml_dtypes
@@ -18,6 +14,7 @@ import pytest
 from emulate.mutations import FILES, MUTATIONS
 from emulate.shipped import whole_text
 from planted import RACE, Defect
+from planted_choices import Choices, choices
 
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, create_tma_tile
 from tmaasync.emulate import EmulatedLaunch, scheduled
@@ -227,12 +224,6 @@ JOBS: dict[str, Any] = {
 # --- defects ------------------------------------------------------------------------------------
 
 
-def planted(mutation: Defect) -> Prepared:
-    text = whole_text(FILES[mutation.kernel])
-    prepared: Prepared = JOBS[mutation.kernel](mutation.plant(text))
-    return prepared
-
-
 def outcome(
     launch: EmulatedLaunch, policy: Policy, seed: int, *, races: bool = False
 ) -> Exception | None:
@@ -244,35 +235,23 @@ def outcome(
     return None
 
 
-Built = tuple[Prepared, EmulatedLaunch]
+@functools.cache
+def choices_of(kernel: str) -> Choices:
+    defects = tuple(mutation for mutation in MUTATIONS if mutation.kernel == kernel)
+    return choices(whole_text(FILES[kernel]), defects)
 
 
-@pytest.fixture(scope="module")
-def ahead(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Built]]]:
-    """Builds of the tests to come, on every core; xdist's workers are that parallel already."""
-    names = {
-        params_of(item)["mutation"].name
-        for item in request.session.items
-        if item.path == Path(__file__) and "mutation" in params_of(item)
-    }
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        names = set()
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-    yield {
-        mutation.name: pool.submit(built, mutation)
-        for mutation in MUTATIONS
-        if mutation.name in names
-    }
-    pool.shutdown(cancel_futures=True)
+@functools.cache
+def built(kernel: str, text: str) -> tuple[Kernel, EmulatedLaunch]:
+    prepared: Prepared = JOBS[kernel](text)
+    return prepared.kernel, prepared.build()
 
 
-def params_of(item: Any) -> dict[str, Any]:
-    return dict(item.callspec.params) if hasattr(item, "callspec") else {}
-
-
-def built(mutation: Defect) -> Built:
-    prepared = planted(mutation)
-    return prepared, prepared.build()
+def launch_with(mutation: Defect) -> EmulatedLaunch:
+    found = choices_of(mutation.kernel)
+    kernel, launch = built(mutation.kernel, found.text_with(mutation))
+    found.choose(kernel, mutation)
+    return launch
 
 
 REPORTED = [mutation for mutation in MUTATIONS if mutation.reported != RACE]
@@ -282,10 +261,9 @@ RACES = [mutation for mutation in MUTATIONS if mutation.reported == RACE]
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("mutation", REPORTED, ids=lambda mutation: mutation.key)
 def test_a_defect_is_reported_with_its_class_and_its_barrier(
-    mutation: Defect, ahead: dict[str, Future[Built]]
+    mutation: Defect,
 ) -> None:
-    waiting = ahead.get(mutation.name)
-    _, launch = built(mutation) if waiting is None else waiting.result()
+    launch = launch_with(mutation)
 
     found = [outcome(launch, *order) for order in ORDERS]
 
@@ -301,10 +279,9 @@ def test_a_defect_is_reported_with_its_class_and_its_barrier(
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("mutation", RACES, ids=lambda mutation: mutation.key)
 def test_a_race_is_found_whatever_the_order(
-    mutation: Defect, ahead: dict[str, Future[Built]]
+    mutation: Defect,
 ) -> None:
-    waiting = ahead.get(mutation.name)
-    _, launch = built(mutation) if waiting is None else waiting.result()
+    launch = launch_with(mutation)
 
     found = [outcome(launch, *order, races=True) for order in RACE_ORDERS]
 
