@@ -193,7 +193,9 @@ def edited(text: str, edits: Iterable[Edit], begin: int = 0, end: int | None = N
         if begin <= start < done:
             if stop > done:
                 raise ValueError(f"{new!r} replaces code that another edit replaces")
-            parts += [text[stop:done], new.replace("@@", text[start:stop])]
+            old, new = text[start:stop], new.replace("@@", text[start:stop])
+            # Other lines keep their numbers.
+            parts += [text[stop:done], "\n" * (old.count("\n") - new.count("\n")) + new]
             done = start
     return "".join(reversed([*parts, text[begin:done]]))
 

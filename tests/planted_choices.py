@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from planted import Defect, edited, source_of
+from planted import Defect, Edit, edited, source_of
 
 from tmaasync import Kernel
-from tmaasync._tokens import without_comments
+from tmaasync.errors import CompileError
 
 __all__ = ["Choices", "choices"]
 
@@ -25,6 +25,7 @@ _SELECTOR = (
     f"__device__ int chosen_defect = {_NONE}; "
     '[[gnu::no_sanitize("thread")]] inline __device__ bool has_defect(int number) '
     "{ return chosen_defect == number; }\n"
+    "#line 1\n"
 )
 _CONTROL = ("if", "for", "while", "switch")
 _DECLARES = (
@@ -60,22 +61,27 @@ def choices(text: str, defects: tuple[Defect, ...]) -> Choices:
     statements, widened = Statements(text), dict[Defect, list[tuple[int, int]]]()
     for defect in defects:
         spans = [statements.around(*place) for edit in defect.edits for place in edit.places(text)]
-        if spans and None not in spans:
+        if spans and None not in spans and CompileError not in defect.reported:
             widened[defect] = [span for span in spans if span is not None]
     chosen = text
     for start, stop in reversed(_united(span for spans in widened.values() for span in spans)):
-        branches = [
-            f"if (has_defect({number})) {{ {_on_a_line(edited(text, defect.edits, start, stop))} }}"
+        parts = [
+            f"if (has_defect({number})) {_block(text, defect.edits, start, stop)} else "
             for number, (defect, spans) in enumerate(widened.items())
             if any(start <= first < stop for first, _ in spans)
         ]
-        old = f"{{ {text[start:stop]} }}"
-        chosen = f"{chosen[:start]}{' else '.join([*branches, old])}{chosen[stop:]}"
+        others = f"{_block(text, (), start, stop)}\n#line {_line(text, stop)}\n{chosen[stop:]}"
+        chosen = "".join((chosen[:start], *parts, others))
     return Choices(text, _SELECTOR + chosen, tuple(widened))
 
 
-def _on_a_line(code: str) -> str:
-    return " ".join(without_comments(code).split())
+def _block(text: str, edits: Iterable[Edit], start: int, stop: int) -> str:
+    """Return a part of the text with edits, as a block whose lines keep their numbers."""
+    return f"{{\n#line {_line(text, start)}\n{edited(text, edits, start, stop)}\n}}"
+
+
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
 
 
 def _united(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

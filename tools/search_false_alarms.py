@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
 # Only now are their folders on the path.
-from emulate.planted.kernels import KERNELS, text_of  # noqa: E402
+from emulate.planted.kernels import KERNELS, builder_of  # noqa: E402
 from emulate.shipped import whole_text  # noqa: E402
 from emulate.test_mutations import SHIPPED  # noqa: E402
 from test_documents import blocks  # noqa: E402
@@ -149,7 +149,7 @@ def shipped(file: str, prepare: Callable[[str], Any]) -> None:
 
 
 def sound(name: str, make: Callable[[], Any]) -> None:
-    make().run(text_of(name))
+    make().run(builder_of(name))
 
 
 def example(path: Path) -> None:

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 from emulate.planted.defects import DEFECTS, SOUND
-from emulate.planted.kernels import KERNELS, text_of
-from emulate.planted.outcomes import Outcome, outcome, schedules
+from emulate.planted.kernels import KERNELS, builder_of
+from emulate.planted.outcomes import Outcome, outcome, schedules, with_defect
 from planted import Defect
 
 from tmaasync.emulate import scheduled
@@ -39,18 +39,17 @@ def test_without_a_defect_nothing_is_reported(kernel: str, races: bool) -> None:
     for schedule in schedules():
         job = KERNELS[kernel]()
         with scheduled(races=races, **schedule):
-            job.run(text_of(kernel))
+            job.run(builder_of(kernel))
         assert job.is_right(), schedule
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("sound", SOUND, ids=lambda sound: sound.key)
-def test_what_only_looks_like_a_defect_is_not_reported(sound: Defect) -> None:
-    text = sound.plant(text_of(sound.kernel))
+@pytest.mark.parametrize("edit", SOUND, ids=lambda edit: edit.key)
+def test_what_only_looks_like_a_defect_is_not_reported(edit: Defect) -> None:
     for schedule in schedules():
-        job = KERNELS[sound.kernel]()
+        job = KERNELS[edit.kernel]()
         with scheduled(**schedule):
-            job.run(text)
+            job.run(with_defect(edit))
         assert job.is_right(), schedule
 
 

@@ -13,6 +13,8 @@ import numpy as np
 from tmaasync import Kernel, Swizzle, TMATensorTileArray, create_tma_tile
 
 HERE = Path(__file__).parent
+Build = Callable[[str, dict[str, Any]], Kernel]
+"""Builds the entry of this name for these types."""
 
 
 @dataclass
@@ -29,13 +31,12 @@ class Job:
     arguments: Sequence[Any]
     results: Sequence[tuple[Any, Any]]
     options: dict[str, Any] = field(default_factory=dict)
-    before: Callable[[str], None] = lambda text: None
+    before: Callable[[Build], None] = lambda build: None
 
-    def run(self, text: str) -> None:
-        """Build the kernel of the text and launch it once."""
-        self.before(text)
-        kernel = Kernel(text, self.name, types=self.types)
-        kernel(self.grid, self.block, self.arguments, **self.options)
+    def run(self, build: Build) -> None:
+        """Build the kernel and launch it once."""
+        self.before(build)
+        build(self.name, self.types)(self.grid, self.block, self.arguments, **self.options)
 
     def is_right(self) -> bool:
         """Whether the results are what they must be."""
@@ -46,6 +47,11 @@ class Job:
 
 def text_of(kernel: str) -> str:
     return (HERE / f"{kernel}.cu").read_text()
+
+
+def builder_of(kernel: str) -> Build:
+    """Return what builds a kernel without a defect."""
+    return lambda name, types: Kernel(text_of(kernel), name, types=types)
 
 
 def drawn(*shape: int, dtype: Any = np.float32) -> Any:
@@ -119,8 +125,8 @@ def pdl() -> Job:
     values, bias = drawn(256), drawn(256)
     scaled, out = (np.full(256, np.nan, np.float32) for _ in range(2))
 
-    def before(text: str) -> None:
-        Kernel(text, "scale")(4, 64, (values, scaled))
+    def before(build: Build) -> None:
+        build("scale", {})(4, 64, (values, scaled))
 
     return Job(
         "shift", {}, 4, 64, [scaled, bias, out], [(out, 4 * values + bias)], {"pdl": True}, before

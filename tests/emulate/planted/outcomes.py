@@ -6,9 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from emulate.planted.kernels import KERNELS, text_of
+from emulate.planted.defects import DEFECTS, SOUND
+from emulate.planted.kernels import KERNELS, Build, text_of
 from planted import Defect, lines_named
+from planted_choices import choices
 
+from tmaasync import Kernel
 from tmaasync.errors import TMAError
 
 
@@ -47,13 +50,26 @@ class Outcome:
         )
 
 
+def with_defect(defect: Defect) -> Build:
+    """Return what builds its kernel with the defect."""
+    every = tuple(one for one in DEFECTS + SOUND if one.kernel == defect.kernel)
+    found = choices(text_of(defect.kernel), every)
+
+    def build(name: str, types: dict[str, Any]) -> Kernel:
+        kernel = Kernel(found.text_with(defect), name, types=types)
+        found.choose(kernel, defect)
+        return kernel
+
+    return build
+
+
 def outcome(defect: Defect) -> Outcome:
     """Launch the kernel with the defect once, as it is scheduled here."""
     text, job = defect.plant(text_of(defect.kernel)), KERNELS[defect.kernel]()
     if defect.host is not None:
         defect.host(job)
     try:
-        job.run(text)
+        job.run(with_defect(defect))
     except TMAError as error:
         return Outcome(defect, text, error, False)
     return Outcome(defect, text, None, job.is_right())
