@@ -45,8 +45,9 @@ class Choices:
 
     def text_with(self, defect: Defect | None) -> str:
         """Return the text of all choices, or one with a defect that cannot be chosen."""
-        is_chosen = defect is None or defect in self.defects
-        return self.text if is_chosen else defect.plant(self.original)
+        if defect is None or defect in self.defects:
+            return self.text
+        return defect.plant(self.original)
 
     def choose(self, kernel: Kernel, defect: Defect | None) -> None:
         """Have the kernel, of `text_with` this defect, run with it from now on; None is sound."""
