@@ -1,24 +1,26 @@
-"""The parameters of a launch in the runtime's struct."""
+"""The parameters and the arguments of a launch, as the runtime reads them."""
 
 from __future__ import annotations
 
 import contextvars
 import ctypes
+import itertools
 import os
 import signal
-from collections.abc import Sequence
-from typing import NamedTuple
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from tmaasync._driver import LaunchConfig
+from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.launch.interpreter import is_main_thread
 from tmaasync.emulate.launch.schedule import Schedule
-from tmaasync.errors import LaunchError
+from tmaasync.errors import LaunchError, Violation
 
-__all__ = ["Parameters"]
+__all__ = ["PackedArguments", "Parameters"]
 
 # The arrays of the previous launch, and for each whether the launch wrote to it.
 _WRITTEN: contextvars.ContextVar[tuple[Sequence[Extent], bytes]] = contextvars.ContextVar(
@@ -137,3 +139,89 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+# --- arguments --------------------------------------------------------------------------------
+
+# The memory through which ragged maps load if nothing is in bounds.
+_BLANK = Extent(blank_address(None), 0, BLANK_BYTES)
+_ADDRESS = struct.Struct("<Q")
+_ALIGNMENT = 128
+
+
+class PackedArguments:
+    """The arguments of a launch in one buffer, each aligned, and the arrays of each.
+
+    Attributes:
+        arrays: The extents of each argument's arrays.
+        pointers: A pointer to each argument, for the runtime.
+    """
+
+    __slots__ = ("_buffer", "_offsets", "_start", "arrays", "pointers")
+
+    def __init__(self, arguments: Sequence[bytes], arrays: Sequence[Iterable[Extent]]) -> None:
+        """Copy the arguments into a buffer with room to align it."""
+        self._offsets, end = [0], 0
+        for argument in arguments:
+            end += -(-len(argument) // _ALIGNMENT) * _ALIGNMENT
+            self._offsets.append(end)
+        self._buffer = ctypes.create_string_buffer(end + _ALIGNMENT)
+        self._start = -(-ctypes.addressof(self._buffer) // _ALIGNMENT) * _ALIGNMENT
+        self.arrays = list(arrays)
+        addresses = [self._start + offset for offset in self._offsets]
+        for address, argument in zip(addresses, arguments, strict=False):
+            ctypes.memmove(address, argument, len(argument))
+        self.pointers: Any = (ctypes.c_void_p * len(addresses))(*addresses)
+
+    def snapshot(self) -> PackedArguments:
+        """Return a copy, which later changes of the arguments do not reach."""
+        sides = zip(self._offsets, self._offsets[1:], strict=False)
+        copied = [ctypes.string_at(self._start + first, end - first) for first, end in sides]
+        return PackedArguments(copied, list(map(list, self.arrays)))
+
+    def write(self, addresses: Sequence[int]) -> None:
+        """Replace the addresses of the first arguments, which are tiles or pointers."""
+        start = self._start - ctypes.addressof(self._buffer)
+        for index, (offset, address) in enumerate(zip(self._offsets, addresses, strict=False)):
+            _ADDRESS.pack_into(self._buffer, start + offset, address)
+            extents = tuple(self.arrays[index])
+            if extents:
+                first = extents[0]._replace(address=address, is_read_only=False)
+                self.arrays[index] = (first, *extents[1:])
+
+    def extents(self) -> list[Extent]:
+        """Return the extents of the arrays, and of arguments that may hold pointers."""
+        found = [_BLANK]
+        sides = zip(self._offsets, self._offsets[1:], self.arrays, strict=False)
+        for first, end, each in sides:
+            extents = list(each)
+            found += extents or [
+                Extent(self._start + first, 0, end - first, may_hold_pointers=True)
+            ]
+        return found
+
+    def refuse_written(self, written: bytes) -> None:
+        """Refuse a launch that has written to read-only arrays.
+
+        An array whose memory another argument may write is not checked.
+
+        Args:
+            written: For each of `extents`, whether the launch wrote to it.
+
+        Raises:
+            LaunchError: Names the arguments.
+        """
+        members = [list(each) for each in self.arrays]
+        writable = [one for each in members for one in each if not one.is_read_only]
+        flags = iter(written[1:])  # the first is of the blank memory
+        found = []
+        for position, each in enumerate(members):
+            # An argument without arrays has a flag too, for its own bytes.
+            noted = list(itertools.islice(flags, max(1, len(each))))
+            for one, is_written in zip(each, noted, strict=False):
+                if is_written and one.is_read_only and not any(map(one.meets, writable)):
+                    member = "" if one.member is None else f"[{one.member}]"
+                    rule, remedy = "the kernel wrote to it", "Pass a writable array, such as a copy"
+                    argument = f"args[{position}]{member}"
+                    found.append(Violation(argument, "a read-only array", rule, remedy))
+        LaunchError.raise_for(found)

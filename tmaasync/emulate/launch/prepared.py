@@ -14,13 +14,12 @@ from tmaasync._forks import Lock
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.interpreter import heeding_signals, taken_report
-from tmaasync.emulate.launch.packed import PackedArguments
-from tmaasync.emulate.launch.parameters import Parameters
+from tmaasync.emulate.launch.parameters import PackedArguments, Parameters
 from tmaasync.emulate.launch.queued import WORLD, LaunchQueue, QueuedLaunch, StreamQueue
 from tmaasync.emulate.launch.recording import Recording
 from tmaasync.emulate.launch.schedule import Schedule, current_schedule
 from tmaasync.emulate.report.errors import error_of
-from tmaasync.emulate.report.facts import Facts
+from tmaasync.emulate.report.words import Facts
 from tmaasync.errors import LaunchError
 
 __all__ = ["EmulatedLaunch", "EmulatedRun"]

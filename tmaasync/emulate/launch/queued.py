@@ -11,11 +11,10 @@ from typing import NamedTuple, Protocol
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.launch.interpreter import heeding_signals, taken_report
-from tmaasync.emulate.launch.packed import PackedArguments
-from tmaasync.emulate.launch.parameters import Parameters
+from tmaasync.emulate.launch.parameters import PackedArguments, Parameters
 from tmaasync.emulate.launch.recording import Recording, TracedTo
 from tmaasync.emulate.report.errors import error_of
-from tmaasync.emulate.report.facts import Facts
+from tmaasync.emulate.report.words import Facts
 
 __all__ = ["WORLD", "LaunchQueue", "QueuedLaunch", "StreamQueue", "run_together"]
 

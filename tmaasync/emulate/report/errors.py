@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from tmaasync.emulate.abi import Report, ReportKind, WaitReport, text_of
 from tmaasync.emulate.report.dialect import in_words_of
-from tmaasync.emulate.report.facts import Facts
 from tmaasync.emulate.report.hangs import hang
 from tmaasync.emulate.report.races import race
-from tmaasync.emulate.report.words import Words
+from tmaasync.emulate.report.words import Facts, Words
 from tmaasync.errors import EmulatedFault, LaunchError, TMAError
 
 __all__ = ["error_of"]

@@ -10,8 +10,7 @@ from tmaasync.emulate.abi import MbarrierWait, Report, ReportKind, WaitKind, Wai
 from tmaasync.emulate.chips.occupancy import residency
 from tmaasync.emulate.include_path import EMULATOR_DIR
 from tmaasync.emulate.report.arrivals import Arrivals
-from tmaasync.emulate.report.facts import Facts
-from tmaasync.emulate.report.words import Words
+from tmaasync.emulate.report.words import Facts, Words
 from tmaasync.errors import AwaitedSignal, EmulatedDeadlock, EmulatedTimeout, WaitingThreads
 
 __all__ = ["COPY_ENGINE", "hang"]

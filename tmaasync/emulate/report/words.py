@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from tmaasync._driver import LaunchConfig
 from tmaasync._entries import function_name
 from tmaasync._forks import cached_property
 from tmaasync._hardware import MAX_SHARED_BYTES
@@ -19,13 +21,27 @@ from tmaasync.emulate.report.faults import written
 from tmaasync.emulate.report.global_names import GlobalNames
 from tmaasync.trace.events import NameOf, offset_name
 
-__all__ = ["Words", "shared_names"]
+__all__ = ["Facts", "Words", "shared_names"]
 
 
 def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
     """Return the source's names for offsets in the kernel's shared memory."""
     words = Words(program, shared_bytes)
     return functools.cache(lambda offset: words.name(offset) or offset_name(offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The host's knowledge of a launch; ``device`` is its ordinal in an emulated world."""
+
+    program: EmulatedProgram
+    config: LaunchConfig
+    budget_seconds: float
+    size: str  # of the launch, in words
+    arrays: Sequence[Iterable[Extent]]
+    # By name, that are no arguments.
+    others: Mapping[str, Extent] = field(default_factory=dict)
+    device: int | None = None
 
 
 _OWN_VARIABLES = ("first_variable", "dynamic_memory")  # of cuda.hpp

@@ -1,7 +1,7 @@
 #include "copies/map_edits.hpp"
 
+#include "memory/accesses.hpp"
 #include "memory/addresses.hpp"
-#include "memory/touch.hpp"
 #include "warps/lanes.hpp"
 
 namespace tmaasync_emulate {

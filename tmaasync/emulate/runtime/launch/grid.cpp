@@ -2,7 +2,6 @@
 
 #include "launch/deadlock.hpp"
 #include "launch/run.hpp"
-#include "launch/start.hpp"
 #include "report/report.hpp"
 
 namespace tmaasync_emulate {

@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
-#include "launch/launch.hpp"
 #include "launch/start_order.hpp"
+#include "report/report.hpp"
 #include "schedule/worker.hpp"
 #include "state/cluster.hpp"
 

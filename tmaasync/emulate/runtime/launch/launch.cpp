@@ -1,18 +1,33 @@
-#include "launch/launch.hpp"
+// Launches as Python calls them: one, or those of several devices together.
 
 #include <link.h>
 
 #include "crash/watchdog.hpp"
+#include "host/interrupts.hpp"
 #include "launch/grid.hpp"
+#include "report/report.hpp"
+#include "state/cluster.hpp"
 
 namespace tmaasync_emulate {
+
+// Where a kernel's library lies in memory, and the bytes of its static shared variables.
+struct Library {
+    Array memory{};
+    Array code{};
+    uint32_t static_bytes = 0;
+};
+
+// Bytes before the first static shared variable. They, the static shared variables and the array of
+// dynamic shared memory are the thread_local variables (tmaasync_emulate/cuda.hpp).
+constexpr uint32_t kLeadingBytes = 1024;
 
 static uint32_t static_bytes_of(uint64_t thread_local_bytes) {
     if (thread_local_bytes <= kLeadingBytes + kMaxDynamicBytes) return 0;
     return static_cast<uint32_t>(thread_local_bytes - kMaxDynamicBytes);
 }
 
-Library library_of(const void* function) {
+// Finds the library that contains the function.
+static Library library_of(const void* function) {
     struct Found {
         uintptr_t function;
         Library library;
@@ -90,7 +105,7 @@ static std::unique_ptr<OwnedReport> report_of_run(Grid& grid, const LaunchNumber
     return std::make_unique<OwnedReport>(ReportKind::kInterrupted);
 }
 
-std::unique_ptr<OwnedReport> launch(
+static std::unique_ptr<OwnedReport> launch(
     void (*kernel)(void* const*),
     const LaunchNumbers& numbers,
     void* const* arguments,
@@ -110,7 +125,8 @@ std::unique_ptr<OwnedReport> launch(
     return report;
 }
 
-std::unique_ptr<OwnedReport> launch_together(
+// The launches of a queue run one after the other, different queues together.
+static std::unique_ptr<OwnedReport> launch_together(
     uint32_t count, const DeviceLaunch* given, const Stop& stop
 ) {
     GridRaces races{given[0].numbers->searched_words};
@@ -143,6 +159,54 @@ std::unique_ptr<OwnedReport> launch_together(
         if (given[i].numbers->log) *given[i].numbers->log = traces[i].copied();
     }
     return report;
+}
+
+// --- the functions that Python calls
+// --------------------------------------------------------------
+
+extern "C" TMAASYNC_EMULATE_CALL Report* tmaasync_emulate_launch(
+    void (*kernel)(void* const*),
+    const LaunchNumbers* numbers,
+    void* const* arguments,
+    const Interpreter* python
+) {
+    auto report = HeedingCall(*python)([&](const Stop& stop) {
+        return launch(kernel, *numbers, arguments, stop);
+    });
+    return report.release();
+}
+
+// Launches of several devices; a device runs its own in this order.
+extern "C" TMAASYNC_EMULATE_CALL Report* tmaasync_emulate_launch_together(
+    uint32_t count, const DeviceLaunch* launches, const Interpreter* python
+) {
+    auto report = HeedingCall(*python)([&](const Stop& stop) {
+        return launch_together(count, launches, stop);
+    });
+    return report.release();
+}
+
+extern "C" TMAASYNC_EMULATE_CALL void tmaasync_emulate_free_report(Report* report) {
+    delete static_cast<OwnedReport*>(report);
+}
+
+// Returns the most bytes that one cluster of a launch takes.
+extern "C" TMAASYNC_EMULATE_CALL uint64_t
+tmaasync_emulate_cluster_bytes(uint64_t ctas, uint64_t threads_per_cta) {
+    return most_cluster_bytes(ctas, threads_per_cta);
+}
+
+// Returns the load address of the function's library.
+extern "C" TMAASYNC_EMULATE_CALL uint64_t
+tmaasync_emulate_library_address(void (*kernel)(void* const*)) {
+    return library_of(reinterpret_cast<const void*>(kernel)).memory.start;
+}
+
+// Returns the bytes of the static shared variables in a kernel's library.
+extern "C" TMAASYNC_EMULATE_CALL uint32_t
+tmaasync_emulate_static_bytes(void (*kernel)(void* const*)) {
+    const auto library = library_of(reinterpret_cast<const void*>(kernel));
+    return library.static_bytes - std::min(library.static_bytes, kLeadingBytes);
 }
 
 }  // namespace tmaasync_emulate

@@ -1,8 +1,8 @@
 // The functions that kernels call for their accesses, their memory and its order.
 
+#include "memory/accesses.hpp"
 #include "memory/grids.hpp"
 #include "memory/kernel_heap.hpp"
-#include "memory/touch.hpp"
 #include "schedule/caller.hpp"
 
 namespace tmaasync_emulate {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <tmaasync_emulate/calls.hpp>
 
-#include "memory/touch.hpp"
+#include "memory/accesses.hpp"
 #include "schedule/scheduler.hpp"
 
 namespace tmaasync_emulate {

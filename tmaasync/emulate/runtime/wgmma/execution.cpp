@@ -1,7 +1,7 @@
 #include "wgmma/execution.hpp"
 
+#include "memory/accesses.hpp"
 #include "memory/registers.hpp"
-#include "memory/touch.hpp"
 #include "schedule/events.hpp"
 #include "schedule/faults.hpp"
 #include "wgmma/operands.hpp"
