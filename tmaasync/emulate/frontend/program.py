@@ -1,9 +1,12 @@
-"""The result of the front ends: a library with a kernel, and the facts about it."""
+"""The result of the front ends: a library with a kernel, the facts about it, and its calls."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,13 +14,21 @@ from typing import Any
 from tmaasync._compile import Parameter, Source
 from tmaasync._entries import entry_names, function_name
 from tmaasync._symbols import demangled
-from tmaasync.emulate.abi import ParameterFacts
+from tmaasync.emulate.abi import Interpreter, ParameterFacts, Report
 from tmaasync.emulate.chips.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.runtime_library import build_runtime
 from tmaasync.errors import BackendError, CompileError
 from tmaasync.registers import launch_registers
 
-__all__ = ["EXPORTED", "EmulatedProgram", "loaded_program", "loaded_runtime"]
+__all__ = [
+    "EXPORTED",
+    "EmulatedProgram",
+    "heeding_signals",
+    "is_main_thread",
+    "loaded_program",
+    "loaded_runtime",
+    "taken_report",
+]
 
 EXPORTED = {
     "__launch_bounds__": ("tmaasync_emulate_max_threads", "tmaasync_emulate_min_blocks"),
@@ -157,3 +168,43 @@ def _launch_registers(source: Source, max_threads: int | None, min_blocks: int |
     if max_threads is None or any("maxrregcount" in option for option in source.options):
         return 0
     return launch_registers(max_threads * max(1, min_blocks or 1))
+
+
+# --- calls of the runtime ----------------------------------------------------------------------
+
+
+def _interpreter(*, is_main: bool) -> Interpreter:
+    python = ctypes.pythonapi
+    functions = (python.PyEval_SaveThread, python.PyEval_RestoreThread, python.PyErr_CheckSignals)
+    return Interpreter(*(ctypes.cast(one, ctypes.c_void_p) for one in functions), is_main)
+
+
+_IN_MAIN_THREAD, _IN_ANOTHER = _interpreter(is_main=True), _interpreter(is_main=False)
+
+# A call begins and ends with the GIL, and raises the exception of a handler.
+_WITH_GIL = ctypes.PYFUNCTYPE(ctypes.c_void_p)
+
+
+def is_main_thread() -> bool:
+    """Return whether this is the thread that runs Python's signal handlers."""
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def heeding_signals(function: Any) -> Callable[..., int | None]:
+    """Return a function of the runtime without its last argument, the interpreter.
+
+    In the main thread a signal handler runs during the call. If it raises an exception, the call
+    ends early and raises it.
+    """
+    interpreter = _IN_MAIN_THREAD if is_main_thread() else _IN_ANOTHER
+    call = _WITH_GIL(ctypes.cast(function, ctypes.c_void_p).value or 0)
+    return lambda *arguments: call(*arguments, ctypes.byref(interpreter))
+
+
+@contextlib.contextmanager
+def taken_report(runtime: Any, address: int) -> Iterator[Report]:
+    """Return the runtime's report of a failed launch, and free it at the end of the ``with``."""
+    try:
+        yield Report.from_address(address)
+    finally:
+        runtime.tmaasync_emulate_free_report(ctypes.c_void_p(address))

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
-from tmaasync.emulate.frontend.program import EmulatedProgram
+from tmaasync.emulate.frontend.program import EmulatedProgram, is_main_thread
 from tmaasync.emulate.launch.estimate import LaunchEstimate, estimate
-from tmaasync.emulate.launch.interpreter import is_main_thread
 from tmaasync.emulate.launch.schedule import Schedule
 from tmaasync.errors import LaunchError, Violation
 

@@ -12,8 +12,7 @@ from tmaasync._collectors import CollectorOf, current_collector
 from tmaasync._driver import LaunchConfig
 from tmaasync._forks import Lock
 from tmaasync.emulate.extents import Extent
-from tmaasync.emulate.frontend.program import EmulatedProgram
-from tmaasync.emulate.launch.interpreter import heeding_signals, taken_report
+from tmaasync.emulate.frontend.program import EmulatedProgram, heeding_signals, taken_report
 from tmaasync.emulate.launch.parameters import PackedArguments, Parameters
 from tmaasync.emulate.launch.queued import WORLD, LaunchQueue, QueuedLaunch, StreamQueue
 from tmaasync.emulate.launch.recording import Recording

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
-from tmaasync.emulate.launch.interpreter import heeding_signals, taken_report
+from tmaasync.emulate.frontend.program import heeding_signals, taken_report
 from tmaasync.emulate.launch.parameters import PackedArguments, Parameters
 from tmaasync.emulate.launch.recording import Recording, TracedTo
 from tmaasync.emulate.report.errors import error_of

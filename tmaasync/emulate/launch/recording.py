@@ -12,7 +12,6 @@ from tmaasync._collectors import TraceCollector
 from tmaasync._driver import LaunchConfig
 from tmaasync.emulate import abi
 from tmaasync.emulate.frontend.program import EmulatedProgram
-from tmaasync.emulate.launch.interpreter import take_bytes
 from tmaasync.emulate.report.words import shared_names
 from tmaasync.trace.events import EVENT_DTYPE, NOTHING, SIGNAL_KINDS
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
@@ -50,12 +49,12 @@ class Recording:
         """Give the events to the collector, even if the launch failed."""
         log, config = self._log, self.config
         names = shared_names(self.program, config.shared_bytes)
-        raw = take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
+        raw = _taken(log.events, log.count * EVENT_DTYPE.itemsize)
         events = np.frombuffer(raw, EVENT_DTYPE).copy()
         posted = np.isin(events["kind"], SIGNAL_KINDS) & (events["sequence"] != NOTHING)
         events["time"] += np.uint64(begin.time)
         events["sequence"][posted] += np.uint32(begin.posts)
-        roles = take_bytes(log.roles, log.role_count * ROLE_DTYPE.itemsize)
+        roles = _taken(log.roles, log.role_count * ROLE_DTYPE.itemsize)
         trace = Trace(
             kernel_name=self.program.name,
             grid=config.grid,
@@ -70,3 +69,18 @@ class Recording:
         self.collector.take(trace)
         posts = int(events["sequence"][posted].max(initial=begin.posts)) + 1
         return TracedTo(trace.end + 1, posts)
+
+
+_LIBC = ctypes.CDLL(None)
+_LIBC.free.argtypes = (ctypes.c_void_p,)
+_LIBC.free.restype = None
+
+
+def _taken(address: int | None, size: int) -> bytes:
+    """Return bytes of the runtime, and free them."""
+    if not address:
+        return b""
+    try:
+        return ctypes.string_at(address, size)
+    finally:
+        _LIBC.free(address)

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tmaasync.emulate.abi import Report, ReportKind, WaitReport, text_of
+from tmaasync.emulate.abi import (
+    AccessReport,
+    Operation,
+    RaceFact,
+    Report,
+    ReportKind,
+    Space,
+    WaitReport,
+    text_of,
+)
 from tmaasync.emulate.report.dialect import in_words_of
+from tmaasync.emulate.report.faults import OPERATIONS
 from tmaasync.emulate.report.hangs import hang
-from tmaasync.emulate.report.races import race
+from tmaasync.emulate.report.peer_causes import BETWEEN_STREAMS, cause_between_devices
+from tmaasync.emulate.report.race_causes import RacingPair, cause_in_a_kernel
 from tmaasync.emulate.report.words import Facts, Words
-from tmaasync.errors import EmulatedFault, LaunchError, TMAError
+from tmaasync.errors import EmulatedAccess, EmulatedFault, EmulatedRace, LaunchError, TMAError
+from tmaasync.trace.events import NOTHING
 
 __all__ = ["error_of"]
 
@@ -33,7 +45,7 @@ def error_of(launches: Sequence[Facts], report: Report) -> TMAError:
         for one in launches
     ]
     if report.kind == ReportKind.RACE:
-        return race(several, report)
+        return _race(several, report)
     words, waits = several[report.launch], report.all_waits()
     _name_caller(words, report, waits)
     if report.kind == ReportKind.FAULT:
@@ -62,3 +74,47 @@ def _name_caller(words: Words, report: Report, waits: Sequence[WaitReport]) -> N
     for wait in waits:
         if wait.address == address and wait.launch == report.launch:
             wait.address = report.address
+
+
+# --- races ------------------------------------------------------------------------------------
+
+
+def _race(several: Sequence[Words], report: Report) -> EmulatedRace:
+    """Return the exception for a race between two accesses, of one or two launches."""
+    race = report.race
+    first, second = (_accessed(several[one.launch], one) for one in (race.first, race.second))
+    words = several[race.second.launch]
+    memory = Space(race.space).name.lower()
+    known = frozenset(fact.name.lower() for fact in RaceFact if race.facts & fact)
+    if race.facts & RaceFact.IS_BETWEEN_DEVICES:
+        cause = cause_between_devices(first, second, known)
+    elif race.first.launch != race.second.launch:
+        cause = BETWEEN_STREAMS
+    else:
+        empty = words.sibling(second.barrier_name, "empty")
+        cause = cause_in_a_kernel(RacingPair(first, second, memory, known), empty)
+        cause = in_words_of(words.program.source, cause)
+    shared = race.first.bytes & race.second.bytes
+    start = race.start + ((shared & -shared).bit_length() - 1 if shared else 0)
+    return EmulatedRace(
+        words.program.name,
+        memory=memory,
+        start=start,
+        name=words.place_name(race.space, start),
+        first=first,
+        second=second,
+        cause=cause,
+    )
+
+
+def _accessed(words: Words, access: AccessReport) -> EmulatedAccess:
+    return EmulatedAccess(
+        block=access.block.sides,
+        thread=access.thread,
+        operation=OPERATIONS[Operation(access.operation)],
+        is_write=bool(access.is_write),
+        source=words.line(access.address),
+        role=text_of(access.role) or None,
+        barrier_name=None if access.barrier == NOTHING else words.name(access.barrier),
+        device=words.device,
+    )
