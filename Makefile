@@ -78,7 +78,7 @@ test-all: $(INSTALLED)
 
 # Tests of peers have the GPUs for themselves: a fault in memory of a peer ends the contexts of other
 # processes on both GPUs.
-PEERS := tests/gpu/test_peers.py tests/gpu/test_symmetric_memory.py tests/gpu/test_all_gather.py
+PEERS := tests/gpu/test_peers.py tests/gpu/test_symmetric_memory.py tests/gpu/test_ops_of_ranks.py
 
 # Where there is a Hopper GPU, in about 10 minutes. With `TEST_PYTHON=python3` nothing is installed:
 # that Python has tmaasync's dependencies (pyelftools too), CuPy, torch, pytest, hypothesis,
@@ -100,7 +100,7 @@ peers: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	export PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"; \
 		timeout 900 $(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS); failed=$$?; \
 		timeout 330 $(TEST_PYTHON) benchmarks/bench_peers.py && \
-		timeout 530 $(TEST_PYTHON) benchmarks/bench_all_gather_matmul.py && $(TEST_PYTHON) tools/write_tables.py && exit $$failed
+		timeout 530 $(TEST_PYTHON) benchmarks/bench_rank_matmuls.py && $(TEST_PYTHON) tools/write_tables.py && exit $$failed
 
 # On a machine with a Hopper GPU: the benchmarks in this order, each for at most LIMIT_S seconds, of
 # which it records the rows that it has; then the tables of the documents.

@@ -2,11 +2,11 @@
 // When the kernel ends, all rows have arrived. Any grid covers the shard; all its CTAs are resident
 // at once, since they wait for other ranks.
 //
-//   PushTile, PUSH_STAGES    see shards.cuh
+//   PushTile, PUSH_STAGES    see gather_round.cuh
 //
 // target_i has the output of rank i, at the rows of this rank; targets after the last rank are not
 // used. They are parameters, so that a launch can name other outputs.
-#include "shards.cuh"
+#include "gather_round.cuh"
 
 using namespace tmaasync;
 

@@ -33,6 +33,7 @@ from tmaasync.ops._gemm.all_gather import (
 )
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
 from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops._gemm.reduce_scatter import MAX_AREA, reduce_scatter_kernel
 from tmaasync.ops._gemm.tiles import (
     combine_kernel,
     conv2d_kernel,
@@ -260,6 +261,31 @@ def test_all_gather_gemm_compiles_and_fits(config: TileConfig) -> None:
     assert entry.shared_bytes is not None
     assert entry.shared_bytes <= 232448
     assert own.stages >= 3
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TileConfig(2, 256, 2),
+        TileConfig(3, 192),
+        TileConfig(2, 128, 2, rows=128, side_by_side=True),
+        TileConfig(2, 256, ping_pong=True),
+    ],
+    ids=str,
+)
+def test_gemm_reduce_scatter_compiles_and_fits(config: TileConfig) -> None:
+    """The ping-pong kernel spills; the stack of all has the arguments of a wait."""
+    view = _arrays.view(np.zeros((128, 64), np.float16))
+    types = [tile.cuda_type for tile in gemm_tiles(view, view, view, config, False, True)]
+    kernel = reduce_scatter_kernel(types, True, config)
+
+    entry = kernel.compile().entries[kernel.name]
+
+    assert config.rows * config.block_n <= MAX_AREA
+    assert entry.spill_bytes <= (160 if config.ping_pong else 0)
+    assert entry.stack_bytes <= 100
+    assert entry.shared_bytes is not None
+    assert entry.shared_bytes <= 232448
 
 
 COLUMNS, ROWS = BiasSide.COLUMNS, BiasSide.ROWS

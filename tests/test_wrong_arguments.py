@@ -595,6 +595,15 @@ OPERATIONS = {
             "streams": [None],
         },
     ),
+    "matmul_reduce_scatter": Call(
+        ops.matmul_reduce_scatter,
+        {
+            "a": [zeros(64, 64)],
+            "b": [zeros(64, 64)],
+            "out": [zeros(64, 64)],
+            "streams": [None],
+        },
+    ),
     "scaled_matmul": Call(
         ops.scaled_matmul,
         {

@@ -39,6 +39,7 @@ _SHORTER = ("interleaved", "burst")
 _TITLES = {
     "all_gather": "All-gather",
     "all_gather_matmul": "All-gather and matmul",
+    "matmul_reduce_scatter": "Matmul and reduce-scatter",
     "compared_kernels": "Kernels of the structured layer over the kernels before it",
     "compared_exponent": "Attention that bounds its exponents over attention that does not",
     "structured_kernels": "Kernels of the tutorial over ops",

@@ -1,10 +1,10 @@
 // All-gather + GEMM: C[M, N] = A[M, K] B[K, N], where every rank has a shard of the rows of A and
-// its own B. One warp of each CTA pushes the own shard into the buffers of all ranks (shards.cuh).
-// The producer loads tiles within the own shard from there; before all others it waits for the
-// signals of their rows. Tiles, constants and grid are as in gemm.cu, without split-K and batch. In
-// addition:
+// its own B. One warp of each CTA pushes the own shard into the buffers of all ranks
+// (gather_round.cuh). The producer loads tiles within the own shard from there; before all others
+// it waits for the signals of their rows. Tiles, constants and grid are as in gemm.cu, without
+// split-K and batch. In addition:
 //
-//   PushTile, PUSH_STAGES    see shards.cuh
+//   PushTile, PUSH_STAGES    see gather_round.cuh
 //
 // gathered[h] is A in half h of the own buffer; targets[h * ranks + r] has the rows of the own
 // shard in half h of the buffer of rank r. Rounds alternate between the halves: a rank that has
@@ -14,7 +14,7 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-#include "../shards.cuh"
+#include "../gather_round.cuh"
 #include "consumer.cuh"
 #include "producer.cuh"
 

@@ -5,7 +5,24 @@
 
 namespace tmaasync {
 
-// Loop is a MainLoop, Schedule a scheduler. `last` is as in Epilogue.
+// Loop is a MainLoop, Schedule a scheduler. store(accumulators, tile) is the epilogue.
+template <typename Loop, typename Schedule, typename Store>
+__device__ void multiply_and_store(
+    OperandConsumer& stages,
+    const Schedule& schedule,
+    int k_blocks,
+    int consumer,
+    const Store& store
+) {
+    if constexpr (PING_PONG) {
+        multiply_tiles_pingpong<Loop>(stages, schedule, k_blocks, consumer, store);
+    } else {
+        const int row = consumer_row(consumer);
+        multiply_tiles_cooperative<Loop>(stages, schedule, k_blocks, row, store);
+    }
+}
+
+// `last` is as in Epilogue.
 template <typename Loop, typename Schedule, typename... Visitors>
 __device__ void multiply_tiles(
     SharedMemory& shared,
@@ -17,16 +34,12 @@ __device__ void multiply_tiles(
     int last,
     const Visitors&... visitors
 ) {
-    const int row = consumer_row(consumer);
-    TileEpilogue epilogue(shared.epilogue[consumer], consumer, row, last);
-    const auto store = [&](Accumulators& accumulators, const auto& tile) {
-        epilogue.store(accumulators, c, tile, visitors...);
-    };
-    if constexpr (PING_PONG) {
-        multiply_tiles_pingpong<Loop>(stages, schedule, k_blocks, consumer, store);
-    } else {
-        multiply_tiles_cooperative<Loop>(stages, schedule, k_blocks, row, store);
-    }
+    TileEpilogue epilogue(shared.epilogue[consumer], consumer, consumer_row(consumer), last);
+    multiply_and_store<Loop>(
+        stages, schedule, k_blocks, consumer, [&](Accumulators& accumulators, const auto& tile) {
+            epilogue.store(accumulators, c, tile, visitors...);
+        }
+    );
     epilogue.drain();
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tmaasync._sources import find_kernel, include_dir
 
 _STRUCTURED = (
-    "ring|store_ring|roles|scheduler|mainloop|epilogue|epilogue_ops|split_k"
+    "ring|store_ring|roles|scheduler|shards|mainloop|epilogue|epilogue_ops|split_k"
     "|attention|attention_mask|paged|query_ring|softmax|value_ring"
 )
 _OWN_INCLUDE = re.compile(

@@ -132,6 +132,10 @@ def _all_gather_matmul(m: int, dtype: Any = _BF16) -> None:
     ops.all_gather_matmul([np.empty((m, 4096), dtype)], [np.empty((4096, 4096), dtype).T])
 
 
+def _matmul_reduce_scatter(m: int, dtype: Any = _BF16) -> None:
+    ops.matmul_reduce_scatter([np.empty((m, 4096), dtype)], [np.empty((4096, 4096), dtype).T])
+
+
 def _reduce_stack() -> None:
     ops.reduce_add(np.empty(1 << 20, np.float32), np.empty((2, 1 << 20), np.float32))
 
@@ -151,6 +155,10 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "all_gather_gemm.cu": (
             lambda: _all_gather_matmul(4096),
             lambda: _all_gather_matmul(128),
+        ),
+        "gemm_reduce_scatter.cu": (
+            lambda: _matmul_reduce_scatter(4096),
+            lambda: _matmul_reduce_scatter(128),
         ),
         "ragged.cu": (_ragged,),
         "gemm.cu": (

@@ -10,6 +10,7 @@ from tmaasync.ops._copy import copy
 from tmaasync.ops._grouped_matmul import grouped_matmul
 from tmaasync.ops._k_grouped_matmul import k_grouped_matmul
 from tmaasync.ops._matmul import matmul
+from tmaasync.ops._matmul_reduce_scatter import matmul_reduce_scatter
 from tmaasync.ops._ragged import ragged_load, ragged_store
 from tmaasync.ops._reduce_add import reduce_add
 from tmaasync.ops._scaled_matmul import scaled_matmul
@@ -26,6 +27,7 @@ __all__ = [
     "grouped_matmul",
     "k_grouped_matmul",
     "matmul",
+    "matmul_reduce_scatter",
     "ragged_load",
     "ragged_store",
     "reduce_add",
@@ -44,3 +46,4 @@ for _function in (
 _NO_OPERATOR = "no operator: operations of several GPUs take lists, and run outside compiled code"
 refuse_tracing(all_gather, _NO_OPERATOR)
 refuse_tracing(all_gather_matmul, _NO_OPERATOR)
+refuse_tracing(matmul_reduce_scatter, _NO_OPERATOR)

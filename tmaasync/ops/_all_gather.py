@@ -47,8 +47,7 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
     graphs can capture them.
 
     Args:
-        arrays: One per rank, 1 to 8 (on GPUs 1 to 3): [M_r, ...], on the rank's device. M_r may
-            differ and may be 0;
+        arrays: One per rank, 1 to 8: [M_r, ...], on the rank's device. M_r may differ and may be 0;
             all other dimensions and the type are equal. The rows may be any distance apart; the
             elements of a row are contiguous, and their bytes a multiple of 16.
         out: The outputs, one per rank, [M, ...], with M the sum of all M_r; contiguous rows as
@@ -84,7 +83,7 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
     shards = Shards(
         tuple(view.shape[0] for view in rows), full[0].shape[1], full[0].element.itemsize
     )
-    workspace = Workspace.of(ranks, full, shards, is_buffered=False)
+    workspace = Workspace.of(ranks, full, shards.max_units)
     layouts = map(Layout.of, (*rows, *full))
     operation = workspace.calls.operation(AllGather, *layouts, workspace=workspace, shards=shards)
     done = operation.run(rows, full)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from tmaasync import _arrays
-from tmaasync._arrays import ArrayView, may_overlap
+from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import backend_of
-from tmaasync.ops._allocation import fill, in_order, indexable
 from tmaasync.ops._extents import extent_violations
 from tmaasync.ops._gemm.all_gather import (
     AllGatherGemmArguments,
@@ -17,16 +15,21 @@ from tmaasync.ops._gemm.all_gather import (
     all_gather_gemm_kernel,
     all_gather_tiles,
 )
-from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy
-from tmaasync.ops._gemm.legal_tiles import Problem
-from tmaasync.ops._layouts import Layout, Operand
+from tmaasync.ops._gemm.config import Occupancy
+from tmaasync.ops._layouts import Layout, padded_row_bytes
+from tmaasync.ops._ranked_matmul import (
+    RankedOperands,
+    fill_with_zeros,
+    outputs_of,
+    unfit_operands,
+    unfit_outputs,
+)
 from tmaasync.ops._ranks import (
     RankedLaunches,
     Ranks,
     RepeatedCalls,
     Shards,
     Workspace,
-    array_on,
     push_tile,
     views_of,
 )
@@ -35,8 +38,6 @@ from tmaasync.tile import Pointer, TMATensorTileArray
 __all__ = ["all_gather_matmul"]
 
 _REPEATED = RepeatedCalls()
-_TYPES = ("bfloat16", "float16")
-_OUTPUTS = (*_TYPES, "float32")
 
 
 def all_gather_matmul(
@@ -80,23 +81,22 @@ def all_gather_matmul(
     left = views_of("a", a)
     right = views_of("b", b, len(left))
     ranks = Ranks.of("a", left, streams)
-    ArgumentError.raise_for(_unfit(ranks, left, right))
+    ArgumentError.raise_for(unfit_operands(ranks, left, right))
+    ArgumentError.raise_for(_unequal(left, right))
     total, k = sum(view.shape[0] for view in left), left[0].shape[1]
     shapes = [(total, view.shape[1]) for view in right]
-    if out is None:
-        new = zip(ranks.memories, left, shapes, strict=True)
-        outputs = [array_on(memory, view, shape) for memory, view, shape in new]
-    else:
-        outputs = list(out) if views_of("out", out, len(left)) else []
+    outputs = outputs_of(ranks, left, shapes, out)
     targets = views_of("out", outputs, len(left))
-    ArgumentError.raise_for(_unfit_outputs(ranks, targets, shapes, (left, right)))
+    ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, (left, right)))
     if total == 0 or right[0].shape[1] == 0:
         return outputs
     if k == 0:
-        _fill_with_zeros(targets, ranks)
+        fill_with_zeros(targets, ranks)
         return outputs
     shards = Shards(tuple(view.shape[0] for view in left), k, left[0].element.itemsize)
-    workspace = Workspace.of(ranks, left, shards, is_buffered=True)
+    workspace = Workspace.of(
+        ranks, left, shards.max_units, total * padded_row_bytes(k, left[0].element)
+    )
     is_new = out is None
     layouts = [
         *map(Layout.of, (*left, *right)),
@@ -112,30 +112,7 @@ def all_gather_matmul(
     return outputs
 
 
-def _fill_with_zeros(targets: Sequence[ArrayView], ranks: Ranks) -> None:
-    for view, stream in zip(targets, ranks.streams, strict=True):
-        with in_order(view.framework, view.device, stream or 0):
-            fill(view, 0)
-
-
 # --- checks -----------------------------------------------------------------------------------
-
-
-def _unfit(
-    ranks: Ranks, left: Sequence[ArrayView], right: Sequence[ArrayView]
-) -> Iterator[Violation]:
-    yield from ranks.misplaced("b", right, "a")
-    both = (("a", left), ("b", right))
-    names = [(f"{name}[{rank}]", view) for name, of in both for rank, view in enumerate(of)]
-    for name, view in names:
-        if view.ndim != 2:
-            rule = "a rank has one matrix of each operand"
-            yield Violation(name, f"of shape {view.shape}", rule, "Reshape it to two dimensions")
-        if view.element.name not in _TYPES or view.element is not left[0].element:
-            rule = f"all operands hold one type, {' or '.join(_TYPES)}; a[0] {left[0].element}"
-            yield Violation(name, f"an array of {view.element}", rule, "Convert it with astype")
-    if all(view.ndim == 2 for _, view in names):
-        yield from _unequal(left, right)
 
 
 def _unequal(left: Sequence[ArrayView], right: Sequence[ArrayView]) -> Iterator[Violation]:
@@ -157,43 +134,7 @@ def _unequal(left: Sequence[ArrayView], right: Sequence[ArrayView]) -> Iterator[
     )
 
 
-def _unfit_outputs(
-    ranks: Ranks,
-    targets: Sequence[ArrayView],
-    shapes: Sequence[tuple[int, int]],
-    operands: Sequence[Sequence[ArrayView]],
-) -> Iterator[Violation]:
-    yield from ranks.misplaced("out", targets, "a")
-    for rank, (view, shape) in enumerate(zip(targets, shapes, strict=True)):
-        name = f"out[{rank}]"
-        if view.shape != shape or view.element.name not in _OUTPUTS:
-            rule = f"the output has shape {shape} and holds {', '.join(_OUTPUTS[:-1])} or float32"
-            given = f"{view.element} of shape {view.shape}"
-            yield Violation(name, given, rule, "Pass an array like that, or leave out=")
-            continue
-        if view.element is not targets[0].element:
-            rule = f"out[0] holds {targets[0].element}, and all outputs hold one type"
-            yield Violation(name, f"an array of {view.element}", rule, "Pass outputs of one type")
-        if view.read_only:
-            yield Violation(name, "a read-only array", "it is written", "Pass a writable array")
-        yield from _overlaps(name, view, [views[rank] for views in operands])
-
-
-def _overlaps(name: str, out: ArrayView, operands: Sequence[ArrayView]) -> Iterator[Violation]:
-    if any(may_overlap(out, view) for view in operands):
-        rule = "it overlaps an operand, and the order of tiles is not defined"
-        yield Violation(name, f"at {out.address:#x}", rule, "Pass an array of its own")
-
-
 # --- the operation ----------------------------------------------------------------------------
-
-
-class _Rank(NamedTuple):
-    """What one rank multiplies: layouts as the kernel reads and writes them."""
-
-    a: Operand
-    b: Operand
-    out: Layout
 
 
 class AllGatherMatmul:
@@ -203,16 +144,11 @@ class AllGatherMatmul:
         """Choose how each rank reads its operands; reject an output that TMA cannot store."""
         self._workspace, self._shards = workspace, shards
         self._launches: RankedLaunches | None = None
-        count = len(workspace.ranks)
-        left, right, outs = (layouts[start : start + count] for start in (0, count, 2 * count))
-        ArgumentError.raise_for(_unstorable(outs))
-        self._of = [
-            _Rank(Operand.of_rows(a), Operand.of(b), out.in_stored_rows() or out)
-            for a, b, out in zip(left, right, outs, strict=True)
-        ]
-        self.needs_staging = any(of.a.is_staged or of.b.is_staged for of in self._of)
-        for view in {layout.device for layout in outs}:
-            backend_of(view).require_wgmma("ops.all_gather_matmul")
+        self._operands = RankedOperands("ops.all_gather_matmul", workspace.ranks, layouts)
+
+    @property
+    def needs_staging(self) -> bool:
+        return self._operands.needs_staging
 
     def run(
         self,
@@ -221,15 +157,10 @@ class AllGatherMatmul:
         targets: Sequence[ArrayView],
     ) -> tuple[RankedLaunches, list[tuple[int, ...]]]:
         """Launch; return the launches and their addresses."""
-        ranks, shards = self._workspace.ranks, self._shards
-        a = [self._reached(rank, self._of[rank].a, view) for rank, view in enumerate(left)]
-        b = [self._reached(rank, self._of[rank].b, view) for rank, view in enumerate(right)]
-        outs = [one.out.over(view) for one, view in zip(self._of, targets, strict=True)]
+        ranks = self._workspace.ranks
+        a, b, outs = self._operands.reached(left, right, targets)
         # An empty shard is never read; its tiles lie over the buffer.
-        own = [
-            view if view.shape[0] else self._workspace.gathered(rank, 0, view, shards)
-            for rank, view in enumerate(a)
-        ]
+        own = [view if view.shape[0] else self._gathered(rank, 0) for rank, view in enumerate(a)]
         with self._workspace.lock:
             if self._launches is None:
                 self._launches = RankedLaunches.prepared(
@@ -243,32 +174,22 @@ class AllGatherMatmul:
             self._launches.run(addresses, ranks.streams)
             return self._launches, addresses
 
-    def _reached(self, rank: int, operand: Operand, view: ArrayView) -> ArrayView:
-        """Return the rows that the kernel reads, in a staging copy where TMA needs one."""
-        memory, stream = self._workspace.ranks.memories[rank], self._workspace.ranks.streams[rank]
-        backend_of(view.device).wait_for_producers((view,), stream)
-        if not operand.is_staged or view.is_empty:
-            return operand.rows.over(view)
-        with in_order(view.framework, view.device, stream or 0):
-            part = array_on(memory, view, operand.rows.shape)
-            part[...] = indexable(view)
-        return operand.rows.over(_arrays.view(part))
-
     def _prepare(
         self, rank: int, own: ArrayView, b: ArrayView, out: ArrayView
     ) -> tuple[Any, object]:
-        workspace, shards, of = self._workspace, self._shards, self._of[rank]
+        workspace, shards, of = self._workspace, self._shards, self._operands.of[rank]
         ranks, backend = workspace.ranks, backend_of(own.device)
         occupancy = Occupancy.of(backend)
         m, n, k = shards.total_rows, out.shape[1], shards.columns
         sharing = ranks.sharing(rank)
-        config = all_gather_config(self._problem(rank, n), occupancy, shares_device=sharing > 1)
-        halves = [workspace.gathered(rank, half, own, shards) for half in range(2)]
+        problem = self._operands.problem(m, n, k, [of])
+        config = all_gather_config(problem, occupancy, shares_device=sharing > 1)
+        halves = [self._gathered(rank, half) for half in range(2)]
         tiles = all_gather_tiles(own, halves, b, out, config, of.b.transposed)
         pushed = push_tile(own)
         targets = TMATensorTileArray(
             [
-                push_tile(shards.part(workspace.gathered(peer, half, own, shards), rank))
+                push_tile(shards.part(self._gathered(peer, half), rank))
                 for half in range(2)
                 for peer in range(len(ranks))
             ]
@@ -294,26 +215,8 @@ class AllGatherMatmul:
         )
         return launch, (tiles.gathered, targets)
 
-    def _problem(self, rank: int, n: int) -> Problem:
-        of, shards = self._of[rank], self._shards
-        pitches = (of.a.rows.strides_bytes[-2], of.b.rows.strides_bytes[-2])
-        return Problem(
-            shards.total_rows,
-            n,
-            shards.columns,
-            batches=1,
-            operands=of.a.rows.element.name,
-            output=of.out.element.name,
-            layout="n" + ("t" if of.b.transposed else "n"),
-            m_major=False,
-            on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
-        )
-
-
-def _unstorable(outs: Sequence[Layout]) -> Iterator[Violation]:
-    for rank, out in enumerate(outs):
-        if out.in_stored_rows() is None:
-            rule = "TMA stores rows of contiguous elements that start and end at multiples of 16"
-            given = f"of shape {out.shape}, strides {out.strides_bytes} bytes"
-            remedy = "Leave out=, or pass a contiguous array of a multiple of 8 columns"
-            yield Violation(f"out[{rank}]", given, f"{rule} bytes", remedy)
+    def _gathered(self, rank: int, half: int) -> ArrayView:
+        """Return a half of a rank's buffer as the whole matrix."""
+        shape = self._shards.total_rows, self._shards.columns
+        held = self._operands.of[rank].a.rows.element
+        return self._workspace.matrix(rank, half, shape, held)

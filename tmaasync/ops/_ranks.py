@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import element
+from tmaasync._elements import Element, element
 from tmaasync._forks import Lock
 from tmaasync._kinds import is_sequence, shown
 from tmaasync.errors import ArgumentError, Violation
@@ -116,6 +116,12 @@ class Ranks(NamedTuple):
 
     def __len__(self) -> int:  # of ranks, not of fields
         return len(self.memories)
+
+    @property
+    def calls(self) -> CallCache:
+        """The operations of these ranks, as long as their devices exist."""
+        found: CallCache = self.memories[0].kept.setdefault((CallCache, self), CallCache())
+        return found
 
     def sharing(self, rank: int) -> int:
         """Return how many ranks share the device of a rank."""
@@ -252,12 +258,10 @@ class Workspace:
 
     @classmethod
     def of(
-        cls, ranks: Ranks, like: Sequence[ArrayView], shards: Shards, *, is_buffered: bool
+        cls, ranks: Ranks, like: Sequence[ArrayView], slots: int, half_bytes: int = 0
     ) -> Workspace:
-        """Return the workspace for shards of this size; calls of similar sizes share it."""
-        pitch = padded_row_bytes(shards.columns, like[0].element)
-        half_bytes = _power_of_two(shards.total_rows * pitch) if is_buffered else 0
-        slots = _power_of_two(shards.max_units)
+        """Return a workspace with at least this room; calls of similar sizes share it."""
+        slots, half_bytes = _power_of_two(slots), half_bytes and _power_of_two(half_bytes)
         kept = ranks.memories[0].kept
         key = (cls, ranks, slots, half_bytes)
         found: Workspace | None = kept.get(key)
@@ -266,13 +270,18 @@ class Workspace:
         found.signals.check()
         return found
 
-    def gathered(self, rank: int, half: int, like: ArrayView, shards: Shards) -> ArrayView:
-        """Return a half of a rank's buffer as the whole matrix."""
-        layout = Layout((shards.total_rows, shards.columns), (0, 0), like.element, like.device)
+    def matrix(
+        self, rank: int, half: int, shape: tuple[int, int], held: Element, offset_bytes: int = 0
+    ) -> ArrayView:
+        """Return a part of a half of a rank's buffer as a matrix with padded rows."""
         buffer = self.halves[rank][half]
-        padded = layout.padded()
-        return buffer._replace(
-            shape=padded.shape, strides_bytes=padded.strides_bytes, element=like.element
+        padded = Layout(shape, (0, 0), held, buffer.device).padded()
+        return _pinned(
+            buffer,
+            buffer.address + offset_bytes,
+            shape=shape,
+            strides_bytes=padded.strides_bytes,
+            element=held,
         )
 
 

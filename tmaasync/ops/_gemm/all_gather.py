@@ -23,6 +23,7 @@ __all__ = [
     "all_gather_config",
     "all_gather_gemm_kernel",
     "all_gather_tiles",
+    "ranked_config",
 ]
 
 _PUSH_STAGES = 2
@@ -48,21 +49,36 @@ class AllGatherTileConfig(TileConfig):
 def all_gather_config(
     problem: Problem, occupancy: Occupancy, *, shares_device: bool
 ) -> AllGatherTileConfig:
-    """Return the tile config of the cost model of gemm.cu, without split-K.
+    """Return the tile config of the cost model of gemm.cu, without split-K."""
+    chosen = ranked_config(problem, occupancy, shares_device=shares_device)
+    config: AllGatherTileConfig = overridden(AllGatherTileConfig.of(chosen))
+    return config
+
+
+def ranked_config(
+    problem: Problem, occupancy: Occupancy, *, shares_device: bool, max_area: int | None = None
+) -> TileConfig:
+    """Return the tile config of a GEMM whose CTAs wait for other ranks, without split-K.
 
     Ranks that share a device get no clusters: the CTAs of another rank could leave a GPC with SMs
-    that hold no whole cluster, and CTAs that are not resident do not push. Where rows do not start
+    that hold no whole cluster, and CTAs that are not resident send nothing. Where rows do not start
     on lines the cost model knows pairs alone, so these ranks take its choice for rows that do.
+
+    Args:
+        problem: The GEMM of a rank.
+        occupancy: SMs and max active clusters of its device.
+        shares_device: Whether another rank has the same device.
+        max_area: The most elements of the output that a consumer may accumulate.
     """
     if shares_device:
         problem = problem._replace(on_lines=True)
 
     def fits(config: TileConfig) -> bool:
-        return config.cluster_size == 1 or not shares_device
+        is_alone = config.cluster_size == 1
+        is_small = max_area is None or config.rows * config.block_n <= max_area
+        return is_small and (is_alone or not shares_device)
 
-    chosen = choose_config(problem, occupancy, fits=fits)
-    config: AllGatherTileConfig = overridden(AllGatherTileConfig.of(chosen))
-    return config
+    return choose_config(problem, occupancy, fits=fits)
 
 
 class AllGatherTiles(NamedTuple):

@@ -1,6 +1,6 @@
-"""ops.all_gather and ops.all_gather_matmul on GPUs: on all, and with ranks that share one.
+"""Operations of several GPUs: on all, and with ranks that share one.
 
-timeout 600 python -m pytest -m gpu -p no:benchmark tests/gpu/test_all_gather.py
+timeout 600 python -m pytest -m gpu -p no:benchmark tests/gpu/test_ops_of_ranks.py
 """
 
 from __future__ import annotations
@@ -170,6 +170,64 @@ def test_graphs_repeat_calls_on_new_contents(devices: list[int], streams: Arrays
                 graph.launch(stream)
         settle(devices)
         check(out, a, b)
+
+
+def check_scattered(out: Arrays, a: Arrays, b: Arrays) -> None:
+    """Compare with float64 on the first GPU; every rank rounds what it sends."""
+    terms = [on(0, x).astype(np.float64) @ on(0, y).astype(np.float64)
+                for x, y in zip(a, b, strict=True)]  # fmt: skip
+    wanted = sum(terms[1:], terms[0])
+    scale = sum(map(abs, terms[1:]), abs(terms[0]))
+    found = on(0, np.concatenate([host(one) for one in out])).astype(np.float64)
+    depth = sum(one.shape[1] for one in a)
+    assert bool((abs(found - wanted) <= 2.0**-10 * scale + 2.0**-9 * np.sqrt(depth)).all())
+
+
+def test_reduce_scatters_of_different_shapes_follow_each_other(
+    devices: list[int], streams: Arrays
+) -> None:
+    rng, ranks, calls = np.random.default_rng(len(devices)), len(devices), []
+    for call in range(24):
+        n, depths = int(rng.integers(1, 80)) * 8, rng.integers(1, 300, ranks) * 8
+        rows = rng.integers(1, 900, ranks) * (rng.random(ranks) > 0.2)
+        a = [draw(rng, int(rows.sum()), int(k)) for k in depths]
+        b = [draw(rng, int(k), n) for k in depths]
+        right = on_each(devices, b)
+        if call % 2:
+            right = [one.T for one in on_each(devices, [np.ascontiguousarray(one.T) for one in b])]
+        out = poisoned(devices, [(int(count), n) for count in rows])
+        calls.append((out, a, b, on_each(devices, a), right))
+    settle(devices)
+    for out, _, _, left, right in calls:
+        ops.matmul_reduce_scatter(left, right, out=out, streams=streams)
+    settle(devices)
+
+    for out, a, b, *_ in calls:
+        check_scattered(out, a, b)
+
+
+def test_repeated_reduce_scatters_are_bit_equal(devices: list[int], streams: Arrays) -> None:
+    rng, ranks = np.random.default_rng(0), len(devices)
+    a = [draw(rng, 512 * ranks, 512) for _ in range(ranks)]
+    b = [draw(rng, 512, 1024) for _ in range(ranks)]
+    left, right = on_each(devices, a), on_each(devices, b)
+    shapes: list[tuple[int, ...]] = [(512, 1024)] * ranks
+    first, again = poisoned(devices, shapes), poisoned(devices, shapes)
+    different = on_each(devices, [np.zeros(1, np.int64)] * ranks)
+    settle(devices)
+    ops.matmul_reduce_scatter(left, right, out=first, streams=streams)
+    for _ in range(1000):
+        ops.matmul_reduce_scatter(left, right, out=again, streams=streams)
+        for device, stream, one, other, count in zip(
+            devices, streams, first, again, different, strict=True
+        ):
+            with cupy.cuda.Device(device), stream:
+                count += (one.view(np.int16) != other.view(np.int16)).sum()
+                other[...] = np.nan
+    settle(devices)
+
+    check_scattered(first, a, b)
+    assert [int(host(count)[0]) for count in different] == [0] * ranks
 
 
 def test_torch_tensors_in_bfloat16() -> None:

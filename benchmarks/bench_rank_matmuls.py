@@ -1,15 +1,16 @@
-"""ops.all_gather_matmul and ops.all_gather. Writes sections "all_gather_matmul" and "all_gather".
+"""Matmuls of several GPUs and ops.all_gather: sections "all_gather_matmul",
+"matmul_reduce_scatter" and "all_gather" of the results.
 
-One process with two GPUs or more. A is [M / P, K] on each of P ranks, B is [K, N / P], bfloat16.
-Next to ours, in interleaved rounds: NCCL's all-gather and then ``torch.mm`` (cuBLAS), and
-``torch.mm`` of gathered rows alone, which no overlap can beat; each also as a CUDA graph per rank,
-without the host's work. The slowest rank counts. The results of every shape are compared with
-cuBLAS's. NVLink multicast is off.
+One process with two GPUs or more, bfloat16. Next to ours, in interleaved rounds: NCCL and
+``torch.mm`` (cuBLAS) one after the other, and ``torch.mm`` alone, which no overlap can beat; each
+also as a CUDA graph per rank, without the host's work. The slowest rank counts. The results of
+every shape are compared with NCCL's and cuBLAS's. NVLink multicast is off.
 
-Then, in processes of their own, torch's fused symmetric-memory operator
-(``torch.ops.symm_mem.fused_all_gather_matmul``) over the same shapes, where torch has it. It needs
-a process per GPU, so it is not interleaved with the others but with ``torch.mm`` of gathered rows.
-Every wait has a budget, and the whole run a limit. ``--ranks 4`` takes fewer GPUs than there are.
+Then, in processes of their own, torch's fused symmetric-memory operators
+(``torch.ops.symm_mem.fused_all_gather_matmul`` and ``fused_matmul_reduce_scatter``) over the same
+shapes, where torch has them. They need a process per GPU, so they are not interleaved with the
+others but with ``torch.mm`` of the same matrices. Every wait has a budget, and the whole run a
+limit. ``--ranks 4`` takes fewer GPUs than there are.
 """
 
 from __future__ import annotations
@@ -50,19 +51,14 @@ CALLS = 10
 Work = Callable[[], Any]
 
 
-class Problem:
-    """Operands and outputs of all ranks."""
+class AllGatherMatmul:
+    """Operands and outputs of all ranks: A is [M / P, K] on each of P ranks, B is [K, N / P]."""
+
+    section = "all_gather_matmul"
 
     def __init__(self, world: World, m: int, n: int, k: int) -> None:
         self.world, ranks = world, len(world)
-
-        def drawn(rows: int, columns: int) -> list[torch.Tensor]:
-            return [
-                torch.randn(rows, columns, dtype=torch.bfloat16, device=f"cuda:{device}")
-                for device in world.devices
-            ]
-
-        self.a, self.w = drawn(m // ranks, k), drawn(n // ranks, k)
+        self.a, self.w = drawn(world, m // ranks, k), drawn(world, n // ranks, k)
         self.b = [one.T for one in self.w]
         self.gathered = world.zeros((m, k), torch.bfloat16)
         self.out = world.zeros((m, n // ranks), torch.bfloat16)
@@ -73,23 +69,88 @@ class Problem:
         ops.all_gather_matmul(self.a, self.b, out=self.out, streams=self.world.streams)
 
     def multiply(self) -> None:
-        for rank, stream in enumerate(self.world.streams):
-            with torch.cuda.device(self.world.devices[rank]), torch.cuda.stream(stream):
-                torch.mm(self.gathered[rank], self.b[rank], out=self.theirs[rank])
+        multiply(self.world, self.gathered, self.b, self.theirs)
 
-    def nccl_then_multiply(self) -> None:
+    def with_nccl(self) -> None:
         nccl.all_gather(self.a, self.gathered, streams=self.world.streams)
         self.multiply()
 
-    def check(self) -> None:
-        self.world.settle()
-        self.nccl_then_multiply()
-        self.ours()
-        self.world.settle()
-        for ours, theirs in zip(self.out, self.theirs, strict=True):
-            scale = float(theirs.abs().max())
-            if not float((ours.float() - theirs.float()).abs().max()) <= 2**-7 * scale:
-                raise SystemExit("all_gather_matmul is wrong")
+    @staticmethod
+    def fused(m: int, n: int, k: int, ranks: int, group: str) -> tuple[Work, Work]:
+        """Return torch's fused operator on this process's rank, and cuBLAS's share of it."""
+        gathered = torch.randn(m, k, dtype=torch.bfloat16, device="cuda")
+        b = torch.randn(n // ranks, k, dtype=torch.bfloat16, device="cuda").T
+        operator, own = torch.ops.symm_mem.fused_all_gather_matmul, gathered[: m // ranks]
+        return (
+            functools.partial(operator, own, [b], 0, group, return_A=False),
+            functools.partial(torch.mm, gathered, b),
+        )
+
+
+class MatmulReduceScatter:
+    """Operands and outputs of all ranks: A is [M, K / P] on each of P ranks, B is [K / P, N]."""
+
+    section = "matmul_reduce_scatter"
+
+    def __init__(self, world: World, m: int, n: int, k: int) -> None:
+        self.world, ranks = world, len(world)
+        self.a, self.w = drawn(world, m, k // ranks), drawn(world, n, k // ranks)
+        self.b = [one.T for one in self.w]
+        self.partial = world.zeros((m, n), torch.bfloat16)
+        self.out = world.zeros((m // ranks, n), torch.bfloat16)
+        self.theirs = world.zeros((m // ranks, n), torch.bfloat16)
+        world.settle()
+
+    def ours(self) -> None:
+        ops.matmul_reduce_scatter(self.a, self.b, out=self.out, streams=self.world.streams)
+
+    def multiply(self) -> None:
+        multiply(self.world, self.a, self.b, self.partial)
+
+    def with_nccl(self) -> None:
+        self.multiply()
+        nccl.reduce_scatter(self.partial, self.theirs, streams=self.world.streams)
+
+    @staticmethod
+    def fused(m: int, n: int, k: int, ranks: int, group: str) -> tuple[Work, Work]:
+        """Return torch's fused operator on this process's rank, and cuBLAS's share of it."""
+        a = torch.randn(m, k // ranks, dtype=torch.bfloat16, device="cuda")
+        b = torch.randn(n, k // ranks, dtype=torch.bfloat16, device="cuda").T
+        operator = torch.ops.symm_mem.fused_matmul_reduce_scatter
+        return (
+            functools.partial(operator, a, b, "sum", 0, group),
+            functools.partial(torch.mm, a, b),
+        )
+
+
+Problem = AllGatherMatmul | MatmulReduceScatter
+PROBLEMS = (AllGatherMatmul, MatmulReduceScatter)
+
+
+def drawn(world: World, rows: int, columns: int) -> list[torch.Tensor]:
+    return [
+        torch.randn(rows, columns, dtype=torch.bfloat16, device=f"cuda:{device}")
+        for device in world.devices
+    ]
+
+
+def multiply(
+    world: World, a: list[torch.Tensor], b: list[torch.Tensor], out: list[torch.Tensor]
+) -> None:
+    for rank, stream in enumerate(world.streams):
+        with torch.cuda.device(world.devices[rank]), torch.cuda.stream(stream):
+            torch.mm(a[rank], b[rank], out=out[rank])
+
+
+def check(problem: Problem) -> None:
+    problem.world.settle()
+    problem.with_nccl()
+    problem.ours()
+    problem.world.settle()
+    for ours, theirs in zip(problem.out, problem.theirs, strict=True):
+        scale = float(theirs.abs().max())
+        if not float((ours.float() - theirs.float()).abs().max()) <= 2**-7 * scale:
+            raise SystemExit(f"{problem.section} is wrong")
 
 
 def with_graphs(world: World, works: dict[str, Work]) -> dict[str, Work]:
@@ -145,24 +206,24 @@ def interleaved(
 
 
 def matmul_rows(
-    world: World, rounds: int, fused: dict[str, dict[str, float]]
+    kind: type[Problem], world: World, rounds: int, fused: dict[str, dict[str, float]]
 ) -> Iterator[dict[str, Any]]:
     for m, n, k in SHAPES:
         case = f"{len(world)} ranks, M={m} N={n} K={k}"
-        problem = Problem(world, m, n, k)
-        problem.check()
+        problem = kind(world, m, n, k)
+        check(problem)
         works = {
             "tmaasync": problem.ours,
-            "nccl_cublas": problem.nccl_then_multiply,
+            "nccl_cublas": problem.with_nccl,
             "cublas_alone": problem.multiply,
         }
         candidates = with_graphs(world, works)
         row = {"case": case, **interleaved(world, candidates, rounds, "nccl_cublas")}
         row["us"] |= {name: round(us, 1) for name, us in fused.get(case, {}).items()}
-        problem.check()
-        print(case, row["us"], flush=True)
+        check(problem)
+        print(kind.section, case, row["us"], flush=True)
         yield row
-        del problem, candidates
+        del problem, candidates, works
         torch.cuda.empty_cache()
 
 
@@ -193,7 +254,9 @@ def gather_rows(world: World, rounds: int) -> Iterator[dict[str, Any]]:
 # --- torch's fused operator -------------------------------------------------------------------
 
 
-def time_fused(rank: int, ranks: int, rounds: int, store: str, results: Any) -> None:
+def time_fused(
+    rank: int, kind: type[Problem], ranks: int, rounds: int, store: str, results: Any
+) -> None:
     """Time the operator in one process of `ranks`; rank 0 sends the medians of the slowest rank."""
     faulthandler.dump_traceback_later(FUSED_LIMIT_S, exit=True)
     import torch.distributed as dist  # noqa: PLC0415
@@ -205,13 +268,8 @@ def time_fused(rank: int, ranks: int, rounds: int, store: str, results: Any) -> 
     if hasattr(symmetric, "enable_symm_mem_for_group"):
         symmetric.enable_symm_mem_for_group(name)
     for m, n, k in SHAPES:
-        gathered = torch.randn(m, k, dtype=torch.bfloat16, device="cuda")
-        b = torch.randn(n // ranks, k, dtype=torch.bfloat16, device="cuda").T
-        own, fused = gathered[: m // ranks], torch.ops.symm_mem.fused_all_gather_matmul
-        calls = {
-            "torch_fused": functools.partial(fused, own, [b], 0, name, return_A=False),
-            "cublas_next_to_torch_fused": functools.partial(torch.mm, gathered, b),
-        }
+        both = kind.fused(m, n, k, ranks, name)
+        calls = dict(zip(("torch_fused", "cublas_next_to_torch_fused"), both, strict=True))
         found: dict[str, list[float]] = {candidate: [] for candidate in calls}
         for number in range(rounds + 1):
             for candidate, call in calls.items():
@@ -240,7 +298,7 @@ def slowest_rank(call: Work) -> float:
     return float(us)
 
 
-def fused_times(ranks: int, rounds: int) -> dict[str, dict[str, float]]:
+def fused_times(kind: type[Problem], ranks: int, rounds: int) -> dict[str, dict[str, float]]:
     """Return microseconds by case and candidate; none, with a message, if torch lacks it."""
     spawn, found = processes.get_context("spawn"), {}
     with tempfile.TemporaryDirectory() as folder:
@@ -248,7 +306,7 @@ def fused_times(ranks: int, rounds: int) -> dict[str, dict[str, float]]:
         store = str(Path(folder) / "store")
         started = [
             spawn.Process(
-                target=time_fused, args=(rank, ranks, rounds, store, results), daemon=True
+                target=time_fused, args=(rank, kind, ranks, rounds, store, results), daemon=True
             )
             for rank in range(ranks)
         ]
@@ -276,14 +334,18 @@ def main() -> None:
     ranks = arguments.ranks or min(devices, 8)
     if not 2 <= ranks <= devices:
         raise SystemExit(f"this needs 2 to 8 GPUs, and the process sees {devices}")
-    fused = {} if arguments.no_fused else fused_times(ranks, arguments.rounds)
+    fused = {
+        kind.section: {} if arguments.no_fused else fused_times(kind, ranks, arguments.rounds)
+        for kind in PROBLEMS
+    }
     world = World.of(range(ranks))
     enable_peer_access(range(ranks))
     print(record("all_gather", list(gather_rows(world, arguments.rounds))))
-    rows = []
-    for row in matmul_rows(world, arguments.rounds, fused):
-        rows.append(row)
-        print(record("all_gather_matmul", rows), flush=True)
+    for kind in PROBLEMS:
+        rows = []
+        for row in matmul_rows(kind, world, arguments.rounds, fused[kind.section]):
+            rows.append(row)
+            print(record(kind.section, rows), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 //   PUSH_STAGES     tiles in flight in a CTA
 #pragma once
 #include <tmaasync/scheduler.cuh>
+#include <tmaasync/shards.cuh>
 #include <tmaasync/store_ring.cuh>
 #include <tmaasync/tmaasync.cuh>
 
@@ -18,46 +19,10 @@ static_assert(kUnitRows % PushTile::side(0) == 0, "a unit consists of whole push
 
 using PushRing = StoreRing<typename PushTile::Shared, PUSH_STAGES, PUSH_STAGES / 2>;
 
-// The shard of rank r has the rows from starts[r] to starts[r + 1]. A parameter that the host
-// packs.
-struct Shards {
-    i32 starts[Signals::kMaxRanks + 1];
-    i32 columns;
-    i32 slots;  // signals for the units of a shard, whatever its size
-
-    __device__ __forceinline__ int rows(int rank) const { return starts[rank + 1] - starts[rank]; }
-    __device__ __forceinline__ int units_along_columns() const {
-        return count_tiles(columns, kUnitColumns);
-    }
-    __device__ __forceinline__ int units(int rank) const {
-        return count_tiles(rows(rank), kUnitRows) * units_along_columns();
-    }
-};
-
-// Every launch adds this to the round counter.
-constexpr u64 kRoundStep = 1 << 16;
-
-// Return the epoch of this launch, counted from 1. The counter is in the rank's own memory, so that
-// a CUDA graph can repeat the launch. Each of `callers` threads of the grid calls it once: the
-// first adds what the others leave of kRoundStep, so no thread sees the next epoch.
-__device__ __forceinline__ u32 enter_round(u64* counter, u32 caller, u32 callers) {
-    const u64 share = caller == 0 ? kRoundStep - (callers - 1) : 1;
-    return static_cast<u32>(atomicAdd(counter, share) / kRoundStep) + 1;
-}
-
-// A rank's part in one round of an all-gather. Signal s of a pad is the epoch in which rank s has
-// entered the round; `slots` signals for the units of each rank's shard follow. Only rank s posts
-// to the signals of rank s, so that they increase.
-struct GatherRound {
-    const Signals& signals;
-    const Shards& shards;
-    u32 epoch;
-
-    // Let all ranks store into the memory of this rank: all earlier launches of its stream are
-    // done.
-    __device__ __forceinline__ void enter() const {
-        for (u32 peer = 0; peer < signals.ranks; ++peer) signals.post(peer, signals.rank, epoch);
-    }
+// A rank's part in one round of an all-gather. The slots of a shard are its units.
+struct GatherRound : Round {
+    __device__ __forceinline__ GatherRound(const Signals& signals, const Shards& shards, u32 epoch)
+        : Round{signals, shards, epoch} {}
 
     // Push the units blockIdx.x, blockIdx.x + gridDim.x, ... of the own shard; called by one thread
     // of every CTA. The rank itself comes first, then the rank before it, which needs the shard
@@ -73,7 +38,7 @@ struct GatherRound {
         const StoreTo& store_to
     ) const {
         const int ranks = signals.ranks, rank = signals.rank;
-        const int units = shards.units(rank), columns = shards.units_along_columns();
+        const int units = this->units(rank), columns = units_along_columns();
         auto transfers = ring.transfers();
         for (int i = blockIdx.x; i < ranks * units; i += gridDim.x) {
             const int peer = (rank + ranks - i / units) % ranks, unit = i % units;
@@ -89,7 +54,7 @@ struct GatherRound {
 
     // Wait until the rows from `first` to `end` have arrived, in the unit that holds a column.
     __device__ __forceinline__ void wait_for_rows(int first, int end, int column) const {
-        const int columns = shards.units_along_columns();
+        const int columns = units_along_columns();
         for (u32 source = 0; source < signals.ranks; ++source) {
             const int start = shards.starts[source];
             const int from = max(first - start, 0), last = min(end - start, shards.rows(source));
@@ -104,15 +69,18 @@ struct GatherRound {
     // Wait until everything has arrived; the CTAs share the work.
     __device__ __forceinline__ void wait_for_all() const {
         for (u32 source = 0; source < signals.ranks; ++source) {
-            for (int unit = blockIdx.x; unit < shards.units(source); unit += gridDim.x) {
+            for (int unit = blockIdx.x; unit < units(source); unit += gridDim.x) {
                 signals.wait(signal_of(source, unit), epoch);
             }
         }
     }
 
 private:
-    __device__ __forceinline__ u32 signal_of(u32 source, int unit) const {
-        return signals.ranks + source * shards.slots + unit;
+    __device__ __forceinline__ int units_along_columns() const {
+        return count_tiles(shards.columns, kUnitColumns);
+    }
+    __device__ __forceinline__ int units(int rank) const {
+        return count_tiles(shards.rows(rank), kUnitRows) * units_along_columns();
     }
 
     template <typename Transfers, typename Store>

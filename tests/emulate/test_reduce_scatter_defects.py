@@ -1,0 +1,128 @@
+"""Defects planted in gemm_reduce_scatter.cu are reported, whatever the order."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from emulate.shipped import whole_text
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from worlds import arrays_on
+
+from tmaasync import Kernel, emulate, enable_peer_access, ops
+from tmaasync.emulate.launch.schedule import Policy
+from tmaasync.ops import _matmul_reduce_scatter
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.tiles import gemm_constants
+from tmaasync.ops._operation import tile_configs
+
+KERNEL = "gemm_reduce_scatter.cu"
+ORDERS: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 0), ("random", 1)]
+RANKS, K = 2, 64
+REPORTED = DEADLOCK + FAULT + RACE
+
+DEFECTS = defects(
+    KERNEL,
+    ("a part is announced before its stores are complete", without("wait_group<0>();"), RACE,
+     "race on"),
+    ("only the reads of the stores are waited for",
+     Edit("wait_group<0>();", "wait_group_read<0>();"), RACE, r"wait_group<0>\(\)"),
+    ("a part is not announced",
+     without("round_.signals.post(sent_to_, signal, round_.epoch);"), DEADLOCK, "Signals::wait"),
+    ("the last part is not announced", without("scatter.announce();"), DEADLOCK, "Signals::wait"),
+    ("a part is announced to its own rank",
+     Edit("round_.signals.post(sent_to_,", "round_.signals.post(round_.signals.rank,"),
+     REPORTED, "Signals::wait|race on"),
+    ("a part is announced with the next epoch",
+     Edit("post(sent_to_, signal, round_.epoch)", "post(sent_to_, signal, round_.epoch + 1)"), RACE,
+     "race on"),
+    ("the signal of the next part",
+     Edit("round_.signal_of(round_.signals.rank, sent_slot_)",
+          "round_.signal_of(round_.signals.rank, sent_slot_ + 1)"), REPORTED,
+     "Signals::wait|race on"),
+    ("parts are not waited for", without("if (leads()) wait_for_all(slot);"), RACE, "race on"),
+    ("parts of the last round are waited for",
+     Edit("wait(round_.signal_of(source, slot), round_.epoch)",
+          "wait(round_.signal_of(source, slot), round_.epoch - 1)"), RACE, "race on"),
+    ("every thread reads before the leader has waited",
+     Edit("if (leads()) wait_for_all(slot);", "add_.apply_chunk(accumulators[0], tile);"), RACE,
+     "race on"),
+    ("a peer's room is not waited for",
+     without("round_.signals.wait(tile.owner, round_.epoch - 1);"), RACE, "race on"),
+    ("a peer may be two rounds ahead",
+     Edit("round_.signals.wait(tile.owner, round_.epoch - 1);",
+          "round_.signals.wait(tile.owner, round_.epoch - 2);"), RACE, "race on"),
+    ("one half of the buffer for all rounds",
+     (Edit("epoch % 2 == 0 ? received_0 : received_1", "received_0"),
+      Edit("round_.epoch % 2 * round_.signals.ranks + tile.owner", "tile.owner")), RACE,
+     "race on"),
+    ("the other half is read",
+     Edit("epoch % 2 == 0 ? received_0 : received_1", "epoch % 2 == 0 ? received_1 : received_0"),
+     RACE, "race on"),
+    ("rows that belong to another tile are read",
+     Edit("row < first || row >= rows", "row < 0 || row >= rows"), RACE, "race on"),
+    ("rows after the shard are read",
+     Edit("row < first || row >= rows", "row < first"), REPORTED, "race on|lies in none"),
+    ("a rank lets its peers store one round early",
+     Edit("signals.post(peer, signals.rank, epoch);",
+          "signals.post(peer, signals.rank, epoch + 1);"), RACE, "race on"),
+    ("a rank never lets its peers store",
+     Edit("signals.post(peer, signals.rank, epoch);", "(void)peer;"), DEADLOCK, "Signals::wait"),
+    ("every launch is the first round",
+     Edit("static_cast<u32>(atomicAdd(counter, share) / kRoundStep) + 1", "1"), RACE, "race on"),
+)  # fmt: skip
+
+
+def outcome(policy: Policy, seed: int) -> Exception | None:
+    """Return what three calls of different shards in one workspace raise."""
+    config = TileConfig(1, 64, max_stages=4)
+    try:
+        with (
+            emulate.scheduled(policy, seed=seed, races=True),
+            emulate.devices(RANKS) as world,
+            tile_configs(lambda chosen: config),
+        ):
+            enable_peer_access(range(RANKS))
+            for rows in ((90, 140), (230, 0), (140, 90)):
+                a = arrays_on(world, [np.ones((230, K), np.float16)] * RANKS)
+                b = arrays_on(world, [np.ones((K, 64), np.float16)] * RANKS)
+                out = [np.zeros((count, 64), np.float16) for count in rows]
+                found = ops.matmul_reduce_scatter(a, b, out=arrays_on(world, out))
+            world.synchronize()
+            assert all((one == RANKS * K).all() for one in found)
+    except REPORTED as error:
+        return error
+    return None
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Have the operation build its kernel from this text."""
+
+    def kernel(types: Any, b_transposed: bool, config: TileConfig) -> Kernel:
+        named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
+        constants = gemm_constants(False, b_transposed, config)
+        return Kernel(text, "gemm_reduce_scatter", types=named, constants=constants)
+
+    monkeypatch.setattr(_matmul_reduce_scatter, "reduce_scatter_kernel", kernel)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.key)
+def test_a_defect_is_reported_whatever_the_order(
+    monkeypatch: pytest.MonkeyPatch, defect: Defect
+) -> None:
+    plant(monkeypatch, defect.plant(whole_text(KERNEL)))
+
+    for order in ORDERS:
+        error = outcome(*order)
+        assert isinstance(error, defect.reported), error
+        assert re.search(defect.says, str(error)), error
+
+
+def test_without_a_defect_there_is_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, whole_text(KERNEL))
+
+    for seed in range(10):
+        assert outcome("random", seed) is None

@@ -1,0 +1,251 @@
+"""ops.matmul_reduce_scatter: a GEMM that overlaps a reduce-scatter, with gemm_reduce_scatter.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tmaasync._arrays import ArrayView
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.kernel import backend_of
+from tmaasync.ops._extents import extent_violations
+from tmaasync.ops._gemm.all_gather import ranked_config
+from tmaasync.ops._gemm.config import Occupancy
+from tmaasync.ops._gemm.reduce_scatter import (
+    MAX_AREA,
+    ReduceScatterArguments,
+    reduce_scatter_kernel,
+    slots_of,
+)
+from tmaasync.ops._gemm.tiles import gemm_tiles, output_tile
+from tmaasync.ops._layouts import Layout, padded_row_bytes
+from tmaasync.ops._operation import overridden
+from tmaasync.ops._ranked_matmul import (
+    RankedOperands,
+    fill_with_zeros,
+    outputs_of,
+    unfit_operands,
+    unfit_outputs,
+)
+from tmaasync.ops._ranks import (
+    RankedLaunches,
+    Ranks,
+    RepeatedCalls,
+    Shards,
+    Workspace,
+    views_of,
+)
+from tmaasync.tile import Pointer, TMATensorTileArray
+
+__all__ = ["matmul_reduce_scatter"]
+
+_REPEATED = RepeatedCalls()
+
+
+def matmul_reduce_scatter(
+    a: Sequence[Any], b: Sequence[Any], *, out: Any = None, streams: Any = None
+) -> list[Any]:
+    """Multiply on every rank, and give each rank its rows of the sum: ``sum(a[r] @ b[r])``.
+
+    This is the second linear layer of a tensor-parallel MLP (row-parallel, with sequence
+    parallelism). One kernel per rank does both: its epilogue stores what other ranks own into their
+    memory by TMA, over NVLink, while the tensor cores go on; the rank's own rows come last, and
+    their epilogue adds what the other ranks sent. It accumulates in fp32. What a rank sends is
+    rounded to the output's type; the sum is in fp32, in a fixed order, and is rounded once, so
+    equal calls give equal bits.
+
+    Each rank is a GPU, or a device of `emulate.devices`. The call returns after the launches;
+    results are complete in the order of each rank's stream. Call `enable_peer_access` once before.
+    The first call of a size class allocates two buffers on each device, of P times the largest
+    shard of the output (rounded up to a power of two, and never freed), and waits for the GPUs;
+    later calls do neither, and CUDA graphs can capture them. Calls on the same devices and streams
+    must run in the same order on each.
+
+    Args:
+        a: One per rank, 1 to 8: [M, K_r], bfloat16 or float16, on the rank's device. K_r may
+            differ. K is contiguous and rows start at multiples of 16 bytes; otherwise they are read
+            from a staging copy.
+        b: One per rank: [K_r, N], of the type of ``a``. Either side may be contiguous (``w.T`` of a
+            weight [N, K_r]), as in `matmul`; other layouts are read from a staging copy.
+        out: The outputs, one per rank: [M_r, N], bfloat16, float16 or float32; the M_r add up to M,
+            and may be 0. N is contiguous; rows start and end at multiples of 16 bytes. They overlap
+            no operand. By default new arrays of the type of ``a``, with rows padded to 16 bytes and
+            M divided evenly: the first M % P ranks have one row more.
+        streams: One per rank; by default the current stream of each array's framework.
+
+    Returns:
+        The outputs, one per rank.
+
+    Raises:
+        ArgumentError: An array breaks a rule; all are listed, and nothing is launched.
+        LaunchError: A device has no access to a peer's memory.
+        HangError: In an earlier call a rank waited for longer than its budget.
+        BackendError: A GPU has no wgmma.
+    """
+    if out is not None and _REPEATED.run((a, b, out), streams):
+        return list(out)
+    left = views_of("a", a)
+    right = views_of("b", b, len(left))
+    ranks = Ranks.of("a", left, streams)
+    ArgumentError.raise_for(unfit_operands(ranks, left, right))
+    ArgumentError.raise_for(_unequal(left, right))
+    m, n = left[0].shape[0], right[0].shape[1]
+    outputs = outputs_of(ranks, left, [(rows, n) for rows in _even_shards(m, len(ranks))], out)
+    targets = views_of("out", outputs, len(left))
+    ArgumentError.raise_for(_unscattered(targets, m))
+    shapes = [(view.shape[0], n) for view in targets]
+    ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, (left, right)))
+    if m == 0 or n == 0:
+        return outputs
+    if left[0].shape[1] == 0:
+        fill_with_zeros(targets, ranks)
+        return outputs
+    layouts = [
+        *map(Layout.of, (*left, *right)),
+        *(Layout.of(view)._replace(owns_padding=out is None) for view in targets),
+    ]
+    operation = ranks.calls.operation(MatmulReduceScatter, *layouts, ranks=ranks)
+    workspace, launches, addresses = operation.run(left, right, targets)
+    if out is not None and not operation.operands.needs_staging:
+        frameworks = [view.framework for view in left]
+        _REPEATED.remember((a, b, out), workspace, launches, addresses, frameworks)
+    return outputs
+
+
+def _even_shards(rows: int, ranks: int) -> list[int]:
+    return [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
+
+
+# --- checks -----------------------------------------------------------------------------------
+
+
+def _unequal(left: Sequence[ArrayView], right: Sequence[ArrayView]) -> Iterator[Violation]:
+    m, n, has_depth = left[0].shape[0], right[0].shape[1], left[0].shape[1] > 0
+    for rank, (rows, matrix) in enumerate(zip(left, right, strict=True)):
+        depth = rows.shape[1]
+        if rows.shape[0] != m:
+            rule, remedy = f"a[0] has {m} rows, and so have all", "Pass the columns of one matrix"
+            yield Violation(f"a[{rank}]", f"of shape {rows.shape}", rule, remedy)
+        if matrix.shape != (depth, n):
+            rule, remedy = f"a[{rank}] has {depth} columns and b[0] {n}", "For [N, K] pass b.T"
+            yield Violation(f"b[{rank}]", f"of shape {matrix.shape}", rule, remedy)
+        if (depth > 0) != has_depth:
+            rule = "a rank whose K is 0 cannot take part, unless it is 0 for all"
+            remedy = "Leave out the rank, or give it a column"
+            yield Violation(f"a[{rank}]", f"of shape {rows.shape}", rule, remedy)
+    depths = {f"K of a[{rank}]": rows.shape[1] for rank, rows in enumerate(left)}
+    yield from extent_violations({"M": m, "N": n} | depths)
+
+
+def _unscattered(targets: Sequence[ArrayView], m: int) -> Iterator[Violation]:
+    for rank, view in enumerate(targets):
+        if view.ndim != 2:
+            rule = "a rank has one matrix of the output"
+            yield Violation(f"out[{rank}]", f"of shape {view.shape}", rule, "Reshape it")
+            return
+    found = [view.shape[0] for view in targets]
+    if sum(found) != m:
+        rule = f"they divide the {m} rows of a"
+        yield Violation("out", f"of {found} rows", rule, "Pass shards of as many rows in all")
+
+
+# --- the operation ----------------------------------------------------------------------------
+
+
+class MatmulReduceScatter:
+    """The launches for operands and outputs of given layouts."""
+
+    def __init__(self, *layouts: Layout, ranks: Ranks) -> None:
+        """Choose the tile config, the same one on all ranks."""
+        count = len(ranks)
+        self.operands = RankedOperands("ops.matmul_reduce_scatter", ranks, layouts)
+        self._launches: RankedLaunches | None = None
+        self._depths = [layout.shape[1] for layout in layouts[:count]]
+        (self._m, _), (_, n) = layouts[0].shape, layouts[count].shape
+        outs = [one.out for one in self.operands.of]
+        self._shards = Shards(tuple(out.shape[0] for out in outs), n, outs[0].element.itemsize)
+        problem = self.operands.problem(self._m, n, max(self._depths), self.operands.of)
+        self._occupancy = Occupancy.of(backend_of(layouts[0].device))
+        is_shared = any(ranks.sharing(rank) > 1 for rank in range(count))
+        self._config = overridden(
+            ranked_config(problem, self._occupancy, shares_device=is_shared, max_area=MAX_AREA)
+        )
+        self._element = outs[0].element
+        self._matrix_bytes = max(self._shards.rows) * padded_row_bytes(n, self._element)
+
+    def run(
+        self,
+        left: Sequence[ArrayView],
+        right: Sequence[ArrayView],
+        targets: Sequence[ArrayView],
+    ) -> tuple[Workspace, RankedLaunches, list[tuple[int, ...]]]:
+        """Launch; return the memory that ranks share, the launches and their addresses."""
+        ranks, shards = self.operands.ranks, self._shards
+        slots = slots_of(max(shards.rows), shards.columns, self._config)
+        workspace = Workspace.of(ranks, left, slots, len(ranks) * self._matrix_bytes)
+        a, b, outs = self.operands.reached(left, right, targets)
+        # An empty shard is never stored; its tile lies over the buffer.
+        own = [
+            view if view.shape[0] else self._received(workspace, rank, 0, 0)
+            for rank, view in enumerate(outs)
+        ]
+        with workspace.lock:
+            if self._launches is None:
+                self._launches = RankedLaunches.prepared(
+                    workspace, lambda rank: self._prepare(workspace, rank, a[rank], b[rank], own)
+                )
+            addresses: list[tuple[int, ...]] = [
+                tuple(view.address for view in views) for views in zip(a, b, own, strict=True)
+            ]
+            self._launches.run(addresses, ranks.streams)
+        return workspace, self._launches, addresses
+
+    def _received(self, workspace: Workspace, rank: int, half: int, source: int) -> ArrayView:
+        """Return the matrix in a rank's buffer that another rank stores."""
+        shape = max(self._shards.rows[rank], 1), self._shards.columns
+        offset = source * self._matrix_bytes
+        return workspace.matrix(rank, half, shape, self._element, offset)
+
+    def _prepare(
+        self,
+        workspace: Workspace,
+        rank: int,
+        a: ArrayView,
+        b: ArrayView,
+        outs: Sequence[ArrayView],
+    ) -> tuple[Any, object]:
+        ranks, shards, config = self.operands.ranks, self._shards, self._config
+        b_transposed = self.operands.of[rank].b.transposed
+        tiles = gemm_tiles(a, b, outs[rank], config, False, b_transposed)
+        sent = TMATensorTileArray(
+            [
+                output_tile(self._received(workspace, peer, half, rank), config)
+                for half in range(2)
+                for peer in range(len(ranks))
+            ]
+        )
+        itemsize = self._element.itemsize
+        pitch = padded_row_bytes(shards.columns, self._element) // itemsize
+        received = len(ranks) * max(shards.rows), pitch  # of all ranks
+        halves = [workspace.matrix(rank, half, received, self._element) for half in range(2)]
+        types = [tile.cuda_type for tile in (tiles.a, tiles.b, tiles.c)]
+        kernel = reduce_scatter_kernel(types, b_transposed, config)
+        arguments = ReduceScatterArguments(
+            tiles.a, tiles.b, tiles.c, sent, Pointer(halves[0]), Pointer(halves[1]),
+            workspace.signals[rank], shards.argument(workspace.slots),
+            Pointer(workspace.rounds[rank]), self._matrix_bytes // itemsize,
+            pitch, self._m, self._depths[rank],
+        )  # fmt: skip
+        # All CTAs are resident at once, since they wait for other ranks.
+        size = config.cluster_size
+        resident = max(1, self._occupancy.max_active_clusters(size) // ranks.sharing(rank))
+        clusters = sum(config.clusters(rows, shards.columns) for rows in shards.rows)
+        launch = kernel.prepare(
+            min(resident, clusters) * size,
+            config.threads,
+            arguments,
+            cluster=size if size > 1 else None,
+            device=ranks.memories[rank].ordinal,
+            stream=ranks.streams[rank],
+        )
+        return launch, sent

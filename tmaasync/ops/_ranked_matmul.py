@@ -1,0 +1,175 @@
+"""What the matmuls of several GPUs share: checks of their arrays, and how ranks read operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView, may_overlap
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.kernel import backend_of
+from tmaasync.ops._allocation import fill, in_order, indexable
+from tmaasync.ops._gemm.config import LINE_BYTES
+from tmaasync.ops._gemm.legal_tiles import Problem
+from tmaasync.ops._layouts import Layout, Operand
+from tmaasync.ops._ranks import Ranks, array_on, views_of
+
+__all__ = [
+    "RankLayouts",
+    "RankedOperands",
+    "fill_with_zeros",
+    "outputs_of",
+    "unfit_operands",
+    "unfit_outputs",
+]
+
+_TYPES = ("bfloat16", "float16")
+_OUTPUTS = (*_TYPES, "float32")
+
+_Views = Sequence[ArrayView]
+
+
+# --- checks -----------------------------------------------------------------------------------
+
+
+def unfit_operands(ranks: Ranks, left: _Views, right: _Views) -> Iterator[Violation]:
+    """Yield the rules that an operand breaks by itself."""
+    yield from ranks.misplaced("b", right, "a")
+    both = (("a", left), ("b", right))
+    names = [(f"{name}[{rank}]", view) for name, of in both for rank, view in enumerate(of)]
+    for name, view in names:
+        if view.ndim != 2:
+            rule = "a rank has one matrix of each operand"
+            yield Violation(name, f"of shape {view.shape}", rule, "Reshape it to two dimensions")
+        if view.element.name not in _TYPES or view.element is not left[0].element:
+            rule = f"all operands hold one type, {' or '.join(_TYPES)}; a[0] {left[0].element}"
+            yield Violation(name, f"an array of {view.element}", rule, "Convert it with astype")
+
+
+def outputs_of(
+    ranks: Ranks, left: _Views, shapes: Sequence[tuple[int, int]], out: Any
+) -> list[Any]:
+    """Return the caller's outputs, or new arrays of these shapes and of the operands' type."""
+    if out is not None:
+        views_of("out", out, len(left))
+        return list(out)
+    new = zip(ranks.memories, left, shapes, strict=True)
+    return [array_on(memory, view, shape) for memory, view, shape in new]
+
+
+def unfit_outputs(
+    ranks: Ranks,
+    targets: _Views,
+    shapes: Sequence[tuple[int, int]],
+    operands: Sequence[_Views],
+) -> Iterator[Violation]:
+    yield from ranks.misplaced("out", targets, "a")
+    for rank, (view, shape) in enumerate(zip(targets, shapes, strict=True)):
+        name = f"out[{rank}]"
+        if view.shape != shape or view.element.name not in _OUTPUTS:
+            rule = f"the output has shape {shape} and holds {', '.join(_OUTPUTS[:-1])} or float32"
+            given = f"{view.element} of shape {view.shape}"
+            yield Violation(name, given, rule, "Pass an array like that, or leave out=")
+            continue
+        if view.element is not targets[0].element:
+            rule = f"out[0] holds {targets[0].element}, and all outputs hold one type"
+            yield Violation(name, f"an array of {view.element}", rule, "Pass outputs of one type")
+        if view.read_only:
+            yield Violation(name, "a read-only array", "it is written", "Pass a writable array")
+        yield from _overlaps(name, view, [views[rank] for views in operands])
+
+
+def _overlaps(name: str, out: ArrayView, operands: _Views) -> Iterator[Violation]:
+    if any(may_overlap(out, view) for view in operands):
+        rule = "it overlaps an operand, and the order of tiles is not defined"
+        yield Violation(name, f"at {out.address:#x}", rule, "Pass an array of its own")
+
+
+def _unstorable(outs: Sequence[Layout]) -> Iterator[Violation]:
+    for rank, out in enumerate(outs):
+        if 0 not in out.shape and out.in_stored_rows() is None:
+            rule = "TMA stores rows of contiguous elements that start and end at multiples of 16"
+            given = f"of shape {out.shape}, strides {out.strides_bytes} bytes"
+            remedy = "Leave out=, or pass a contiguous array of a multiple of 8 columns"
+            yield Violation(f"out[{rank}]", given, f"{rule} bytes", remedy)
+
+
+def fill_with_zeros(targets: _Views, ranks: Ranks) -> None:
+    for view, stream in zip(targets, ranks.streams, strict=True):
+        with in_order(view.framework, view.device, stream or 0):
+            fill(view, 0)
+
+
+# --- operands ---------------------------------------------------------------------------------
+
+
+class RankLayouts(NamedTuple):
+    """What one rank multiplies: layouts as the kernel reads and writes them."""
+
+    a: Operand
+    b: Operand
+    out: Layout
+
+
+class RankedOperands:
+    """The layouts of all ranks.
+
+    Attributes:
+        ranks: Devices and streams.
+        of: The layouts of each rank.
+        needs_staging: Whether an operand is read from a staging copy.
+    """
+
+    def __init__(self, what: str, ranks: Ranks, layouts: Sequence[Layout]) -> None:
+        """Choose how each rank reads its operands; reject an output that TMA cannot store.
+
+        Args:
+            what: The operation's name.
+            ranks: Devices and streams.
+            layouts: Of A, B and the output: first of all A, and so on.
+        """
+        self.ranks = ranks
+        count = len(ranks)
+        left, right, outs = (layouts[start : start + count] for start in (0, count, 2 * count))
+        ArgumentError.raise_for(_unstorable(outs))
+        self.of = [
+            RankLayouts(Operand.of_rows(a), Operand.of(b), out.in_stored_rows() or out)
+            for a, b, out in zip(left, right, outs, strict=True)
+        ]
+        self.needs_staging = any(of.a.is_staged or of.b.is_staged for of in self.of)
+        for device in {layout.device for layout in outs}:
+            backend_of(device).require_wgmma(what)
+
+    def reached(
+        self, left: _Views, right: _Views, targets: _Views
+    ) -> tuple[list[ArrayView], list[ArrayView], list[ArrayView]]:
+        """Return what the kernel reads, in staging copies where TMA needs them, and writes."""
+        a = [self._reached(rank, self.of[rank].a, view) for rank, view in enumerate(left)]
+        b = [self._reached(rank, self.of[rank].b, view) for rank, view in enumerate(right)]
+        return a, b, [one.out.over(view) for one, view in zip(self.of, targets, strict=True)]
+
+    def _reached(self, rank: int, operand: Operand, view: ArrayView) -> ArrayView:
+        memory, stream = self.ranks.memories[rank], self.ranks.streams[rank]
+        backend_of(view.device).wait_for_producers((view,), stream)
+        if not operand.is_staged or view.is_empty:
+            return operand.rows.over(view)
+        with in_order(view.framework, view.device, stream or 0):
+            part = array_on(memory, view, operand.rows.shape)
+            part[...] = indexable(view)
+        return operand.rows.over(_arrays.view(part))
+
+    def problem(self, m: int, n: int, k: int, of: Sequence[RankLayouts]) -> Problem:
+        """Return the GEMM that these ranks compute with one tile config."""
+        pitches = [one.rows.strides_bytes[-2] for rank in of for one in (rank.a, rank.b)]
+        return Problem(
+            m,
+            n,
+            k,
+            batches=1,
+            operands=of[0].a.rows.element.name,
+            output=of[0].out.element.name,
+            layout="n" + ("t" if all(rank.b.transposed for rank in of) else "n"),
+            m_major=False,
+            on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
+        )
