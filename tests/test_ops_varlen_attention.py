@@ -73,12 +73,14 @@ def bound(
     operation: VarlenAttention, qkv: tuple[Any, ...], out: Any, lse: Any, sums: Any
 ) -> tuple[Binding, list[Any]]:
     """Return the launches on these arrays, and their workspaces."""
-    memory = [make() for make in operation.workspaces(_arrays.view(qkv[0]))]
-    arrays = (*qkv, out, lse, sums, sums)
-    addresses = [array.ctypes.data for array in arrays]
-    binding = operation.bind([*addresses, 0, *(array.ctypes.data for array in memory)])
+    workspaces = operation.workspaces(_arrays.view(qkv[0]))
+    memory = {name: make() for name, make in workspaces.items()}
+    arrays = dict(zip("qkv", qkv, strict=True)) | {"out": out, "lse": lse, "cu_seqlens_q": sums}
+    binding = operation.bind_named(
+        {name: array.ctypes.data for name, array in (arrays | memory).items()}
+    )
     assert binding is not None
-    return binding, memory
+    return binding, [*memory.values()]
 
 
 @pytest.mark.parametrize("kv_splits", [1, 3])

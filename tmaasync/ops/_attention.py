@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +30,7 @@ from tmaasync.ops._flash.float8 import (
     Scales,
     check_factor,
     given_scales,
+    scale_names,
     scales_of,
 )
 from tmaasync.ops._flash.launches import Addresses, Work, attend_steps, transpose_step
@@ -38,7 +38,7 @@ from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, rea
 from tmaasync.ops._flash.schedule import padded_schedule, stream_k_pays
 from tmaasync.ops._flash.tiles import attention_tiles
 from tmaasync.ops._layouts import Layout, is_apart
-from tmaasync.ops._operation import LaunchSequence, Operation, overridden
+from tmaasync.ops._operation import LaunchSequence, NamedBinding, Operation, overridden
 
 __all__ = ["attention"]
 
@@ -184,15 +184,16 @@ def _attend(
     operation = _CALLS.operation(Attention, *layouts, scores, has_lse=return_lse, scales=scales)
     operation.run(operands, results.out, results.lse, stream, scale_arrays)
     if operation.is_bindable:
-        workspaces = operation.workspaces(operands.q)
+        workspace = operation.workspace(operands.q)
+        more = {} if workspace is None else {"workspace": workspace}
         _CALLS.remember(
             call.arrays,
             call.key,
-            operation,
+            NamedBinding(operation, (*operation.names, *more)),
             tuple(view.framework for view in (*operands, *scale_arrays, results.out)),
             results.out.device,
-            new_arrays=allocator_of_all(chain(results.allocators(), workspaces)),
-            has_workspace=bool(workspaces),
+            new_arrays=allocator_of_all((*results.allocators(), *more.values())),
+            has_workspace=bool(more),
         )
     return results.returned
 
@@ -253,45 +254,44 @@ class Attention(Operation):
             return
         with self.backend.current():
             launch = self.prepared(lambda: self._prepare(operands, out, lse))
-        addresses = [view.address for view in (given if lse is None else (*given, lse))]
-        workspaces = self.workspaces(operands.q)
-        if not workspaces:
-            launch.launch_at(self._named(addresses), handle)
+        arrays = given if lse is None else (*given, lse)
+        named = {name: view.address for name, view in zip(self.names, arrays, strict=True)}
+        allocate = self.workspace(operands.q)
+        if allocate is None:
+            launch.launch_at(self._addresses(**named), handle)
             return
         with self.backend.current(), in_order(operands.q.framework, out.device, handle):
             # Freed at once: in stream order it stays in use until the launches end.
-            memory = [make() for make in workspaces]
-            launch.launch_at(self._named([*addresses, *map(address_of, memory)]), handle)
+            memory = allocate()
+            named["workspace"] = address_of(memory)
+            launch.launch_at(self._addresses(**named), handle)
 
-    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """Return the launches on arrays at these addresses.
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of a call's arrays, without the workspace."""
+        lse = ("lse",) if self._variant.has_lse else ()
+        return "q", "k", "v", *scale_names(self._scales), "out", *lse
 
-        The order is q, k, v, scales that are arrays, the output, lse if any, the workspace.
-        """
-        del numbers
+    def bind_named(self, named: dict[str, int]) -> Binding | None:
         if self._launch is None:
             return None
-        named = self._named(addresses)
-        return (self._launch, named) if is_apart(_OUT, named, self._spans) else None
+        at = self._addresses(**named)
+        is_bindable = is_apart(3, (at.q, at.k, at.v, at.out), self._spans)
+        return (self._launch, at) if is_bindable else None
 
-    def workspaces(self, like: ArrayView) -> Sequence[Allocator]:
-        """Return the allocators of a launch's workspace; call it after ``run``."""
+    def workspace(self, like: ArrayView) -> Allocator | None:
+        """Return the allocator of a launch's workspace, or None; call it after ``run``."""
         if self._float8 is not None:
-            return (self._float8.allocator(like, self._partial_bytes),)
+            return self._float8.allocator(like, self._partial_bytes)
         if self._partial_bytes:
-            return (allocator(like, (self._partial_bytes // _FLOAT32.itemsize,), _FLOAT32),)
-        return ()
+            return allocator(like, (self._partial_bytes // _FLOAT32.itemsize,), _FLOAT32)
+        return None
 
-    def _named(self, addresses: Sequence[int]) -> Addresses:
-        q, k, v, *more = addresses
-        rest = iter(more)
-        scales = [0 if scale.steps is None else next(rest) for scale in self._scales]
-        out, lse = next(rest), next(rest) if self._variant.has_lse else 0
-        values, memory = v, next(rest, 0)
-        partials = memory
+    def _addresses(self, *, v: int, workspace: int = 0, **named: int) -> Addresses:
+        values, partials = v, workspace
         if self._float8 is not None:
-            values, partials = memory, memory + self._float8.partials_at
-        return Addresses(q, k, v, out, lse, values, partials, *scales)
+            values, partials = workspace, workspace + self._float8.partials_at
+        return Addresses(**named, v=v, values=values, partials=partials)
 
     # --- made once ------------------------------------------------------------------------------
 

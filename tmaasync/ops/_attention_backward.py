@@ -7,9 +7,10 @@ from typing import Any
 from tmaasync._kinds import check_flags
 from tmaasync.ops._allocation import allocator_of_all
 from tmaasync.ops._call_cache import CallCache
-from tmaasync.ops._flash.backward_operation import BackwardForm, BackwardOperation
+from tmaasync.ops._flash.backward_operation import BackwardOperation
 from tmaasync.ops._flash.gradients import INPUTS, Gradients
 from tmaasync.ops._flash.operands import Scores
+from tmaasync.ops._operation import NamedBinding
 
 __all__ = ["attention_backward"]
 
@@ -114,7 +115,7 @@ def _differentiate(
         _CALLS.remember(
             arrays,
             key,
-            BackwardForm(operation, (*names, *gradients.new_names)),
+            NamedBinding(operation, (*names, *gradients.new_names, "workspace")),
             [gradients.views[name].framework for name in names],
             gradients.views["q"].device,
             new_arrays=allocator_of_all(iter(new)),

@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync._forks import Lock
@@ -14,7 +14,14 @@ from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of
 from tmaasync.ops._allocation import Allocator, Output, allocator_of_all
 from tmaasync.ops._call_cache import Binding, CallCache, forget
 
-__all__ = ["LaunchSequence", "Operation", "overridden", "shipped_kernel", "tile_configs"]
+__all__ = [
+    "LaunchSequence",
+    "NamedBinding",
+    "Operation",
+    "overridden",
+    "shipped_kernel",
+    "tile_configs",
+]
 
 
 class Operation:
@@ -47,6 +54,8 @@ class Operation:
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launch and its addresses, for arrays with the layouts of the last ``run``.
+
+        Operations whose arrays differ by call have ``bind_named``, for `NamedBinding`.
 
         Args:
             addresses: Array addresses in the order of the call's cache key, then new arrays.
@@ -92,6 +101,22 @@ class Operation:
                 new_arrays=allocator_of_all(allocators),
                 has_workspace=workspace is not None,
             )
+
+
+class _ByName(Protocol):
+    def bind_named(self, named: dict[str, int]) -> Binding | None:
+        """Return the launch on arrays at these addresses; None if a bound launch is impossible."""
+
+
+class NamedBinding(NamedTuple):
+    """An operation for calls whose arrays, the new ones last, have these names."""
+
+    operation: _ByName
+    names: tuple[str, ...]
+
+    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
+        del numbers
+        return self.operation.bind_named(dict(zip(self.names, addresses, strict=True)))
 
 
 # --- sequences of launches --------------------------------------------------------------------

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +19,14 @@ from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.abi import BATCH_LIMITS, record
 from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
-from tmaasync.ops._flash.float8 import UNSCALED, Scales, check_factor, given_scales, scales_of
+from tmaasync.ops._flash.float8 import (
+    UNSCALED,
+    Scales,
+    check_factor,
+    given_scales,
+    scale_names,
+    scales_of,
+)
 from tmaasync.ops._flash.launches import (
     NO_SEQUENCES,
     Addresses,
@@ -42,7 +47,7 @@ from tmaasync.ops._flash.schedule import packed_kv_splits, section
 from tmaasync.ops._flash.sequences import Lengths
 from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
-from tmaasync.ops._operation import LaunchSequence, Operation, overridden
+from tmaasync.ops._operation import LaunchSequence, NamedBinding, Operation, overridden
 from tmaasync.ops._report import report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 from tmaasync.tile import Pointer
@@ -53,7 +58,9 @@ _AXES = "[rows, heads, head_dim]"
 _PAGE_AXES = "[pages, page_size, heads, head_dim]"
 _FLOAT32, _BYTE = element(np.float32), element(np.uint8)
 _INTEGERS = (int, type(None))
-_OUT = 3  # index among the arrays, after q, k and v
+_ARRAYS = ("q", "k", "v", "out")
+_OUT = _ARRAYS.index("out")
+_INPUTS = ("cu_seqlens_q", "cu_seqlens_k", "page_table")
 _Inputs = tuple[ArrayView, ArrayView, ArrayView | None]
 """Cumulative lengths of q and of k, int32 on the arrays' device, and the page table."""
 _CALLS = CallCache()
@@ -160,9 +167,8 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     if is_key:
         done = _CALLS.run(arrays, (form, options), stream)
         if done is not None:
-            new = iter(done[len(arrays) :])
-            result = next(new) if out is None else out
-            return (result, next(new)) if return_lse else result
+            at = len(arrays) - (out is not None)
+            return done[at : at + 2] if return_lse else done[at]
     key = (form, options) if is_key else None
     given = Options(*options[:5])
     lengths = Lengths(cu_seqlens_q, cu_seqlens_k, *longest, check=check)
@@ -202,6 +208,17 @@ class _Call(NamedTuple):
     out: Any
     has_own_keys: bool
     float8: _Float8
+
+    def names(self, operation: VarlenAttention) -> tuple[str, ...]:
+        """The names of the arrays, then of new results.
+
+        One array is not passed as both cumulative lengths: torch's guard refuses one tensor twice.
+        """
+        own_keys = ("cu_seqlens_k",) if self.has_own_keys else ()
+        table = () if self.page_table is None else ("page_table",)
+        first = ("cu_seqlens_q", "k", "q", "v", *own_keys, *table)
+        lse = ("lse",) if operation.variant.has_lse else ()
+        return *first, *operation.names_of_scales, "out", *lse
 
 
 def _attend(call: _Call, stream: object) -> Any:
@@ -245,39 +262,15 @@ def _remember(call: _Call, operation: VarlenAttention, results: Results) -> None
     _CALLS.remember(
         call.arrays,
         call.key,
-        _Form(operation, call.has_own_keys, len(call.float8.scale_arrays)),
+        NamedBinding(operation, (*call.names(operation), *workspaces)),
         [_arrays.view(array).framework for array in call.arrays],
         results.out.device,
-        new_arrays=allocator_of_all(chain(results.allocators(), workspaces)),
+        new_arrays=allocator_of_all((*results.allocators(), *workspaces.values())),
         has_workspace=True,
     )
 
 
 # --- the operation ------------------------------------------------------------------------------
-
-
-class _Form(NamedTuple):
-    """An operation for calls of one form: with a separate cu_seqlens_k, or without.
-
-    One array is not passed as both: torch's guard refuses one tensor as two arguments.
-    """
-
-    operation: VarlenAttention
-    has_own_keys: bool
-    scale_arrays: int
-
-    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """Return the launches on the arrays of a `_Call` and new arrays, at these addresses."""
-        del numbers
-        cu_seqlens_q, k, q, v, *more = addresses
-        rest = iter(more)
-        cu_seqlens_k = next(rest) if self.has_own_keys else cu_seqlens_q
-        page_table = next(rest) if self.operation.is_paged else 0
-        scales = [next(rest) for _ in range(self.scale_arrays)]
-        out = next(rest)
-        lse = next(rest) if self.operation.variant.has_lse else 0
-        cumulative = (cu_seqlens_q, cu_seqlens_k)
-        return self.operation.bind((q, k, v, out, lse, *cumulative, page_table, *scales, *rest))
 
 
 class _KeptList(NamedTuple):
@@ -352,16 +345,17 @@ class VarlenAttention(Operation):
             instead = operands.q._replace(shape=(1, *operands.k.shape[1:]))
             operands = Operands(operands.q, instead, instead)
         arrays = (*operands, out)
+        views: dict[str, ArrayView | None] = dict(zip(_ARRAYS, arrays, strict=True))
+        views |= {"lse": lse, **dict(zip(self.names_of_scales, scales, strict=True))}
         with self.backend.current(), in_order(out.framework, out.device, handle):
             # Freed at once: in stream order it stays in use until the launches end.
-            partials = [make() for make in self._new_partials(operands.q)]
+            memory = {name: make() for name, make in self._new_partials(operands.q).items()}
             content, kept = self._content(cumulative, handle), self._kept
             if content is not None and kept is not None and kept.content == content:
-                views = (*arrays, lse, None, None, None, *scales)
-                addresses = self._addresses(views, kept.array, *partials)
-                kept.launch.attend_at(addresses, handle)
+                at = self._addresses_of(views, {"schedule": kept.array, **memory})
+                kept.launch.attend_at(at, handle)
                 return
-            work_lists = [make() for make in self._new_lists(operands.q)]
+            memory |= {name: make() for name, make in self._new_lists(operands.q).items()}
             cumulative_q, cumulative_k = (
                 _arrays.view(
                     one.values if one.is_direct else one.on(self.backend, out.framework, handle)
@@ -369,62 +363,56 @@ class VarlenAttention(Operation):
                 for one in cumulative
             )
             inputs = (cumulative_q, cumulative_k, page_table)
-            launch = self.prepared(lambda: self._prepare(arrays, lse, inputs, *work_lists))
-            views = (*arrays, lse, *inputs, *scales)
-            addresses = self._addresses(views, *work_lists, *partials)
-            launch.launch_at(addresses, handle)
+            work_list = memory.get("schedule", 0)
+            launch = self.prepared(lambda: self._prepare(arrays, lse, inputs, work_list))
+            views |= zip(_INPUTS, inputs, strict=True)
+            launch.launch_at(self._addresses_of(views, memory), handle)
             if content is not None and isinstance(launch, PackedLaunch):
-                self._kept = _KeptList(content, work_lists[0], launch)
+                self._kept = _KeptList(content, work_list, launch)
 
-    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """Return the launches on arrays at these addresses.
+    @property
+    def names_of_scales(self) -> tuple[str, ...]:
+        return scale_names(self._scales)
 
-        The order is q, k, v, the output, lse, the cumulative lengths, the page table, scales that
-        are arrays, the workspaces; 0 for an absent array.
-        """
-        del numbers
-        if self._launch is None or not is_apart(_OUT, addresses, self._spans):
+    def bind_named(self, named: dict[str, int]) -> Binding | None:
+        if self._launch is None:
             return None
-        return self._launch, self._named(addresses)
+        if not is_apart(_OUT, [named[name] for name in _ARRAYS], self._spans):
+            return None
+        return self._launch, self._addresses(**named)
 
-    def workspaces(self, like: ArrayView) -> Iterator[Allocator]:
-        """Yield allocators of the work list and, with split-KV, of the partial outputs."""
-        yield from self._new_lists(like)
-        yield from self._new_partials(like)
+    def workspaces(self, like: ArrayView) -> dict[str, Allocator]:
+        """Return allocators of the work list and, with split-KV, of the partial outputs."""
+        return self._new_lists(like) | self._new_partials(like)
 
-    def _new_lists(self, like: ArrayView) -> Iterator[Allocator]:
+    def _new_lists(self, like: ArrayView) -> dict[str, Allocator]:
         config = self._config
         if config.one_tile_each:
-            return
+            return {}
         list_bytes = work_list_bytes(self._max_tiles(config, heads=False), is_paged=self.is_paged)
         # An array of bytes, because with pages it holds pointers, and the emulator follows them.
-        yield allocator(like, (list_bytes,), _BYTE)
+        return {"schedule": allocator(like, (list_bytes,), _BYTE)}
 
-    def _new_partials(self, like: ArrayView) -> Iterator[Allocator]:
+    def _new_partials(self, like: ArrayView) -> dict[str, Allocator]:
         config = self._config
-        if config.splits_keys:
-            splits = self._max_tiles(config, heads=True) * config.kv_splits
-            yield allocator(like, (splits * config.partial_bytes // _FLOAT32.itemsize,), _FLOAT32)
+        if not config.splits_keys:
+            return {}
+        splits = self._max_tiles(config, heads=True) * config.kv_splits
+        elements = splits * config.partial_bytes // _FLOAT32.itemsize
+        return {"partials": allocator(like, (elements,), _FLOAT32)}
 
-    def _addresses(self, views: Sequence[ArrayView | None], *memory: Any) -> Addresses:
-        arrays = (0 if view is None else view.address for view in views)
-        return self._named([*arrays, *map(address_of, memory)])
+    def _addresses_of(
+        self, views: Mapping[str, ArrayView | None], memory: Mapping[str, Any]
+    ) -> Addresses:
+        named = {name: view.address for name, view in views.items() if view is not None}
+        return self._addresses(**named, **{one: address_of(memory[one]) for one in memory})
 
-    def _named(self, addresses: Sequence[int]) -> Addresses:
-        q, k, v, out = map(operator.sub, addresses, self._below_bytes)
-        lse, cu_seqlens_q, cu_seqlens_k, page_table, *more = addresses[4:]
-        rest = iter(more)
-        scales = [0 if scale.steps is None else next(rest) for scale in self._scales]
-        work_list = 0 if self._config.one_tile_each else next(rest)
-        partials = next(rest, 0)
-        scale_q, scale_k, scale_v = scales
-        return Addresses(
-            *(q, k, v, out, lse, v, partials, scale_q, scale_k, scale_v),
-            schedule=work_list,
-            cu_seqlens_q=cu_seqlens_q,
-            cu_seqlens_k=cu_seqlens_k,
-            page_table=page_table,
-        )
+    def _addresses(self, *, cu_seqlens_q: int = 0, **named: int) -> Addresses:
+        """Without ``cu_seqlens_k`` the keys have the lengths of the queries."""
+        named.setdefault("cu_seqlens_k", cu_seqlens_q)
+        for name, below in zip(_ARRAYS, self._below_bytes, strict=True):
+            named[name] -= below
+        return Addresses(**named, values=named["v"], cu_seqlens_q=cu_seqlens_q)
 
     def _content(
         self, cumulative: tuple[CumulativeLengths, CumulativeLengths], stream: int

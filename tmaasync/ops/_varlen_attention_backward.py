@@ -8,10 +8,11 @@ from tmaasync import _arrays
 from tmaasync._kinds import check_flags
 from tmaasync.ops._allocation import allocator_of_all
 from tmaasync.ops._call_cache import CallCache
-from tmaasync.ops._flash.backward_operation import BackwardForm, BackwardOperation
+from tmaasync.ops._flash.backward_operation import BackwardOperation
 from tmaasync.ops._flash.gradients import INPUTS, Gradients
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.sequences import Lengths
+from tmaasync.ops._operation import NamedBinding
 
 __all__ = ["varlen_attention_backward"]
 
@@ -151,7 +152,9 @@ def _differentiate(call: _Call, stream: object) -> tuple[Any, Any, Any]:
         _CALLS.remember(
             call.arrays,
             call.key,
-            BackwardForm(operation, (*call.names, *gradients.given, *gradients.new_names)),
+            NamedBinding(
+                operation, (*call.names, *gradients.given, *gradients.new_names, "workspace")
+            ),
             [_arrays.view(array).framework for array in call.arrays],
             q.device,
             new_arrays=allocator_of_all(iter(new)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
 from tmaasync.ops._flash.abi import record
 from tmaasync.ops._flash.config import Sizes, shared_fields
-from tmaasync.ops._flash.launches import Step
+from tmaasync.ops._flash.launches import Step, prepared_step
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
@@ -425,12 +424,6 @@ def backward_steps(
     of_queries, of_keys = tiles
     types = (maps.q.cuda_type, maps.k.cuda_type)
 
-    def step(kernel: Kernel, ctas: int, threads: int, arguments: Any, last: str) -> Step:
-        launch = kernel.prepare(ctas, threads, arguments, pdl=True)
-        launch.release()
-        names = arguments._fields
-        return launch, attrgetter(*names[: names.index(last) + 1])
-
     rows = _RowsArguments(maps.out, maps.dout, 0, 0, 0, 0, 0, 0, broken_sequence, problem)
     main = _MainArguments(*maps[:3], maps.dout, *maps[6:], 0, 0, 0, 0, 0, 0, problem)
     dq = _DqArguments(maps.dq, 0, 0, 0, problem)
@@ -440,7 +433,7 @@ def backward_steps(
     )
     kernel = backward_kernel(types, variant, config)
     return [
-        step(before, of_queries, _ROWS_THREADS, rows, "cu_seqlens_k"),
-        step(kernel, min(of_keys, sms), _THREADS, main, "cu_seqlens_k"),
-        step(after, of_queries, _DQ_THREADS, dq, "cu_seqlens_q"),
+        prepared_step(before, of_queries, _ROWS_THREADS, rows, Addresses._fields),
+        prepared_step(kernel, min(of_keys, sms), _THREADS, main, Addresses._fields),
+        prepared_step(after, of_queries, _DQ_THREADS, dq, Addresses._fields),
     ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,26 +34,10 @@ from tmaasync.ops._operation import LaunchSequence, Operation, overridden
 from tmaasync.ops._report import report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 
-__all__ = ["BackwardForm", "BackwardOperation"]
+__all__ = ["BackwardOperation"]
 
 _FLOAT32 = element(np.float32)
 _SEQUENCES = ("cu_seqlens_q", "cu_seqlens_k")
-
-
-class BackwardForm(NamedTuple):
-    """An operation for calls of one form: the names of its arrays in call order."""
-
-    operation: BackwardOperation
-    names: tuple[str, ...]
-
-    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """Return the launches on arrays at these addresses; the last one is the workspace."""
-        del numbers
-        *of_arrays, workspace = addresses
-        named = dict(zip(self.names, of_arrays, strict=True))
-        named.setdefault("cu_seqlens_k", named.get("cu_seqlens_q", 0))
-        named.setdefault("cu_seqlens_q", 0)
-        return self.operation.bind_named(named, workspace)
 
 
 class BackwardOperation(Operation):
@@ -138,9 +120,10 @@ class BackwardOperation(Operation):
             launch = self.prepared(lambda: self._prepare(gradients.views))
             named = {name: view.address for name, view in gradients.views.items()}
             named |= {name: view.address for name, view in zip(_SEQUENCES, lengths, strict=False)}
-            launch.launch_at(self._addresses(named, address_of(memory)), handle)
+            addresses = self._addresses(workspace=address_of(memory), **named)
+            launch.launch_at(addresses, handle)
 
-    def bind_named(self, named: Mapping[str, int], workspace: int) -> Binding | None:
+    def bind_named(self, named: dict[str, int]) -> Binding | None:
         """Return the launches for these addresses; None if a gradient overlaps another array."""
         if self._launch is None:
             return None
@@ -148,23 +131,30 @@ class BackwardOperation(Operation):
         first = len(moved) - len(GRADIENTS)
         if not all(is_apart(index, moved, self._spans) for index in range(first, len(moved))):
             return None
-        return self._launch, self._addresses(named, workspace)
+        return self._launch, self._addresses(**named)
 
     def workspace(self, like: ArrayView) -> Allocator:
         return allocator(like, (self._workspace.elements,), _FLOAT32)
 
-    def _addresses(self, named: Mapping[str, int], memory: int) -> Addresses:
-        moved = map(operator.sub, (named[name] for name in Maps._fields), self._below_bytes)
-        q, k, v, out, dout, dq, dk, dv = moved
+    def _addresses(
+        self,
+        *,
+        workspace: int,
+        cu_seqlens_q: int = 0,
+        cu_seqlens_k: int | None = None,
+        **named: int,
+    ) -> Addresses:
+        """Without ``cu_seqlens_k`` the keys have the lengths of the queries."""
+        for name, below in zip(Maps._fields, self._below_bytes, strict=True):
+            named[name] -= below
         return Addresses(
-            *(q, k, v, out, dout, dq, dk, dv),
-            lse=named["lse"],
-            workspace=memory,
-            statistics=memory + self._workspace.statistics_at,
-            turns=memory + self._workspace.turns_at,
-            tile_counter=memory + self._workspace.counter_at,
-            cu_seqlens_q=named.get("cu_seqlens_q", 0),
-            cu_seqlens_k=named.get("cu_seqlens_k", 0),
+            **named,
+            workspace=workspace,
+            statistics=workspace + self._workspace.statistics_at,
+            turns=workspace + self._workspace.turns_at,
+            tile_counter=workspace + self._workspace.counter_at,
+            cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k,
         )
 
     # --- made once ------------------------------------------------------------------------------

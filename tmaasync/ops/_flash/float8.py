@@ -90,11 +90,9 @@ def scales_of(
             f"scales are given, and q holds {operands.q.element}; only float8_e4m3fn operands have "
             "scales. Leave them out, or multiply scale by the scales of q and k."
         )
-    rest = iter(arrays)
-    seen = [
-        None if number is not None else _arrays.view(next(rest), argument=name)
-        for name, number in zip(_NAMES, numbers, strict=True)
-    ]
+    of_arrays = [name for name, number in zip(_NAMES, numbers, strict=True) if number is None]
+    given = dict(zip(of_arrays, arrays, strict=True))
+    seen = [_arrays.view(given[name], argument=name) if name in given else None for name in _NAMES]
     named = zip(_NAMES, numbers, strict=True)
     of_numbers = [one for pair in named for one in positive_violations(*pair, "Pass None for 1")]
     ArgumentError.raise_for([*of_numbers, *_array_violations(seen, operands, batch)])
@@ -103,6 +101,15 @@ def scales_of(
         for number, view in zip(numbers, seen, strict=True)
     )
     return tuple(found), tuple(view for view in seen if view is not None)
+
+
+def scale_names(scales: Scales) -> tuple[str, ...]:
+    """Return the names of the scales that are arrays, as kernel parameters."""
+    return tuple(
+        f"scale_{side}"
+        for side, scale in zip("qkv", scales, strict=True)
+        if scale.steps is not None
+    )
 
 
 def check_factor(scores: Scores, scales: Scales) -> None:

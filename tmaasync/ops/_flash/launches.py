@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -48,6 +48,7 @@ __all__ = [
     "attend_steps",
     "describe_paged_sequence",
     "describe_sequence",
+    "prepared_step",
     "transpose_step",
     "work_list_bytes",
     "work_list_step",
@@ -67,9 +68,9 @@ class Addresses(NamedTuple):
     k: int
     v: int
     out: int
-    lse: int
     values: int
-    partials: int
+    lse: int = 0
+    partials: int = 0
     scale_q: int = 0
     scale_k: int = 0
     scale_v: int = 0
@@ -102,20 +103,25 @@ Step = tuple[Launch, Callable[[Any], Sequence[int]]]
 """A launch of a sequence, and the function that picks its addresses from `Addresses`."""
 
 
-def _step(
+def prepared_step(
     kernel: Kernel,
     ctas: int,
     threads: int,
     arguments: Any,
-    last: str,
+    differing: Iterable[str],
     *,
     cluster: int | None = None,
 ) -> Step:
-    """Prepare a launch whose parameters up to ``last`` are addresses that differ by call."""
+    """Prepare a launch whose parameters of these names are addresses that differ by call.
+
+    A launch takes new words for its first parameters: every call also sets those before the last
+    that differs. Names that the kernel does not have are skipped.
+    """
     launch = kernel.prepare(ctas, threads, arguments, cluster=cluster, pdl=True)
     launch.release()
     names = arguments._fields
-    return launch, attrgetter(*names[: names.index(last) + 1])
+    count = 1 + max(names.index(name) for name in differing if name in names)
+    return launch, attrgetter(*names[:count])
 
 
 # --- attention.cu, attention_combine.cu ---------------------------------------------------------
@@ -219,19 +225,18 @@ def attend_steps(
             SCALES, **{name: scale.fields for name, scale in zip("qkv", scales, strict=True)}
         ),
     )
-    if config.one_tile_each:
-        last = "page_table"
-    elif variant.is_packed:
-        last = "schedule"
-    elif config.element_bytes == 1:
-        last = "scale_v"
-    elif work.split_tiles:
-        last = "partials"
-    else:
-        last = "out" if lse is None else "lse"
+    differing = {"out"}
+    if lse is not None:
+        differing.add("lse")
+    if work.split_tiles:
+        differing.add("partials")
+    if variant.is_packed:
+        differing.add("page_table" if config.one_tile_each else "schedule")
+    of_scales = {"scale_q", "scale_k", "scale_v"} if config.element_bytes == 1 else set()
     kernel = attention_kernel(types, variant, config)
     cluster = config.cluster if config.cluster > 1 else None
-    steps = [_step(kernel, work.ctas, config.threads, attend, last, cluster=cluster)]
+    addressed = differing | of_scales
+    steps = [prepared_step(kernel, work.ctas, config.threads, attend, addressed, cluster=cluster)]
     if work.split_tiles:
         combine = CombineArguments(
             out=out,
@@ -245,9 +250,7 @@ def attend_steps(
         )
         kernel = combine_kernel(types, variant, config)
         ctas = work.split_tiles * config.consumers
-        if not config.one_tile_each:
-            last = "schedule" if variant.is_packed else "partials"
-        steps.append(_step(kernel, ctas, COMBINE_THREADS, combine, last))
+        steps.append(prepared_step(kernel, ctas, COMBINE_THREADS, combine, differing))
     return steps
 
 
@@ -270,7 +273,7 @@ def transpose_step(v: ArrayView, transposed: ArrayView, config: TileConfig) -> S
     arguments = TransposeArguments(*tiles, sizes=sizes)
     ctas = -(-keys // TRANSPOSED_KEYS) * kv_heads * batch
     kernel = transpose_kernel(cuda_types(tiles), config)
-    return _step(kernel, ctas, _TRANSPOSE_THREADS, arguments, "values")
+    return prepared_step(kernel, ctas, _TRANSPOSE_THREADS, arguments, Addresses._fields)
 
 
 # --- attention_work.cu --------------------------------------------------------------------------
@@ -292,7 +295,7 @@ class WorkListArguments(NamedTuple):
 
 def work_list_step(variant: Variant, config: TileConfig, arguments: WorkListArguments) -> Step:
     kernel = work_list_kernel(variant, config)
-    return _step(kernel, 1, _WORK_LIST_THREADS, arguments, "page_table")
+    return prepared_step(kernel, 1, _WORK_LIST_THREADS, arguments, Addresses._fields)
 
 
 def work_list_bytes(tiles: int, *, is_paged: bool) -> int:
