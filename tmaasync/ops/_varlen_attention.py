@@ -11,14 +11,11 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._forks import cached_property
 from tmaasync._kinds import check_flags
-from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator_of_all, in_order
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.abi import BATCH_LIMITS, record
-from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, problem
-from tmaasync.ops._flash.cost_model import choose_tile_config
+from tmaasync.ops._flash.config import Batch, Variant
 from tmaasync.ops._flash.float8 import (
     UNSCALED,
     Scales,
@@ -42,12 +39,12 @@ from tmaasync.ops._flash.launches import (
     work_list_step,
 )
 from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, reachable
+from tmaasync.ops._flash.packed import PackedProblem
 from tmaasync.ops._flash.pages import Pages, PageTable, check_pages, rows_of_pages
-from tmaasync.ops._flash.schedule import packed_kv_splits, section
 from tmaasync.ops._flash.sequences import Lengths
 from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
-from tmaasync.ops._operation import LaunchSequence, NamedBinding, Operation, overridden
+from tmaasync.ops._operation import LaunchSequence, NamedBinding, Operation
 from tmaasync.ops._report import report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 from tmaasync.tile import Pointer
@@ -307,12 +304,10 @@ class VarlenAttention(Operation):
         if operands[0].element.itemsize == 1:
             check_factor(scores, scales)
         self.is_paged = pages.size > 0
-        self._batch = batch
-        self._q, self._k, _ = operands
         self._spans = tuple(layout.span_bytes for layout in (*operands, out))
-        self._scores = scores
-        self._pages = pages
         self.variant = Variant.of(scores, has_lse=has_lse, is_packed=True, page_size=pages.size)
+        (q, k, _), sms = operands, self.backend.limits.sms
+        self._problem = PackedProblem(q, k, batch, scores, pages, self.variant, sms)
         self._below_bytes: tuple[int, ...] = (0, 0, 0, 0)
         describe = describe_paged_sequence if self.is_paged else describe_sequence
         self._report = report_of(self.backend, describe)
@@ -386,18 +381,18 @@ class VarlenAttention(Operation):
         return self._new_lists(like) | self._new_partials(like)
 
     def _new_lists(self, like: ArrayView) -> dict[str, Allocator]:
-        config = self._config
+        config = self._problem.config
         if config.one_tile_each:
             return {}
-        list_bytes = work_list_bytes(self._max_tiles(config, heads=False), is_paged=self.is_paged)
+        list_bytes = work_list_bytes(self._problem.max_tiles_of_head, is_paged=self.is_paged)
         # An array of bytes, because with pages it holds pointers, and the emulator follows them.
         return {"schedule": allocator(like, (list_bytes,), _BYTE)}
 
     def _new_partials(self, like: ArrayView) -> dict[str, Allocator]:
-        config = self._config
+        config = self._problem.config
         if not config.splits_keys:
             return {}
-        splits = self._max_tiles(config, heads=True) * config.kv_splits
+        splits = self._problem.max_tiles * config.kv_splits
         elements = splits * config.partial_bytes // _FLOAT32.itemsize
         return {"partials": allocator(like, (elements,), _FLOAT32)}
 
@@ -424,54 +419,6 @@ class VarlenAttention(Operation):
 
     # --- made once ------------------------------------------------------------------------------
 
-    @cached_property
-    def _config(self) -> TileConfig:
-        config = choose_tile_config(self._typical, self._sms, self.variant)
-        tiles = self._max_tiles(config, heads=True)
-        splits = packed_kv_splits(tiles, self._typical, config, self._scores, self._sms)
-        few = config.for_queries(self._batch.max_queries)
-        chosen: TileConfig = overridden(replace(few, kv_splits=splits))
-        # The list costs a launch; it puts the longest tiles first (LPT), but split tiles all run
-        # at once.
-        is_short = self._batch.max_queries <= chosen.positions
-        return replace(chosen, one_tile_each=self.is_paged and chosen.kv_splits > 1 and is_short)
-
-    def _max_tiles(self, config: TileConfig, *, heads: bool) -> int:
-        """Return an upper bound on the tiles for any lengths; of all heads, or one head."""
-        tiles = self._batch.size
-        if self._batch.max_queries > config.positions:
-            tiles += self._q.shape[0] // config.positions
-        return tiles * self._q.shape[1] // config.heads_per_tile if heads else tiles
-
-    @property
-    def _sms(self) -> int:
-        return self.backend.limits.sms
-
-    @property
-    def _typical(self) -> Sizes:
-        """The sizes of a sequence of mean length; for paged keys, of the longest."""
-        size = self._batch.size
-        return self._sizes(max(1, self._q.shape[0] // size), max(1, self._packed.keys // size))
-
-    @property
-    def _packed(self) -> Sizes:
-        """The rows of all sequences; an upper bound for paged keys, which may be shared."""
-        keys = self._k.shape[0]
-        if self.is_paged:
-            # Below the number that converted cumulative lengths beyond 32 bits have.
-            keys = min(self._batch.size * self._batch.max_keys, MAX_ROWS - 1)
-        return self._sizes(self._q.shape[0], keys)
-
-    def _sizes(self, queries: int, keys: int) -> Sizes:
-        heads, head_dim = self._q.shape[1:]
-        per_kv_head = heads // self._k.shape[-2]
-        element_bytes = self._q.element.itemsize
-        return Sizes(queries, keys, heads, per_kv_head, self._batch.size, head_dim, element_bytes)
-
-    @property
-    def _problem(self) -> bytes:
-        return problem(self._packed, self._scores, self._pages.step, self._pages.total)
-
     def _prepare(
         self,
         arrays: Sequence[ArrayView],
@@ -479,7 +426,7 @@ class VarlenAttention(Operation):
         inputs: _Inputs,
         work_list: Any = 0,
     ) -> PackedLaunch:
-        sequences, is_listed = self._sequences(inputs), not self._config.one_tile_each
+        sequences, is_listed = self._sequences(inputs), not self._problem.config.one_tile_each
         return PackedLaunch(
             self._prepare_list(sequences, work_list) if is_listed else None,
             self._prepare_attend(arrays, lse, sequences, work_list),
@@ -495,15 +442,14 @@ class VarlenAttention(Operation):
             broken_sequence=self._report.argument,
             limits=record(
                 BATCH_LIMITS,
-                max_queries=self._batch.max_queries,
-                max_keys=self._batch.max_keys,
-                table_step=self._pages.table_step,
+                max_queries=self._problem.batch.max_queries,
+                max_keys=self._problem.batch.max_keys,
+                table_step=self._problem.pages.table_step,
             ),
         )
 
     def _prepare_list(self, sequences: Sequences, work_list: Any) -> Step:
-        longest = self._sizes(self._batch.max_queries, self._batch.max_keys)
-        section_keys, heads_at_once = section(longest, self._config)
+        section_keys, heads_at_once = self._problem.section
         arguments = WorkListArguments(
             sequences.cu_seqlens_q,
             sequences.cu_seqlens_k,
@@ -513,10 +459,10 @@ class VarlenAttention(Operation):
             section_keys=section_keys,
             heads_at_once=heads_at_once,
             limits=sequences.limits,
-            problem=self._problem,
+            problem=self._problem.record,
         )
         # One kernel for all splits: the list does not depend on kv_splits.
-        return work_list_step(self.variant, replace(self._config, kv_splits=1), arguments)
+        return work_list_step(self.variant, replace(self._problem.config, kv_splits=1), arguments)
 
     def _prepare_attend(
         self,
@@ -525,23 +471,23 @@ class VarlenAttention(Operation):
         sequences: Sequences,
         work_list: Any,
     ) -> LaunchSequence:
-        config = self._config
+        config = self._problem.config
         q, k, v, o = map(reachable, arrays)
         if self.is_paged:
             k, v = rows_of_pages(k), rows_of_pages(v)
-        maps = packed_maps(q, k, v, o, config, self._pages.size)
+        maps = packed_maps(q, k, v, o, config, self._problem.pages.size)
         self._below_bytes = tuple(
             view.address - map_.spec.address for view, map_ in zip(arrays, maps, strict=True)
         )
-        tiles = self._max_tiles(config, heads=True)
+        tiles = self._problem.max_tiles
         work = Work(
-            ctas=min(tiles * config.kv_splits, self._sms),
+            ctas=min(tiles * config.kv_splits, self.backend.limits.sms),
             schedule=work_list,
             waves=config.kv_splits,
             split_tiles=tiles if config.splits_keys else 0,
             splits=work_list,
             sequences=sequences if config.one_tile_each else NO_SEQUENCES,
         )
-        numbers = self._problem
+        numbers = self._problem.record
         steps = attend_steps(maps, self.variant, config, work, lse, numbers, self._scales)
         return LaunchSequence(*steps)

@@ -1,0 +1,93 @@
+"""The problem of packed attention: bounds on its sizes, and its tile config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tmaasync._forks import cached_property
+from tmaasync._ragged.batch import MAX_ROWS
+from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, problem
+from tmaasync.ops._flash.cost_model import choose_tile_config
+from tmaasync.ops._flash.operands import Scores
+from tmaasync.ops._flash.pages import Pages
+from tmaasync.ops._flash.schedule import packed_kv_splits, section
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._operation import overridden
+
+__all__ = ["PackedProblem"]
+
+
+@dataclass(frozen=True)
+class PackedProblem:
+    """Packed arrays with the layouts of q and k, and a batch of given size on a GPU with ``sms``.
+
+    The lengths of the sequences may differ by call.
+    """
+
+    q: Layout
+    k: Layout
+    batch: Batch
+    scores: Scores
+    pages: Pages
+    variant: Variant
+    sms: int
+
+    @cached_property
+    def config(self) -> TileConfig:
+        config = choose_tile_config(self._typical, self.sms, self.variant)
+        tiles = self._tiles(config) * self.q.shape[1] // config.heads_per_tile
+        splits = packed_kv_splits(tiles, self._typical, config, self.scores, self.sms)
+        few = config.for_queries(self.batch.max_queries)
+        chosen: TileConfig = overridden(replace(few, kv_splits=splits))
+        # The list costs a launch; it puts the longest tiles first (LPT), but split tiles all run
+        # at once.
+        is_short = self.batch.max_queries <= chosen.positions
+        is_paged = self.pages.size > 0
+        return replace(chosen, one_tile_each=is_paged and chosen.kv_splits > 1 and is_short)
+
+    @property
+    def max_tiles(self) -> int:
+        """An upper bound on the tiles for any lengths."""
+        return self.max_tiles_of_head * self.q.shape[1] // self.config.heads_per_tile
+
+    @property
+    def max_tiles_of_head(self) -> int:
+        return self._tiles(self.config)
+
+    @property
+    def section(self) -> tuple[int, int]:
+        """See `section`, for the longest sequence."""
+        longest = self._sizes(self.batch.max_queries, self.batch.max_keys)
+        return section(longest, self.config)
+
+    @property
+    def record(self) -> bytes:
+        """The ``AttentionProblem`` of the kernels."""
+        return problem(self._packed, self.scores, self.pages.step, self.pages.total)
+
+    def _tiles(self, config: TileConfig) -> int:
+        tiles = self.batch.size
+        if self.batch.max_queries > config.positions:
+            tiles += self.q.shape[0] // config.positions
+        return tiles
+
+    @property
+    def _typical(self) -> Sizes:
+        """The sizes of a sequence of mean length; for paged keys, of the longest."""
+        size = self.batch.size
+        return self._sizes(max(1, self.q.shape[0] // size), max(1, self._packed.keys // size))
+
+    @property
+    def _packed(self) -> Sizes:
+        """The rows of all sequences; an upper bound for paged keys, which may be shared."""
+        keys = self.k.shape[0]
+        if self.pages.size:
+            # Below the number that converted cumulative lengths beyond 32 bits have.
+            keys = min(self.batch.size * self.batch.max_keys, MAX_ROWS - 1)
+        return self._sizes(self.q.shape[0], keys)
+
+    def _sizes(self, queries: int, keys: int) -> Sizes:
+        heads, head_dim = self.q.shape[1:]
+        per_kv_head = heads // self.k.shape[-2]
+        element_bytes = self.q.element.itemsize
+        return Sizes(queries, keys, heads, per_kv_head, self.batch.size, head_dim, element_bytes)
