@@ -85,10 +85,10 @@ def remember(
 
 
 def cache_with(
-    arrays: Sequence[Any], launch: Launch, new_arrays: Any = None, option: object = None
+    arrays: Sequence[Any], launch: Launch, allocators: Any = (), option: object = None
 ) -> CallCache:
     cache = CallCache()
-    remember(cache, arrays, launch, option, new_arrays=new_arrays)
+    remember(cache, arrays, launch, option, allocators=allocators)
     return cache
 
 
@@ -222,11 +222,10 @@ def test_where_tensors_may_have_tangents_nothing_is_launched(
     assert len(launch.taken()) == 2
 
 
-def test_an_object_with_the_identity_of_another_is_looked_at(torch: Torch) -> None:
+def test_every_object_is_looked_at(torch: Torch) -> None:
     launch, arrays = Launch(), several(on_device)
     cache = cache_with(arrays, launch)
     for other in (*OTHERS.values(), np.zeros(SHAPE, np.float16), "no array"):
-        cache._guesses = {id(other): guess for guess in cache._guesses.values()}
         assert cache.run((arrays[0], other, arrays[2]), None, None) is None
 
     assert launch.taken() == []
@@ -258,17 +257,17 @@ def test_arrays_that_overlap_are_not_launched(make: Make) -> None:
     assert {where for _, where, _ in launch.taken()} == {addresses(a, b, out)}
 
 
-@pytest.mark.parametrize("is_copied", [False, True])  # found by its guess, or by its key
+@pytest.mark.parametrize("is_copied", [False, True])  # the arrays themselves, or others like them
 def test_a_workspace_serves_no_stream_that_the_caller_names(make: Make, is_copied: bool) -> None:
     launch, arrays = Launch(), several(make, 2)
     made: list[Any] = []
 
-    def new_arrays() -> tuple[Any, ...]:
+    def new_array() -> Any:
         made.extend(several(make, 1))
-        return tuple(made[-1:])
+        return made[-1]
 
     cache = CallCache()
-    remember(cache, arrays, launch, new_arrays=new_arrays, has_workspace=True)
+    remember(cache, arrays, launch, allocators=[new_array], has_workspace=True)
     given = several(make, 2) if is_copied else arrays
 
     assert cache.run(given, None, 11) is None
@@ -280,12 +279,12 @@ def test_a_workspace_serves_no_stream_that_the_caller_names(make: Make, is_copie
 def test_arrays_that_the_caller_does_not_give_are_made_for_each_call(make: Make) -> None:
     made: list[Any] = []
 
-    def new_arrays() -> tuple[Any, ...]:
-        made.extend(several(make, 2))
-        return tuple(made[-2:])
+    def new_array() -> Any:
+        made.extend(several(make, 1))
+        return made[-1]
 
     launch, arrays = Launch(), several(make)
-    cache = cache_with(arrays, launch, new_arrays)
+    cache = cache_with(arrays, launch, [new_array] * 2)
     for _ in range(3):
         assert cache.run(arrays, None, None) == (*arrays, *made[-2:])
 
@@ -372,12 +371,6 @@ def typed(shape: tuple[int, ...], dtype: Any = np.float16, shift_bytes: int = 0)
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def guess_for(cache: CallCache, arrays: Arrays) -> None:
-    """As if one of these had the identity of an object that an entry was guessed by."""
-    for guess in list(cache._guesses.values()):
-        cache._guesses = {id(arrays[1]): guess}
-
-
 def test_arrays_like_the_first_ones_find_its_entry_their_addresses_and_the_stream(
     make: Make,
 ) -> None:
@@ -409,7 +402,6 @@ def test_another_layout_finds_nothing(make: Make, difference: str, place: int) -
     arrays = [make(typed((8, 16))) for _ in range(3)]
     cache = cache_with(arrays, Launch())
     arrays[place] = make(LAYOUTS[difference])
-    guess_for(cache, arrays)
 
     assert cache.run(tuple(arrays), None, None) is None
 
@@ -432,7 +424,6 @@ def test_a_tensor_that_shows_other_values_or_lies_elsewhere_finds_nothing(
     arrays = three(on_device)
     cache = cache_with(arrays, Launch())
     arrays[1] = Tensor(typed((8, 16)), **{"device": "cuda:0", **other})
-    guess_for(cache, arrays)
 
     assert cache.run(tuple(arrays), None, None) is None
 
@@ -504,7 +495,34 @@ def test_many_layouts_do_not_fill_the_typed(monkeypatch: pytest.MonkeyPatch) -> 
         remember(cache, arrays, Launch())
         assert cache.run(tuple(arrays), None, None) is not None
     assert len(cache._entries) <= 8
-    assert len(cache._guesses) <= 8
+    assert len(cache._likely) <= 8
+
+
+def test_layouts_with_the_same_option_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    cache, launches, kept = CallCache(), [Launch() for _ in range(4)], []
+    for rows, launch in enumerate(launches, 1):
+        kept.append(tuple(on_device(typed((rows, 8))) for _ in range(2)))
+        remember(cache, kept[-1], launch)
+    monkeypatch.setattr(_call_cache, "fingerprint", lambda _: pytest.fail("read a layout"))
+
+    for arrays, launch in zip(kept, launches, strict=True):
+        assert cache.run(arrays, None, None) is not None
+        assert [where for _, where, _ in launch.taken()] == [addresses(*arrays)]
+
+
+def test_entries_that_differ_in_alignment_alone_are_told_apart(torch: Torch) -> None:
+    cache, launches = CallCache(), (Launch(), Launch())
+    kept = [
+        (on_device(typed((8, 16))), on_device(typed((8, 16), np.float16, shift)))
+        for shift in (0, 4)
+    ]
+    for arrays, launch in zip(kept, launches, strict=True):
+        remember(cache, arrays, launch)
+
+    for arrays, launch in 2 * [*zip(kept, launches, strict=True)]:
+        assert cache.run(arrays, None, None) is not None
+        assert len(launch.taken()) == 1
 
 
 # --- operations -------------------------------------------------------------------------------

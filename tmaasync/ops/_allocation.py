@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,6 @@ __all__ = [
     "Output",
     "address_of",
     "allocator",
-    "allocator_of_all",
     "contiguous_copy",
     "empty",
     "empty_rows",
@@ -121,18 +120,6 @@ def rows_allocator(like: ArrayView, rows: ArrayView) -> Allocator:
 
 def _unowned(view: ArrayView) -> ArrayView:
     return view._replace(owner=None, lease=None)
-
-
-def allocator_of_all(allocators: Iterable[Allocator]) -> Callable[[], tuple[Any, ...]] | None:
-    """Return one allocator that calls each of these; None if there are none."""
-    each = tuple(allocators)
-    if len(each) == 1:
-        (only,) = each
-        return lambda: (only(),)
-    if len(each) == 2:  # as of attention; written out it costs less
-        first, second = each
-        return lambda: (first(), second())
-    return (lambda: tuple(make() for make in each)) if each else None
 
 
 def address_of(array: Any) -> int:

@@ -17,7 +17,6 @@ from tmaasync.ops._allocation import (
     Allocator,
     address_of,
     allocator,
-    allocator_of_all,
     fill,
     in_order,
 )
@@ -192,7 +191,7 @@ def _attend(
             NamedBinding(operation, (*operation.names, *more)),
             tuple(view.framework for view in (*operands, *scale_arrays, results.out)),
             results.out.device,
-            new_arrays=allocator_of_all((*results.allocators(), *more.values())),
+            allocators=(*results.allocators(), *more.values()),
             has_workspace=bool(more),
         )
     return results.returned

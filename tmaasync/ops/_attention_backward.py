@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tmaasync._kinds import check_flags
-from tmaasync.ops._allocation import allocator_of_all
 from tmaasync.ops._call_cache import CallCache
 from tmaasync.ops._flash.backward_operation import BackwardOperation
 from tmaasync.ops._flash.gradients import INPUTS, Gradients
@@ -118,7 +117,7 @@ def _differentiate(
             NamedBinding(operation, (*names, *gradients.new_names, "workspace")),
             [gradients.views[name].framework for name in names],
             gradients.views["q"].device,
-            new_arrays=allocator_of_all(iter(new)),
+            allocators=new,
             has_workspace=True,
         )
     return gradients.returned

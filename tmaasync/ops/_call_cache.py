@@ -6,18 +6,20 @@ import functools
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import call
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tmaasync._arrays import Guard, fingerprint, guard
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._streams import current_stream_of, stream_of
 from tmaasync.kernel import BoundCall, Launch, backend_of
-from tmaasync.ops._allocation import address_of
+from tmaasync.ops._allocation import Allocator, address_of
 
 __all__ = ["Binding", "CallCache", "clear_on_forget", "forget"]
 
 _MAX_ENTRIES = 4096
 _MAX_OPERATIONS = 1024
+_MAX_LIKELY = 8  # the layouts of a model's layers with one option
 
 Binding = tuple[Launch, Sequence[int]]
 """A launch, and the addresses to make it at."""
@@ -35,37 +37,24 @@ _Operation = TypeVar("_Operation")
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A cached operation, the rest of the call's key, and a function that makes new arrays."""
+    """A cached operation, the rest of the call's key, and the allocators of new arrays."""
 
     operation: _Bindable
-    new_arrays: Callable[[], tuple[Any, ...]] | None
+    allocators: Sequence[Allocator]
     has_workspace: bool
-    option: object
     misaligned: int
     device: int | None
     current_stream: Callable[[Any], int]
     guard: Guard | None
 
-    def stream(self, given: object) -> int:
-        """Return the caller's stream, or the current stream of the arrays' framework."""
-        if given is None:
-            return self.current_stream(self.device)
-        return stream_of((), self.device, given)
 
+class _Likely(NamedTuple):
+    """An entry, after the fields of a guard for its arrays: unpacking is the fastest access."""
 
-class _Guess(NamedTuple):
-    """An entry, preceded by the fields that every call needs: unpacking is the fastest access."""
-
-    option: object
     check: Callable[..., bool]
     address_of: Callable[[Any], int]
     forward_mode: Any
-    current_stream: Callable[[Any], int]
-    device: int | None
     entry: _Entry
-
-
-_NO_GUESS: Any = (object(), None, None, None, None, None, None)  # matches no option
 
 
 class _Clearable(Protocol):
@@ -93,9 +82,9 @@ class CallCache:
     A call uses three tables, and each of them pays off (benchmarks/bench_host.py on an H200's host,
     2026-11-21: a matmul with scales takes 11 us, and 21 us if it inspects its arrays again):
 
-    * guesses: the entry of the last call with the same second array (usually weights), confirmed by
-      torch's guard at a quarter of the cost of the arrays' fingerprints;
-    * entries: by the arrays' fingerprints, for CuPy, and for torch if no guess holds;
+    * likely entries: the last few with the same option, told apart by torch's guard of all tensors
+      at a quarter of the cost of their fingerprints. One that does not fit costs 0.3 us;
+    * entries: by the arrays' fingerprints, for CuPy, and for torch if no guard fits;
     * bound calls: by the arrays' addresses, from their second call on, without packing.
 
     Other calls, for example with staging copies, still reuse the `operation` for their arrays'
@@ -103,14 +92,14 @@ class CallCache:
     """
 
     def __init__(self) -> None:
-        self._guesses: dict[int, _Guess] = {}
+        self._likely: dict[object, list[_Likely]] = {}
         self._entries: dict[object, _Entry] = {}
         self._bound: dict[tuple[Any, ...], BoundCall | None] = {}
         self._operations: dict[tuple[Hashable, ...], Any] = {}
         clear_on_forget(self)
 
     def clear(self) -> None:
-        self._guesses.clear()
+        self._likely.clear()
         self._entries.clear()
         self._bound.clear()
         self._operations.clear()
@@ -124,15 +113,15 @@ class CallCache:
     ) -> tuple[Any, ...] | None:
         """Repeat the launch of an earlier call with arrays like these.
 
-        This is all the host work of a repeated call, so it is one function that calls little but C.
-        It is safe because it checks everything that a launch depends on. The guard checks all
-        properties of the arrays except their addresses: a resized array, or another object with the
-        same identity, fails. The current addresses and stream are the key of a bound call. Their
-        consequences were checked when the key was new: the output overlaps no input, and TMA can
-        access all arrays. A bound call is immutable, so it writes no arguments and takes no lock.
+        This is all the host work of a repeated call, so it calls little but C. It is safe because
+        it checks everything that a launch depends on. The guard checks all properties of the arrays
+        except their addresses: a resized array fails. The current addresses and stream are the key
+        of a bound call. Their consequences were checked when the key was new: the output overlaps
+        no input, and TMA can access all arrays. A bound call is immutable, so it writes no
+        arguments and takes no lock.
 
         Args:
-            arrays: Two or more arrays; equal options always have equally many.
+            arrays: The arrays; equal options always have equally many.
             option: The rest of the key.
             stream: The caller's stream; None for the current stream of the arrays' framework.
             numbers: Further launch arguments, which may differ from call to call.
@@ -140,35 +129,27 @@ class CallCache:
         Returns:
             The arrays, followed by the new arrays; None if the cache cannot serve the call.
         """
-        key: tuple[Any, ...]
-        guess = self._guesses.get(id(arrays[1]), _NO_GUESS)
-        known, check, where, forward, current_stream, device, entry = guess
-        is_like = known == option and check(*arrays) and forward._current_level < 0
-        if is_like and (stream is None or not entry.has_workspace):
-            new_arrays = entry.new_arrays
-            if new_arrays is not None:
-                arrays += new_arrays()
-            handle = current_stream(device) if stream is None else entry.stream(stream)
-            count = len(arrays)
-            if count == 4:  # attention; unrolled code costs a third less than map
-                a, b, c, d = arrays
-                key = (entry, handle, numbers, where(a), where(b), where(c), where(d))
-            elif count == 3:  # matmul
-                a, b, c = arrays
-                key = (entry, handle, numbers, where(a), where(b), where(c))
-            else:
-                key = (entry, handle, numbers, *map(where, arrays))
-        else:
-            found = self._by_fingerprint(arrays, option, is_current=stream is None)
-            if found is None:
-                return None
-            entry, arrays, addresses = found
-            key = (entry, entry.stream(stream), numbers, *addresses)
-        call = self._bound.get(key) or self._new_call(key)
-        if call is None:
+        try:
+            likely = self._likely.get(option, ())
+        except TypeError:  # for example an option that is a list
             return None
-        call()
-        return arrays
+        for check, where, forward, entry in likely:
+            if check(*arrays) and forward._current_level < 0:
+                if stream is None:
+                    handle = entry.current_stream(entry.device)
+                elif entry.has_workspace:
+                    return None
+                else:
+                    handle = stream_of((), entry.device, stream)
+                everything = arrays
+                if entry.allocators:
+                    everything += tuple(map(call, entry.allocators))
+                key = (entry, handle, numbers, *map(where, everything))
+                launch = self._bound.get(key) or self._new_call(key)
+                if launch is not None:
+                    launch()
+                    return everything
+        return self._run_by_fingerprint(arrays, option, stream, numbers)
 
     def operation(
         self, make: Callable[..., _Operation], *layouts: Hashable, **options: Hashable
@@ -191,12 +172,12 @@ class CallCache:
         frameworks: Sequence[str],
         device: int | None,
         *,
-        new_arrays: Callable[[], tuple[Any, ...]] | None = None,
+        allocators: Iterable[Allocator] = (),
         has_workspace: bool = False,
     ) -> None:
         """Cache the operation for later calls of `run` with arrays like these.
 
-        By default the launch goes to the current stream of these frameworks. ``new_arrays`` makes
+        By default the launch goes to the current stream of these frameworks. ``allocators`` make
         the arrays that the caller does not pass. A workspace among them returns to the current
         stream's memory pool at the end of the call. A call on an explicit stream must not use it.
         """
@@ -208,35 +189,37 @@ class CallCache:
         key, addresses = seen
         entry = _Entry(
             operation,
-            new_arrays,
+            tuple(allocators),
             has_workspace,
-            option,
             misaligned(addresses) or 0,
             device,
             current_stream_of(frameworks),
             guard(arrays),
         )
         self._entries[key] = entry
-        self._guess_next_time(arrays, entry)
+        self._expect(arrays, option, entry)
 
-    def _by_fingerprint(
-        self, arrays: tuple[Any, ...], option: object, *, is_current: bool
-    ) -> tuple[_Entry, tuple[Any, ...], Iterable[int]] | None:
-        """Return the entry, all arrays, and their addresses."""
+    def _run_by_fingerprint(
+        self, arrays: tuple[Any, ...], option: object, stream: object, numbers: tuple[Any, ...]
+    ) -> tuple[Any, ...] | None:
         seen = _key(arrays, option)
-        if seen is None:
+        entry = None if seen is None else self._entries.get(seen[0])
+        if seen is None or entry is None:
             return None
-        key, addresses = seen
-        entry = self._entries.get(key)
-        if entry is None:
+        self._expect(arrays, option, entry)
+        if entry.has_workspace and stream is not None:
             return None
-        self._guess_next_time(arrays, entry)
-        if entry.has_workspace and not is_current:
+        new, device = tuple(map(call, entry.allocators)), entry.device
+        handle = entry.current_stream(device) if stream is None else stream_of((), device, stream)
+        key = (entry, handle, numbers, *seen[1], *map(address_of, new))
+        launch = self._bound.get(key) or self._new_call(key)
+        if launch is None:
             return None
-        new = () if entry.new_arrays is None else entry.new_arrays()
-        return entry, arrays + new, [*addresses, *map(address_of, new)]
+        launch()
+        return arrays + new
 
-    def _guess_next_time(self, arrays: Sequence[object], entry: _Entry) -> None:
+    def _expect(self, arrays: Sequence[object], option: object, entry: _Entry) -> None:
+        """Make the entry the most likely one for its option."""
         fitting = entry.guard
         if fitting is None:
             return
@@ -245,11 +228,10 @@ class CallCache:
             if fitting is None:
                 return
             entry.guard = fitting
-        if len(self._guesses) >= _MAX_ENTRIES:
-            self._guesses.clear()
-        self._guesses[id(arrays[1])] = _Guess(
-            entry.option, *fitting, entry.current_stream, entry.device, entry
-        )
+        if len(self._likely) >= _MAX_ENTRIES:
+            self._likely.clear()
+        others = [one for one in self._likely.get(option, ()) if one.check is not fitting.check]
+        self._likely[option] = [_Likely(*fitting, entry), *others[: _MAX_LIKELY - 1]]
 
     def _new_call(self, key: tuple[Any, ...]) -> BoundCall | None:
         """Return the call for a key; it is bound and stored when the key comes a second time."""

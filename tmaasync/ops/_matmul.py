@@ -55,8 +55,6 @@ __all__ = ["Matmul", "matmul"]
 
 _NO_FACTORS = (1.0, 0.0)
 _CALLS = CallCache()
-# Separate from plain calls: the cache guesses by the second array (weights), which both may use.
-_EPILOGUE_CALLS = CallCache()
 
 
 def matmul(  # noqa: PLR0913 - operands, epilogue and types
@@ -142,7 +140,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         )
         reading = Reading.given(a_dtype, b_dtype, precision)
         arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
-        done = _EPILOGUE_CALLS.run(arrays, option, stream, factors)
+        done = _CALLS.run(arrays, option, stream, factors)
         if done is None:
             return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
         return done[2 + len(epilogue.arrays)]
@@ -156,9 +154,11 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
 def _call_key(
     a: Any, b: Any, out: Any, dtype: object, epilogue: EpilogueArguments[Any], reading: Reading
 ) -> tuple[tuple[Any, ...], tuple[object, ...]]:
-    """Return the arrays, output last, and the key of a call with an epilogue."""
+    """Return the arrays, output last, and the rest of the call's key."""
     arrays = (a, b, *epilogue.arrays)
-    option = (dtype, out is None, epilogue.form, reading)
+    option: tuple[object, ...] = (dtype, out is None)
+    if epilogue is not NO_EPILOGUE or reading is not AS_THEY_ARE:
+        option += (epilogue.form, reading)
     return arrays if out is None else (*arrays, out), option
 
 
@@ -183,12 +183,9 @@ def _multiply(  # noqa: PLR0913 - all that is given
         return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
     operation = _CALLS.operation(Matmul, *call.layouts, epilogue=layouts_of(call.epilogue))
     operation.run(call.a, call.b, call.output.view, stream, call.epilogue, factors)
-    cache = _EPILOGUE_CALLS
     arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
-    if epilogue is NO_EPILOGUE and reading is AS_THEY_ARE:
-        cache, option = _CALLS, (dtype, out is None)
     workspace = operation.workspace(call.a)
-    operation.remember_in(cache, arrays, option, call.operands, call.output, workspace=workspace)
+    operation.remember_in(_CALLS, arrays, option, call.operands, call.output, workspace=workspace)
     return call.output.array
 
 

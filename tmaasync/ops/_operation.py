@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 from tmaasync._arrays import ArrayView
 from tmaasync._forks import Lock
 from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of
-from tmaasync.ops._allocation import Allocator, Output, allocator_of_all
+from tmaasync.ops._allocation import Allocator, Output
 from tmaasync.ops._call_cache import Binding, CallCache, forget
 
 __all__ = [
@@ -98,7 +98,7 @@ class Operation:
                 self,
                 [view.framework for view in (*operands, output.view)],
                 output.view.device,
-                new_arrays=allocator_of_all(allocators),
+                allocators=allocators,
                 has_workspace=workspace is not None,
             )
 

@@ -12,7 +12,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._kinds import check_flags
-from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator_of_all, in_order
+from tmaasync.ops._allocation import Allocator, address_of, allocator, in_order
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.abi import BATCH_LIMITS, record
 from tmaasync.ops._flash.config import Batch, Variant
@@ -141,7 +141,6 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     array([ 4.,  4., 24., 24., 24.], dtype=float16)
     """
     has_own_keys = cu_seqlens_k is not None and cu_seqlens_k is not cu_seqlens_q
-    # k is second, because the cache guesses by the second array, and cu_seqlens may be on the host.
     arrays: tuple[Any, ...] = (cu_seqlens_q, k, q, v)
     if has_own_keys:
         arrays += (cu_seqlens_k,)
@@ -262,7 +261,7 @@ def _remember(call: _Call, operation: VarlenAttention, results: Results) -> None
         NamedBinding(operation, (*call.names(operation), *workspaces)),
         [_arrays.view(array).framework for array in call.arrays],
         results.out.device,
-        new_arrays=allocator_of_all((*results.allocators(), *workspaces.values())),
+        allocators=(*results.allocators(), *workspaces.values()),
         has_workspace=True,
     )
 

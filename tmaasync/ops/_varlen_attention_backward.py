@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._kinds import check_flags
-from tmaasync.ops._allocation import allocator_of_all
 from tmaasync.ops._call_cache import CallCache
 from tmaasync.ops._flash.backward_operation import BackwardOperation
 from tmaasync.ops._flash.gradients import INPUTS, Gradients
@@ -157,7 +156,7 @@ def _differentiate(call: _Call, stream: object) -> tuple[Any, Any, Any]:
             ),
             [_arrays.view(array).framework for array in call.arrays],
             q.device,
-            new_arrays=allocator_of_all(iter(new)),
+            allocators=new,
             has_workspace=True,
         )
     return gradients.returned
