@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from emulate.shipped import whole_text
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, exchanged, without
+from planted_choices import choices
 
 from tmaasync import Kernel, emulate, enable_peer_access, ops
 from tmaasync.emulate.launch.schedule import Policy
@@ -136,20 +138,33 @@ def outcome(run: Callable[[World], None], policy: Policy, seed: int) -> Exceptio
     return None
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, kernel: str, text: str) -> Callable[[World], None]:
-    """Have the operation build its kernel from this text."""
+@functools.cache
+def built(text: str, name: str, types: tuple[Any, ...], constants: tuple[Any, ...]) -> Kernel:
+    return Kernel(text, name, types=dict(types), constants=dict(constants))
+
+
+def plant(
+    monkeypatch: pytest.MonkeyPatch, kernel: str, defect: Defect | None
+) -> Callable[[World], None]:
+    """Have the operation build its kernel with this defect."""
+    found = choices(whole_text(kernel), PLAIN if kernel == "all_gather.cu" else GEMM)
+
+    def build(types: dict[str, Any], constants: dict[str, Any]) -> Kernel:
+        name = kernel.removesuffix(".cu")
+        given = tuple(types.items()), tuple(constants.items())
+        one = built(found.text_with(defect), name, *given)
+        found.choose(one, defect)
+        return one
+
     if kernel == "all_gather.cu":
-
-        def plain(_: str, types: Any, constants: Any) -> Kernel:
-            return Kernel(text, "all_gather", types=types, constants=constants)
-
-        monkeypatch.setattr(_all_gather, "shipped_kernel", plain)
+        monkeypatch.setattr(
+            _all_gather, "shipped_kernel", lambda _, types, constants: build(types, constants)
+        )
         return gather
 
     def gemm(types: Any, push: str, transposed: bool, config: AllGatherTileConfig) -> Kernel:
         named = dict(zip(("ATile", "BTile", "CTile", "PushTile"), (*types, push), strict=True))
-        constants = {**gemm_constants(False, transposed, config), "PUSH_STAGES": 2}
-        return Kernel(text, "all_gather_gemm", types=named, constants=constants)
+        return build(named, {**gemm_constants(False, transposed, config), "PUSH_STAGES": 2})
 
     monkeypatch.setattr(_all_gather_matmul, "all_gather_gemm_kernel", gemm)
     return multiply
@@ -160,7 +175,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, kernel: str, text: str) -> Callable[[
 def test_a_defect_is_reported_whatever_the_order(
     monkeypatch: pytest.MonkeyPatch, defect: Defect
 ) -> None:
-    run = plant(monkeypatch, defect.kernel, defect.plant(whole_text(defect.kernel)))
+    run = plant(monkeypatch, defect.kernel, defect)
 
     for order in ORDERS:
         error = outcome(run, *order)
@@ -170,7 +185,7 @@ def test_a_defect_is_reported_whatever_the_order(
 
 @pytest.mark.parametrize("kernel", ["all_gather.cu", "all_gather_gemm.cu"])
 def test_without_a_defect_there_is_no_report(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
-    run = plant(monkeypatch, kernel, whole_text(kernel))
+    run = plant(monkeypatch, kernel, None)
 
     for seed in range(10):
         assert outcome(run, "random", seed) is None

@@ -12,6 +12,7 @@ from parity.paged_keys import KINDS, draw_paged, paged_from
 from parity.test_attention import in_splits
 from parity.test_paged_attention import DECODE, check_pages, check_wrong_pages, one_build
 from planted import Defect, Edit, defects
+from planted_choices import choices
 
 from tmaasync import EmulatedFault, Kernel
 from tmaasync.ops._flash import launches
@@ -42,17 +43,22 @@ PROBLEM = replace(
 )
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def plant(monkeypatch: pytest.MonkeyPatch, defect: Defect | None) -> None:
+    found = choices(whole_text("attention.cu"), (*DEFECTS, NO_LIMIT))
+
     def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
         names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
         constants = {**config.constants, **variant.constants}
-        return Kernel(text, "attention", types=dict(names), constants=constants)
+        text = found.text_with(defect)
+        built = Kernel(text, "attention", types=dict(names), constants=constants)
+        found.choose(built, defect)
+        return built
 
     monkeypatch.setattr(launches, "attention_kernel", kernel)
 
 
-def check_with(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
-    plant(monkeypatch, text)
+def check_with(monkeypatch: pytest.MonkeyPatch, defect: Defect | None, size: int) -> None:
+    plant(monkeypatch, defect)
     mask, softcap = KINDS[size]
     problem = replace(PROBLEM, mask=mask, softcap=softcap)
     check_pages(Emulate(), problem, paged_from(problem, size))
@@ -65,11 +71,11 @@ def test_a_defect_shows(monkeypatch: pytest.MonkeyPatch, defect: Defect) -> None
     size = 256 if defect.name.startswith("every") else 16
 
     with pytest.raises(defect.reported):
-        check_with(monkeypatch, defect.plant(whole_text(defect.kernel)), size)
+        check_with(monkeypatch, defect, size)
 
 
 def test_a_page_that_does_not_exist_would_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, NO_LIMIT.plant(whole_text(NO_LIMIT.kernel)))
+    plant(monkeypatch, NO_LIMIT)
 
     with (
         tile_configs(in_splits(3, consumers=1)),
@@ -81,4 +87,4 @@ def test_a_page_that_does_not_exist_would_be_read(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("size", [16, 256])
 def test_without_a_defect_there_is_none(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    check_with(monkeypatch, whole_text("attention.cu"), size)
+    check_with(monkeypatch, None, size)

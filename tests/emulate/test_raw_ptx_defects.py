@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from parity.raw_ptx_kernels import KERNELS
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, without
+from planted_choices import choices
 
-from tmaasync import emulate
+from tmaasync import Kernel, emulate
 
 
 def _of(kernel: str, *rows: tuple[Any, ...]) -> tuple[Defect, ...]:
@@ -118,7 +119,9 @@ DEFECTS = (
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_planted_defect_is_found_at_its_line(defect: Defect) -> None:
     problem = next(problem for problem in KERNELS if problem.name == defect.kernel)
-    kernel = problem.kernel(defect.edits)
+    found = choices(problem.text, tuple(one for one in DEFECTS if one.kernel == defect.kernel))
+    kernel = Kernel(found.text_with(defect), problem.kernel_name)
+    found.choose(kernel, defect)
 
     with (
         pytest.raises(defect.reported, match=f"(?s){defect.says}") as caught,
