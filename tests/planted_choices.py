@@ -17,6 +17,7 @@ from planted import Defect, Edit, edited, source_of
 
 from tmaasync import Kernel
 from tmaasync.errors import CompileError
+from tmaasync.kernel.variables import Variable
 
 __all__ = ["Choices", "choices"]
 
@@ -53,7 +54,12 @@ class Choices:
         """Have the kernel, of `text_with` this defect, run with it from now on; None is sound."""
         if defect is None or defect in self.defects:
             number = _NONE if defect is None else self.defects.index(defect)
-            kernel.variable("chosen_defect", device="cpu").write(np.int32(number))
+            _selector_of(kernel).write(np.int32(number))
+
+
+@functools.lru_cache(maxsize=32)
+def _selector_of(kernel: Kernel) -> Variable:
+    return kernel.variable("chosen_defect", device="cpu")
 
 
 @functools.lru_cache(maxsize=32)
@@ -77,8 +83,11 @@ def choices(text: str, defects: tuple[Defect, ...]) -> Choices:
 
 
 def _block(text: str, edits: Iterable[Edit], start: int, stop: int) -> str:
-    """Return a part of the text with edits, as a block whose lines keep their numbers."""
-    return f"{{\n#line {_line(text, start)}\n{edited(text, edits, start, stop)}\n}}"
+    """Return a part of the text with edits, as a block whose lines keep their numbers.
+
+    A statement that depends on a condition may be gone: its place takes an empty one.
+    """
+    return f"{{\n#line {_line(text, start)}\n{edited(text, edits, start, stop)}\n;}}"
 
 
 def _line(text: str, at: int) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import re
 from typing import Any
 
 from parity.guide_samples import FOLDER, INSTANCES
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, after, without
+from planted_choices import choices
 
 from tmaasync import Kernel
 
@@ -183,25 +183,17 @@ DEFECTS = (
 )  # fmt: skip
 
 
-@functools.cache
-def planted(sample: str) -> Kernel:
-    """Return the sample with one more parameter: the number in `DEFECTS` of the one it has.
+def planted(sample: str, defect: Defect | None) -> Kernel:
+    """Return the sample with a defect."""
+    found = choices(text_of(sample), tuple(one for one in DEFECTS if one.kernel == sample))
+    kernel = _built(sample, found.text_with(defect))
+    found.choose(kernel, defect)
+    return kernel
 
-    Lines keep their numbers.
-    """
-    text = text_of(sample)
-    choices: dict[tuple[int, int], list[str]] = {}
-    for number, defect in enumerate(DEFECTS):
-        for edit in defect.edits if defect.kernel == sample else ():
-            ((start, stop),) = edit.spans(text)
-            new = edit.new.replace("@@", text[start:stop])
-            choices.setdefault((start, stop), []).append(
-                f"if (defect == {number}) {{ {new} }} else "
-            )
-    for (start, stop), found in sorted(choices.items(), reverse=True):
-        text = f"{text[:start]}{''.join(found)}{{ {text[start:stop]} }}{text[stop:]}"
-    header = re.compile(rf"(\b{sample}\([^()]*?)(\s*\)\s*\{{)")
-    return Kernel(header.sub(r"\1, int defect\2", text), INSTANCES.get(sample, sample))
+
+@functools.cache
+def _built(sample: str, text: str) -> Kernel:
+    return Kernel(text, INSTANCES.get(sample, sample))
 
 
 def text_of(sample: str) -> str:

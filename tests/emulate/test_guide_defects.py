@@ -14,23 +14,21 @@ from planted import Defect, lines_named
 from tmaasync.emulate import scheduled
 from tmaasync.errors import TMAError
 
-_NUMBERED = [pytest.param(number, each, id=each.key) for number, each in enumerate(DEFECTS)]
-
 
 @pytest.mark.sampled(15)
-@pytest.mark.parametrize(("number", "defect"), _NUMBERED)
-def test_a_defect_is_reported_at_the_users_line(number: int, defect: Defect) -> None:
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.key)
+def test_a_defect_is_reported_at_the_users_line(defect: Defect) -> None:
     launch = SAMPLES[defect.kernel](np.copy)
 
     with scheduled(races=True), pytest.raises(TMAError) as caught:
-        planted(defect.kernel)(
-            launch.grid, launch.block, (*launch.arguments, number), **launch.options
+        planted(defect.kernel, defect)(
+            launch.grid, launch.block, launch.arguments, **launch.options
         )
 
     report = str(caught.value)
     assert (type(caught.value),) == defect.reported, report
     assert re.search(defect.says, report, re.DOTALL), report
-    named = lines_named(text_of(defect.kernel), report)
+    named = lines_named(defect.plant(text_of(defect.kernel)), report)
     assert any(defect.line in line for line in named), (report, named)
 
 
@@ -40,6 +38,6 @@ def test_the_text_with_no_defect_chosen_is_sound(sample: str) -> None:
     launch = SAMPLES[sample](np.copy)
 
     with scheduled(races=True):
-        planted(sample)(launch.grid, launch.block, (*launch.arguments, -1), **launch.options)
+        planted(sample, None)(launch.grid, launch.block, launch.arguments, **launch.options)
 
     check(launch, launch.result)
