@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ParamSpec
 
 import numpy as np
 from planted import Defect, Edit, edited, source_of
@@ -19,7 +21,9 @@ from tmaasync import Kernel
 from tmaasync.errors import CompileError
 from tmaasync.kernel.variables import Variable
 
-__all__ = ["Choices", "choices"]
+__all__ = ["Choices", "choices", "choosing"]
+
+_Parameters = ParamSpec("_Parameters")
 
 _NONE = -1
 _SELECTOR = (
@@ -55,6 +59,31 @@ class Choices:
         if defect is None or defect in self.defects:
             number = _NONE if defect is None else self.defects.index(defect)
             _selector_of(kernel).write(np.int32(number))
+
+    @contextmanager
+    def chosen(self, defect: Defect | None) -> Iterator[str]:
+        """Yield the text with a defect, which kernels of `choosing` builders have meanwhile."""
+        _CHOSEN.append((self, defect))
+        try:
+            yield self.text_with(defect)
+        finally:
+            _CHOSEN.pop()
+
+
+_CHOSEN: list[tuple[Choices, Defect | None]] = []
+
+
+def choosing(build: Callable[_Parameters, Kernel]) -> Callable[_Parameters, Kernel]:
+    """Return a cached builder, whose kernels run with the defect of `Choices.chosen`."""
+    cached: Callable[..., Kernel] = functools.cache(build)
+
+    def built(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> Kernel:
+        kernel = cached(*args, **kwargs)
+        for found, defect in _CHOSEN[-1:]:
+            found.choose(kernel, defect)
+        return kernel
+
+    return built
 
 
 @functools.lru_cache(maxsize=32)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import numpy as np
 from parity import test_ring, test_thread_fed_rings
 from parity.backends import Emulate
+from planted_choices import choosing
 
 from tmaasync import Kernel, Swizzle, create_tma_tile
 
@@ -48,7 +48,7 @@ extern "C" __global__ void move(
 """
 
 
-@functools.cache
+@choosing
 def kernel_of(source: str, name: str, types: tuple[tuple[str, str], ...], debug: bool) -> Kernel:
     return Kernel(source, name, types=dict(types), debug=debug)
 

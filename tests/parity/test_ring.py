@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from parity.backends import Cuda, Emulate
+from planted_choices import choosing
 
 from tmaasync import Kernel, Swizzle, create_tma_tile, emulate, trace
 
@@ -83,7 +83,7 @@ COLUMNS = 12
 ROWS = 32
 
 
-@functools.cache
+@choosing
 def copy_kernel(source: str, cuda_type: str, debug: bool = False) -> Kernel:
     return Kernel(source, "copy", types={"Tile": cuda_type}, debug=debug)
 
@@ -237,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(128 * (kConsumers + 1), 1) gemm(
 """
 
 
-@functools.cache
+@choosing
 def gemm_kernel(source: str, a: str, b: str, stages: int, ctas: int, debug: bool) -> Kernel:
     constants = {"STAGES": stages, "CTAS": ctas}
     types = {"ATile": a, "BTile": b}

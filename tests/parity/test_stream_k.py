@@ -13,6 +13,7 @@ import pytest
 from parity.backends import Emulate
 from parity.stream_k import SOURCE, Launch, launch
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, after, before, without
+from planted_choices import choices
 
 from tmaasync import CompileError, emulate, include_dir
 
@@ -141,10 +142,11 @@ def with_own_class() -> str:
 def check_report(defect: Defect, source: str, policy: Any) -> None:
     problem = LAUNCHES_WITH.get(defect.name, PLAIN)
     with (
+        choices(source, MISUSES if defect in MISUSES else DEFECTS).chosen(defect) as text,
         emulate.scheduled(policy, races=not defect.debug),
         pytest.raises(defect.reported) as caught,
     ):
-        launch(Emulate(), problem, defect.plant(source), times=2, debug=defect.debug)
+        launch(Emulate(), problem, text, times=2, debug=defect.debug)
     assert re.search(defect.says, str(caught.value)), caught.value
 
 

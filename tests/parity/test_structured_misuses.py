@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from parity.structured_programs import PROGRAMS
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, after, before, without
+from planted_choices import choices
 
 from tmaasync import CompileError, Kernel, LaunchError, emulate
 
@@ -430,9 +431,10 @@ MISUSES = (
 @pytest.mark.parametrize("misuse", MISUSES, ids=named)
 def test_a_misuse_is_reported_whatever_the_order(misuse: Defect) -> None:
     source, run = PROGRAMS[misuse.kernel]
-    planted = misuse.plant(source)
+    of_program = tuple(one for one in MISUSES if one.kernel == misuse.kernel)
 
-    reports = [outcome(misuse, run, planted, order) for order in ORDERS]
+    with choices(source, of_program).chosen(misuse) as text:
+        reports = [outcome(misuse, run, text, order) for order in ORDERS]
 
     assert any(reports) if misuse.some_orders else all(reports)
     for report in filter(None, reports):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from parity.backends import Cuda, Emulate
+from planted_choices import choosing
 
 from tmaasync import Kernel, Swizzle, create_tma_tile, emulate
 
@@ -72,7 +72,7 @@ CONSUMERS = 2
 SEEDED: tuple[Any, ...] = ("random", "adversarial")
 
 
-@functools.cache
+@choosing
 def gather_kernel(source: str, copies: bool, threads: int, stages: int, debug: bool) -> Kernel:
     constants = {"STAGES": stages, "CONSUMERS": CONSUMERS, "THREADS": threads, "COPIES": copies}
     return Kernel(source, "gather", constants=constants, debug=debug)
@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm(
 """
 
 
-@functools.cache
+@choosing
 def gemm_kernel(source: str, a: str, b: str) -> Kernel:
     return Kernel(source, "gemm", types={"ATile": a, "BTile": b})
 
