@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import numpy as np
 from planted import Defect, Edit, edited, source_of
@@ -60,6 +60,20 @@ class Choices:
             number = _NONE if defect is None else self.defects.index(defect)
             _selector_of(kernel).write(np.int32(number))
 
+    def kernel(
+        self,
+        defect: Defect | None,
+        name: str,
+        types: Mapping[str, Any],
+        constants: Mapping[str, Any],
+    ) -> Kernel:
+        """Return the kernel that runs with a defect; each text is built once."""
+        kernel = _built(
+            self.text_with(defect), name, *map(tuple, (types.items(), constants.items()))
+        )
+        self.choose(kernel, defect)
+        return kernel
+
     @contextmanager
     def chosen(self, defect: Defect | None) -> Iterator[str]:
         """Yield the text with a defect, which kernels of `choosing` builders have meanwhile."""
@@ -84,6 +98,11 @@ def choosing(build: Callable[_Parameters, Kernel]) -> Callable[_Parameters, Kern
         return kernel
 
     return built
+
+
+@functools.cache
+def _built(text: str, name: str, types: tuple[Any, ...], constants: tuple[Any, ...]) -> Kernel:
+    return Kernel(text, name, types=dict(types), constants=dict(constants))
 
 
 @functools.lru_cache(maxsize=32)

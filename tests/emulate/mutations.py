@@ -392,8 +392,8 @@ AT_THE_END_OR_ADVERSARIAL = _of(
      Edit(_LANE, "if (lane == 0) empty[stage].arrive_cluster(0, block_rank_in_cluster());"), FAULT,
      r"empty\[0\] gets 0 arrivals in phase 0; one instruction arrives 1 to 1048575 times"),
     ("the empty barriers are invalidated early",
-     before("const auto store = [&](Accumulators& accumulators",
-            "if (threadIdx.x == 128) shared.ring.empty[0].invalidate();"), FAULT,
+     before("multiply_and_store<Loop>(",
+            "if (threadIdx.x == 128) shared.ring.empty[0].invalidate();", "multiply_tiles"), FAULT,
      r"empty\[0\] is used after mbarrier.inval|empty\[0\] is invalidated while 1 threads wait"),
 )  # fmt: skip
 

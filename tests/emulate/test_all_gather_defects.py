@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -138,33 +137,24 @@ def outcome(run: Callable[[World], None], policy: Policy, seed: int) -> Exceptio
     return None
 
 
-@functools.cache
-def built(text: str, name: str, types: tuple[Any, ...], constants: tuple[Any, ...]) -> Kernel:
-    return Kernel(text, name, types=dict(types), constants=dict(constants))
-
-
 def plant(
     monkeypatch: pytest.MonkeyPatch, kernel: str, defect: Defect | None
 ) -> Callable[[World], None]:
     """Have the operation build its kernel with this defect."""
     found = choices(whole_text(kernel), PLAIN if kernel == "all_gather.cu" else GEMM)
 
-    def build(types: dict[str, Any], constants: dict[str, Any]) -> Kernel:
-        name = kernel.removesuffix(".cu")
-        given = tuple(types.items()), tuple(constants.items())
-        one = built(found.text_with(defect), name, *given)
-        found.choose(one, defect)
-        return one
-
     if kernel == "all_gather.cu":
-        monkeypatch.setattr(
-            _all_gather, "shipped_kernel", lambda _, types, constants: build(types, constants)
-        )
+
+        def plain(_: str, types: Any, constants: Any) -> Kernel:
+            return found.kernel(defect, "all_gather", types, constants)
+
+        monkeypatch.setattr(_all_gather, "shipped_kernel", plain)
         return gather
 
     def gemm(types: Any, push: str, transposed: bool, config: AllGatherTileConfig) -> Kernel:
         named = dict(zip(("ATile", "BTile", "CTile", "PushTile"), (*types, push), strict=True))
-        return build(named, {**gemm_constants(False, transposed, config), "PUSH_STAGES": 2})
+        constants = {**gemm_constants(False, transposed, config), "PUSH_STAGES": 2}
+        return found.kernel(defect, "all_gather_gemm", named, constants)
 
     monkeypatch.setattr(_all_gather_matmul, "all_gather_gemm_kernel", gemm)
     return multiply

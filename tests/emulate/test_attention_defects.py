@@ -185,10 +185,7 @@ def test_a_defect_of_float8_is_reported_whatever_the_order(
     def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
         names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
         constants = {**config.constants, **variant.constants}
-        text = chosen().text_with(defect)
-        built = Kernel(text, "attention", types=dict(names), constants=constants)
-        chosen().choose(built, defect)
-        return built
+        return chosen().kernel(defect, "attention", dict(names), constants)
 
     for order in ORDERS:
         assert outcome(attend, *order) is None

@@ -49,10 +49,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, defect: Defect | None) -> None:
     def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
         names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
         constants = {**config.constants, **variant.constants}
-        text = found.text_with(defect)
-        built = Kernel(text, "attention", types=dict(names), constants=constants)
-        found.choose(built, defect)
-        return built
+        return found.kernel(defect, "attention", dict(names), constants)
 
     monkeypatch.setattr(launches, "attention_kernel", kernel)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from emulate.shipped import whole_text
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from planted_choices import choices
 from worlds import arrays_on
 
 from tmaasync import Kernel, emulate, enable_peer_access, ops
@@ -97,13 +98,14 @@ def outcome(policy: Policy, seed: int) -> Exception | None:
     return None
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Have the operation build its kernel from this text."""
+def plant(monkeypatch: pytest.MonkeyPatch, defect: Defect | None) -> None:
+    """Have the operation build its kernel with this defect."""
+    found = choices(whole_text(KERNEL), DEFECTS)
 
     def kernel(types: Any, b_transposed: bool, config: TileConfig) -> Kernel:
         named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
         constants = gemm_constants(False, b_transposed, config)
-        return Kernel(text, "gemm_reduce_scatter", types=named, constants=constants)
+        return found.kernel(defect, "gemm_reduce_scatter", named, constants)
 
     monkeypatch.setattr(_matmul_reduce_scatter, "reduce_scatter_kernel", kernel)
 
@@ -113,7 +115,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 def test_a_defect_is_reported_whatever_the_order(
     monkeypatch: pytest.MonkeyPatch, defect: Defect
 ) -> None:
-    plant(monkeypatch, defect.plant(whole_text(KERNEL)))
+    plant(monkeypatch, defect)
 
     for order in ORDERS:
         error = outcome(*order)
@@ -122,7 +124,7 @@ def test_a_defect_is_reported_whatever_the_order(
 
 
 def test_without_a_defect_there_is_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, whole_text(KERNEL))
+    plant(monkeypatch, None)
 
     for seed in range(10):
         assert outcome("random", seed) is None
