@@ -156,15 +156,19 @@ def check_entry(text: str, source_name: str, name: str) -> None:
     names, function = entry_names(text), function_name(name)
     if function not in names:
         known = ", ".join(names) or "none"
-        raise ArgumentError(
-            f"name is {name!r}; {source_name} has no __global__ function of that name. "
-            f"It has: {known}."
+        raise ArgumentError.broken(
+            "name",
+            f"{name!r}",
+            f"{source_name} has no __global__ function of that name",
+            f"It has: {known}",
         )
     parameters = template_of(text, function)
     if parameters is not None and "<" not in name:
-        raise ArgumentError(
-            f"name is {name!r}; {source_name} declares it as template <{parameters}>. Name an "
-            f"instance: '{name}<...>' with a value for each parameter."
+        raise ArgumentError.broken(
+            "name",
+            f"{name!r}",
+            f"{source_name} declares it as template <{parameters}>",
+            f"Name an instance: '{name}<...>' with a value for each parameter",
         )
 
 

@@ -39,9 +39,11 @@ def symbol_named(path: Path, name: str, source: str) -> Symbol:
     if len(found) == 1:
         return found[0]
     listed = ", ".join(known) or "none"
-    raise ArgumentError(
-        f"name is {name!r}; the kernel uses no __constant__ or __device__ variable of that name in "
-        f"{source}. It has: {listed}."
+    raise ArgumentError.broken(
+        "name",
+        f"{name!r}",
+        f"the kernel uses no __constant__ or __device__ variable of that name in {source}",
+        f"It has: {listed}",
     )
 
 

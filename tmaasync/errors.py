@@ -89,6 +89,11 @@ class _WithViolations(Exception):  # noqa: N818 - a part of two errors
         return error
 
     @classmethod
+    def broken(cls, argument: str, value: object, rule: str, remedy: str) -> Self:
+        """Return the error that reports one violation."""
+        return cls.of([Violation(argument, value, rule, remedy)])
+
+    @classmethod
     def raise_for(cls, violations: Iterable[Violation]) -> None:
         """Raise the error if there is any violation."""
         found = tuple(violations)

@@ -66,8 +66,8 @@ def shared_offset(offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Off
     _check_offsets(offset_bytes=offset_bytes)
     mode = Swizzle.of(swizzle, "swizzle")
     if mode.needs_sm_100:
-        raise ArgumentError(
-            f"swizzle is {mode}; it exists on sm_100 and later; this is sm_90. Use Swizzle.B128."
+        raise ArgumentError.broken(
+            "swizzle", mode, "it exists on sm_100 and later; this is sm_90", "Use Swizzle.B128"
         )
     mask = (1 << mode.value) - 1
     return offset_bytes ^ ((offset_bytes >> _ROW_SHIFT & mask) << _UNIT_SHIFT)
@@ -202,9 +202,8 @@ def bank_words(addresses_bytes: npt.ArrayLike, access_bytes: int) -> npt.NDArray
     addresses = _addresses(addresses_bytes)
     check_integers(access_bytes=access_bytes)
     if access_bytes not in (1, 2, 4, 8, 16):
-        raise ArgumentError(
-            f"access_bytes is {access_bytes}; a lane moves 1, 2, 4, 8 or 16 bytes. "
-            "Pass one of them."
+        raise ArgumentError.broken(
+            "access_bytes", access_bytes, "a lane moves 1, 2, 4, 8 or 16 bytes", "Pass one of them"
         )
     if not 1 <= addresses.size <= _BANKS or np.any(addresses % access_bytes):
         raise ArgumentError(
@@ -272,7 +271,7 @@ def render(
         )
     check_integers(lines=lines)
     if lines < 1:
-        raise ArgumentError(f"lines is {lines}; a drawing has at least one. Pass 1 or more.")
+        raise ArgumentError.broken("lines", lines, "a drawing has at least one", "Pass 1 or more")
     if box_shape[-1] * itemsize % SWIZZLE_CHUNK_BYTES:
         raise ArgumentError(
             f"box_shape[-1] is {box_shape[-1]}; it takes {box_shape[-1] * itemsize} bytes, which "

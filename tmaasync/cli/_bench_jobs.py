@@ -66,9 +66,11 @@ class Request:
                 f"Pass {what}."
             )
         if is_fixed and element.name not in _TENSOR_CORE_TYPES:
-            raise ArgumentError(
-                f"dtype is {element.name}; {operation} is compared in "
-                f"{' and '.join(_TENSOR_CORE_TYPES)}. Pass one."
+            raise ArgumentError.broken(
+                "dtype",
+                element.name,
+                f"{operation} is compared in {' and '.join(_TENSOR_CORE_TYPES)}",
+                "Pass one",
             )
         return cls(operation, given, element, is_causal)
 

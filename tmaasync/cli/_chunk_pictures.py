@@ -92,9 +92,11 @@ def save_png(path: Path, picture: Picture) -> None:
         ArgumentError: matplotlib is missing.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise ArgumentError(
-            f"png is {path}; it is drawn with matplotlib, which is not installed. Install it with: "
-            f"{install_command('plot')}, or pass --svg."
+        raise ArgumentError.broken(
+            "png",
+            path,
+            "it is drawn with matplotlib, which is not installed",
+            f"Install it with: {install_command('plot')}, or pass --svg",
         )
     # matplotlib is an optional extra: only a picture needs it.
     from matplotlib.figure import Figure  # noqa: PLC0415

@@ -45,12 +45,12 @@ def _check(path: Path, wanted: str) -> None:
     try:
         compile(path.read_bytes(), str(path), "exec")
     except OSError as error:
-        raise ArgumentError(
-            f"file is {str(path)!r}; it cannot be read ({error.strerror}). Pass {wanted}."
+        raise ArgumentError.broken(
+            "file", f"{str(path)!r}", f"it cannot be read ({error.strerror})", f"Pass {wanted}"
         ) from None
     except (SyntaxError, ValueError) as error:
-        raise ArgumentError(
-            f"file is {str(path)!r}; it is no Python script ({error}). Pass {wanted}."
+        raise ArgumentError.broken(
+            "file", f"{str(path)!r}", f"it is no Python script ({error})", f"Pass {wanted}"
         ) from None
 
 

@@ -65,9 +65,11 @@ def _require_hex(given: str, why_no_file: str) -> bytes:
     found = _from_hex(given)
     if found is None:
         shortened = given if len(given) <= 40 else f"{given[:40]}..."
-        raise ArgumentError(
-            f"data is {shortened!r}; it must be hexadecimal digits, or a file that can be read "
-            f"({why_no_file}). Pass the {TENSOR_MAP_BYTES} bytes of a CUtensorMap."
+        raise ArgumentError.broken(
+            "data",
+            f"{shortened!r}",
+            f"it must be hexadecimal digits, or a file that can be read ({why_no_file})",
+            f"Pass the {TENSOR_MAP_BYTES} bytes of a CUtensorMap",
         )
     return found
 

@@ -92,9 +92,11 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArgumentError(
-            f"--output is {str(folder)!r}; it cannot be made ({error.strerror}). Pass a folder of "
-            "yours."
+        raise ArgumentError.broken(
+            "--output",
+            f"{str(folder)!r}",
+            f"it cannot be made ({error.strerror})",
+            "Pass a folder of yours",
         ) from error
 
 

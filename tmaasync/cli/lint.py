@@ -106,8 +106,8 @@ class _Job(NamedTuple):
         chosen = tuple(one for one in self.compiled if one.entry == entry)
         if not chosen:
             known = ", ".join(dict.fromkeys(str(one.entry) for one in self.compiled))
-            raise ArgumentError(
-                f"--entry is {entry!r}; {file} builds no kernel of that name. It has: {known}."
+            raise ArgumentError.broken(
+                "--entry", f"{entry!r}", f"{file} builds no kernel of that name", f"It has: {known}"
             )
         return self._replace(compiled=chosen)
 
@@ -136,8 +136,8 @@ def _of_script(file: str, arguments: Sequence[str]) -> _Job:
         code = run_script(Path(file), arguments, quietly=True, wanted="a Python script")
     if not observer.kernels:
         why = f"it ended with exit code {code}" if code else "it ended"
-        raise ArgumentError(
-            f"file is {file!r}; {why} without a Kernel. Pass a script that builds one."
+        raise ArgumentError.broken(
+            "file", f"{file!r}", f"{why} without a Kernel", "Pass a script that builds one"
         )
     return _Job(tuple(map(_compiled, observer.kernels)), are_named=True, exit_code=code)
 
@@ -151,7 +151,9 @@ def _of_source(file: str, types: Mapping[str, str], constants: Mapping[str, str]
     try:
         source = source_of(Path(file), types=types, constants=numbers)
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"file is {file}; it cannot be read ({error}). Pass another.") from None
+        raise ArgumentError.broken(
+            "file", file, f"it cannot be read ({error})", "Pass another"
+        ) from None
     return _Job((_Compiled(source, arch_for(source, _SM_90), None),))
 
 
@@ -162,8 +164,8 @@ def _names(option: str, given: Sequence[str] | None) -> dict[str, str]:
 def _pair(option: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not value.strip():
-        raise ArgumentError(
-            f"--{option} is {text!r}; it must be NAME=VALUE. Write one equals sign."
+        raise ArgumentError.broken(
+            f"--{option}", f"{text!r}", "it must be NAME=VALUE", "Write one equals sign"
         )
     return name.strip(), value.strip()
 
@@ -178,9 +180,11 @@ def _number(name: str, text: str) -> bool | int | float:
     try:
         return float(text)
     except ValueError:
-        raise ArgumentError(
-            f"--constant {name} is {text!r}; it must be true, false or a number. Pass other "
-            "things through --type."
+        raise ArgumentError.broken(
+            f"--constant {name}",
+            f"{text!r}",
+            "it must be true, false or a number",
+            "Pass other things through --type",
         ) from None
 
 

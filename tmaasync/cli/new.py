@@ -76,7 +76,9 @@ def _check_name(name: str, texts: dict[str, str]) -> None:
         rule = "the files use this word for something else"
     else:
         return
-    raise ArgumentError(f"name is {name!r}; {rule}. Pass another, such as {_suggestion(name)}.")
+    raise ArgumentError.broken(
+        "name", f"{name!r}", f"{rule}", f"Pass another, such as {_suggestion(name)}"
+    )
 
 
 def _suggestion(name: str) -> str:
@@ -94,9 +96,11 @@ def _suggestion(name: str) -> str:
 def _check_absent(name: str, files: dict[Path, str]) -> None:
     present = [str(path) for path in files if path.exists()]
     if present:
-        raise ArgumentError(
-            f"name is {name!r}; {', '.join(present)}: in this folder already, and nothing is "
-            "overwritten. Pass another name, or run in another folder."
+        raise ArgumentError.broken(
+            "name",
+            f"{name!r}",
+            f"{', '.join(present)}: in this folder already, and nothing is overwritten",
+            "Pass another name, or run in another folder",
         )
 
 

@@ -55,11 +55,11 @@ def plan(
     """
     Request(m, n, k, layout=layout).check()
     if max(m, n, k) > _MAX_SIDE:
-        raise ArgumentError(
-            f"a side is {max(m, n, k)}; the kernel counts to {_MAX_SIDE}. Split the GEMM."
+        raise ArgumentError.broken(
+            "a side", max(m, n, k), f"the kernel counts to {_MAX_SIDE}", "Split the GEMM"
         )
     if sms < 2:  # a pair of CTAs takes two
-        raise ArgumentError(f"sms is {sms}; it must be 2 or more. An H200 has 132.")
+        raise ArgumentError.broken("sms", sms, "it must be 2 or more", "An H200 has 132")
     kind = _operand(dtype)
     operation = _matmul(m, n, k, kind, layout)
     facts = _facts(operation, kind, Occupancy.estimated(sms))
@@ -86,9 +86,11 @@ def _operand(dtype: str) -> Element:
             "--dtype tf32."
         )
     if kind.name not in _OPERANDS:
-        raise ArgumentError(
-            f"dtype is {kind}; ops.matmul multiplies {', '.join(_OPERANDS.values())}. Pass one of "
-            "them."
+        raise ArgumentError.broken(
+            "dtype",
+            kind,
+            f"ops.matmul multiplies {', '.join(_OPERANDS.values())}",
+            "Pass one of them",
         )
     return kind
 

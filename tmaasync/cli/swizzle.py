@@ -81,9 +81,11 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
         raise ArgumentError("--emulate is set; it chooses where to probe. Pass --probe too.")
     layout = _layout(Swizzle.of(mode_name, "mode"), element(dtype).itemsize, rows, columns)
     if access.by_matrices and rows % _MATRIX_ROWS:
-        raise ArgumentError(
-            f"rows is {rows}; {access} reads eight at a time. Pass a multiple of 8, or another "
-            "--access."
+        raise ArgumentError.broken(
+            "rows",
+            rows,
+            f"{access} reads eight at a time",
+            "Pass a multiple of 8, or another --access",
         )
     chunks, cost = list(layout.chunks()), layout.cost(access)
     picture = _picture(layout, chunks, access)

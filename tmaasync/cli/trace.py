@@ -114,15 +114,20 @@ def _chosen(subject: str, kept: Collector, launch: int | None) -> int:
     lengths = {index: one.end for index, one in enumerate(kept.launches) if len(one)}
     if not lengths:
         what = "launches no kernel of this library" if not kept.launches else "leaves no event"
-        raise ArgumentError(
-            f"file is {subject!r}; it {what}, so there is no trace. Pass a script that launches "
-            "kernels which load, store or wait; with Signals on GPUs, it calls Signals.synchronize."
+        raise ArgumentError.broken(
+            "file",
+            f"{subject!r}",
+            f"it {what}, so there is no trace",
+            "Pass a script that launches kernels which load, store or wait; with Signals on "
+            "GPUs, it calls Signals.synchronize",
         )
     number = max(lengths, key=lengths.__getitem__) if launch is None else launch
     if number not in lengths:
-        raise ArgumentError(
-            f"--launch is {number}; the launches with events are "
-            f"{', '.join(map(str, [*lengths][:8]))}. Pass one of them."
+        raise ArgumentError.broken(
+            "--launch",
+            number,
+            f"the launches with events are {', '.join(map(str, [*lengths][:8]))}",
+            "Pass one of them",
         )
     return number
 
@@ -144,8 +149,8 @@ class _Picture:
         drawn = None if block is None else integers("--block", block, like="0,0,0")
         times = None if between is None else integers("--between", between, like="0,5000")
         if times is not None and len(times) != 2:
-            raise ArgumentError(
-                f"--between is {between!r}; it must be two times. Write it as 0,5000."
+            raise ArgumentError.broken(
+                "--between", f"{between!r}", "it must be two times", "Write it as 0,5000"
             )
         if path is None:
             return None
@@ -177,9 +182,11 @@ def _write(option: str, path: Path, write: Any) -> None:
     try:
         write()
     except OSError as error:
-        raise ArgumentError(
-            f"{option} is {str(path)!r}; it cannot be written ({error.strerror}). Pass a file in "
-            "a folder of yours."
+        raise ArgumentError.broken(
+            option,
+            f"{str(path)!r}",
+            f"it cannot be written ({error.strerror})",
+            "Pass a file in a folder of yours",
         ) from None
 
 

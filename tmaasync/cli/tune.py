@@ -80,11 +80,15 @@ def _lines(file: Path) -> list[str]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"file is {file}; it cannot be read ({error}). Pass another.") from None
+        raise ArgumentError.broken(
+            "file", file, f"it cannot be read ({error})", "Pass another"
+        ) from None
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     found = [line for line in lines if line]
     if not found:
-        raise ArgumentError(f"file is {file}; it has no line of M N K. Write one for each GEMM.")
+        raise ArgumentError.broken(
+            "file", file, "it has no line of M N K", "Write one for each GEMM"
+        )
     return found
 
 
@@ -94,9 +98,11 @@ def _request(words: Sequence[str], dtype: str, layout: str) -> Request:
         kind, order = (*words[3:], *(dtype, layout)[len(words[3:]) :])
         request = Request(m, n, k, element(kind).name, order)
     except ValueError:
-        raise ArgumentError(
-            f"a line is {' '.join(words)!r}; it must be three integers, and may end in a type and "
-            "a layout. Write 4096 4096 4096 bfloat16 nt."
+        raise ArgumentError.broken(
+            "a line",
+            f"{' '.join(words)!r}",
+            "it must be three integers, and may end in a type and a layout",
+            "Write 4096 4096 4096 bfloat16 nt",
         ) from None
     request.check()
     return request

@@ -36,9 +36,11 @@ View = Placed | None
 def views(args: Sequence[object]) -> list[View]:
     """Return for each argument its tile, the view of its array, or None for a number or bytes."""
     if not isinstance(args, tuple | list):
-        raise LaunchError(
-            f"args is {type(args).__name__}; it must be a tuple or list, one item per parameter. "
-            "Write (value,) for a single one."
+        raise LaunchError.broken(
+            "args",
+            type(args).__name__,
+            "it must be a tuple or list, one item per parameter",
+            "Write (value,) for a single one",
         )
     return [_view(index, arg) for index, arg in enumerate(args)]
 

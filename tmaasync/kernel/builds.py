@@ -200,9 +200,11 @@ class _VariableOnDevice(NamedTuple):
 def _address(module: Module, symbol: str, name: str) -> int:
     address = module.global_address(symbol)
     if address is None:
-        raise ArgumentError(
-            f"name is {name!r}; the driver does not find this variable, which is static. Declare "
-            "it without static and outside of unnamed namespaces."
+        raise ArgumentError.broken(
+            "name",
+            f"{name!r}",
+            "the driver does not find this variable, which is static",
+            "Declare it without static and outside of unnamed namespaces",
         )
     return address
 

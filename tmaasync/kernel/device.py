@@ -109,10 +109,10 @@ def _checked(asked: int, devices: set[int | None]) -> int:
 def checked_ordinal(asked: int, count: int) -> int:
     """Return the caller's ``device=`` if this process has that device."""
     if not is_integer(asked):
-        raise LaunchError(f"device is {shown(asked)}; it is a device's ordinal. Pass an int.")
+        raise LaunchError.broken("device", shown(asked), "it is a device's ordinal", "Pass an int")
     if not 0 <= asked < count:
-        raise LaunchError(
-            f"device is {asked}; this process sees {count} devices. Pass 0 to {count - 1}."
+        raise LaunchError.broken(
+            "device", asked, f"this process sees {count} devices", f"Pass 0 to {count - 1}"
         )
     return asked
 

@@ -312,7 +312,9 @@ class Kernel:
             BackendError: No driver, no device, or a device older than sm_90.
         """
         if not isinstance(name, str):
-            raise ArgumentError(f"name is {shown(name)}; it is a variable's name. Pass a string.")
+            raise ArgumentError.broken(
+                "name", shown(name), "it is a variable's name", "Pass a string"
+            )
         where = None if device == "cpu" else placement_of((), device).device
         return self._build_on(where).variable(name)
 

@@ -114,9 +114,11 @@ def extents(argument: str, value: Extents) -> tuple[int, int, int]:
     given = tuple(value) if isinstance(value, Sequence) else (value,)
     are_integers = all(map(is_integer, given))
     if not are_integers or not 1 <= len(given) <= 3 or min(given) < 1:
-        raise LaunchError(
-            f"{argument} is {shown(value)}; it must be one to three positive ints (x, y, z). "
-            f"{_remedy_of_extents(argument, value, given)}."
+        raise LaunchError.broken(
+            argument,
+            shown(value),
+            "it must be one to three positive ints (x, y, z)",
+            f"{_remedy_of_extents(argument, value, given)}",
         )
     given = tuple(map(operator.index, given))
     x, y, z = (*given, 1, 1)[:3]
@@ -167,9 +169,11 @@ def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
             -(-whole // part) * part
             for whole, part in zip(config.grid, config.cluster, strict=True)
         )
-        raise LaunchError(
-            f"grid is {config.grid}; it counts blocks and must be a multiple of cluster "
-            f"{config.cluster}. Use {rounded}."
+        raise LaunchError.broken(
+            "grid",
+            config.grid,
+            f"it counts blocks and must be a multiple of cluster {config.cluster}",
+            f"Use {rounded}",
         )
 
 
@@ -248,9 +252,11 @@ def cluster_of(
     """
     cluster = None if asked is None else extents("cluster", asked)
     if cluster is not None and declared is not None and cluster != declared:
-        raise LaunchError(
-            f"cluster is {cluster}; {name} is declared with __cluster_dims__{declared}. Leave out "
-            "cluster, or declare this one."
+        raise LaunchError.broken(
+            "cluster",
+            cluster,
+            f"{name} is declared with __cluster_dims__{declared}",
+            "Leave out cluster, or declare this one",
         )
     return cluster or declared
 
@@ -278,7 +284,9 @@ def shared_bytes(needed: int | None, asked: int | None, limits: DeviceLimits) ->
     """
     shared = asked if asked is not None else needed or 0
     if not is_integer(shared):
-        raise LaunchError(f"shared_mem is {shown(shared)}; it counts bytes. Pass an int, or None.")
+        raise LaunchError.broken(
+            "shared_mem", shown(shared), "it counts bytes", "Pass an int, or None"
+        )
     if not 0 <= shared <= limits.shared_bytes:
         raise LaunchError(
             f"shared_mem is {shared} bytes; a thread block on {limits} has at most "

@@ -62,9 +62,11 @@ class Recipe:
         program = compile_source(source, arch)
         if self.name not in program.entries:
             known = ", ".join(program.entries) or "none"
-            raise ArgumentError(
-                f"name is {self.name!r}; {source.name} has no __global__ function of that name. "
-                f"It has: {known}."
+            raise ArgumentError.broken(
+                "name",
+                f"{self.name!r}",
+                f"{source.name} has no __global__ function of that name",
+                f"It has: {known}",
             )
         if not is_traced and self.budget_seconds is None:
             for remark in program.remarks:

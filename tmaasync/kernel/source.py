@@ -48,9 +48,12 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
         _require_utf8(source.encode("utf-8", "surrogatepass"), "the text")
         return source, "kernel.cu", ()
     if not isinstance(source, str | os.PathLike):
-        raise ArgumentError(
-            f"source is {source!r}; it must be a path or CUDA C++ text. Pass the path of a .cu "
-            "file, the name of a shipped kernel such as 'gemm.cu', or the text."
+        raise ArgumentError.broken(
+            "source",
+            f"{source!r}",
+            "it must be a path or CUDA C++ text",
+            "Pass the path of a .cu file, the name of a shipped kernel such as 'gemm.cu', or "
+            "the text",
         )
     try:
         path = find_kernel(source)
@@ -66,9 +69,11 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ArgumentError(
-            f"source is {str(path)!r}; it cannot be read ({error.strerror}). Pass a file that "
-            "can be read, or its text."
+        raise ArgumentError.broken(
+            "source",
+            f"{str(path)!r}",
+            f"it cannot be read ({error.strerror})",
+            "Pass a file that can be read, or its text",
         ) from None
     return _require_utf8(content, shown(path.name)), _shown_name(path.name), (path.parent,)
 
@@ -242,9 +247,11 @@ def _cuda_type(name: str, value: object) -> str:
     try:
         return element(value).cuda_type
     except ArrayTypeError as error:
-        raise ArgumentError(
-            f"types[{name!r}] is {shown(value)}; it must be a tile, an element type or C++ text. "
-            "Pass what create_tma_tile returned, numpy.float16, or 'MyType<4>'."
+        raise ArgumentError.broken(
+            f"types[{name!r}]",
+            shown(value),
+            "it must be a tile, an element type or C++ text",
+            "Pass what create_tma_tile returned, numpy.float16, or 'MyType<4>'",
         ) from error
 
 
@@ -262,9 +269,11 @@ def _constant(name: str, value: object) -> str:
             return f"long long {name} = {number}ll"
     elif is_number_in(value, -_MAX_FLOAT32, _MAX_FLOAT32):
         return f"float {name} = {float(value)!r}f"
-    raise ArgumentError(
-        f"constants[{name!r}] is {shown(value)}; it must be a bool, a number that float32 holds, "
-        "or an int of 64 bits. Pass other things as kernel arguments or through types."
+    raise ArgumentError.broken(
+        f"constants[{name!r}]",
+        shown(value),
+        "it must be a bool, a number that float32 holds, or an int of 64 bits",
+        "Pass other things as kernel arguments or through types",
     )
 
 
@@ -296,10 +305,12 @@ def check_runs(arch: str, capability: tuple[int, int], device: str) -> None:
     major, minor = divmod(target, 10)
     runs = major == capability[0] and minor <= capability[1]
     if not runs or (arch.endswith("a") and minor != capability[1]):
-        raise ArgumentError(
-            f"arch is {arch!r}; {device} has compute capability {capability[0]}.{capability[1]} "
-            f"and does not run code for {arch}. Leave arch out: kernels are compiled for the "
-            "device of their arrays."
+        raise ArgumentError.broken(
+            "arch",
+            f"{arch!r}",
+            f"{device} has compute capability {capability[0]}.{capability[1]} and does not run "
+            f"code for {arch}",
+            "Leave arch out: kernels are compiled for the device of their arrays",
         )
 
 

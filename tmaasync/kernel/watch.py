@@ -54,9 +54,11 @@ def budget_of(asked: float | None, otherwise: float = _DEFAULT_SECONDS) -> float
     except (ValueError, OverflowError):
         seconds = 0
     if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
-        raise ArgumentError(
-            f"{name} is {value!r}; it must be a number of seconds above 0, from "
-            f"{_LEAST_SECONDS:g} to {_MOST_SECONDS:g}. A wait that takes longer ends the kernel."
+        raise ArgumentError.broken(
+            name,
+            f"{value!r}",
+            f"it must be a number of seconds above 0, from {_LEAST_SECONDS:g} to {_MOST_SECONDS:g}",
+            "A wait that takes longer ends the kernel",
         )
     return seconds
 

@@ -60,9 +60,11 @@ def check(
     assembly = assemble(source, arch)
     known = ", ".join(assembly.entries) or "none"
     if entry is not None and entry not in assembly.entries:
-        raise ArgumentError(
-            f"entry is {entry!r}; {source.name} has no __global__ function of that name. "
-            f"It has: {known}."
+        raise ArgumentError.broken(
+            "entry",
+            f"{entry!r}",
+            f"{source.name} has no __global__ function of that name",
+            f"It has: {known}",
         )
     if not assembly.entries:
         raise ArgumentError(

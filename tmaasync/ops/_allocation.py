@@ -349,5 +349,5 @@ def output_element(dtype: object, types: Collection[str], what: str = "the outpu
     """Return the element type of a new output, which must be one of ``types``."""
     held = element(dtype)
     if held.name not in types:
-        raise ArrayTypeError(f"dtype is {held}; {what} can be {', '.join(types)}. Pass one.")
+        raise ArrayTypeError.broken("dtype", held, f"{what} can be {', '.join(types)}", "Pass one")
     return held

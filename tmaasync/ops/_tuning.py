@@ -45,15 +45,17 @@ class Request(NamedTuple):
     def check(self) -> None:
         for name, side in (("M", self.m), ("N", self.n), ("K", self.k)):
             if side < 1:
-                raise ArgumentError(f"{name} is {side}; it must be 1 or more. Pass M N K.")
+                raise ArgumentError.broken(name, side, "it must be 1 or more", "Pass M N K")
         if self.dtype not in _TOLERANCE:
-            raise ArgumentError(
-                f"dtype is {self.dtype}; it must be {' or '.join(_TOLERANCE)}. Pass one."
+            raise ArgumentError.broken(
+                "dtype", self.dtype, f"it must be {' or '.join(_TOLERANCE)}", "Pass one"
             )
         if self.layout not in _LAYOUTS:
-            raise ArgumentError(
-                f"layout is {self.layout}; it must be one of {', '.join(_LAYOUTS)}. Pass nt for "
-                "a B that is stored as [N, K]."
+            raise ArgumentError.broken(
+                "layout",
+                self.layout,
+                f"it must be one of {', '.join(_LAYOUTS)}",
+                "Pass nt for a B that is stored as [N, K]",
             )
 
 

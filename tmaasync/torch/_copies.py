@@ -137,12 +137,12 @@ def _run_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None
 
 def _check_total_rows(total_rows: int | None, out: Any) -> None:
     if total_rows is not None and total_rows < 0:
-        raise ArgumentError(
-            f"total_rows is {total_rows}; it must be 0 or more. Pass the rows of the output."
+        raise ArgumentError.broken(
+            "total_rows", total_rows, "it must be 0 or more", "Pass the rows of the output"
         )
     rows = known_size(out.shape[0]) if out is not None and out.dim() else total_rows
     if total_rows is not None and rows not in (None, total_rows):
-        raise ArgumentError(f"total_rows is {total_rows}; out has {rows} rows. Pass as many.")
+        raise ArgumentError.broken("total_rows", total_rows, f"out has {rows} rows", "Pass as many")
 
 
 def _fake_store(padded: Any, cu_seqlens: Any, total_rows: int, *, out: Any = None) -> Any:

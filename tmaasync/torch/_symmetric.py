@@ -92,16 +92,20 @@ class _Facts(NamedTuple):
 
 def _group(group: Any) -> Any:
     if not dist.is_available() or not dist.is_initialized():
-        raise ArgumentError(
-            f"group is {shown(group)}; torch.distributed is not initialised. Call "
-            "torch.distributed.init_process_group('nccl'), under torchrun."
+        raise ArgumentError.broken(
+            "group",
+            shown(group),
+            "torch.distributed is not initialised",
+            "Call torch.distributed.init_process_group('nccl'), under torchrun",
         )
     if group is None:
         return dist.group.WORLD
     if not isinstance(group, dist.ProcessGroup):
-        raise ArgumentError(
-            f"group is {shown(group)}; it must be a process group of which this process is a "
-            "member. Pass what torch.distributed.new_group returned there, or leave it out."
+        raise ArgumentError.broken(
+            "group",
+            shown(group),
+            "it must be a process group of which this process is a member",
+            "Pass what torch.distributed.new_group returned there, or leave it out",
         )
     return group
 

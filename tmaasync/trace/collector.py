@@ -116,9 +116,11 @@ def record(*, notes_per_warp: int = NOTES_PER_WARP) -> Iterator[Collector]:
         ArgumentError: ``notes_per_warp`` is less than 1.
     """
     if not is_integer(notes_per_warp) or notes_per_warp < 1:
-        raise ArgumentError(
-            f"notes_per_warp is {shown(notes_per_warp)}; it must be 1 or more. Leave it out for "
-            f"{NOTES_PER_WARP}."
+        raise ArgumentError.broken(
+            "notes_per_warp",
+            shown(notes_per_warp),
+            "it must be 1 or more",
+            f"Leave it out for {NOTES_PER_WARP}",
         )
     collector = Collector(notes_per_warp)
     token = COLLECTOR.set(collector)
@@ -145,14 +147,18 @@ def load(path: str | Path) -> Collector:
         document = json.loads(Path(path).read_bytes())
         launches = [Trace(**arguments_of(facts)) for facts in document["otherData"]["tmaasync"]]
     except OSError as error:
-        raise ArgumentError(
-            f"path is {str(path)!r}; it cannot be read ({error.strerror}). Pass a file that "
-            "Trace.save wrote."
+        raise ArgumentError.broken(
+            "path",
+            f"{str(path)!r}",
+            f"it cannot be read ({error.strerror})",
+            "Pass a file that Trace.save wrote",
         ) from None
     except (*BROKEN, ArgumentError, RecursionError):
-        raise ArgumentError(
-            f"path is {str(path)!r}; it holds no trace of this library. Pass a file that "
-            "Trace.save wrote."
+        raise ArgumentError.broken(
+            "path",
+            f"{str(path)!r}",
+            "it holds no trace of this library",
+            "Pass a file that Trace.save wrote",
         ) from None
     kept = Collector()
     for launch in launches:

@@ -77,8 +77,8 @@ class EventKind(enum.IntEnum):
         found = cls.__members__.get(str(kind).upper())
         if found is None:
             known = ", ".join(name.lower() for name in cls.__members__)
-            raise ArgumentError(
-                f"kind is {kind!r}; it must be a kind of event. Pass one of: {known}."
+            raise ArgumentError.broken(
+                "kind", f"{kind!r}", "it must be a kind of event", f"Pass one of: {known}"
             )
         return found
 

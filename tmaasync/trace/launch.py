@@ -169,9 +169,11 @@ class LaunchEvents:
             inside = len(given) > 0 and all(0 <= i < n for i, n in zip(at, self.grid, strict=True))
             index = at[0] + self.grid[0] * (at[1] + self.grid[1] * at[2])
         if not inside:
-            raise ArgumentError(
-                f"block is {block}; the grid has {' x '.join(map(str, self.grid))} blocks. "
-                "Pass its x, y, z or its number, from 0."
+            raise ArgumentError.broken(
+                "block",
+                block,
+                f"the grid has {' x '.join(map(str, self.grid))} blocks",
+                "Pass its x, y, z or its number, from 0",
             )
         return index
 

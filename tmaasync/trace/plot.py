@@ -57,14 +57,18 @@ def plot(
     check_target(path)
     check_flags(dark=dark)
     if not is_number(width) or not _LEAST_INCHES <= width <= _MOST_INCHES:
-        raise ArgumentError(
-            f"width is {shown(width)}; it must be from {_LEAST_INCHES} to {_MOST_INCHES} inches. "
-            "Leave it out for 16."
+        raise ArgumentError.broken(
+            "width",
+            shown(width),
+            f"it must be from {_LEAST_INCHES} to {_MOST_INCHES} inches",
+            "Leave it out for 16",
         )
     if between is not None and not _are_two_times(between):
-        raise ArgumentError(
-            f"between is {shown(between)}; it must be two times, of which the first is 0 or "
-            "more and below the second. Pass (0, 1000)."
+        raise ArgumentError.broken(
+            "between",
+            shown(between),
+            "it must be two times, of which the first is 0 or more and below the second",
+            "Pass (0, 1000)",
         )
     launches = _launches(trace)
     launch = launches[0]
@@ -72,9 +76,11 @@ def plot(
     place = launch.block_at_index(index)
     for one in launches:
         if not len(one.of(block=place)):
-            raise ArgumentError(
-                f"block is {place if block is None else block}; the trace of {one.kernel_name} has "
-                f"no events of it. It has events of {', '.join(map(str, one.blocks[:8]))}."
+            raise ArgumentError.broken(
+                "block",
+                place if block is None else block,
+                f"the trace of {one.kernel_name} has no events of it",
+                f"It has events of {', '.join(map(str, one.blocks[:8]))}",
             )
     # matplotlib is an optional extra: only a picture needs it.
     from tmaasync.trace import figure  # noqa: PLC0415
@@ -104,8 +110,8 @@ def check_target(path: str | Path | None) -> None:
         rule, remedy = "it must be the path of a picture", "Pass a name with .png or .svg"
         raise ArgumentError.of([Violation("path", shown(path), rule, remedy)])
     if path is not None and Path(path).suffix.lower() not in _SUFFIXES:
-        raise ArgumentError(
-            f"path is {str(path)!r}; its suffix must be {' or '.join(_SUFFIXES)}. Pass one."
+        raise ArgumentError.broken(
+            "path", f"{str(path)!r}", f"its suffix must be {' or '.join(_SUFFIXES)}", "Pass one"
         )
 
 

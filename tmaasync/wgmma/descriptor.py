@@ -39,8 +39,8 @@ class MatrixDescriptor:
         """
         swizzle = Swizzle.of(self.swizzle, "swizzle")
         if swizzle.needs_sm_100:
-            raise ArgumentError(
-                f"swizzle is {swizzle}; it exists on sm_100 and later. Use Swizzle.B128."
+            raise ArgumentError.broken(
+                "swizzle", swizzle, "it exists on sm_100 and later", "Use Swizzle.B128"
             )
         address = _sixteenths("address", self.address)
         leading = _sixteenths("leading_bytes", self.leading_bytes)
@@ -67,8 +67,10 @@ def _sixteenths(argument: str, value: int) -> int:
     limit = MATRIX_DESCRIPTOR_UNIT << _ADDRESS_BITS
     check_integers(**{argument: value})
     if value % MATRIX_DESCRIPTOR_UNIT or not 0 <= value < limit:
-        raise ArgumentError(
-            f"{argument} is {value}; it must be a multiple of 16 in [0, {limit}). "
-            "Align the tile to 16 bytes and pass distances in bytes."
+        raise ArgumentError.broken(
+            argument,
+            value,
+            f"it must be a multiple of 16 in [0, {limit})",
+            "Align the tile to 16 bytes and pass distances in bytes",
         )
     return int(value) >> 4

@@ -134,10 +134,12 @@ class MmaForm:
         if n in self.columns:
             return
         near = sorted(self.columns, key=lambda legal: (abs(legal - n), legal))[:2]
-        raise ArgumentError(
-            f"{argument} is {n}; one instruction with {self.accumulator} accumulators has 8 to 256 "
-            f"columns, in steps of {_steps(self)}. Use {' or '.join(map(str, sorted(near)))}, or "
-            "several instructions."
+        raise ArgumentError.broken(
+            argument,
+            n,
+            f"one instruction with {self.accumulator} accumulators has 8 to 256 columns, in "
+            f"steps of {_steps(self)}",
+            f"Use {' or '.join(map(str, sorted(near)))}, or several instructions",
         )
 
 
@@ -172,9 +174,11 @@ def operand_element(dtype: object, argument: str) -> Element:
     found = element(dtype, argument=argument)
     name = "tfloat32" if found.name in ("float32", "tfloat32_ftz", "float32_ftz") else found.name
     if name not in _OPERANDS:
-        raise ArgumentError(
-            f"{argument} is {found}; wgmma multiplies {', '.join(_OPERANDS)}. Convert the operand "
-            "to one of them."
+        raise ArgumentError.broken(
+            argument,
+            found,
+            f"wgmma multiplies {', '.join(_OPERANDS)}",
+            "Convert the operand to one of them",
         )
     return element(name)
 
@@ -207,9 +211,11 @@ def mma_form(a: object, b: object = None, accumulator: object = None) -> MmaForm
         else element(accumulator, argument="accumulator").name
     )
     if kind not in _ACCUMULATORS[left]:
-        raise ArgumentError(
-            f"accumulator is {kind}; {left} accumulates in "
-            f"{' or '.join(_ACCUMULATORS[left])}. Use one of these and convert the result."
+        raise ArgumentError.broken(
+            "accumulator",
+            kind,
+            f"{left} accumulates in {' or '.join(_ACCUMULATORS[left])}",
+            "Use one of these and convert the result",
         )
     return MmaForm(left, right, kind)
 
@@ -246,8 +252,10 @@ def instruction_n(columns: int, form: MmaForm | None = None, *, panel: int = 8) 
         if columns > 0 and columns % n == 0 and (n == columns or n % panel == 0 or panel % n == 0)
     ]
     if not fits:
-        raise ArgumentError(
-            f"columns is {columns}; an instruction has a multiple of 8 columns. Round up to "
-            f"{max(-(-columns // 8) * 8, 8)} and let TMA fill the rest with zeros."
+        raise ArgumentError.broken(
+            "columns",
+            columns,
+            "an instruction has a multiple of 8 columns",
+            f"Round up to {max(-(-columns // 8) * 8, 8)} and let TMA fill the rest with zeros",
         )
     return max(fits)

@@ -44,9 +44,11 @@ def accumulator_fragment(columns: int) -> tuple[_Indices, _Indices]:
     """
     check_integers(columns=columns)
     if columns < 8 or columns % 8 or columns > _MAX_COLUMNS:
-        raise ArgumentError(
-            f"columns is {columns}; an instruction has 8 to {_MAX_COLUMNS}, in blocks of 8. "
-            "Use a multiple of 8."
+        raise ArgumentError.broken(
+            "columns",
+            columns,
+            f"an instruction has 8 to {_MAX_COLUMNS}, in blocks of 8",
+            "Use a multiple of 8",
         )
     thread = np.arange(WARPGROUP_THREADS)[:, None]
     i = np.arange(columns // 2)[None, :]

@@ -101,9 +101,12 @@ class WGMMADescriptorParams:
         """
         check_integers(address=address)
         if address % self.alignment:
-            raise ArgumentError(
-                f"address is {address}; under {self.swizzle_mode.swizzle} an operand starts at a "
-                f"multiple of {self.alignment}. Align the buffer, as Tile::Shared does."
+            raise ArgumentError.broken(
+                "address",
+                address,
+                f"under {self.swizzle_mode.swizzle} an operand starts at a multiple of "
+                f"{self.alignment}",
+                "Align the buffer, as Tile::Shared does",
             )
         return MatrixDescriptor(
             address=address + self.start_bytes(step, first),
@@ -243,12 +246,15 @@ def _buffer(
     check_flags(is_k_major=is_k_major)
     found, mode = operand_element(dtype, "dtype"), Swizzle.of(swizzle, "swizzle")
     if mode.needs_sm_100:
-        raise ArgumentError(f"swizzle is {mode}; it exists on sm_100 and later. Use Swizzle.B128.")
+        raise ArgumentError.broken(
+            "swizzle", mode, "it exists on sm_100 and later", "Use Swizzle.B128"
+        )
     if not _are_two_sides(shape):
-        raise ArgumentError(
-            f"shape is {shown(shape)}; an operand has two sides, outermost first, from 1 to "
-            f"{_MAX_SIDE} (shared memory). "
-            "Pass (M, K) of A or (N, K) of B, reversed where M or N is contiguous."
+        raise ArgumentError.broken(
+            "shape",
+            shown(shape),
+            f"an operand has two sides, outermost first, from 1 to {_MAX_SIDE} (shared memory)",
+            "Pass (M, K) of A or (N, K) of B, reversed where M or N is contiguous",
         )
     return _Buffer(found, mode, is_k_major, *shape)
 
@@ -270,9 +276,11 @@ def _part(argument: str, part: slice, extent: int) -> range:
     start = 0 if part.start is None else part.start
     stop = extent if part.stop is None else part.stop
     if part.step not in (None, 1) or not 0 <= start < stop <= extent:
-        raise ArgumentError(
-            f"{argument} is {part}; it must be a contiguous part of the {extent} elements of that "
-            f"side. Pass slice(start, stop) with 0 <= start < stop <= {extent}."
+        raise ArgumentError.broken(
+            argument,
+            part,
+            f"it must be a contiguous part of the {extent} elements of that side",
+            f"Pass slice(start, stop) with 0 <= start < stop <= {extent}",
         )
     return range(start, stop)
 

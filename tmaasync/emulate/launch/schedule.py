@@ -52,19 +52,21 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not is_one_of(self.policy, _POLICIES):
-            raise ArgumentError(
-                f"policy is {shown(self.policy)}; there are {', '.join(_POLICIES)}. Pass one."
+            raise ArgumentError.broken(
+                "policy", shown(self.policy), f"there are {', '.join(_POLICIES)}", "Pass one"
             )
         workers = {} if self.workers is None else {"workers": self.workers}
         integers = not_integers(seed=self.seed, max_threads=self.max_threads, **workers)
         flags = {} if self.races is None else {"races": self.races}
         ArgumentError.raise_for([*integers, *not_flags(**flags)])
         if self.workers is not None and self.workers < 1:
-            raise ArgumentError(f"workers is {self.workers}; it must be 1 or more. Pass None.")
+            raise ArgumentError.broken("workers", self.workers, "it must be 1 or more", "Pass None")
         if not is_number(self.budget_seconds) or not self.budget_seconds > 0:
-            raise ArgumentError(
-                f"budget_seconds is {shown(self.budget_seconds)}; it must be above 0. Pass "
-                "math.inf to let every kernel run."
+            raise ArgumentError.broken(
+                "budget_seconds",
+                shown(self.budget_seconds),
+                "it must be above 0",
+                "Pass math.inf to let every kernel run",
             )
 
     @property

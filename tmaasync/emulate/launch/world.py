@@ -165,8 +165,8 @@ def devices(count: int) -> Iterator[World]:
     1
     """
     if not is_integer(count) or not 1 <= count <= _MAX_DEVICES:
-        raise ArgumentError(
-            f"count is {shown(count)}; a world has 1 to {_MAX_DEVICES} devices. Pass an int."
+        raise ArgumentError.broken(
+            "count", shown(count), f"a world has 1 to {_MAX_DEVICES} devices", "Pass an int"
         )
     if WORLD.get() is not None:
         raise ArgumentError(

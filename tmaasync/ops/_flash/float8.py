@@ -61,9 +61,11 @@ def given_scales(scales: Any) -> tuple[tuple[float | None, ...], tuple[Any, ...]
     if scales is None:
         return (1.0,) * _OPERANDS, ()
     if not isinstance(scales, tuple | list) or len(scales) != _OPERANDS:
-        raise ArgumentError(
-            f"scales is {scales!r}; it must hold one each for q, k and v. Pass three: numbers, "
-            "arrays of float32, or None for 1."
+        raise ArgumentError.broken(
+            "scales",
+            f"{scales!r}",
+            "it must hold one each for q, k and v",
+            "Pass three: numbers, arrays of float32, or None for 1",
         )
     numbers: list[Any] = []
     arrays = []

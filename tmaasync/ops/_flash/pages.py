@@ -59,10 +59,12 @@ class PageTable(NamedTuple):
         step = _page_step(reachable(operands.k))
         entries, wanted = view.shape[1], -(-batch.max_keys // size)
         if wanted > entries:
-            raise ArgumentError(
-                f"page_table.shape[1] is {entries}; the longest sequence may have {batch.max_keys} "
-                f"keys (max_seqlen_k), which are {wanted} pages of {size}. Pass {wanted} entries "
-                "per sequence, or a smaller max_seqlen_k."
+            raise ArgumentError.broken(
+                "page_table.shape[1]",
+                entries,
+                f"the longest sequence may have {batch.max_keys} keys (max_seqlen_k), which are "
+                f"{wanted} pages of {size}",
+                f"Pass {wanted} entries per sequence, or a smaller max_seqlen_k",
             )
         return cls(view, Pages(size, step, count, view.strides_bytes[0] // _INT32_BYTES))
 

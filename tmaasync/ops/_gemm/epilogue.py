@@ -58,9 +58,11 @@ def activation_of(name: str | None) -> Activation:
         return Activation.NONE
     if is_one_of(name, _BY_NAME):
         return _BY_NAME[name]
-    raise ArgumentError(
-        f"activation is {shown(name)}; the kernel has {', '.join(_BY_NAME)}. Pass one of them, "
-        "or None."
+    raise ArgumentError.broken(
+        "activation",
+        shown(name),
+        f"the kernel has {', '.join(_BY_NAME)}",
+        "Pass one of them, or None",
     )
 
 
@@ -268,9 +270,11 @@ def _finite(name: str, value: Any) -> float:
         return value
     if is_number_in(value, -_MOST, _MOST):
         return float(value)
-    raise ArgumentError(
-        f"{name} is {shown(value)}; it must be a finite number that float32 holds. "
-        "Pass 1.0 for no factor."
+    raise ArgumentError.broken(
+        name,
+        shown(value),
+        "it must be a finite number that float32 holds",
+        "Pass 1.0 for no factor",
     )
 
 

@@ -72,9 +72,11 @@ class Reading(NamedTuple):
     @classmethod
     def given(cls, a_dtype: object, b_dtype: object, precision: str | None) -> Reading:
         if precision is not None and not is_one_of(precision, ("tf32",)):
-            raise ArgumentError(
-                f'precision is {shown(precision)}; it can be "tf32", of float32 operands. '
-                "Leave it out for any others."
+            raise ArgumentError.broken(
+                "precision",
+                shown(precision),
+                'it can be "tf32", of float32 operands',
+                "Leave it out for any others",
             )
         a = None if a_dtype is None else element(a_dtype, argument="a_dtype")
         b = None if b_dtype is None else element(b_dtype, argument="b_dtype")
