@@ -19,8 +19,8 @@ import numpy as np
 
 from tmaasync.ops._gemm.coefficients import COEFFICIENTS, coefficients
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import busiest_sm_work
 from tmaasync.ops._gemm.legal_tiles import has_large_consumers
+from tmaasync.ops._gemm.tensor_time import busiest_sm_work
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 

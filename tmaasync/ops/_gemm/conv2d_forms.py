@@ -13,7 +13,8 @@ from tmaasync._arrays import ArrayView
 from tmaasync._tile.window import Window
 from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import BLOCK_K_BYTES, Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import paired_in_many_waves, tensor_time
+from tmaasync.ops._gemm.cost_model import paired_in_many_waves
+from tmaasync.ops._gemm.tensor_time import soft_max, tensor_time
 
 __all__ = ["Conv2dForm", "FoldedConvolution", "can_fold", "ranked_conv2d_forms"]
 
@@ -86,8 +87,7 @@ def ranked_conv2d_forms(
             known.gemm, config, depth, waves, even, on_lines=True, epilogue_depth=epilogue_depth
         )
         box_time = numbers.box_time + config.block_m * numbers.row_time[box]
-        times = busy / numbers.multiply_adds, waves * depth // box * box_time
-        return math.hypot(*(time * time for time in times))
+        return soft_max(busy / numbers.multiply_adds, waves * depth // box * box_time)
 
     def paired(form: Conv2dForm) -> Conv2dForm:
         if form.channels_per_box == _K_BLOCK_DEPTH:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from tmaasync.ops._gemm.coefficients import GemmCoefficients, SplitKCoefficients, coefficients
+from tmaasync.ops._gemm.coefficients import SplitKCoefficients, coefficients
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
     SKINNY_LIMIT,
@@ -26,32 +26,28 @@ from tmaasync.ops._gemm.legal_tiles import (
     any_config,
     can_multicast_b,
     gains_side_by_side,
-    has_large_consumers,
     is_legal,
     is_usual,
     paired_along_m,
     paired_along_n,
     skinny_tiles,
 )
+from tmaasync.ops._gemm.tensor_time import config_time, sm_time, soft_max
 
 __all__ = [
-    "busiest_sm_work",
     "candidates",
     "choose_config",
     "choose_grouped_config",
     "choose_scaled_config",
     "choose_skinny_config",
-    "config_time",
     "default_config",
     "paired_in_many_waves",
     "ranked_configs",
     "ranked_over_grid",
     "ranked_split_k",
-    "tensor_time",
 ]
 
 _MIN_TILES_TO_SHARE = 4  # tiles along M in a batch: the last pair's second tile may be empty
-_LARGE_TILE = 1 / 128 + 1 / 256  # elements loaded per multiply-add
 _NARROWEST = 2  # configs considered for a skinny GEMM: one and two consumers
 
 
@@ -129,124 +125,6 @@ def ranked_configs(
     along_n = [paired_along_n(one) for one in alone if gains_side_by_side(one, problem)]
     along_m = [paired_along_m(one) for one in alone if can_multicast_b(one, problem)]
     return sorted(along_n + along_m, key=time)
-
-
-def config_time(
-    problem: Problem,
-    occupancy: Occupancy,
-    config: TileConfig,
-    *,
-    is_uneven: bool = False,
-    epilogue_depth: int = 0,
-) -> float:
-    """Return the time of a tile config without split-K, in multiply-adds of one SM at its peak.
-
-    The arguments are as in `choose_config`.
-    """
-    numbers = coefficients().gemm
-    m, k, count, on_lines = problem.m, problem.k, problem.batches, problem.on_lines
-    rows = m + config.block_m // 2 if is_uneven else m
-    clusters = count * config.clusters(rows, problem.n)
-    waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
-    # Rows beyond the last are computed too, from earlier rows (kShiftsRows in gemm.cu).
-    multiplied = m if is_uneven else -(-m // config.cluster_rows) * config.cluster_rows
-    even = count * multiplied * problem.n * k / occupancy.sms
-    return tensor_time(
-        numbers, config, k, waves, even, on_lines=on_lines, epilogue_depth=epilogue_depth
-    )
-
-
-def tensor_time(
-    numbers: GemmCoefficients,
-    config: TileConfig,
-    k: int,
-    waves: int,
-    even: float,
-    *,
-    on_lines: bool,
-    epilogue_depth: int,
-) -> float:
-    """Return the time of the tensor cores, in multiply-adds at the peak: the longer of two bounds.
-
-    At the full clock the bound is the busiest SM: `_sm_time`. At the power limit it is mainly the
-    energy of all multiply-adds, and less the busiest SM: `_power_limited_time`.
-    """
-    alone = _sm_time(numbers, config, k, waves, on_lines=on_lines, epilogue_depth=epilogue_depth)
-    return max(alone, _power_limited_time(numbers, config, k, waves, even, epilogue_depth))
-
-
-def _sm_time(
-    numbers: GemmCoefficients,
-    config: TileConfig,
-    k: int,
-    waves: int,
-    *,
-    on_lines: bool,
-    epilogue_depth: int = 0,
-) -> float:
-    """Return the time of one SM with a tile in each wave, in multiply-adds at its peak.
-
-    Each wave takes ``block_m x block_n x k`` at the throughput that its loads allow. The exposed
-    first loads and last stores count as ``exposed_depth`` elements of K. Narrow store boxes add
-    ``store_depth`` per tile.
-    """
-    area = config.block_m * config.block_n
-    depth = waves * (k + numbers.store_depth[config.store_bytes]) + numbers.exposed_depth
-    depth += _exposed_stores(config, waves) * epilogue_depth
-    return depth * area / _throughput(numbers, config, on_lines=on_lines)
-
-
-def _power_limited_time(
-    numbers: GemmCoefficients,
-    config: TileConfig,
-    k: int,
-    waves: int,
-    even: float,
-    epilogue_depth: int,
-) -> float:
-    """Return the time at the power limit; ``even`` is the average multiply-adds of an SM.
-
-    The more SMs work at once, the lower the clock that the power limit allows.
-    """
-    busiest = busiest_sm_work(numbers, config, k, waves, epilogue_depth)
-    more = config.loads_per_multiply_add - _LARGE_TILE
-    energy = numbers.multiply_add_energy * (1 + numbers.loads_to_energy * more)
-    if has_large_consumers(config):
-        energy /= numbers.large_consumers
-    exponent = numbers.busiest_exponent
-    return energy * math.pow(busiest, exponent) * math.pow(even, 1 - exponent)
-
-
-def busiest_sm_work(
-    numbers: GemmCoefficients, config: TileConfig, k: int, waves: int, epilogue_depth: int = 0
-) -> float:
-    """Return the busiest SM's multiply-adds, plus exposed stores in the same unit."""
-    exposed = numbers.exposed_store_depth + numbers.store_depth[config.store_bytes] + epilogue_depth
-    depth = waves * k + _exposed_stores(config, waves) * exposed
-    return depth * config.block_m * config.block_n
-
-
-def _exposed_stores(config: TileConfig, waves: int) -> int:
-    """Return the number of an SM's tiles whose stores overlap no multiplication."""
-    return 1 if config.ping_pong else waves
-
-
-def _throughput(numbers: GemmCoefficients, config: TileConfig, *, on_lines: bool) -> float:
-    """Return the fraction of the tensor cores' peak: small tiles load more per multiply-add.
-
-    By (consumers of 64 rows, columns): (2, 256) 1.0, (2, 128) 0.96, (1, 256) 0.91, (1, 128) 0.85,
-    (1, 64) 0.7.
-    """
-    if on_lines:
-        loaded = config.loads_per_multiply_add
-    else:
-        rows = config.block_m * config.b_multicast
-        columns = config.block_n * config.a_multicast
-        loaded = 2 * (1 / rows + 1 / columns)
-    more = max(0.0, loaded - _LARGE_TILE)
-    linear, square = numbers.loads_to_time
-    share = max(0.05, 1 - linear * more - square * more * more)
-    return share if is_usual(config) else numbers.large_consumers * share
 
 
 # --- skinny GEMMs, which are bound by memory --------------------------------------------------
@@ -340,7 +218,7 @@ def _microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) ->
     memory = problem.batches * (problem.m + problem.n) * k_bytes / numbers.memory_bytes
     waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
     alone = _cta_microseconds(problem, config, waves)
-    time = math.sqrt(math.hypot(alone**2, l2**2, memory**2))
+    time = soft_max(alone, l2, memory)
     return time + _reduction(config, numbers)
 
 
@@ -351,7 +229,7 @@ def _cta_microseconds(problem: Problem, config: TileConfig, waves: int) -> float
     loads = waves * k_blocks / config.stages * known.split_k.pipeline_fill
     if problem.m_major and problem.n <= SKINNY_LIMIT:
         return loads
-    time = _sm_time(known.gemm, config, k_blocks * _K_BLOCK_DEPTH, waves, on_lines=problem.on_lines)
+    time = sm_time(known.gemm, config, k_blocks * _K_BLOCK_DEPTH, waves, on_lines=problem.on_lines)
     multiplies = time / known.split_k.multiply_adds
     return max(loads, multiplies) if problem.m_major else multiplies
 
@@ -367,7 +245,8 @@ def _reduction(config: TileConfig, numbers: SplitKCoefficients) -> float:
 
 # --- split-K over the grid ----------------------------------------------------------------------
 
-# The measured range: one wave of CTAs that nearly fills the chip, and a K of this length.
+# The range of benchmarks/bench_split.py --sweep (H200, 2026-11-23): one wave of CTAs that nearly
+# fills the 132 SMs, and without split-K a K of this many blocks. Outside it `grid` is a guess.
 _MIN_GRID_CTAS = 96
 _MIN_UNSPLIT_K_BLOCKS = 64
 _NARROW_GROUP_TILES = 4  # 1024 x 1024 x 8192 takes 25.0 us with 4, 29.9 us with 16
@@ -405,7 +284,7 @@ def _grid_microseconds(problem: Problem, config: TileConfig, occupancy: Occupanc
     tiles = config.clusters(problem.m, problem.n)
     l2 = tiles * (config.block_m + config.block_n) * k_bytes / numbers.l2_bytes
     memory = (problem.m + problem.n) * k_bytes / numbers.memory_bytes
-    time = numbers.fill + math.sqrt(math.hypot(alone**2, l2**2, memory**2))
+    time = numbers.fill + soft_max(alone, l2, memory)
     if not config.over_grid:
         return time
     partials = config.split_k * problem.m * problem.n * _PARTIAL_BYTES

@@ -176,7 +176,7 @@ SPLITS = (2, 3, 4, 6, 8)
 """Legal numbers of parts of K for split-K in a cluster, one part per CTA."""
 
 MAX_GRID_SPLITS = 132
-"""Maximum parts of K for split-K over the grid: the SMs of an H200."""
+"""Maximum parts of K for split-K over the grid: the SMs of an H200 (its datasheet)."""
 
 CLUSTERS = (1, 2)
 _MAX_GROUP = 64
