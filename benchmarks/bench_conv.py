@@ -36,8 +36,8 @@ from tmaasync.ops import _conv2d
 from tmaasync.ops._call_cache import forget
 from tmaasync.ops._gemm.config import Occupancy
 from tmaasync.ops._gemm.conv2d_forms import Conv2dForm, FoldedConvolution, ranked_conv2d_forms
+from tmaasync.ops._gemm.conv2d_tiles import conv2d_kernel, conv2d_tiles
 from tmaasync.ops._gemm.epilogue import Epilogue
-from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 
 TOLERANCE = 4e-3  # of one rounding to bfloat16, relative to the Frobenius norm, with room
 

@@ -32,12 +32,11 @@ from tmaasync.ops._gemm.all_gather import (
     all_gather_tiles,
 )
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
+from tmaasync.ops._gemm.conv2d_tiles import conv2d_kernel, conv2d_tiles
 from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops._gemm.reduce_scatter import MAX_AREA, reduce_scatter_kernel
 from tmaasync.ops._gemm.tiles import (
     combine_kernel,
-    conv2d_kernel,
-    conv2d_tiles,
     gemm_kernel,
     gemm_tiles,
     grouped_kernel,

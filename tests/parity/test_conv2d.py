@@ -16,8 +16,8 @@ from tmaasync.ops._call_cache import forget
 from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
 from tmaasync.ops._gemm.conv2d_forms import Conv2dForm, FoldedConvolution, ranked_conv2d_forms
+from tmaasync.ops._gemm.conv2d_tiles import conv2d_kernel, conv2d_tiles
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
-from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 
 EMULATED, ON_THE_CHIP = range(28), range(600)
 Array = np.ndarray[Any, Any]

@@ -18,13 +18,9 @@ from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._extents import check_extents
 from tmaasync.ops._gemm.config import Occupancy, PersistentWork
 from tmaasync.ops._gemm.conv2d_forms import FoldedConvolution, can_fold, ranked_conv2d_forms
+from tmaasync.ops._gemm.conv2d_tiles import Conv2dArguments, conv2d_kernel, conv2d_tiles
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
-from tmaasync.ops._gemm.tiles import (
-    Conv2dArguments,
-    conv2d_kernel,
-    conv2d_tiles,
-    prepared_persistent,
-)
+from tmaasync.ops._gemm.tiles import prepared_persistent
 from tmaasync.ops._layouts import (
     Layout,
     Operand,

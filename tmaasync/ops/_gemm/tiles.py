@@ -10,7 +10,6 @@ from tmaasync._arrays import ArrayView
 from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._includes import digest, file_digest, reached
 from tmaasync._sources import find_kernel, include_dir
-from tmaasync._tile.window import Window
 from tmaasync.kernel import Kernel, Launch
 from tmaasync.modes import L2Promotion, Swizzle
 from tmaasync.ops._extents import check_extents
@@ -31,14 +30,11 @@ from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import (
     Pointer,
     TMATensorTile,
-    TMATensorTileIm2col,
     create_tma_tile,
-    create_tma_tile_im2col,
 )
 
 __all__ = [
     "CombineArguments",
-    "Conv2dArguments",
     "GemmArguments",
     "GemmEpilogueArguments",
     "GemmMatrices",
@@ -48,8 +44,6 @@ __all__ = [
     "ScaledArguments",
     "ScaledMatrices",
     "combine_kernel",
-    "conv2d_kernel",
-    "conv2d_tiles",
     "gemm_constants",
     "gemm_kernel",
     "gemm_tiles",
@@ -469,76 +463,3 @@ def scaled_gemm_constants(b_scales_transposed: bool, config: ScaledTileConfig) -
         "B_SCALE_COLUMNS": 1 if config.column_scales else SCALE_BLOCK,
         "B_SCALES_ARE_K_MAJOR": b_scales_transposed,
     }
-
-
-# --- conv2d.cu --------------------------------------------------------------------------------
-
-_BOX_SWIZZLES = {64: Swizzle.B128, 32: Swizzle.B64, 16: Swizzle.B32}  # by channels per box
-
-
-class Conv2dTiles(NamedTuple):
-    """The tiles of conv2d.cu: an implicit GEMM of patches, filters and pixels."""
-
-    patches: TMATensorTileIm2col
-    filters: TMATensorTile
-    out: TMATensorTile
-
-
-class Conv2dArguments(NamedTuple):
-    """The parameters of conv2d.cu; an absent bias is 0."""
-
-    patches: TMATensorTileIm2col
-    filters: TMATensorTile
-    out: TMATensorTile
-    bias: ArrayView | int
-    m: int
-    n: int
-    k: int
-
-
-def conv2d_tiles(
-    images: ArrayView,
-    filters: ArrayView,
-    out: ArrayView,
-    window: Window,
-    config: TileConfig,
-    channels_per_box: int,
-) -> Conv2dTiles:
-    """Return the tiles over arrays that TMA can reach; ``out`` is [pixels, K]."""
-    swizzle = _BOX_SWIZZLES[channels_per_box]
-    patches = create_tma_tile_im2col(
-        images,
-        (config.block_m, _BLOCK_K),
-        filter_shape=window.taps,
-        stride=window.strides,
-        dilation=window.dilations,
-        lower_corner=window.lower_corner,
-        upper_corner=window.upper_corner,
-        swizzle=swizzle,
-        box_shape=(config.block_m, channels_per_box),
-    )
-    taps = create_tma_tile(
-        filters,
-        (config.block_n, 1, 1, _BLOCK_K),
-        swizzle=swizzle,
-        # One box per CTA of a cluster, which multicasts it.
-        box_shape=(config.block_n // config.cluster, 1, 1, channels_per_box),
-    )
-    return Conv2dTiles(patches, taps, output_tile(out, config))
-
-
-def conv2d_kernel(
-    types: Sequence[str],
-    bias: str,
-    epilogue: Epilogue,
-    config: TileConfig,
-    filter_offset: int | None = None,
-) -> Kernel:
-    """Return the kernel for these tile types, bias type and epilogue.
-
-    With a ``filter_offset`` the pixels are folded: see `FoldedConvolution`.
-    """
-    named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
-    folding = {"FOLDED": filter_offset is not None, "FILTER_OFFSET": filter_offset or 0}
-    constants = {**config.constants, **epilogue.constants, **folding}
-    return shipped_kernel("conv2d.cu", {**named, "Bias": bias}, constants)
