@@ -66,10 +66,11 @@ struct GatherRound : Round {
         }
     }
 
-    // Wait until everything has arrived; the CTAs share the work.
-    __device__ __forceinline__ void wait_for_all() const {
+    // Wait for all units of the other ranks from `first` on, every step-th one.
+    __device__ __forceinline__ void wait_for_peers(int first, int step) const {
         for (u32 source = 0; source < signals.ranks; ++source) {
-            for (int unit = blockIdx.x; unit < units(source); unit += gridDim.x) {
+            if (source == signals.rank) continue;
+            for (int unit = first; unit < units(source); unit += step) {
                 signals.wait(signal_of(source, unit), epoch);
             }
         }

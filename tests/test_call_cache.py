@@ -498,7 +498,7 @@ def test_many_layouts_do_not_fill_the_typed(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(cache._likely) <= 8
 
 
-def test_layouts_with_the_same_option_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layouts_with_the_same_option_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", Torch())
     cache, launches, kept = CallCache(), [Launch() for _ in range(4)], []
     for rows, launch in enumerate(launches, 1):
@@ -511,7 +511,7 @@ def test_layouts_with_the_same_option_are_told_apart(monkeypatch: pytest.MonkeyP
         assert [where for _, where, _ in launch.taken()] == [addresses(*arrays)]
 
 
-def test_entries_that_differ_in_alignment_alone_are_told_apart(torch: Torch) -> None:
+def test_entries_that_differ_in_alignment_alone_are_distinguished(torch: Torch) -> None:
     cache, launches = CallCache(), (Launch(), Launch())
     kept = [
         (on_device(typed((8, 16))), on_device(typed((8, 16), np.float16, shift)))

@@ -256,7 +256,7 @@ def test_all_gather_gemm_compiles_and_fits(config: TileConfig) -> None:
 
     entry = program.entries[kernel.name]
     assert program.warnings == program.remarks == ()
-    assert entry.spill_bytes <= 220
+    assert entry.spill_bytes <= 320
     assert entry.shared_bytes is not None
     assert entry.shared_bytes <= 232448
     assert own.stages >= 3

@@ -1,8 +1,8 @@
 // All-gather + GEMM: C[M, N] = A[M, K] B[K, N], where every rank has a shard of the rows of A and
 // its own B. One warp of each CTA pushes the own shard into the buffers of all ranks
 // (gather_round.cuh). The producer loads tiles within the own shard from there; before all others
-// it waits for the signals of their rows. Tiles, constants and grid are as in gemm.cu, without
-// split-K and batch. In addition:
+// it waits for the signals of their rows, until the pushing warp has seen all of them. Tiles,
+// constants and grid are as in gemm.cu, without split-K and batch. In addition:
 //
 //   PushTile, PUSH_STAGES    see gather_round.cuh
 //
@@ -25,9 +25,11 @@ static_assert(kUnitColumns % kBlockK == 0, "a K block belongs to one unit");
 
 struct GatherMemory : SharedMemory {
     PushRing push;
+    SharedMemBarrier arrived;  // its first phase: all that the peers push
 
     __device__ void init() {
         push.init();
+        arrived.init(32);
         SharedMemory::init();
     }
 };
@@ -57,6 +59,8 @@ struct OwnRows {
     int m;
 
     __device__ bool has_tile(int row) const { return row >= start && row + kBlockM <= end; }
+
+    __device__ bool overlap(int first, int last) const { return first < end && last > start; }
 
     // Whether all tiles that load these rows load them from the own shard. The last tile may load
     // the last 64 rows (shifted_row).
@@ -93,20 +97,24 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) all_gather_gemm
     const auto produce = [&] {
         const auto round = round_of(0);
         const ATile& arrived = gathered[round.epoch % 2];
+        bool all_arrived = false;
         const auto part_of = [&](const OutputTile& tile, int at_k) {
             if (own_rows.has_tile(tile.m)) return PartOfA{own, tile.m - own_rows.start};
+            if (at_k == 0 && !all_arrived && shared.arrived.test_wait(0)) {
+                all_arrived = true;
+                ptx::fence_proxy_async_global();
+            }
             if (at_k % kUnitColumns == 0) {
                 const int first = min(tile.m, last_row(m)), end = min(tile.m + kBlockM, m);
-                round.wait_for_rows(first, end, at_k);
+                if (!all_arrived || own_rows.overlap(first, end)) {
+                    round.wait_for_rows(first, end, at_k);
+                }
             }
             return PartOfA{arrived, tile.m};
         };
         load_tiles(shared, part_of, b, schedule, k_blocks, m);
     };
-    const auto push = [&](int helper) {
-        if (helper > 0 || !elect()) return;
-        wait_for_previous_grids();
-        const auto round = round_of(1);
+    const auto push_own_rows = [&](const GatherRound& round) {
         if (blockIdx.x == 0) round.enter();
         const u64 half = round.epoch % 2 * signals.ranks;
         round.push(
@@ -118,6 +126,19 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) all_gather_gemm
                     [&target](const auto& tile, const auto& at) { target.async_store(tile, at); };
             }
         );
+    };
+    const auto push = [&](int helper) {
+        if (helper > 0) return;
+        u32 epoch = 0;
+        if (lane_index() == 0) {
+            wait_for_previous_grids();
+            const auto round = round_of(1);
+            epoch = round.epoch;
+            push_own_rows(round);
+        }
+        const GatherRound round{signals, shards, __shfl_sync(0xffffffff, epoch, 0)};
+        round.wait_for_peers(lane_index(), 32);
+        shared.arrived.arrive();
     };
     const auto consume = [&](int consumer) {
         auto stages = shared.ring.consumer<Proxy::kAsync>();

@@ -77,6 +77,10 @@ GEMM = defects(
       Edit("round.epoch % 2 * signals.ranks", "0")), RACE, "race on"),
     ("a peer may be two rounds ahead", Edit("round.epoch - 1,", "round.epoch - 2,"), RACE,
      "race on"),
+    ("the producer does not look whether all rows have arrived",
+     Edit("!all_arrived && shared.arrived.test_wait(0)", "!all_arrived"), RACE, "TMA load"),
+    ("the pushing warp does not wait for the peers",
+     without("round.wait_for_peers(lane_index(), 32);"), RACE, "TMA load"),
     ("the producer reads the other half",
      Edit("gathered[round.epoch % 2]", "gathered[1 - round.epoch % 2]"), RACE, "race on"),
     ("own rows next to a peer's are not in the buffer",
@@ -85,8 +89,8 @@ GEMM = defects(
 PLAIN = defects(
     "all_gather.cu",
     *PUSH,
-    ("the kernel ends before all rows have arrived", without("round.wait_for_all();"), RACE,
-     "race on"),
+    ("the kernel ends before all rows have arrived",
+     without("round.wait_for_peers(blockIdx.x, gridDim.x);"), RACE, "race on"),
     ("an output is stored while a kernel of the peer reads it",
      Edit("round.epoch, [](int, int)", "round.epoch - 1, [](int, int)"), RACE, "race on"),
 )  # fmt: skip

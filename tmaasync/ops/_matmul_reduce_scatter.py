@@ -9,17 +9,15 @@ from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import backend_of
 from tmaasync.ops._extents import extent_violations
-from tmaasync.ops._gemm.all_gather import ranked_config
 from tmaasync.ops._gemm.config import Occupancy
 from tmaasync.ops._gemm.reduce_scatter import (
-    MAX_AREA,
     ReduceScatterArguments,
+    reduce_scatter_config,
     reduce_scatter_kernel,
     slots_of,
 )
 from tmaasync.ops._gemm.tiles import gemm_tiles, output_tile
 from tmaasync.ops._layouts import Layout, padded_row_bytes
-from tmaasync.ops._operation import overridden
 from tmaasync.ops._ranked_matmul import (
     RankedOperands,
     fill_with_zeros,
@@ -167,9 +165,7 @@ class MatmulReduceScatter:
         problem = self.operands.problem(self._m, n, max(self._depths), self.operands.of)
         self._occupancy = Occupancy.of(backend_of(layouts[0].device))
         is_shared = any(ranks.sharing(rank) > 1 for rank in range(count))
-        self._config = overridden(
-            ranked_config(problem, self._occupancy, shares_device=is_shared, max_area=MAX_AREA)
-        )
+        self._config = reduce_scatter_config(problem, self._occupancy, shares_device=is_shared)
         self._element = outs[0].element
         self._matrix_bytes = max(self._shards.rows) * padded_row_bytes(n, self._element)
 

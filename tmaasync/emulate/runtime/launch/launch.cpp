@@ -1,4 +1,4 @@
-// Launches as Python calls them: one, or those of several devices together.
+// Launches as Python calls them: one, or several devices together.
 
 #include <link.h>
 
