@@ -82,8 +82,8 @@ class CallCache:
     A call uses three tables, and each of them pays off (benchmarks/bench_host.py on an H200's host,
     2026-11-21: a matmul with scales takes 11 us, and 21 us if it inspects its arrays again):
 
-    * likely entries: the last few with the same option, distinguished by torch's guard of all tensors
-      at a quarter of the cost of their fingerprints. One that does not fit costs 0.3 us;
+    * likely entries: the last few with the same option, of which torch's guard of all tensors finds
+      one at a quarter of the cost of their fingerprints. One that does not fit costs 0.3 us;
     * entries: by the arrays' fingerprints, for CuPy, and for torch if no guard fits;
     * bound calls: by the arrays' addresses, from their second call on, without packing.
 
