@@ -80,7 +80,7 @@ GEMM = defects(
     ("the producer does not look whether all rows have arrived",
      Edit("!all_arrived && shared.arrived.test_wait(0)", "!all_arrived"), RACE, "TMA load"),
     ("the pushing warp does not wait for the peers",
-     without("round.wait_for_peers(lane_index(), 32);"), RACE, "TMA load"),
+     without("round.wait_for_peers(lane_index(), 32);"), RACE, "TMA load", "", "", True),
     ("the producer reads the other half",
      Edit("gathered[round.epoch % 2]", "gathered[1 - round.epoch % 2]"), RACE, "race on"),
     ("own rows next to a peer's are not in the buffer",
@@ -171,8 +171,11 @@ def test_a_defect_is_reported_whatever_the_order(
 ) -> None:
     run = plant(monkeypatch, defect.kernel, defect)
 
-    for order in ORDERS:
-        error = outcome(run, *order)
+    errors = [outcome(run, *order) for order in ORDERS]
+
+    reported = [error for error in errors if error is not None]
+    assert reported if defect.some_orders else None not in errors
+    for error in reported:
         assert isinstance(error, defect.reported), error
         assert re.search(defect.says, str(error)), error
 
