@@ -21,6 +21,7 @@ from tmaasync.ops._ranked_matmul import (
     RankedOperands,
     fill_with_zeros,
     outputs_of,
+    resident_launch,
     unfit_operands,
     unfit_outputs,
 )
@@ -81,8 +82,7 @@ def all_gather_matmul(
     left = views_of("a", a)
     right = views_of("b", b, len(left))
     ranks = Ranks.of("a", left, streams)
-    ArgumentError.raise_for(unfit_operands(ranks, left, right))
-    ArgumentError.raise_for(_unequal(left, right))
+    ArgumentError.raise_for(unfit_operands(ranks, left, right, _unequal))
     total, k = sum(view.shape[0] for view in left), left[0].shape[1]
     shapes = [(total, view.shape[1]) for view in right]
     outputs = outputs_of(ranks, left, shapes, out)
@@ -106,7 +106,7 @@ def all_gather_matmul(
         AllGatherMatmul, *layouts, workspace=workspace, shards=shards
     )
     done = operation.run(left, right, targets)
-    if not is_new and not operation.needs_staging:
+    if not is_new and not operation.operands.needs_staging:
         frameworks = [view.framework for view in left]
         _REPEATED.remember((a, b, out), workspace, *done, frameworks)
     return outputs
@@ -144,11 +144,7 @@ class AllGatherMatmul:
         """Choose how each rank reads its operands; reject an output that TMA cannot store."""
         self._workspace, self._shards = workspace, shards
         self._launches: RankedLaunches | None = None
-        self._operands = RankedOperands("ops.all_gather_matmul", workspace.ranks, layouts)
-
-    @property
-    def needs_staging(self) -> bool:
-        return self._operands.needs_staging
+        self.operands = RankedOperands("ops.all_gather_matmul", workspace.ranks, layouts)
 
     def run(
         self,
@@ -158,7 +154,7 @@ class AllGatherMatmul:
     ) -> tuple[RankedLaunches, list[tuple[int, ...]]]:
         """Launch; return the launches and their addresses."""
         ranks = self._workspace.ranks
-        a, b, outs = self._operands.reached(left, right, targets)
+        a, b, outs = self.operands.reached(left, right, targets)
         # An empty shard is never read; its tiles lie over the buffer.
         own = [view if view.shape[0] else self._gathered(rank, 0) for rank, view in enumerate(a)]
         with self._workspace.lock:
@@ -177,13 +173,12 @@ class AllGatherMatmul:
     def _prepare(
         self, rank: int, own: ArrayView, b: ArrayView, out: ArrayView
     ) -> tuple[Any, object]:
-        workspace, shards, of = self._workspace, self._shards, self._operands.of[rank]
-        ranks, backend = workspace.ranks, backend_of(own.device)
-        occupancy = Occupancy.of(backend)
+        workspace, shards, of = self._workspace, self._shards, self.operands.of[rank]
+        ranks, occupancy = workspace.ranks, Occupancy.of(backend_of(own.device))
         m, n, k = shards.total_rows, out.shape[1], shards.columns
-        sharing = ranks.sharing(rank)
-        problem = self._operands.problem(m, n, k, [of])
-        config = all_gather_config(problem, occupancy, shares_device=sharing > 1)
+        problem = self.operands.problem(m, n, k, [of])
+        is_shared = ranks.sharing(rank) > 1
+        config = all_gather_config(problem, occupancy, shares_device=is_shared)
         halves = [self._gathered(rank, half) for half in range(2)]
         tiles = all_gather_tiles(own, halves, b, out, config, of.b.transposed)
         pushed = push_tile(own)
@@ -201,22 +196,13 @@ class AllGatherMatmul:
             workspace.signals[rank], shards.argument(workspace.slots),
             Pointer(workspace.rounds[rank]), m, n, k,
         )  # fmt: skip
-        # All CTAs are resident at once, since they wait for other ranks.
-        size = config.cluster_size
-        resident = max(1, occupancy.max_active_clusters(size) // sharing)
-        pushers = -(-len(ranks) * shards.units(rank) // size)
-        launch = kernel.prepare(
-            min(resident, max(config.clusters(m, n), pushers)) * size,
-            config.threads,
-            arguments,
-            cluster=size if size > 1 else None,
-            device=ranks.memories[rank].ordinal,
-            stream=ranks.streams[rank],
-        )
+        pushers = -(-len(ranks) * shards.units(rank) // config.cluster_size)
+        clusters = max(config.clusters(m, n), pushers)
+        launch = resident_launch(kernel, arguments, config, clusters, occupancy, ranks, rank)
         return launch, (tiles.gathered, targets)
 
     def _gathered(self, rank: int, half: int) -> ArrayView:
         """Return a half of a rank's buffer as the whole matrix."""
         shape = self._shards.total_rows, self._shards.columns
-        held = self._operands.of[rank].a.rows.element
+        held = self.operands.of[rank].a.rows.element
         return self._workspace.matrix(rank, half, shape, held)

@@ -22,6 +22,7 @@ from tmaasync.ops._ranked_matmul import (
     RankedOperands,
     fill_with_zeros,
     outputs_of,
+    resident_launch,
     unfit_operands,
     unfit_outputs,
 )
@@ -85,8 +86,7 @@ def matmul_reduce_scatter(
     left = views_of("a", a)
     right = views_of("b", b, len(left))
     ranks = Ranks.of("a", left, streams)
-    ArgumentError.raise_for(unfit_operands(ranks, left, right))
-    ArgumentError.raise_for(_unequal(left, right))
+    ArgumentError.raise_for(unfit_operands(ranks, left, right, _unequal))
     m, n = left[0].shape[0], right[0].shape[1]
     outputs = outputs_of(ranks, left, [(rows, n) for rows in _even_shards(m, len(ranks))], out)
     targets = views_of("out", outputs, len(left))
@@ -232,16 +232,6 @@ class MatmulReduceScatter:
             Pointer(workspace.rounds[rank]), self._matrix_bytes // itemsize,
             pitch, self._m, self._depths[rank],
         )  # fmt: skip
-        # All CTAs are resident at once, since they wait for other ranks.
-        size = config.cluster_size
-        resident = max(1, self._occupancy.max_active_clusters(size) // ranks.sharing(rank))
         clusters = sum(config.clusters(rows, shards.columns) for rows in shards.rows)
-        launch = kernel.prepare(
-            min(resident, clusters) * size,
-            config.threads,
-            arguments,
-            cluster=size if size > 1 else None,
-            device=ranks.memories[rank].ordinal,
-            stream=ranks.streams[rank],
-        )
+        launch = resident_launch(kernel, arguments, config, clusters, self._occupancy, ranks, rank)
         return launch, sent

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, may_overlap
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.kernel import backend_of
+from tmaasync.kernel import Kernel, Launch, backend_of
 from tmaasync.ops._allocation import fill, in_order, indexable
-from tmaasync.ops._gemm.config import LINE_BYTES
+from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, TileConfig
 from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._layouts import Layout, Operand
 from tmaasync.ops._ranks import Ranks, array_on, views_of
@@ -20,6 +20,7 @@ __all__ = [
     "RankedOperands",
     "fill_with_zeros",
     "outputs_of",
+    "resident_launch",
     "unfit_operands",
     "unfit_outputs",
 ]
@@ -33,8 +34,13 @@ _Views = Sequence[ArrayView]
 # --- checks -----------------------------------------------------------------------------------
 
 
-def unfit_operands(ranks: Ranks, left: _Views, right: _Views) -> Iterator[Violation]:
-    """Yield the rules that an operand breaks by itself."""
+def unfit_operands(
+    ranks: Ranks,
+    left: _Views,
+    right: _Views,
+    unequal: Callable[[_Views, _Views], Iterable[Violation]],
+) -> Iterator[Violation]:
+    """Yield the rules that operands break by themselves, and next to each other: ``unequal``."""
     yield from ranks.misplaced("b", right, "a")
     both = (("a", left), ("b", right))
     names = [(f"{name}[{rank}]", view) for name, of in both for rank, view in enumerate(of)]
@@ -45,6 +51,8 @@ def unfit_operands(ranks: Ranks, left: _Views, right: _Views) -> Iterator[Violat
         if view.element.name not in _TYPES or view.element is not left[0].element:
             rule = f"all operands hold one type, {' or '.join(_TYPES)}; a[0] {left[0].element}"
             yield Violation(name, f"an array of {view.element}", rule, "Convert it with astype")
+    if all(view.ndim == 2 for _, view in names):
+        yield from unequal(left, right)
 
 
 def outputs_of(
@@ -173,3 +181,25 @@ class RankedOperands:
             m_major=False,
             on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
         )
+
+
+def resident_launch(
+    kernel: Kernel,
+    arguments: Sequence[Any],
+    config: TileConfig,
+    clusters: int,
+    occupancy: Occupancy,
+    ranks: Ranks,
+    rank: int,
+) -> Launch:
+    """Prepare at most ``clusters``, all resident at once, since they wait for other ranks."""
+    size = config.cluster_size
+    resident = max(1, occupancy.max_active_clusters(size) // ranks.sharing(rank))
+    return kernel.prepare(
+        min(resident, clusters) * size,
+        config.threads,
+        arguments,
+        cluster=size if size > 1 else None,
+        device=ranks.memories[rank].ordinal,
+        stream=ranks.streams[rank],
+    )

@@ -60,7 +60,7 @@ def views_of(name: str, arrays: Any, count: int | None = None) -> list[ArrayView
     else:
         return [_arrays.view(one, argument=f"{name}[{rank}]") for rank, one in enumerate(arrays)]
     rule = f"it must be a list of {ranks} arrays, one for each rank"
-    raise ArgumentError.of([Violation(name, given, rule, "Pass an array for each rank")])
+    raise ArgumentError.broken(name, given, rule, "Pass an array for each rank")
 
 
 class Ranks(NamedTuple):
@@ -81,8 +81,8 @@ class Ranks(NamedTuple):
         given = [None] * len(views) if streams is None else streams
         if not is_sequence(given) or len(given) != len(views):
             rule = f"{name} has {len(views)} arrays, and each rank has a stream"
-            raise ArgumentError.of(
-                [Violation("streams", shown(streams), rule, "Pass a list of that length")]
+            raise ArgumentError.broken(
+                "streams", shown(streams), rule, "Pass a list of that length"
             )
         backends = [backend_of(view.device) for view in views]
         handles = [
@@ -120,7 +120,10 @@ class Ranks(NamedTuple):
     @property
     def calls(self) -> CallCache:
         """The operations of these ranks, as long as their devices exist."""
-        found: CallCache = self.memories[0].kept.setdefault((CallCache, self), CallCache())
+        kept, key = self.memories[0].kept, (CallCache, self)
+        found: CallCache | None = kept.get(key)
+        if found is None:
+            found = kept[key] = CallCache()
         return found
 
     def sharing(self, rank: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import choose_config
+from tmaasync.ops._gemm.cost_model import ranked_config
 from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tiles import gemm_constants, gemm_tiles, operand_tile
 from tmaasync.ops._operation import overridden, shipped_kernel
@@ -23,7 +23,6 @@ __all__ = [
     "all_gather_config",
     "all_gather_gemm_kernel",
     "all_gather_tiles",
-    "ranked_config",
 ]
 
 _PUSH_STAGES = 2
@@ -53,32 +52,6 @@ def all_gather_config(
     chosen = ranked_config(problem, occupancy, shares_device=shares_device)
     config: AllGatherTileConfig = overridden(AllGatherTileConfig.of(chosen))
     return config
-
-
-def ranked_config(
-    problem: Problem, occupancy: Occupancy, *, shares_device: bool, max_area: int | None = None
-) -> TileConfig:
-    """Return the tile config of a GEMM whose CTAs wait for other ranks, without split-K.
-
-    Ranks that share a device get no clusters: the CTAs of another rank could leave a GPC with SMs
-    that hold no whole cluster, and CTAs that are not resident send nothing. Where rows do not start
-    on lines the cost model knows pairs alone, so these ranks take its choice for rows that do.
-
-    Args:
-        problem: The GEMM of a rank.
-        occupancy: SMs and max active clusters of its device.
-        shares_device: Whether another rank has the same device.
-        max_area: The most elements of the output that a consumer may accumulate.
-    """
-    if shares_device:
-        problem = problem._replace(on_lines=True)
-
-    def fits(config: TileConfig) -> bool:
-        is_alone = config.cluster_size == 1
-        is_small = max_area is None or config.rows * config.block_n <= max_area
-        return is_small and (is_alone or not shares_device)
-
-    return choose_config(problem, occupancy, fits=fits)
 
 
 class AllGatherTiles(NamedTuple):

@@ -109,6 +109,32 @@ def choose_config(
     return pair if gains and fits(pair) else best
 
 
+def ranked_config(
+    problem: Problem, occupancy: Occupancy, *, shares_device: bool, max_area: int | None = None
+) -> TileConfig:
+    """Return the tile config of a GEMM whose CTAs wait for other ranks, without split-K.
+
+    Ranks that share a device get no clusters: the CTAs of another rank could leave a GPC with SMs
+    that hold no whole cluster, and CTAs that are not resident send nothing. Where rows do not start
+    on lines the cost model knows pairs alone, so these ranks take its choice for rows that do.
+
+    Args:
+        problem: The GEMM of a rank.
+        occupancy: SMs and max active clusters of its device.
+        shares_device: Whether another rank has the same device.
+        max_area: The most elements of the output that a consumer may accumulate.
+    """
+    if shares_device:
+        problem = problem._replace(on_lines=True)
+
+    def fits(config: TileConfig) -> bool:
+        is_alone = config.cluster_size == 1
+        is_small = max_area is None or config.rows * config.block_n <= max_area
+        return is_small and (is_alone or not shares_device)
+
+    return choose_config(problem, occupancy, fits=fits)
+
+
 def ranked_configs(
     problem: Problem, occupancy: Occupancy, *, is_uneven: bool = False, epilogue_depth: int = 0
 ) -> list[TileConfig]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tmaasync.kernel import Kernel
-from tmaasync.ops._gemm.all_gather import ranked_config
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import ranked_config
 from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tiles import gemm_constants
 from tmaasync.ops._operation import overridden, shipped_kernel
