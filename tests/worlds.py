@@ -9,19 +9,50 @@ from typing import Any
 import numpy as np
 
 from tmaasync import emulate, enable_peer_access
+from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.emulate.launch.world import World
+from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._ranks import Workspace
 
 
 @contextmanager
-def world_of(ranks: int, seed: int = 0) -> Iterator[World]:
-    with emulate.scheduled("random", seed=seed, races=True), emulate.devices(ranks) as world:
+def world_of(ranks: int, seed: int = 0, policy: Policy = "random") -> Iterator[World]:
+    with emulate.scheduled(policy, seed=seed, races=True), emulate.devices(ranks) as world:
         enable_peer_access(range(ranks))
         yield world
 
 
+_CONFIGS: list[dict[str, Any]] = [
+    {"consumers": 2, "cluster": 2},
+    {"consumers": 2, "cluster": 2, "side_by_side": True},
+    {"consumers": 2, "rows": 128},
+    {"consumers": 2, "rows": 128, "ping_pong": True},
+    {"consumers": 3},
+    {"consumers": 1, "group_m": 1},
+    {"consumers": 1, "cluster": 4},
+]
+
+
+@contextmanager
+def random_world(seed: int) -> Iterator[tuple[World, np.random.Generator]]:
+    """Return a world of 2 to 5 ranks, with one of the tile configs and one of the policies."""
+    rng = np.random.default_rng(seed)
+    ranks, config = int(rng.choice([2, 3, 4, 5])), _CONFIGS[seed % len(_CONFIGS)]
+    policies: tuple[Policy, ...] = ("random", "adversarial", "round_robin")
+    with (
+        world_of(ranks, seed, policies[seed % 3]) as world,
+        tile_configs(lambda chosen: type(chosen)(**{"block_n": 64, **config})),
+    ):
+        yield world, rng
+
+
 def arrays_on(world: World, arrays: list[Any]) -> list[Any]:
     return [device.array(one) for device, one in zip(world, arrays, strict=True)]
+
+
+def k_major_on(world: World, b: list[Any]) -> list[Any]:
+    """Return matrices [K, N] on their devices, with K contiguous."""
+    return [one.T for one in arrays_on(world, [one.T for one in b])]
 
 
 def poisoned(world: World, shapes: Sequence[tuple[int, ...]], dtype: Any) -> list[Any]:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
-from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, exchanged, without
+from planted import DEADLOCK, RACE, Defect, Edit, defects, exchanged, without
 from planted_choices import choices
+from rank_defects import RANKS, REPORTED, Run, check_reports, check_silence
+from worlds import arrays_on
 
-from tmaasync import Kernel, emulate, enable_peer_access, ops
-from tmaasync.emulate.launch.schedule import Policy
+from tmaasync import Kernel, ops
 from tmaasync.emulate.launch.world import World
 from tmaasync.ops import _all_gather, _all_gather_matmul
 from tmaasync.ops._gemm.all_gather import AllGatherTileConfig
 from tmaasync.ops._gemm.tiles import gemm_constants
-from tmaasync.ops._operation import tile_configs
 
-ORDERS: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 0), ("random", 1)]
-RANKS, K = 2, 600  # two units along K
+K = 600  # two units along K
 COPY = Kernel(
     """
 extern "C" __global__ void copy(const ushort* source, ushort* target, int count) {
@@ -32,8 +29,7 @@ extern "C" __global__ void copy(const ushort* source, ushort* target, int count)
 )
 CONFIG = AllGatherTileConfig(1, 64, max_stages=4)
 
-REPORTED = DEADLOCK + FAULT + RACE
-# Steps of shards.cuh.
+# Steps of gather_round.cuh and shards.cuh.
 PUSH = (
     ("a unit is announced before its stores are complete",
      exchanged("wait_group<0>();", "signals.post(peer, signal_of(rank, unit), epoch);"), RACE,
@@ -96,10 +92,6 @@ PLAIN = defects(
 )  # fmt: skip
 
 
-def arrays_on(world: World, arrays: list[Any]) -> list[Any]:
-    return [device.array(one) for device, one in zip(world, arrays, strict=True)]
-
-
 def multiply(world: World) -> None:
     """Three matmuls of different shards, in one workspace.
 
@@ -127,23 +119,7 @@ def gather(world: World) -> None:
     assert all((one == 1).all() for one in copies)
 
 
-def outcome(run: Callable[[World], None], policy: Policy, seed: int) -> Exception | None:
-    try:
-        with (
-            emulate.scheduled(policy, seed=seed, races=True),
-            emulate.devices(RANKS) as world,
-            tile_configs(lambda chosen: CONFIG if hasattr(chosen, "block_n") else chosen),
-        ):
-            enable_peer_access(range(RANKS))
-            run(world)
-    except REPORTED as error:
-        return error
-    return None
-
-
-def plant(
-    monkeypatch: pytest.MonkeyPatch, kernel: str, defect: Defect | None
-) -> Callable[[World], None]:
+def plant(monkeypatch: pytest.MonkeyPatch, kernel: str, defect: Defect | None) -> Run:
     """Have the operation build its kernel with this defect."""
     found = choices(whole_text(kernel), PLAIN if kernel == "all_gather.cu" else GEMM)
 
@@ -171,18 +147,11 @@ def test_a_defect_is_reported_whatever_the_order(
 ) -> None:
     run = plant(monkeypatch, defect.kernel, defect)
 
-    errors = [outcome(run, *order) for order in ORDERS]
-
-    reported = [error for error in errors if error is not None]
-    assert reported if defect.some_orders else None not in errors
-    for error in reported:
-        assert isinstance(error, defect.reported), error
-        assert re.search(defect.says, str(error)), error
+    check_reports(defect, run, CONFIG)
 
 
 @pytest.mark.parametrize("kernel", ["all_gather.cu", "all_gather_gemm.cu"])
 def test_without_a_defect_there_is_no_report(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
     run = plant(monkeypatch, kernel, None)
 
-    for seed in range(10):
-        assert outcome(run, "random", seed) is None
+    check_silence(run, CONFIG)

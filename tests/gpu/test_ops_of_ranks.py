@@ -5,7 +5,9 @@ timeout 600 python -m pytest -m gpu -p no:benchmark tests/gpu/test_ops_of_ranks.
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,11 @@ def on_each(devices: list[int], arrays: Arrays) -> Arrays:
     return [on(device, array) for device, array in zip(devices, arrays, strict=True)]
 
 
+def k_major_on_each(devices: list[int], b: Arrays) -> Arrays:
+    """Return matrices [K, N] on their devices, with K contiguous."""
+    return [one.T for one in on_each(devices, [np.ascontiguousarray(one.T) for one in b])]
+
+
 def poisoned(devices: list[int], shapes: list[tuple[int, ...]], dtype: Any = np.float16) -> Arrays:
     return on_each(devices, [np.full(shape, np.nan, dtype) for shape in shapes])
 
@@ -83,9 +90,7 @@ def test_calls_of_different_shapes_follow_each_other(devices: list[int], streams
         rows = rng.integers(1, 900, ranks) * (rng.random(ranks) > 0.2)
         a = [draw(rng, int(count), k) for count in rows]
         b = [draw(rng, k, int(width)) for width in widths]
-        right = on_each(devices, b)
-        if call % 2:
-            right = [one.T for one in on_each(devices, [np.ascontiguousarray(one.T) for one in b])]
+        right = (k_major_on_each if call % 2 else on_each)(devices, b)
         out = poisoned(devices, [(int(rows.sum()), int(width)) for width in widths])
         calls.append((out, a, b, on_each(devices, a), right))
     settle(devices)
@@ -97,19 +102,20 @@ def test_calls_of_different_shapes_follow_each_other(devices: list[int], streams
         check(out, a, b)
 
 
-def test_repeated_calls_are_bit_equal(devices: list[int], streams: Arrays) -> None:
-    """One stale tile in any of 200 calls would show."""
-    rng, ranks = np.random.default_rng(0), len(devices)
-    a = [draw(rng, 512, 2048) for _ in range(ranks)]
-    b = [draw(rng, 2048, 1024) for _ in range(ranks)]
-    left, right = on_each(devices, a), on_each(devices, b)
-    shapes: list[tuple[int, ...]] = [(512 * ranks, 1024)] * ranks
+def bit_equal_repeats(
+    call: Callable[..., object],
+    repeats: int,
+    devices: list[int],
+    streams: Arrays,
+    shapes: list[tuple[int, ...]],
+) -> Arrays:
+    """Return the outputs of a call, and check that repeats write the same bits."""
     first, again = poisoned(devices, shapes), poisoned(devices, shapes)
-    different = on_each(devices, [np.zeros(1, np.int64)] * ranks)
+    different = on_each(devices, [np.zeros(1, np.int64)] * len(devices))
     settle(devices)
-    ops.all_gather_matmul(left, right, out=first, streams=streams)
-    for _ in range(200):
-        ops.all_gather_matmul(left, right, out=again, streams=streams)
+    call(out=first)
+    for _ in range(repeats):
+        call(out=again)
         for device, stream, one, other, count in zip(
             devices, streams, first, again, different, strict=True
         ):
@@ -118,8 +124,20 @@ def test_repeated_calls_are_bit_equal(devices: list[int], streams: Arrays) -> No
                 other[...] = np.nan
     settle(devices)
 
-    check(first, a, b)
-    assert [int(host(count)[0]) for count in different] == [0] * ranks
+    assert [int(host(count)[0]) for count in different] == [0] * len(devices)
+    return first
+
+
+def test_repeated_calls_are_bit_equal(devices: list[int], streams: Arrays) -> None:
+    """One stale tile in any of 200 calls would show."""
+    rng, ranks = np.random.default_rng(0), len(devices)
+    a = [draw(rng, 512, 2048) for _ in range(ranks)]
+    b = [draw(rng, 2048, 1024) for _ in range(ranks)]
+    left, right = on_each(devices, a), on_each(devices, b)
+    shapes: list[tuple[int, ...]] = [(512 * ranks, 1024)] * ranks
+    call = functools.partial(ops.all_gather_matmul, left, right, streams=streams)
+
+    check(bit_equal_repeats(call, 200, devices, streams, shapes), a, b)
 
 
 def test_every_rank_has_all_rows(devices: list[int], streams: Arrays) -> None:
@@ -192,9 +210,7 @@ def test_reduce_scatters_of_different_shapes_follow_each_other(
         rows = rng.integers(1, 900, ranks) * (rng.random(ranks) > 0.2)
         a = [draw(rng, int(rows.sum()), int(k)) for k in depths]
         b = [draw(rng, int(k), n) for k in depths]
-        right = on_each(devices, b)
-        if call % 2:
-            right = [one.T for one in on_each(devices, [np.ascontiguousarray(one.T) for one in b])]
+        right = (k_major_on_each if call % 2 else on_each)(devices, b)
         out = poisoned(devices, [(int(count), n) for count in rows])
         calls.append((out, a, b, on_each(devices, a), right))
     settle(devices)
@@ -212,22 +228,9 @@ def test_repeated_reduce_scatters_are_bit_equal(devices: list[int], streams: Arr
     b = [draw(rng, 512, 1024) for _ in range(ranks)]
     left, right = on_each(devices, a), on_each(devices, b)
     shapes: list[tuple[int, ...]] = [(512, 1024)] * ranks
-    first, again = poisoned(devices, shapes), poisoned(devices, shapes)
-    different = on_each(devices, [np.zeros(1, np.int64)] * ranks)
-    settle(devices)
-    ops.matmul_reduce_scatter(left, right, out=first, streams=streams)
-    for _ in range(1000):
-        ops.matmul_reduce_scatter(left, right, out=again, streams=streams)
-        for device, stream, one, other, count in zip(
-            devices, streams, first, again, different, strict=True
-        ):
-            with cupy.cuda.Device(device), stream:
-                count += (one.view(np.int16) != other.view(np.int16)).sum()
-                other[...] = np.nan
-    settle(devices)
+    call = functools.partial(ops.matmul_reduce_scatter, left, right, streams=streams)
 
-    check_scattered(first, a, b)
-    assert [int(host(count)[0]) for count in different] == [0] * ranks
+    check_scattered(bit_equal_repeats(call, 1000, devices, streams, shapes), a, b)
 
 
 def test_torch_tensors_in_bfloat16() -> None:
