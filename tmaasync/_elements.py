@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from tmaasync._kinds import shown
-from tmaasync.errors import ArrayTypeError, Violation
+from tmaasync.errors import ArrayTypeError
 from tmaasync.modes import DataType
 
 __all__ = ["BY_DTYPE", "ELEMENTS", "SHORT_NAMES", "Element", "element"]
@@ -171,15 +171,8 @@ def _numpy_dtype(dtype: object, argument: str) -> np.dtype[np.generic]:
             return np.dtype(dtype)
     except (TypeError, ValueError):
         pass
-    raise ArrayTypeError.of(
-        [
-            Violation(
-                argument,
-                shown(dtype),
-                "it names no element type",
-                f"Pass {_NAMES_SHOWN}",
-            )
-        ]
+    raise ArrayTypeError.broken(
+        argument, shown(dtype), "it names no element type", f"Pass {_NAMES_SHOWN}"
     )
 
 
@@ -187,7 +180,7 @@ def _unsupported(dtype: np.dtype[np.generic], argument: str) -> ArrayTypeError:
     if dtype.name.startswith(_SM_100_PREFIXES):
         return _needs_sm_100(dtype.name, argument)
     rule, remedy = _why_not(dtype)
-    return ArrayTypeError.of([Violation(argument, dtype, rule, remedy)])
+    return ArrayTypeError.broken(argument, dtype, rule, remedy)
 
 
 def _why_not(dtype: np.dtype[np.generic]) -> tuple[str, str]:
@@ -227,13 +220,9 @@ def _no_map_type(dtype: np.dtype[np.generic]) -> tuple[str, str]:
 
 
 def _needs_sm_100(name: str, argument: str) -> ArrayTypeError:
-    return ArrayTypeError.of(
-        [
-            Violation(
-                argument,
-                name,
-                "the packed 4-bit and 6-bit types need sm_100 (Blackwell); Hopper has none of them",
-                'Pack them into bytes yourself and pass dtype="uint8", or use "float8_e4m3fn"',
-            )
-        ]
+    return ArrayTypeError.broken(
+        argument,
+        name,
+        "the packed 4-bit and 6-bit types need sm_100 (Blackwell); Hopper has none of them",
+        'Pack them into bytes yourself and pass dtype="uint8", or use "float8_e4m3fn"',
     )

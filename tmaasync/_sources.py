@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tmaasync.errors import ArgumentError, BackendError, Violation
+from tmaasync.errors import ArgumentError, BackendError
 
 __all__ = ["find_kernel", "header_of_names", "include_dir", "kernels_dir", "shipped_kernels"]
 
@@ -105,13 +105,9 @@ def find_kernel(name: str | Path) -> Path:
     if str(name) in shipped:
         return shipped[str(name)]
     names = ", ".join(shipped)
-    raise ArgumentError.of(
-        [
-            Violation(
-                "kernel",
-                repr(str(name)),
-                "no file has this name",
-                f"Pass the path of a .cu file, or the name of a shipped kernel: {names}",
-            )
-        ]
+    raise ArgumentError.broken(
+        "kernel",
+        repr(str(name)),
+        "no file has this name",
+        f"Pass the path of a .cu file, or the name of a shipped kernel: {names}",
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from tmaasync._kinds import is_integer, shown
 from tmaasync._torch_internals import current_stream
-from tmaasync.errors import ArrayTypeError, LaunchError, Violation
+from tmaasync.errors import ArrayTypeError, LaunchError
 
 __all__ = ["current_stream_of", "stream_of"]
 
@@ -95,4 +95,4 @@ def _stream_handle(stream: object) -> int:
             return int(getattr(stream, attribute))
     rule = "it must be a CuPy or torch stream, an object with __cuda_stream__, or a handle"
     remedy = "Pass cupy.cuda.get_current_stream()"
-    raise ArrayTypeError.of([Violation("stream", shown(stream), rule, remedy)])
+    raise ArrayTypeError.broken("stream", shown(stream), rule, remedy)

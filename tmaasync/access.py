@@ -73,7 +73,7 @@ class ArrayAccess:
         if not is_one_of(mode, ("r", "w", "rw")):
             rule = "an access reads, writes, or does both"
             remedy = "Pass 'r', 'w' or 'rw'"
-            raise ArgumentError.of([Violation("mode", shown(mode), rule, remedy)])
+            raise ArgumentError.broken("mode", shown(mode), rule, remedy)
         view = _arrays.view(array, argument=argument)
         if "w" in mode:
             _arrays.require_writable(view, argument)

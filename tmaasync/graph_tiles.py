@@ -274,7 +274,7 @@ def _check_writable(captured: object, array: object) -> None:
     if _arrays.view(array, argument="array").read_only and not old.read_only:
         rule = "the captured array is writable, and a kernel of the graph may write to it"
         remedy = "Pass a writable array, or capture the launch with a read-only one"
-        raise ArgumentError.of([Violation("array", "read only", rule, remedy)])
+        raise ArgumentError.broken("array", "read only", rule, remedy)
 
 
 def _check_element(tile: KernelArgument, array: object) -> None:
@@ -287,7 +287,7 @@ def _check_element(tile: KernelArgument, array: object) -> None:
 
 def _other_elements(own: Element, rule: str) -> ArrayTypeError:
     remedy = "Convert it, or capture a launch for its type"
-    return ArrayTypeError.of([Violation("array.dtype", own, rule, remedy)])
+    return ArrayTypeError.broken("array.dtype", own, rule, remedy)
 
 
 def _looks_like(tile: TMATensorTile, array: object) -> bool:

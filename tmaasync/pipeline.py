@@ -115,7 +115,7 @@ class PipelineState:
         check_integers(stages=stages)
         if stages < 0:
             rule, remedy = "a pipeline goes forwards", "Pass 0 or more"
-            raise ArgumentError.of([Violation("stages", stages, rule, remedy)])
+            raise ArgumentError.broken("stages", stages, rule, remedy)
         if self.stages == 0:
             return
         laps, index = divmod(self.index + int(stages), self.stages)

@@ -133,7 +133,7 @@ def launch_registers(threads: int) -> int:
     check_integers(threads=threads)
     if threads < 1:
         rule, remedy = "a block has at least one thread", "Pass the threads of a block"
-        raise ArgumentError.of([Violation("threads", threads, rule, remedy)])
+        raise ArgumentError.broken("threads", threads, rule, remedy)
     return min(_REGISTERS // threads // _GRANULE * _GRANULE, _MOST)
 
 

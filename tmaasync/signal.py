@@ -462,7 +462,7 @@ def _views(pads: Sequence[object]) -> list[ArrayView]:
     if not is_sequence(pads) or not 1 <= len(pads) <= _MAX_RANKS:
         given = f"{len(pads)} arrays" if is_sequence(pads) else shown(pads)
         rule = f"it must be a list of 1 to {_MAX_RANKS} arrays, one for each rank"
-        raise ArgumentError.of([Violation("pads", given, rule, "Pass a pad for each rank")])
+        raise ArgumentError.broken("pads", given, rule, "Pass a pad for each rank")
     views = [_arrays.view(pad, argument=f"pads[{rank}]") for rank, pad in enumerate(pads)]
     ArgumentError.raise_for(itertools.chain.from_iterable(map(_unfit, itertools.count(), views)))
     ArgumentError.raise_for(_unequal(views))

@@ -136,7 +136,7 @@ def _check_sides(
     ArgumentError.raise_for([*shapes, *not_integers(itemsize=itemsize)])
     if not is_sequence(index):
         rule, remedy = "it must be a number or an array for each side", "Pass a tuple"
-        raise ArgumentError.of([Violation("index", shown(index), rule, remedy)])
+        raise ArgumentError.broken("index", shown(index), rule, remedy)
     _check_offsets(**{f"index[{dim}]": place for dim, place in enumerate(index)})
     ArgumentError.raise_for(_side_violations(len(index), tile_shape, box_shape, itemsize))
 
@@ -222,7 +222,7 @@ def _addresses(given: npt.ArrayLike) -> npt.NDArray[np.int64]:
         addresses = np.asarray(given, dtype=object)
     if addresses.dtype.kind not in "iu" and addresses.size:
         rule, remedy = "addresses are integers", "Pass the address of each lane in bytes"
-        raise ArgumentError.of([Violation("addresses_bytes", shown(given), rule, remedy)])
+        raise ArgumentError.broken("addresses_bytes", shown(given), rule, remedy)
     return addresses.astype(np.int64).ravel()
 
 

@@ -12,7 +12,7 @@ from tmaasync._arrays.frameworks import require_updatable
 from tmaasync._arrays.protocols import read_interface
 from tmaasync._arrays.value import ArrayView, Framework
 from tmaasync._elements import Element
-from tmaasync.errors import ArgumentError, ArrayTypeError, StaleTileError, Violation
+from tmaasync.errors import ArgumentError, ArrayTypeError, StaleTileError
 
 __all__ = [
     "common_device",
@@ -44,9 +44,7 @@ def require_writable(view: ArrayView, argument: str) -> None:
         if view.framework == "jax"
         else "Pass a writable array, such as a copy"
     )
-    raise ArgumentError.of(
-        [Violation(argument, "read only", "the kernel would write into it", remedy)]
-    )
+    raise ArgumentError.broken(argument, "read only", "the kernel would write into it", remedy)
 
 
 def _require_own_places(view: ArrayView, argument: str) -> None:
@@ -55,7 +53,7 @@ def _require_own_places(view: ArrayView, argument: str) -> None:
     value = f"of shape {view.shape} with strides of {view.strides_bytes} bytes"
     rule = "several of its elements are one place in memory"
     remedy = "Pass an array that was not expanded, such as a copy"
-    raise ArgumentError.of([Violation(argument, value, rule, remedy)])
+    raise ArgumentError.broken(argument, value, rule, remedy)
 
 
 def _may_overlap_itself(view: ArrayView) -> bool:
@@ -91,15 +89,11 @@ def common_device(views: Mapping[str, ArrayView]) -> int | None:
     if len(set(devices.values())) == 1:
         return next(iter(devices.values()))
     devices_by_name = ", ".join(f"{name} {where(device)}" for name, device in devices.items())
-    raise ArgumentError.of(
-        [
-            Violation(
-                "the arrays' placement",
-                devices_by_name or "unknown, as there are no arrays",
-                "one launch works on one device",
-                "Move them all to one device",
-            )
-        ]
+    raise ArgumentError.broken(
+        "the arrays' placement",
+        devices_by_name or "unknown, as there are no arrays",
+        "one launch works on one device",
+        "Move them all to one device",
     )
 
 
@@ -145,15 +139,11 @@ def require_current(view: ArrayView, argument: str, remedy: str = _NEW_TILE) -> 
     if address == view.address:
         return
     now = "that memory is gone" if address is None else f"it now lies at {address:#x}"
-    raise StaleTileError.of(
-        [
-            Violation(
-                argument,
-                f"made for an array of shape {view.shape} at {view.address:#x}",
-                f"the array was freed, resized or moved since: {now}",
-                remedy,
-            )
-        ]
+    raise StaleTileError.broken(
+        argument,
+        f"made for an array of shape {view.shape} at {view.address:#x}",
+        f"the array was freed, resized or moved since: {now}",
+        remedy,
     )
 
 

@@ -12,7 +12,7 @@ from tmaasync._arrays.dlpack import export
 from tmaasync._arrays.value import ArrayView, choose_element, not_an_array, require_memory
 from tmaasync._elements import BY_DTYPE
 from tmaasync._torch_internals import has_tangent
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync.errors import ArgumentError
 
 __all__ = [
     "refuse_tracer",
@@ -116,15 +116,11 @@ def require_no_derivative(tensor: Any, argument: str) -> None:
         "Call it inside torch.no_grad(), pass the tensor's .detach(), or call a differentiable "
         "form: matmul, grouped_matmul, attention or varlen_attention of tmaasync.torch"
     )
-    raise ArgumentError.of(
-        [
-            Violation(
-                argument,
-                f"a tensor of shape {tuple(tensor.shape)} that requires grad, in grad mode",
-                "this call has no backward, so the gradient would be lost",
-                remedy,
-            )
-        ]
+    raise ArgumentError.broken(
+        argument,
+        f"a tensor of shape {tuple(tensor.shape)} that requires grad, in grad mode",
+        "this call has no backward, so the gradient would be lost",
+        remedy,
     )
 
 
@@ -133,15 +129,11 @@ def require_no_tangent(tensor: Any, argument: str) -> None:
     if not has_tangent(tensor):
         return
     remedy = "Pass torch.autograd.forward_ad.unpack_dual(tensor).primal, or use torch's function"
-    raise ArgumentError.of(
-        [
-            Violation(
-                argument,
-                f"a tensor of shape {tuple(tensor.shape)} with a tangent of forward_ad",
-                "this call has no forward-mode derivative, so the tangent would be lost",
-                remedy,
-            )
-        ]
+    raise ArgumentError.broken(
+        argument,
+        f"a tensor of shape {tuple(tensor.shape)} with a tangent of forward_ad",
+        "this call has no forward-mode derivative, so the tangent would be lost",
+        remedy,
     )
 
 
@@ -150,15 +142,11 @@ def require_updatable(tensor: Any, argument: str) -> None:
     if not tensor.is_inference() or sys.modules["torch"].is_inference_mode_enabled():
         return
     remedy = "Call it inside torch.inference_mode(), or pass a tensor that was made outside of it"
-    raise ArgumentError.of(
-        [
-            Violation(
-                argument,
-                f"an inference tensor of shape {tuple(tensor.shape)}, outside of inference mode",
-                "torch allows no in-place update of it there",
-                remedy,
-            )
-        ]
+    raise ArgumentError.broken(
+        argument,
+        f"an inference tensor of shape {tuple(tensor.shape)}, outside of inference mode",
+        "torch allows no in-place update of it there",
+        remedy,
     )
 
 
@@ -227,27 +215,19 @@ def view_jax(array: Any, dtype: object, argument: str) -> ArrayView:
 
 def _require_one_jax_buffer(array: Any, argument: str) -> None:
     if array.is_deleted():
-        raise ArgumentError.of(
-            [
-                Violation(
-                    argument,
-                    f"a JAX array of shape {array.shape}",
-                    "it was deleted or donated to a jitted function",
-                    "Pass the array that function returned",
-                )
-            ]
+        raise ArgumentError.broken(
+            argument,
+            f"a JAX array of shape {array.shape}",
+            "it was deleted or donated to a jitted function",
+            "Pass the array that function returned",
         )
     devices = len(array.devices())
     if devices > 1:
-        raise ArgumentError.of(
-            [
-                Violation(
-                    argument,
-                    f"a JAX array of shape {array.shape} over {devices} devices",
-                    "a tensor map describes memory of one device",
-                    "Pass one of its parts: array.addressable_shards[i].data",
-                )
-            ]
+        raise ArgumentError.broken(
+            argument,
+            f"a JAX array of shape {array.shape} over {devices} devices",
+            "a tensor map describes memory of one device",
+            "Pass one of its parts: array.addressable_shards[i].data",
         )
 
 

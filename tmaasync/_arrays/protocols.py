@@ -19,7 +19,7 @@ from tmaasync._arrays.value import (
     require_memory,
 )
 from tmaasync._kinds import is_flag, is_integer, shown
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync.errors import ArgumentError
 
 __all__ = [
     "CudaArrayInterface",
@@ -192,15 +192,11 @@ def _ordinal_of(address: int, argument: str) -> int:
         ctypes.byref(ordinal), _CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ctypes.c_uint64(address)
     )
     if status != 0:
-        raise ArgumentError.of(
-            [
-                Violation(
-                    f"{argument}.__cuda_array_interface__",
-                    f"at {address:#x}",
-                    f"the driver knows no CUDA memory there (CUresult {status})",
-                    "Pass an array that is still alive and lies in CUDA memory",
-                )
-            ]
+        raise ArgumentError.broken(
+            f"{argument}.__cuda_array_interface__",
+            f"at {address:#x}",
+            f"the driver knows no CUDA memory there (CUresult {status})",
+            "Pass an array that is still alive and lies in CUDA memory",
         )
     return ordinal.value
 

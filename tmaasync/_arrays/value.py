@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tmaasync._elements import Element, element
 from tmaasync._kinds import shown
-from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+from tmaasync.errors import ArgumentError, ArrayTypeError
 
 __all__ = [
     "MAX_DIMENSIONS",
@@ -143,31 +143,23 @@ def choose_element(own: object, itemsize: int, dtype: object, argument: str) -> 
     wanted = element(dtype)
     if wanted.itemsize == itemsize:
         return wanted
-    raise ArgumentError.of(
-        [
-            Violation(
-                "dtype",
-                wanted,
-                f"dtype reinterprets bits, so its {wanted.itemsize} bytes must equal the "
-                f"{itemsize} of {argument}.dtype, {own}",
-                f"Pass a type of {itemsize} bytes, or convert the array first",
-            )
-        ]
+    raise ArgumentError.broken(
+        "dtype",
+        wanted,
+        f"dtype reinterprets bits, so its {wanted.itemsize} bytes must equal the "
+        f"{itemsize} of {argument}.dtype, {own}",
+        f"Pass a type of {itemsize} bytes, or convert the array first",
     )
 
 
 def require_memory(address: int, shape: tuple[int, ...], argument: str) -> None:
     """Refuse an array that has elements but no memory for them."""
     if address == 0 and 0 not in shape:
-        raise ArgumentError.of(
-            [
-                Violation(
-                    argument,
-                    f"an array of shape {tuple(shape)} at address 0",
-                    "its memory was freed, or it never had any",
-                    "Pass an array that holds data",
-                )
-            ]
+        raise ArgumentError.broken(
+            argument,
+            f"an array of shape {tuple(shape)} at address 0",
+            "its memory was freed, or it never had any",
+            "Pass an array that holds data",
         )
 
 
@@ -230,7 +222,7 @@ def numpy_array(values: object, argument: str, dtype: object = None) -> npt.NDAr
         return np.asarray(values, dtype)  # type: ignore[call-overload, no-any-return]
     except Exception as error:  # the values are of a class of the caller's, whose code NumPy runs
         rule, remedy = f"NumPy cannot read it ({described(error)})", "Pass a NumPy array"
-        raise ArgumentError.of([Violation(argument, shown(values), rule, remedy)]) from error
+        raise ArgumentError.broken(argument, shown(values), rule, remedy) from error
 
 
 def described(error: Exception) -> str:
@@ -250,4 +242,4 @@ def not_an_array(array: object, rule: str, remedy: str, argument: str) -> ArrayT
         if kind.__module__ == "builtins"
         else (f"{kind.__module__}.{kind.__qualname__}")
     )
-    return ArrayTypeError.of([Violation(argument, f"a {name}", rule, remedy)])
+    return ArrayTypeError.broken(argument, f"a {name}", rule, remedy)

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from tmaasync._kinds import check_integers, shown
 from tmaasync._pipeline.protocol import PipelineProtocol, remedies
 from tmaasync.barrier import BarrierWord
-from tmaasync.errors import ArgumentError, ProtocolError, Violation
+from tmaasync.errors import ArgumentError, ProtocolError
 
 __all__ = ["PipelineFault", "check_protocol", "find_fault"]
 
@@ -99,7 +99,7 @@ def find_fault(
 def _check_arguments(protocol: object, max_stage_states: int) -> None:
     if not isinstance(protocol, PipelineProtocol):
         rule, remedy = "it must be a PipelineProtocol", "Pass pipeline.protocol()"
-        raise ArgumentError.of([Violation("protocol", shown(protocol), rule, remedy)])
+        raise ArgumentError.broken("protocol", shown(protocol), rule, remedy)
     check_integers(max_stage_states=max_stage_states)
     if protocol.stages * protocol.consumers > max_stage_states:
         raise _too_long(0, protocol)

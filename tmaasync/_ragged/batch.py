@@ -162,9 +162,7 @@ def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
         is_plain = view.framework != "other"
         return np.asarray(values) if is_plain else _arrays.host_array(view).copy()
     rule = "only CuPy, torch and JAX can copy an array to the host"
-    raise ArgumentError.of(
-        [Violation(argument, "an array on a device", rule, "Pass a NumPy array")]
-    )
+    raise ArgumentError.broken(argument, "an array on a device", rule, "Pass a NumPy array")
 
 
 def _flat_list(values: list[Any] | tuple[Any, ...], argument: str) -> np.ndarray[Any, Any]:
@@ -172,7 +170,7 @@ def _flat_list(values: list[Any] | tuple[Any, ...], argument: str) -> np.ndarray
         return np.asarray(values, dtype=None if values else np.int64)
     except ValueError:  # nested lists of unequal lengths
         rule, remedy = "it holds one number per sequence, in one dimension", "Pass a flat list"
-        raise ArgumentError.of([Violation(argument, shown(values), rule, remedy)]) from None
+        raise ArgumentError.broken(argument, shown(values), rule, remedy) from None
 
 
 # --- rules ------------------------------------------------------------------------------------

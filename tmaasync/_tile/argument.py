@@ -16,7 +16,7 @@ from tmaasync._arrays import (
 )
 from tmaasync._elements import Element
 from tmaasync._tile.cut import Cut
-from tmaasync.errors import TensorMapError, Violation
+from tmaasync.errors import TensorMapError
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
 __all__ = [
@@ -149,7 +149,7 @@ def view_in_place(
     if seen.element is not element:
         rule = f"the {kind} was made for {element}"
         remedy = "Convert the array, or make a tile of its own for it"
-        raise TensorMapError.of([Violation("array.dtype", seen.element, rule, remedy)])
+        raise TensorMapError.broken("array.dtype", seen.element, rule, remedy)
     return seen
 
 

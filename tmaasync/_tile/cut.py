@@ -179,7 +179,7 @@ def sides_of(argument: str, values: object) -> tuple[int, ...]:
     except TypeError:
         pass
     rule, remedy = "it must be one integer per dimension", "Pass a tuple, outermost first"
-    raise TensorMapError.of([Violation(argument, shown(values), rule, remedy)])
+    raise TensorMapError.broken(argument, shown(values), rule, remedy)
 
 
 def is_positive_integer(value: object) -> bool:

@@ -182,7 +182,7 @@ class TMATensorTileIm2col(MapTile):
             remedy = "Make a tile of its own for these images with create_tma_tile_im2col"
             rule = f"the tile was made for {self._form.view[1:3]} {_arrays.where(self.device)}"
             what = f"of shape and strides {view[1:3]} {_arrays.where(view.device)}"
-            raise TensorMapError.of([Violation("array", what, rule, remedy)])
+            raise TensorMapError.broken("array", what, rule, remedy)
         replace(self._form.spec, address=view.address).check()
         return TMATensorTileIm2col(self._form, view.address, view.owner, view.lease)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync.errors import ArgumentError
 
 __all__ = ["address", "integers"]
 
@@ -23,7 +23,7 @@ def address(argument: str, text: str) -> int:
         parsed = -1
     if not 0 <= parsed < 1 << _ADDRESS_BITS:
         rule = f"it must be an integer of 0 or more, below 2**{_ADDRESS_BITS}"
-        raise ArgumentError.of([Violation(argument, text, rule, "Write it as 4096 or 0x1000")])
+        raise ArgumentError.broken(argument, text, rule, "Write it as 4096 or 0x1000")
     return parsed
 
 
@@ -37,4 +37,4 @@ def integers(argument: str, text: str, *, like: str) -> tuple[int, ...]:
         return tuple(int(word) for word in re.split("[x,]", text))
     except ValueError:
         rule, remedy = "it must be integers, outermost first", f"Write it as {like}"
-        raise ArgumentError.of([Violation(argument, repr(text), rule, remedy)]) from None
+        raise ArgumentError.broken(argument, repr(text), rule, remedy) from None

@@ -20,7 +20,7 @@ from tmaasync.cli._maps import field_facts, map_facts, rule_facts, rules_table
 from tmaasync.cli._tables import AsJson, print_json
 from tmaasync.cli._wording import with_short_names
 from tmaasync.copy_plan import CopyPlan, plan_copy
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync.errors import ArgumentError
 from tmaasync.modes import Interleave, OOBFill, Swizzle
 from tmaasync.tensormap import Explanation, TensorMapSpec
 
@@ -92,18 +92,18 @@ def _view(shape: str, kind: Element, strides: str | None, address: int) -> Array
     sides = integers("shape", shape, like="100x33")
     if min(sides) < 1:
         rule, remedy = "every side must be 1 or more", "Pass the shape of an array with elements"
-        raise ArgumentError.of([Violation("shape", shape, rule, remedy)])
+        raise ArgumentError.broken("shape", shape, rule, remedy)
     steps = _contiguous(sides, kind.itemsize)
     if strides is not None:
         steps = integers("strides", strides, like=",".join(map(str, steps)))
     if len(steps) != len(sides):
         rule = f"the array has {len(sides)} dimensions and needs one number of bytes for each"
         remedy = f"Contiguous it would be {','.join(map(str, _contiguous(sides, kind.itemsize)))}"
-        raise ArgumentError.of([Violation("strides", strides, rule, remedy)])
+        raise ArgumentError.broken("strides", strides, rule, remedy)
     if max(map(abs, (*sides, *steps))) >= _MEMORY_BYTES:
         rule = f"no array is that large: its strides reach {_MEMORY_BYTES} bytes"
         remedy = "Pass a smaller shape"
-        raise ArgumentError.of([Violation("shape", shape, rule, remedy)])
+        raise ArgumentError.broken("shape", shape, rule, remedy)
     return ArrayView(address, sides, steps, kind, None, True, "other", None)
 
 

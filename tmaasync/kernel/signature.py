@@ -237,7 +237,7 @@ class Signature:
                 return
             rule = f"the kernel's parameter `{parameter.text}` is {rule}"
             given = shown(args[position])
-            raise LaunchError.of([Violation(argument, given, rule, remedy)]) from None
+            raise LaunchError.broken(argument, given, rule, remedy) from None
 
     def check(self, seen: Sequence[View]) -> None:
         """Check the views of the arguments against the declared types.

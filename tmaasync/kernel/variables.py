@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tmaasync import _arrays
 from tmaasync._kinds import shown
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync.errors import ArgumentError
 
 __all__ = ["Variable", "VariableMemory"]
 
@@ -59,7 +59,7 @@ class Variable:
             element = np.dtype(dtype)
         except TypeError:
             rule, remedy = "it must be a NumPy dtype", "Pass the type of its elements"
-            raise ArgumentError.of([Violation("dtype", shown(dtype), rule, remedy)]) from None
+            raise ArgumentError.broken("dtype", shown(dtype), rule, remedy) from None
         if element.itemsize == 0 or self.size_bytes % element.itemsize:
             raise ArgumentError(
                 f"dtype is {element}, of {element.itemsize} bytes; {self.name} has "

@@ -14,7 +14,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._kinds import as_int, check_flags, is_integer
 from tmaasync._ragged.batch import MAX_ROWS, BatchNames, on_host
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync.errors import ArgumentError
 from tmaasync.kernel import BoundCall, Launch
 from tmaasync.ops._allocation import address_of, empty, fill
 from tmaasync.ops._call_cache import Binding, CallCache
@@ -298,14 +298,14 @@ def _check_rank(name: str, view: ArrayView, least: int) -> None:
         leading = "(batch, max_length" if least == 3 else "(total_rows"
         rule = f"it must have the shape {leading}, ..., last): a row is at least one dimension"
         remedy = f"Reshape {name}, last dimension 16 bytes or more"
-        raise ArgumentError.of([Violation(f"{name}.shape", view.shape, rule, remedy)])
+        raise ArgumentError.broken(f"{name}.shape", view.shape, rule, remedy)
 
 
 def check_max_length(max_length: object) -> None:
     if not is_integer(max_length) or not 0 <= max_length <= MAX_ROWS:
         rule = "it must be an integer of 0 or more, and fit 32 bits"
         remedy = "Pass the rows of the longest sequence"
-        raise ArgumentError.of([Violation("max_length", repr(max_length), rule, remedy)])
+        raise ArgumentError.broken("max_length", repr(max_length), rule, remedy)
 
 
 def _check_output(out: ArrayView, given: ArrayView, shape: tuple[int, ...]) -> None:

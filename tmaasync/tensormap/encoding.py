@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmaasync._hardware import SWIZZLE_CHUNK_BYTES, TMA_ALIGNMENT
-from tmaasync.errors import TensorMapError, Violation
+from tmaasync.errors import TensorMapError
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import form, rules
 from tmaasync.tensormap.fields import Im2colFields, MapFields
@@ -268,4 +268,4 @@ def _refused(value: str, rule: str) -> TensorMapError:
         "Pass the 128 bytes of a CUtensorMap as the driver wrote them; maps of other architectures "
         "(im2col-wide, gather, packed types) cannot be read"
     )
-    return TensorMapError.of([Violation("data", value, rule, remedy)])
+    return TensorMapError.broken("data", value, rule, remedy)

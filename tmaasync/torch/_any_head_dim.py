@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync.errors import ArgumentError
 from tmaasync.torch._attention import attention, varlen_attention
 from tmaasync.torch._autocast import computed_type
 
@@ -44,7 +44,7 @@ def _scale(q: Any, k: Any, scale: float | None) -> float:
     head_dim = q.shape[-1] if q.dim() else 0
     if not head_dim or k.shape[-1:] != q.shape[-1:]:
         rule, remedy = f"q has shape {tuple(q.shape)}", "Pass q and k of one head_dim, 1 or more"
-        raise ArgumentError.of([Violation("k.shape", tuple(k.shape), rule, remedy)])
+        raise ArgumentError.broken("k.shape", tuple(k.shape), rule, remedy)
     return head_dim**-0.5 if scale is None else scale
 
 

@@ -140,7 +140,7 @@ def _count(name: str, value: Any) -> Any:
     if isinstance(value, torch.Tensor) or is_integer(value):
         return int(value)
     rule = "it must be the rows of the longest sequence"
-    raise ArgumentError.of([Violation(name, shown(value), rule, "Pass an int, or None")])
+    raise ArgumentError.broken(name, shown(value), rule, "Pass an int, or None")
 
 
 def mask_options(

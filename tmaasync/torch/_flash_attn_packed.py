@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync.errors import ArgumentError
 from tmaasync.torch._flash_attn import flash_attn_func, flash_attn_varlen_func
 from tmaasync.torch._tensors import require_tensors
 
@@ -207,5 +207,5 @@ def _parts(count: int, axes: str, **tensors: Any) -> Any:
     name, packed = next(iter(tensors.items()))
     if packed.dim() != axes.count(",") + 1 or packed.shape[-3] != count:
         rule, remedy = f"it must be {axes}", "Stack the tensors along that dimension"
-        raise ArgumentError.of([Violation(f"{name}.shape", tuple(packed.shape), rule, remedy)])
+        raise ArgumentError.broken(f"{name}.shape", tuple(packed.shape), rule, remedy)
     return packed.unbind(-3)

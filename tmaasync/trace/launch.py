@@ -11,7 +11,7 @@ import numpy as np
 
 from tmaasync._hardware import WARP_THREADS
 from tmaasync._kinds import check_integers, is_integer, not_sequences_of_integers, shown
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync.errors import ArgumentError
 from tmaasync.trace.events import (
     EVENT_DTYPE,
     NOBODY,
@@ -208,4 +208,4 @@ def check_trace(trace: object, kinds: type | UnionType = LaunchEvents) -> None:
     """
     if not isinstance(trace, kinds):
         rule, remedy = "it must be a trace of a launch", "Pass what trace.record() kept"
-        raise ArgumentError.of([Violation("trace", shown(trace), rule, remedy)])
+        raise ArgumentError.broken("trace", shown(trace), rule, remedy)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tmaasync._kinds import check_flags, is_integer, is_number, shown
 from tmaasync._wheels import install_command
-from tmaasync.errors import ArgumentError, BackendError, Violation
+from tmaasync.errors import ArgumentError, BackendError
 from tmaasync.trace.collector import Collector
 from tmaasync.trace.launch import check_trace
 from tmaasync.trace.trace import Trace
@@ -108,7 +108,7 @@ def check_target(path: str | Path | None) -> None:
         )
     if path is not None and not isinstance(path, str | os.PathLike):
         rule, remedy = "it must be the path of a picture", "Pass a name with .png or .svg"
-        raise ArgumentError.of([Violation("path", shown(path), rule, remedy)])
+        raise ArgumentError.broken("path", shown(path), rule, remedy)
     if path is not None and Path(path).suffix.lower() not in _SUFFIXES:
         raise ArgumentError.broken(
             "path", f"{str(path)!r}", f"its suffix must be {' or '.join(_SUFFIXES)}", "Pass one"

@@ -245,7 +245,7 @@ def instruction_n(columns: int, form: MmaForm | None = None, *, panel: int = 8) 
             "a swizzled row has a multiple of 8 columns",
             "Use 64 for 16-bit types and 128B",
         )
-        raise ArgumentError.of([Violation("panel", panel, rule, remedy)])
+        raise ArgumentError.broken("panel", panel, rule, remedy)
     fits = [
         n
         for n in form.columns

@@ -272,7 +272,7 @@ def _is_slice(part: object) -> bool:
 def _part(argument: str, part: slice, extent: int) -> range:
     if not _is_slice(part):
         rule, remedy = "it must be a slice of integers", "Pass slice(start, stop)"
-        raise ArgumentError.of([Violation(argument, shown(part), rule, remedy)])
+        raise ArgumentError.broken(argument, shown(part), rule, remedy)
     start = 0 if part.start is None else part.start
     stop = extent if part.stop is None else part.stop
     if part.step not in (None, 1) or not 0 <= start < stop <= extent:

@@ -125,7 +125,7 @@ def check_factor(scores: Scores, scales: Scales) -> None:
         rule = f"scaled scores of float8 are resolved up to 2^26 ln 2 = {_LARGEST_SCORE:.3g}"
         argument = "scale * scales[0] * scales[1]"
         remedy = "Pass smaller factors, or multiply bfloat16 arrays by them"
-        raise ArgumentError.of([Violation(argument, f"{factor:g}", rule, remedy)])
+        raise ArgumentError.broken(argument, f"{factor:g}", rule, remedy)
 
 
 def _steps(view: ArrayView) -> tuple[int, int]:

@@ -35,7 +35,7 @@ class Lengths(NamedTuple):
         """Return the cumulative lengths of q and k, and the number and maximum of the lengths."""
         if self.cu_seqlens_q is None:
             rule, remedy = "it has the cumulative lengths", "Pass a 0, then numpy.cumsum of lengths"
-            raise ArgumentError.of([Violation("cu_seqlens_q", None, rule, remedy)])
+            raise ArgumentError.broken("cu_seqlens_q", None, rule, remedy)
         check_longest(self.max_seqlen_q, self.max_seqlen_k)
         max_q, max_k = as_int(self.max_seqlen_q), as_int(self.max_seqlen_k)
         cu_seqlens_k = self.cu_seqlens_k
@@ -79,7 +79,7 @@ def check_longest(max_seqlen_q: object, max_seqlen_k: object) -> None:
         if value is not None and not (is_integer(value) and 0 <= value <= MAX_ROWS):
             rule = "it must be an integer of 0 or more, and fit 32 bits"
             remedy = "Pass the rows of the longest sequence"
-            raise ArgumentError.of([Violation(f"max_seqlen_{side}", repr(value), rule, remedy)])
+            raise ArgumentError.broken(f"max_seqlen_{side}", repr(value), rule, remedy)
 
 
 def _extent_violations(batch: Batch, q: ArrayView, rows_k: int | None) -> Iterator[Violation]:

@@ -66,15 +66,11 @@ def checked(
 def _check_epilogue(call: MatmulCall) -> None:
     a, out = call.a, call.output.view
     if out.element.name == "int32":
-        raise ArgumentError.of(
-            [
-                Violation(
-                    "a.dtype",
-                    a.element,
-                    "its matmul has an int32 output and no epilogue",
-                    "Leave out alpha, c, bias, activation and the scales",
-                )
-            ]
+        raise ArgumentError.broken(
+            "a.dtype",
+            a.element,
+            "its matmul has an int32 output and no epilogue",
+            "Leave out alpha, c, bias, activation and the scales",
         )
     ArgumentError.raise_for(_shape_violations(call.epilogue, out))
     ArrayTypeError.raise_for(_type_violations(call.epilogue, a, out))
