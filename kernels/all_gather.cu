@@ -58,6 +58,6 @@ extern "C" __global__ void __launch_bounds__(32) all_gather(
         };
     };
     // The output of a rank is free when the rank has entered this round.
-    round.push(ring, own, round.epoch, [](int, int) { return false; }, store_to);
+    round.push(ring, own, round.epoch, false, [](int, int) { return false; }, store_to);
     round.wait_for_peers(blockIdx.x, gridDim.x);
 }

@@ -26,41 +26,57 @@ struct GatherRound : Round {
 
     // Push the units blockIdx.x, blockIdx.x + gridDim.x, ... of the own shard; called by one thread
     // of every CTA. The rank itself comes first, then the rank before it, which needs the shard
-    // first: ranks start with their own shard and go on with the next rank's. A rank has room once
-    // it has entered the round of `free_epoch`. is_skipped(row, rows) says which rows of the shard
-    // the rank itself does not need; store_to(peer) returns store(tile, at).
+    // first: ranks start with their own shard and go on with the next rank's. With `interleaves`
+    // all ranks get the first columns of all rows before the next columns: for readers of all
+    // rows at once. A rank has room once it has entered the round of `free_epoch`.
+    // is_skipped(row, rows) says which rows of the shard the rank itself does not need;
+    // store_to(peer) returns store(tile, at).
     template <typename IsSkipped, typename StoreTo>
     __device__ __forceinline__ void push(
         PushRing& ring,
         const PushTile& own,
         u32 free_epoch,
+        bool interleaves,
         const IsSkipped& is_skipped,
         const StoreTo& store_to
     ) const {
         const int ranks = signals.ranks, rank = signals.rank;
         const int units = this->units(rank), columns = units_along_columns();
+        const int row_units = units / max(columns, 1);
         auto transfers = ring.transfers();
+        u32 with_room = 0;
         for (int i = blockIdx.x; i < ranks * units; i += gridDim.x) {
-            const int peer = (rank + ranks - i / units) % ranks, unit = i % units;
-            const int row = unit / columns * kUnitRows, column = unit % columns * kUnitColumns;
+            const int before = interleaves ? i / row_units % ranks : i / units;
+            const int peer = (rank + ranks - before) % ranks;
+            const int row_unit = interleaves ? i % row_units : i % units / columns;
+            const int column_unit = interleaves ? i / row_units / ranks : i % columns;
+            const int unit = row_unit * columns + column_unit;
+            const int row = row_unit * kUnitRows, column = column_unit * kUnitColumns;
             const int rows = min(kUnitRows, shards.rows(rank) - row);
             if (peer == rank && is_skipped(row, rows)) continue;
-            signals.wait(peer, free_epoch);
+            if (!(with_room >> peer & 1)) signals.wait(peer, free_epoch);
+            with_room |= 1u << peer;
             push_unit(transfers, own, row, column, rows, store_to(peer));
             wait_group<0>();
             signals.post(peer, signal_of(rank, unit), epoch);
         }
     }
 
-    // Wait until the rows from `first` to `end` have arrived, in the unit that holds a column.
-    __device__ __forceinline__ void wait_for_rows(int first, int end, int column) const {
+    // Wait until the rows from `first` to `end` have arrived, in the units that hold the columns
+    // from `column` to `end_column`; by a warp.
+    __device__ __forceinline__ void wait_for_rows(
+        int first, int end, int column, int end_column
+    ) const {
         const int columns = units_along_columns();
+        const int first_unit = column / kUnitColumns;
+        const int across = count_tiles(min(end_column, shards.columns), kUnitColumns) - first_unit;
         for (u32 source = 0; source < signals.ranks; ++source) {
             const int start = shards.starts[source];
             const int from = max(first - start, 0), last = min(end - start, shards.rows(source));
             if (from >= last) continue;
-            for (int row = from / kUnitRows * kUnitRows; row < last; row += kUnitRows) {
-                const int unit = row / kUnitRows * columns + column / kUnitColumns;
+            const int row = from / kUnitRows, count = count_tiles(last, kUnitRows) - row;
+            for (int i = lane_index(); i < count * across; i += 32) {
+                const int unit = (row + i / across) * columns + first_unit + i % across;
                 signals.wait(signal_of(source, unit), epoch);
             }
         }

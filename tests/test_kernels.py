@@ -27,6 +27,7 @@ from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._flash.config import Variant
 from tmaasync.ops._flash.cost_model import tile_shapes
 from tmaasync.ops._gemm.all_gather import (
+    PUSH_ROWS,
     AllGatherTileConfig,
     all_gather_gemm_kernel,
     all_gather_tiles,
@@ -250,7 +251,7 @@ def test_all_gather_gemm_compiles_and_fits(config: TileConfig) -> None:
     own = AllGatherTileConfig.of(config)
     tiles = all_gather_tiles(view, [view, view], view, view, own, True)
     types = [tile.cuda_type for tile in (tiles.own, tiles.b, tiles.c)]
-    kernel = all_gather_gemm_kernel(types, push_tile(view).cuda_type, True, own)
+    kernel = all_gather_gemm_kernel(types, push_tile(view, PUSH_ROWS).cuda_type, True, own)
 
     program = kernel.compile()
 

@@ -1,8 +1,8 @@
 // All-gather + GEMM: C[M, N] = A[M, K] B[K, N], where every rank has a shard of the rows of A and
 // its own B. One warp of each CTA pushes the own shard into the buffers of all ranks
-// (gather_round.cuh). The producer loads tiles within the own shard from there; before all others
-// it waits for the signals of their rows, until the pushing warp has seen all of them. Tiles,
-// constants and grid are as in gemm.cu, without split-K and batch. In addition:
+// (gather_round.cuh). The producer loads tiles within the own shard from there. For all others it
+// waits until another warp, whose lanes look at many signals at once, has seen those of their rows.
+// Tiles, constants and grid are as in gemm.cu, without split-K and batch. In addition:
 //
 //   PushTile, PUSH_STAGES    see gather_round.cuh
 //
@@ -23,13 +23,39 @@ using namespace tmaasync;
 static_assert(SPLIT_K == 1 && !STORES_PARTIALS, "a tile waits for all columns of its rows");
 static_assert(kUnitColumns % kBlockK == 0, "a K block belongs to one unit");
 
+// Columns of a tile's rows for whose arrival the producer waits at once.
+constexpr int kWaitColumns = 4 * kUnitColumns;
+
+// Tokens from the warp that waits for signals to the thread that loads: the rows of a tile have
+// arrived, in kWaitColumns columns. The warp is up to kTokens tokens ahead.
+struct ArrivalRing {
+    static constexpr int kTokens = 4;
+    using State = PipelineState<kTokens>;
+
+    SharedMemBarrier full[kTokens], empty[kTokens];
+
+    __device__ void init() {
+        for (int i = 0; i < kTokens; ++i) {
+            full[i].init(32);
+            empty[i].init(1);
+        }
+    }
+
+    // Wait until the rows of the next token have arrived; called by the producer.
+    __device__ void take(State& next) {
+        full[next.index].wait(next.phase);
+        empty[next.index].arrive();
+        next.step();
+    }
+};
+
 struct GatherMemory : SharedMemory {
     PushRing push;
-    SharedMemBarrier arrived;  // its first phase: all that the peers push
+    ArrivalRing arrivals;
 
     __device__ void init() {
         push.init();
-        arrived.init(32);
+        arrivals.init();
         SharedMemory::init();
     }
 };
@@ -60,8 +86,6 @@ struct OwnRows {
 
     __device__ bool has_tile(int row) const { return row >= start && row + kBlockM <= end; }
 
-    __device__ bool overlap(int first, int last) const { return first < end && last > start; }
-
     // Whether all tiles that load these rows load them from the own shard. The last tile may load
     // the last 64 rows (shifted_row).
     __device__ bool serves(int row, int rows) const {
@@ -71,6 +95,29 @@ struct OwnRows {
                !is_shifted;
     }
 };
+
+// Pass a token to the producer whenever rows have arrived, in the order of its loads; called by a
+// warp.
+template <typename Schedule>
+__device__ void pass_tokens(
+    ArrivalRing& ring,
+    const GatherRound& round,
+    const Schedule& schedule,
+    const OwnRows& own_rows,
+    int k
+) {
+    auto next = ArrivalRing::State::for_producer();
+    for (const auto tile : schedule) {
+        if (own_rows.has_tile(tile.m)) continue;
+        const int m = own_rows.m, first = min(tile.m, last_row(m)), end = min(tile.m + kBlockM, m);
+        for (int column = 0; column < k; column += kWaitColumns) {
+            ring.empty[next.index].wait(next.phase);
+            round.wait_for_rows(first, end, column, column + kWaitColumns);
+            ring.full[next.index].arrive();
+            next.step();
+        }
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) all_gather_gemm(
     const __grid_constant__ ATile own,
@@ -91,25 +138,16 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) all_gather_gemm
     const int k_blocks = count_tiles(k, kBlockK);
     auto& shared = dynamic_shared<GatherMemory>();
     const auto round_of = [&](int caller) {
-        const u32 epoch = enter_round(rounds, 2 * blockIdx.x + caller, 2 * gridDim.x);
+        const u32 epoch = enter_round(rounds, 3 * blockIdx.x + caller, 3 * gridDim.x);
         return GatherRound{signals, shards, epoch};
     };
     const auto produce = [&] {
         const auto round = round_of(0);
         const ATile& arrived = gathered[round.epoch % 2];
-        bool all_arrived = false;
+        auto next = ArrivalRing::State::for_consumer();
         const auto part_of = [&](const OutputTile& tile, int at_k) {
             if (own_rows.has_tile(tile.m)) return PartOfA{own, tile.m - own_rows.start};
-            if (at_k == 0 && !all_arrived && shared.arrived.test_wait(0)) {
-                all_arrived = true;
-                ptx::fence_proxy_async_global();
-            }
-            if (at_k % kUnitColumns == 0) {
-                const int first = min(tile.m, last_row(m)), end = min(tile.m + kBlockM, m);
-                if (!all_arrived || own_rows.overlap(first, end)) {
-                    round.wait_for_rows(first, end, at_k);
-                }
-            }
+            if (at_k % kWaitColumns == 0) shared.arrivals.take(next);
             return PartOfA{arrived, tile.m};
         };
         load_tiles(shared, part_of, b, schedule, k_blocks, m);
@@ -117,8 +155,10 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) all_gather_gemm
     const auto push_own_rows = [&](const GatherRound& round) {
         if (blockIdx.x == 0) round.enter();
         const u64 half = round.epoch % 2 * signals.ranks;
+        // In up to two waves, tiles of all rows are computed at once.
+        const bool interleaves = schedule.tiles.count() <= 2 * Cluster::count();
         round.push(
-            shared.push, pushed, round.epoch - 1,
+            shared.push, pushed, round.epoch - 1, interleaves,
             [&](int row, int rows) { return own_rows.serves(row, rows); },
             [&](int peer) {
                 const PushTile& target = targets[half + peer];
@@ -127,22 +167,21 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) all_gather_gemm
             }
         );
     };
-    const auto push = [&](int helper) {
-        if (helper > 0) return;
+    const auto help = [&](int helper) {
+        if (helper > 1) return;
+        wait_for_previous_grids();
         u32 epoch = 0;
-        if (lane_index() == 0) {
-            wait_for_previous_grids();
-            const auto round = round_of(1);
-            epoch = round.epoch;
+        if (lane_index() == 0) epoch = round_of(1 + helper).epoch;
+        const GatherRound round{signals, shards, __shfl_sync(0xffffffff, epoch, 0)};
+        if (helper == 1) {
+            pass_tokens(shared.arrivals, round, schedule, own_rows, k);
+        } else if (lane_index() == 0) {
             push_own_rows(round);
         }
-        const GatherRound round{signals, shards, __shfl_sync(0xffffffff, epoch, 0)};
-        round.wait_for_peers(lane_index(), 32);
-        shared.arrived.arrive();
     };
     const auto consume = [&](int consumer) {
         auto stages = shared.ring.consumer<Proxy::kAsync>();
         multiply_tiles<Loop>(shared, stages, c, schedule, k_blocks, consumer, last_row(m));
     };
-    Roles::run_with_helpers(shared, produce, push, consume, own, pushed, b, c);
+    Roles::run_with_helpers(shared, produce, help, consume, own, pushed, b, c);
 }

@@ -18,7 +18,7 @@ from tmaasync.ops import _all_gather, _all_gather_matmul
 from tmaasync.ops._gemm.all_gather import AllGatherTileConfig
 from tmaasync.ops._gemm.tiles import gemm_constants
 
-K = 600  # two units along K
+K = 2100  # five units along K, two tokens
 COPY = Kernel(
     """
 extern "C" __global__ void copy(const ushort* source, ushort* target, int count) {
@@ -45,8 +45,8 @@ PUSH = (
     ("a unit is announced with the next epoch",
      Edit("signals.post(peer, signal_of(rank, unit), epoch);",
           "signals.post(peer, signal_of(rank, unit), epoch + 1);"), RACE, "race on"),
-    ("the peer's room is not waited for", without("signals.wait(peer, free_epoch);"), RACE,
-     "race on"),
+    ("the peer's room is not waited for",
+     without("if (!(with_room >> peer & 1)) signals.wait(peer, free_epoch);"), RACE, "race on"),
     ("a rank lets its peers store one round early",
      Edit("signals.post(peer, signals.rank, epoch);",
           "signals.post(peer, signals.rank, epoch + 1);"), RACE, "race on"),
@@ -59,13 +59,16 @@ GEMM = defects(
     "all_gather_gemm.cu",
     *PUSH,
     ("rows are not waited for", without("round.wait_for_rows(...);"), RACE, "TMA load"),
+    ("the producer takes no tokens", without("shared.arrivals.take(next);"), REPORTED, ""),
     ("rows of the last round are waited for",
      Edit("signals.wait(signal_of(source, unit), epoch);",
           "signals.wait(signal_of(source, unit), epoch - 1);", "wait_for_rows"), RACE, "TMA load"),
-    ("only the first unit along K is waited for",
-     Edit("if (at_k % kUnitColumns == 0)", "if (at_k == 0)"), RACE, "TMA load"),
+    ("only the first unit of a token is waited for",
+     Edit("column + kWaitColumns)", "column + kUnitColumns)", "pass_tokens"), RACE, "TMA load"),
+    ("the producer takes one token per tile", Edit("if (at_k % kWaitColumns == 0)",
+     "if (at_k == 0)"), REPORTED, ""),
     ("only the first 64 rows of a tile are waited for",
-     Edit("row += kUnitRows)", "row = last)"), RACE, "TMA load"),
+     Edit("count_tiles(last, kUnitRows) - row", "1", "wait_for_rows"), RACE, "TMA load"),
     ("shifted rows are not waited for",
      Edit("min(tile.m, last_row(m))", "tile.m"), RACE, "TMA load"),
     ("one half of the buffer for all rounds",
@@ -73,10 +76,8 @@ GEMM = defects(
       Edit("round.epoch % 2 * signals.ranks", "0")), RACE, "race on"),
     ("a peer may be two rounds ahead", Edit("round.epoch - 1,", "round.epoch - 2,"), RACE,
      "race on"),
-    ("the producer does not look whether all rows have arrived",
-     Edit("!all_arrived && shared.arrived.test_wait(0)", "!all_arrived"), RACE, "TMA load"),
-    ("the pushing warp does not wait for the peers",
-     without("round.wait_for_peers(lane_index(), 32);"), RACE, "TMA load", "", "", True),
+    ("a token waits for one unit", Edit("i < count * across", "i < 1", "wait_for_rows"), RACE,
+     "TMA load"),
     ("the producer reads the other half",
      Edit("gathered[round.epoch % 2]", "gathered[1 - round.epoch % 2]"), RACE, "race on"),
     ("own rows next to a peer's are not in the buffer",
@@ -88,7 +89,8 @@ PLAIN = defects(
     ("the kernel ends before all rows have arrived",
      without("round.wait_for_peers(blockIdx.x, gridDim.x);"), RACE, "race on"),
     ("an output is stored while a kernel of the peer reads it",
-     Edit("round.epoch, [](int, int)", "round.epoch - 1, [](int, int)"), RACE, "race on"),
+     Edit("round.epoch, false, [](int, int)", "round.epoch - 1, false, [](int, int)"), RACE,
+     "race on"),
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from tmaasync.tile import Pointer
 
 __all__ = ["all_gather"]
 
+_PUSH_ROWS = 32
 _STAGES = 8
 """Push tiles in flight per CTA: 64 KiB. 16 CTAs with 128 KiB each saturate a link of an H200
 (benchmarks/bench_peers.py, 2026-11-23)."""
@@ -198,7 +199,7 @@ class AllGather:
     ) -> tuple[Any, object]:
         workspace, shards = self._workspace, self._shards
         ranks = workspace.ranks
-        tiles = [push_tile(view) for view in self._parameters(rank, rows, full)]
+        tiles = [push_tile(view, _PUSH_ROWS) for view in self._parameters(rank, rows, full)]
         kernel = shipped_kernel(
             "all_gather.cu", {"PushTile": tiles[0].cuda_type}, {"PUSH_STAGES": _STAGES}
         )

@@ -10,6 +10,7 @@ from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import backend_of
 from tmaasync.ops._extents import extent_violations
 from tmaasync.ops._gemm.all_gather import (
+    PUSH_ROWS,
     AllGatherGemmArguments,
     all_gather_config,
     all_gather_gemm_kernel,
@@ -181,10 +182,10 @@ class AllGatherMatmul:
         config = all_gather_config(problem, occupancy, shares_device=is_shared)
         halves = [self._gathered(rank, half) for half in range(2)]
         tiles = all_gather_tiles(own, halves, b, out, config, of.b.transposed)
-        pushed = push_tile(own)
+        pushed = push_tile(own, PUSH_ROWS)
         targets = TMATensorTileArray(
             [
-                push_tile(shards.part(self._gathered(peer, half), rank))
+                push_tile(shards.part(self._gathered(peer, half), rank), PUSH_ROWS)
                 for half in range(2)
                 for peer in range(len(ranks))
             ]

@@ -22,7 +22,7 @@ from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = [
     "MAX_RANKS",
-    "PUSH_BYTES",
+    "PUSH_ROW_BYTES",
     "RankedLaunches",
     "Ranks",
     "RepeatedCalls",
@@ -39,12 +39,10 @@ MAX_RANKS = 8
 # Mirrors of the constants and the struct in kernels/shards.cuh.
 _UNIT_ROWS = 64
 _UNIT_BYTES = 1024
-_PUSH_ROWS = 32
-_PUSH_ROW_BYTES = _UNIT_BYTES // 4
 _SHARDS = struct.Struct("<17i2i")
 
-PUSH_BYTES = _PUSH_ROWS * _PUSH_ROW_BYTES
-"""Bytes of a push tile, a stage of the ring from which a CTA pushes."""
+PUSH_ROW_BYTES = _UNIT_BYTES // 4
+"""Bytes of a row of a push tile, the stage of the ring from which a CTA pushes."""
 
 
 # --- lists of arrays --------------------------------------------------------------------------
@@ -197,8 +195,8 @@ def _pinned(whole: ArrayView, address: int, **layout: Any) -> ArrayView:
     return whole._replace(address=address, lease=whole.owner, **layout)
 
 
-def push_tile(view: ArrayView) -> TMATensorTile:
-    return create_tma_tile(view, (_PUSH_ROWS, _PUSH_ROW_BYTES // view.element.itemsize))
+def push_tile(view: ArrayView, rows: int) -> TMATensorTile:
+    return create_tma_tile(view, (rows, PUSH_ROW_BYTES // view.element.itemsize))
 
 
 # --- shared memory ----------------------------------------------------------------------------

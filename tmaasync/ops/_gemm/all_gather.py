@@ -13,10 +13,11 @@ from tmaasync.ops._gemm.cost_model import ranked_config
 from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tiles import gemm_constants, gemm_tiles, operand_tile
 from tmaasync.ops._operation import overridden, shipped_kernel
-from tmaasync.ops._ranks import PUSH_BYTES
+from tmaasync.ops._ranks import PUSH_ROW_BYTES
 from tmaasync.tile import Pointer, TMATensorTile, TMATensorTileArray
 
 __all__ = [
+    "PUSH_ROWS",
     "AllGatherGemmArguments",
     "AllGatherTileConfig",
     "AllGatherTiles",
@@ -25,10 +26,14 @@ __all__ = [
     "all_gather_tiles",
 ]
 
+PUSH_ROWS = 16
+"""Rows of a push tile."""
+
 _PUSH_STAGES = 2
-"""Push tiles in flight per CTA. With 132 CTAs 2 MiB are in flight, as with 16 CTAs of 128 KiB,
-which saturate a link of an H200 (benchmarks/bench_peers.py, 2026-11-23). More would cost a stage of
-operands."""
+"""Push tiles in flight per CTA. With 132 CTAs 1 MiB is in flight, which saturates the links of an
+H200. Twice as much delays the loads of operands: over two H200s 16384^3 takes 6.83 ms instead of
+6.59, and 8192 x 28672 x 8192 2.92 ms instead of 2.84. Half as much slows M = 512 from 65 to 73 us
+(2026-11-28)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class AllGatherTileConfig(TileConfig):
     @property
     def barriers_bytes(self) -> int:
         """Bytes outside the stages: barriers, and the ring of push tiles."""
-        return super().barriers_bytes + _PUSH_STAGES * PUSH_BYTES
+        return super().barriers_bytes + _PUSH_STAGES * PUSH_ROWS * PUSH_ROW_BYTES
 
 
 def all_gather_config(
