@@ -242,6 +242,7 @@ def test_k_grouped_gemm_compiles_clean(config: TileConfig, output: str) -> None:
         TileConfig(3, 192),
         TileConfig(2, 192, 2, rows=128, side_by_side=True),
         TileConfig(2, 192, rows=128, ping_pong=True),
+        TileConfig(2, 112, max_stages=16),  # fills the shared memory
     ],
     ids=str,
 )
