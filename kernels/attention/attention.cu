@@ -118,7 +118,8 @@ struct Variant : AttentionVariant {
         float values[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            normalizers[half] = inverse_row_sum(row_sums[half]) * task.descale().values;
+            normalizers[half] =
+                inverse_row_sum(softmax.multiplied_sum(half)) * task.descale().values;
             values[half] = log_sum_exp(softmax.scaled_max(half), row_sums[half]);
         }
         if constexpr (SPLITS_KEYS) {

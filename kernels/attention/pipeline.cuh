@@ -8,8 +8,15 @@
 
 namespace tmaasync {
 
-using Operands =
-    AttentionOperands<QTile, KTile, VTile, BLOCK_N, HEAD_DIM, TRANSPOSES_V, HAS_FEW_ROWS>;
+using Operands = AttentionOperands<
+    QTile,
+    KTile,
+    VTile,
+    BLOCK_N,
+    HEAD_DIM,
+    TRANSPOSES_V,
+    HAS_FEW_ROWS,
+    HAS_LSE || SPLITS_KEYS>;
 using Accumulators = typename Operands::Accumulators;
 using Softmax = typename Operands::Softmax;
 

@@ -249,6 +249,26 @@ def test_nothing_of_long_sums_is_lost(backend: Any, head_dim: int) -> None:
     np.testing.assert_allclose(backend.host(out), np.broadcast_to(mean, q.shape), rtol=2e-3)
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("with_lse", [False, True])
+@pytest.mark.parametrize("stream_k", [False, True])
+def test_keys_whose_weight_float8_rounds_to_0_are_not_in_the_divisor(
+    backend: Any, with_lse: bool, stream_k: bool
+) -> None:
+    """All but the last key have a weight of e^-11.1, and together a part of the sum."""
+    keys = 2000 if isinstance(backend, Emulate) else 65536
+    q, k = (np.zeros((1, rows, 1, 64), dtype_of(FLOAT8)) for rows in (70, keys))
+    q[..., 0], k[:, :-1, :, 0] = 1, -1
+    v = np.ones(k.shape, k.dtype)
+    given = [backend.array(array.view(np.uint8)) for array in (q, k, v)]
+    out = backend.array(np.full(q.shape, np.nan, np.float16))
+
+    with tile_configs(lambda config: replace(config, stream_k=stream_k)):
+        ops.attention(*given, scale=11.1, dtype=FLOAT8, out=out, return_lse=with_lse)
+
+    assert (backend.host(out) == 1).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [Mask(), Mask(True, (150, None))], ids=["full", "window"])
 def test_many_tiles_of_a_cta_under_many_schedules(

@@ -169,6 +169,47 @@ def test_keys_are_split(backend: Any, page_size: int) -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("page_size", [0, 64])
+def test_keys_whose_weight_float8_rounds_to_0_are_not_in_the_divisor(
+    backend: Any, page_size: int, splits: int
+) -> None:
+    """All but the last key have a weight of e^-11.1, and together a part of the sum."""
+    lengths = [0, 1280, 2304]
+    q: Array = np.zeros((6, 1, 64), dtype_of(FLOAT8))
+    k: Array = np.zeros((lengths[-1], 1, 64), dtype_of(FLOAT8))
+    q[..., 0], k[..., 0] = 1, -1
+    k[np.array(lengths[1:]) - 1] = 0
+    v: Array = np.ones(k.shape, k.dtype)
+    options: dict[str, Any] = {}
+    if page_size:
+        k, v = (one.reshape(-1, page_size, 1, 64) for one in (k, v))
+        pages = np.zeros((2, 20), np.int32)
+        pages[0], pages[1, :16] = np.arange(20), np.arange(20, 36)
+        options["page_table"] = backend.array(pages)
+    given_q, given_k, given_v = (backend.array(array.view(np.uint8)) for array in (q, k, v))
+    of_queries, of_keys = (backend.array(np.array(one, np.int32)) for one in ([0, 2, 6], lengths))
+    out = backend.array(np.full(q.shape, np.nan, np.float16))
+
+    with one_config(1, kv_splits=splits):
+        ops.varlen_attention(
+            given_q,
+            given_k,
+            given_v,
+            of_queries,
+            of_keys,
+            4,
+            1280,
+            scale=11.1,
+            dtype=FLOAT8,
+            out=out,
+            **options,
+        )
+
+    assert (backend.host(out) == 1).all()
+
+
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("consumers", "block_n", "head_dim"),
     [

@@ -2,6 +2,7 @@
 
 #include <tmaasync/attention_mask.cuh>
 #include <tmaasync/bulk_group.cuh>
+#include <tmaasync/ones.cuh>
 #include <tmaasync/query_ring.cuh>
 #include <tmaasync/ring.cuh>
 #include <tmaasync/roles.cuh>
@@ -39,6 +40,7 @@ struct ValueOperand<VTile, kBlockKeys, kHeadDim, true, true> {
 // The operands of a consumer warpgroup, and the registers of a thread: 64 rows of queries, blocks
 // of kBlockKeys keys, kHeadDimension columns. kTransposes: ValueTransposer transposes FP8 values.
 // kHasFewRows: only the first 8 rows are queries, so that each thread needs only its first row.
+// kKeepsExactSums: FP8 kernels also have the exact row_sum, for the log-sum-exp.
 template <
     typename QTile,
     typename KTile,
@@ -46,7 +48,8 @@ template <
     int kBlockKeys,
     int kHeadDimension,
     bool kTransposes = false,
-    bool kHasFewRows = false>
+    bool kHasFewRows = false,
+    bool kKeepsExactSums = true>
 struct AttentionOperands {
     using Element = typename QTile::Element;
     static constexpr int kRows = 64;
@@ -83,7 +86,13 @@ struct AttentionOperands {
         kIsFp8 ? 6 : 0,
         kRowsOfThread,
         !kIsFp8,
-        kIsFp8 || kHeadDim <= 64>;
+        kIsFp8 || kHeadDim <= 64,
+        !kIsFp8           ? ProbabilitySums::kExact
+        : kKeepsExactSums ? ProbabilitySums::kBoth
+                          : ProbabilitySums::kRounded>;
+
+    // By which the sums of rounded probabilities are computed.
+    using HalfOfOnes = tmaasync::HalfOfOnes<Element, kIsFp8>;
 };
 
 // The pipelines of a CTA in shared memory: tiles with their queries, blocks of keys, and blocks of
@@ -99,7 +108,8 @@ struct AttentionPipelines {
     using Operands = OperandTypes;
     using Queries = QueryRing<typename Operands::QueryTile, Message, kQueryBuffers, kConsumerCount>;
     using Warps = ConsumerWarps<kConsumerCount * Queries::kConsumerWarps>;
-    using Keys = Ring<typename Operands::KeyTile::Shared, kStages, Warps, Group>;
+    using HalfOfOnes = typename Operands::HalfOfOnes;
+    using Keys = Ring<typename Operands::KeyTile::Shared, kStages, Warps, Group, HalfOfOnes>;
     using ValueRings = ValueRingsOf<Operands, kStages, Warps, Group, Operands::kTransposesValues>;
     static constexpr int kConsumers = kConsumerCount;
 
@@ -113,6 +123,7 @@ struct AttentionPipelines {
     __device__ __forceinline__ void init() {
         queries.init();
         keys.init();
+        HalfOfOnes::init(keys.side);
         values.init();
     }
 };
@@ -197,7 +208,7 @@ struct AttentionVariant {
     ) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            normalizers[half] = inverse_row_sum(softmax.row_sum(half));
+            normalizers[half] = inverse_row_sum(softmax.multiplied_sum(half));
         }
     }
 };
@@ -213,6 +224,7 @@ public:
 
     __device__ __forceinline__ AttentionConsumer(Pipelines& pipelines, int index)
         : index_(index),
+          ones_(pipelines.keys.side),
           queries_(pipelines.queries.consumer(index)),
           keys_(pipelines.keys.template consumer<Proxy::kAsync>()),
           values_(pipelines.values.read().template consumer<Proxy::kAsync>()) {}
@@ -268,6 +280,9 @@ private:
         start_tile(variant, blocks, softmax, scores, probabilities);
         while (true) {
             continue_tile(variant, blocks, softmax, scores, probabilities, accumulators);
+            if constexpr (kAccumulatesInTwoLevels) {
+                accumulate_pv(accumulators, probabilities, softmax);
+            }
             float normalizers[2];
             variant.finish(queries_.message(), softmax, normalizers);
             if constexpr (kBuffers > 1) queries_.take();
@@ -281,7 +296,10 @@ private:
                     continue;
                 }
             }
-            accumulate_pv(accumulators, probabilities);
+            if constexpr (!kAccumulatesInTwoLevels) {
+                issue_pv(accumulators, probabilities);
+                wait_for_pv(accumulators, probabilities);
+            }
             variant.store(queries_.message(kBuffers - 1), accumulators, normalizers);
             if constexpr (kBuffers == 1) queries_.take();
             return;
@@ -414,7 +432,9 @@ private:
         float (&rescale)[2]
     ) {
         Order::wait(index_);
-        if constexpr (kAccumulatesInTwoLevels) accumulate_pv(accumulators, probabilities);
+        if constexpr (kAccumulatesInTwoLevels) {
+            accumulate_pv(accumulators, probabilities, softmax);
+        }
         issue_qk(scores);
         if constexpr (!kAccumulatesInTwoLevels) issue_pv(accumulators, probabilities);
         release_next_consumer();
@@ -485,21 +505,21 @@ private:
         release_stage(values_);
     }
 
-    // Compute O += P V and wait for its end.
+    // Compute O += P V in two levels, and the sums of P's rows; wait for their end.
+    template <typename Softmax>
     __device__ __forceinline__ void accumulate_pv(
-        Accumulators& accumulators, Probabilities& probabilities
+        Accumulators& accumulators, Probabilities& probabilities, Softmax& softmax
     ) {
-        if constexpr (kAccumulatesInTwoLevels) {
-            values_.wait();
+        float sums[4];
+        Operands::HalfOfOnes::issue_sums(ones_, sums, probabilities);
+        values_.wait();
 #pragma unroll
-            for (int first = 0; first < kHeadDim; first += kColumnsAtOnce) {
-                accumulate_columns(accumulators, probabilities, first);
-            }
-            release_stage(values_);
-        } else {
-            issue_pv(accumulators, probabilities);
-            wait_for_pv(accumulators, probabilities);
+        for (int first = 0; first < kHeadDim; first += kColumnsAtOnce) {
+            accumulate_columns(accumulators, probabilities, first);
         }
+        wgmma_fence_operands(sums);
+        softmax.add_rounded(sums[0], sums[2]);
+        release_stage(values_);
     }
 
     // Add kColumnsAtOnce columns of P V from `first` on.
@@ -561,6 +581,7 @@ private:
     }
 
     int index_;
+    const typename Operands::HalfOfOnes (&ones_)[Pipelines::Keys::kStages];
     QueryConsumer<typename Pipelines::Queries> queries_;
     RingConsumer<typename Pipelines::Keys, Proxy::kAsync> keys_;
     RingConsumer<typename Pipelines::ValueRings::Read, Proxy::kAsync> values_;

@@ -91,18 +91,26 @@ __device__ __forceinline__ float score_factor(float factor, float most) {
 // fp32 scores that differ do so by an exponent of 1 or more. Without it, a row whose base exceeds
 // 2^26 has a row_sum that is not a number. kKeepsBase: the base stays in two registers, instead of
 // being computed from row_max again for each block.
+//
+// A type of few bits may lose probabilities that count in an exact sum of all: the output is
+// divided by the sum of the probabilities as they are multiplied, which the caller adds up. The
+// exact sum then serves the log-sum-exp and the merging of partial outputs alone.
+enum class ProbabilitySums { kExact, kRounded, kBoth };
+
 template <
     int kRescaleThreshold,
     int kShift,
     int kRows = 2,
     bool kMayBeLarge = true,
-    bool kKeepsBase = true>
+    bool kKeepsBase = true,
+    ProbabilitySums kSums = ProbabilitySums::kExact>
 struct OnlineSoftmax {
     float scale_log2;  // a normal number above 0
     float row_max[2] = {masked_score(), masked_score()};
     float row_base[2] = {masked_score(), masked_score()};  // base_of(row_max)
     // Parts of row_sum, by the thread's even and odd columns: four chains of additions, not two.
     float partial_sums[4] = {0, 0, 0, 0};
+    float rounded_sums[2] = {0, 0};
 
     // Turns the scores S of a block into probabilities P. The caller multiplies earlier
     // accumulators by `rescale`. kMayBeEmpty: rows may have seen no key yet.
@@ -130,6 +138,7 @@ struct OnlineSoftmax {
             if (kMayBeEmpty && base[half] == masked_score()) base[half] = 0;
             partial_sums[2 * half] *= rescale[half];
             partial_sums[2 * half + 1] *= rescale[half];
+            rounded_sums[half] *= rescale[half];
         }
 #pragma unroll
         for (int i = 0; i < kScores; ++i) {
@@ -139,15 +148,29 @@ struct OnlineSoftmax {
                 continue;
             }
             scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], factor[half], -base[half]));
-            partial_sums[i % 4] += scores[i];
+            if constexpr (kSums != ProbabilitySums::kRounded) partial_sums[i % 4] += scores[i];
         }
     }
 
-    // The sum of a row's probabilities.
+    // Add the sums of the thread's rows over a block's rounded probabilities, before the update()
+    // of the next block.
+    __device__ __forceinline__ void add_rounded(float first, float second) {
+        rounded_sums[0] += first;
+        if constexpr (kRows == 2) rounded_sums[1] += second;
+    }
+
+    // The sum of a row's probabilities; rounded ones if there is no exact sum.
     __device__ __forceinline__ float row_sum(int half) const {
-        const float sum = sum_of_row(partial_sums[2 * half] + partial_sums[2 * half + 1]);
-        const bool is_lost = !kMayBeLarge && fabsf(scaled_max(half)) > 1 << 26;
-        return is_lost && scaled_max(half) != masked_score() ? __uint_as_float(0x7fffffff) : sum;
+        if constexpr (kSums == ProbabilitySums::kRounded)
+            return unless_lost(half, rounded_sums[half]);
+        const float own = partial_sums[2 * half] + partial_sums[2 * half + 1];
+        return unless_lost(half, sum_of_row(own));
+    }
+
+    // The sum that normalises the output: of the probabilities as they are multiplied.
+    __device__ __forceinline__ float multiplied_sum(int half) const {
+        if constexpr (kSums == ProbabilitySums::kExact) return row_sum(half);
+        return unless_lost(half, rounded_sums[half]);
     }
 
     // A row's probabilities are relative to 2^scaled_max.
@@ -158,6 +181,11 @@ struct OnlineSoftmax {
 private:
     __device__ __forceinline__ float base_of(float max) const {
         return __fmaf_ru(max, scale_log2, -kShift);
+    }
+
+    __device__ __forceinline__ float unless_lost(int half, float sum) const {
+        const bool is_lost = !kMayBeLarge && fabsf(scaled_max(half)) > 1 << 26;
+        return is_lost && scaled_max(half) != masked_score() ? __uint_as_float(0x7fffffff) : sum;
     }
 
     // The greatest power of 2 that is not above a normal number.
