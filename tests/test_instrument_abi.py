@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from struct_claims import claims
 
-from tmaasync import _source_names, signal
+from tmaasync import _signal_checks, _source_names, signal
 from tmaasync._compile import Source, compile_source
 from tmaasync.errors import CompileError
 from tmaasync.kernel import hangs
@@ -46,7 +46,7 @@ STRUCTS: dict[str, np.dtype[Any]] = {
     "instrument::TraceBuffer": layout.BUFFER_DTYPE,
 }
 CONSTANTS = {
-    "kMaxRanks": signal._MAX_RANKS,
+    "kMaxRanks": _signal_checks.MAX_RANKS,
     "kRecordsOfRank": signal._RECORDS_OF_RANK,
     "kWritten": signal._WRITTEN,
     "kRecordsOfCluster": hangs._RECORDS_OF_CLUSTER,

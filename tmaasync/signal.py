@@ -30,10 +30,11 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from tmaasync import _arrays, _driver, emulate
-from tmaasync._arrays import ArrayView, current_address, is_contiguous, require_current
+from tmaasync._arrays import ArrayView, current_address, require_current
 from tmaasync._emulated import streams
-from tmaasync._kinds import is_integer, is_sequence, not_integers, shown
+from tmaasync._kinds import is_integer, not_integers, shown
 from tmaasync._memory import PinnedMemory
+from tmaasync._signal_checks import MAX_RANKS, uncopied, views_of_pads
 from tmaasync._streams import stream_of
 from tmaasync.errors import ArgumentError, DriverError, HangError, HungSignal, Violation
 from tmaasync.kernel.ranks import RankArgument, TracedRanks
@@ -42,7 +43,7 @@ from tmaasync.kernel.watch import budget_of
 __all__ = ["RankSignals", "Signals"]
 
 # Mirrors of the structs in kernels/include/tmaasync/instrument/signal.cuh and signal.cuh.
-_MAX_RANKS, _RECORDS_OF_RANK = 16, 8
+_RECORDS_OF_RANK = 8
 _WRITTEN = 2
 _RECORD = np.dtype(
     [
@@ -58,10 +59,10 @@ _RECORDS = np.dtype(
     [
         ("has_hung", "<u4"),
         ("padding", "<u4", 3),
-        ("records", _RECORD, (_MAX_RANKS, _RECORDS_OF_RANK)),
+        ("records", _RECORD, (MAX_RANKS, _RECORDS_OF_RANK)),
     ]
 )
-_ARGUMENT = {"pads": f"{_MAX_RANKS}Q", "records": "Q", "budget_ns": "Q"}
+_ARGUMENT = {"pads": f"{MAX_RANKS}Q", "records": "Q", "budget_ns": "Q"}
 _ARGUMENT |= dict.fromkeys(("ranks", "rank", "count", "padding"), "I")
 _STRUCT = struct.Struct("<" + "".join(_ARGUMENT.values()))
 
@@ -111,7 +112,7 @@ class Signals:
 
     def __init__(self, pads: Sequence[object], *, budget_seconds: float | None = None) -> None:
         """Record the pads' addresses, and allocate memory for hang reports."""
-        self._pads = _views(pads)
+        self._pads = views_of_pads(pads)
         self.count: int = self._pads[0].shape[0]
         self.budget_seconds = budget_of(budget_seconds, _DEFAULT_BUDGET_SECONDS)
         first = self._pads[0].device
@@ -292,7 +293,7 @@ class Signals:
         """
         (rank,) = self._checked(rank=rank)
         to, of = _arrays.view(target, argument="target"), _arrays.view(source, argument="source")
-        ArgumentError.raise_for(_uncopied(to, of))
+        ArgumentError.raise_for(uncopied(to, of))
         low, high = of.byte_bounds
         if self._is_emulated():
             device = self._world_device(rank)
@@ -410,7 +411,7 @@ class RankSignals(RankArgument):
         addresses = [pad.address for pad in signals.pads]
         return _STRUCT.pack(
             *addresses,
-            *itertools.repeat(0, _MAX_RANKS - len(addresses)),
+            *itertools.repeat(0, MAX_RANKS - len(addresses)),
             signals.reports_address,
             int(signals.budget_seconds * 1e9),
             len(signals),
@@ -453,71 +454,6 @@ class RankSignals(RankArgument):
 
     def _address_reader(self) -> None:
         """Return None, so that each launch checks for hung waits."""
-
-
-# --- checks of pads --------------------------------------------------------------------------
-
-
-def _views(pads: Sequence[object]) -> list[ArrayView]:
-    if not is_sequence(pads) or not 1 <= len(pads) <= _MAX_RANKS:
-        given = f"{len(pads)} arrays" if is_sequence(pads) else shown(pads)
-        rule = f"it must be a list of 1 to {_MAX_RANKS} arrays, one for each rank"
-        raise ArgumentError.broken("pads", given, rule, "Pass a pad for each rank")
-    views = [_arrays.view(pad, argument=f"pads[{rank}]") for rank, pad in enumerate(pads)]
-    ArgumentError.raise_for(itertools.chain.from_iterable(map(_unfit, itertools.count(), views)))
-    ArgumentError.raise_for(_unequal(views))
-    return views
-
-
-def _unfit(rank: int, pad: ArrayView) -> Iterator[Violation]:
-    name = f"pads[{rank}]"
-    if pad.element.name not in ("int32", "uint32"):
-        remedy = "Make it with dtype int32 or uint32"
-        yield Violation(name, f"an array of {pad.element}", "a signal is a 32-bit integer", remedy)
-    if len(pad.shape) != 1 or not pad.shape[0] or not is_contiguous(pad):
-        rule = "it must be one-dimensional and contiguous, with at least one signal"
-        yield Violation(name, f"an array of shape {pad.shape}", rule, "Pass zeros(count)")
-    if pad.read_only:
-        yield Violation(name, "a read-only array", "ranks post to it", "Pass a writable array")
-
-
-def _unequal(pads: Sequence[ArrayView]) -> Iterator[Violation]:
-    first = pads[0]
-    for rank, pad in enumerate(pads):
-        if pad.shape != first.shape:
-            rule = f"pads[0] has {first.shape[0]} signals, and all pads have the same number"
-            given = f"an array of {pad.shape[0]}"
-            yield Violation(f"pads[{rank}]", given, rule, "Pass pads of one length")
-        if _kind_of_memory(pad) != _kind_of_memory(first):
-            rule = f"pads[0] is {_kind_of_memory(first)}"
-            remedy = "Make all pads in one kind of memory"
-            yield Violation(f"pads[{rank}]", _kind_of_memory(pad), rule, remedy)
-    bounds = sorted((pad.byte_bounds, rank) for rank, pad in enumerate(pads))
-    for ((_, end), rank), ((start, _), other) in itertools.pairwise(bounds):
-        if start < end:
-            rule, remedy = f"it overlaps pads[{rank}]", "Pass an array of its own for each rank"
-            yield Violation(f"pads[{other}]", f"at address {start:#x}", rule, remedy)
-
-
-def _kind_of_memory(pad: ArrayView) -> str:
-    world = emulate.current_world()
-    if world is not None and world.device_of(pad.address) is not None:
-        return "on an emulated device"
-    return "in host memory" if pad.is_on_host else "on a GPU"
-
-
-def _uncopied(target: ArrayView, source: ArrayView) -> Iterator[Violation]:
-    for name, one in (("target", target), ("source", source)):
-        if not is_contiguous(one):
-            rule = "a copy engine copies contiguous arrays"
-            given, remedy = f"of strides {one.strides_bytes} bytes", "Pass a contiguous array"
-            yield Violation(name, given, rule, remedy)
-    if (target.shape, target.element) != (source.shape, source.element):
-        given = f"{target.element} of shape {target.shape}"
-        rule = f"source is {source.element} of shape {source.shape}"
-        yield Violation("target", given, rule, "Pass arrays of one shape and type")
-    if target.read_only:
-        yield Violation("target", "a read-only array", "it is written", "Pass a writable array")
 
 
 def _hung(record: Any) -> HungSignal:

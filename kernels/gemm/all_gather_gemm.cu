@@ -1,7 +1,7 @@
 // All-gather + GEMM: C[M, N] = A[M, K] B[K, N], where every rank has a shard of the rows of A and
 // its own B. One warp of each CTA pushes the own shard into the buffers of all ranks
 // (gather_round.cuh). The producer loads tiles within the own shard from there. For all others it
-// waits until another warp, whose lanes look at many signals at once, has seen those of their rows.
+// waits until another warp, whose lanes look at many signals at once, has seen that they arrived.
 // Tiles, constants and grid are as in gemm.cu, without split-K and batch. In addition:
 //
 //   PushTile, PUSH_STAGES    see gather_round.cuh

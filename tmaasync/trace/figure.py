@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,17 +14,25 @@ from matplotlib import style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import ConnectionPatch, Patch
-from matplotlib.textpath import text_to_path
 
 from tmaasync._hardware import WARP_THREADS
 from tmaasync.trace.colours import DARK, LIGHT, Theme
 from tmaasync.trace.events import EventKind
+from tmaasync.trace.figure_text import (
+    DPI,
+    LABEL_POINTS,
+    TEXT_POINTS,
+    fitting,
+    legend_columns,
+    shortened,
+    text_pixels,
+    wrapped,
+)
 from tmaasync.trace.lanes import Activity, Lane, find_lanes
 from tmaasync.trace.pipelines import StageState, find_pipelines
-from tmaasync.trace.rows import Bar, Row, lane_rows, stage_rows
+from tmaasync.trace.rows import Bar, Panel, Row, lane_rows, stage_rows
 from tmaasync.trace.trace import Trace
 
 __all__ = ["draw"]
@@ -45,7 +52,6 @@ _CAPTIONS = {
     "Recording takes time too, so compare shares of the time, not run times.",
 }
 
-_DPI = 100
 _MARGIN_PIXELS, _GAP_PIXELS = 20, 10
 _MOST_NAME_PIXELS = 300
 # Inches: above the lanes without their legend, between lanes and stages, below the stages.
@@ -54,17 +60,11 @@ _LEGEND_BELOW = 0.47  # From the stages to their legend
 _LINE_INCHES = 0.24  # A row of the legend, a line of the caption
 _ROW_INCHES = (0.24, 0.42)
 _USUAL_INCHES = 9.0
-_LANE_GAP = 0.35  # In rows, between lanes
-_GROUP_GAP = 0.9  # between devices
 _BAR_HEIGHT = 0.82
 _STAGE_ROWS = 1.4  # Height of a stage in rows
 _EDGED_PIXELS = 4
 _MOST_ARROWS = 64
-_MOST_LABELS = 600
 _TITLE_POINTS, _HEADING_POINTS, _NAME_POINTS = 14, 11, 9.5
-_TEXT_POINTS, _LABEL_POINTS = 9, 8
-# Glyphs on whole pixels of a PNG are wider than their outlines.
-_HINTED = 1.07
 
 
 def draw(
@@ -86,7 +86,7 @@ def draw(
             # Neither the date nor the version: the same trace gives the same bytes.
             is_svg = path.suffix.lower() == ".svg"
             metadata = {"Date": None, "Creator": None} if is_svg else {"Software": None}
-            figure.savefig(path, dpi=_DPI, metadata=metadata, facecolor=theme.page)
+            figure.savefig(path, dpi=DPI, metadata=metadata, facecolor=theme.page)
     return figure
 
 
@@ -97,92 +97,7 @@ def _extent(clusters: Sequence[Trace]) -> tuple[int, int]:
     return begin, max(one.end for one in clusters)
 
 
-# --- text that fits ---------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=4096)
-def _text_pixels(text: str, points: float, weight: str = "normal") -> float:
-    """Measure a line of text."""
-    font = FontProperties(size=points, weight=weight)
-    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
-    return float(width) * _HINTED * _DPI / 72
-
-
-def _shortened(text: str, points: float, pixels: float, weight: str = "normal") -> str:
-    """Return the text, cut where it does not fit."""
-    if _text_pixels(text, points, weight) <= pixels:
-        return text
-    kept = len(text)
-    while kept > 1 and _text_pixels(f"{text[:kept]}…", points, weight) > pixels:
-        kept -= 1
-    return f"{text[:kept]}…"
-
-
-def _wrapped(text: str, pixels: float) -> list[str]:
-    """Return the text in lines that fit."""
-    lines = [""]
-    for word in text.split():
-        line = f"{lines[-1]} {word}".strip()
-        if _text_pixels(line, _TEXT_POINTS) <= pixels:
-            lines[-1] = line
-        else:
-            lines.append(word)
-    return lines
-
-
-def _fitting(bars: Iterable[Bar], pixels_per_unit: float) -> Iterator[tuple[Bar, str]]:
-    """Yield each bar with the first of its labels that has room in it."""
-    labelled = 0
-    for bar in bars:
-        room = (bar.end - bar.begin) * pixels_per_unit - 6
-        fits = (label for label in bar.labels if _text_pixels(label, _LABEL_POINTS) <= room)
-        label = next(fits, None)
-        if label is not None and labelled < _MOST_LABELS:
-            labelled += 1
-            yield bar, label
-
-
-def _legend_columns(labels: Sequence[str], pixels: float) -> int:
-    """Return the most columns in which a legend of these labels fits."""
-    em = _TEXT_POINTS * _DPI / 72
-    widths = [_text_pixels(label, _TEXT_POINTS) + 2 * em for label in labels]
-    for columns in range(len(labels), 1, -1):
-        rows, longer = divmod(len(labels), columns)
-        # As matplotlib does: by column, the first ones have one more.
-        starts = [column * rows + min(column, longer) for column in range(columns + 1)]
-        taken = sum(max(widths[i:j]) for i, j in itertools.pairwise(starts))
-        if taken + (columns - 1) * 1.4 * em <= pixels:
-            return columns
-    return 1
-
-
 # --- the picture ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Panel:
-    """Rows from above to below: the middle of each, and the height of all, in rows."""
-
-    rows: tuple[Row, ...]
-    middles: tuple[float, ...]
-    height: float
-
-    @classmethod
-    def of(cls, groups: Iterable[Iterable[Row]], row_height: float) -> _Panel:
-        """Stack the rows, with a gap between lanes, and a wider one between groups of lanes."""
-        rows: list[Row] = []
-        middles: list[float] = []
-        bottom = 0.0
-        for group in groups:
-            gap = _GROUP_GAP if rows else 0.0
-            for row in group:
-                if gap == 0.0 and rows and rows[-1].lane != row.lane:
-                    gap = _LANE_GAP
-                middles.append(bottom + gap + row_height / 2)
-                bottom += gap + row_height
-                rows.append(row)
-                gap = 0.0
-        return cls(tuple(rows), tuple(middles), max(bottom, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +140,8 @@ class _Picture:
     block: tuple[int, int, int]
     theme: Theme
     width: float  # In pixels
-    warps: _Panel
-    stages: _Panel
+    warps: Panel
+    stages: Panel
     begin: int
     end: int
 
@@ -252,9 +167,9 @@ class _Picture:
             parts=parts,
             block=block,
             theme=theme,
-            width=width * _DPI,
-            warps=_Panel.of((part.rows for part in parts), 1.0),
-            stages=_Panel.of(([row for _, row in part.stages] for part in parts), _STAGE_ROWS),
+            width=width * DPI,
+            warps=Panel.of((part.rows for part in parts), 1.0),
+            stages=Panel.of(([row for _, row in part.stages] for part in parts), _STAGE_ROWS),
             begin=begin,
             end=end,
         )
@@ -266,10 +181,10 @@ class _Picture:
 
     def figure(self) -> Figure:
         """Draw both panels and the arrows between them."""
-        caption = _wrapped(_CAPTIONS[self.trace.unit], self.width - 2 * _MARGIN_PIXELS)
+        caption = wrapped(_CAPTIONS[self.trace.unit], self.width - 2 * _MARGIN_PIXELS)
         entries = self._legend_of_warps()
         left = self._left_pixels()
-        columns = _legend_columns(list(entries), self.width - left - _MARGIN_PIXELS)
+        columns = legend_columns(list(entries), self.width - left - _MARGIN_PIXELS)
         legend_rows = -(-max(len(entries), 1) // columns)
         above = _ABOVE + _LINE_INCHES * (len(caption) - 1 + legend_rows)
         figure, warps, stages = self._panels(left, above)
@@ -291,9 +206,9 @@ class _Picture:
         rows = self.warps.height + self.stages.height
         height = _height(rows, margins)
         per_row = (height - margins) / rows
-        figure = Figure(figsize=(self.width / _DPI, height), dpi=_DPI, facecolor=self.theme.page)
+        figure = Figure(figsize=(self.width / DPI, height), dpi=DPI, facecolor=self.theme.page)
 
-        def axes_of(panel: _Panel, bottom: float, **more: Any) -> Axes:
+        def axes_of(panel: Panel, bottom: float, **more: Any) -> Axes:
             width = self.width - left - _MARGIN_PIXELS
             inches = panel.height * per_row
             extent = left / self.width, bottom / height, width / self.width, inches / height
@@ -313,13 +228,13 @@ class _Picture:
             self._name_pixels(self.stages),
         )
 
-    def _name_pixels(self, panel: _Panel) -> float:
+    def _name_pixels(self, panel: Panel) -> float:
         names = {row.lane for row in panel.rows}
-        widths = (_text_pixels(name, _NAME_POINTS, "bold") for name in names)
+        widths = (text_pixels(name, _NAME_POINTS, "bold") for name in names)
         return min(max(widths, default=0.0), _MOST_NAME_PIXELS)
 
     def _row_name_pixels(self) -> float:
-        widths = (_text_pixels(row.name, _TEXT_POINTS) for row in self.warps.rows)
+        widths = (text_pixels(row.name, TEXT_POINTS) for row in self.warps.rows)
         return max(widths, default=0.0) + _GAP_PIXELS
 
     def _write_title(self, figure: Figure, caption: Sequence[str]) -> None:
@@ -333,7 +248,7 @@ class _Picture:
         figure.text(
             left,
             1 - 0.3 / height,
-            _shortened(title, _TITLE_POINTS, room, "bold"),
+            shortened(title, _TITLE_POINTS, room, "bold"),
             fontsize=_TITLE_POINTS,
             weight="bold",
             color=self.theme.ink,
@@ -341,11 +256,11 @@ class _Picture:
         )
         for number, line in enumerate(caption):
             y = 1 - (0.6 + _LINE_INCHES * number) / height
-            figure.text(left, y, line, fontsize=_TEXT_POINTS, color=self.theme.faint, va="center")
+            figure.text(left, y, line, fontsize=TEXT_POINTS, color=self.theme.faint, va="center")
 
     # --- rows and their names -----------------------------------------------------------------
 
-    def _draw_panel(self, axes: Axes, panel: _Panel, heading: str) -> None:
+    def _draw_panel(self, axes: Axes, panel: Panel, heading: str) -> None:
         axes.set_ylim(panel.height + 0.1, -0.1)
         axes.set_facecolor("none")
         axes.annotate(
@@ -360,7 +275,7 @@ class _Picture:
         )
         axes.set_yticks(panel.middles, [row.name for row in panel.rows])
         axes.tick_params(
-            axis="y", length=0, labelsize=_TEXT_POINTS, labelcolor=self.theme.faint, pad=6
+            axis="y", length=0, labelsize=TEXT_POINTS, labelcolor=self.theme.faint, pad=6
         )
         axes.set_axisbelow(True)
         axes.grid(axis="x", color=self.theme.grid, linewidth=0.8)
@@ -370,17 +285,17 @@ class _Picture:
         for row, middle in zip(panel.rows, panel.middles, strict=True):
             self._draw_bars(axes, row.bars, middle, _bar_height(panel), scale)
 
-    def _name_lanes(self, axes: Axes, panel: _Panel) -> None:
+    def _name_lanes(self, axes: Axes, panel: Panel) -> None:
         """Write each lane's name once, next to the names of its rows."""
         middles_of: dict[str, list[float]] = {}
         for row, middle in zip(panel.rows, panel.middles, strict=True):
             middles_of.setdefault(row.lane, []).append(middle)
-        offset = 6.0 * _DPI / 72
+        offset = 6.0 * DPI / 72
         if panel is self.warps:
             offset += self._row_name_pixels()
         for name, middles in middles_of.items():
             axes.annotate(
-                _shortened(name, _NAME_POINTS, _MOST_NAME_PIXELS, "bold"),
+                shortened(name, _NAME_POINTS, _MOST_NAME_PIXELS, "bold"),
                 xy=(0, (middles[0] + middles[-1]) / 2),
                 xycoords=("axes fraction", "data"),
                 xytext=(-offset, 0),
@@ -405,14 +320,14 @@ class _Picture:
                 # Thinner bars would be all edge.
                 linewidth=[0.6 if width * scale > _EDGED_PIXELS else 0 for _, width in spans],
             )
-        for bar, label in _fitting(bars, scale):
+        for bar, label in fitting(bars, scale):
             axes.text(
                 (bar.begin + bar.end) / 2,
                 middle,
                 label,
                 ha="center",
                 va="center_baseline",
-                fontsize=_LABEL_POINTS,
+                fontsize=LABEL_POINTS,
                 color=self.theme.on(self.theme.colour(bar.state)),
             )
 
@@ -543,7 +458,7 @@ class _Picture:
             bbox_to_anchor=(1.0, y),
             ncols=columns,
             frameon=False,
-            fontsize=_TEXT_POINTS,
+            fontsize=TEXT_POINTS,
             labelcolor=self.theme.ink,
             handlelength=1.2,
             columnspacing=1.4,
@@ -557,7 +472,7 @@ class _Picture:
         return Patch(facecolor=colour, edgecolor=self.theme.faint, linewidth=0.5, label=text)
 
 
-def _bar_height(panel: _Panel) -> float:
+def _bar_height(panel: Panel) -> float:
     """Return the height of a bar, in rows."""
     return _BAR_HEIGHT * (panel.middles[0] * 2 if panel.middles else 1.0)
 
@@ -565,4 +480,4 @@ def _bar_height(panel: _Panel) -> float:
 def _height(rows: float, margins: float) -> float:
     """Return the usual height, less where few rows would be fat, more where many would be thin."""
     thin, fat = (margins + rows * inches for inches in _ROW_INCHES)
-    return round(min(fat, max(_USUAL_INCHES, thin)) * _DPI) / _DPI
+    return round(min(fat, max(_USUAL_INCHES, thin)) * DPI) / DPI

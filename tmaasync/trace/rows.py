@@ -11,9 +11,11 @@ from tmaasync._source_names import ring_part
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, packed
 from tmaasync.trace.pipelines import Pipeline, StageState
 
-__all__ = ["Bar", "Row", "lane_rows", "stage_rows"]
+__all__ = ["Bar", "Panel", "Row", "lane_rows", "stage_rows"]
 
 _MOST_STORE_ROWS = 4
+_LANE_GAP = 0.35  # In rows, between lanes
+_GROUP_GAP = 0.9  # between devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,32 @@ class Row:
     name: str
     bars: tuple[Bar, ...] = ()
     loads: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Rows from above to below: the middle of each, and the height of all, in rows."""
+
+    rows: tuple[Row, ...]
+    middles: tuple[float, ...]
+    height: float
+
+    @classmethod
+    def of(cls, groups: Iterable[Iterable[Row]], row_height: float) -> Panel:
+        """Stack the rows, with a gap between lanes, and a wider one between groups of lanes."""
+        rows: list[Row] = []
+        middles: list[float] = []
+        bottom = 0.0
+        for group in groups:
+            gap = _GROUP_GAP if rows else 0.0
+            for row in group:
+                if gap == 0.0 and rows and rows[-1].lane != row.lane:
+                    gap = _LANE_GAP
+                middles.append(bottom + gap + row_height / 2)
+                bottom += gap + row_height
+                rows.append(row)
+                gap = 0.0
+        return cls(tuple(rows), tuple(middles), max(bottom, 1.0))
 
 
 def lane_rows(lane: Lane, begin: int, end: int) -> Iterator[Row]:

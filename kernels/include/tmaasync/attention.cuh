@@ -338,20 +338,20 @@ private:
         release_stage(values_);
     }
 
-    // Compute O += P V in two levels, and the sums of P's rows; wait for their end.
+    // Compute O += P V in two levels, and row_sum of the rounded P; wait for their end.
     template <typename Softmax>
     __device__ __forceinline__ void accumulate_pv(
         Accumulators& accumulators, Probabilities& probabilities, Softmax& softmax
     ) {
-        float sums[4];
-        Operands::HalfOfOnes::issue_sums(ones_, sums, probabilities);
+        float row_sum[4];
+        Operands::HalfOfOnes::issue_row_sum(ones_, row_sum, probabilities);
         values_.wait();
 #pragma unroll
         for (int first = 0; first < kHeadDim; first += kColumnsAtOnce) {
             accumulate_columns(accumulators, probabilities, first);
         }
-        wgmma_fence_operands(sums);
-        softmax.add_rounded(sums[0], sums[2]);
+        wgmma_fence_operands(row_sum);
+        softmax.add_rounded(row_sum[0], row_sum[2]);
         release_stage(values_);
     }
 

@@ -84,7 +84,7 @@ struct AttentionOperands {
         : kKeepsExactSums ? ProbabilitySums::kBoth
                           : ProbabilitySums::kRounded>;
 
-    // By which the sums of rounded probabilities are computed.
+    // By which row_sum of the rounded probabilities is computed.
     using HalfOfOnes = tmaasync::HalfOfOnes<Element, kIsFp8>;
 };
 

@@ -5,9 +5,9 @@
 namespace tmaasync {
 
 // An operand B of ones in shared memory, eight columns wide and as deep as one instruction, by
-// which the tensor cores add up the rows of A in registers. A sum then has the rounding of A's
-// elements, as a product of A by another matrix has. Half of it is the side data of a stage: put it
-// next to the stages of a ring, which are aligned to more bytes than its barriers fill.
+// which the tensor cores add up the rows of A in registers: row_sum then has the rounding of A's
+// elements, as A B has for another B. Half of it is the side data of a stage: put it next to the
+// stages of a ring, which are aligned to more bytes than its barriers fill.
 template <typename Element, bool kIsUsed = true>
 struct alignas(16) HalfOfOnes {
     using Ones =
@@ -25,19 +25,18 @@ struct alignas(16) HalfOfOnes {
         fence_async_view_proxy();
     }
 
-    // Issue the sums of A's rows as one wgmma group. A thread gets the sums of its two rows, each
-    // twice.
+    // Issue row_sum of A as one wgmma group. A thread gets its two rows, each twice.
     template <int kHalves, int kSteps>
-    __device__ __forceinline__ static void issue_sums(
-        const HalfOfOnes (&halves)[kHalves], float (&sums)[4], u32 (&a)[kSteps][4]
+    __device__ __forceinline__ static void issue_row_sum(
+        const HalfOfOnes (&halves)[kHalves], float (&row_sum)[4], u32 (&a)[kSteps][4]
     ) {
-        wgmma_fence_operands(sums);
+        wgmma_fence_operands(row_sum);
         wgmma_fence_operands(a);
         wgmma_fence();
         const u64 ones = Ones::descriptor(ptx::shared_address(halves), 0);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-            wgmma_rs_atom<Element>(sums, a[step], ones, step > 0);
+            wgmma_rs_atom<Element>(row_sum, a[step], ones, step > 0);
         }
         wgmma_commit_group();
     }

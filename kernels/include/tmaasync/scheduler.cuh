@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/check.cuh>
+#include <tmaasync/k_range.cuh>
 #include <tmaasync/ragged.cuh>
 #include <tmaasync/ring.cuh>
 
@@ -100,11 +101,6 @@ struct ClusterShape {
 // The tiles that cover an extent; right for every int of at least 0.
 __device__ __forceinline__ constexpr int count_tiles(int extent, int side) {
     return static_cast<int>((static_cast<u32>(extent) + side - 1) / side);
-}
-
-// The start of a share, if `count` blocks are divided into shares that are equal up to one block.
-__device__ __forceinline__ int start_of_share(int count, int share, int shares) {
-    return count / shares * share + min(count % shares, share);
 }
 
 // The index-th of m_tiles x n_tiles tiles in rasterisation order: groups of kGroupM rows of tiles
@@ -209,32 +205,6 @@ private:
     // The index of a sequence's first tile.
     __device__ __forceinline__ int first_tile(int sequence) const {
         return heads * first_tile_number<kTileRows>(cu_seqlens, sequence);
-    }
-};
-
-// A range of the blocks along K: all blocks, or with split-K one of `splits` shares. Shares are
-// equal up to one block, and may be empty.
-struct KRange {
-    int first;
-    int count;
-
-    __device__ __forceinline__ explicit KRange(int blocks) : first(0), count(blocks) {}
-    __device__ __forceinline__ KRange(int blocks, int rank, int splits)
-        : first(start_of_share(blocks, rank, splits)),
-          count(start_of_share(blocks, rank + 1, splits) - first) {}
-
-    // The range of this CTA in the cluster.
-    template <typename Cluster>
-    __device__ __forceinline__ static KRange of(int blocks) {
-        if constexpr (Cluster::kSplitK == 1) return KRange(blocks);
-        return KRange(blocks, Cluster::split_rank(), Cluster::kSplitK);
-    }
-
-    // The blocks from `first` up to `end`.
-    __device__ __forceinline__ static KRange between(int first, int end) {
-        KRange range(end - first);
-        range.first = first;
-        return range;
     }
 };
 

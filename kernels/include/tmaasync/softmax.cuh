@@ -110,7 +110,7 @@ struct OnlineSoftmax {
     float row_base[2] = {masked_score(), masked_score()};  // base_of(row_max)
     // Parts of row_sum, by the thread's even and odd columns: four chains of additions, not two.
     float partial_sums[4] = {0, 0, 0, 0};
-    float rounded_sums[2] = {0, 0};
+    float rounded_row_sum[2] = {0, 0};
 
     // Turns the scores S of a block into probabilities P. The caller multiplies earlier
     // accumulators by `rescale`. kMayBeEmpty: rows may have seen no key yet.
@@ -138,7 +138,7 @@ struct OnlineSoftmax {
             if (kMayBeEmpty && base[half] == masked_score()) base[half] = 0;
             partial_sums[2 * half] *= rescale[half];
             partial_sums[2 * half + 1] *= rescale[half];
-            rounded_sums[half] *= rescale[half];
+            rounded_row_sum[half] *= rescale[half];
         }
 #pragma unroll
         for (int i = 0; i < kScores; ++i) {
@@ -152,17 +152,17 @@ struct OnlineSoftmax {
         }
     }
 
-    // Add the sums of the thread's rows over a block's rounded probabilities, before the update()
-    // of the next block.
+    // Add the rounded probabilities of a block, each row of the thread added up, before the
+    // update() of the next block.
     __device__ __forceinline__ void add_rounded(float first, float second) {
-        rounded_sums[0] += first;
-        if constexpr (kRows == 2) rounded_sums[1] += second;
+        rounded_row_sum[0] += first;
+        if constexpr (kRows == 2) rounded_row_sum[1] += second;
     }
 
     // The sum of a row's probabilities; rounded ones if there is no exact sum.
     __device__ __forceinline__ float row_sum(int half) const {
         if constexpr (kSums == ProbabilitySums::kRounded)
-            return unless_lost(half, rounded_sums[half]);
+            return unless_lost(half, rounded_row_sum[half]);
         const float own = partial_sums[2 * half] + partial_sums[2 * half + 1];
         return unless_lost(half, sum_of_row(own));
     }
@@ -170,7 +170,7 @@ struct OnlineSoftmax {
     // The sum that normalises the output: of the probabilities as they are multiplied.
     __device__ __forceinline__ float multiplied_sum(int half) const {
         if constexpr (kSums == ProbabilitySums::kExact) return row_sum(half);
-        return unless_lost(half, rounded_sums[half]);
+        return unless_lost(half, rounded_row_sum[half]);
     }
 
     // A row's probabilities are relative to 2^scaled_max.
