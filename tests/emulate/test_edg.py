@@ -144,3 +144,43 @@ extern "C" __global__ void k(int* out) {{ out[0] = use(Plan(), out); }}
     line = text[: text.index("    return x + out")].count("\n") + 1
     with pytest.raises(EmulatedFault, match=rf"kernel\.cu:{line}\b"):
         run(text)
+
+
+# Statements of a kernel that set `own` to 7, with a name that is CUDA's too.
+OWN_NAMES = {
+    "a member": "struct Own {{ int {0}; }} x; x.{0} = 7; const Own* to = &x; own = to->{0};",
+    "a designated member": "struct Own {{ int {0}; }}; own = Own{{.{0} = 7}}.{0};",
+    "a struct": "struct In {{ int x; }}; struct {{ In {0}; }} y{{{{7}}}}; own = y.{0}.x;",
+    "a variable": "int {0} = 7; own = {0};",
+    "a parameter": "own = [](int {0}) {{ return {0}; }}(7);",
+    "in a constructor": (
+        "struct Own {{ int {0}; Own(int x) : {0}(x) {{}} int get() const {{ return {0}; }} }};"
+        " own = Own(7).get();"
+    ),
+}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    "head", ["", '__device__ void f() { asm volatile("fence.proxy.async;"); }']
+)
+@pytest.mark.parametrize("use", OWN_NAMES)
+@pytest.mark.parametrize("name", ["threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"])
+def test_a_name_of_cuda_may_be_declared_again(name: str, use: str, head: str) -> None:
+    text = f"""{head}
+extern "C" __global__ void k(int* out) {{
+    __shared__ char marks[3];
+    __shared__ int sums[40];
+    int own = 0;
+    {{ {OWN_NAMES[use].format(name)} }}
+    const dim3 size = blockDim;
+    const unsigned at = blockIdx.x * size.x + threadIdx.x;
+    if (threadIdx.x < 3) marks[threadIdx.x] = 1;
+    sums[threadIdx.x] = own * 1000 + gridDim.x * 100 + warpSize;
+    __syncthreads();
+    out[at] = sums[size.x - 1 - threadIdx.x] + at;
+}}
+"""
+    out = np.zeros(80, np.int32)
+    Kernel(text, "k")(2, 40, (out,))
+    assert (out == 7 * 1000 + 2 * 100 + 32 + np.arange(80)).all()

@@ -1,12 +1,14 @@
 """C++ that nvcc's front end (EDG) accepts and g++ refuses: repaired where g++ names the place.
 
-Libraries for Hopper have two kinds of it:
+Libraries for Hopper have three kinds of it:
 
 * a member template of a dependent object without ``template``, as in ``plan.step<2>(1)``. g++ warns
   of each place (-Wmissing-template-keyword, g++ 12), and the keyword is inserted there;
 * a member with the name of its type, as in ``using Array = Array<T, N>;`` (CUTLASS). -fpermissive
   allows it. Of all else that it allows, only an unknown function in a template without instances,
-  which stands in the same headers, is accepted.
+  which stands in the same headers, is accepted;
+* a member or variable named like a built-in, as in ``params.gridDim``. The emulator's built-ins are
+  macros, and become variables (tmaasync_emulate/position.hpp).
 """
 
 from __future__ import annotations
@@ -29,6 +31,13 @@ _COMPARED = re.compile(
     r"error: (?:expected (?:primary-expression|unqualified-id|'.*' before '>' token)"
     r"|.*(?:overloaded function type|missing template arguments|member function))"
 )
+# In the lines that a log shows: a built-in that is no beginning of threadIdx.x or the like.
+_OWN_POSITION = re.compile(
+    r"(?:\.|->|::)\s*{0}\b|(?<!\w){0}\b(?!\s*\.\s*[xyz]\b)".format(
+        "(?:threadIdx|blockIdx|blockDim|gridDim|warpSize)"
+    )
+)
+_POSITIONS_ARE_VARIABLES = "-DTMAASYNC_EMULATE_POSITION_VARIABLES"
 _PERMITTED = re.compile(r"^.*\[-fpermissive\]$", re.MULTILINE)
 _NAMED_LIKE_ITS_TYPE = "changes meaning of"
 _ACCEPTED = (_NAMED_LIKE_ITS_TYPE, "there are no arguments to")
@@ -67,7 +76,9 @@ def compiled(
     shown = (*(one for one in options if one != "-w"), *told)
     rounds: list[Places] = []
     for _ in range(_ROUNDS):
-        if _NAMED_LIKE_ITS_TYPE in last.log and "-fpermissive" not in shown:
+        if _POSITIONS_ARE_VARIABLES not in shown and _OWN_POSITION.search(last.log):
+            shown = (*shown, _POSITIONS_ARE_VARIABLES)
+        elif "-fpermissive" not in shown and _NAMED_LIKE_ITS_TYPE in last.log:
             shown = (*shown, "-fpermissive")
         elif (rounds and not rounds[-1]) or not _COMPARED.search(last.log):
             break
