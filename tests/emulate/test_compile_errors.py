@@ -85,6 +85,29 @@ def test_a_name_of_the_library_comes_with_its_namespace_and_header(
     assert hint.endswith(f", of namespace tmaasync.{remedy}")
 
 
+@pytest.mark.parametrize("back_end", ["cpu", "nvrtc"])
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("CUtensorMap", "cuda.h"),
+        ("__half2", "cuda_fp16.h"),
+        ("__nv_bfloat16", "cuda_bf16.h"),
+        ("__nv_fp8_e4m3", "cuda_fp8.h"),
+    ],
+)
+def test_a_type_of_cuda_comes_with_its_header(name: str, header: str, back_end: str) -> None:
+    entry = f'extern "C" __global__ void k(const __grid_constant__ {name} map, float* x) {{}}'
+    array = np.zeros((8, 32), np.float32)
+    args = (create_tma_tile(array, (8, 32)), array)
+    kernel = Kernel(f"\n{entry}\n", "k")
+
+    with pytest.raises(CompileError) as caught:
+        kernel.compile() if back_end == "nvrtc" else kernel(1, 1, args)
+
+    assert f"Not defined: {name}. Add #include <{header}>." in str(caught.value)
+    assert "types=" not in str(caught.value)
+
+
 def test_names_that_only_follow_from_the_first_error_are_not_the_host_s() -> None:
     text = f"""{HEAD}extern "C" __global__ void k(float* x) {{
     x[1] = 0
