@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -175,3 +178,18 @@ def test_a_log_without_an_error_is_shown_whole() -> None:
     message = refusal(Source(text="", name="kernel.cu"), "ld: cannot find -lm\n", "c++", (), ())
 
     assert message == "kernel.cu does not compile (c++):\nld: cannot find -lm"
+
+
+@pytest.mark.parametrize("back_end", ["cpu", "nvrtc"])
+def test_the_traceback_has_the_call_and_no_step_of_the_build(back_end: str) -> None:
+    kernel = Kernel('\nextern "C" __global__ void k(float* x) { x[0] = gone; }\n', "k")
+
+    with pytest.raises(CompileError) as caught:
+        kernel.compile() if back_end == "nvrtc" else kernel(1, 1, (np.zeros(1, np.float32),))
+
+    files = [
+        Path(frame.filename).name for frame in traceback.extract_tb(caught.value.__traceback__)
+    ]
+    assert files[0] == Path(__file__).name
+    assert set(files[1:]) <= {"kernel.py", "source.py"}
+    assert caught.value.__suppress_context__
