@@ -167,11 +167,13 @@ SENTENCES = {
     "UnwrittenRead": "a read of {} bytes at {}{}, which nothing has written. {}",
     "UnwrittenSource": "a {} takes {} bytes at {}, which nothing has written. {}",
     "UnwrittenOperand": "wgmma reads {} at {}, which nothing has written. {}",
-    "Initialise": "Load or initialise it, and let the readers wait for that{}",
-    "InitialiseOperand": "Load or initialise it, and let all threads wait for that before wgmma{}",
+    "Initialise": "Load or initialise it, and let the readers wait for that{}{}",
+    "InitialiseOperand": (
+        "Load or initialise it, and let all threads wait for that before wgmma{}{}"
+    ),
     "WriteSource": (
         "Write the whole tile, by threads that each call fence_async_view_proxy() after it and "
-        "then meet the one that issues the copy: __syncthreads(){}"
+        "then meet the one that issues the copy: __syncthreads(){}{}"
     ),
     "InFlight": "A {} to these bytes is in flight, issued by {}, {} bytes to {}: {}",
     "WaitForPhase": "wait for its phase of {} first{}",
@@ -184,8 +186,12 @@ SENTENCES = {
         "returns true"
     ),
     "PassedAtFirst": (
-        ". The wait of {} names parity 1, for which a new barrier does not wait: the first phase "
-        "has parity 0"
+        ". The wait of {} names parity 1, for which a new barrier does not wait: a consumer's "
+        "first wait names parity 0, a producer's 1"
+    ),
+    "EndedEarly": (
+        "{} completed phase {} with {} bytes expected, and its copies deliver {}. Expect the bytes "
+        "of all of them"
     ),
     "WaitForArrival": "wait for the phase of {} that it arrives on",
     "CommitAndWait": (
@@ -433,6 +439,7 @@ SENTENCES = {
         "the end"
     ),
     "EndsInFlight": "the CTA ends while a {} to {}{} is in flight. Wait on {} before the end{}",
+    "EndsAfterEarlyPhase": "the CTA ends while a {} to {}{} is in flight: {}",
     "EndsWithBytes": (
         "the CTA ends while {} {}. Expect as many bytes per phase as its copies deliver"
     ),
