@@ -60,7 +60,7 @@ def declarations(text: str) -> Iterator[Declaration]:
             )
 
 
-# They end a declaration's brackets with names in front of them.
+# They end the search: brackets after them belong to no name.
 _AFTER_PARAMETERS = (";", "{", "}", "#", "->", "noexcept", "requires")
 
 

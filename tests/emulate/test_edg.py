@@ -39,7 +39,7 @@ DEPENDENT = {
     "an argument of its own kind": ("return plan.step<sizeof(P)>(plan.as<int>());", 17),
     "a generic lambda": ("auto f = [](auto q) { return q.step<1>(2); }; return f(plan);", 12),
     "two on a line": ("return plan.step<1>(plan.as<int>()) + plan.as<int>() * 2;", 31),
-    "a comparison beside it": ("return plan.step<1>(1) < 12 ? plan.as<int>() : 0;", 7),
+    "a comparison too": ("return plan.step<1>(1) < 12 ? plan.as<int>() : 0;", 7),
     "letters of more than a byte": ('(void)"\u00e4\u00f6"; return plan.step<4>(0);', 40),
     "a deduced class": (
         "int raw[2] = {8, 9}; Arena arena(&raw[0]); arena.take<int>(); return arena.take<int>();",

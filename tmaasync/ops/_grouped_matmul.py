@@ -122,7 +122,7 @@ _ZEROS = 8  # the elements of a 16-byte row, TMA's least
 
 
 def _with_zeros_along_k(a: ArrayView, b: ArrayView, stream: object) -> tuple[ArrayView, ArrayView]:
-    """Return operands of some zeros along K, whose matmuls are those of none: zero."""
+    """Return operands with some zeros along K, whose matmuls are zero, as with K = 0."""
     rows = zeros(a, (a.shape[0], _ZEROS), stream)
     matrices = zeros(b, (b.shape[0], _ZEROS, b.shape[2]), stream)
     return (

@@ -26,7 +26,7 @@ _ROUNDS = 8  # a parse error hides the rest of its function
 _MISSING_TEMPLATE = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?P<column>\d+): .*'template' keyword", re.MULTILINE
 )
-# g++'s errors after such a place, which it reads as a comparison.
+# g++'s errors after a missing keyword, whose template it reads as a comparison.
 _COMPARED = re.compile(
     r"error: (?:expected (?:primary-expression|unqualified-id|'.*' before '>' token)"
     r"|.*(?:overloaded function type|missing template arguments|member function))"
@@ -72,8 +72,8 @@ def compiled(
     except toolchain.RefusedError as refused:
         last = refused
     # Warnings name the places, with columns in bytes.
-    told = ("-Wmissing-template-keyword", "-fdiagnostics-column-unit=byte")
-    shown = (*(one for one in options if one != "-w"), *told)
+    reports = ("-Wmissing-template-keyword", "-fdiagnostics-column-unit=byte")
+    shown = (*(one for one in options if one != "-w"), *reports)
     rounds: list[Places] = []
     for _ in range(_ROUNDS):
         if _POSITIONS_ARE_VARIABLES not in shown and _OWN_POSITION.search(last.log):
