@@ -193,3 +193,21 @@ def test_the_traceback_has_the_call_and_no_step_of_the_build(back_end: str) -> N
     assert files[0] == Path(__file__).name
     assert set(files[1:]) <= {"kernel.py", "source.py"}
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("Swizzle::kB128", "Did you mean Swizzle::k128B? Swizzle has kNone, k32B, k64B, k128B."),
+        ("Swizzle::B64", "Did you mean Swizzle::k64B? "),
+        ("OobFill::ZERO", "Did you mean OobFill::kZero? OobFill has kZero, kNan."),
+        ("OobFill::kInfinite", "OobFill has kZero, kNan."),
+    ],
+)
+def test_an_enumerator_in_python_s_spelling_comes_with_c_s(written: str, said: str) -> None:
+    text = f"""{HEAD}#include <tmaasync/tensormap.cuh>
+extern "C" __global__ void k(int* x) {{ x[0] = int({written}); }}
+"""
+    with pytest.raises(CompileError) as caught:
+        Kernel(text, "k")(1, 1, (np.zeros(1, np.int32),))
+    assert said in str(caught.value)
