@@ -7,7 +7,8 @@ when it builds the site.
 
 A figure in a sentence stands between ``<!-- figure: GPU SECTION /CASES/ WHAT -->`` and
 ``<!-- end -->``: the least to the greatest over the cases (or groups) whose name has the pattern in
-it. GPU and SECTION may have ``*``, for several. WHAT is ``speed over PEER, PEER`` (the fastest of them) or ``UNIT of CANDIDATE``, as in
+it. GPU and SECTION may have ``*``, for several. WHAT is ``speed over PEER, PEER`` (the fastest of
+them) or ``UNIT of CANDIDATE``, as in
 ``<!-- figure: H200 copy /^window/ speed over cupy -->2.18 to 2.50<!-- end -->``.
 """
 
