@@ -244,3 +244,10 @@ def test_the_demo_passes_on_a_gpu() -> None:
         "matmul bfloat16",
         "matmul float16",
     }
+
+
+@pytest.mark.parametrize("command", [(), ("trace",), ("doctor",), ("lint",)])
+def test_the_help_of_a_flag_asks_for_no_value(command: tuple[str, ...]) -> None:
+    shown = run(*command, "--help").output
+    assert "--help" in shown
+    assert "bool" not in shown

@@ -312,7 +312,7 @@ def test_the_sentences_on_performance_have_no_ratio_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("peer", ["FlashAttention-3", "DeepGEMM"])
-def test_the_readme_has_the_range_over_the_peers_outside_pypi(peer: str) -> None:
+def test_the_readme_has_the_range_over_the_peers_with_rows_of_their_own(peer: str) -> None:
     script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
     ratios = [
         operation.ratio(row)
@@ -322,8 +322,9 @@ def test_the_readme_has_the_range_over_the_peers_outside_pypi(peer: str) -> None
         for row in operation.members(section)
     ]
 
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert f"{min(ratios):.2f} to {max(ratios):.2f} of {peer}" in readme
+    readme = re.sub(r"<!--.*?-->", "", (ROOT / "README.md").read_text())
+    range_over_peer = f"{min(ratios):.2f} to {max(ratios):.2f} of {peer}"
+    assert range_over_peer in " ".join(readme.split())
 
 
 def test_a_table_without_results_says_so(tmp_path: Path) -> None:

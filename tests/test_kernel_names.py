@@ -92,6 +92,33 @@ def test_a_kernel_of_a_header_may_be_declared_by_a_macro(tmp_path: Path) -> None
     assert "library::fill<24>" in kernel.compile().entries
 
 
+BOUNDS = """
+#define BOUNDS(THREADS) __launch_bounds__((THREADS))
+#define HINT(X)
+constexpr __host__ __device__ int same(int x) { return x; }
+"""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "void __launch_bounds__((((16))))",
+        "__launch_bounds__((same((((8)) * (2)))), ((1))) void",
+        "void __launch_bounds__(((16))) __cluster_dims__(((1)), ((1)), ((1)))",
+        "void BOUNDS(((same((16)))))",
+        "BOUNDS(16) HINT((x)) void",
+    ],
+)
+def test_brackets_and_macros_hide_no_name(head: str) -> None:
+    text = f'{BOUNDS}extern "C" __global__ {head}\nfill(int* x) {{ x[threadIdx.x] = 3; }}\n'
+    x = np.zeros(16, np.int32)
+
+    Kernel(text, "fill")(1, 16, (x,))
+
+    assert (x == 3).all()
+    assert "fill" in Kernel(text, "fill").compile().entries
+
+
 @pytest.mark.parametrize(
     ("name", "error", "says"),
     [

@@ -360,8 +360,10 @@ def test_a_resized_array_leaves_its_tile_stale() -> None:
 
 def test_a_bulk_tile_covers_whole_granules() -> None:
     array = aligned((1001,), np.uint8)
+    with pytest.raises(TensorMapError, match=r"array is 1001 bytes.* the last 9.* allow_tail=True"):
+        BulkTile(array, 256)
 
-    tile = BulkTile(array, 256)
+    tile = BulkTile(array, 256, allow_tail=True)
 
     assert tile.size_bytes == 992
     address, size = np.frombuffer(tile.descriptor, "<u8").tolist()

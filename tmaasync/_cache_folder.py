@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import re
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -297,7 +299,7 @@ def locked(path: Path) -> Iterator[None]:
         descriptor = _open_lock(path)
         _LOCKED.add(descriptor)
         try:
-            _lock(descriptor)
+            _lock(descriptor, path)
             if not _is_at(path, descriptor):
                 continue  # the previous holder removed the file; there may be a new one by now
             try:
@@ -349,12 +351,44 @@ def _open_lock(path: Path) -> int:
     raise BackendError(f"{path} is not a file of this user. Remove it. {_REMEDY}")
 
 
-def _lock(descriptor: int) -> None:
+def _lock(descriptor: int, path: Path) -> None:
     """Wait for the lock. On a file system without locks two processes may make the same file."""
     if fcntl is None:
         return
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _wait_for_lock(descriptor, path)
+    except OSError:
+        return
+
+
+_NOTICE_AFTER_SECONDS = 2.0
+
+
+def _wait_for_lock(descriptor: int, path: Path) -> None:
+    """Wait for the process with the lock; after two seconds a line says so."""
+    line = f"tmaasync: waiting for {_holder(descriptor)}, which builds {path.with_suffix('')}"
+    notice = threading.Timer(_NOTICE_AFTER_SECONDS, logging.getLogger("tmaasync").warning, [line])
+    notice.daemon = True
+    notice.start()
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    finally:
+        notice.cancel()
+
+
+def _holder(descriptor: int) -> str:
+    """Name the process that holds the lock of a file, from proc_locks(5)."""
+    inode = os.fstat(descriptor).st_ino
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            is_held = words[1] == "FLOCK" and words[5].endswith(f":{inode}")
+            if is_held and int(words[4]) > 0:  # 0 or less: of another PID namespace
+                return f"process {words[4]}"
+    return "another process"
 
 
 def _unlock(descriptor: int) -> None:

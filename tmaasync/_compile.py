@@ -352,18 +352,31 @@ def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> 
     return f"{source.name} does not compile ({result}):\n{log.strip()}{hint}"
 
 
+# Types that each source has to include; of a kernel's parameters above all.
+_CUDA_TYPES = {
+    "cuda.h": re.compile(r"CU(?:tensorMap|deviceptr)\w*"),
+    "cuda_fp16.h": re.compile(r"(?:__)?half2?"),
+    "cuda_bf16.h": re.compile(r"__nv_bfloat162?|nv_bfloat162?"),
+    "cuda_fp8.h": re.compile(r"__nv_fp8\w+"),
+    "cstdint": re.compile(r"u?int(?:8|16|32|64|ptr)_t"),
+}
+
+
 def namespace_hint(source: Source, undefined: Iterable[str]) -> tuple[str, list[str]]:
-    """Say how to reach the undefined names of namespace tmaasync, and return the other names."""
+    """Say how to reach the undefined names of tmaasync and CUDA, and return the other names."""
     ours = header_of_names()
-    headers, others = {}, []
+    headers, others, hint = {}, [], ""
     for name in undefined:
-        if name in ours:
+        header = next((key for key, names in _CUDA_TYPES.items() if names.fullmatch(name)), None)
+        if header is not None:
+            hint += f"\nNot defined: {name}. Add #include <{header}>."
+        elif name in ours:
             headers[name] = ours[name]
         else:
             others.append(name)
     if not headers:
-        return "", others
-    hint = f"\nNot defined: {', '.join(headers)}, of namespace tmaasync."
+        return hint, others
+    hint += f"\nNot defined: {', '.join(headers)}, of namespace tmaasync."
     folders = (include_dir(), *source.header_dirs)
     known = reached_or_all(source.including_text, folders, folders)
     missing = [

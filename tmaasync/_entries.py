@@ -46,29 +46,49 @@ def declarations(text: str) -> Iterator[Declaration]:
             c_ends = max(c_ends, closing(code, at))
         if word in (";", "{", "}"):
             head = at + 1
-        opening = _opening(code, at) if word == "__global__" else None
+        opening = _opening(text, code, at) if word == "__global__" else None
         if opening is not None:
             name = code[opening - 1]
+            before = _without_directives(text, code[head:opening])
             yield Declaration(
                 name.text,
                 name.start,
                 parts(code, opening),
-                _template(code[head:opening]),
-                _attributes(code[head:opening]),
-                at < c_ends or '"C"' in words(code[head:opening]),
+                _template(before),
+                _attributes(before),
+                at < c_ends or '"C"' in words(before),
             )
 
 
-def _opening(code: Sequence[Token], at: int) -> int | None:
-    """Return the index of the parameter list's bracket, after attributes like __launch_bounds__."""
-    while at < len(code) and code[at].text not in (";", "{", "}"):
+# They end the search: brackets after them belong to no name.
+_AFTER_PARAMETERS = (";", "{", "}", "#", "->", "noexcept", "requires")
+
+
+def _opening(text: str, code: Sequence[Token], at: int) -> int | None:
+    """Return the index of the parameter list's bracket: the last, after attributes and macros."""
+    is_of_macro = _directive(text, code[at])
+    found = None
+    while at < len(code) and code[at].text not in _AFTER_PARAMETERS:
         if code[at].text == "(":
             name = code[at - 1].text
             if name.isidentifier() and not name.endswith("__"):
-                return at
+                found = at
+                if is_of_macro:
+                    break
             at = closing(code, at)
         at += 1
-    return None
+    return found
+
+
+def _directive(text: str, token: Token) -> bool:
+    """Return whether a token stands on the line of a preprocessor's directive."""
+    return text[text.rfind("\n", 0, token.start) + 1 : token.start].lstrip().startswith("#")
+
+
+def _without_directives(text: str, code: Sequence[Token]) -> Sequence[Token]:
+    """Leave out the lines of directives, unless ``__global__`` stands on one: a macro's text."""
+    own = [token for token in code if not (token.text == "#" or _directive(text, token))]
+    return own if any(token.text == "__global__" for token in own) else code
 
 
 def _template(head: Sequence[Token]) -> list[Sequence[Token]] | None:

@@ -256,7 +256,8 @@ def _moved(tile: KernelArgument, array: object) -> KernelArgument:
             "between replays: tiles[index] = tile."
         )
     if isinstance(tile, BulkTile):
-        return _of_as_many_tiles(tile, BulkTile(array, tile.tile_bytes))
+        moved = BulkTile(array, tile.tile_bytes, allow_tail=tile.allow_tail)
+        return _of_as_many_tiles(tile, moved)
     if type(tile) is TMATensorTile and not _looks_like(tile, array):
         return _of_as_many_tiles(tile, _tile_like(tile, array))
     if not hasattr(tile, "rebind"):

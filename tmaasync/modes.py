@@ -82,8 +82,8 @@ class Mode(_NamedIntEnum):
     @classmethod
     @functools.lru_cache(maxsize=256)
     def named(cls, name: str) -> Self | None:
-        """Return the member of this name, short or the vendor's, in any case; None without one."""
-        wanted = re.sub(r"^(\d+)B", r"B\1", name.upper())
+        """Return the member of this name, of Python, C++ or the vendor, in any case; else None."""
+        wanted = re.sub(r"^K?(\d+)B", r"B\1", name.upper())
         return cls.__members__.get(wanted)
 
     @classmethod

@@ -7,7 +7,8 @@ when it builds the site.
 
 A figure in a sentence stands between ``<!-- figure: GPU SECTION /CASES/ WHAT -->`` and
 ``<!-- end -->``: the least to the greatest over the cases (or groups) whose name has the pattern in
-it. WHAT is ``speed over PEER, PEER`` (the fastest of them) or ``UNIT of CANDIDATE``, as in
+it. GPU and SECTION may have ``*``, for several. WHAT is ``speed over PEER, PEER`` (the fastest of
+them) or ``UNIT of CANDIDATE``, as in
 ``<!-- figure: H200 copy /^window/ speed over cupy -->2.18 to 2.50<!-- end -->``.
 """
 
@@ -19,6 +20,7 @@ import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
@@ -113,7 +115,6 @@ OPERATIONS = (
         "Decode from pages of 16, bf16, GQA",
         "paged_decode",
         {"cudnn": "cuDNN on padded arrays"},
-        is_short=False,
     ),
     Operation("Attention backward, bf16", "attention_backward", _ATTENTION, "(16|32) heads"),
     Operation("Attention backward, bf16, GQA", "attention_backward", _ATTENTION, "64/8 heads"),
@@ -134,7 +135,7 @@ OPERATIONS = (
     ),
     Operation("GEMM, fp16, M = N = K", "matmul", _CUBLAS, "^float16", is_short=False),
     Operation("GEMM, few tiles and a long K", "split_k", _CUBLAS, is_short=False),
-    Operation("GEMM, batched", "batched_matmul", _CUBLAS, is_short=False),
+    Operation("GEMM, batched", "batched_matmul", _CUBLAS),
     Operation(
         "GEMM with an epilogue",
         "matmul_epilogue",
@@ -162,8 +163,8 @@ OPERATIONS = (
     Operation("conv2d, bf16, NHWC", "conv2d", _CUDNN),
     Operation("Copy, strided", "copy", _COPIES, "^window"),
     Operation("Copy, contiguous", "copy", _COPIES, "^contiguous"),
-    Operation("Ragged pack (ragged_store)", "ragged", _COPY, "^ragged_store", is_short=False),
-    Operation("Ragged unpack (ragged_load)", "ragged", _COPY, "^ragged_load", is_short=False),
+    Operation("Ragged pack (ragged_store)", "ragged", _COPY, "^ragged_store"),
+    Operation("Ragged unpack (ragged_load)", "ragged", _COPY, "^ragged_load"),
 )
 
 
@@ -204,7 +205,7 @@ def _sentence_figure(found: re.Match[str], recorded: list[Recorded]) -> str:
     values = [
         _value(row, found["what"])
         for _, name, section in recorded
-        if (gpu_name(section), name) == (found["gpu"], found["section"])
+        if fnmatchcase(gpu_name(section), found["gpu"]) and fnmatchcase(name, found["section"])
         for row in cases_or_groups(section)
         if re.search(found["cases"], row.get("case") or row["group"])
     ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -85,6 +88,29 @@ def test_a_name_of_the_library_comes_with_its_namespace_and_header(
     assert hint.endswith(f", of namespace tmaasync.{remedy}")
 
 
+@pytest.mark.parametrize("back_end", ["cpu", "nvrtc"])
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("CUtensorMap", "cuda.h"),
+        ("__half2", "cuda_fp16.h"),
+        ("__nv_bfloat16", "cuda_bf16.h"),
+        ("__nv_fp8_e4m3", "cuda_fp8.h"),
+    ],
+)
+def test_a_type_of_cuda_comes_with_its_header(name: str, header: str, back_end: str) -> None:
+    entry = f'extern "C" __global__ void k(const __grid_constant__ {name} map, float* x) {{}}'
+    array = np.zeros((8, 32), np.float32)
+    args = (create_tma_tile(array, (8, 32)), array)
+    kernel = Kernel(f"\n{entry}\n", "k")
+
+    with pytest.raises(CompileError) as caught:
+        kernel.compile() if back_end == "nvrtc" else kernel(1, 1, args)
+
+    assert f"Not defined: {name}. Add #include <{header}>." in str(caught.value)
+    assert "types=" not in str(caught.value)
+
+
 def test_names_that_only_follow_from_the_first_error_are_not_the_host_s() -> None:
     text = f"""{HEAD}extern "C" __global__ void k(float* x) {{
     x[1] = 0
@@ -152,3 +178,36 @@ def test_a_log_without_an_error_is_shown_whole() -> None:
     message = refusal(Source(text="", name="kernel.cu"), "ld: cannot find -lm\n", "c++", (), ())
 
     assert message == "kernel.cu does not compile (c++):\nld: cannot find -lm"
+
+
+@pytest.mark.parametrize("back_end", ["cpu", "nvrtc"])
+def test_the_traceback_has_the_call_and_no_step_of_the_build(back_end: str) -> None:
+    kernel = Kernel('\nextern "C" __global__ void k(float* x) { x[0] = gone; }\n', "k")
+
+    with pytest.raises(CompileError) as caught:
+        kernel.compile() if back_end == "nvrtc" else kernel(1, 1, (np.zeros(1, np.float32),))
+
+    files = [
+        Path(frame.filename).name for frame in traceback.extract_tb(caught.value.__traceback__)
+    ]
+    assert files[0] == Path(__file__).name
+    assert set(files[1:]) <= {"kernel.py", "source.py"}
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("Swizzle::kB128", "Did you mean Swizzle::k128B? Swizzle has kNone, k32B, k64B, k128B."),
+        ("Swizzle::B64", "Did you mean Swizzle::k64B? "),
+        ("OobFill::ZERO", "Did you mean OobFill::kZero? OobFill has kZero, kNan."),
+        ("OobFill::kInfinite", "OobFill has kZero, kNan."),
+    ],
+)
+def test_an_enumerator_in_python_s_spelling_comes_with_c_s(written: str, said: str) -> None:
+    text = f"""{HEAD}#include <tmaasync/tensormap.cuh>
+extern "C" __global__ void k(int* x) {{ x[0] = int({written}); }}
+"""
+    with pytest.raises(CompileError) as caught:
+        Kernel(text, "k")(1, 1, (np.zeros(1, np.int32),))
+    assert said in str(caught.value)

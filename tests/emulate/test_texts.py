@@ -75,6 +75,13 @@ if (thread == 0) {
     tile.async_copy(s.tiles[1], s.full[1], {0, 0});  //@load
 }
 """
+TWO_LOADS = """
+if (thread == 0) {
+    s.full[1].expect_bytes(Tile::kBytes);
+    tile.async_copy(s.tiles[2], s.full[1], {0, 0});
+    tile.async_copy(s.tiles[1], s.full[1], {0, 0});  //@late
+}
+"""
 COPY = "if (thread < 32) cp_async_gs<16>(s.plain + 4 * thread, array + 4 * thread);  //@copy\n"
 STORE = """if (thread == 0) {
     tile.async_store(s.tiles[0], {0, 0});  //@store
@@ -125,7 +132,14 @@ READS = {
     "a wait for the wrong phase": Text(
         LOAD + "s.full[1].wait(1);  //@wait\ntotal[thread] = s.tiles[1].data()[thread];  //@read",
         LOAD_IN_FLIGHT + r" The wait of thread \d+ at {at:wait} names parity 1, for which a new "
-        r"barrier does not wait: the first phase has parity 0\.",
+        r"barrier does not wait: a consumer's first wait names parity 0, a producer's 1\.",
+        "read",
+    ),
+    "a phase that expects the bytes of one copy of two": Text(
+        TWO_LOADS + "s.full[1].wait(0);\ntotal[thread] = s.tiles[1].data()[thread];  //@read",
+        UNWRITTEN + r"A TMA load .* issued by thread 0 at {at:late}, 512 bytes to tiles\[1\]: "
+        r"full\[1\] completed phase 0 with 512 bytes expected, and its copies deliver 1024\. "
+        r"Expect the bytes of all of them\.$",
         "read",
     ),
     "a wait that is not repeated": Text(
@@ -419,6 +433,13 @@ BARRIERS = {
         r"the CTA ends while a TMA load to shared offset 512 \(tiles\[1\]\) is in flight\. Wait on "
         r"full\[1\] before the end\.$",
         "load",
+        plain=True,
+    ),
+    "a phase that expects too few bytes": Text(
+        TWO_LOADS + "s.full[1].wait(0);",
+        r"the CTA ends while a TMA load to .* \(tiles\[[12]\]\) is in flight: full\[1\] completed "
+        r"phase 0 with 512 bytes expected, and its copies deliver 1024\. Expect the bytes of all",
+        "late",
         plain=True,
     ),
     "all wait for the wrong phase": Text(
@@ -787,3 +808,48 @@ def test_wgmma_before_the_first_write_lacks_a_barrier_and_no_wait() -> None:
         pytest.raises(EmulatedRace, match="wgmma is issued before the write, which is the first"),
     ):
         kernel(1, 256, (tile, np.zeros(128, np.float32)))
+
+
+SMALL = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+struct SharedMemory { Tile::Shared tile; SharedMemBarrier full[2], empty[2]; };
+extern "C" __device__ const int small_shared_bytes = sizeof(SharedMemory);
+extern "C" __global__ void small(const __grid_constant__ Tile image, float* out) {
+    auto& s = dynamic_shared<SharedMemory>();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; ++i) s.full[i].init(ARRIVALS), s.empty[i].init(1);
+        fence_barrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        s.empty[0].wait(PRODUCER);
+        s.full[0].expect_bytes(Tile::kBytes);
+        image.async_copy(s.tile, s.full[0], {0, 0});
+    }
+    s.full[0].wait(0);
+    if (threadIdx.x < FLOATS) out[threadIdx.x] = s.tile.data()[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"FLOATS": 17},
+            r"\(tile past the end of its 64 bytes of data\), .* has written\. Check the index\.$",
+        ),
+        ({"PRODUCER": 0}, r"warp 0 has not released .*: a producer's first wait names parity 1"),
+        ({"ARRIVALS": 2}, r"only warp 0 filled .*, and init\(\) counts 1 arrival more"),
+    ],
+)
+def test_a_small_pipeline_s_mistake_is_named(changes: dict[str, int], said: str) -> None:
+    text = SMALL
+    for name, value in {"ARRIVALS": 1, "PRODUCER": 1, "FLOATS": 16, **changes}.items():
+        text = text.replace(name, str(value))
+    image, out = np.ones((8, 8), np.float32), np.zeros(32, np.float32)
+    tile = create_tma_tile(image, (4, 4))
+
+    with pytest.raises(TMAError, match=said), scheduled(races=True):
+        Kernel(text, "small", types={"Tile": tile})(1, 32, (tile, out))

@@ -69,3 +69,18 @@ def test_a_stage_released_before_its_wgmma_is_done_is_found() -> None:
         emulate.scheduled(races=True),
     ):
         error(early, np.copy, np.asarray)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("header", ["arch/mma.h", "arch/wmma.h"])
+def test_a_header_that_names_types_of_1_and_4_bits_compiles(header: str) -> None:
+    assert HEADERS
+    text = f"""#include <cutlass/{header}>
+extern "C" __global__ void k(int* x) {{
+    cutlass::arch::OpMultiplyAdd named;
+    x[threadIdx.x] = sizeof(named) + threadIdx.x;
+}}
+"""
+    x = np.zeros(32, np.int32)
+    Kernel(text, "k", include_dirs=[HEADERS])(1, 32, (x,))
+    assert (x == 1 + np.arange(32)).all()

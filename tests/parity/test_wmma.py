@@ -118,9 +118,9 @@ __global__ void alone(float* c) {
     if (threadIdx.x < 31) store_matrix_sync(c, sums, 16, mem_row_major);
     else store_matrix_sync(c, sums, 18, mem_row_major);
 }
-__global__ void of_four_bits(int* c) {
-#ifdef FOUR_BITS
-    fragment<accumulator, 8, 8, 32, int> sums;
+__global__ void of_another_shape(int* c) {
+#ifdef SHAPE
+    fragment<accumulator, 8, 8, 64, int> sums;
     fill_fragment(sums, 0);
 #endif
 }
@@ -142,4 +142,57 @@ def test_misuses_are_named() -> None:
     with pytest.raises(EmulatedFault, match=r"leading dimension .* is a multiple of 16 bytes"):
         Kernel(MORE, "alone")(1, 32, (np.zeros(300, np.float32),))
     with pytest.raises(CompileError, match=r"wmma has the shapes 16x16x16, 32x8x16 and 8x32x16"):
-        Kernel(MORE, "of_four_bits", options=["-DFOUR_BITS"])(1, 32, (np.zeros(64, np.int32),))
+        Kernel(MORE, "of_another_shape", options=["-DSHAPE"])(1, 32, (np.zeros(64, np.int32),))
+
+
+SUB_BYTE = """
+#include <mma.h>
+using namespace nvcuda::wmma;
+template <typename T> struct Named;
+template <> struct Named<int> { using Type = experimental::precision::s4; };
+template <typename T, int k> struct Fragments {
+    fragment<matrix_a, 8, 8, k, T, row_major> a;
+    fragment<matrix_b, 8, 8, k, T, col_major> b;
+    fragment<accumulator, 8, 8, k, int> sums;
+};
+inline __device__ void unused(Fragments<experimental::precision::b1, 128>& x) {
+    bmma_sync(x.sums, x.a, x.b, x.sums, experimental::bmmaBitOpXOR);
+}
+extern "C" __global__ void count(int* c) {
+    Fragments<Named<int>::Type, 32> four;
+    Fragments<experimental::precision::u4, 32> also_four;
+    Fragments<experimental::precision::b1, 128> one;
+    static_assert(four.a.num_elements == 8 && one.b.num_elements == 32);
+    fill_fragment(four.sums, 5);
+    USE
+    store_matrix_sync(c, four.sums, 8, mem_row_major);
+}
+"""
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "use",
+    [
+        "load_matrix_sync(four.a, c, 32);",
+        "mma_sync(four.sums, four.a, four.b, four.sums);",
+        "mma_sync(also_four.sums, also_four.a, also_four.b, also_four.sums);",
+        "bmma_sync(one.sums, one.a, one.b, one.sums);",
+    ],
+)
+def test_a_matmul_of_1_or_4_bits_is_refused_by_its_line(use: str) -> None:
+    text = SUB_BYTE.replace("USE", use)
+    line = text[: text.index(use)].count("\n") + 1
+
+    with pytest.raises(
+        CompileError, match=r"not have (wmma's )?matrix instructions of 1 and 4 bits"
+    ) as caught:
+        Kernel(text, "count")(1, 32, (np.zeros(64, np.int32),))
+
+    assert f"kernel.cu:{line}" in str(caught.value).splitlines()[0]
+
+
+def test_types_of_1_and_4_bits_may_be_named() -> None:
+    c = np.zeros(64, np.int32)
+    Kernel(SUB_BYTE.replace("USE", ""), "count")(1, 32, (c,))
+    assert (c == 5).all()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tmaasync import _arrays, emulate
 from tmaasync._arrays import ArrayView
-from tmaasync._compile import Parameter
+from tmaasync._compile import Parameter, option_values
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._forks import cached_property
 from tmaasync._streams import stream_of
@@ -19,6 +19,7 @@ from tmaasync._tile.argument import KernelArgument
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.pointer import Pointer
 from tmaasync.emulate import EmulatedLaunch, Extent
+from tmaasync.emulate.chips import SM_90A
 from tmaasync.emulate.launch.queued import StreamQueue
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.arguments import Placed, View, pack, require_all_current
@@ -43,7 +44,14 @@ class EmulatedBuild:
     """A kernel on the emulator; grids run one by one, and only `emulate.devices` has streams."""
 
     def __init__(self, recipe: Recipe) -> None:
-        """Store the recipe, without compiling."""
+        """Store the recipe, without compiling.
+
+        Raises:
+            ArgumentError: The kernel is for an architecture that the emulator lacks.
+        """
+        _check_arch("arch", recipe.arch)
+        for option, arch in option_values(("--gpu-architecture", "-arch"), recipe.source.options):
+            _check_arch(f"options: {option}", arch)
         self._recipe = recipe
 
     @cached_property
@@ -105,6 +113,17 @@ class EmulatedBuild:
             None if device is None else StreamQueue(device, stream),
             ranks.pop() if len(ranks) == 1 else None,
             functools.partial(require_all_current, seen),
+        )
+
+
+def _check_arch(argument: str, arch: str | None) -> None:
+    known = SM_90A.arch
+    if arch not in (None, known, known.removesuffix("a")):
+        raise ArgumentError.broken(
+            argument,
+            f"{arch!r}",
+            f"the CPU back end emulates {known} alone, and compiles for it",
+            f"Name {known}, or none, or pass arrays on a GPU that runs {arch}",
         )
 
 

@@ -23,6 +23,8 @@ class BulkTile(KernelArgument):
     Args:
         array: A contiguous array of any rank that starts at a multiple of 16 bytes.
         tile_bytes: Bytes of one tile, a multiple of 16.
+        allow_tail: Whether the tiles may leave out the array's last bytes, fewer than 16, which the
+            kernel then copies without TMA.
 
     Attributes:
         size_bytes: Bytes that the tiles cover: the array's, rounded down to a multiple of 16.
@@ -34,17 +36,21 @@ class BulkTile(KernelArgument):
     Source: PTX ISA, ``cp.async.bulk``.
     """
 
-    __slots__ = ("_view", "descriptor", "size_bytes", "tile_bytes")
+    __slots__ = ("_view", "allow_tail", "descriptor", "size_bytes", "tile_bytes")
 
     _view: ArrayView
 
-    def __init__(self, array: object, tile_bytes: int) -> None:
+    def __init__(self, array: object, tile_bytes: int, *, allow_tail: bool = False) -> None:
         """Check the array and the size."""
         view = _arrays.view(array)
-        TensorMapError.raise_for(_bulk_violations(view, tile_bytes))
         whole = math.prod(view.shape) * view.element.itemsize
+        found = _bulk_violations(view, tile_bytes)
+        if whole % TMA_ALIGNMENT and not allow_tail:
+            found.append(_tail_violation(whole))
+        TensorMapError.raise_for(found)
         self._view = view
         self.tile_bytes = tile_bytes
+        self.allow_tail = allow_tail
         self.size_bytes = whole - whole % TMA_ALIGNMENT
         self.descriptor = view.address.to_bytes(8, "little") + self.size_bytes.to_bytes(8, "little")
 
@@ -76,3 +82,14 @@ def _bulk_violations(view: ArrayView, tile_bytes: int) -> list[Violation]:
             )
         )
     return found
+
+
+def _tail_violation(size_bytes: int) -> Violation:
+    tail = size_bytes % TMA_ALIGNMENT
+    return Violation(
+        "array",
+        f"{size_bytes} bytes",
+        f"TMA copies multiples of {TMA_ALIGNMENT} bytes, and would leave out the last {tail}",
+        f"Pad the array by {TMA_ALIGNMENT - tail} bytes, or pass allow_tail=True and copy the last "
+        f"{tail} in the kernel",
+    )

@@ -40,6 +40,15 @@ class _Commands(TyperGroup):
     It exits with 2 for bad input, and with 1 where this machine lacks something.
     """
 
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types_of_flags(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _without_types_of_flags(command.get_params(ctx))
+        return command
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -50,6 +59,14 @@ class _Commands(TyperGroup):
             raise _failed(sentence, 2 if is_input else 1) from None
         except _UsageError as error:
             raise _failed(error.format_message(), 2) from None
+
+
+def _without_types_of_flags(options: list[Any]) -> list[Any]:
+    """Let the help of a flag such as ``--json``, which takes no value, show no type."""
+    for one in options:
+        if getattr(one, "is_flag", False) and one.metavar is None:
+            one.metavar = ""
+    return options
 
 
 def _failed(sentence: str, code: int) -> typer.Exit:

@@ -56,7 +56,7 @@ def _region(request: Request) -> tuple[Violation, ...]:
         address=request.view.address + offset, shape=request.cut.tile_shape
     )
     try:
-        BulkTile(region, request.cut.tile_bytes)
+        BulkTile(region, request.cut.tile_bytes, allow_tail=True)
     except TensorMapError as error:
         return error.violations
     return ()

@@ -15,6 +15,7 @@ from tmaasync._kinds import shown
 from tmaasync._tile.argument import KernelArgument, MapArgument, UnboundTile
 from tmaasync._tile.pointer import Pointer
 from tmaasync.errors import LaunchError
+from tmaasync.kernel.cuda_core import is_descriptor, map_bytes
 from tmaasync.tensormap import TENSOR_MAP_BYTES
 
 __all__ = [
@@ -70,7 +71,8 @@ def _view(index: int, arg: object) -> View:
             f"args[{index}] is {shown(arg)}, a template that no array fills; a launch needs the "
             "tensor map of an array. Pass template.bind(array)."
         )
-    if isinstance(arg, _PLAIN) or (isinstance(arg, np.ndarray) and _is_struct(arg)):
+    is_plain = isinstance(arg, _PLAIN) or is_descriptor(arg)
+    if is_plain or (isinstance(arg, np.ndarray) and _is_struct(arg)):
         return None
     return _arrays.view(arg, argument=f"args[{index}]")
 
@@ -170,6 +172,8 @@ def _bytes_of(parameter: Parameter, arg: object, view: View, device: int | None)
     if isinstance(arg, bytes | np.ndarray):
         data = arg if isinstance(arg, bytes) else arg.tobytes()
         return data if parameter.is_struct else None
+    if is_descriptor(arg):
+        return map_bytes(arg) if parameter.is_struct else None
     return bytes_of_number(parameter, arg)
 
 

@@ -22,7 +22,14 @@ from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
 from tmaasync.kernel.ranks import check_call
 from tmaasync.kernel.recipe import LaunchRequest, Recipe
 from tmaasync.kernel.repeated import RepeatedCall
-from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, check_names, is_debug, source_of
+from tmaasync.kernel.source import (
+    DEBUG_OPTIONS,
+    arch_for,
+    check_names,
+    from_the_call,
+    is_debug,
+    source_of,
+)
 from tmaasync.kernel.tracing import LastTrace
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import budget_of
@@ -54,7 +61,7 @@ class Kernel:
             ``--std=c++17`` selects another standard for GPUs.
         arch: The architecture to compile for, such as ``"sm_90a"``. By default the compute
             capability of the arrays' device, with the ``a`` if the source uses wgmma, setmaxnreg
-            or multicast, or edits tensor maps.
+            or multicast, or edits tensor maps. The CPU emulates ``sm_90a`` alone.
         debug: Whether the headers check the arguments of their calls (``TMAASYNC_DEBUG`` is then
             1 in the source too). A broken rule ends the kernel: on a GPU with a line on stdout and
             the loss of the CUDA context, on the CPU with an `EmulatedFault`. On a GPU each launch
@@ -253,7 +260,8 @@ class Kernel:
         where, emulated = placement_of(seen, device)
         build = self._build_on(where)
         request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative, emulated)
-        return build.prepare(request, args, seen, stream)
+        with from_the_call():
+            return build.prepare(request, args, seen, stream)
 
     def _remember(
         self,
@@ -291,7 +299,8 @@ class Kernel:
         check_names(arch=arch)
         recipe = self._recipe
         arch = arch or recipe.arch or arch_for(recipe.source, (9, 0))
-        return recipe.program(arch, is_traced=bool(self._trace))
+        with from_the_call():
+            return recipe.program(arch, is_traced=bool(self._trace))
 
     def variable(self, name: str, *, device: int | Literal["cpu"] | None = None) -> Variable:
         """Return a ``__constant__`` or ``__device__`` variable of the kernel, to write or read.
@@ -316,7 +325,8 @@ class Kernel:
                 "name", shown(name), "it is a variable's name", "Pass a string"
             )
         where = None if device == "cpu" else placement_of((), device).device
-        return self._build_on(where).variable(name)
+        with from_the_call():
+            return self._build_on(where).variable(name)
 
     def _build_on(self, where: int | None) -> Build:
         build = self._builds.get(where)

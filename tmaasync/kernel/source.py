@@ -18,13 +18,14 @@ from tmaasync._kinds import is_number_in, shown
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync._tile.argument import KernelArgument, UnboundTile
 from tmaasync._tokens import without_comments
-from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Violation
+from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, CompileError, Violation
 
 __all__ = [
     "DEBUG_OPTIONS",
     "arch_for",
     "check_names",
     "check_runs",
+    "from_the_call",
     "is_debug",
     "preamble",
     "read",
@@ -166,6 +167,18 @@ def _list_violations(argument: str, value: object) -> list[Violation]:
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return []
     return [Violation(argument, shown(value), "it must be a list", f"Pass [{shown(value)}]")]
+
+
+class from_the_call:  # noqa: N801 - used like a function
+    """Let the traceback of a CompileError begin at the caller: the build's frames are ours."""
+
+    # No contextmanager of contextlib, which puts the frames back.
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, CompileError):
+            raise error.with_traceback(None) from None
 
 
 def check_names(**names: object) -> None:

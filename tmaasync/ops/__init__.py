@@ -1,6 +1,6 @@
 """Operations on arrays with ready-made kernels: GEMM, attention, convolution, copies."""
 
-from tmaasync._torch_internals import refuse_tracing
+from tmaasync._torch_internals import refuse_tracing as _refuse_tracing
 from tmaasync.ops._all_gather import all_gather
 from tmaasync.ops._all_gather_matmul import all_gather_matmul
 from tmaasync.ops._attention import attention
@@ -41,9 +41,9 @@ for _function in (
     *(k_grouped_matmul, ragged_load, ragged_store, reduce_add, scaled_matmul),
     *(varlen_attention, varlen_attention_backward),
 ):
-    refuse_tracing(_function, f"torch.ops.tmaasync.{_function.__name__} (import tmaasync.torch)")
+    _refuse_tracing(_function, f"torch.ops.tmaasync.{_function.__name__} (import tmaasync.torch)")
 
 _NO_OPERATOR = "no operator: operations of several GPUs take lists, and run outside compiled code"
-refuse_tracing(all_gather, _NO_OPERATOR)
-refuse_tracing(all_gather_matmul, _NO_OPERATOR)
-refuse_tracing(matmul_reduce_scatter, _NO_OPERATOR)
+_refuse_tracing(all_gather, _NO_OPERATOR)
+_refuse_tracing(all_gather_matmul, _NO_OPERATOR)
+_refuse_tracing(matmul_reduce_scatter, _NO_OPERATOR)

@@ -36,6 +36,7 @@ __all__ = [
     "reached_output",
     "rows_allocator",
     "saturated_int32",
+    "zeros",
 ]
 
 _INT32 = np.iinfo(np.int32)
@@ -239,6 +240,15 @@ def indexable(view: ArrayView) -> Any:
 
 
 # --- lengths and offsets ----------------------------------------------------------------------
+
+
+def zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
+    """Return an array of zeros of the same element width, made in stream order."""
+    handle = backend_of(like.device).stream((like.framework,), stream)
+    with in_order(like.framework, like.device, handle):
+        array = empty_rows(like, shape, element(f"int{8 * like.element.itemsize}"))
+        array[...] = 0
+        return array
 
 
 def int32_on_device(

@@ -220,7 +220,9 @@ _Prepared = tuple[CopyPipeline, _Tile, _Tile, tuple[int, ...]]
 
 
 def _bulk_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
-    read, write = (BulkTile(view, BULK_PIPELINE.tile_bytes) for view in (source, target))
+    read, write = (
+        BulkTile(view, BULK_PIPELINE.tile_bytes, allow_tail=True) for view in (source, target)
+    )
     return BULK_PIPELINE, read, write, (-(-read.size_bytes // BULK_PIPELINE.tile_bytes),)
 
 

@@ -12,7 +12,13 @@ from tmaasync._arrays import ArrayView
 from tmaasync._ragged.batch import is_listed, on_host
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Backend, Launch, backend_of
-from tmaasync.ops._allocation import Output, int32_on_device, reached_operand, reached_output
+from tmaasync.ops._allocation import (
+    Output,
+    int32_on_device,
+    reached_operand,
+    reached_output,
+    zeros,
+)
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._extents import check_extents
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, PersistentWork, TileConfig
@@ -97,14 +103,32 @@ def grouped_matmul(
     if done is not None:
         return done[3]
     rows, matrices, ends, output = checked(a, b, offsets, out, dtype)
-    if output.view.is_empty or matrices.is_empty:
+    if output.view.is_empty or matrices.shape[0] == 0:
         return output.array
+    if rows.shape[1] == 0:
+        rows, matrices = _with_zeros_along_k(rows, matrices, stream)
+        is_cached = False
+    else:
+        is_cached = ends.is_in_place
     operation = _CALLS.operation(GroupedMatmul, Layout.of(rows), Layout.of(matrices), output.layout)
     operation.run(rows, matrices, output.view, ends, stream)
-    if ends.is_in_place:
+    if is_cached:
         operands = (rows, matrices, _arrays.view(offsets))
         operation.remember_in(_CALLS, arrays, option, operands, output)
     return output.array
+
+
+_ZEROS = 8  # the elements of a 16-byte row, TMA's least
+
+
+def _with_zeros_along_k(a: ArrayView, b: ArrayView, stream: object) -> tuple[ArrayView, ArrayView]:
+    """Return operands with some zeros along K, whose matmuls are zero, as with K = 0."""
+    rows = zeros(a, (a.shape[0], _ZEROS), stream)
+    matrices = zeros(b, (b.shape[0], _ZEROS, b.shape[2]), stream)
+    return (
+        _arrays.view(rows)._replace(element=a.element),
+        _arrays.view(matrices)._replace(element=b.element),
+    )
 
 
 # --- checks of the arrays ---------------------------------------------------------------------
@@ -133,10 +157,10 @@ def _check_groups(a: ArrayView, b: ArrayView) -> None:
             )
         check_type(name, view.element, _OPERANDS)
     check_alike(a, b)
-    if a.shape[1] != b.shape[1] or a.shape[1] == 0:
+    if a.shape[1] != b.shape[1]:
         raise ArgumentError(
-            f"b has shape {b.shape}; a has shape {a.shape}, so b must be [G, {a.shape[1]}, N], and "
-            "K at least 1. For matrices stored as [G, N, K] pass b.swapaxes(1, 2)."
+            f"b has shape {b.shape}; a has shape {a.shape}, so b must be [G, {a.shape[1]}, N]. "
+            "For matrices stored as [G, N, K] pass b.swapaxes(1, 2)."
         )
     check_extents(T=a.shape[0], N=b.shape[2], K=a.shape[1], G=b.shape[0])
 

@@ -7,16 +7,15 @@ from typing import Any
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import element
-from tmaasync.kernel import Launch, backend_of
+from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import (
     Allocator,
     address_of,
     contiguous_copy,
-    empty_rows,
     in_order,
     reached_operand,
     reached_output,
+    zeros,
 )
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.checks import checked
@@ -177,8 +176,8 @@ def _multiply(  # noqa: PLR0913 - all that is given
     if call.a.shape[-1] == 0:
         # K is 0, so the result is zero; a few zeros along K give the same.
         left, right = call.a.shape, call.b.shape
-        a = _zeros(call.a, (*left[:-1], 8), stream)
-        b = _zeros(call.b, (*right[:-2], 8, right[-1]), stream)
+        a = zeros(call.a, (*left[:-1], 8), stream)
+        b = zeros(call.b, (*right[:-2], 8, right[-1]), stream)
         reading = Reading(call.a.element, call.b.element)
         return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
     operation = _CALLS.operation(Matmul, *call.layouts, epilogue=layouts_of(call.epilogue))
@@ -187,15 +186,6 @@ def _multiply(  # noqa: PLR0913 - all that is given
     workspace = operation.workspace(call.a)
     operation.remember_in(_CALLS, arrays, option, call.operands, call.output, workspace=workspace)
     return call.output.array
-
-
-def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
-    """Return an array of zeros of the same element width, made in stream order."""
-    handle = backend_of(like.device).stream((like.framework,), stream)
-    with in_order(like.framework, like.device, handle):
-        array = empty_rows(like, shape, element(f"int{8 * like.element.itemsize}"))
-        array[...] = 0
-        return array
 
 
 # --- the operation ----------------------------------------------------------------------------

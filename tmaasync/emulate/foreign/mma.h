@@ -23,6 +23,18 @@ namespace precision {
 class tf32;
 }  // namespace precision
 
+// Declared, because libraries name them beside the types that the emulator has. Loads and matmuls
+// of their fragments are refused.
+namespace experimental {
+namespace precision {
+struct u4;
+struct s4;
+struct b1;
+}  // namespace precision
+enum bmmaBitOp { bmmaBitOpXOR = 1, bmmaBitOpAND = 2 };
+enum bmmaAccumulateOp { bmmaAccumulateOpPOPC = 1 };
+}  // namespace experimental
+
 enum layout_t { mem_row_major, mem_col_major };
 
 namespace detail {
@@ -43,6 +55,9 @@ constexpr bool is_one_of(Types<Ts...>) {
     return (std::is_same_v<T, Ts> || ...);
 }
 
+template <int m, int n, int k>
+constexpr bool is_sub_byte = m == 8 && n == 8 && (k == 32 || k == 128);
+
 template <typename Use, int m, int n, int k, typename T>
 constexpr bool is_supported() {
     const bool is_of_16 = (m == 16 && n == 16 && k == 16) || (m == 32 && n == 8 && k == 16) ||
@@ -50,6 +65,7 @@ constexpr bool is_supported() {
     const bool is_tf32 = m == 16 && n == 16 && k == 8, is_double = m == 8 && n == 8 && k == 4;
     if constexpr (std::is_same_v<Use, accumulator>) {
         return (is_of_16 && is_one_of<T>(Types<__half, float, int>())) ||
+               (is_sub_byte<m, n, k> && std::is_same_v<T, int>) ||
                (is_tf32 && std::is_same_v<T, float>) || (is_double && std::is_same_v<T, double>);
     } else {
         using Bytes = Types<__half, __nv_bfloat16, signed char, unsigned char>;
@@ -154,6 +170,28 @@ public:
     storage_element_type x[num_elements];
 };
 
+namespace detail {
+template <typename T, typename Storage, int kElements>
+struct SubByteFragment {
+    using element_type = T;
+    using storage_element_type = Storage;
+    static constexpr int num_elements = kElements, num_storage_elements = 1;
+    Storage x[1];
+};
+}  // namespace detail
+
+#define TMAASYNC_EMULATE_SUB_BYTE(TYPE, STORAGE, ELEMENTS)                                     \
+    template <>                                                                                \
+    class fragment<matrix_a, 8, 8, 4 * ELEMENTS, experimental::precision::TYPE, row_major>     \
+        : public detail::SubByteFragment<experimental::precision::TYPE, STORAGE, ELEMENTS> {}; \
+    template <>                                                                                \
+    class fragment<matrix_b, 8, 8, 4 * ELEMENTS, experimental::precision::TYPE, col_major>     \
+        : public detail::SubByteFragment<experimental::precision::TYPE, STORAGE, ELEMENTS> {};
+TMAASYNC_EMULATE_SUB_BYTE(u4, unsigned, 8)
+TMAASYNC_EMULATE_SUB_BYTE(s4, int, 8)
+TMAASYNC_EMULATE_SUB_BYTE(b1, unsigned, 32)
+#undef TMAASYNC_EMULATE_SUB_BYTE
+
 template <typename Use, int m, int n, int k, typename T, typename Layout, typename Value>
 TMAASYNC_EMULATE_INLINE void fill_fragment(fragment<Use, m, n, k, T, Layout>& a, const Value& v) {
     using Held = typename fragment<Use, m, n, k, T, Layout>::storage_element_type;
@@ -177,7 +215,7 @@ TMAASYNC_EMULATE_INLINE void load(Fragment& a, const T* from, unsigned stride, b
 }  // namespace detail
 
 template <typename Use, int m, int n, int k, typename T, typename Layout>
-TMAASYNC_EMULATE_INLINE void load_matrix_sync(
+requires(!detail::is_sub_byte<m, n, k>) TMAASYNC_EMULATE_INLINE void load_matrix_sync(
     fragment<Use, m, n, k, T, Layout>& a,
     const typename fragment<Use, m, n, k, T, Layout>::storage_element_type* from,
     unsigned stride
@@ -312,5 +350,33 @@ TMAASYNC_EMULATE_INLINE void mma_sync(
         d.x[i] = detail::result_of<D>(sum, saturates);
     }
 }
+
+// --- 1 and 4 bits: declared, and refused where a kernel calls them -------------------------------
+
+#define TMAASYNC_EMULATE_NO_SUB_BYTE                                                             \
+    [[gnu::error(                                                                                \
+        "the CPU back end does not have wmma's matrix instructions of 1 and 4 bits. Use signed " \
+        "char, or pass arrays on a GPU"                                                          \
+    )]]
+template <typename Use, int k, typename T, typename Layout>
+requires(detail::is_sub_byte<8, 8, k>) TMAASYNC_EMULATE_NO_SUB_BYTE
+    void load_matrix_sync(fragment<Use, 8, 8, k, T, Layout>& a, const void* from, unsigned stride);
+template <int k, typename T, typename LayoutA, typename LayoutB>
+requires(detail::is_sub_byte<8, 8, k>) TMAASYNC_EMULATE_NO_SUB_BYTE void mma_sync(
+    fragment<accumulator, 8, 8, k, int>& d,
+    const fragment<matrix_a, 8, 8, k, T, LayoutA>& a,
+    const fragment<matrix_b, 8, 8, k, T, LayoutB>& b,
+    const fragment<accumulator, 8, 8, k, int>& c,
+    bool saturates = false
+);
+TMAASYNC_EMULATE_NO_SUB_BYTE void bmma_sync(
+    fragment<accumulator, 8, 8, 128, int>& d,
+    const fragment<matrix_a, 8, 8, 128, experimental::precision::b1, row_major>& a,
+    const fragment<matrix_b, 8, 8, 128, experimental::precision::b1, col_major>& b,
+    const fragment<accumulator, 8, 8, 128, int>& c,
+    experimental::bmmaBitOp = experimental::bmmaBitOpXOR,
+    experimental::bmmaAccumulateOp = experimental::bmmaAccumulateOpPOPC
+);
+#undef TMAASYNC_EMULATE_NO_SUB_BYTE
 
 }  // namespace nvcuda::wmma

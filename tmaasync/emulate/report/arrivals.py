@@ -41,13 +41,17 @@ class Arrivals:
         late = sorted(expected - {*arrived})
         home = waiting.block.sides
         # A warp arrives once, or once per lane; more late warps than arrivals would be a guess.
+        is_first = not arrived and self._is_never_filled(own, part)
+        hint = ": a producer's first wait names parity 1" if is_first else ""
         if late and len(late) <= missing:
-            return self._sentence(late, home, part, barrier.missing_bytes < 0)
+            return self._sentence(late, home, part, barrier.missing_bytes < 0) + hint
         if part is None:
             return None
         if arrived:
-            return f"only {self._described(arrived, home)} {_done(part)}"
-        return f"no warp has {_done(part)}"
+            more = f"{missing} arrival{'s' if missing > 1 else ''}"
+            who = self._described(arrived, home)
+            return f"only {who} {_done(part)}, and init() counts {more} more"
+        return f"no warp has {_done(part)}{hint}"
 
     def _of_ring(self, own: BarrierReport, part: RingPart | None) -> Iterable[int]:
         """Yield the warps that have used this barrier's role on any stage of its ring."""
@@ -60,6 +64,19 @@ class Arrivals:
                 yield from (
                     other.arrivers if found.member == part.member else other.waited
                 ).listed()
+
+    def _is_never_filled(self, own: BarrierReport, part: RingPart | None) -> bool:
+        """Return whether the barrier releases a stage on which nobody has arrived as filled."""
+        if part is None or part.member != "empty":
+            return False
+        full = [
+            other
+            for other in self._barriers
+            if other.block.sides == own.block.sides
+            and (found := self._part(other)) is not None
+            and (found.member, found.ring, found.stage) == ("full", part.ring, part.stage)
+        ]
+        return bool(full) and not any(one.arrivers.listed() for one in full)
 
     def _part(self, barrier: BarrierReport | MbarrierWait) -> RingPart | None:
         part = ring_part(self._name_of(barrier.offset))

@@ -17,8 +17,10 @@ from tmaasync.emulate.abi import STATIC_ALIGNMENT, MentionKind, Report, Space
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.report.debug_info import debug_info
+from tmaasync.emulate.report.debug_info.dwarf_types import PAST_THE_END
 from tmaasync.emulate.report.faults import written
 from tmaasync.emulate.report.global_names import GlobalNames
+from tmaasync.emulate.report.sentences import SENTENCES
 from tmaasync.trace.events import NameOf, offset_name
 
 __all__ = ["Facts", "Words", "shared_names"]
@@ -96,7 +98,10 @@ class Words:
 
     def reason(self, report: Report) -> str:
         """Return a fault's reason, with the names of barriers, buffers, lines and arrays."""
-        return written(report.fault, iter(report.all_mentions()), report.texts, self._mentioned)
+        text = written(report.fault, iter(report.all_mentions()), report.texts, self._mentioned)
+        if PAST_THE_END not in text:
+            return text
+        return text.replace(SENTENCES["Initialise"].partition("{")[0], "Check the index")
 
     def sibling(self, name: str | None, member: str) -> str | None:
         """Return another member of the stage of this name; None if there is none."""

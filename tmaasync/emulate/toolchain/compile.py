@@ -39,10 +39,11 @@ def can_precompile() -> bool:
 
 
 class Compiled(NamedTuple):
-    """An object or a precompiled header, and the files that the compiler has read for it."""
+    """An object or a precompiled header, the files that the compiler has read, and its log."""
 
     data: bytes
     read: frozenset[str]
+    log: str = ""
 
 
 def precompile(options: Sequence[str], prefix: str) -> Compiled:
@@ -105,9 +106,10 @@ def compile_object(
         else:
             source = _preprocessed(compiler, options, folder, translate)
             options = (*options, "-fpreprocessed")
-        run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder, shown)
+        log = run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder, shown)
         data = written(compiled, compiler)
-        return Compiled(data, _files_read(folder) | (prefix.read if prefix else frozenset()))
+        read = _files_read(folder) | (prefix.read if prefix else frozenset())
+        return Compiled(data, read, log)
 
 
 def _listed(folder: Path) -> tuple[str, ...]:

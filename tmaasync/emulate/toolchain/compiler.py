@@ -166,8 +166,8 @@ def written(path: Path, compiler: str) -> bytes:
     return content
 
 
-def run(command: list[str], folder: Path, shown: Path | None = None) -> None:
-    """Run the compiler where it finds the lines that messages show."""
+def run(command: list[str], folder: Path, shown: Path | None = None) -> str:
+    """Run the compiler where it finds the lines that messages show; return its log."""
     ran = run_compiler(command, _COMPILE_SECONDS, shown or folder)
     if ran.returncode < 0 or "Killed signal terminated program" in ran.stderr:
         number = -ran.returncode if ran.returncode < 0 else signal.SIGKILL
@@ -176,10 +176,12 @@ def run(command: list[str], folder: Path, shown: Path | None = None) -> None:
             f"({signal.strsignal(number)}). Perhaps this machine has too little memory: free some, "
             f"or compile fewer kernels at once. {_OTHER_COMPILER}."
         )
+    log = ran.stderr.replace(f"{folder}/", "")
     if ran.returncode != 0:
         if _NO_SPACE in ran.stderr:
             raise _unwritable(_NO_SPACE)
-        raise RefusedError(Path(command[0]).name, ran.stderr.replace(f"{folder}/", ""))
+        raise RefusedError(Path(command[0]).name, log)
+    return log
 
 
 _NO_SPACE = os.strerror(errno.ENOSPC)

@@ -99,8 +99,19 @@ alignas(1) thread_local unsigned char dynamic_memory[kMaxDynamicBytes];
 constexpr std::size_t kUnknown = ~std::size_t{0};
 static std::size_t dynamic_offset = kUnknown;
 
+}  // namespace tmaasync_emulate
+
+#if defined(TMAASYNC_EMULATE_POSITION_VARIABLES)
+#include <tmaasync_emulate/position.hpp>
+#endif
+
+namespace tmaasync_emulate {
+
 // Finds the array's offset among the thread_local variables once, when the library is loaded.
 __attribute__((constructor)) TMAASYNC_EMULATE_UNSEEN static void find_dynamic_offset() {
+#if defined(TMAASYNC_EMULATE_POSITION_VARIABLES)
+    find_position_offsets();
+#endif
     dynamic_offset = reinterpret_cast<std::size_t>(&dynamic_memory);
 }
 
@@ -113,6 +124,9 @@ extern "C" __attribute__((used)) TMAASYNC_EMULATE_UNSEEN void* __tls_get_addr(
     if (dynamic_offset == kUnknown) return reinterpret_cast<void*>(index->offset);
     const Thread& thread = current_thread();
     if (index->offset == dynamic_offset) return thread.window;
+#if defined(TMAASYNC_EMULATE_POSITION_VARIABLES)
+    if (void* position = position_at(index->offset)) return position;
+#endif
     *thread.has_static_shared = true;
     const std::size_t skipped = index->offset > dynamic_offset ? kMaxDynamicBytes : 0;
     return thread.window + thread.static_offset + index->offset - skipped;
@@ -120,11 +134,13 @@ extern "C" __attribute__((used)) TMAASYNC_EMULATE_UNSEEN void* __tls_get_addr(
 
 // --- position of a thread ------------------------------------------------------------------------
 
+#if !defined(TMAASYNC_EMULATE_POSITION_VARIABLES)
 #define threadIdx (::tmaasync_emulate::current_thread().thread)
 #define blockIdx (::tmaasync_emulate::current_thread().block)
 #define blockDim (::tmaasync_emulate::current_thread().block_dim)
 #define gridDim (::tmaasync_emulate::current_thread().grid_dim)
 #define warpSize 32
+#endif
 
 // --- the rest ------------------------------------------------------------------------------------
 

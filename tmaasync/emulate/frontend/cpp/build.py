@@ -24,6 +24,7 @@ from tmaasync._entries import check_entry, declaring_text, entry_names
 from tmaasync._tokens import without_comments
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.frontend import ptx
+from tmaasync.emulate.frontend.cpp import edg
 from tmaasync.emulate.frontend.cpp.compile_errors import refusal
 from tmaasync.emulate.frontend.cpp.headers import (
     Headers,
@@ -83,9 +84,9 @@ def build(source: Source, name: str) -> EmulatedProgram:
     facts: dict[str, Any] = {"source": source.name, "entry": name}
 
     def make() -> bytes:
-        library, read = _compiled(source, whole, flags, headers, has_asm=has_asm)
-        facts["also_read"] = _includes.recorded(read, headers, begun_ns)
-        return library
+        made = _compiled(source, whole, flags, headers, has_asm=has_asm)
+        facts["also_read"] = _includes.recorded(made.read, headers, begun_ns)
+        return made.data
 
     made_once(path, make, facts)
     return loaded_program(path, name, source)
@@ -143,13 +144,14 @@ def _compiled_object(
         return translations[-1].text
 
     try:
-        return toolchain.compile_object(
-            (*flags, *_options(source)),
-            whole,
+        attempt = functools.partial(
+            toolchain.compile_object,
+            text=whole,
             prefix=prefix,
             other_files={Path(source.name).name: source.text},  # for source lines in messages
-            translate=translate if has_asm else None,
         )
+        options = (*flags, *_options(source))
+        return edg.compiled(attempt, options, translate if has_asm else None)
     except toolchain.RefusedError as refused:
         for one in translations:
             if error := one.refusal_in(refused.log):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tmaasync._compile import Source, namespace_hint
-from tmaasync._tokens import tokens, words
+from tmaasync._sources import header_of_names, include_dir
+from tmaasync._tokens import tokens, without_comments, words
 
 __all__ = ["refusal"]
 
@@ -173,7 +174,32 @@ def _shown(lines: Sequence[str], error: _Error) -> Iterator[str]:
         yield line
 
 
+_NO_MEMBER = re.compile(r"'(\w+)' is not a member of 'tmaasync::(\w+)'")
+
+
+def _enumerator_hint(text: str) -> str:
+    """Name the enumerator of a library's enum that a kernel may mean, and all that there are."""
+    found = _NO_MEMBER.search(text)
+    header = None if found is None else header_of_names().get(found[2])
+    if found is None or header is None:
+        return ""
+    definition = re.compile(rf"enum class {found[2]}\b[^{{;]*{{([^}}]*)}}")
+    listed = definition.search(without_comments((include_dir() / header).read_text()))
+    names = re.findall(r"(?:^|,)\s*(\w+)", listed[1]) if listed else []
+    if not names:
+        return ""
+    bare = {name.lower().removeprefix("k"): name for name in names}
+    wanted = found[1].lower().removeprefix("k")
+    near = bare.get(wanted) or next(
+        (bare[one] for one in bare if sorted(one) == sorted(wanted)), ""
+    )
+    meant = f"Did you mean {found[2]}::{near}? " if near else ""
+    return f"\n{meant}{found[2]} has {', '.join(names)}."
+
+
 def _hint(source: Source, error: _Error, undefined: Sequence[str]) -> str:
+    if enumerators := _enumerator_hint(error.text):
+        return enumerators
     if not {*undefined}.intersection(words(tokens(error.text.replace("'", " ")))):
         return ""  # the undefined names follow from another mistake
     hint, others = namespace_hint(source, undefined)

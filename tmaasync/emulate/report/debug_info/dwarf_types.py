@@ -82,11 +82,21 @@ def leaf_at(kind: DIE, offset: int) -> tuple[str, DIE]:
     A union may have several parts there.
     """
     kind = bare(kind)
+    if _is_tile(kind) and (data := _data_bytes(kind)) <= offset:
+        return f"{PAST_THE_END}{data} bytes of data", kind
     leaves = []
     for name, part, start in _parts(kind, offset):
         below, leaf = leaf_at(part, offset - start)
         leaves.append((name + below, leaf))
     return min(leaves, key=_leaf_order, default=("", kind))
+
+
+PAST_THE_END = " past the end of its "
+"""In the name of a place in a tile's padding."""
+
+
+def _data_bytes(tile: DIE) -> int:
+    return max(start + size_bytes(target(member, "DW_AT_type")) for member, start in members(tile))
 
 
 def _leaf_order(leaf: tuple[str, DIE]) -> tuple[bool, int]:
@@ -117,12 +127,13 @@ def _is_barrier(kind: DIE) -> bool:
 
 def _is_whole(kind: DIE) -> bool:
     """Return whether the type's members have no useful names: a barrier's word, a tile's bytes."""
-    name = name_of(kind)
-    return (
-        _is_barrier(kind)
-        or name.startswith(_ATOMIC)
-        or (name == _TILE and [name_of(member) for member, _ in members(kind)] == _TILE_MEMBERS)
-    )
+    return _is_barrier(kind) or name_of(kind).startswith(_ATOMIC) or _is_tile(kind)
+
+
+def _is_tile(kind: DIE) -> bool:
+    """Return whether the type is a tile in shared memory."""
+    is_named = kind.tag in OBJECTS and name_of(kind) == _TILE
+    return is_named and [name_of(member) for member, _ in members(kind)] == _TILE_MEMBERS
 
 
 def members(kind: DIE) -> Iterator[tuple[DIE, int]]:

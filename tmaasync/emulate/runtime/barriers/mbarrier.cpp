@@ -74,7 +74,7 @@ void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier) {
         barrier.history.landings.clear();
     }
     note_progress(cluster);
-    barrier.expected = 0;
+    barrier.history.expected_before = std::exchange(barrier.expected, 0);
     if (Detector* detector = cluster.detector.get()) hand_on(*detector, barrier);
     wake_all(barrier.waiters);
 }
@@ -150,7 +150,7 @@ static void record_expected(
 static void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     barrier.bytes += bytes;
     barrier.expected += std::max<int64_t>(bytes, 0);
-    barrier.history.expected_last = {&fiber, fiber.site};
+    if (bytes > 0) barrier.history.expected_last = {&fiber, fiber.site};
     const Reason reason = overflow_of(barrier);
     if (reason) fail(fiber, reason);
 }

@@ -47,6 +47,13 @@ static void check_nothing_lands(Fiber& fiber) {
                 {FaultKind::kEndsInThreadCopies, barrier_at(flight.barrier)}
             );
         }
+        if (const Reason early = ended_early(*fiber.cluster, flight)) {
+            fail_at(
+                fiber, {flight.issuer, flight.site},
+                {FaultKind::kEndsAfterEarlyPhase, name_of(operation_of(flight)),
+                 shared_at(flight.shared), of_cta(*flight.issuer, *fiber.cta), early}
+            );
+        }
         fail_at(
             fiber, {flight.issuer, flight.site},
             {FaultKind::kEndsInFlight, name_of(operation_of(flight)), shared_at(flight.shared),

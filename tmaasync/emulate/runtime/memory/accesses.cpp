@@ -165,9 +165,12 @@ static void touch_stack(Fiber& fiber, uintptr_t address, uint64_t bytes, bool wr
     if (fiber.cluster->detector) touch_registers(fiber, address, bytes, writes);
 }
 
-static void check_reaches(Fiber& fiber, uintptr_t address, uint64_t bytes, bool writes) {
-    if (fiber.cluster->launch.memory.may_hold(address, bytes)) return;
-    if (KernelHeap::holds(address, bytes)) return;
+// Returns the array with the bytes, or the memory of a pointer to it; of the kernel's heap nothing.
+static Reach checked_reach(Fiber& fiber, uintptr_t address, uint64_t bytes, bool writes) {
+    const LaunchMemory& memory = fiber.cluster->launch.memory;
+    if (const Reach reach = memory.array_of(address, bytes); reach.end) return reach;
+    if (KernelHeap::holds(address, bytes)) return {};
+    if (const Reach reach = memory.reach_of(address, bytes); reach.end) return reach;
     fail(fiber, {FaultKind::kBeyondArrays, access_of(writes), bytes, hexadecimal(address)});
 }
 
@@ -184,14 +187,13 @@ void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes) {
     // Among the library's data, kernels access only __device__ and __constant__ variables.
     const bool is_variable = is_own && cluster.launch.memory.library.holds(address, 1);
     if (is_own && !(is_variable && cluster.detector)) return;
-    if (!is_own) check_reaches(fiber, address, bytes, writes);
+    const Reach reach = is_own ? Reach{} : checked_reach(fiber, address, bytes, writes);
     if (cluster.detector) {
         const Operation operation = writes ? Operation::kWrite : Operation::kRead;
         return touch_global(fiber, operation, address, bytes, writes);
     }
     check_grids_awaited(fiber, address);
-    if (!cluster.launch.memory.is_fresh(address))
-        let_reach(cluster, cluster.launch.memory.reach_at(address));
+    if (!cluster.launch.memory.is_fresh(address)) let_reach(cluster, reach);
 }
 
 // Checks an access whose type is aligned to its size: at other addresses the chip faults.
@@ -244,7 +246,7 @@ void reach_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writ
         check_no_barrier(fiber, rank, place, bytes);
         touch_shared(fiber, operation, rank, place, bytes, writes);
     } else {
-        if (!is_own_memory(fiber, address)) check_reaches(fiber, address, bytes, writes);
+        if (!is_own_memory(fiber, address)) checked_reach(fiber, address, bytes, writes);
         touch_global(fiber, operation, address, bytes, writes, scope == Scope::kSystem);
     }
 }

@@ -42,10 +42,53 @@ Reason wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset) {
     return {};
 }
 
+static const Mbarrier* barrier_of(const Flight& flight) {
+    const auto& barriers = flight.target->barriers;
+    const auto found = std::find_if(barriers.begin(), barriers.end(), [&](const Mbarrier& one) {
+        return one.offset == flight.barrier;
+    });
+    return found == barriers.end() ? nullptr : &*found;
+}
+
+Reason ended_early(const Cluster& cluster, const Flight& flight) {
+    const Mbarrier* const barrier = barrier_of(flight);
+    if (!barrier || barrier->phase != flight.phase + 1) return {};
+    const int64_t expected = barrier->history.expected_before;
+    int64_t delivered = expected + std::max<int64_t>(-barrier->bytes, 0);
+    for (const Flight& other : cluster.flights) {
+        const bool is_of_phase = other.target == flight.target && other.barrier == flight.barrier &&
+                                 other.phase == flight.phase;
+        if (is_of_phase && other.kind != Flight::Kind::kArrival) delivered += other.bytes;
+    }
+    return {FaultKind::kEndedEarly, barrier_at(flight.barrier), flight.phase, expected, delivered};
+}
+
+// True if the thread's warp has expected bytes: a producer's, whose first wait names parity 1.
+static bool is_producer(const Fiber& fiber, const Cta& cta) {
+    return std::any_of(cta.barriers.begin(), cta.barriers.end(), [&](const Mbarrier& barrier) {
+        const Fiber* const other = barrier.history.expected_last.fiber;
+        return other && warp_number(*other) == warp_number(fiber);
+    });
+}
+
+// A wait of the reader's warpgroup for parity 1 on a new barrier, which returned at once.
+static Reason passed_at_first(const Fiber& reader, const Cta& cta) {
+    constexpr uint32_t kWarps = 4;
+    for (const Mbarrier& barrier : cta.barriers) {
+        const Issuer& passed = barrier.history.passed_at_first;
+        if (!passed.fiber || passed.fiber->cta != reader.cta) continue;
+        if (warp_number(*passed.fiber) / kWarps != warp_number(reader) / kWarps) continue;
+        if (is_producer(*passed.fiber, cta)) continue;
+        return {FaultKind::kPassedAtFirst, name_of(passed)};
+    }
+    return {};
+}
+
 // Names the wait that must precede the read of a TMA load's target, or of a copy between CTAs.
 static Reason remedy_for_flight(const Fiber& reader, const Flight& flight) {
     const Mention barrier = barrier_at(flight.barrier);
     if (flight.target != reader.cta) return {FaultKind::kPeerWaits, barrier};
+    if (const Reason early = ended_early(*reader.cluster, flight)) return early;
     const Reason wrong = wrong_wait(reader, *flight.target, flight.barrier);
     return {FaultKind::kWaitForPhase, barrier, wrong};
 }
@@ -72,7 +115,7 @@ Reason remedy_for_unwritten(
     const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes, FaultKind otherwise
 ) {
     const InFlight found = find_in_flight(*reader.cluster, cta, offset, bytes);
-    if (!found) return {otherwise, full_barrier_of(offset)};
+    if (!found) return {otherwise, full_barrier_of(offset), passed_at_first(reader, cta)};
     const auto in_flight = [&](Operation operation, const auto& copy, const Reason& remedy) {
         const Reason issuer = name_of({found.issuer, copy.site}, reader);
         return Reason(

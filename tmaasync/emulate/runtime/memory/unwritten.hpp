@@ -16,6 +16,10 @@ inline bool overlaps(uint32_t a, uint32_t a_bytes, uint32_t b, uint32_t b_bytes)
 // not repeated, or a wait for parity 1 in a barrier's first phase, which returns at once.
 Reason wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset);
 
+// Says that a phase ended while a copy that it counts was in flight, because it expected too few
+// bytes; empty if it did not.
+Reason ended_early(const Cluster& cluster, const Flight& flight);
+
 // The remedy where a thread, wgmma or TMA reads bytes that nothing has written.
 Reason remedy_for_unwritten(
     const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes, FaultKind otherwise

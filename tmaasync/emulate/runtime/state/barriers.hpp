@@ -46,6 +46,7 @@ struct BarrierHistory {
     WarpSet waited;                 // warps that waited in any phase
     Issuer arrived_first;           // first arrival of this phase
     Issuer expected_last;           // last instruction that expected bytes, in any phase
+    int64_t expected_before = 0;    // bytes that the last completed phase expected
     Issuer passed_at_first;         // a wait for parity 1 in phase 0
     Issuer gave_up_last;            // a wait of this phase that returned false and was not repeated
     std::vector<Landing> landings;  // loads of this phase

@@ -1,14 +1,14 @@
 // The global memory of a launch: its arrays, its arguments and the kernel's library.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <memory>
 #include <tmaasync_emulate/calls.hpp>
 #include <vector>
 
 #include "abi.hpp"
+#include "state/pointer_index.hpp"
 
 namespace tmaasync_emulate {
 
@@ -20,48 +20,21 @@ struct LaunchMemory {
     // Null, or for each array whether the launch before wrote to it, so that this one must wait.
     const uint8_t* fresh = nullptr;
 
-    // An address farther from a pointer than this is not part of the pointer's array.
-    static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
-    // Linux links executables from here on, and their heap follows. Lower numbers are not pointers.
-    static constexpr uint64_t kLowestPointer = uint64_t{1} << 22;
+    std::shared_ptr<PointerIndex> pointers = std::make_shared<PointerIndex>();
 
     bool may_hold(uintptr_t address, uint64_t bytes) const {
-        for (const Array& array : arrays) {
-            if (array.holds(address, bytes)) return true;
-        }
-        const Reach reach = reach_of_pointer_to(address);
-        return reach.end > address && bytes <= reach.end - address;
+        return reach_of(address, bytes).end != 0;
     }
-    // The array that holds the address, or else the memory that a pointer leads to; empty if none.
-    Reach reach_at(uintptr_t address) const {
-        for (const Array& array : arrays) {
-            if (array.holds(address, 1)) return {array.start, array.start + array.bytes};
-        }
-        return reach_of_pointer_to(address);
+    // The array that holds the bytes, or else the memory that a pointer leads to; empty if none.
+    Reach reach_of(uintptr_t address, uint64_t bytes) const {
+        const Reach reach = array_of(address, bytes);
+        return reach.end ? reach : pointers->around(arrays, address, bytes);
     }
-    // Arrays and arguments may hold pointers to other arrays, as a grouped GEMM's table does. The
-    // size of a pointer's array is unknown, so an address belongs to the nearest pointer or array
-    // before it.
-    Reach reach_of_pointer_to(uintptr_t address) const {
-        Reach reach{0, ~uintptr_t{0}};
-        const auto see = [&](uintptr_t start) {
-            if (start <= address) reach.start = std::max(reach.start, start);
-            if (start > address) reach.end = std::min(reach.end, start);
-        };
+    Reach array_of(uintptr_t address, uint64_t bytes) const {
         for (const Array& array : arrays) {
-            see(array.start);
-            if (!array.may_hold_pointers) continue;
-            for (uintptr_t at = (array.start + 7) / 8 * 8; array.holds(at, 8); at += 8) {
-                uint64_t word;
-                std::memcpy(&word, reinterpret_cast<const void*>(at), sizeof(word));
-                if (word >= kLowestPointer) see(word);
-            }
+            if (array.holds(address, bytes)) return {array.start, array.start + array.bytes};
         }
-        const bool is_known = std::any_of(arrays.begin(), arrays.end(), [&](const Array& array) {
-            return array.start == reach.start || array.holds(reach.start, 1);
-        });
-        const bool is_far = reach.start == 0 || address - reach.start > kFarBytes;
-        return is_known || is_far ? Reach{} : reach;
+        return {};
     }
     void note_written(uintptr_t address) const {
         for (std::size_t i = 0; i < arrays.size(); ++i) {
