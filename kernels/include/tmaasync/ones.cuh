@@ -13,7 +13,9 @@ struct alignas(16) HalfOfOnes {
     using Ones =
         WgmmaBuffer<Element, Swizzle::kNone, Major::kK, 8, 32 / static_cast<int>(sizeof(Element))>;
 
-    Element elements[128 / sizeof(Element)];
+    static constexpr int kElements = 128 / static_cast<int>(sizeof(Element));
+
+    Element elements[kElements];
 
     // Called by one thread; then the CTA synchronises.
     template <int kHalves>
