@@ -200,7 +200,6 @@ class LaunchNumbers(ctypes.Structure):
         ("arrays", ctypes.c_uint64),
         ("array", ctypes.POINTER(Array)),
         ("registers", ctypes.c_uint32),
-        ("stops_at_interrupt", ctypes.c_uint32),
         ("searched_words", ctypes.c_uint64),
         ("log", ctypes.POINTER(EventLog)),
         ("written", ctypes.POINTER(ctypes.c_char)),
@@ -228,7 +227,8 @@ class Interpreter(ctypes.Structure):
         ("release", ctypes.c_void_p),
         ("acquire", ctypes.c_void_p),
         ("run_handlers", ctypes.c_void_p),
-        ("is_main_thread", ctypes.c_uint32),
+        ("runs_handlers", ctypes.c_uint32),
+        ("stops_at_interrupt", ctypes.c_uint32),
     )
 
 

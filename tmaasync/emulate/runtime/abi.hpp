@@ -48,12 +48,11 @@ struct LaunchNumbers {
     double budget_seconds;
     uint64_t arrays;
     const Array* array;
-    uint32_t registers;           // of each thread; 0: setmaxnreg is not checked
-    uint32_t stops_at_interrupt;  // whether SIGINT stops the launch
-    uint64_t searched_words;      // of memory accesses whose races are looked for
-    EventLog* log;                // null: no trace
-    uint8_t* written;             // of each array: set if this launch writes to it
-    uint32_t* grid_barrier;       // of a cooperative launch; null in others
+    uint32_t registers;       // of each thread; 0: setmaxnreg is not checked
+    uint64_t searched_words;  // of memory accesses whose races are looked for
+    EventLog* log;            // null: no trace
+    uint8_t* written;         // of each array: set if this launch writes to it
+    uint32_t* grid_barrier;   // of a cooperative launch; null in others
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
@@ -71,7 +70,8 @@ struct Interpreter {
     void* (*release)();             // PyEval_SaveThread
     void (*acquire)(void* thread);  // PyEval_RestoreThread
     int (*run_handlers)();          // PyErr_CheckSignals: -1 if one raised an exception
-    uint32_t is_main_thread;        // the only one where handlers run
+    uint32_t runs_handlers;         // whether this thread runs handlers of the program
+    uint32_t stops_at_interrupt;    // whether SIGINT stops the launch
 };
 
 // --- a trace -------------------------------------------------------------------------------------
