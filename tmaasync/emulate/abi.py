@@ -107,6 +107,16 @@ class WaitKind(enum.IntEnum):
     SIGNAL = 7
 
 
+class Activity(enum.IntEnum):
+    """The activities of threads that wait at no instruction with a name."""
+
+    READY = 0
+    RUNNING = 1
+    UNWRITTEN_READ = 2
+    VOLATILE_READ = 3
+    REPEATED_READ = 4
+
+
 class MentionKind(enum.IntEnum):
     """The kinds of a fault's facts."""
 
@@ -324,6 +334,7 @@ class WaitReport(ctypes.Structure):
         ("is_polling", ctypes.c_uint8),
         ("polled_space", ctypes.c_uint8),
         ("kind", ctypes.c_uint8),
+        ("activity", ctypes.c_uint8),
         ("role", ctypes.c_char * _ROLE_BYTES),
         ("mbarrier", MbarrierWait),
         ("named", NamedBarrierWait),

@@ -183,6 +183,15 @@ enum class WaitKind : uint8_t {
     kSignal
 };
 
+// The activities of threads that wait at no instruction with a name.
+enum class Activity : uint8_t {
+    kReady,
+    kRunning,  // for ever
+    kUnwrittenRead,
+    kVolatileRead,
+    kRepeatedRead,
+};
+
 struct Numbers {
     const uint32_t* first;
     uint64_t count;
@@ -230,13 +239,14 @@ struct SignalWait {
 struct WaitReport {
     uint32_t launch;
     Extents block;
-    const char* instruction;
-    uint64_t address;  // in the kernel's library
+    const char* instruction;  // empty: the activity says more
+    uint64_t address;         // in the kernel's library
     Numbers threads;
     uint64_t polled;  // an offset in shared memory, or an address in global memory
     uint8_t is_polling;
     Space polled_space;
     WaitKind kind;
+    Activity activity;
     char role[kRoleBytes];
     MbarrierWait mbarrier;
     NamedBarrierWait named;
