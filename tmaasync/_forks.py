@@ -33,9 +33,10 @@ class Lock:
         self._lock = threading.RLock()
         self.depth = 0
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._lock.acquire()
         self.depth += 1
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.depth -= 1

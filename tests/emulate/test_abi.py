@@ -237,13 +237,6 @@ def test_every_declaration_of_the_header_is_compared(path: Path) -> None:
 
 # Three words in a row, which no name of an instruction has.
 SENTENCE = re.compile(r'"[^"\n]*[a-z]{2,} [a-z]{2,} [a-z]{2,}[^"\n]*"')
-# In reports of deadlocks and timeouts, in place of the instruction at which a thread waits.
-WAITS = {
-    '"a read of shared memory that nothing has written"',
-    '"a read, again and again"',
-    '"is ready to run"',
-    '"runs, and never waits"',
-}
 
 
 def test_the_runtime_writes_no_sentences() -> None:
@@ -253,4 +246,4 @@ def test_the_runtime_writes_no_sentences() -> None:
     }
     found = [text for one in code.values() for text in SENTENCE.findall(one)]
 
-    assert {*found} <= WAITS
+    assert not found

@@ -156,6 +156,22 @@ else:
     )
 
 
+def test_pythons_handler_of_ctrl_c_ends_a_launch_at_another_signal_too() -> None:
+    run(
+        """
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+began = time.monotonic()
+try:
+    Launch()()
+except KeyboardInterrupt:
+    assert time.monotonic() - began < 5
+else:
+    raise AssertionError
+"""
+    )
+
+
 def test_ctrl_c_ends_a_launch_of_another_thread_too() -> None:
     run(
         """

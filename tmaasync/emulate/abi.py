@@ -107,6 +107,16 @@ class WaitKind(enum.IntEnum):
     SIGNAL = 7
 
 
+class Activity(enum.IntEnum):
+    """The activities of threads that wait at no instruction with a name."""
+
+    READY = 0
+    RUNNING = 1
+    UNWRITTEN_READ = 2
+    VOLATILE_READ = 3
+    REPEATED_READ = 4
+
+
 class MentionKind(enum.IntEnum):
     """The kinds of a fault's facts."""
 
@@ -200,7 +210,6 @@ class LaunchNumbers(ctypes.Structure):
         ("arrays", ctypes.c_uint64),
         ("array", ctypes.POINTER(Array)),
         ("registers", ctypes.c_uint32),
-        ("stops_at_interrupt", ctypes.c_uint32),
         ("searched_words", ctypes.c_uint64),
         ("log", ctypes.POINTER(EventLog)),
         ("written", ctypes.POINTER(ctypes.c_char)),
@@ -228,7 +237,8 @@ class Interpreter(ctypes.Structure):
         ("release", ctypes.c_void_p),
         ("acquire", ctypes.c_void_p),
         ("run_handlers", ctypes.c_void_p),
-        ("is_main_thread", ctypes.c_uint32),
+        ("runs_handlers", ctypes.c_uint32),
+        ("stops_at_interrupt", ctypes.c_uint32),
     )
 
 
@@ -324,6 +334,7 @@ class WaitReport(ctypes.Structure):
         ("is_polling", ctypes.c_uint8),
         ("polled_space", ctypes.c_uint8),
         ("kind", ctypes.c_uint8),
+        ("activity", ctypes.c_uint8),
         ("role", ctypes.c_char * _ROLE_BYTES),
         ("mbarrier", MbarrierWait),
         ("named", NamedBarrierWait),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -231,6 +232,7 @@ def register_host(load: Callable[[], HostBackend]) -> None:
     _REGISTERED["host"] = load
 
 
+@functools.cache
 def host_backend() -> HostBackend:
     """Return the back end of arrays in host memory, which the first call imports."""
     return _REGISTERED["host"]()

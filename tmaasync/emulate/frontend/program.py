@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import contextlib
 import ctypes
 import re
+import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,6 @@ __all__ = [
     "EXPORTED",
     "EmulatedProgram",
     "heeding_signals",
-    "is_main_thread",
     "loaded_program",
     "loaded_runtime",
     "taken_report",
@@ -69,7 +70,8 @@ def loaded_runtime(path: Path) -> Any:
     # Keyed by name, like the dynamic loader for kernel libraries: copies in two caches are one.
     if path.name not in _RUNTIMES:
         try:
-            _RUNTIMES[path.name] = ctypes.CDLL(str(path))
+            # A call begins and ends with the GIL, and raises the exception of a handler.
+            _RUNTIMES[path.name] = ctypes.PyDLL(str(path))
         except OSError as error:
             remedy = (
                 "If its folder is mounted noexec, set TMAASYNC_CACHE_DIR to a folder of your own"
@@ -173,32 +175,45 @@ def _launch_registers(source: Source, max_threads: int | None, min_blocks: int |
 # --- calls of the runtime ----------------------------------------------------------------------
 
 
-def _interpreter(*, is_main: bool) -> Interpreter:
+def _interpreter(*, runs_handlers: bool, stops_at_interrupt: bool) -> Any:
     python = ctypes.pythonapi
     functions = (python.PyEval_SaveThread, python.PyEval_RestoreThread, python.PyErr_CheckSignals)
-    return Interpreter(*(ctypes.cast(one, ctypes.c_void_p) for one in functions), is_main)
+    addresses = (ctypes.cast(one, ctypes.c_void_p) for one in functions)
+    return ctypes.byref(Interpreter(*addresses, runs_handlers, stops_at_interrupt))
 
 
-_IN_MAIN_THREAD, _IN_ANOTHER = _interpreter(is_main=True), _interpreter(is_main=False)
+_RUNS_HANDLERS = _interpreter(runs_handlers=True, stops_at_interrupt=False)
+_STOPS_AT_INTERRUPT = _interpreter(runs_handlers=False, stops_at_interrupt=True)
+_HEEDS_NOTHING = _interpreter(runs_handlers=False, stops_at_interrupt=False)
 
-# A call begins and ends with the GIL, and raises the exception of a handler.
-_WITH_GIL = ctypes.PYFUNCTYPE(ctypes.c_void_p)
-
-
-def is_main_thread() -> bool:
-    """Return whether this is the thread that runs Python's signal handlers."""
-    return threading.get_ident() == threading.main_thread().ident
+# signal.getsignal takes 2 us, because it makes enums; this one takes 0.04.
+_handler = _signal.getsignal
+_OTHER_SIGNALS = tuple(map(int, signal.valid_signals() - {signal.SIGINT}))
 
 
-def heeding_signals(function: Any) -> Callable[..., int | None]:
-    """Return a function of the runtime without its last argument, the interpreter.
+def _current_interpreter() -> Any:
+    """Return how the calling thread heeds signals during a call of the runtime.
 
-    In the main thread a signal handler runs during the call. If it raises an exception, the call
-    ends early and raises it.
+    Only the main thread runs handlers, and without handlers of the program there is only Ctrl-C.
     """
-    interpreter = _IN_MAIN_THREAD if is_main_thread() else _IN_ANOTHER
-    call = _WITH_GIL(ctypes.cast(function, ctypes.c_void_p).value or 0)
-    return lambda *arguments: call(*arguments, ctypes.byref(interpreter))
+    interrupt = _handler(signal.SIGINT)
+    stops = interrupt is signal.default_int_handler
+    if threading.get_ident() == threading.main_thread().ident:
+        is_own = callable(interrupt) and not stops
+        if is_own or any(map(callable, map(_handler, _OTHER_SIGNALS))):
+            return _RUNS_HANDLERS
+    return _STOPS_AT_INTERRUPT if stops else _HEEDS_NOTHING
+
+
+def heeding_signals(function: Any, *arguments: Any) -> int | None:
+    """Call a function of the runtime, without its last argument, the interpreter.
+
+    In the main thread the program's signal handlers run during the call. If one raises an
+    exception, the call ends early and raises it; so does Ctrl-C.
+    """
+    function.restype = ctypes.c_void_p
+    address: int | None = function(*arguments, _current_interpreter())
+    return address
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import contextvars
 import ctypes
 import itertools
 import os
-import signal
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
-from tmaasync.emulate.frontend.program import EmulatedProgram, is_main_thread
+from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.launch.schedule import Schedule
 from tmaasync.errors import LaunchError, Violation
@@ -62,15 +61,6 @@ class Parameters(NamedTuple):
         if numbers.grid_barrier:
             numbers.grid_barrier.contents.value = 0
         numbers.fresh = _fresh(self.extents) if pdl else None
-        self.heed_interrupts()
-
-    def heed_interrupts(self) -> None:
-        """Have Ctrl-C stop the launch on threads where Python runs no handlers.
-
-        A program's own handler of SIGINT stops no launch there.
-        """
-        is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        self.numbers.stops_at_interrupt = is_default and not is_main_thread()
 
     def keep_written(self) -> None:
         """Keep for the next launch which arrays this one wrote to."""
@@ -112,7 +102,6 @@ def _numbers(
         len(known),
         arrays,
         registers,
-        False,
         schedule.searched_words,
         None,
         ctypes.create_string_buffer(max(1, len(known))),

@@ -24,6 +24,9 @@ from tmaasync.errors import LaunchError
 __all__ = ["EmulatedLaunch", "EmulatedRun"]
 
 
+_MAKING = Lock()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedRun:
     """One launch that ended well."""
@@ -36,8 +39,8 @@ class EmulatedLaunch:
     """A launch on host memory whose arguments are packed; the twin of `PreparedLaunch`."""
 
     __slots__ = (
-        "_arguments", "_collector_of", "_config", "_keep", "_lock", "_program", "_queue", "_rank",
-        "_ready", "_require_current", "_world", "last_run",
+        "_arguments", "_collector_of", "_config", "_keep", "_own_lock", "_program", "_queue",
+        "_rank", "_ready", "_require_current", "_world", "last_run",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - the parts of a launch
@@ -67,7 +70,7 @@ class EmulatedLaunch:
         self._config = config
         self._keep = keep
         self._arguments = PackedArguments(arguments, arrays)
-        self._lock = Lock()
+        self._own_lock: Lock | None = None
         self._ready: Parameters | None = None
         self.last_run: EmulatedRun | None = None
 
@@ -106,14 +109,21 @@ class EmulatedLaunch:
             LaunchError: A signal handler repeats the launch that it interrupts.
         """
         del stream
-        with self._lock:
-            if self._lock.depth > 1:
+        with self._lock() as lock:
+            if lock.depth > 1:
                 raise LaunchError(
                     f"{self._program.name} runs in this thread with other arrays, and a signal "
                     "handler launches it again. Launch it after the handler, or in a thread."
                 )
             self._arguments.write(addresses)
             self._run()
+
+    def _lock(self) -> Lock:
+        """Return the lock of the arguments, which direct calls of a kernel do not need."""
+        with _MAKING:
+            if self._own_lock is None:
+                self._own_lock = Lock()
+            return self._own_lock
 
     def _run(self) -> None:
         if self._queue is not None:
@@ -125,11 +135,14 @@ class EmulatedLaunch:
         ready.numbers.log = None
         if recording is not None:
             recording.start(ready.numbers)
-        launch = heeding_signals(program.runtime.tmaasync_emulate_launch)
+        launch, call = (
+            program.runtime.tmaasync_emulate_launch,
+            program.library.tmaasync_emulate_call,
+        )
         numbers, pointers = ctypes.byref(ready.numbers), self._arguments.pointers
         began = time.perf_counter()
         try:
-            report = launch(program.library.tmaasync_emulate_call, numbers, pointers)
+            report = heeding_signals(launch, call, numbers, pointers)
         finally:
             seconds = time.perf_counter() - began
             ready.keep_written()

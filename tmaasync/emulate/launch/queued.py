@@ -73,10 +73,9 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
         )
     )
     runtime = launches[0].facts.program.runtime
-    run = heeding_signals(runtime.tmaasync_emulate_launch_together)
-    launches[0].parameters.heed_interrupts()
+    run = runtime.tmaasync_emulate_launch_together
     try:
-        report = run(ctypes.c_uint32(len(launches)), given)
+        report = heeding_signals(run, ctypes.c_uint32(len(launches)), given)
     finally:
         ends = [one.hand_over(begin) for one in launches]
     if report:

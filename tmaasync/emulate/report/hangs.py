@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tmaasync._source_names import ring_part
-from tmaasync.emulate.abi import MbarrierWait, Report, ReportKind, WaitKind, WaitReport, text_of
+from tmaasync.emulate.abi import (
+    Activity,
+    MbarrierWait,
+    Report,
+    ReportKind,
+    WaitKind,
+    WaitReport,
+    text_of,
+)
 from tmaasync.emulate.chips.occupancy import residency
 from tmaasync.emulate.include_path import EMULATOR_DIR
 from tmaasync.emulate.report.arrivals import Arrivals
@@ -17,6 +25,14 @@ __all__ = ["COPY_ENGINE", "hang"]
 
 COPY_ENGINE = EMULATOR_DIR / "launch" / "copy_engine.cu"
 """What emulated streams do for `Signals`."""
+
+_ACTIVITIES = {
+    Activity.READY: "is ready to run",
+    Activity.RUNNING: "runs, and never waits",
+    Activity.UNWRITTEN_READ: "a read of shared memory that nothing has written",
+    Activity.VOLATILE_READ: "a volatile read",
+    Activity.REPEATED_READ: "a read, again and again",
+}
 
 
 def hang(
@@ -42,7 +58,9 @@ def hang(
 def _waiting(words: Words, arrivals: Arrivals | None, wait: WaitReport) -> WaitingThreads:
     copy_engine = COPY_ENGINE.read_text(encoding="utf-8")
     of_stream = wait.kind == WaitKind.SIGNAL and words.program.source.text == copy_engine
-    instruction = "Signals.stream_wait" if of_stream else text_of(wait.instruction)
+    instruction = text_of(wait.instruction) or _ACTIVITIES[Activity(wait.activity)]
+    if of_stream:
+        instruction = "Signals.stream_wait"
     return WaitingThreads(
         block=wait.block.sides,
         threads=tuple(wait.threads.listed()),

@@ -48,12 +48,11 @@ struct LaunchNumbers {
     double budget_seconds;
     uint64_t arrays;
     const Array* array;
-    uint32_t registers;           // of each thread; 0: setmaxnreg is not checked
-    uint32_t stops_at_interrupt;  // whether SIGINT stops the launch
-    uint64_t searched_words;      // of memory accesses whose races are looked for
-    EventLog* log;                // null: no trace
-    uint8_t* written;             // of each array: set if this launch writes to it
-    uint32_t* grid_barrier;       // of a cooperative launch; null in others
+    uint32_t registers;       // of each thread; 0: setmaxnreg is not checked
+    uint64_t searched_words;  // of memory accesses whose races are looked for
+    EventLog* log;            // null: no trace
+    uint8_t* written;         // of each array: set if this launch writes to it
+    uint32_t* grid_barrier;   // of a cooperative launch; null in others
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
@@ -71,7 +70,8 @@ struct Interpreter {
     void* (*release)();             // PyEval_SaveThread
     void (*acquire)(void* thread);  // PyEval_RestoreThread
     int (*run_handlers)();          // PyErr_CheckSignals: -1 if one raised an exception
-    uint32_t is_main_thread;        // the only one where handlers run
+    uint32_t runs_handlers;         // whether this thread runs handlers of the program
+    uint32_t stops_at_interrupt;    // whether SIGINT stops the launch
 };
 
 // --- a trace -------------------------------------------------------------------------------------
@@ -183,6 +183,15 @@ enum class WaitKind : uint8_t {
     kSignal
 };
 
+// The activities of threads that wait at no instruction with a name.
+enum class Activity : uint8_t {
+    kReady,
+    kRunning,  // for ever
+    kUnwrittenRead,
+    kVolatileRead,
+    kRepeatedRead,
+};
+
 struct Numbers {
     const uint32_t* first;
     uint64_t count;
@@ -230,13 +239,14 @@ struct SignalWait {
 struct WaitReport {
     uint32_t launch;
     Extents block;
-    const char* instruction;
-    uint64_t address;  // in the kernel's library
+    const char* instruction;  // empty: the activity says more
+    uint64_t address;         // in the kernel's library
     Numbers threads;
     uint64_t polled;  // an offset in shared memory, or an address in global memory
     uint8_t is_polling;
     Space polled_space;
     WaitKind kind;
+    Activity activity;
     char role[kRoleBytes];
     MbarrierWait mbarrier;
     NamedBarrierWait named;

@@ -54,7 +54,8 @@ void report_jump(Cluster& cluster, const Crash& crash, int jumped) {
         return report_crash(cluster, crash);
     }
     Fiber& running = *cluster.running;
-    running.wait.instruction = "runs, and never waits";
+    running.wait.instruction = "";
+    running.wait.activity = Activity::kRunning;
     running.site = crash.code + 1;
     cluster.failure = {Failure::Kind::kTimeout, {}, &running, running.site};
     cluster.failure.is_endless = jumped == Watchdog::kEndless;

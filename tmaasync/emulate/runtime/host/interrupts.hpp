@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -17,8 +18,8 @@
 
 namespace tmaasync_emulate {
 
-// Counts the process's SIGINTs, for launches outside Python's main thread, where no Python handler
-// runs. Passes each signal on to the previous handler, which is Python's.
+// Counts the process's SIGINTs, for launches during which no Python handler runs. Passes each
+// signal on to the previous handler, which is Python's.
 class Interrupts {
 public:
     static uint32_t count() { return count_.load(std::memory_order_relaxed); }
@@ -42,8 +43,9 @@ private:
     static inline std::atomic<uint32_t> count_{0};
 };
 
-// One call of the runtime, without the interpreter's lock. In the main thread Python's signal
-// handlers run meanwhile, and the call runs on another thread; it is stopped if a handler raises.
+// One call of the runtime, without the interpreter's lock. Where the program has signal handlers of
+// its own, they run meanwhile, and the call runs on another thread; it is stopped if one raises.
+// The thread costs a small launch as much again, and takes its memory from the system anew.
 class HeedingCall {
 public:
     explicit HeedingCall(const Interpreter& python) : python_(python) {
@@ -57,6 +59,8 @@ public:
     // also null if a handler raised: Python then raises its exception.
     template <typename Run>
     auto operator()(const Run& run) {
+        std::optional<Interrupts::Handler> interrupts;
+        if (python_.stops_at_interrupt) interrupts.emplace();
         decltype(run(stop_)) report;
         void* thread = python_.release();
         std::thread other = started([&] {
@@ -70,7 +74,7 @@ public:
             report = run(stop_);
         }
         python_.acquire(thread);
-        if (stop_) report = nullptr;
+        if (stop_ || python_.run_handlers() != 0) report = nullptr;
         return report;
     }
 
@@ -81,7 +85,7 @@ private:
     // Starts no thread where no handler would run, or where the machine has none left.
     template <typename Body>
     std::thread started(const Body& body) {
-        if (!python_.is_main_thread) return {};
+        if (!python_.runs_handlers) return {};
         try {
             return std::thread(body);
         } catch (const std::system_error&) {

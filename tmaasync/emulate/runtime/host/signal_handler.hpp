@@ -81,12 +81,10 @@ private:
     static void restore(int number) {
         Entry& one = entry(number);
         struct sigaction now{};
-        sigaction(number, nullptr, &now);
-        if (is_same(now, one.handle)) {
-            sigaction(number, &one.before, nullptr);
-        } else {
-            one.last = one.before;
-        }
+        sigaction(number, &one.before, &now);
+        if (is_same(now, one.handle)) return;
+        sigaction(number, &now, nullptr);
+        one.last = one.before;
     }
 
     static Entry& entry(int number) {

@@ -4,6 +4,7 @@
 
 #include "crash/watchdog.hpp"
 #include "host/interrupts.hpp"
+#include "host/process_mutex.hpp"
 #include "launch/grid.hpp"
 #include "report/report.hpp"
 #include "state/cluster.hpp"
@@ -26,8 +27,7 @@ static uint32_t static_bytes_of(uint64_t thread_local_bytes) {
     return static_cast<uint32_t>(thread_local_bytes - kMaxDynamicBytes);
 }
 
-// Finds the library that contains the function.
-static Library library_of(const void* function) {
+static Library found_library(const void* function) {
     struct Found {
         uintptr_t function;
         Library library;
@@ -54,6 +54,16 @@ static Library library_of(const void* function) {
         &found
     );
     return found.library;
+}
+
+// Returns the library that contains the function. It is never unloaded, and finding it took 2 us.
+static Library library_of(const void* function) {
+    static auto& mutex = *new ProcessMutex;
+    static auto& known = *new std::map<const void*, Library>;
+    const std::lock_guard lock(mutex);
+    const auto [place, is_new] = known.try_emplace(function);
+    if (is_new) place->second = found_library(function);
+    return place->second;
 }
 
 static uint3 sides_of(const Extents& extents) {
@@ -94,11 +104,9 @@ static Launch launch_from(
 }
 
 // Run the grid. Returns null if all went well.
-static std::unique_ptr<OwnedReport> report_of_run(Grid& grid, const LaunchNumbers& numbers) {
+static std::unique_ptr<OwnedReport> report_of_run(Grid& grid) {
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
-    std::optional<Interrupts::Handler> interrupts;
-    if (numbers.stops_at_interrupt) interrupts.emplace();
     const uint32_t before = Interrupts::count();
     std::unique_ptr<OwnedReport> report = grid.run();
     if (Interrupts::count() == before) return report;
@@ -115,7 +123,7 @@ static std::unique_ptr<OwnedReport> launch(
     GridTrace trace;
     const Launch whole = launch_from(kernel, numbers, arguments, races, trace, stop);
     Grid grid(whole, numbers.workers, numbers.resident);
-    std::unique_ptr<OwnedReport> report = report_of_run(grid, numbers);
+    std::unique_ptr<OwnedReport> report = report_of_run(grid);
     if (numbers.log) *numbers.log = trace.copied();
     if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) {
@@ -154,7 +162,7 @@ static std::unique_ptr<OwnedReport> launch_together(
         races.spans.push_back({launches[i].first_cluster, given[i].device, &launches[i]});
         previous = grid.add(launches[i], given[i].numbers->resident, previous);
     }
-    std::unique_ptr<OwnedReport> report = report_of_run(grid, *given[0].numbers);
+    std::unique_ptr<OwnedReport> report = report_of_run(grid);
     for (uint32_t i = 0; i < count; ++i) {
         if (given[i].numbers->log) *given[i].numbers->log = traces[i].copied();
     }

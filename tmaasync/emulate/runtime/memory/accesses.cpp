@@ -264,7 +264,7 @@ static void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     const NarrowAccess narrow = std::exchange(fiber.narrow_access, {});
     const Scope scope = narrow.address == address ? narrow.scope : Scope::kSystem;
     if ((address ^ stack_pointer()) < kStackBytes) return;
-    if (!writes) spin(fiber, {.instruction = "a volatile read", .polled = address});
+    if (!writes) spin(fiber, {.polled = address, .activity = Activity::kVolatileRead});
     let_other_clusters_run(fiber, address, writes);
     touch_atomically(fiber, address, bytes, writes, scope);
 }

@@ -22,7 +22,7 @@ void watch_access(Fiber& fiber, const void* pointer, AccessKind kind) {
     if (kind != AccessKind::kRead) return watch.end();
     if (!watch.repeats_read(state_at_read(pointer))) return;
     const auto address = reinterpret_cast<uintptr_t>(pointer);
-    spin(fiber, {.instruction = "a read, again and again", .polled = address});
+    spin(fiber, {.polled = address, .activity = Activity::kRepeatedRead});
 }
 
 }  // namespace

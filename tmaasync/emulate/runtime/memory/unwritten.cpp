@@ -139,7 +139,7 @@ static void look_for_writer(Fiber& fiber, uint32_t rank, uint32_t offset, uint32
     for (int turn = 0; turn < kTurns; ++turn) {
         if (is_alone(cluster) || cluster.detector->is_written(rank, offset, bytes)) return;
         if (find_in_flight(cluster, cluster.ctas[rank], offset, bytes)) return;
-        spin(fiber, {.instruction = "a read of shared memory that nothing has written"});
+        spin(fiber, {.activity = Activity::kUnwrittenRead});
     }
 }
 

@@ -86,15 +86,16 @@ private:
     // Threads of one CTA that wait for the same thing are one entry.
     void add_waits(const Cluster& cluster) {
         using Key = std::tuple<
-            const Cta*, Wait::Kind, const char*, const Cta*, uint32_t, uint32_t, uint32_t,
+            const Cta*, Wait::Kind, const char*, Activity, const Cta*, uint32_t, uint32_t, uint32_t,
             uintptr_t, std::string_view>;
         std::map<Key, std::vector<const Fiber*>> entries;
         std::vector<Key> order;
         for (const Fiber& fiber : cluster.fibers) {
             if (fiber.is_done) continue;
             const Wait& wait = fiber.wait;
-            const Key key{fiber.cta,   wait.kind,  wait.instruction, wait.cta,        wait.number,
-                          wait.parity, wait.epoch, wait.polled,      fiber.warp->role};
+            const Key key{fiber.cta,   wait.kind,       wait.instruction, wait.activity,
+                          wait.cta,    wait.number,     wait.parity,      wait.epoch,
+                          wait.polled, fiber.warp->role};
             if (entries[key].empty()) order.push_back(key);
             entries[key].push_back(&fiber);
         }
@@ -110,12 +111,13 @@ private:
         WaitReport found{};
         found.launch = launch.number;
         found.block = block_of(*first.cta);
-        found.instruction = report_->keep(*wait.instruction ? wait.instruction : "is ready to run");
+        found.instruction = report_->keep(wait.instruction);
         found.address = launch.memory.address_in_library(first.site);
         found.threads = report_->keep(std::move(threads));
         copy_role(found.role, *first.warp);
         if (wait.polled) set_polled(found, *first.cluster, wait.polled);
         found.kind = wait.kind;
+        found.activity = wait.activity;
         if (wait.kind == WaitKind::kMbarrier) set_mbarrier(found, wait);
         if (wait.kind == WaitKind::kNamedBarrier) set_named(found, wait);
         if (wait.kind == WaitKind::kSignal) {

@@ -32,7 +32,8 @@ struct Wait {
     uint32_t rank = 0;
     uint32_t epoch = 0;
     uint32_t seen = 0;
-    uintptr_t polled = 0;  // address that the thread polls
+    uintptr_t polled = 0;                  // address that the thread polls
+    Activity activity = Activity::kReady;  // where the instruction is empty
 };
 
 // A volatile access with a scope narrower than the system.
