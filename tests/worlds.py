@@ -33,6 +33,10 @@ _CONFIGS: list[dict[str, Any]] = [
 ]
 
 
+FEW_SEEDS = range(7, 14)
+"""Seeds of `random_world` with each tile config, each policy, and each number of ranks."""
+
+
 @contextmanager
 def random_world(seed: int) -> Iterator[tuple[World, np.random.Generator]]:
     """Return a world of 2 to 5 ranks, with one of the tile configs and one of the policies."""
