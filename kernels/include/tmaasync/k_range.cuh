@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/types.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 namespace tmaasync {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tmaasync/cluster.cuh>
-#include <tmaasync/types.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // Who fills the stages of a ring, and who reads them.
 namespace tmaasync {
