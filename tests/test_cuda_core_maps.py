@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tmaasync import Kernel, LaunchError, TMATensorTile, create_tma_tile
+from tmaasync.kernel import cuda_core
 from tmaasync.kernel.cuda_core import map_address, map_bytes
 
 core = pytest.importorskip("cuda.core")
@@ -46,3 +47,12 @@ def test_a_descriptor_stands_for_its_map() -> None:
     assert (out == image[:4]).all()
     with pytest.raises(LaunchError, match=r"args\[1\] is .*TensorMapDescriptor"):
         kernel(1, 1, (given, given))
+
+
+def test_an_unknown_version_of_cuda_core_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = descriptor_of(create_tma_tile(np.zeros((8, 8), np.float32), (4, 8)))
+    cuda_core._require_known_version.cache_clear()
+    monkeypatch.setattr(core, "__version__", "9.0.0")
+
+    with pytest.raises(LaunchError, match=r"of cuda.core 9.0.0; .* Pass a tile"):
+        map_bytes(given)

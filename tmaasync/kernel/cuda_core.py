@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import sys
 
+from tmaasync.errors import LaunchError
 from tmaasync.tensormap import TENSOR_MAP_BYTES
 
 __all__ = ["is_descriptor", "map_address", "map_bytes"]
@@ -26,8 +29,28 @@ class _Methods(ctypes.Structure):
     )
 
 
+_KNOWN_VERSIONS = ("1.0", "1.1", "1.2")  # of cuda.core: their tables are as in _Methods
+
+
+@functools.cache
+def _require_known_version() -> None:
+    version = str(getattr(sys.modules["cuda.core"], "__version__", "unknown"))
+    if ".".join(version.split(".")[:2]) not in _KNOWN_VERSIONS:
+        raise LaunchError.broken(
+            "a TensorMapDescriptor",
+            f"of cuda.core {version}",
+            f"its bytes are known of cuda.core {', '.join(_KNOWN_VERSIONS)}",
+            "Pass a tile of create_tma_tile instead",
+        )
+
+
 def map_address(descriptor: object) -> int:
-    """Return the address of a descriptor's tensor map, inside of the object."""
+    """Return the address of a descriptor's tensor map, inside of the object.
+
+    Raises:
+        LaunchError: This version of cuda.core may keep it elsewhere.
+    """
+    _require_known_version()
     table = type(descriptor).__pyx_vtable__  # type: ignore[attr-defined]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
