@@ -28,6 +28,19 @@ constexpr uint32_t kMaxStaticBytes = 48 * 1024;
 constexpr uint32_t kWindowBytes = 228 * 1024 + kMaxStaticBytes;
 constexpr int kRankShift = 24;
 constexpr uint32_t kOffsetMask = (1u << kRankShift) - 1;
+// Distance of the windows of a cluster's CTAs. As on the chip, the low 24 bits of a generic pointer
+// into shared memory are the offset, and the bits above them count CTAs.
+constexpr std::size_t kWindowStride = std::size_t{1} << kRankShift;
+
+// The shared address of a pointer to other memory. CUDA leaves it undefined, so that only a use of
+// it is a fault. No CTA has that rank, and no shared memory these offset bits, of which a wgmma
+// descriptor keeps 18.
+constexpr uint32_t kNoSharedRank = 0xfe;
+constexpr uint32_t kNoSharedAddress = kNoSharedRank << kRankShift | 228 * 1024;
+
+constexpr bool is_no_shared_address(std::uintptr_t address) {
+    return address >> kRankShift == kNoSharedRank;
+}
 
 // Addresses from `start` to before `end`.
 struct Reach {

@@ -36,7 +36,7 @@ public:
         if (is_poison(poison_, window, offset)) throw UnwrittenSource{offset, bytes};
         if (!shared_) return;
         const auto rank = static_cast<uint32_t>(
-            (reinterpret_cast<uintptr_t>(window) - cluster_.windows()) / kWindowBytes
+            (reinterpret_cast<uintptr_t>(window) - cluster_.windows()) / kWindowStride
         );
         const Unwritten found = unwritten_part(*cluster_.detector, rank, offset, bytes);
         if (found.bytes) throw UnwrittenSource{found.offset, found.bytes};

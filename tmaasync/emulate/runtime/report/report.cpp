@@ -131,7 +131,7 @@ private:
         const bool is_shared = offset < cluster.windows_bytes();
         found.is_polling = true;
         found.polled_space = is_shared ? Space::kShared : Space::kGlobal;
-        found.polled = is_shared ? offset % kWindowBytes : address;
+        found.polled = is_shared ? offset % kWindowStride : address;
     }
 
     // A wait on a barrier that is no longer there is one of no kind.
