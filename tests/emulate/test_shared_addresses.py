@@ -85,7 +85,9 @@ __global__ void convert(float* out, int use) {
 """
 USES = {
     "a load": 'asm volatile("ld.shared.f32 %0, [%1];" : "=f"(out[1]) : "r"(address));',
-    "a load after it": 'asm volatile("ld.shared.f32 %0, [%1 + 64];" : "=f"(out[1]) : "r"(address));',
+    "a load after it": (
+        'asm volatile("ld.shared.f32 %0, [%1 + 64];" : "=f"(out[1]) : "r"(address));'
+    ),
     "a store": 'asm volatile("st.shared.f32 [%0], %1;" :: "r"(address), "f"(1.f));',
     "a cluster load": (
         'asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(out[1]) : "r"(address));'
@@ -108,7 +110,9 @@ USES = {
         'u32 d; asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(d) : "r"(address)); '
         'asm volatile("st.shared::cluster.f32 [%0], %1;" :: "r"(d), "f"(1.f));'
     ),
-    "mapa of the pointer": "*cooperative_groups::this_cluster().map_shared_rank((float*)pointer, 0) = 1;",
+    "mapa of the pointer": (
+        "*cooperative_groups::this_cluster().map_shared_rank((float*)pointer, 0) = 1;"
+    ),
     "a barrier of libcu++": (
         "cuda::device::barrier_expect_tx(*(cuda::barrier<cuda::thread_scope_block>*)pointer, 16);"
     ),

@@ -431,7 +431,7 @@ BARRIERS = {
     "nobody waits": Text(
         LOAD,
         r"the CTA ends while a TMA load to shared offset 512 \(tiles\[1\]\) is in flight\. Wait on "
-        r"full\[1\] before the end\.$",
+        r"full\[1\] before the end\. \[rule: load-at-exit\]$",
         "load",
         plain=True,
     ),

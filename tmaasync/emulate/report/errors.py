@@ -20,6 +20,7 @@ from tmaasync.emulate.report.hangs import hang
 from tmaasync.emulate.report.peer_causes import BETWEEN_STREAMS, cause_between_devices
 from tmaasync.emulate.report.race_causes import RacingPair, cause_in_a_kernel
 from tmaasync.emulate.report.words import Facts, Words
+from tmaasync.emulate.rules import name_of
 from tmaasync.errors import EmulatedAccess, EmulatedFault, EmulatedRace, LaunchError, TMAError
 from tmaasync.trace.events import NOTHING
 
@@ -62,6 +63,7 @@ def _fault(words: Words, report: Report) -> EmulatedFault:
         words.line(report.address),
         text_of(report.role) or None,
         words.device,
+        name_of(report.rule),
     )
 
 
@@ -104,6 +106,7 @@ def _race(several: Sequence[Words], report: Report) -> EmulatedRace:
         first=first,
         second=second,
         cause=cause,
+        rule=name_of(report.rule),
     )
 
 

@@ -203,11 +203,13 @@ TMAASYNC_EMULATE_CALL void fence_mbarrier_init();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_shared();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 
+// The use that an atomic operation makes of the old contents: none in an exchange.
+enum class OldValue : uint8_t { kUnused, kUsed, kCompared };
+
 // Begins an atomic operation for the threads of a scope. `changes`: it changes the present
-// contents. `depends`: its result depends on them. Other clusters may run on other cores of the
-// host.
+// contents. Other clusters may run on other cores of the host.
 TMAASYNC_EMULATE_CALL void begin_atomic(
-    const void* address, uint32_t bytes, bool changes, bool depends, Scope scope
+    const void* address, uint32_t bytes, bool changes, OldValue old, Scope scope
 );
 // Stores `changed` if `address` holds `old`; else puts the contents into `old`.
 TMAASYNC_EMULATE_CALL bool replace_atomically(

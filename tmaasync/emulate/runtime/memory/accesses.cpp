@@ -227,7 +227,7 @@ void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     Detector& detector = *fiber.cluster->detector;
     const bool is_shared = address - fiber.cluster->windows() < fiber.cluster->windows_bytes();
     if (is_shared || !detector.is_written_globally(address, bytes)) return;
-    fail(fiber, {FaultKind::kChangedReadOnlyLoad, bytes, hexadecimal(address)});
+    break_rule(fiber, {FaultKind::kChangedReadOnlyLoad, bytes, hexadecimal(address)});
 }
 
 void reach_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope) {

@@ -33,7 +33,7 @@ Place locate(Fiber& fiber, uint32_t address) {
     }
     Cta& cta = ctas[rank - 1];
     if (cta.live == 0) {
-        fail(fiber, {FaultKind::kCtaHasEnded, cta.rank});
+        break_rule(fiber, {FaultKind::kCtaHasEnded, cta.rank});
     }
     return {&cta, address & kOffsetMask};
 }

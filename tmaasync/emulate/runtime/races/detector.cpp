@@ -2,8 +2,12 @@
 
 namespace tmaasync_emulate {
 
-Detector::Detector(GridRaces& grid, uint32_t threads, uint32_t ctas, uint32_t window_bytes)
+Detector::Detector(
+    GridRaces& grid, const Rules& rules, uint32_t threads, uint32_t ctas, uintptr_t windows
+)
     : grid_(grid),
+      rules_(rules),
+      windows_(windows),
       threads_(threads),
       threads_of_cta_(threads / ctas),
       views_(threads),
@@ -13,11 +17,15 @@ Detector::Detector(GridRaces& grid, uint32_t threads, uint32_t ctas, uint32_t wi
     last_atomics_.resize(threads);
     acquired_.resize(threads);
     acquired_from_all_.resize(threads);
-    for (uint32_t i = 0; i < ctas; ++i) windows_.emplace_back(window_bytes);
+    for (uint32_t i = 0; i < ctas; ++i) shadows_.emplace_back(kWindowBytes);
 }
 
 void Detector::reset(uint32_t cluster, LaunchHistory* history) {
+    grid_.detectors.erase(cluster_);
     cluster_ = cluster;
+    grid_.detectors[cluster] = this;
+    first_reads_.clear();
+    has_ended_.assign(threads_, false);
     device_ = grid_.device_of(cluster);
     history_ = history;
     agents_ = threads_;
@@ -28,7 +36,7 @@ void Detector::reset(uint32_t cluster, LaunchHistory* history) {
     if (history) views_.assign(threads_, view_after(history->before));
     epochs_.assign(threads_, 1);
     last_atomics_.assign(threads_, {});
-    for (WindowShadow& window : windows_) window.clear();
+    for (WindowShadow& shadow : shadows_) shadow.clear();
     has_race_ = false;
 }
 
@@ -40,8 +48,37 @@ void Detector::end_cluster() {
     for (const View& view : views_) history_->after.join(view.others);
 }
 
+// The rule that a race breaks, if a launch may relax it.
+static Rule rule_of(const Race& race) {
+    const Access &first = race.first, &second = race.second;
+    if (race.is_between_devices) return Rule::kNone;
+    if (first.operation == Operation::kBarrierInit) {
+        return race.lacks_proxy_fence ? Rule::kInitWithoutFence : Rule::kNone;
+    }
+    if (race.place.space == Space::kRegisters) return Rule::kWgmmaRegisters;
+    const bool is_map = second.operation == Operation::kMapRead;
+    if (race.lacks_proxy_fence) {
+        return is_map ? Rule::kMapWithoutAcquire : Rule::kWriteWithoutProxyFence;
+    }
+    if (race.lacks_acquire) return Rule::kPollWithoutAcquire;
+    const auto is_plain = [](const Access& access) {
+        return access.operation == Operation::kRead || access.operation == Operation::kWrite;
+    };
+    const auto is_of_block = [](const Access& access) {
+        return access.operation == Operation::kBlockAtomic;
+    };
+    if (first.is_atomic() && second.is_atomic()) {
+        return is_of_block(first) || is_of_block(second) ? Rule::kBlockScopeAtomic : Rule::kNone;
+    }
+    const bool has_atomic = first.is_atomic() || second.is_atomic();
+    const bool has_plain = is_plain(first) || is_plain(second);
+    return has_atomic && has_plain ? Rule::kPlainAccessToAtomic : Rule::kNone;
+}
+
 void Detector::report(Race race) {
     if (has_race_) return;
+    if (race.rule == Rule::kNone) race.rule = rule_of(race);
+    if (rules_.pardons(race.rule, race.second.site)) return;
     has_race_ = true;
     // The access that was issued first may have been executed last.
     if (race.first.cluster == race.second.cluster && race.second.order < race.first.order) {
@@ -181,7 +218,7 @@ void Detector::shared(
     }
     if (grid_.is_over()) return;
     for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
-        Cell& cell = windows_[rank].at(static_cast<uint32_t>(start));
+        Cell& cell = shadows_[rank].at(static_cast<uint32_t>(start));
         check(actor, cell, {Space::kShared, rank, start}, mask, writes);
     });
 }
@@ -191,7 +228,7 @@ void Detector::shared(
 ) {
     if (grid_.is_over()) return;
     for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
-        Cell& cell = windows_[rank].at(static_cast<uint32_t>(start));
+        Cell& cell = shadows_[rank].at(static_cast<uint32_t>(start));
         check_like(last, actor, cell, {Space::kShared, rank, start}, mask, writes);
     });
 }
@@ -200,7 +237,7 @@ bool Detector::is_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
     if (grid_.is_over()) return true;
     bool found = false;
     for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
-        found |= (windows_[rank].at(static_cast<uint32_t>(start)).written() & mask) != 0;
+        found |= (shadows_[rank].at(static_cast<uint32_t>(start)).written() & mask) != 0;
     });
     return found;
 }
@@ -215,14 +252,14 @@ bool Detector::is_written_globally(uintptr_t address, uint64_t bytes) {
 
 const Access* Detector::load_at(uint32_t rank, uint32_t offset) {
     if (grid_.is_over()) return nullptr;
-    const Access* const write = windows_[rank].at(offset).only_write();
+    const Access* const write = shadows_[rank].at(offset).only_write();
     return write && write->pattern ? write : nullptr;
 }
 
 bool Detector::is_all_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
     bool all = true;
     for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
-        all &= (~windows_[rank].at(static_cast<uint32_t>(start)).written() & mask) == 0;
+        all &= (~shadows_[rank].at(static_cast<uint32_t>(start)).written() & mask) == 0;
     });
     return all;
 }
@@ -328,8 +365,8 @@ bool Detector::is_after_atomics(
 ) const {
     const bool is_atomic =
         old.operation == Operation::kAtomic || old.operation == Operation::kBlockAtomic;
-    return is_atomic && place.space == Space::kGlobal && actor.agent < threads_ &&
-           last_atomics_[actor.thread].is_after(place.start, old.order);
+    return is_atomic && actor.agent < threads_ &&
+           last_atomics_[actor.thread].is_after(address_of(place), old.order);
 }
 
 void Detector::compare(
@@ -366,8 +403,45 @@ void Detector::report_pair(
         .lacks_acquire = knows && is_stale(old, actor),
         .lacks_reader_fence = actor.view->others_published.at(old.cluster, old.agent) < old.epoch,
     };
-    if (!actor.may_repeat || !is_of_one_instruction(old, access)) return report(race);
-    if (!repeated_) repeated_ = race;
+    if (may_begin_exchange(race)) return;
+    const bool is_pair = old.operation == Operation::kWrite && !is_peers;
+    if (!actor.may_repeat || !is_pair) return report(race);
+    if (repeated_) return;
+    repeated_ = race;
+    if (!is_of_one_instruction(old, access)) repeated_->rule = Rule::kSameValueStores;
+}
+
+bool Detector::may_begin_exchange(const Race& race) {
+    const auto is_read = [](const Access& access) { return access.operation == Operation::kRead; };
+    const Access& read = is_read(race.first) ? race.first : race.second;
+    const Access& other = is_read(race.first) ? race.second : race.first;
+    if (!is_read(read) || !other.is_atomic() || other.is_async) return false;
+    const auto found = grid_.detectors.find(read.cluster);
+    return found != grid_.detectors.end() && found->second->await_exchange(read.thread, race);
+}
+
+bool Detector::await_exchange(uint32_t thread, const Race& race) {
+    if (has_ended_[thread]) return false;
+    for (const auto& [reader, known] : first_reads_) {
+        if (reader == thread && address_of(known.place) == address_of(race.place)) return true;
+    }
+    first_reads_.emplace_back(thread, race);
+    return true;
+}
+
+void Detector::exchange(uint32_t thread, uintptr_t address) {
+    if (first_reads_.empty()) return;
+    std::erase_if(first_reads_, [&](const auto& one) {
+        const auto& [reader, race] = one;
+        return reader == thread && address_of(race.place) == address / kCellBytes * kCellBytes;
+    });
+}
+
+void Detector::end_thread(uint32_t thread) {
+    has_ended_[thread] = true;
+    for (const auto& [reader, race] : first_reads_) {
+        if (reader == thread) return report(race);
+    }
 }
 
 bool Detector::is_of_one_instruction(const Access& old, const Access& access) const {

@@ -12,6 +12,7 @@
 
 namespace tmaasync_emulate {
 
+class Detector;
 struct Launch;
 
 // A launch of several that run together: its clusters have the numbers from `first` on.
@@ -37,6 +38,7 @@ struct GridRaces {
     std::unordered_map<uintptr_t, AtomicPlace> atomics{};
     std::unordered_map<uintptr_t, PostedEpochs> posts{};  // indexed by the signal's address
     std::vector<LaunchSpan> spans{};                      // launches that run together
+    std::unordered_map<uint32_t, Detector*> detectors{};  // of running clusters, by their number
 
     bool is_over() const { return words_left == 0; }
     bool has_peers() const { return spans.size() > 1; }

@@ -31,6 +31,7 @@ struct Race {
     bool is_known = false;
     bool lacks_acquire = false;
     bool lacks_reader_fence = false;
+    Rule rule = Rule::kNone;  // that a launch may relax
 };
 
 // The agent that makes an access, and the accesses that happen before.

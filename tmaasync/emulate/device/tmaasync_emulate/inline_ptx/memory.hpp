@@ -209,11 +209,11 @@ Pair<T> changed_by(Pair<T> old, Pair<T> value) {
 
 template <Reach kReach, typename T, typename Change>
 TMAASYNC_EMULATE_INLINE T
-changed_in_memory(std::uint8_t* pointer, Change change, bool depends = true) {
+changed_in_memory(std::uint8_t* pointer, Change change, OldValue use = OldValue::kUsed) {
     using Word = Bits<sizeof(T)>;
     const Word old = change_atomically(
         reinterpret_cast<Word*>(pointer),
-        [&](Word held) { return std::bit_cast<Word>(change(std::bit_cast<T>(held))); }, depends,
+        [&](Word held) { return std::bit_cast<Word>(change(std::bit_cast<T>(held))); }, use,
         kReach == Reach::kSys   ? Scope::kSystem
         : kReach == Reach::kCta ? Scope::kCta
                                 : Scope::kGpu
@@ -225,7 +225,8 @@ template <AtomicOp kOp, Order kOrder, Reach kReach, typename T>
 TMAASYNC_EMULATE_INLINE T atomic(std::uint8_t* pointer, std::type_identity_t<T> value) {
     before_access<kOrder, kReach>();
     const T old = changed_in_memory<kReach, T>(
-        pointer, [=](T held) { return changed_by<kOp>(held, value); }, kOp != AtomicOp::kExch
+        pointer, [=](T held) { return changed_by<kOp>(held, value); },
+        kOp == AtomicOp::kExch ? OldValue::kUnused : OldValue::kUsed
     );
     after_access<kOrder, kReach>();
     return old;
@@ -235,9 +236,9 @@ TMAASYNC_EMULATE_INLINE T compare_and_swap(
     std::uint8_t* pointer, std::type_identity_t<T> expected, std::type_identity_t<T> value
 ) {
     before_access<kOrder, kReach>();
-    const T old = changed_in_memory<kReach, T>(pointer, [=](T held) {
-        return held == expected ? value : held;
-    });
+    const T old = changed_in_memory<kReach, T>(
+        pointer, [=](T held) { return held == expected ? value : held; }, OldValue::kCompared
+    );
     after_access<kOrder, kReach>();
     return old;
 }
