@@ -415,7 +415,9 @@ bool Detector::may_begin_exchange(const Race& race) {
     const auto is_read = [](const Access& access) { return access.operation == Operation::kRead; };
     const Access& read = is_read(race.first) ? race.first : race.second;
     const Access& other = is_read(race.first) ? race.second : race.first;
-    if (!is_read(read) || !other.is_atomic() || other.is_async) return false;
+    // Not a red.async, whose agent is an mbarrier's.
+    const bool is_of_thread = !other.is_async && other.agent == other.thread;
+    if (!is_read(read) || !other.is_atomic() || !is_of_thread) return false;
     const auto found = grid_.detectors.find(read.cluster);
     return found != grid_.detectors.end() && found->second->await_exchange(read.thread, race);
 }
