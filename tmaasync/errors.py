@@ -30,7 +30,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 __all__ = [
     "ArgumentError",
@@ -578,7 +578,11 @@ class EmulatedAccess:
     barrier_name: str | None = None
     device: int | None = None
 
+    EARLIER: ClassVar[str] = "write before this launch, by the host or by another launch"
+
     def __str__(self) -> str:
+        if self.operation == self.EARLIER:
+            return self.operation
         who = _one_thread(self.role, self.block, self.thread)
         return f"{_on(self.device)}{who}{_at(self.source)}: {self.operation}"
 

@@ -83,6 +83,7 @@ class Operation(enum.IntEnum):
     TMA_PUSH_REDUCE = 14
     LDMATRIX = 15
     BLOCK_ATOMIC = 16
+    EARLIER_WRITE = 17
 
 
 class ReportKind(enum.IntEnum):
@@ -232,7 +233,7 @@ class RuleNote(ctypes.Structure):
 
 
 class RuleNotes(ctypes.Structure):
-    """The notes of a launch; ``broken`` has one bit for each rule."""
+    """The notes of a launch; ``broken`` has a bit for each rule, and bit 0 for maps in memory."""
 
     _fields_ = (("broken", ctypes.c_uint64), ("note", RuleNote * len(Rule)))
 

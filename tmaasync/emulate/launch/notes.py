@@ -5,17 +5,31 @@ from __future__ import annotations
 import logging
 
 from tmaasync.emulate.abi import Rule
+from tmaasync.emulate.launch.map_owners import keep_maps
 from tmaasync.emulate.launch.parameters import Parameters
 from tmaasync.emulate.report.words import Facts, Words
 from tmaasync.emulate.rules import RULES, bits_of, name_of
 
-__all__ = ["log_notes"]
+__all__ = ["heed_notes"]
 
 _LOG = logging.getLogger("tmaasync")
 _NOTED: set[tuple[str, int, int]] = set()  # of rules that no launch was asked to relax
 
 
-def log_notes(facts: Facts, parameters: Parameters) -> None:
+def heed_notes(facts: Facts, parameters: Parameters, keep: object) -> None:
+    """Log the rules that a launch broke, and keep what the runtime knows of its maps.
+
+    ``keep`` is what the launch keeps alive: its arguments and more.
+    """
+    notes = parameters.numbers.notes.contents
+    if notes.broken & 1:
+        keep_maps(facts.program.runtime, keep if isinstance(keep, tuple) else (), facts.arrays)
+        notes.broken &= ~1
+    if notes.broken:
+        _log_notes(facts, parameters)
+
+
+def _log_notes(facts: Facts, parameters: Parameters) -> None:
     """Log a line for each broken rule, and clear the notes.
 
     A rule that is only noted by default is logged once per line of a kernel.

@@ -72,8 +72,8 @@ class Parameters(NamedTuple):
         return ctypes.string_at(self.numbers.written, self.numbers.arrays)
 
     @property
-    def broke_rules(self) -> bool:
-        """Whether the launch has noted broken rules."""
+    def has_notes(self) -> bool:
+        """Whether the launch broke a rule and went on, or used maps in global memory."""
         return bool(self.numbers.notes.contents.broken)
 
     @property

@@ -71,7 +71,7 @@ struct RuleNote {
 };
 
 struct RuleNotes {
-    uint64_t broken;  // one bit for each rule
+    uint64_t broken;  // one bit for each rule; bit 0: TMA used maps in global memory
     RuleNote note[kRules];
 };
 
@@ -201,6 +201,7 @@ enum class Operation : uint8_t {
     kTmaPushReduce,
     kLdmatrix,
     kBlockAtomic,  // of the threads of one CTA
+    kEarlierWrite  // before the launch
 };
 
 enum class ReportKind : uint8_t {

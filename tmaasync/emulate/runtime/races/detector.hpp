@@ -89,6 +89,13 @@ public:
     void acquire_map(uint32_t thread, uintptr_t map) {
         View& view = views_[thread];
         view.maps_acquired.join(map, view.maps_released);
+        Clock acquirer;
+        acquirer.set(thread, epochs_[thread]);
+        view.maps_acquired.join(map | kIsAcquired, acquirer);
+    }
+    // True if the thread, or one before it, has acquired the map in this launch.
+    bool has_acquired_map(uint32_t thread, uintptr_t map) const {
+        return !views_[thread].maps_acquired.of(map | kIsAcquired).is_empty();
     }
 
     // TMA reads the map of a copy. It sees those ordinary writes that two fences made visible.
@@ -253,6 +260,7 @@ private:
     // fence after it. An ordinary write needs a proxy fence of its writer too.
     static bool is_visible_from_peer(const Access& old, const Actor& actor);
 
+    static constexpr uintptr_t kIsAcquired = 1;  // maps lie at multiples of 64
     static constexpr uint64_t kFewBytes = 2 * kCellBytes;
     static constexpr uint8_t kWholeCell = 0xff;
 

@@ -66,6 +66,8 @@ struct Rules {
         note.address = library.holds(site, 1) ? site - 1 - library.start : 0;
     }
 
+    void note_used_map() const { __atomic_fetch_or(&notes->broken, 1, __ATOMIC_RELAXED); }
+
     // True for a violation of a rule that the launch relaxes, which is noted.
     bool pardons(Rule rule, uintptr_t site) const {
         if (!tolerates(rule)) return false;
