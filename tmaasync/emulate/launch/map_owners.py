@@ -52,5 +52,5 @@ def _forget(runtime: ctypes.CDLL, key: tuple[int, int, int]) -> None:
 
 def _keep(runtime: ctypes.CDLL) -> None:
     owned = list(_OWNED.values())
-    arrays = (abi.Array * len(owned))(*owned)
+    arrays = (abi.Array * len(owned))(*(abi.Array(*one) for one in owned))
     runtime.tmaasync_emulate_keep_maps(arrays, ctypes.c_uint64(len(owned)))
