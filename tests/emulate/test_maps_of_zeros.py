@@ -67,7 +67,9 @@ extern "C" __global__ void build(float* array, TensorMap* maps, float* out, int 
 def build(array: Any, rows: int, swizzle: int, *, has_address: bool = True) -> Any:
     source = SOURCE.replace("SWIZZLE", str(swizzle))
     source = source.replace("ADDRESS", "" if has_address else "if (false)")
-    maps, out = np.zeros((2, 128), np.uint8), np.full((2, 8, 32), -1, np.float32)
+    memory, out = np.zeros(3 * 128, np.uint8), np.full((2, 8, 32), -1, np.float32)
+    start = -memory.ctypes.data % 128
+    maps = memory[start : start + 256]
     Kernel(source, "build")(2, 32, (array, maps, out, rows, 32))
     return out.reshape(16, 32)
 

@@ -231,7 +231,8 @@ def test_a_read_without_a_wait_names_the_load_in_flight_and_the_barrier_that_end
         r"pair: consumer 0 \(thread \d+ of block \(0, 0, 0\)\) at kernel.cu:N: a read of 4 bytes "
         r"at shared offset \d+ \(pipes.ring_k.stages\[2\].k\), which nothing has written. A TMA "
         r"load to these bytes is in flight, issued by producer \(thread 0\) at kernel.cu:N, 512 "
-        r"bytes to pipes.ring_k.stages\[2\].k: wait for its phase of pipes.ring_k.full\[2\] first.",
+        r"bytes to pipes.ring_k.stages\[2\].k: wait for its phase of pipes.ring_k.full\[2\] first. "
+        r"\[rule: unwritten-shared\]",
         found,
     )
 
@@ -241,7 +242,8 @@ def test_a_load_that_nobody_waits_for_is_named_with_its_line_and_its_barrier() -
 
     assert found == (
         f"pair: {PRODUCER} at kernel.cu:N: the CTA ends while a TMA load to shared offset 0 "
-        "(pipes.ring_k.stages[0].k) is in flight. Wait on pipes.ring_k.full[0] before the end."
+        "(pipes.ring_k.stages[0].k) is in flight. Wait on pipes.ring_k.full[0] before the end. "
+        "[rule: load-at-exit]"
     )
 
 
