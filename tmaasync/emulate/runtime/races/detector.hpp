@@ -14,7 +14,7 @@
 
 #include "races/grid_races.hpp"
 #include "races/race.hpp"
-#include "state/rules.hpp"
+#include "rules.hpp"
 
 namespace tmaasync_emulate {
 

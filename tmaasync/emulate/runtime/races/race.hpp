@@ -34,6 +34,9 @@ struct Race {
     Rule rule = Rule::kNone;  // that a launch may relax
 };
 
+// The rule that a race breaks, if a launch may relax it.
+Rule rule_of(const Race& race);
+
 // The agent that makes an access, and the accesses that happen before.
 struct Actor {
     Agent agent;

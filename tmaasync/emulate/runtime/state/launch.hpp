@@ -7,8 +7,8 @@
 
 #include "host/stop.hpp"
 #include "races/grid_races.hpp"
+#include "rules.hpp"
 #include "state/launch_memory.hpp"
-#include "state/rules.hpp"
 #include "trace/posts.hpp"
 #include "trace/recorder.hpp"
 
