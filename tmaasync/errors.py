@@ -30,7 +30,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 __all__ = [
     "ArgumentError",
@@ -303,6 +303,10 @@ def _on(device: int | None) -> str:
     return "" if device is None else f"device {device}, "
 
 
+def _of_rule(rule: str | None) -> str:
+    return f" [rule: {rule}]" if rule else ""
+
+
 def _at(source: str | None) -> str:
     return "" if source is None else f" at {source}"
 
@@ -523,9 +527,13 @@ class EmulatedDeadlock(HangError):  # noqa: N818 - a kernel's end, named by its 
 
 
 class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
-    """On the CPU: a thread executed an operation that is illegal, or would trap on the GPU."""
+    """On the CPU: a thread executed an operation that is illegal, or would trap on the GPU.
 
-    def __init__(
+    ``rule`` is the name of the rule that it broke, for ``emulate.scheduled(tolerate=...)``; None if
+    no launch may relax it.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a report
         self,
         kernel: str,
         reason: str,
@@ -534,8 +542,9 @@ class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
         source: str | None = None,
         role: str | None = None,
         device: int | None = None,
+        rule: str | None = None,
     ) -> None:
-        """Name the thread, its block and its role, and the line in the source."""
+        """Name the thread, its block and its role, the line in the source, and the rule."""
         self.device = device
         self.kernel = kernel
         self.reason = reason
@@ -543,11 +552,12 @@ class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
         self.thread = thread
         self.source = source
         self.role = role
+        self.rule = rule
         who = _one_thread(role, block, thread)
-        super().__init__(f"{kernel}: {_on(device)}{who}{_at(source)}: {reason}.")
+        super().__init__(f"{kernel}: {_on(device)}{who}{_at(source)}: {reason}.{_of_rule(rule)}")
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        where = (self.block, self.thread, self.source, self.role, self.device)
+        where = (self.block, self.thread, self.source, self.role, self.device, self.rule)
         return type(self), (self.kernel, self.reason, *where)
 
 
@@ -568,7 +578,11 @@ class EmulatedAccess:
     barrier_name: str | None = None
     device: int | None = None
 
+    EARLIER: ClassVar[str] = "write before this launch, by the host or by another launch"
+
     def __str__(self) -> str:
+        if self.operation == self.EARLIER:
+            return self.operation
         who = _one_thread(self.role, self.block, self.thread)
         return f"{_on(self.device)}{who}{_at(self.source)}: {self.operation}"
 
@@ -584,9 +598,11 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
             another run it may be the second.
         second: The other one.
         cause: What is most likely missing.
+        rule: The name of the broken rule, for ``emulate.scheduled(tolerate=...)``; None if no
+            launch may relax it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a report
         self,
         kernel: str,
         *,
@@ -596,6 +612,7 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
         first: EmulatedAccess,
         second: EmulatedAccess,
         cause: str,
+        rule: str | None = None,
     ) -> None:
         """Name the bytes, both threads, and the missing step."""
         self.kernel = kernel
@@ -605,13 +622,16 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
         self.first = first
         self.second = second
         self.cause = cause
+        self.rule = rule
         places = {
             "shared": f"shared offset {start}",
             "global": f"global address {start:#x}",
             "registers": "A's registers of wgmma" if start else "the accumulators of wgmma",
         }
         place = places[memory] if name is None else f"{name} ({places[memory]})"
-        super().__init__(f"{kernel}: a race on {place}:\n  {first}\n  {second}\n{cause}.")
+        super().__init__(
+            f"{kernel}: a race on {place}:\n  {first}\n  {second}\n{cause}.{_of_rule(rule)}"
+        )
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         state = {name: value for name, value in vars(self).items() if name != "kernel"}

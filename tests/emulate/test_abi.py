@@ -48,6 +48,7 @@ ENUMS: dict[str, type[enum.IntEnum]] = {
 CONSTANTS = {
     "kStaticAlignment": abi.STATIC_ALIGNMENT,
     "kRoleBytes": abi._ROLE_BYTES,
+    "kRules": len(abi.Rule),
     "kNothing": events.NOTHING,
     "kNobody": events.NOBODY,
     "kMaxDynamicBytes": MAX_SHARED_BYTES,

@@ -201,13 +201,17 @@ struct SharedMemory {
 };
 extern "C" __device__ const int moved_shared_bytes = sizeof(SharedMemory);
 
-// Moves the map to to[0], unless that is null, and loads.
+// Moves the map to to[0], or else acquires what an earlier launch left, and loads.
 extern "C" __global__ void moved(TMATensorTileArray<Tile> tiles, void* const* to, float* out) {
     auto& shared = dynamic_shared<SharedMemory>();
     shared.full.init(1);
     fence_barrier_init();
     Tile& tile = tiles.at(0);
-    if (to[0]) tile.edit_in_gmem([&](auto map) { map.replace_global_address(to[0]); });
+    if (to[0]) {
+        tile.edit_in_gmem([&](auto map) { map.replace_global_address(to[0]); });
+    } else {
+        tile.tensormap_fence_acquire();
+    }
     shared.full.expect_bytes(Tile::kBytes);
     tile.async_copy(shared.tile, shared.full, {0, 0});
     shared.full.wait(0);

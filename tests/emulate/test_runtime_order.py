@@ -17,6 +17,7 @@ RUNTIME = EMULATOR_DIR / "runtime"
 LAYERS = (
     "abi.hpp",
     "reason.hpp",
+    "rules.hpp",
     "host",
     "shared_memory",
     "policy",

@@ -139,7 +139,7 @@ READS = {
         TWO_LOADS + "s.full[1].wait(0);\ntotal[thread] = s.tiles[1].data()[thread];  //@read",
         UNWRITTEN + r"A TMA load .* issued by thread 0 at {at:late}, 512 bytes to tiles\[1\]: "
         r"full\[1\] completed phase 0 with 512 bytes expected, and its copies deliver 1024\. "
-        r"Expect the bytes of all of them\.$",
+        r"Expect the bytes of all of them\.( \[rule: unwritten-shared\])?$",
         "read",
     ),
     "a wait that is not repeated": Text(
@@ -431,7 +431,7 @@ BARRIERS = {
     "nobody waits": Text(
         LOAD,
         r"the CTA ends while a TMA load to shared offset 512 \(tiles\[1\]\) is in flight\. Wait on "
-        r"full\[1\] before the end\.$",
+        r"full\[1\] before the end\. \[rule: load-at-exit\]$",
         "load",
         plain=True,
     ),
@@ -838,7 +838,7 @@ extern "C" __global__ void small(const __grid_constant__ Tile image, float* out)
     [
         (
             {"FLOATS": 17},
-            r"\(tile past the end of its 64 bytes of data\), .* has written\. Check the index\.$",
+            r"\(tile past the end of its 64 bytes of data\), .* \[rule: unwritten-shared\]$",
         ),
         ({"PRODUCER": 0}, r"warp 0 has not released .*: a producer's first wait names parity 1"),
         ({"ARRIVALS": 2}, r"only warp 0 filled .*, and init\(\) counts 1 arrival more"),

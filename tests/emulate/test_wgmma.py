@@ -6,7 +6,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import CompileError, EmulatedFault, EmulatedRace, Kernel, Swizzle, create_tma_tile
+from tmaasync import (
+    CompileError,
+    EmulatedFault,
+    EmulatedRace,
+    Kernel,
+    Swizzle,
+    create_tma_tile,
+    emulate,
+)
 
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
@@ -181,3 +189,66 @@ def test_an_operand_has_the_swizzle_that_it_was_loaded_with(loaded: Swizzle, rea
 
 def test_an_operand_that_threads_wrote_after_the_load_may_have_any_swizzle() -> None:
     multiply_loaded(Swizzle.B64, Swizzle.B128, is_rewritten=True)
+
+
+# A's registers are locals of an inner block. Locals of later blocks are other registers, which the
+# thread may write while wgmma runs.
+INNER_BLOCKS = """
+#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
+using namespace tmaasync;
+
+struct SharedMemory {
+    alignas(1024) bfloat16 b[128];
+};
+extern "C" __device__ const int scoped_shared_bytes = sizeof(SharedMemory);
+
+__device__ __noinline__ void fill(u32 (&values)[4], u32 value) {
+    for (int i = 0; i < 4; ++i) values[i] = value;
+}
+
+extern "C" __global__ void scoped(float* out, u32* others) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const int thread = threadIdx.x;
+    shared.b[thread] = bfloat16(1.f);
+    fence_async_view_proxy();
+    __syncthreads();
+    const u32 base = ptx::shared_address(shared.b);
+    const u64 b = initialize_wgmma_descriptor<Swizzle::kNone>(base, 128, 128);
+    float sums[4];
+    {
+        u32 a[16][4];  // as large as no other local, so that a compiler gives others its memory
+        for (auto& step : a) fill(step, 0x3f803f80);
+        wgmma_fence();
+        wgmma_rs_atom<bfloat16, bfloat16>(sums, a[0], b, false);
+        wgmma_commit_group();
+    }
+    {
+        u32 other[4];
+        fill(other, 5 + thread);
+        for (int i = 0; i < 4; ++i) others[thread] += other[i];
+    }
+    wgmma_wait_group<0>();
+    for (int i = 0; i < 4; ++i) out[thread * 4 + i] = sums[i];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["u32 other[4];", "struct { u32 values[4]; } held; u32 (&other)[4] = held.values;"]
+)
+def test_a_later_local_is_no_register_of_wgmma(kind: str) -> None:
+    out, others = np.zeros(512, np.float32), np.zeros(128, np.uint32)
+    source = INNER_BLOCKS.replace("u32 other[4];", kind)
+    with emulate.scheduled(races=True):
+        Kernel(source, "scoped")(1, 128, (out, others))
+    assert (out == 16).all()
+    assert (others == 4 * (5 + np.arange(128))).all()
+
+
+def test_a_write_to_the_registers_of_wgmma_in_their_block_is_a_race() -> None:
+    source = INNER_BLOCKS.replace(
+        "wgmma_commit_group();\n", "wgmma_commit_group();\n        fill(a[0], 1);\n", 1
+    )
+    with emulate.scheduled(races=True), pytest.raises(EmulatedRace, match="A's registers"):
+        Kernel(source, "scoped")(1, 128, (np.zeros(512, np.float32), np.zeros(128, np.uint32)))

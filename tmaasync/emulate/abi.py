@@ -32,6 +32,9 @@ __all__ = [
     "RaceReport",
     "Report",
     "ReportKind",
+    "Rule",
+    "RuleNote",
+    "RuleNotes",
     "SignalWait",
     "Space",
     "WaitKind",
@@ -80,6 +83,7 @@ class Operation(enum.IntEnum):
     TMA_PUSH_REDUCE = 14
     LDMATRIX = 15
     BLOCK_ATOMIC = 16
+    EARLIER_WRITE = 17
 
 
 class ReportKind(enum.IntEnum):
@@ -153,6 +157,34 @@ class RaceFact(enum.IntEnum):
     LACKS_READER_FENCE = 256
 
 
+class Rule(enum.IntEnum):
+    """The rules that a user may relax."""
+
+    NONE = 0
+    CP_ASYNC_AT_EXIT = 1
+    STORE_AT_EXIT = 2
+    LOAD_AT_EXIT = 3
+    BYTES_AT_EXIT = 4
+    WGMMA_AT_EXIT = 5
+    EXIT_BEFORE_PEER = 6
+    INIT_WITHOUT_FENCE = 7
+    WRITE_WITHOUT_PROXY_FENCE = 8
+    MAP_WITHOUT_ACQUIRE = 9
+    POLL_WITHOUT_ACQUIRE = 10
+    PLAIN_ACCESS_TO_ATOMIC = 11
+    BLOCK_SCOPE_ATOMIC = 12
+    SAME_VALUE_STORES = 13
+    READ_ONLY_LOAD = 14
+    UNWRITTEN_SHARED = 15
+    UNWRITTEN_ACCUMULATORS = 16
+    WGMMA_REGISTERS = 17
+    WGMMA_SWIZZLE = 18
+    PDL_WAIT = 19
+    SYNCTHREADS_APART = 20
+    ELECT_OF_PART = 21
+    SHUFFLE_SOURCE = 22
+
+
 # --- a launch ---------------------------------------------------------------------------------
 
 
@@ -194,6 +226,18 @@ class EventLog(ctypes.Structure):
     )
 
 
+class RuleNote(ctypes.Structure):
+    """The violations of a rule in a launch that goes on, and the address of the first."""
+
+    _fields_ = (("count", ctypes.c_uint64), ("address", ctypes.c_uint64))
+
+
+class RuleNotes(ctypes.Structure):
+    """The notes of a launch; ``broken`` has a bit for each rule, and bit 0 for maps in memory."""
+
+    _fields_ = (("broken", ctypes.c_uint64), ("note", RuleNote * len(Rule)))
+
+
 class LaunchNumbers(ctypes.Structure):
     """The parameters of a launch."""
 
@@ -215,6 +259,8 @@ class LaunchNumbers(ctypes.Structure):
         ("written", ctypes.POINTER(ctypes.c_char)),
         ("grid_barrier", ctypes.POINTER(ctypes.c_uint32)),
         ("fresh", ctypes.c_char_p),
+        ("tolerated", ctypes.c_uint64),
+        ("notes", ctypes.POINTER(RuleNotes)),
     )
 
 
@@ -375,6 +421,7 @@ class Report(ctypes.Structure):
 
     _fields_ = (
         ("kind", ctypes.c_uint8),
+        ("rule", ctypes.c_uint8),
         ("is_endless", ctypes.c_uint8),
         ("has_thread", ctypes.c_uint8),
         ("launch", ctypes.c_uint32),

@@ -31,6 +31,27 @@ struct Shape {
 template <int... kSides>
 using Box = Shape<kSides...>;
 
+// A side of a tile that is stored: a store writes whole boxes, and so a whole number of them.
+template <int kSide, int kBoxSide, int kNextSide>
+struct StoredSide {
+    static_assert(
+        kSide == kNextSide,
+        "its boxes do not divide this tile, so that a store or reduction would overwrite what lies "
+        "next to it. Give the tile the next legal side, which the third number of StoredSide is"
+    );
+    static constexpr bool kIsWhole = kSide == kNextSide;
+};
+
+template <typename TileShape, typename BoxShape>
+struct StoredTile;
+template <int... kSides, int... kBoxSides>
+struct StoredTile<Shape<kSides...>, Shape<kBoxSides...>> {
+    static constexpr bool kIsWhole =
+        (StoredSide<kSides, kBoxSides, (kSides + kBoxSides - 1) / kBoxSides * kBoxSides>::
+             kIsWhole &&
+         ...);
+};
+
 // The element strides of a tile, by default 1 along every side.
 template <typename ElementStrides>
 struct StrideOf {
@@ -278,11 +299,13 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Store the tile; elements outside the array are dropped. No coordinate may be negative.
-    // Follow with commit_group(). Ordinary writes to `shared` need fence_async_view_proxy() first.
+    // Store the tile, which its boxes must divide; elements outside the array are dropped. No
+    // coordinate may be negative. Follow with commit_group(). Ordinary writes to `shared` need
+    // fence_async_view_proxy() first.
     __device__ __forceinline__ void async_store(
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        static_assert(StoredTile<TileShape, BoxShape>::kIsWhole, "the boxes divide a stored tile");
         check_store(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
@@ -306,6 +329,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     __device__ __forceinline__ void async_reduce(
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        static_assert(StoredTile<TileShape, BoxShape>::kIsWhole, "the boxes divide a stored tile");
         check_store(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {

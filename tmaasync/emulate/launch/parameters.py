@@ -16,6 +16,7 @@ from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.launch.schedule import Schedule
+from tmaasync.emulate.rules import bits_of
 from tmaasync.errors import LaunchError, Violation
 
 __all__ = ["PackedArguments", "Parameters"]
@@ -71,6 +72,11 @@ class Parameters(NamedTuple):
         return ctypes.string_at(self.numbers.written, self.numbers.arrays)
 
     @property
+    def has_notes(self) -> bool:
+        """Whether the launch broke a rule and went on, or used maps in global memory."""
+        return bool(self.numbers.notes.contents.broken)
+
+    @property
     def wrote_read_only(self) -> bool:
         """Whether the launch wrote to an array that is read only."""
         return any(self.numbers.written[number] != b"\0" for number in self.read_only)
@@ -106,6 +112,9 @@ def _numbers(
         None,
         ctypes.create_string_buffer(max(1, len(known))),
         ctypes.pointer(ctypes.c_uint32(0)) if config.cooperative else None,
+        None,
+        bits_of(schedule.tolerate),
+        ctypes.pointer(abi.RuleNotes()),
     )
 
 

@@ -13,6 +13,7 @@ from tmaasync._driver import LaunchConfig
 from tmaasync._forks import Lock
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram, heeding_signals, taken_report
+from tmaasync.emulate.launch.notes import heed_notes
 from tmaasync.emulate.launch.parameters import PackedArguments, Parameters
 from tmaasync.emulate.launch.queued import WORLD, LaunchQueue, QueuedLaunch, StreamQueue
 from tmaasync.emulate.launch.recording import Recording
@@ -148,6 +149,8 @@ class EmulatedLaunch:
             ready.keep_written()
             if recording is not None:
                 recording.hand_over()
+        if ready.has_notes:
+            heed_notes(self._facts(ready, self._arguments), ready, self._keep)
         if report:
             facts = self._facts(ready, self._arguments)
             with taken_report(program.runtime, report) as taken:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import heeding_signals, taken_report
+from tmaasync.emulate.launch.notes import heed_notes
 from tmaasync.emulate.launch.parameters import PackedArguments, Parameters
 from tmaasync.emulate.launch.recording import Recording, TracedTo
 from tmaasync.emulate.report.errors import error_of
@@ -78,6 +79,9 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
         report = heeding_signals(run, ctypes.c_uint32(len(launches)), given)
     finally:
         ends = [one.hand_over(begin) for one in launches]
+    for one in launches:
+        if one.parameters.has_notes:
+            heed_notes(one.facts, one.parameters, one.keep)
     if report:
         with taken_report(runtime, report) as taken:
             raise error_of([one.facts for one in launches], taken)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
-from tmaasync.emulate import abi
+from tmaasync.emulate import abi, rules
 from tmaasync.errors import ArgumentError
 
 __all__ = ["SEARCHED_WORDS", "Policy", "Schedule", "current_schedule", "is_scheduled", "scheduled"]
@@ -40,7 +40,8 @@ class Schedule:
     ``max_threads`` threads is rejected. With ``races=True`` every memory access is checked against
     earlier ones; with None only accesses to the first `SEARCHED_WORDS` words of a launch; with
     False none. During the race search clusters run on one core, and clusters that signal each other
-    through global memory are interleaved there.
+    through global memory are interleaved there. ``tolerate`` has the names of rules to relax: a
+    launch that breaks one logs a note, and goes on.
     """
 
     policy: Policy = "round_robin"
@@ -49,8 +50,10 @@ class Schedule:
     budget_seconds: float = 10.0
     max_threads: int = 1 << 26
     races: bool | None = None
+    tolerate: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tolerate", rules.checked(self.tolerate))
         if not is_one_of(self.policy, _POLICIES):
             raise ArgumentError.broken(
                 "policy", shown(self.policy), f"there are {', '.join(_POLICIES)}", "Pass one"
@@ -90,7 +93,12 @@ def _races_of_environment() -> bool | None:
     return bool(int(value)) if value else None
 
 
-_DEFAULT = Schedule(races=_races_of_environment())
+def _rules_of_environment() -> frozenset[str]:
+    names = os.environ.get("TMAASYNC_TOLERATE", "").split(",")
+    return rules.checked([name.strip() for name in names if name.strip()])
+
+
+_DEFAULT = Schedule(races=_races_of_environment(), tolerate=_rules_of_environment())
 _SCHEDULE = contextvars.ContextVar("tmaasync schedule", default=_DEFAULT)
 
 
@@ -103,6 +111,7 @@ def scheduled(
     budget_seconds: float | None = None,
     max_threads: int | None = None,
     races: bool | None = None,
+    tolerate: Collection[str] | None = None,
 ) -> Iterator[Schedule]:
     """Interleave the launches inside the ``with`` by a `Schedule`.
 
@@ -115,6 +124,7 @@ def scheduled(
         "budget_seconds": budget_seconds,
         "max_threads": max_threads,
         "races": races,
+        "tolerate": tolerate,
     }
     kept = {name: value for name, value in given.items() if value is not None}
     schedule = replace(_SCHEDULE.get(), **kept)

@@ -20,6 +20,7 @@ from tmaasync.emulate.report.hangs import hang
 from tmaasync.emulate.report.peer_causes import BETWEEN_STREAMS, cause_between_devices
 from tmaasync.emulate.report.race_causes import RacingPair, cause_in_a_kernel
 from tmaasync.emulate.report.words import Facts, Words
+from tmaasync.emulate.rules import name_of
 from tmaasync.errors import EmulatedAccess, EmulatedFault, EmulatedRace, LaunchError, TMAError
 from tmaasync.trace.events import NOTHING
 
@@ -62,6 +63,7 @@ def _fault(words: Words, report: Report) -> EmulatedFault:
         words.line(report.address),
         text_of(report.role) or None,
         words.device,
+        name_of(report.rule),
     )
 
 
@@ -96,6 +98,8 @@ def _race(several: Sequence[Words], report: Report) -> EmulatedRace:
         cause = in_words_of(words.program.source, cause)
     shared = race.first.bytes & race.second.bytes
     start = race.start + ((shared & -shared).bit_length() - 1 if shared else 0)
+    if stray := _stray(words, race.space, start, first, second):
+        cause += f". Or an index is wrong, and the access is meant for {stray}"
     return EmulatedRace(
         words.program.name,
         memory=memory,
@@ -104,7 +108,19 @@ def _race(several: Sequence[Words], report: Report) -> EmulatedRace:
         first=first,
         second=second,
         cause=cause,
+        rule=name_of(report.rule),
     )
+
+
+_INDEXED = ("ordinary read", "ordinary write", "atomic operation", "cp.async")
+
+
+def _stray(
+    words: Words, space: int, start: int, first: EmulatedAccess, second: EmulatedAccess
+) -> str | None:
+    """Name the place by another array, if an index of the kernel may have left that array."""
+    is_indexed = first.operation in _INDEXED or second.operation in _INDEXED
+    return words.globals.stray(start) if space == Space.GLOBAL and is_indexed else None
 
 
 def _accessed(words: Words, access: AccessReport) -> EmulatedAccess:

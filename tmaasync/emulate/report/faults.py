@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tmaasync.emulate.abi import Mention, MentionKind, Operation, text_of
 from tmaasync.emulate.report.sentences import SENTENCES
+from tmaasync.errors import EmulatedAccess
 
 __all__ = ["OPERATIONS", "written"]
 
@@ -28,6 +29,7 @@ OPERATIONS = {
     Operation.TMA_PUSH_REDUCE: "TMA reduction between CTAs",
     Operation.LDMATRIX: "ldmatrix",
     Operation.BLOCK_ATOMIC: "atomic operation of one block",
+    Operation.EARLIER_WRITE: EmulatedAccess.EARLIER,
 }
 _SENTENCES = tuple(SENTENCES.values())
 

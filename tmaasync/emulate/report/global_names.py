@@ -11,6 +11,7 @@ __all__ = ["GlobalNames"]
 
 _FAR_BYTES = 1 << 24  # an address farther away is unrelated to the array
 _CLOSE_BYTES = 256
+_STRAY_BYTES = 4096  # or a row: a wrong index leads no farther beyond an array
 
 
 def _outside(parameter: str, extent: Extent, address: int) -> str:
@@ -64,6 +65,16 @@ class GlobalNames:
             return None
         close = [first, *(other for other in others[:1] if other[0] < _CLOSE_BYTES)]
         return ", or ".join(words for _, words in close)
+
+    def stray(self, address: int) -> str | None:
+        """Name an address in an array by another array that a wrong index left: nearby, or None."""
+        near = []
+        for parameter, extent in self._named():
+            row = max(extent.strides_bytes, default=0)
+            distance = abs(extent.distance(address))
+            if extent.shape and 0 < distance <= max(row, _STRAY_BYTES):
+                near.append((distance, _outside(parameter, extent, address)))
+        return min(near)[1] if near else None
 
     def _element(self, parameter: str, extent: Extent, address: int) -> str:
         index = extent.element_at(address) if extent.shape else None

@@ -11,6 +11,7 @@ __all__ = ["RacingPair", "cause_in_a_kernel"]
 _ATOMIC, _BLOCK_ATOMIC = "atomic operation", "atomic operation of one block"
 _LOAD, _INIT, _REGISTERS = "TMA load", "mbarrier.init", "use of registers"
 _MAP_READ = "TMA's read of a tensor map"
+_EARLIER = EmulatedAccess.EARLIER
 _THREAD_COPY = "cp.async"
 _STORES = ("TMA store", "TMA reduction")
 _PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
@@ -116,6 +117,14 @@ _RULES = (
         _REGISTERS,
         None,
         "wgmma uses registers that the thread may still be writing. Call wgmma_fence() before it",
+    ),
+    _Rule(
+        _EARLIER,
+        _MAP_READ,
+        "the map has changed since an earlier launch used it, or by one, and TMA may hold the old "
+        "one. In every block, the thread that copies calls tensormap_fence_acquire() at system "
+        "scope first, as tiles[i] of a TMATensorTileArray does; or pass the map as a const "
+        "__grid_constant__ parameter",
     ),
     _Rule(
         None,

@@ -36,6 +36,45 @@ struct Array {
 
 struct EventLog;
 
+// The rules that a user may relax (docs/emulator_rules.md).
+enum class Rule : uint8_t {
+    kNone,
+    kCpAsyncAtExit,
+    kStoreAtExit,
+    kLoadAtExit,
+    kBytesAtExit,
+    kWgmmaAtExit,
+    kExitBeforePeer,
+    kInitWithoutFence,
+    kWriteWithoutProxyFence,
+    kMapWithoutAcquire,
+    kPollWithoutAcquire,
+    kPlainAccessToAtomic,
+    kBlockScopeAtomic,
+    kSameValueStores,
+    kReadOnlyLoad,
+    kUnwrittenShared,
+    kUnwrittenAccumulators,
+    kWgmmaRegisters,
+    kWgmmaSwizzle,
+    kPdlWait,
+    kSyncthreadsApart,
+    kElectOfPart,
+    kShuffleSource,
+};
+constexpr std::size_t kRules = 23;
+
+// The violations of a rule in a launch that goes on.
+struct RuleNote {
+    uint64_t count;
+    uint64_t address;  // of the first one, in the kernel's library
+};
+
+struct RuleNotes {
+    uint64_t broken;  // one bit for each rule; bit 0: TMA used maps in global memory
+    RuleNote note[kRules];
+};
+
 struct LaunchNumbers {
     Extents grid;
     Extents block;
@@ -54,6 +93,8 @@ struct LaunchNumbers {
     uint8_t* written;         // of each array: set if this launch writes to it
     uint32_t* grid_barrier;   // of a cooperative launch; null in others
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
+    uint64_t tolerated;    // one bit for each rule
+    RuleNotes* notes;
 };
 
 // One of the launches that run together.
@@ -160,6 +201,7 @@ enum class Operation : uint8_t {
     kTmaPushReduce,
     kLdmatrix,
     kBlockAtomic,  // of the threads of one CTA
+    kEarlierWrite  // before the launch
 };
 
 enum class ReportKind : uint8_t {
@@ -289,6 +331,7 @@ struct RaceReport {
 // Given back to tmaasync_emulate_free_report().
 struct Report {
     ReportKind kind;
+    Rule rule;           // that a user may relax, of a fault or a race
     uint8_t is_endless;  // a timeout: no budget would be enough
     uint8_t has_thread;  // whether block, thread, role and address are set
     uint32_t launch;

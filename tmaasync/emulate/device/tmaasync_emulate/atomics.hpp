@@ -13,16 +13,16 @@
 
 namespace tmaasync_emulate {
 
-// Returns the old value. `depends` is false for an exchange, which stores the same value whatever
-// the old one.
+// Returns the old value.
 template <typename T, typename Change>
-TMAASYNC_EMULATE_INLINE T
-change_atomically(T* address, Change change, bool depends = true, Scope scope = Scope::kGpu) {
+TMAASYNC_EMULATE_INLINE T change_atomically(
+    T* address, Change change, OldValue use = OldValue::kUsed, Scope scope = Scope::kGpu
+) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4, 8 or 16 bytes");
     T old{}, changed{};
     replace_atomically(address, &old, &old, sizeof(T));  // reads the old value
     changed = change(old);
-    begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0, depends, scope);
+    begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0, use, scope);
     do {
         changed = change(old);
     } while (!replace_atomically(address, &old, &changed, sizeof(T)));
@@ -54,18 +54,20 @@ bool has_bits_of(const T& a, const T& b) {
 
 }  // namespace tmaasync_emulate
 
-#define TMAASYNC_EMULATE_ATOMIC(NAME, SCOPE, CHANGED)                                          \
-    template <typename T>                                                                      \
-    TMAASYNC_EMULATE_INLINE T NAME(T* address, tmaasync_emulate::Same<T> value) {              \
-        return tmaasync_emulate::change_atomically(                                            \
-            address, [=](T old) -> T { return CHANGED; }, true, tmaasync_emulate::Scope::SCOPE \
-        );                                                                                     \
+#define TMAASYNC_EMULATE_ATOMIC(NAME, SCOPE, CHANGED)                                        \
+    template <typename T>                                                                    \
+    TMAASYNC_EMULATE_INLINE T NAME(T* address, tmaasync_emulate::Same<T> value) {            \
+        return tmaasync_emulate::change_atomically(                                          \
+            address, [=](T old) -> T { return CHANGED; }, tmaasync_emulate::OldValue::kUsed, \
+            tmaasync_emulate::Scope::SCOPE                                                   \
+        );                                                                                   \
     }
-#define TMAASYNC_EMULATE_ATOMIC_COUNTER(NAME, SCOPE, CHANGED)                                    \
-    TMAASYNC_EMULATE_INLINE unsigned NAME(unsigned* address, unsigned last) {                    \
-        return tmaasync_emulate::change_atomically(                                              \
-            address, [=](unsigned old) { return CHANGED; }, true, tmaasync_emulate::Scope::SCOPE \
-        );                                                                                       \
+#define TMAASYNC_EMULATE_ATOMIC_COUNTER(NAME, SCOPE, CHANGED)                                  \
+    TMAASYNC_EMULATE_INLINE unsigned NAME(unsigned* address, unsigned last) {                  \
+        return tmaasync_emulate::change_atomically(                                            \
+            address, [=](unsigned old) { return CHANGED; }, tmaasync_emulate::OldValue::kUsed, \
+            tmaasync_emulate::Scope::SCOPE                                                     \
+        );                                                                                     \
     }
 #define TMAASYNC_EMULATE_ATOMICS(SUFFIX, SCOPE)                                                    \
     TMAASYNC_EMULATE_ATOMIC(                                                                       \
@@ -84,7 +86,8 @@ bool has_bits_of(const T& a, const T& b) {
     template <typename T>                                                                          \
     TMAASYNC_EMULATE_INLINE T atomicExch##SUFFIX(T* address, tmaasync_emulate::Same<T> value) {    \
         return tmaasync_emulate::change_atomically(                                                \
-            address, [=](T) { return value; }, false, tmaasync_emulate::Scope::SCOPE               \
+            address, [=](T) { return value; }, tmaasync_emulate::OldValue::kUnused,                \
+            tmaasync_emulate::Scope::SCOPE                                                         \
         );                                                                                         \
     }                                                                                              \
     template <typename T>                                                                          \
@@ -94,7 +97,7 @@ bool has_bits_of(const T& a, const T& b) {
         return tmaasync_emulate::change_atomically(                                                \
             address,                                                                               \
             [=](T old) { return tmaasync_emulate::has_bits_of(old, expected) ? value : old; },     \
-            true, tmaasync_emulate::Scope::SCOPE                                                   \
+            tmaasync_emulate::OldValue::kCompared, tmaasync_emulate::Scope::SCOPE                  \
         );                                                                                         \
     }                                                                                              \
     /* A float at a time, as on the chip. */                                                       \

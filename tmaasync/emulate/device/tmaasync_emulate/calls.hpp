@@ -28,6 +28,19 @@ constexpr uint32_t kMaxStaticBytes = 48 * 1024;
 constexpr uint32_t kWindowBytes = 228 * 1024 + kMaxStaticBytes;
 constexpr int kRankShift = 24;
 constexpr uint32_t kOffsetMask = (1u << kRankShift) - 1;
+// Distance of the windows of a cluster's CTAs. As on the chip, the low 24 bits of a generic pointer
+// into shared memory are the offset, and the bits above them count CTAs.
+constexpr std::size_t kWindowStride = std::size_t{1} << kRankShift;
+
+// The shared address of a pointer to other memory. CUDA leaves it undefined, so that only a use of
+// it is a fault. No CTA has that rank, and no shared memory these offset bits, of which a wgmma
+// descriptor keeps 18.
+constexpr uint32_t kNoSharedRank = 0xfe;
+constexpr uint32_t kNoSharedAddress = kNoSharedRank << kRankShift | 228 * 1024;
+
+constexpr bool is_no_shared_address(std::uintptr_t address) {
+    return address >> kRankShift == kNoSharedRank;
+}
 
 // Addresses from `start` to before `end`.
 struct Reach {
@@ -190,11 +203,13 @@ TMAASYNC_EMULATE_CALL void fence_mbarrier_init();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_shared();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 
+// The use that an atomic operation makes of the old contents: none in an exchange.
+enum class OldValue : uint8_t { kUnused, kUsed, kCompared };
+
 // Begins an atomic operation for the threads of a scope. `changes`: it changes the present
-// contents. `depends`: its result depends on them. Other clusters may run on other cores of the
-// host.
+// contents. Other clusters may run on other cores of the host.
 TMAASYNC_EMULATE_CALL void begin_atomic(
-    const void* address, uint32_t bytes, bool changes, bool depends, Scope scope
+    const void* address, uint32_t bytes, bool changes, OldValue old, Scope scope
 );
 // Stores `changed` if `address` holds `old`; else puts the contents into `old`.
 TMAASYNC_EMULATE_CALL bool replace_atomically(

@@ -22,9 +22,11 @@ namespace tmaasync_emulate {
 TMAASYNC_EMULATE_INLINE void* in_shared_of(const void* pointer, uint32_t rank) {
     const Thread& thread = current_thread();
     if (rank >= thread.ctas) fail_beyond_cluster(rank);
-    const std::size_t offset = __cvta_generic_to_shared(pointer) & kOffsetMask;
+    const std::size_t address = __cvta_generic_to_shared(pointer);
+    if (is_no_shared_address(address)) return reinterpret_cast<void*>(address);
+    const std::size_t offset = address & kOffsetMask;
     const std::ptrdiff_t ranks = std::ptrdiff_t{rank} - std::ptrdiff_t{thread.rank};
-    return thread.window + ranks * std::ptrdiff_t{kWindowBytes} + offset;
+    return thread.window + ranks * std::ptrdiff_t{kWindowStride} + offset;
 }
 
 TMAASYNC_EMULATE_INLINE uint32_t rank_of_shared(const void* pointer) {

@@ -71,14 +71,14 @@ TMAASYNC_EMULATE_INLINE std::ptrdiff_t offset_in_windows(const void* pointer) {
 
 TMAASYNC_EMULATE_INLINE bool is_own_shared(const void* pointer) {
     const std::ptrdiff_t offset = offset_in_windows(pointer);
-    return offset >= 0 && offset < std::ptrdiff_t{kWindowBytes};
+    return offset >= 0 && offset < std::ptrdiff_t{kWindowStride};
 }
 
 TMAASYNC_EMULATE_INLINE bool is_shared_in_cluster(const void* pointer) {
     const Thread& thread = current_thread();
     const std::ptrdiff_t offset =
-        offset_in_windows(pointer) + std::ptrdiff_t{thread.rank} * std::ptrdiff_t{kWindowBytes};
-    return offset >= 0 && offset < std::ptrdiff_t{thread.ctas} * std::ptrdiff_t{kWindowBytes};
+        offset_in_windows(pointer) + std::ptrdiff_t{thread.rank} * std::ptrdiff_t{kWindowStride};
+    return offset >= 0 && offset < std::ptrdiff_t{thread.ctas} * std::ptrdiff_t{kWindowStride};
 }
 
 TMAASYNC_EMULATE_INLINE bool is_parameter(const void* pointer) {
@@ -121,14 +121,12 @@ namespace tmaasync_emulate {
 
 // PTX ISA: the window of .shared::cluster holds the CTA's own, .shared::cta.
 __attribute__((noinline)) inline std::size_t address_in_cluster(const void* pointer) {
-    if (!is_shared_in_cluster(pointer)) {
-        fail_at(__builtin_return_address(0), FaultKind::kPointerOutsideShared);
-    }
+    if (!is_shared_in_cluster(pointer)) return kNoSharedAddress;
     const auto from_first = static_cast<std::size_t>(
         offset_in_windows(pointer) +
-        std::ptrdiff_t{current_thread().rank} * std::ptrdiff_t{kWindowBytes}
+        std::ptrdiff_t{current_thread().rank} * std::ptrdiff_t{kWindowStride}
     );
-    return from_first % kWindowBytes | (from_first / kWindowBytes + 1) << kRankShift;
+    return from_first + kWindowStride;
 }
 
 }  // namespace tmaasync_emulate
@@ -142,10 +140,11 @@ TMAASYNC_EMULATE_INLINE std::size_t __cvta_generic_to_shared(const void* pointer
 inline void* __cvta_shared_to_generic(std::size_t address) {
     using namespace tmaasync_emulate;
     const Thread& thread = current_thread();
+    if (is_no_shared_address(address)) return reinterpret_cast<void*>(address);
     const std::size_t above = address >> kRankShift;
     const std::ptrdiff_t ranks =
         above == 0 ? 0 : static_cast<std::ptrdiff_t>(above) - 1 - std::ptrdiff_t{thread.rank};
-    return thread.window + ranks * std::ptrdiff_t{kWindowBytes} + (address & kOffsetMask);
+    return thread.window + ranks * std::ptrdiff_t{kWindowStride} + (address & kOffsetMask);
 }
 
 // In all other spaces, addresses are the values of pointers.

@@ -23,6 +23,8 @@ _RULE = re.compile(
     r"(?:static assertion failed(?: due to requirement '.*')?"
     r"|declared with (?:attribute error|'error' attribute)): (.*)$"
 )
+# The instance of our template that states a rule: g++ reports it before the error, clang after it.
+_INSTANCE = re.compile(r"[Ii]n instantiation of .*'(?:struct )?tmaasync::(StoredSide<[^']*>)")
 # The use of a header's template: g++ reports it before the error, clang after it.
 _USED = ("required from", "requested here", "in expansion of macro")
 
@@ -108,6 +110,8 @@ def refusal(
         )
     place = _own_place(source, lines, errors, error)
     shown = "\n".join(_shown(lines, error))
+    if instance := next(filter(None, map(_INSTANCE.search, lines)), None):
+        shown += f"\nin {instance[1]}"
     for folder in folders:
         shown = shown.replace(f"{folder}/", "")
     where = f"{source.name}:{place}" if place else f"{Path(error.file).name}:{error.line}"

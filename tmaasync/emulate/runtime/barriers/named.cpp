@@ -26,7 +26,7 @@ static void check_warp_is_together(Fiber& fiber, NamedBarrier& barrier, uint32_t
     uint32_t& first = barrier.lines[warp];
     if (first == 0) first = line;
     if (first == line) return;
-    fail(fiber, {FaultKind::kWarpApartAtBarrier, warp, line, first});
+    break_rule(fiber, {FaultKind::kWarpApartAtBarrier, warp, line, first});
 }
 
 // The barrier for `threads` threads; 0 means all of the CTA.

@@ -11,12 +11,15 @@
 
 namespace tmaasync_emulate {
 
+// Measured on an H100: a bulk copy of 0 bytes does nothing, whatever its addresses are.
+
 static BulkReduction decoded(const Reduction& given) {
     const auto code = static_cast<uint64_t>(given.type);
     return {static_cast<ReduceOp>(given.op), detail::type_of_code(code)};
 }
 
 void bulk_load(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
+    if (bytes == 0) return;
     Flight flight{.kind = Flight::Kind::kBulk};
     flight.global = global;
     flight.bytes = bytes;
@@ -26,6 +29,7 @@ void bulk_load(uint32_t shared, const void* global, uint32_t bytes, uint32_t bar
 void bulk_load_multicast(
     uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier, uint32_t cta_mask
 ) {
+    if (bytes == 0) return;
     Flight flight{.kind = Flight::Kind::kBulk};
     flight.global = global;
     flight.bytes = bytes;
@@ -33,6 +37,7 @@ void bulk_load_multicast(
 }
 
 void bulk_prefetch(const void* global, uint32_t bytes) {
+    if (bytes == 0) return;
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     CopyObserver observer(*fiber.cluster, fiber.cta->rank, nullptr, nullptr);
     or_fail(fiber, [&] { bulk_prefetch(global, bytes, observer); });
@@ -45,6 +50,7 @@ void bulk_push(
     uint32_t remote_barrier,
     const Reduction* reduction
 ) {
+    if (bytes == 0) return;
     Flight flight{.kind = Flight::Kind::kPush};
     flight.bytes = bytes;
     if (reduction) flight.reduction = decoded(*reduction);
@@ -52,6 +58,7 @@ void bulk_push(
 }
 
 void bulk_reduce(Reduction reduction, void* global, uint32_t shared, uint32_t bytes) {
+    if (bytes == 0) return;
     const BulkReduction wanted = decoded(reduction);
     Store store{.kind = Store::Kind::kBulkReduce};
     store.op = wanted.op;
@@ -62,6 +69,7 @@ void bulk_reduce(Reduction reduction, void* global, uint32_t shared, uint32_t by
 }
 
 void bulk_store(void* global, uint32_t shared, uint32_t bytes) {
+    if (bytes == 0) return;
     Store store{.kind = Store::Kind::kBulk};
     store.global = global;
     store.bytes = bytes;

@@ -1,5 +1,6 @@
 #include "copies/map_edits.hpp"
 
+#include "copies/map_history.hpp"
 #include "memory/accesses.hpp"
 #include "memory/addresses.hpp"
 #include "warps/lanes.hpp"
@@ -126,6 +127,9 @@ void* shared_map_at(Fiber& fiber, uint32_t offset) {
 
 void edit_map(Fiber& fiber, void* map, MapField field, int ordinal, uint64_t value) {
     touch(fiber, map, kMapBytes, true);
+    const auto address = reinterpret_cast<uintptr_t>(map);
+    const Cluster& cluster = *fiber.cluster;
+    if (address - cluster.windows() >= cluster.windows_bytes()) note_edited_map(fiber, address);
     Reason reason;
     try {
         return replace_field(map, field, ordinal, value);
@@ -156,6 +160,7 @@ void copy_map_by_warp(Fiber& fiber, void* map, uint32_t shared_map) {
     if (is_last) {
         touch(fiber, copy.source, kMapBytes, false);
         touch(fiber, map, kMapBytes, true);
+        note_edited_map(fiber, reinterpret_cast<uintptr_t>(map));
     }
     meet("tensormap.cp_fenceproxy", kAllLanes, &copy_map_and_join, &copy);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <tmaasync_emulate/calls.hpp>
 
+#include "copies/map_history.hpp"
 #include "schedule/faults.hpp"
 
 namespace tmaasync_emulate {
@@ -27,6 +28,7 @@ Copy copy_of(Fiber& fiber, const Box& box) {
     const auto address = reinterpret_cast<uintptr_t>(box.map);
     const bool is_parameter = (address ^ stack_pointer()) < kStackBytes;
     copy.map_address = is_parameter ? 0 : address;
+    if (copy.map_address) check_map_is_current(fiber, address);
     copy.bytes = copy.map.rows * copy.map.row_pitch_bytes;
     return copy;
 }

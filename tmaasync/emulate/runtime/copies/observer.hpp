@@ -33,13 +33,13 @@ public:
 
     // Checks a unit that TMA reads. Without a detector, a partly written unit goes unnoticed.
     void source(const uint8_t* window, uint32_t offset, uint32_t bytes) const {
-        if (is_poison(poison_, window, offset)) throw UnwrittenSource{offset, bytes};
+        if (is_poison(poison_, window, offset)) return break_rule({offset, bytes});
         if (!shared_) return;
         const auto rank = static_cast<uint32_t>(
-            (reinterpret_cast<uintptr_t>(window) - cluster_.windows()) / kWindowBytes
+            (reinterpret_cast<uintptr_t>(window) - cluster_.windows()) / kWindowStride
         );
         const Unwritten found = unwritten_part(*cluster_.detector, rank, offset, bytes);
-        if (found.bytes) throw UnwrittenSource{found.offset, found.bytes};
+        if (found.bytes) break_rule({found.offset, found.bytes});
     }
 
     // Rows are read in whole units, so up to 15 bytes beyond the last element are not checked.
@@ -50,6 +50,11 @@ public:
     }
 
 private:
+    void break_rule(const UnwrittenSource& source) const {
+        const uintptr_t site = shared_ ? shared_->site : cluster_.running->site;
+        if (!is_pardoned(*cluster_.running, FaultKind::kUnwrittenSource, site)) throw source;
+    }
+
     Cluster& cluster_;
     uint32_t rank_;
     const Actor* shared_;

@@ -227,8 +227,9 @@ void write_late_stores(Cluster& cluster) {
     }
 }
 
-// Reports, at a thread's end, the first store that it has not waited for.
-[[noreturn]] static void fail_at_store(Fiber& fiber, const Store& store, bool is_committed) {
+// Reports, at a thread's end, a store that it has not waited for.
+static void break_rule_at_store(Fiber& fiber, const Store& store, bool is_committed) {
+    if (is_pardoned(fiber, FaultKind::kUnreadStores, store.site)) return;
     report_fault(
         fiber,
         {FaultKind::kUnreadStores, variable_at(store.shared),
@@ -241,10 +242,13 @@ void write_late_stores(Cluster& cluster) {
 void finish_stores(Fiber& fiber) {
     for (const auto& group : fiber.stores.groups) {
         for (const Store& store : group) {
-            if (!store.is_awaited) fail_at_store(fiber, store, true);
+            if (!store.is_awaited) break_rule_at_store(fiber, store, true);
         }
     }
-    if (!fiber.stores.open.empty()) fail_at_store(fiber, fiber.stores.open.front(), false);
+    if (!fiber.stores.open.empty()) {
+        break_rule_at_store(fiber, fiber.stores.open.front(), false);
+        commit_stores(fiber);
+    }
     if (fiber.cluster->choices.is_adversarial()) return leave_stores(fiber);
     // Writes that no thread has waited for happen here.
     for_each_store(fiber, 0, &finish_store);

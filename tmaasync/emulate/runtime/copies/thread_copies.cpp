@@ -123,7 +123,11 @@ void check_thread_copies_are_awaited(Fiber& fiber) {
                             flight.epoch >= fiber.copies.pending.back().epoch;
         if (covers) return;
     }
-    report_fault(fiber, FaultKind::kUnawaitedThreadCopies, fiber.copies.pending.back().site);
+    const uintptr_t site = fiber.copies.pending.back().site;
+    if (is_pardoned(fiber, FaultKind::kUnawaitedThreadCopies, site)) {
+        return land_thread_copies(fiber, fiber.copies.epoch);
+    }
+    report_fault(fiber, FaultKind::kUnawaitedThreadCopies, site);
     fail(fiber, {});
 }
 

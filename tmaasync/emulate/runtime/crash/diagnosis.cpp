@@ -15,6 +15,7 @@ static Reason reason_of(const Cluster& cluster, const Crash& crash) {
         case SIGABRT:
             return FaultKind::kAborted;
     }
+    if (is_no_shared_address(crash.address)) return FaultKind::kPointerOutsideShared;
     const bool is_guard = cluster.stacks->is_guard(crash.address);
     return {is_guard ? FaultKind::kBelowStack : FaultKind::kNoMemory, hexadecimal(crash.address)};
 }

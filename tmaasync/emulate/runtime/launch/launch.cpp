@@ -100,6 +100,7 @@ static Launch launch_from(
         numbers.log ? &trace : nullptr,
         numbers.grid_barrier,
         &stop,
+        {numbers.tolerated, numbers.notes, library.memory},
     };
 }
 

@@ -15,9 +15,11 @@
 
 namespace tmaasync_emulate {
 
-// Ends the launch at a thread's end. The fault is reported at the line that issued the operation.
-[[noreturn]] static void fail_at(Fiber& fiber, const Issuer& issuer, const Reason& reason) {
+// Ends the launch at a thread's end, unless it relaxes the rule. The fault is reported at the line
+// that issued the operation.
+static void break_rule_at(Fiber& fiber, const Issuer& issuer, const Reason& reason) {
     const Issuer place = issuer.fiber ? issuer : Issuer{&fiber, fiber.site};
+    if (is_pardoned(fiber, reason.kind(), place.site)) return;
     report_fault(*place.fiber, reason, place.site);
     fail(fiber, {});
 }
@@ -35,26 +37,27 @@ static Issuer last_landing(const Mbarrier& barrier) {
 static void check_nothing_lands(Fiber& fiber) {
     for (const Flight& flight : fiber.cluster->flights) {
         if (flight.source == fiber.cta) {
-            fail_at(
+            break_rule_at(
                 fiber, {flight.issuer, flight.site},
                 {FaultKind::kEndsInPush, shared_at(flight.source_offset)}
             );
         }
         if (flight.target != fiber.cta) continue;
         if (flight.kind == Flight::Kind::kArrival) {
-            fail_at(
+            break_rule_at(
                 fiber, {flight.issuer, flight.site},
                 {FaultKind::kEndsInThreadCopies, barrier_at(flight.barrier)}
             );
+            continue;
         }
         if (const Reason early = ended_early(*fiber.cluster, flight)) {
-            fail_at(
+            break_rule_at(
                 fiber, {flight.issuer, flight.site},
                 {FaultKind::kEndsAfterEarlyPhase, name_of(operation_of(flight)),
                  shared_at(flight.shared), of_cta(*flight.issuer, *fiber.cta), early}
             );
         }
-        fail_at(
+        break_rule_at(
             fiber, {flight.issuer, flight.site},
             {FaultKind::kEndsInFlight, name_of(operation_of(flight)), shared_at(flight.shared),
              of_cta(*flight.issuer, *fiber.cta), barrier_at(flight.barrier),
@@ -63,14 +66,22 @@ static void check_nothing_lands(Fiber& fiber) {
     }
 }
 
+// True for a barrier whose loads are in flight still, which the launch tolerates.
+static bool is_credited_by_flight(const Cluster& cluster, const Cta& cta, const Mbarrier& barrier) {
+    return std::any_of(cluster.flights.begin(), cluster.flights.end(), [&](const Flight& flight) {
+        return flight.target == &cta && flight.barrier == barrier.offset;
+    });
+}
+
 static void check_no_bytes_missing(Fiber& fiber) {
     for (const Mbarrier& barrier : fiber.cta->barriers) {
         if (!barrier.is_valid || barrier.bytes == 0) continue;
+        if (is_credited_by_flight(*fiber.cluster, *fiber.cta, barrier)) continue;
         const bool is_short = barrier.bytes > 0;
         const Reason bytes(
             is_short ? FaultKind::kStillExpects : FaultKind::kHasMore, std::abs(barrier.bytes)
         );
-        fail_at(
+        break_rule_at(
             fiber, is_short ? barrier.history.expected_last : last_landing(barrier),
             {FaultKind::kEndsWithBytes, barrier_at(barrier.offset), bytes}
         );
@@ -84,7 +95,7 @@ static void check_loads_were_awaited(Fiber& fiber) {
         const auto& landings = last_landings(barrier);
         Reason target;
         if (!landings.empty()) target = {FaultKind::kTo, shared_at(landings.back().shared)};
-        fail_at(
+        break_rule_at(
             fiber, last_landing(barrier),
             {FaultKind::kUnawaitedLoad, barrier.landed - 1, barrier_at(barrier.offset), target}
         );
@@ -127,8 +138,9 @@ static void check_peers_are_done(Fiber& fiber) {
                                 ? Reason(FaultKind::kPeerCopied)
                                 : Reason(FaultKind::kPeerReached, remote.thread / threads);
         const Fiber& who = fiber.cluster->fibers[remote.thread];
-        report_fault(who, {FaultKind::kEndsBeforePeer, fiber.cta->rank, peer}, remote.site);
-        fail(fiber, {});
+        break_rule_at(
+            fiber, {&who, remote.site}, {FaultKind::kEndsBeforePeer, fiber.cta->rank, peer}
+        );
     }
 }
 
@@ -155,6 +167,10 @@ static void check_cta_is_done(Fiber& fiber) {
 
 static void end(Fiber& fiber) {
     if (fiber.races.repeat) check_repeat(fiber);
+    if (Detector* detector = fiber.cluster->detector.get()) {
+        detector->end_thread(fiber.number);
+        stop_if_race(fiber);
+    }
     finish_stores(fiber);
     check_thread_copies_are_awaited(fiber);
     check_mmas_are_done(fiber);

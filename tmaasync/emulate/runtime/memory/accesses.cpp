@@ -140,8 +140,8 @@ static bool is_set_guard(Cluster& cluster, uint32_t rank, uint32_t place, uint32
 static void touch_window(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     Cluster& cluster = *fiber.cluster;
     const uintptr_t offset = address - cluster.windows();
-    const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
-    const auto place = static_cast<uint32_t>(offset % kWindowBytes);
+    const auto rank = static_cast<uint32_t>(offset / kWindowStride);
+    const auto place = static_cast<uint32_t>(offset % kWindowStride);
     const Reach part = shared_part(cluster.launch, place, bytes);
     if (part.end == 0) fail_beyond_shared(fiber, place, bytes, writes);
     if (!cluster.detector) {
@@ -171,6 +171,7 @@ static Reach checked_reach(Fiber& fiber, uintptr_t address, uint64_t bytes, bool
     if (const Reach reach = memory.array_of(address, bytes); reach.end) return reach;
     if (KernelHeap::holds(address, bytes)) return {};
     if (const Reach reach = memory.reach_of(address, bytes); reach.end) return reach;
+    if (is_no_shared_address(address)) fail(fiber, FaultKind::kPointerOutsideShared);
     fail(fiber, {FaultKind::kBeyondArrays, access_of(writes), bytes, hexadecimal(address)});
 }
 
@@ -218,15 +219,15 @@ void check_old_value(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     Cluster& cluster = *fiber.cluster;
     const uintptr_t offset = address - cluster.windows();
     if (!cluster.detector || offset >= cluster.windows_bytes()) return;
-    const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
-    check_is_written(fiber, rank, static_cast<uint32_t>(offset % kWindowBytes), bytes);
+    const auto rank = static_cast<uint32_t>(offset / kWindowStride);
+    check_is_written(fiber, rank, static_cast<uint32_t>(offset % kWindowStride), bytes);
 }
 
 void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     Detector& detector = *fiber.cluster->detector;
     const bool is_shared = address - fiber.cluster->windows() < fiber.cluster->windows_bytes();
     if (is_shared || !detector.is_written_globally(address, bytes)) return;
-    fail(fiber, {FaultKind::kChangedReadOnlyLoad, bytes, hexadecimal(address)});
+    break_rule(fiber, {FaultKind::kChangedReadOnlyLoad, bytes, hexadecimal(address)});
 }
 
 void reach_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope) {
@@ -238,8 +239,8 @@ void reach_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writ
     check_aligned(fiber, address, bytes, writes);
     const uintptr_t offset = address - cluster.windows();
     if (offset < cluster.windows_bytes()) {
-        const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
-        const auto place = static_cast<uint32_t>(offset % kWindowBytes);
+        const auto rank = static_cast<uint32_t>(offset / kWindowStride);
+        const auto place = static_cast<uint32_t>(offset % kWindowStride);
         if (shared_part(cluster.launch, place, bytes).end == 0) {
             fail_beyond_shared(fiber, place, bytes, writes);
         }

@@ -27,12 +27,13 @@ Place locate(Fiber& fiber, uint32_t address) {
     const uint32_t rank = address >> kRankShift;
     auto& ctas = fiber.cluster->ctas;
     if (rank == 0) return {fiber.cta, address};
+    if (is_no_shared_address(address)) fail(fiber, FaultKind::kPointerOutsideShared);
     if (rank > ctas.size()) {
         fail(fiber, {FaultKind::kNoSuchCta, rank - 1, ctas.size()});
     }
     Cta& cta = ctas[rank - 1];
     if (cta.live == 0) {
-        fail(fiber, {FaultKind::kCtaHasEnded, cta.rank});
+        break_rule(fiber, {FaultKind::kCtaHasEnded, cta.rank});
     }
     return {&cta, address & kOffsetMask};
 }

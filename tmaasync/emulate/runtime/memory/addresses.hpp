@@ -34,6 +34,7 @@ inline uint32_t shared_end(const Fiber& fiber) {
 // The fault of an access beyond the CTA's shared memory; none if the bytes are the CTA's.
 template <typename Name>
 Reason beyond_shared(const Fiber& fiber, uint32_t offset, uint64_t bytes, const Name& what) {
+    if (is_no_shared_address(offset)) return FaultKind::kPointerOutsideShared;
     const uint32_t end = shared_end(fiber);
     if (offset + bytes <= end) return {};
     return {

@@ -33,6 +33,7 @@ void touch(
     Fiber& fiber = current_fiber();
     fiber.site = reinterpret_cast<uintptr_t>(site);
     fiber.cluster->worker->watch.note_call();
+    if (fiber.races.repeat) check_repeat(fiber);
     touch_as(fiber, pointer, bytes, kind, is_aligned);
     if (fiber.cluster->worker->watch.is_on()) watch_access(fiber, pointer, kind);
 }
@@ -106,11 +107,17 @@ void narrow_scope(const volatile void* address, Scope scope) {
     TMAASYNC_EMULATE_CALLER().narrow_access = {reinterpret_cast<uintptr_t>(address), scope};
 }
 
-void begin_atomic(const void* address, uint32_t bytes, bool changes, bool depends, Scope scope) {
+void begin_atomic(const void* address, uint32_t bytes, bool changes, OldValue old, Scope scope) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    if (depends) check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
+    if (old != OldValue::kUnused) {
+        check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
+    }
     let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
     touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true, scope);
+    Detector* const detector = fiber.cluster->detector.get();
+    if (detector && old == OldValue::kCompared) {
+        detector->exchange(fiber.number, reinterpret_cast<uintptr_t>(address));
+    }
 }
 
 namespace {

@@ -25,7 +25,7 @@ static bool has_awaited_grids(Fiber& fiber) {
 
 void check_grids_awaited(Fiber& fiber, uintptr_t address) {
     if (!fiber.cluster->launch.memory.is_fresh(address) || has_awaited_grids(fiber)) return;
-    fail(fiber, {FaultKind::kAheadOfPreviousGrids, hexadecimal(address)});
+    break_rule(fiber, {FaultKind::kAheadOfPreviousGrids, hexadecimal(address)});
 }
 
 }  // namespace tmaasync_emulate

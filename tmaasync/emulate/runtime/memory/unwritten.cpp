@@ -153,7 +153,7 @@ void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t byt
     fiber.site = site;
     if (is_written()) return;
     const Cta& cta = fiber.cluster->ctas[rank];
-    fail(
+    break_rule(
         fiber, {FaultKind::kUnwrittenRead, bytes, shared_at(offset), of_cta(fiber, cta),
                 remedy_for_unwritten(fiber, cta, offset, bytes, FaultKind::kInitialise)}
     );

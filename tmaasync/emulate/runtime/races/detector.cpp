@@ -2,8 +2,12 @@
 
 namespace tmaasync_emulate {
 
-Detector::Detector(GridRaces& grid, uint32_t threads, uint32_t ctas, uint32_t window_bytes)
+Detector::Detector(
+    GridRaces& grid, const Rules& rules, uint32_t threads, uint32_t ctas, uintptr_t windows
+)
     : grid_(grid),
+      rules_(rules),
+      windows_(windows),
       threads_(threads),
       threads_of_cta_(threads / ctas),
       views_(threads),
@@ -13,11 +17,15 @@ Detector::Detector(GridRaces& grid, uint32_t threads, uint32_t ctas, uint32_t wi
     last_atomics_.resize(threads);
     acquired_.resize(threads);
     acquired_from_all_.resize(threads);
-    for (uint32_t i = 0; i < ctas; ++i) windows_.emplace_back(window_bytes);
+    for (uint32_t i = 0; i < ctas; ++i) shadows_.emplace_back(kWindowBytes);
 }
 
 void Detector::reset(uint32_t cluster, LaunchHistory* history) {
+    grid_.detectors.erase(cluster_);
     cluster_ = cluster;
+    grid_.detectors[cluster] = this;
+    first_reads_.clear();
+    has_ended_.assign(threads_, false);
     device_ = grid_.device_of(cluster);
     history_ = history;
     agents_ = threads_;
@@ -28,7 +36,7 @@ void Detector::reset(uint32_t cluster, LaunchHistory* history) {
     if (history) views_.assign(threads_, view_after(history->before));
     epochs_.assign(threads_, 1);
     last_atomics_.assign(threads_, {});
-    for (WindowShadow& window : windows_) window.clear();
+    for (WindowShadow& shadow : shadows_) shadow.clear();
     has_race_ = false;
 }
 
@@ -42,6 +50,8 @@ void Detector::end_cluster() {
 
 void Detector::report(Race race) {
     if (has_race_) return;
+    if (race.rule == Rule::kNone) race.rule = rule_of(race);
+    if (rules_.pardons(race.rule, race.second.site)) return;
     has_race_ = true;
     // The access that was issued first may have been executed last.
     if (race.first.cluster == race.second.cluster && race.second.order < race.first.order) {
@@ -181,7 +191,7 @@ void Detector::shared(
     }
     if (grid_.is_over()) return;
     for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
-        Cell& cell = windows_[rank].at(static_cast<uint32_t>(start));
+        Cell& cell = shadows_[rank].at(static_cast<uint32_t>(start));
         check(actor, cell, {Space::kShared, rank, start}, mask, writes);
     });
 }
@@ -191,7 +201,7 @@ void Detector::shared(
 ) {
     if (grid_.is_over()) return;
     for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
-        Cell& cell = windows_[rank].at(static_cast<uint32_t>(start));
+        Cell& cell = shadows_[rank].at(static_cast<uint32_t>(start));
         check_like(last, actor, cell, {Space::kShared, rank, start}, mask, writes);
     });
 }
@@ -200,7 +210,7 @@ bool Detector::is_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
     if (grid_.is_over()) return true;
     bool found = false;
     for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
-        found |= (windows_[rank].at(static_cast<uint32_t>(start)).written() & mask) != 0;
+        found |= (shadows_[rank].at(static_cast<uint32_t>(start)).written() & mask) != 0;
     });
     return found;
 }
@@ -215,14 +225,14 @@ bool Detector::is_written_globally(uintptr_t address, uint64_t bytes) {
 
 const Access* Detector::load_at(uint32_t rank, uint32_t offset) {
     if (grid_.is_over()) return nullptr;
-    const Access* const write = windows_[rank].at(offset).only_write();
+    const Access* const write = shadows_[rank].at(offset).only_write();
     return write && write->pattern ? write : nullptr;
 }
 
 bool Detector::is_all_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
     bool all = true;
     for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
-        all &= (~windows_[rank].at(static_cast<uint32_t>(start)).written() & mask) == 0;
+        all &= (~shadows_[rank].at(static_cast<uint32_t>(start)).written() & mask) == 0;
     });
     return all;
 }
@@ -328,8 +338,8 @@ bool Detector::is_after_atomics(
 ) const {
     const bool is_atomic =
         old.operation == Operation::kAtomic || old.operation == Operation::kBlockAtomic;
-    return is_atomic && place.space == Space::kGlobal && actor.agent < threads_ &&
-           last_atomics_[actor.thread].is_after(place.start, old.order);
+    return is_atomic && actor.agent < threads_ &&
+           last_atomics_[actor.thread].is_after(address_of(place), old.order);
 }
 
 void Detector::compare(
@@ -366,8 +376,12 @@ void Detector::report_pair(
         .lacks_acquire = knows && is_stale(old, actor),
         .lacks_reader_fence = actor.view->others_published.at(old.cluster, old.agent) < old.epoch,
     };
-    if (!actor.may_repeat || !is_of_one_instruction(old, access)) return report(race);
-    if (!repeated_) repeated_ = race;
+    if (may_begin_exchange(race)) return;
+    const bool is_pair = old.operation == Operation::kWrite && !is_peers;
+    if (!actor.may_repeat || !is_pair) return report(race);
+    if (repeated_) return;
+    repeated_ = race;
+    if (!is_of_one_instruction(old, access)) repeated_->rule = Rule::kSameValueStores;
 }
 
 bool Detector::is_of_one_instruction(const Access& old, const Access& access) const {

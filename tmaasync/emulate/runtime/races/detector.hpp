@@ -14,12 +14,18 @@
 
 #include "races/grid_races.hpp"
 #include "races/race.hpp"
+#include "rules.hpp"
 
 namespace tmaasync_emulate {
 
 class Detector {
 public:
-    Detector(GridRaces& grid, uint32_t threads, uint32_t ctas, uint32_t window_bytes);
+    Detector(
+        GridRaces& grid, const Rules& rules, uint32_t threads, uint32_t ctas, uintptr_t windows
+    );
+    ~Detector() { grid_.detectors.erase(cluster_); }
+    Detector(const Detector&) = delete;
+    Detector& operator=(const Detector&) = delete;
 
     // Prepares for the next cluster.
     void reset(uint32_t cluster, LaunchHistory* history);
@@ -29,13 +35,13 @@ public:
     void end_cluster();
 
     Agent new_agent() { return agents_++; }
-    // Takes a pair of stores to the same bytes by two lanes of a warp in one instruction. The pair
-    // is a race if the values differ (CUDA C++ Programming Guide, "SIMT Architecture").
+    // Takes a pair of unordered stores to the same bytes. Two lanes of a warp in one instruction
+    // may store the same value (CUDA C++ Programming Guide, "SIMT Architecture").
     std::optional<Race> take_repeated() { return std::exchange(repeated_, {}); }
 
     bool has_race() const { return has_race_; }
     const Race& race() const { return race_; }
-    // Reports a race. Only the first one counts.
+    // Reports a race, unless the launch relaxes its rule. Only the first one counts.
     void report(Race race);
 
     // --- happens-before ---
@@ -83,6 +89,13 @@ public:
     void acquire_map(uint32_t thread, uintptr_t map) {
         View& view = views_[thread];
         view.maps_acquired.join(map, view.maps_released);
+        Clock acquirer;
+        acquirer.set(thread, epochs_[thread]);
+        view.maps_acquired.join(map | kIsAcquired, acquirer);
+    }
+    // True if the thread, or one before it, has acquired the map in this launch.
+    bool has_acquired_map(uint32_t thread, uintptr_t map) const {
+        return !views_[thread].maps_acquired.of(map | kIsAcquired).is_empty();
     }
 
     // TMA reads the map of a copy. It sees those ordinary writes that two fences made visible.
@@ -115,6 +128,12 @@ public:
     // writes. Writes of other clusters are known without a fence after the atomic operation, as in
     // CUDA's sample threadFenceReduction, unless this SM's L1 may hold older bytes (`is_stale`).
     void atomic(uint32_t thread, uintptr_t address, bool writes, Scope scope);
+
+    // CUDA C++ Programming Guide, "Atomic Functions": a loop over atomicCAS() begins with an
+    // ordinary read. A read that races with atomic operations counts when its thread ends, unless
+    // the thread compares and swaps these bytes before.
+    void exchange(uint32_t thread, uintptr_t address);
+    void end_thread(uint32_t thread);
 
     // --- signals ---
 
@@ -196,6 +215,12 @@ private:
 
     void check(const Actor& actor, Cell& cell, const RacedPlace& place, uint8_t mask, bool writes);
 
+    // The address of a cell in global memory or in the cluster's shared memory.
+    uintptr_t address_of(const RacedPlace& place) const {
+        if (place.space != Space::kShared) return place.start;
+        return windows_ + place.rank * kWindowStride + place.start;
+    }
+
     bool is_after_atomics(const Access& old, const Actor& actor, const RacedPlace& place) const;
 
     void compare(const Actor& actor, const Cell& cell, const RacedPlace& place, uint8_t mask);
@@ -207,6 +232,9 @@ private:
         const RacedPlace& place,
         bool was_unwritten
     );
+
+    bool may_begin_exchange(const Race& race);
+    bool await_exchange(uint32_t thread, const Race& race);
 
     bool is_of_one_instruction(const Access& old, const Access& access) const;
 
@@ -232,15 +260,18 @@ private:
     // fence after it. An ordinary write needs a proxy fence of its writer too.
     static bool is_visible_from_peer(const Access& old, const Actor& actor);
 
+    static constexpr uintptr_t kIsAcquired = 1;  // maps lie at multiples of 64
     static constexpr uint64_t kFewBytes = 2 * kCellBytes;
     static constexpr uint8_t kWholeCell = 0xff;
 
     GridRaces& grid_;
+    const Rules& rules_;
+    const uintptr_t windows_;  // address of the cluster's shared memory
     uint32_t device_ = 0;
     LaunchHistory* history_ = nullptr;
     uint32_t threads_;
     uint32_t threads_of_cta_;
-    uint32_t cluster_ = 0;
+    uint32_t cluster_ = UINT32_MAX;  // until the first one
     Agent agents_ = 0;
     std::vector<View> views_;   // indexed by thread
     std::vector<View> fenced_;  // published by the thread's next atomic operation
@@ -249,9 +280,11 @@ private:
     std::vector<View> acquired_from_all_;  // gained by its next fence at system scope
     std::vector<LastAtomics> last_atomics_;
     std::vector<Epoch> epochs_;
-    std::vector<WindowShadow> windows_;
+    std::vector<WindowShadow> shadows_;
     bool has_race_ = false;
     std::optional<Race> repeated_;
+    std::vector<std::pair<uint32_t, Race>> first_reads_;  // of exchanges, by thread
+    std::vector<bool> has_ended_;                         // indexed by thread
     Race race_{};
 };
 

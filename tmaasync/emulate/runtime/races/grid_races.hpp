@@ -1,6 +1,7 @@
 // The state of a search for races, shared by all clusters.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 
 namespace tmaasync_emulate {
 
+class Detector;
 struct Launch;
 
 // A launch of several that run together: its clusters have the numbers from `first` on.
@@ -29,14 +31,21 @@ struct LaunchHistory {
 
 // The state of a search for races, in which all clusters run on one host thread.
 struct GridRaces {
-    uint64_t words_left;  // words left to record; after them the search is over
-    uint32_t order = 0;   // number of the last access or issued operation
+    uint64_t words_left;              // words left to record; after them the search is over
+    uint64_t launch = next_launch();  // its number in the process
+    uint32_t order = 0;               // number of the last access or issued operation
     GlobalShadow shadow{};
     // The last group of stores that a thread knows to be in global memory, by cluster and agent.
     std::map<std::pair<uint32_t, Agent>, Epoch> stored{};
     std::unordered_map<uintptr_t, AtomicPlace> atomics{};
     std::unordered_map<uintptr_t, PostedEpochs> posts{};  // indexed by the signal's address
     std::vector<LaunchSpan> spans{};                      // launches that run together
+    std::unordered_map<uint32_t, Detector*> detectors{};  // of running clusters, by their number
+
+    static uint64_t next_launch() {
+        static std::atomic<uint64_t> last{0};
+        return ++last;
+    }
 
     bool is_over() const { return words_left == 0; }
     bool has_peers() const { return spans.size() > 1; }

@@ -31,7 +31,11 @@ struct Race {
     bool is_known = false;
     bool lacks_acquire = false;
     bool lacks_reader_fence = false;
+    Rule rule = Rule::kNone;  // that a launch may relax
 };
+
+// The rule that a race breaks, if a launch may relax it.
+Rule rule_of(const Race& race);
 
 // The agent that makes an access, and the accesses that happen before.
 struct Actor {

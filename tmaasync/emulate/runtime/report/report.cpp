@@ -13,6 +13,7 @@ public:
         report_->launch = launch.number;
         if (report_->kind == ReportKind::kRace) {
             set_race(cluster.detector->race());
+            report_->rule = cluster.detector->race().rule;
             return;
         }
         set_reason(cluster.failure);
@@ -39,6 +40,7 @@ private:
 
     void set_reason(const Failure& failure) {
         report_->reason = failure.reason;
+        report_->rule = rule_of(failure.reason.kind());
         report_->is_endless = failure.is_endless;
         if (!failure.fiber) return;
         report_->has_thread = true;
@@ -131,7 +133,7 @@ private:
         const bool is_shared = offset < cluster.windows_bytes();
         found.is_polling = true;
         found.polled_space = is_shared ? Space::kShared : Space::kGlobal;
-        found.polled = is_shared ? offset % kWindowBytes : address;
+        found.polled = is_shared ? offset % kWindowStride : address;
     }
 
     // A wait on a barrier that is no longer there is one of no kind.

@@ -15,6 +15,12 @@ void report_fault(const Fiber& fiber, const Reason& reason);
 
 [[noreturn]] void fail(Fiber& fiber, const Reason& reason);
 
+// True if the launch relaxes the rule that such a fault at `site` breaks. Then it is noted.
+bool is_pardoned(const Fiber& fiber, FaultKind kind, uintptr_t site);
+
+// Fails at the thread's present site, unless the launch relaxes the rule.
+void break_rule(Fiber& fiber, const Reason& reason);
+
 void note_race(Cluster& cluster);
 
 // Ends the launch if the last access was part of a race.
@@ -25,7 +31,8 @@ inline void stop_if_race(Fiber& fiber) {
     __builtin_unreachable();
 }
 
-// Called after a store that repeats another lane's. It is a race only if it changed the bytes.
+// Called after a store to bytes that an unordered store wrote. If it has changed nothing, it breaks
+// another rule, or none if both are of one instruction.
 void check_repeat(Fiber& fiber);
 
 }  // namespace tmaasync_emulate

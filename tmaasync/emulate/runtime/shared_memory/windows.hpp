@@ -1,6 +1,8 @@
 // The shared memory of the CTAs of a cluster.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,13 +19,20 @@ namespace tmaasync_emulate {
 class Windows {
 public:
     explicit Windows(std::size_t ctas)
-        : memory_(new (kAlignment) uint8_t[ctas * kWindowBytes]), written_(ctas, kWindowBytes) {}
-    ~Windows() { ::operator delete[](memory_, kAlignment); }
+        : reserved_bytes_(ctas * kWindowStride), written_(ctas, kWindowBytes) {
+        memory_ = reserve_aligned(reserved_bytes_);
+        for (std::size_t rank = 0; rank < ctas; ++rank) {
+            if (mprotect(at(rank), kWindowBytes, PROT_READ | PROT_WRITE) == 0) continue;
+            munmap(memory_, reserved_bytes_);
+            throw std::bad_alloc();
+        }
+    }
+    ~Windows() { munmap(memory_, reserved_bytes_); }
     Windows(const Windows&) = delete;
     Windows& operator=(const Windows&) = delete;
 
     std::size_t size() const { return written_.size(); }
-    uint8_t* at(std::size_t rank) const { return memory_ + rank * kWindowBytes; }
+    uint8_t* at(std::size_t rank) const { return memory_ + rank * kWindowStride; }
 
     // Poisons a CTA's window for a launch that may write only its first `bytes`. All bytes beyond
     // the last launch's range still hold their poison.
@@ -33,10 +42,26 @@ public:
     }
 
 private:
-    static constexpr std::align_val_t kAlignment{4096};
+    // Alignment of the first window: the bits of a pointer from kRankShift up are the CTA's rank,
+    // for the 16 CTAs that a cluster may have.
+    static constexpr std::size_t kAlignment = 16 * kWindowStride;
 
-    uint8_t* memory_;
+    // Address space without memory, of which all but an aligned part is given back.
+    static uint8_t* reserve_aligned(std::size_t bytes) {
+        constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void* const mapped = mmap(nullptr, bytes + kAlignment, PROT_NONE, kFlags, -1, 0);
+        if (mapped == MAP_FAILED) throw std::bad_alloc();
+        const auto start = reinterpret_cast<std::uintptr_t>(mapped);
+        const std::size_t before = -start % kAlignment;
+        auto* const first = static_cast<uint8_t*>(mapped) + before;
+        if (before) munmap(mapped, before);
+        if (before < kAlignment) munmap(first + bytes, kAlignment - before);
+        return first;
+    }
+
+    std::size_t reserved_bytes_;
     std::vector<uint32_t> written_;  // bytes of each window that may have lost their poison
+    uint8_t* memory_;
 };
 
 using KeptWindows = Kept<Windows, 64>;

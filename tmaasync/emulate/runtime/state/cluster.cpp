@@ -14,7 +14,8 @@ Cluster::Cluster(const Launch& its_launch, Worker& its_worker)
     if (launch.trace) recorder = std::make_unique<Recorder>();
     if (!launch.races) return;
     detector = std::make_unique<Detector>(
-        *launch.races, static_cast<uint32_t>(fibers.size()), launch.cluster_ctas(), kWindowBytes
+        *launch.races, launch.rules, static_cast<uint32_t>(fibers.size()), launch.cluster_ctas(),
+        windows()
     );
 }
 

@@ -66,7 +66,7 @@ struct Cluster {
 
     bool has_failed() const { return failure.kind != ReportKind::kNone; }
     uintptr_t windows() const { return reinterpret_cast<uintptr_t>(shared->at(0)); }
-    uint64_t windows_bytes() const { return uint64_t{kWindowBytes} * ctas.size(); }
+    uint64_t windows_bytes() const { return uint64_t{kWindowStride} * ctas.size(); }
 
     Launch launch;
     Worker* worker;

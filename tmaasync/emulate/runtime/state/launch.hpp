@@ -7,6 +7,7 @@
 
 #include "host/stop.hpp"
 #include "races/grid_races.hpp"
+#include "rules.hpp"
 #include "state/launch_memory.hpp"
 #include "trace/posts.hpp"
 #include "trace/recorder.hpp"
@@ -30,6 +31,7 @@ struct Launch {
     GridTrace* trace = nullptr;
     uint32_t* grid_barrier = nullptr;  // null unless the launch is cooperative
     const Stop* stop = nullptr;
+    Rules rules{};
     // Members of a launch that runs together with launches of other devices.
     uint32_t number = 0;
     uint32_t first_cluster = 0;

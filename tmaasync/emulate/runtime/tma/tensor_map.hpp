@@ -144,14 +144,16 @@ inline ElementType decoded_type(const MapBits& bits) {
 }
 
 // Checks the bits that no map sets, and the derived word that holds the swizzle's period in bytes.
-// Memory that holds no map, such as zeros, rarely passes.
+// Memory that holds no map, such as zeros, rarely passes. Measured on an H100: the chip does not
+// read that word, which is 0 in a map that tensormap.replace makes of 128 zero bytes.
 inline void check_constant_bits(const MapBits& bits) {
     if (bits.unsigned_at(65, 3) || bits.unsigned_at(83, 13) || bits.unsigned_at(431, 9) ||
         bits.unsigned_at(490, 22)) {
         not_a_map(FaultKind::kItsBits);
     }
     const uint64_t pattern = bits.unsigned_at(576, 32);
-    if (pattern != 16 && pattern != 256 && pattern != 512 && pattern != 1024) {
+    const bool is_made_of_zeros = pattern == 0 && bits.unsigned_at(0, 64) != 0;
+    if (!is_made_of_zeros && pattern != 16 && pattern != 256 && pattern != 512 && pattern != 1024) {
         not_a_map({FaultKind::kItsPattern, pattern});
     }
 }

@@ -108,7 +108,7 @@ static void elect_one_lane(Meeting& meeting) {
     operands_of<bool>(meeting, lane) = true;
     const Fiber& elected = *meeting.fibers[lane];
     const uint32_t ended = launched_lanes(elected) & ~meeting.arrived;
-    if (ended == 0) return;
+    if (ended == 0 || is_pardoned(elected, FaultKind::kElectOfPart, elected.site)) return;
     report_fault(
         elected,
         {FaultKind::kElectOfPart, lanes_of(meeting.arrived), elected.index / 32, lanes_of(ended)}

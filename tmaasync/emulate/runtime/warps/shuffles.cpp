@@ -26,10 +26,14 @@ static bool needs_source(Meeting& meeting, uint32_t lane) {
     return true;
 }
 
+// A value that nobody needs is noted only: CUDA's samples add up a part of a warp with shuffles
+// whose last lanes read beyond the mask.
 static void check_source(Meeting& meeting, uint32_t lane) {
     const uint32_t source = operands_of<Shuffle>(meeting, lane).source;
-    if (!needs_source(meeting, lane)) return;
     const Fiber& fiber = *meeting.fibers[lane];
+    const Rules& rules = fiber.cluster->launch.rules;
+    if (!needs_source(meeting, lane)) return rules.note(Rule::kShuffleSource, fiber.site);
+    if (rules.pardons(Rule::kShuffleSource, fiber.site)) return;
     const bool is_launched = launched_lanes(fiber) >> source & 1;
     Reason state = is_launched ? FaultKind::kHasEnded : FaultKind::kWasNotLaunched;
     if (!(meeting.mask >> source & 1)) state = {FaultKind::kIsMasked, hexadecimal(meeting.mask)};

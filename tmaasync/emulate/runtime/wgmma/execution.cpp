@@ -81,6 +81,7 @@ static void check_accumulators(Fiber& last, Fiber* threads) {
         uint32_t thread = 0;
         while (thread < kGroupThreads && register_of(thread, index) == none) ++thread;
         if (thread < kGroupThreads) continue;
+        if (is_pardoned(threads[0], FaultKind::kUnsetAccumulators, mma.site)) return;
         report_fault(
             threads[0], {FaultKind::kUnsetAccumulators, index, bytes_of_accumulators(mma) / 4},
             mma.site

@@ -15,6 +15,7 @@ __device__ __forceinline__ u64 mul_wide(u32 a, u32 b) {
 __device__ __forceinline__ u32 mapa(u32 shared, u32 cta_rank) {
     using namespace tmaasync_emulate;
     if (cta_rank >= current_thread().ctas) fail_beyond_cluster(cta_rank);
+    if (is_no_shared_address(shared)) return shared;
     return (shared & kOffsetMask) | (cta_rank + 1) << kRankShift;
 }
 

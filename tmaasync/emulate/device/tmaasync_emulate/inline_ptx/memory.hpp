@@ -27,8 +27,9 @@ TMAASYNC_EMULATE_INLINE std::uint8_t* shared_pointer(std::uint64_t address) {
     const std::uint32_t above = shared >> kRankShift;
     std::uint8_t* window = thread.window;
     if (above) {
+        if (is_no_shared_address(shared)) return reinterpret_cast<std::uint8_t*>(address);
         window +=
-            (std::int64_t{above} - 1 - std::int64_t{thread.rank}) * std::int64_t{kWindowBytes};
+            (std::int64_t{above} - 1 - std::int64_t{thread.rank}) * std::int64_t{kWindowStride};
     }
     return window + (shared & kOffsetMask);
 }
@@ -46,22 +47,27 @@ TMAASYNC_EMULATE_INLINE void* map_at(std::uint64_t shared) {
 TMAASYNC_EMULATE_INLINE std::uint32_t shared_of_generic(std::uint64_t address) {
     const Thread& thread = current_thread();
     const auto first =
-        reinterpret_cast<std::uint64_t>(thread.window) - std::uint64_t{thread.rank} * kWindowBytes;
+        reinterpret_cast<std::uint64_t>(thread.window) - std::uint64_t{thread.rank} * kWindowStride;
     const std::uint64_t offset = address - first;
-    if (offset >= std::uint64_t{thread.ctas} * kWindowBytes) {
+    if (offset >= std::uint64_t{thread.ctas} * kWindowStride) {
         fail(FaultKind::kGenericOutsideShared);
     }
-    const auto rank = static_cast<std::uint32_t>(offset / kWindowBytes);
-    const auto within = static_cast<std::uint32_t>(offset % kWindowBytes);
+    const auto rank = static_cast<std::uint32_t>(offset / kWindowStride);
+    const auto within = static_cast<std::uint32_t>(offset % kWindowStride);
     return rank == thread.rank ? within : within | (rank + 1) << kRankShift;
+}
+
+// cvta.to.shared
+TMAASYNC_EMULATE_INLINE std::uint64_t converted_to_shared(std::uint64_t address) {
+    return __cvta_generic_to_shared(reinterpret_cast<const void*>(address));
 }
 
 TMAASYNC_EMULATE_INLINE bool is_in_cluster(std::uint64_t address, bool own) {
     const Thread& thread = current_thread();
     const auto window = reinterpret_cast<std::uint64_t>(thread.window);
-    if (own) return address - window < kWindowBytes;
-    const std::uint64_t first = window - std::uint64_t{thread.rank} * kWindowBytes;
-    return address - first < std::uint64_t{thread.ctas} * kWindowBytes;
+    if (own) return address - window < kWindowStride;
+    const std::uint64_t first = window - std::uint64_t{thread.rank} * kWindowStride;
+    return address - first < std::uint64_t{thread.ctas} * kWindowStride;
 }
 
 TMAASYNC_EMULATE_INLINE std::uint64_t generic_of_shared(std::uint64_t address) {
@@ -203,11 +209,11 @@ Pair<T> changed_by(Pair<T> old, Pair<T> value) {
 
 template <Reach kReach, typename T, typename Change>
 TMAASYNC_EMULATE_INLINE T
-changed_in_memory(std::uint8_t* pointer, Change change, bool depends = true) {
+changed_in_memory(std::uint8_t* pointer, Change change, OldValue use = OldValue::kUsed) {
     using Word = Bits<sizeof(T)>;
     const Word old = change_atomically(
         reinterpret_cast<Word*>(pointer),
-        [&](Word held) { return std::bit_cast<Word>(change(std::bit_cast<T>(held))); }, depends,
+        [&](Word held) { return std::bit_cast<Word>(change(std::bit_cast<T>(held))); }, use,
         kReach == Reach::kSys   ? Scope::kSystem
         : kReach == Reach::kCta ? Scope::kCta
                                 : Scope::kGpu
@@ -219,7 +225,8 @@ template <AtomicOp kOp, Order kOrder, Reach kReach, typename T>
 TMAASYNC_EMULATE_INLINE T atomic(std::uint8_t* pointer, std::type_identity_t<T> value) {
     before_access<kOrder, kReach>();
     const T old = changed_in_memory<kReach, T>(
-        pointer, [=](T held) { return changed_by<kOp>(held, value); }, kOp != AtomicOp::kExch
+        pointer, [=](T held) { return changed_by<kOp>(held, value); },
+        kOp == AtomicOp::kExch ? OldValue::kUnused : OldValue::kUsed
     );
     after_access<kOrder, kReach>();
     return old;
@@ -229,9 +236,9 @@ TMAASYNC_EMULATE_INLINE T compare_and_swap(
     std::uint8_t* pointer, std::type_identity_t<T> expected, std::type_identity_t<T> value
 ) {
     before_access<kOrder, kReach>();
-    const T old = changed_in_memory<kReach, T>(pointer, [=](T held) {
-        return held == expected ? value : held;
-    });
+    const T old = changed_in_memory<kReach, T>(
+        pointer, [=](T held) { return held == expected ? value : held; }, OldValue::kCompared
+    );
     after_access<kOrder, kReach>();
     return old;
 }

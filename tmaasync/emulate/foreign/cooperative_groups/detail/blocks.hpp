@@ -85,9 +85,9 @@ public:
     TMAASYNC_EMULATE_INLINE static unsigned query_shared_rank(const void* pointer) {
         const tmaasync_emulate::Thread& own = thread();
         const auto* const first =
-            own.window - std::size_t{own.rank} * tmaasync_emulate::kWindowBytes;
+            own.window - std::size_t{own.rank} * tmaasync_emulate::kWindowStride;
         const auto offset = static_cast<const std::uint8_t*>(pointer) - first;
-        return static_cast<unsigned>(offset / std::ptrdiff_t{tmaasync_emulate::kWindowBytes});
+        return static_cast<unsigned>(offset / std::ptrdiff_t{tmaasync_emulate::kWindowStride});
     }
 
     TMAASYNC_EMULATE_INLINE static unsigned block_rank() { return thread().rank; }

@@ -63,7 +63,7 @@ ROWS = (
         "four_packed<<t1>>(a, b, c)",
     ),
     # --- addresses ---
-    Row("cvta.to.shared{::cta|::cluster}.u64", "d = u64, a : u64", "shared_of_generic(a)"),
+    Row("cvta.to.shared{::cta|::cluster}.u64", "d = u64, a : u64", "converted_to_shared(a)"),
     Row("cvta.to.shared{::cta|::cluster}.u32", "d = u32, a : u32", "a"),
     Row("cvta.shared{::cta|::cluster}.u64", "d = u64, a : u64", "generic_of_shared(a)"),
     Row("cvta.{to.}(global|local|const|param).u64", "d = u64, a : u64", "a"),

@@ -17,30 +17,29 @@ TMAASYNC_EMULATE_INLINE ::std::uint32_t shared_address(const void* pointer) {
 TMAASYNC_EMULATE_INLINE ::std::uint32_t cluster_address(const void* pointer) {
     using namespace tmaasync_emulate;
     const Thread& thread = current_thread();
-    const ::std::uint8_t* const first = thread.window - ::std::size_t{thread.rank} * kWindowBytes;
+    const ::std::uint8_t* const first = thread.window - ::std::size_t{thread.rank} * kWindowStride;
     const auto offset =
         static_cast<::std::size_t>(static_cast<const ::std::uint8_t*>(pointer) - first);
-    if (offset >= ::std::size_t{thread.ctas} * kWindowBytes)
-        return shared_address(pointer);  // ends the launch
-    const auto rank = static_cast<::std::uint32_t>(offset / kWindowBytes);
-    const auto place = static_cast<::std::uint32_t>(offset % kWindowBytes);
+    if (offset >= ::std::size_t{thread.ctas} * kWindowStride) return kNoSharedAddress;
+    const auto rank = static_cast<::std::uint32_t>(offset / kWindowStride);
+    const auto place = static_cast<::std::uint32_t>(offset % kWindowStride);
     return rank == thread.rank ? place : place | (rank + 1) << kRankShift;
 }
 
 TMAASYNC_EMULATE_INLINE bool is_shared(const void* pointer) {
     const auto offset =
         static_cast<const ::std::uint8_t*>(pointer) - tmaasync_emulate::current_thread().window;
-    return offset >= 0 && offset < ::std::ptrdiff_t{tmaasync_emulate::kWindowBytes};
+    return offset >= 0 && offset < ::std::ptrdiff_t{tmaasync_emulate::kWindowStride};
 }
 
 TMAASYNC_EMULATE_INLINE bool is_global(const void* pointer) {
     using namespace tmaasync_emulate;
     const Thread& thread = current_thread();
-    const ::std::uint8_t* const first = thread.window - ::std::size_t{thread.rank} * kWindowBytes;
+    const ::std::uint8_t* const first = thread.window - ::std::size_t{thread.rank} * kWindowStride;
     const auto offset =
         static_cast<::std::size_t>(static_cast<const ::std::uint8_t*>(pointer) - first);
     const auto address = reinterpret_cast<::std::uintptr_t>(pointer);
-    return offset >= ::std::size_t{thread.ctas} * kWindowBytes &&
+    return offset >= ::std::size_t{thread.ctas} * kWindowStride &&
            (address ^ stack_pointer()) >= kStackBytes;
 }
 

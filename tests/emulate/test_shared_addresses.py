@@ -1,0 +1,142 @@
+"""Shared addresses from generic pointers: by their low bits, and of pointers to other memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import EmulatedFault, Kernel, emulate
+
+# CUDA kernels take the shared address from the low bits of a generic pointer: 18 bits for a wgmma
+# descriptor, 24 bits for everything else.
+LOW_BITS = """
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__global__ void low_bits(unsigned* out, unsigned long long mask) {
+    extern __shared__ __align__(1024) unsigned char dynamic[];
+    __shared__ __align__(16) unsigned fixed[4];
+    const unsigned rank = cg::this_cluster().block_rank();
+    const auto low = [&](const void* pointer) {
+        return (unsigned)((unsigned long long)pointer & mask);
+    };
+    unsigned* mine = out + 8 * blockIdx.x;
+    if (threadIdx.x == 0) {
+        fixed[2] = 100 + rank;
+        ((unsigned*)dynamic)[5] = 200 + rank;
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(mine[0]) : "r"(low(&fixed[2])));
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(mine[1]) : "r"(low(dynamic + 20)));
+        mine[2] = low(dynamic) - (unsigned)__cvta_generic_to_shared(dynamic);
+        mine[3] = low(fixed) - (unsigned)__cvta_generic_to_shared(fixed);
+    }
+    cg::this_cluster().sync();
+    if (threadIdx.x == 0) {
+        const unsigned peer = rank ^ (cg::this_cluster().num_blocks() > 1);
+        unsigned* other = cg::this_cluster().map_shared_rank(fixed, peer);
+        mine[4] = other[2];
+        mine[5] = low(other) - low(fixed);
+        mine[6] = ((unsigned long long)other >> 24 & 15) - peer;
+        mine[7] = ((unsigned long long)dynamic >> 24 & 15) - rank;
+    }
+    cg::this_cluster().sync();
+}
+"""
+
+
+@pytest.mark.parametrize("mask", [0x3FFFF, 0xFFFFFF])
+@pytest.mark.parametrize("ctas", [1, 2, 8])
+def test_the_low_bits_of_a_generic_pointer_are_the_shared_address(mask: int, ctas: int) -> None:
+    out = np.full((16, 8), 999, np.uint32)
+    Kernel(LOW_BITS, "low_bits")(16, 32, (out, mask), shared_mem=4096, cluster=ctas)
+    rank = np.arange(16) % ctas
+    peer = rank ^ (ctas > 1)
+    zero = np.zeros(16)
+    expected = np.stack([100 + rank, 200 + rank, zero, zero, 100 + peer, zero, zero, zero], axis=1)
+    assert (out == expected).all()
+
+
+CONVERTED = """
+#include <cooperative_groups.h>
+#include <cuda/barrier>
+using u32 = unsigned;
+using u64 = unsigned long long;
+__device__ u32 converted(const void* pointer) {
+    return (u32)__cvta_generic_to_shared(pointer);
+}
+__device__ u32 converted_by_ptx(const void* pointer) {
+    u64 shared;
+    asm volatile("cvta.to.shared.u64 %0, %1;" : "=l"(shared) : "l"(pointer));
+    return (u32)shared;
+}
+__global__ void convert(float* out, int use) {
+    __shared__ __align__(128) float x[128];
+    x[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    const float local = 1;
+    const float* pointers[] = {nullptr, out, &local, (const float*)7};
+    for (const float* pointer : pointers) {
+        const u32 address = converted(pointer), same = converted_by_ptx(pointer);
+        if (use >= 0 && address != same) out[0] = 1;
+        switch (use) { USES }
+    }
+    out[threadIdx.x] = x[31 - threadIdx.x];
+}
+"""
+USES = {
+    "a load": 'asm volatile("ld.shared.f32 %0, [%1];" : "=f"(out[1]) : "r"(address));',
+    "a load after it": (
+        'asm volatile("ld.shared.f32 %0, [%1 + 64];" : "=f"(out[1]) : "r"(address));'
+    ),
+    "a store": 'asm volatile("st.shared.f32 [%0], %1;" :: "r"(address), "f"(1.f));',
+    "a cluster load": (
+        'asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(out[1]) : "r"(address));'
+    ),
+    "an atomic": 'asm volatile("red.shared.add.u32 [%0], %1;" :: "r"(address), "r"(1));',
+    "a barrier": 'asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(address));',
+    "a copy": (
+        'asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" :: "r"(address), "l"(out));'
+    ),
+    "a bulk store": (
+        'asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 16;" '
+        ':: "l"(out), "r"(address));'
+    ),
+    "ldmatrix": (
+        'u32 d; asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" '
+        ': "=r"(d) : "r"(address)); out[1] = d;'
+    ),
+    "its generic pointer": "*(float*)__cvta_shared_to_generic(address) = 1;",
+    "mapa": (
+        'u32 d; asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(d) : "r"(address)); '
+        'asm volatile("st.shared::cluster.f32 [%0], %1;" :: "r"(d), "f"(1.f));'
+    ),
+    "mapa of the pointer": (
+        "*cooperative_groups::this_cluster().map_shared_rank((float*)pointer, 0) = 1;"
+    ),
+    "a barrier of libcu++": (
+        "cuda::device::barrier_expect_tx(*(cuda::barrier<cuda::thread_scope_block>*)pointer, 16);"
+    ),
+}
+
+
+def convert(use: str | None) -> Any:
+    cases = [f"case {i}: {{ {body} break; }}" for i, body in enumerate(USES.values())]
+    out = np.full(32, -1, np.float32)
+    number = -1 if use is None else list(USES).index(use)
+    kernel = Kernel(CONVERTED.replace("USES", " ".join(cases)), "convert")
+    kernel(1, 32, (out, number))
+    return out
+
+
+def test_the_shared_address_of_another_pointer_may_be_taken_and_dropped() -> None:
+    assert convert(None).tolist() == [31 - i for i in range(32)]
+
+
+@pytest.mark.parametrize("races", [False, True])
+@pytest.mark.parametrize("use", USES)
+def test_a_use_of_the_shared_address_of_another_pointer_is_a_fault(use: str, races: bool) -> None:
+    with (
+        emulate.scheduled(races=races),
+        pytest.raises(EmulatedFault, match="points elsewhere"),
+    ):
+        convert(use)

@@ -1,0 +1,288 @@
+"""Rules by name: a launch that relaxes one goes on, and logs a note."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tmaasync import ArgumentError, EmulatedFault, EmulatedRace, Kernel, emulate
+from tmaasync.emulate.rules import RULES, name_of
+
+START = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+__shared__ alignas(128) float x[1024];
+__shared__ SharedMemBarrier full;
+extern "C" __global__ void breaks(const float* in, float* out, int* word) {
+    const int thread = threadIdx.x;
+"""
+
+
+class Case(NamedTuple):
+    """A kernel that breaks a rule, and ``out[:32]`` afterwards."""
+
+    rule: str
+    body: str
+    expected: Any = 0.0
+    block: int = 32
+    grid: int = 1
+    cluster: int = 1
+
+
+INIT = "if (thread == 0) { full.init(1); fence_barrier_init(); } __syncthreads();"
+LOAD = "if (thread == 0) { full.expect_bytes(128); tma_load_1d(in, full, x, 128); }"
+CASES = {
+    "cp.async in flight": Case(
+        "cp-async-at-exit",
+        "cp_async_gs<16>(x + 4 * thread, in + 4 * thread); //@",
+    ),
+    "a store in flight": Case(
+        "store-at-exit",
+        "x[thread] = thread; fence_async_view_proxy(); __syncwarp();"
+        "if (thread == 0) { tma_store_1d(out, x, 128); commit_group(); } //@",
+        np.arange(32),
+    ),
+    "a store without a group": Case(
+        "store-at-exit",
+        "x[thread] = thread; fence_async_view_proxy(); __syncwarp();"
+        "if (thread == 0) tma_store_1d(out, x, 128); //@",
+        np.arange(32),
+    ),
+    "a load in flight": Case("load-at-exit", f"{INIT} {LOAD} //@"),
+    "bytes expected": Case("bytes-at-exit", f"{INIT} if (thread == 0) full.expect_bytes(16); //@"),
+    "a peer that arrives": Case(
+        "exit-before-peer",
+        f"{INIT} cluster_sync(); if (block_rank_in_cluster() == 1 && thread == 0)"
+        " full.arrive_cluster(0); //@",
+        grid=2,
+        cluster=2,
+    ),
+    "no fence after init": Case(
+        "init-without-fence",
+        f"if (thread == 0) full.init(1); __syncthreads(); {LOAD} full.wait(0);"
+        " out[thread] = x[thread]; //@",
+        np.ones(32),
+    ),
+    "no proxy fence": Case(
+        "write-without-proxy-fence",
+        "x[thread] = thread; __syncwarp();"
+        "if (thread == 0) { tma_store_1d(out, x, 128); commit_group(); wait_group<0>(); } //@",
+        np.arange(32),
+    ),
+    "a counter read without an order": Case(
+        "plain-access-to-atomic",
+        "atomicAdd(word, 1); if (*word > 64) out[thread] = 1; //@",
+        grid=2,
+    ),
+    "one value from two warps": Case("same-value-stores", "out[0] = 5; //@", [5] + 31 * [0], 64),
+    "an atomic operation of a block": Case(
+        "block-scope-atomic", "atomicAdd_block(word, 1); //@", grid=2
+    ),
+    "__ldg of a result": Case(
+        "read-only-load", "out[thread] = 3; out[thread] = __ldg(out + thread); //@", 32 * [3]
+    ),
+    "unwritten memory": Case("unwritten-shared", "if (x[thread] == 1) out[thread] = 1; //@"),
+    "an unwritten source": Case(
+        "unwritten-shared",
+        "if (thread == 0) { tma_store_1d(out, x, 128); commit_group(); wait_group<0>(); } //@",
+        None,
+    ),
+    "two lines of __syncthreads": Case(
+        "syncthreads-apart", "if (thread < 16) __syncthreads();\nelse __syncthreads(); //@"
+    ),
+    "an election after lanes left": Case(
+        "elect-of-part", "if (thread >= 16) return; if (elect()) out[0] = 1; //@", [1] + 31 * [0]
+    ),
+    "a butterfly with a lane outside the mask": Case(
+        "shuffle-source",
+        "if (thread < 16) word[1 + thread] = __shfl_xor_sync(0xffff, thread, 16); //@",
+    ),
+}
+
+
+def run(case: Case, *tolerated: str) -> Any:
+    out, word = np.zeros(64, np.float32), np.zeros(64, np.int32)
+    kernel = Kernel(START + case.body + "\n}\n", "breaks")
+    with emulate.scheduled(races=True, tolerate=set(tolerated)):
+        kernel(case.grid, case.block, (np.ones(128, np.float32), out, word), cluster=case.cluster)
+    return out
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_broken_rule_is_named(name: str) -> None:
+    case = CASES[name]
+    with pytest.raises((EmulatedFault, EmulatedRace)) as caught:
+        run(case)
+    assert isinstance(caught.value, (EmulatedFault, EmulatedRace))
+    assert caught.value.rule == case.rule
+    assert str(caught.value).endswith(f"[rule: {case.rule}]")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_launch_that_relaxes_the_rule_goes_on_and_notes_the_line(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = CASES[name]
+    with caplog.at_level(logging.WARNING, "tmaasync"):
+        out = run(case, case.rule)
+    if case.expected is not None:
+        assert (out[:32] == case.expected).all()
+    (note,) = [one for one in caplog.messages if "[rule:" in one]
+    line = 1 + (START + case.body).split("//@")[0].count("\n")
+    assert note.startswith("tmaasync: breaks: ")
+    assert f"first at kernel.cu:{line})" in note
+    assert note.endswith(f"[rule: {case.rule}]")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_another_relaxed_rule_does_not_help(name: str) -> None:
+    case = CASES[name]
+    others = {name_of(rule) or "" for rule in RULES} - {case.rule}
+    with pytest.raises((EmulatedFault, EmulatedRace)) as caught:
+        run(case, *others)
+    assert isinstance(caught.value, (EmulatedFault, EmulatedRace))
+    assert caught.value.rule == case.rule
+
+
+def test_different_values_are_no_same_value_stores() -> None:
+    case = Case("", "if (thread % 32 == 0) out[0] = thread;", block=64)
+    with pytest.raises(EmulatedRace) as caught:
+        run(case, "same-value-stores")
+    assert caught.value.rule is None
+
+
+# --- idioms of CUDA's guide -------------------------------------------------------------------
+
+IDIOMS = {
+    "a loop over atomicCAS that begins with an ordinary read": """
+        float sum = thread;
+        int old = *word, assumed;
+        do {
+            assumed = old;
+            old = atomicCAS(word, assumed, __float_as_int(__int_as_float(assumed) + sum));
+        } while (old != assumed);
+    """,
+    "the same in shared memory": """
+        __shared__ int held;
+        if (thread == 0) held = 0;
+        __syncthreads();
+        int old = held, assumed;
+        do {
+            assumed = old;
+            old = atomicCAS(&held, assumed, assumed + thread);
+        } while (old != assumed);
+        __syncthreads();
+        if (thread == 0 && blockIdx.x == 0) *word = __float_as_int(2 * held);
+    """,
+    "the last block resets its counter": """
+        __shared__ bool is_last;
+        atomicAdd((float*)word, thread);
+        __threadfence();
+        if (thread == 0) is_last = atomicAdd(word + 1, 1) == gridDim.x - 1;
+        __syncthreads();
+        if (thread == 0 && is_last) word[1] = 0;
+    """,
+    "the last warp resets its counter": """
+        __shared__ int counter;
+        if (thread == 0) counter = 0;
+        __syncthreads();
+        atomicAdd((float*)word, thread);
+        if (thread % 32 == 0 && atomicAdd(&counter, 1) == blockDim.x / 32 - 1) counter = 0;
+    """,
+}
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
+@pytest.mark.parametrize("name", IDIOMS)
+def test_an_idiom_of_the_guide_is_no_race(name: str, policy: Any) -> None:
+    word = np.zeros(64, np.int32)
+    kernel = Kernel(START + IDIOMS[name] + "\n}\n", "breaks")
+    nothing = np.zeros(1, np.float32)
+    with emulate.scheduled(policy, seed=3, races=True):
+        kernel(2, 64, (nothing, nothing, word))
+    total = 2 * sum(range(64))
+    assert word[:1].view(np.float32)[0] == total or word[0] == np.float32(total).view(np.int32)
+    assert word[1] == 0
+
+
+def test_a_read_that_no_exchange_follows_is_a_race() -> None:
+    body = "if (blockIdx.x == 0) atomicAdd(word, 1); else out[thread] = *word;"
+    with pytest.raises(EmulatedRace) as caught:
+        run(Case("", body, grid=2))
+    assert caught.value.rule == "plain-access-to-atomic"
+
+
+# --- shuffles ---------------------------------------------------------------------------------
+
+SUM_OF_A_PART = """
+    float sum = thread;
+    if (thread < 16) {
+        for (int step = 8; step > 0; step /= 2) {
+            sum += __shfl_down_sync(0xffff, sum, step);
+        }
+    }
+    if (thread == 0) out[0] = sum;
+"""
+
+
+def test_a_shuffle_whose_value_nobody_uses_is_noted_once(caplog: pytest.LogCaptureFixture) -> None:
+    case = Case("", SUM_OF_A_PART)
+    with caplog.at_level(logging.WARNING, "tmaasync"):
+        assert run(case)[0] == sum(range(16))
+        assert run(case)[0] == sum(range(16))
+    notes = [one for one in caplog.messages if "[rule:" in one]
+    assert len(notes) == 1
+    line = 1 + (START + SUM_OF_A_PART).split("__shfl")[0].count("\n")
+    assert f"first at kernel.cu:{line})" in notes[0]
+    assert notes[0].endswith("[rule: shuffle-source]")
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ({"exit-before-peers"}, "Did you mean 'exit-before-peer'"),
+        ({"nonsense"}, "There are cp-async-at-exit, "),
+        ("exit-before-peer", "it must be a set of names"),
+        (3, "it must be a set of names"),
+    ],
+)
+def test_an_unknown_name_is_refused(names: Any, text: str) -> None:
+    with (
+        pytest.raises(ArgumentError, match=text),
+        emulate.scheduled(tolerate=names),
+    ):
+        pass
+
+
+def test_the_environment_names_rules() -> None:
+    program = (
+        "from tmaasync import emulate; print(sorted(emulate.current_schedule().tolerate), end='')"
+    )
+
+    def printed(names: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "TMAASYNC_TOLERATE": names}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    assert printed("store-at-exit, pdl-wait").stdout == "['pdl-wait', 'store-at-exit']"
+    assert printed("").stdout == "[]"
+    assert "Did you mean 'pdl-wait'" in printed("pdl-waits").stderr
+
+
+def test_the_guide_lists_every_rule_and_no_other() -> None:
+    page = Path(__file__).parents[2] / "docs" / "emulator_rules.md"
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", page.read_text(), re.MULTILINE)
+    assert [(name, text.replace("`", "")) for name, text in rows] == [
+        (name_of(rule), text) for rule, text in RULES.items()
+    ]

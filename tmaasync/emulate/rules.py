@@ -1,0 +1,70 @@
+"""The rules that a launch may relax, by name; docs/emulator_rules.md has the source of each."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+from tmaasync._kinds import is_sequence, shown
+from tmaasync.emulate.abi import Rule
+from tmaasync.errors import ArgumentError
+
+__all__ = ["RULES", "bits_of", "checked", "name_of"]
+
+RULES = {
+    Rule.CP_ASYNC_AT_EXIT: "a thread ends while its cp.async are in flight",
+    Rule.STORE_AT_EXIT: "a thread ends while TMA may still read the source of its store",
+    Rule.LOAD_AT_EXIT: "a CTA ends, and nothing has waited for a load into it",
+    Rule.BYTES_AT_EXIT: "a CTA ends while a barrier expects bytes, or has more than it expects",
+    Rule.WGMMA_AT_EXIT: "a thread ends, and has not waited for its wgmma",
+    Rule.EXIT_BEFORE_PEER: "a CTA ends while a peer of its cluster may access its shared memory",
+    Rule.INIT_WITHOUT_FENCE: "no fence makes mbarrier.init visible to TMA",
+    Rule.WRITE_WITHOUT_PROXY_FENCE: "no proxy fence makes a write visible to TMA or wgmma",
+    Rule.MAP_WITHOUT_ACQUIRE: "a tensor map changes, and its reader has not acquired it",
+    Rule.POLL_WITHOUT_ACQUIRE: "a flag is polled, and no fence follows before data are read",
+    Rule.PLAIN_ACCESS_TO_ATOMIC: "an ordinary access and an atomic operation are not ordered",
+    Rule.BLOCK_SCOPE_ATOMIC: "two blocks use an atomic operation whose scope is one block",
+    Rule.SAME_VALUE_STORES: "two threads store the same value to the same bytes without an order",
+    Rule.READ_ONLY_LOAD: "__ldg() or ld.global.nc reads what the launch has written",
+    Rule.UNWRITTEN_SHARED: "shared memory is read that nothing has written",
+    Rule.UNWRITTEN_ACCUMULATORS: "wgmma adds to accumulators that nothing has written",
+    Rule.WGMMA_REGISTERS: "registers of wgmma are used without a fence or a wait",
+    Rule.WGMMA_SWIZZLE: "wgmma reads a tile with another swizzle than its map's",
+    Rule.PDL_WAIT: "a launch with pdl=True uses an array ahead of griddepcontrol.wait",
+    Rule.SYNCTHREADS_APART: "threads of a warp wait at __syncthreads() of several lines",
+    Rule.ELECT_OF_PART: "lanes of a warp have ended when it elects",
+    Rule.SHUFFLE_SOURCE: "a shuffle reads from a lane that does not take part",
+}
+"""A rule is broken when this happens."""
+
+
+def name_of(rule: int) -> str | None:
+    """Return the name of a rule; None for no rule."""
+    return Rule(rule).name.lower().replace("_", "-") if rule else None
+
+
+_BY_NAME = {name: rule for rule in RULES if (name := name_of(rule))}
+
+
+def checked(names: Collection[str]) -> frozenset[str]:
+    """Return the names of rules.
+
+    Raises:
+        ArgumentError: They are no collection of names, or no rule has one of them.
+    """
+    if isinstance(names, str) or not (is_sequence(names) or isinstance(names, (set, frozenset))):
+        raise ArgumentError.broken(
+            "tolerate", shown(names), "it must be a set of names", 'Pass {"exit-before-peer"}'
+        )
+    for name in names:
+        if name in _BY_NAME:
+            continue
+        close = difflib.get_close_matches(str(name), _BY_NAME, 1)
+        remedy = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(_BY_NAME)}"
+        raise ArgumentError.broken("tolerate", shown(name), "no rule has this name", remedy)
+    return frozenset(names)
+
+
+def bits_of(names: Iterable[str]) -> int:
+    """Return one bit for each rule."""
+    return sum(1 << _BY_NAME[name] for name in names)
