@@ -1,4 +1,4 @@
-// The rules that a launch may relax, and its notes of those that it broke.
+// The rules that a launch may relax, and its notes on the rules that it broke.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ void report_fault(const Fiber& fiber, const Reason& reason);
 
 [[noreturn]] void fail(Fiber& fiber, const Reason& reason);
 
-// True if the launch relaxes the rule that such a fault at `site` breaks. Then it is noted.
+// True if the launch relaxes the rule that a fault of this kind at `site` breaks. It is noted then.
 bool is_pardoned(const Fiber& fiber, FaultKind kind, uintptr_t site);
 
 // Fails at the thread's present site, unless the launch relaxes the rule.
