@@ -383,7 +383,7 @@ def _holder(descriptor: int) -> str:
     """Name the process that holds the lock of a file, from proc_locks(5)."""
     inode = os.fstat(descriptor).st_ino
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/locks").read_text().splitlines():
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             words = line.split()
             is_held = words[1] == "FLOCK" and words[5].endswith(f":{inode}")
             if is_held and int(words[4]) > 0:  # 0 or less: of another PID namespace

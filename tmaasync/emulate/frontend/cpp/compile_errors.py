@@ -188,7 +188,9 @@ def _enumerator_hint(text: str) -> str:
     if found is None or header is None:
         return ""
     definition = re.compile(rf"enum class {found[2]}\b[^{{;]*{{([^}}]*)}}")
-    listed = definition.search(without_comments((include_dir() / header).read_text()))
+    listed = definition.search(
+        without_comments((include_dir() / header).read_text(encoding="utf-8"))
+    )
     names = re.findall(r"(?:^|,)\s*(\w+)", listed[1]) if listed else []
     if not names:
         return ""
