@@ -8,8 +8,9 @@ from pathlib import Path
 from tmaasync._sources import find_kernel, include_dir
 
 _STRUCTURED = (
-    "ring|store_ring|roles|scheduler|shards|mainloop|epilogue|epilogue_ops|split_k"
-    "|attention|attention_mask|paged|query_ring|softmax|value_ring"
+    "ring|ring_groups|stage_range|store_ring|roles|scheduler|k_range|shards|mainloop"
+    "|epilogue|output_chunk|epilogue_ops|split_k"
+    "|attention|attention_pipelines|attention_mask|ones|paged|query_ring|softmax|value_ring"
 )
 _OWN_INCLUDE = re.compile(
     rf'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:{_STRUCTURED})\.cuh)>)[ \t]*(?://[^\n]*)?\n'
@@ -27,7 +28,8 @@ def whole_text(name: str) -> str:
 
 def _renamed_rings() -> str:
     # The host's preamble has included the rings themselves.
-    headers = (include_dir() / "tmaasync" / f"{name}.cuh" for name in ("ring", "store_ring"))
+    rings = ("ring", "ring_groups", "stage_range", "store_ring")
+    headers = (include_dir() / "tmaasync" / f"{name}.cuh" for name in rings)
     names = dict.fromkeys(name for path in headers for name in _NAMES.findall(path.read_text()))
     return "".join(f"#define {name} Inlined{name}\n" for name in names)
 

@@ -47,7 +47,9 @@ def tiles_of(case: test_tiles.Case) -> str:
 
 KERNELS: dict[str, Callable[[], Kernel]] = {
     **{
-        f"tiles {case}": lambda case=case: test_tiles.kernel_for(tiles_of(case))  # type: ignore[misc]
+        f"tiles {case}": lambda case=case: test_tiles.kernel_for(  # type: ignore[misc]
+            tiles_of(case), stores="box_shape" not in case.options
+        )
         for case in test_tiles.CASES
     },
     **{

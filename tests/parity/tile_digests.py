@@ -43,8 +43,8 @@ def _results(backend: Any) -> _Results:
 def _tiles(backend: Any) -> _Results:
     for number, case in enumerate(test_tiles.CASES):
         yield f"load {number} {case}", test_tiles.load(backend, case)
-    for number, case in enumerate(test_tiles.STORED):
-        yield f"store {number} {case}", test_tiles.store(backend, case)
+    for case in test_tiles.STORED:
+        yield f"store {test_tiles.CASES.index(case)} {case}", test_tiles.store(backend, case)
     for number, (case, ops) in enumerate(test_tiles.REDUCED):
         for op in ops:
             result, _ = test_tiles.reduce(backend, case, op)

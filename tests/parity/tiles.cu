@@ -1,4 +1,5 @@
-// Whole tiles through shared memory, one a block; the host says which call moves them.
+// Whole tiles through shared memory, one a block; the host says which call moves them, and by
+// STORES whether the tile may be stored.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
@@ -41,9 +42,13 @@ __device__ void load(
     shared.full.wait(0);
 }
 
-template <int kOp>
+template <int kOp, typename StoredTile>
 __device__ void reduce(
-    const Tile& tile, SharedMemory& shared, Coordinates<Tile::kRank> at, u32 op, CachePolicy policy
+    const StoredTile& tile,
+    SharedMemory& shared,
+    Coordinates<Tile::kRank> at,
+    u32 op,
+    CachePolicy policy
 ) {
     if constexpr (kOp <= static_cast<int>(ReduceOp::kXor)) {
         if (op != kOp) return reduce<kOp + 1>(tile, shared, at, op, policy);
@@ -52,8 +57,9 @@ __device__ void reduce(
     }
 }
 
+template <typename StoredTile>
 __device__ void store(
-    const Tile& tile,
+    const StoredTile& tile,
     SharedMemory& shared,
     Coordinates<Tile::kRank> at,
     u32 operation,
@@ -73,6 +79,11 @@ __device__ void store(
         wait_group_read<0>();
         wait_group<0>();
     }
+}
+
+template <bool kStores, typename AnyTile, typename... Others>
+__device__ void store_if(const AnyTile& tile, Others&... others) {
+    if constexpr (kStores) store(tile, others...);
 }
 
 // `places` are where the tiles start, innermost first; `images` what shared memory holds before a
@@ -101,7 +112,7 @@ extern "C" __global__ void tiles(
         fence_async_view_proxy();
     }
     __syncthreads();
-    if (operation >= kStore) return store(tile, shared, at, operation, op, cache);
+    if (operation >= kStore) return store_if<STORES>(tile, shared, at, operation, op, cache);
     load(tile, shared, at, operation, cache);
     for (int i = threadIdx.x; i < Tile::kBytes; i += blockDim.x) image[i] = shared.tile.bytes[i];
 }
