@@ -54,6 +54,7 @@ _TWICE = r"is initialised again (without mbarrier.inval|while in use)"
 _MISCOUNTED = (
     r"full\[\d\], phase \d: \d+ bytes more than expected arrived|"
     r"full\[\d\] has \d+ bytes more than it expects|"
+    r"full\[\d\] completed phase \d with \d+ bytes expected, and its copies deliver \d+|"
     r"ends while a TMA load to shared offset \d+ .* is in flight|"
     r"bytes to ring.stages\[\d\].*: wait for its phase of ring.full\[\d\] first"
 )
