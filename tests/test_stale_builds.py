@@ -209,6 +209,19 @@ def test_nvrtc_finds_a_texts_header_in_the_working_folder_and_a_files_next_to_it
     assert gpu(text_of('#include "a.cuh"')) == 2
 
 
+def test_a_header_finds_the_headers_next_to_it(value: Value, tmp_path: Path) -> None:
+    kernel, headers = tmp_path / "mine" / "k.cu", tmp_path / "headers"
+    headers.mkdir()
+    define(headers / "inner" / "b.cuh", 4)
+    (headers / "inner" / "a.cuh").write_text('#include "b.cuh"')
+    kernel.parent.mkdir()
+    kernel.write_text(f'#include "inner/a.cuh"{KERNEL}')
+
+    assert value(source_of(kernel, include_dirs=[headers])) == 4
+    define(headers / "inner" / "b.cuh", 5)
+    assert value(source_of(kernel, include_dirs=[headers])) == 5
+
+
 @pytest.mark.parametrize(
     ("directive", "file"),
     [

@@ -245,7 +245,6 @@ def _options(source: Source, arch: str) -> tuple[str, ...]:
 
 def _flags(source: Source, arch: str) -> tuple[str, ...]:
     return (
-        *(("--no-source-include",) if source.is_file else ()),
         f"{_ARCH_OPTION}{arch}",
         *(() if _has_standard(source) else _CPP20),
         # Generic lambdas too, which NVRTC 13.0 takes for host functions otherwise.
@@ -310,7 +309,10 @@ def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str
         if option.startswith(_ARCH_OPTION):
             _require_target(nvrtc, option.removeprefix(_ARCH_OPTION))
     text = source.whole_text.encode()
-    _, program = nvrtc.nvrtcCreateProgram(text, source.name.encode(), 0, [], [])
+    # NVRTC searches quoted includes of the text in the folder of its name. Without that search
+    # (--no-source-include) it finds no header next to a header, such as those of cooperative_groups.
+    name = f"/dev/null/{source.name}" if source.is_file else source.name
+    _, program = nvrtc.nvrtcCreateProgram(text, name.encode(), 0, [], [])
     expression, symbol = source.expression.encode(), ""
     try:
         if expression:
