@@ -41,6 +41,7 @@ LAYERS = (
 FILES = sorted(str(path.relative_to(RUNTIME)) for path in RUNTIME.rglob("*.?pp"))
 PART = "linked_into_kernels.cpp"
 MOST_LINES = 500
+MOST_LINES_OF_A_CLASS = 250
 LANGUAGE = re.compile(r"^#include <(\w+)>$", re.MULTILINE)
 
 
@@ -129,3 +130,12 @@ def test_every_header_of_the_runtime_compiles_alone(compiler: str, tmp_path: Pat
 
 def test_no_file_of_the_runtime_is_long() -> None:
     assert not [file for file in FILES if len(text_of(file).splitlines()) > MOST_LINES]
+
+
+def test_no_class_of_the_runtime_is_long() -> None:
+    long = re.compile(
+        rf"^(?:class|struct) \w+[^\n]*\{{\n(?:(?!\}};).*\n){{{MOST_LINES_OF_A_CLASS},}}",
+        re.MULTILINE,
+    )
+
+    assert not [file for file in FILES if long.search(text_of(file))]

@@ -20,12 +20,22 @@ Detector::Detector(
     for (uint32_t i = 0; i < ctas; ++i) shadows_.emplace_back(kWindowBytes);
 }
 
+// The happens-before set of a thread whose launch follows these accesses, proxies included.
+static View view_after(const ClusterClocks& before) {
+    View view;
+    for (ClusterClocks* known :
+         {&view.others, &view.others_acquired, &view.others_published, &view.others_fenced_for_all,
+          &view.offered}) {
+        known->join(before);
+    }
+    return view;
+}
+
 void Detector::reset(uint32_t cluster, LaunchHistory* history) {
     grid_.detectors.erase(cluster_);
     cluster_ = cluster;
     grid_.detectors[cluster] = this;
-    first_reads_.clear();
-    has_ended_.assign(threads_, false);
+    first_reads_.reset(threads_);
     device_ = grid_.device_of(cluster);
     history_ = history;
     agents_ = threads_;
@@ -101,6 +111,28 @@ void Detector::release_maps(uint32_t thread) {
     view.maps_released.join(view.seen);
     view.maps_released.raise(thread, epochs_[thread]);
     ++epochs_[thread];
+}
+
+void Detector::acquire_map(uint32_t thread, uintptr_t map) {
+    View& view = views_[thread];
+    view.maps_acquired.join(map, view.maps_released);
+    Clock acquirer;
+    acquirer.set(thread, epochs_[thread]);
+    view.maps_acquired.join(map | kIsAcquired, acquirer);
+}
+
+static Issued reader_of(Issued issued, uintptr_t map) {
+    View view = *issued.after;
+    view.published[static_cast<int>(Space::kGlobal)] = view.maps_acquired.of(map);
+    issued.after = std::make_shared<const View>(std::move(view));
+    return issued;
+}
+
+void Detector::read_map(
+    const Issued& issued, Agent agent, Epoch epoch, uintptr_t map, uint64_t bytes
+) {
+    const Issued reader = reader_of(issued, map);
+    global(reader.as(agent, epoch, Operation::kMapRead), map, bytes, false);
 }
 
 void Detector::peek_at_map(const Issued& issued, uintptr_t map, uint64_t bytes) {
@@ -251,16 +283,6 @@ void Detector::global(const Actor& actor, uintptr_t address, uint64_t bytes, boo
     });
 }
 
-View Detector::view_after(const ClusterClocks& before) {
-    View view;
-    for (ClusterClocks* known :
-         {&view.others, &view.others_acquired, &view.others_published, &view.others_fenced_for_all,
-          &view.offered}) {
-        known->join(before);
-    }
-    return view;
-}
-
 void Detector::read_place(uint32_t thread, const AtomicPlace& place, bool reaches_clusters) {
     View &mine = views_[thread], &acquired = acquired_[thread];
     if (reaches_clusters) {
@@ -293,13 +315,6 @@ bool Detector::conflict(const Access& old, const Access& access) const {
     return old.is_atomic() && access.is_atomic() && (old.bytes & access.bytes) &&
            (old.is_write || access.is_write) && !(old.is_system && access.is_system) &&
            is_of_peer(old);
-}
-
-Issued Detector::reader_of(Issued issued, uintptr_t map) {
-    View view = *issued.after;
-    view.published[static_cast<int>(Space::kGlobal)] = view.maps_acquired.of(map);
-    issued.after = std::make_shared<const View>(std::move(view));
-    return issued;
 }
 
 void Detector::check_like(
@@ -352,6 +367,19 @@ void Detector::compare(
     );
 }
 
+// True for an ordinary write before an access of the async proxy.
+static bool needs_proxy_fence(const Access& old, const Actor& actor) {
+    return actor.is_async && !old.is_async && old.is_write;
+}
+
+bool Detector::keeps_first_read(const Race& race) {
+    const Access* const read = FirstReads::of(race);
+    if (!read) return false;
+    const auto found = grid_.detectors.find(read->cluster);
+    return found != grid_.detectors.end() &&
+           found->second->first_reads_.keep(read->thread, address_of(race.place), race);
+}
+
 void Detector::report_pair(
     const Access& old,
     const Access& access,
@@ -376,7 +404,7 @@ void Detector::report_pair(
         .lacks_acquire = knows && is_stale(old, actor),
         .lacks_reader_fence = actor.view->others_published.at(old.cluster, old.agent) < old.epoch,
     };
-    if (may_begin_exchange(race)) return;
+    if (keeps_first_read(race)) return;
     const bool is_pair = old.operation == Operation::kWrite && !is_peers;
     if (!actor.may_repeat || !is_pair) return report(race);
     if (repeated_) return;
@@ -420,6 +448,14 @@ bool Detector::is_known(const Access& old, const Actor& actor) const {
     return clock.at(old.agent) >= old.epoch;
 }
 
+// True if TMA sees a peer's write. Ordinary loads saw the signal, so the reader needs a proxy
+// fence after it. An ordinary write needs a proxy fence of its writer too.
+static bool is_visible_from_peer(const Access& old, const Actor& actor) {
+    const View& view = *actor.view;
+    const bool is_fenced = view.others_published.at(old.cluster, old.agent) >= old.epoch;
+    return is_fenced && (old.is_async || view.offered.at(old.cluster, old.agent) >= old.epoch);
+}
+
 bool Detector::is_before(const Access& old, const Actor& actor, Space space) const {
     if (old.cluster == cluster_ && needs_proxy_fence(old, actor)) {
         return actor.view->published[static_cast<int>(space)].at(old.agent) >= old.epoch;
@@ -433,12 +469,6 @@ bool Detector::is_before(const Access& old, const Actor& actor, Space space) con
         return actor.view->others_published.at(old.cluster, old.agent) >= old.epoch;
     }
     return is_known(old, actor) && !is_stale(old, actor);
-}
-
-bool Detector::is_visible_from_peer(const Access& old, const Actor& actor) {
-    const View& view = *actor.view;
-    const bool is_fenced = view.others_published.at(old.cluster, old.agent) >= old.epoch;
-    return is_fenced && (old.is_async || view.offered.at(old.cluster, old.agent) >= old.epoch);
 }
 
 }  // namespace tmaasync_emulate

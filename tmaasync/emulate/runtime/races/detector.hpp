@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "races/first_reads.hpp"
 #include "races/grid_races.hpp"
 #include "races/race.hpp"
 #include "rules.hpp"
@@ -86,23 +87,14 @@ public:
     // fence.proxy.tensormap::generic, .release and .acquire
     void release_maps(uint32_t thread);
     // The acquire covers the map that it names, and no other.
-    void acquire_map(uint32_t thread, uintptr_t map) {
-        View& view = views_[thread];
-        view.maps_acquired.join(map, view.maps_released);
-        Clock acquirer;
-        acquirer.set(thread, epochs_[thread]);
-        view.maps_acquired.join(map | kIsAcquired, acquirer);
-    }
+    void acquire_map(uint32_t thread, uintptr_t map);
     // True if the thread, or one before it, has acquired the map in this launch.
     bool has_acquired_map(uint32_t thread, uintptr_t map) const {
         return !views_[thread].maps_acquired.of(map | kIsAcquired).is_empty();
     }
 
     // TMA reads the map of a copy. It sees those ordinary writes that two fences made visible.
-    void read_map(const Issued& issued, Agent agent, Epoch epoch, uintptr_t map, uint64_t bytes) {
-        const Issued reader = reader_of(issued, map);
-        global(reader.as(agent, epoch, Operation::kMapRead), map, bytes, false);
-    }
+    void read_map(const Issued& issued, Agent agent, Epoch epoch, uintptr_t map, uint64_t bytes);
 
     // TMA reads the map of a prefetch. No thread can wait for it, so it does not race with a later
     // edit.
@@ -129,11 +121,13 @@ public:
     // CUDA's sample threadFenceReduction, unless this SM's L1 may hold older bytes (`is_stale`).
     void atomic(uint32_t thread, uintptr_t address, bool writes, Scope scope);
 
-    // CUDA C++ Programming Guide, "Atomic Functions": a loop over atomicCAS() begins with an
-    // ordinary read. A read that races with atomic operations counts when its thread ends, unless
-    // the thread compares and swaps these bytes before.
-    void exchange(uint32_t thread, uintptr_t address);
-    void end_thread(uint32_t thread);
+    // Called when a thread compares and swaps the bytes at the address.
+    void exchange(uint32_t thread, uintptr_t address) {
+        first_reads_.forget(thread, address / kCellBytes * kCellBytes);
+    }
+    void end_thread(uint32_t thread) {
+        if (const auto race = first_reads_.end(thread)) report(*race);
+    }
 
     // --- signals ---
 
@@ -176,9 +170,6 @@ public:
     void global(const Actor& actor, uintptr_t address, uint64_t bytes, bool writes);
 
 private:
-    // The happens-before set of a thread whose launch follows these accesses, proxies included.
-    static View view_after(const ClusterClocks& before);
-
     void note_atomic(uint32_t thread, uintptr_t address) {
         last_atomics_[thread].note(address / kCellBytes * kCellBytes, ++grid_.order);
     }
@@ -197,8 +188,6 @@ private:
 
     // Operations that are atomic for one device alone are not atomic for its peers.
     bool conflict(const Access& old, const Access& access) const;
-
-    static Issued reader_of(Issued issued, uintptr_t map);
 
     void check_like(
         LastCell& last,
@@ -233,17 +222,12 @@ private:
         bool was_unwritten
     );
 
-    bool may_begin_exchange(const Race& race);
-    bool await_exchange(uint32_t thread, const Race& race);
+    // True if the race counts only at the end of the thread that reads.
+    bool keeps_first_read(const Race& race);
 
     bool is_of_one_instruction(const Access& old, const Access& access) const;
 
     Access access_of(const Actor& actor, uint8_t mask, bool writes) const;
-
-    // True for an ordinary write before an access of the async proxy.
-    static bool needs_proxy_fence(const Access& old, const Actor& actor) {
-        return actor.is_async && !old.is_async && old.is_write;
-    }
 
     bool is_known(const Access& old, const Actor& actor) const;
 
@@ -255,10 +239,6 @@ private:
         return old.had_readers && old.cluster != cluster_ && actor.operation == Operation::kRead &&
                actor.view->others_acquired.at(old.cluster, old.agent) < old.epoch;
     }
-
-    // True if TMA sees a peer's write. Ordinary loads saw the signal, so the reader needs a proxy
-    // fence after it. An ordinary write needs a proxy fence of its writer too.
-    static bool is_visible_from_peer(const Access& old, const Actor& actor);
 
     static constexpr uintptr_t kIsAcquired = 1;  // maps lie at multiples of 64
     static constexpr uint64_t kFewBytes = 2 * kCellBytes;
@@ -283,8 +263,7 @@ private:
     std::vector<WindowShadow> shadows_;
     bool has_race_ = false;
     std::optional<Race> repeated_;
-    std::vector<std::pair<uint32_t, Race>> first_reads_;  // of exchanges, by thread
-    std::vector<bool> has_ended_;                         // indexed by thread
+    FirstReads first_reads_;
     Race race_{};
 };
 

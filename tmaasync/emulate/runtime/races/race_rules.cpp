@@ -1,4 +1,4 @@
-// The rule that a race breaks, and reads that begin a loop over atomicCAS().
+// The rule that a race breaks.
 #include "races/detector.hpp"
 
 namespace tmaasync_emulate {
@@ -27,41 +27,6 @@ Rule rule_of(const Race& race) {
     const bool has_atomic = first.is_atomic() || second.is_atomic();
     const bool has_plain = is_plain(first) || is_plain(second);
     return has_atomic && has_plain ? Rule::kPlainAccessToAtomic : Rule::kNone;
-}
-
-bool Detector::may_begin_exchange(const Race& race) {
-    const auto is_read = [](const Access& access) { return access.operation == Operation::kRead; };
-    const Access& read = is_read(race.first) ? race.first : race.second;
-    const Access& other = is_read(race.first) ? race.second : race.first;
-    // Not a red.async, whose agent is an mbarrier's.
-    const bool is_of_thread = !other.is_async && other.agent == other.thread;
-    if (!is_read(read) || !other.is_atomic() || !is_of_thread) return false;
-    const auto found = grid_.detectors.find(read.cluster);
-    return found != grid_.detectors.end() && found->second->await_exchange(read.thread, race);
-}
-
-bool Detector::await_exchange(uint32_t thread, const Race& race) {
-    if (has_ended_[thread]) return false;
-    for (const auto& [reader, known] : first_reads_) {
-        if (reader == thread && address_of(known.place) == address_of(race.place)) return true;
-    }
-    first_reads_.emplace_back(thread, race);
-    return true;
-}
-
-void Detector::exchange(uint32_t thread, uintptr_t address) {
-    if (first_reads_.empty()) return;
-    std::erase_if(first_reads_, [&](const auto& one) {
-        const auto& [reader, race] = one;
-        return reader == thread && address_of(race.place) == address / kCellBytes * kCellBytes;
-    });
-}
-
-void Detector::end_thread(uint32_t thread) {
-    has_ended_[thread] = true;
-    for (const auto& [reader, race] : first_reads_) {
-        if (reader == thread) return report(race);
-    }
 }
 
 }  // namespace tmaasync_emulate
