@@ -32,16 +32,14 @@ __device__ __forceinline__ float gelu(float x) {
     return fmaxf(x, 0.0f) - size * tail;
 }
 
-// A sum below all fp32 numbers is minus infinity, and 0 times that is not a number.
-__device__ __forceinline__ float above_minus_infinity(float x) {
-    constexpr float kLargest = 3.4028234663852886e38f;
-    return x < -kLargest ? -kLargest : x;
-}
+// Functions of minus infinity, which is a sum below all fp32 numbers, are 0: 0 times it would not
+// be a number. Each excludes it in the way with which no epilogue spills.
+constexpr float kLowestFloat = -3.4028234663852886e38f;
 
 // x / (1 + exp(-x)), to about 2^-21 of the result.
 __device__ __forceinline__ float silu(float x) {
     constexpr float kLog2E = 1.44269504f;
-    x = above_minus_infinity(x);
+    x = x < kLowestFloat ? kLowestFloat : x;
     return x * ptx::rcp_approx_ftz(1.0f + ptx::ex2_approx_ftz(-kLog2E * x));
 }
 
@@ -49,9 +47,9 @@ __device__ __forceinline__ float silu(float x) {
 // less. In terms of exp: 0.5 (1 + tanh(u)) is 1 / (1 + exp(-2 u)).
 __device__ __forceinline__ float gelu_tanh(float x) {
     constexpr float kFactor = -2.30220819f;  // -2 sqrt(2 / pi) log2(e)
-    x = above_minus_infinity(x);
     const float exponent = x * (kFactor + kFactor * 0.044715f * x * x);
-    return x * ptx::rcp_approx_ftz(1.0f + ptx::ex2_approx_ftz(exponent));
+    // The second factor is not a number where x is none.
+    return fmaxf(x, kLowestFloat) * ptx::rcp_approx_ftz(1.0f + ptx::ex2_approx_ftz(exponent));
 }
 
 template <Activation kActivation>
