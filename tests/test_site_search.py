@@ -68,7 +68,7 @@ def test_words_find_the_page_of_their_topic(query: str, page: str, site: dict[st
 
 
 def test_a_part_of_a_word_is_not_the_word() -> None:
-    index = {
+    index: dict[str, object] = {
         "docnames": ["changes", "hangs"],
         "titles": ["Changelog", "Hangs"],
         "indexentries": {"unchanged": [[0, "", True]], "hang": [[1, "", True]]},
