@@ -35,6 +35,7 @@ html_static_path = ["_static"]
 html_logo = "_static/logo.svg"
 html_favicon = "_static/favicon.svg"
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).with_name("search_scorer.js"))
 html_show_copyright = False
 html_show_sphinx = False
 toc_object_entries_show_parents = "hide"

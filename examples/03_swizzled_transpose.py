@@ -38,8 +38,8 @@ def main():
     result = turned.get() if GPU else turned
     if not np.array_equal(result, image.transpose(1, 0, 2)):
         raise SystemExit("the transpose is wrong")
-    plain, swizzled = (wavefronts(source, mode) for mode in (Swizzle.NONE, Swizzle.B128))
-    print(f"{image.shape} transposed: a column of 8 takes {swizzled} wavefront, unswizzled {plain}")
+    own, plain = (wavefronts(source, mode) for mode in (source.spec.swizzle, Swizzle.NONE))
+    print(f"{image.shape} transposed: wavefronts of a column of 8: {own}, without swizzle {plain}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ using State = PipelineState<STAGES>;
 constexpr int kRows = Tile::side(0);
 constexpr int kColumns = Tile::side(1);
 constexpr int kConsumerWarps = kColumns / 32;  // one thread per column
+static_assert(kColumns % 32 == 0, "whole warps");
 constexpr int kProducerWarp = kConsumerWarps;  // the last one
 
 struct SharedMemory {

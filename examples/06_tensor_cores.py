@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync import Kernel, Swizzle, create_tensor_tile
+from tmaasync import Kernel, Swizzle, create_tma_tile
 
 GPU = "--gpu" in sys.argv
 if GPU:
@@ -27,7 +27,7 @@ def main():
         "CTile": (c, (M, N)),
     }
     tiles = {
-        name: create_tensor_tile(array, sides, swizzle=Swizzle.B128)
+        name: create_tma_tile(array, sides, swizzle=Swizzle.B128)
         for name, (array, sides) in described.items()
     }
     kernel = Kernel(Path(__file__).with_suffix(".cu"), "multiply", types=tiles)

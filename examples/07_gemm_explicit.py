@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync import Kernel, Pipeline, Swizzle, create_tensor_tile
+from tmaasync import Kernel, Pipeline, Swizzle, create_tma_tile
 
 GPU = "--gpu" in sys.argv
 if GPU:
@@ -21,7 +21,7 @@ GROUPS, ROWS, COLUMNS, DEPTH = 2, 64, 128, 64  # consumer warpgroups, their rows
 
 
 def tensor_tile(array, *sides):
-    return create_tensor_tile(array, sides, swizzle=Swizzle.B128)
+    return create_tma_tile(array, sides, swizzle=Swizzle.B128)
 
 
 def main():

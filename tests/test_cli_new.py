@@ -130,6 +130,7 @@ def test_an_unknown_kind_is_answered_with_those_that_there_are() -> None:
 
     assert ran.exit_code == 2
     assert all(kind in ran.stderr for kind in KINDS)
+    assert "Value error" not in ran.stderr
 
 
 def test_a_folder_that_cannot_be_written_to_is_one_sentence(here: Path) -> None:

@@ -1,8 +1,9 @@
 """The examples run: the tutorial on NumPy arrays, or with ``--gpu`` on CuPy arrays.
 
 Each checks its own result and ends with ``SystemExit`` if that is wrong. The tutorial's pages quote
-what the examples print, and what they print once broken: a ``diff`` block is a change to the
-example, a ``text`` block the message after the changes since the one before.
+what the examples print, and what they print once changed: a ``diff`` block is a change to the
+example, a ``text`` block the message after the changes since the block before, and a ``console``
+block the output after them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STRUCTURED = [
     for name in ("07_gemm", "08_ragged_attention")
 ]
 _PRINTS = re.compile(r"^```console\n\$ python examples/(\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_DIFF_OR_MESSAGE = re.compile(r"^```(diff|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_CHANGED = re.compile(r"^```(diff|text|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def run(path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -53,7 +54,7 @@ def test_a_step_runs_on_the_emulator_and_prints_one_line(
 
     printed = capsys.readouterr().out
     assert len(printed.splitlines()) == 1
-    [(name, wanted)] = _PRINTS.findall(page_of(path))
+    name, wanted = _PRINTS.findall(page_of(path))[0]
     assert name == path.name
     assert matches(wanted, printed), printed
 
@@ -66,15 +67,17 @@ def test_a_structured_step_has_no_race_in_an_adversarial_order(
         run(path, monkeypatch)
 
 
-def breakages() -> Iterator[Any]:
-    """A step of the tutorial, its changes, and the message that its page shows for them."""
+def changes_before(wanted: str) -> Iterator[Any]:
+    """A step of the tutorial, its changes, and the block of this kind that follows them."""
     for path in STEPS:
         changes: list[str] = []
-        for number, (kind, text) in enumerate(_DIFF_OR_MESSAGE.findall(page_of(path))):
-            changes += [text] if kind == "diff" else []
-            if kind == "text":
+        for number, (kind, text) in enumerate(_CHANGED.findall(page_of(path))):
+            if kind == "diff":
+                changes.append(text)
+                continue
+            if kind == wanted and changes:
                 yield pytest.param(path, tuple(changes), text, id=f"{path.stem}-{number}")
-                changes = []
+            changes = []
 
 
 def changed(source: str, diff: str) -> str:
@@ -86,8 +89,37 @@ def changed(source: str, diff: str) -> str:
     return source.replace(old, new)
 
 
+def write_changed(path: Path, changes: tuple[str, ...], folder: Path) -> Path:
+    """Write the step with its changes, each of which must be to one of its files."""
+    applied = 0
+    for original in (path, path.with_suffix(".cu")):
+        source = original.read_text()
+        for diff in changes:
+            applied += changed(source, diff) != source
+            source = changed(source, diff)
+        (folder / original.name).write_text(source)
+    assert applied == len(changes)
+    return folder / path.name
+
+
+@pytest.mark.parametrize(("path", "changes", "block"), list(changes_before("console")))
+def test_a_changed_step_prints_what_its_page_says(
+    path: Path,
+    changes: tuple[str, ...],
+    block: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    run(write_changed(path, changes, tmp_path), monkeypatch)
+
+    wanted = block.partition("\n")[2]
+    printed = capsys.readouterr().out
+    assert matches(wanted, printed), printed
+
+
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize(("path", "changes", "message"), list(breakages()))
+@pytest.mark.parametrize(("path", "changes", "message"), list(changes_before("text")))
 def test_a_broken_step_prints_what_its_page_says(
     path: Path,
     changes: tuple[str, ...],
@@ -95,17 +127,8 @@ def test_a_broken_step_prints_what_its_page_says(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    applied = 0
-    for original in (path, path.with_suffix(".cu")):
-        source = original.read_text()
-        for diff in changes:
-            applied += changed(source, diff) != source
-            source = changed(source, diff)
-        (tmp_path / original.name).write_text(source)
-    assert applied == len(changes)
-
     with pytest.raises((Exception, SystemExit)) as raised:
-        run(tmp_path / path.name, monkeypatch)
+        run(write_changed(path, changes, tmp_path), monkeypatch)
 
     printed = f"{type(raised.value).__name__}: {raised.value}\n"
     assert matches(message, printed), printed

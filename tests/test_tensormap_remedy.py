@@ -78,7 +78,7 @@ def test_no_spec_is_near_one_with_the_wrong_lengths() -> None:
     explanation = ordinary_tiled(strides_bytes=(1024,)).explain()
 
     assert explanation.proposal is None
-    assert "mend the types and lengths first" in str(explanation)
+    assert "correct the types and lengths first" in str(explanation)
 
 
 def test_an_explanation_prints_violations_changes_and_the_proposal() -> None:

@@ -358,6 +358,15 @@ def test_a_resized_array_leaves_its_tile_stale() -> None:
         tile.check_alive()
 
 
+def test_a_bulk_tile_shows_its_array_and_sizes() -> None:
+    array = np.zeros((10, 100), np.float32)
+
+    shown = repr(BulkTile(array, 256))
+
+    assert shown.startswith("<BulkTile 256 bytes of float32 [10x100] at 0x")
+    assert shown.endswith(", 4000 bytes>")
+
+
 def test_a_bulk_tile_covers_whole_granules() -> None:
     array = aligned((1001,), np.uint8)
     with pytest.raises(TensorMapError, match=r"array is 1001 bytes.* the last 9.* allow_tail=True"):

@@ -310,7 +310,7 @@ def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str
             _require_target(nvrtc, option.removeprefix(_ARCH_OPTION))
     text = source.whole_text.encode()
     # NVRTC searches quoted includes of the text in the folder of its name. Without that search
-    # (--no-source-include) it finds no header next to a header, such as those of cooperative_groups.
+    # (--no-source-include) it finds no header next to a header, as cooperative_groups needs.
     name = f"/dev/null/{source.name}" if source.is_file else source.name
     _, program = nvrtc.nvrtcCreateProgram(text, name.encode(), 0, [], [])
     expression, symbol = source.expression.encode(), ""

@@ -125,7 +125,7 @@ DEFECTS = (
          "load_matrices(",
          r"cp\.async to these bytes is in flight.* waits with cp\.async\.wait_group 1"),
         ("no barrier in the loop", without("__syncthreads();"), RACE, "load_matrices(",
-         r"waits with cp\.async\.wait_group and then meets"),
+         r"waits with cp\.async\.wait_group and then synchronises"),
         ("a stage is filled again too early",
          Edit("load_stage(block + C::kStages - 1);", "load_stage(block + C::kStages);"), FAULT,
          "load_matrices(", "which nothing has written"),

@@ -151,7 +151,7 @@ READS = {
     ),
     "cp.async without a wait": Text(
         COPY + "cp_async_commit();\ntotal[thread] = s.plain[thread];  //@read\ncp_async_wait<0>();",
-        COPY_IN_FLIGHT + r"waits with cp_async_wait<0>\(\), and then all threads meet: "
+        COPY_IN_FLIGHT + r"waits with cp_async_wait<0>\(\), and then all threads synchronise: "
         r"__syncthreads\(\)\.",
         "read",
     ),
@@ -170,7 +170,7 @@ READS = {
     "cp.async with the barrier before the wait": Text(
         COPY + "cp_async_commit();\n__syncthreads();\ncp_async_wait<0>();\n"
         "total[thread] = s.plain[127 - thread];  //@read",
-        COPY_IN_FLIGHT + r"waits with cp_async_wait<0>\(\), and then all threads meet",
+        COPY_IN_FLIGHT + r"waits with cp_async_wait<0>\(\), and then all threads synchronise",
         "read",
     ),
     "cp.async that arrives on a barrier": Text(
@@ -246,8 +246,8 @@ READS = {
     "a stage that is loaded again while it is read": Text(
         "for (int i = 0; i < 2; ++i) {" + LOAD + "s.full[1].wait(i);\n"
         "if (thread == 40) total[i] = s.tiles[1].data()[0];\n}",
-        r"may not have landed\. Wait on full\[1\] before the other access, or let its readers meet "
-        r"before the next load is issued",
+        r"may not have landed\. Wait on full\[1\] before the other access, or let its readers "
+        r"synchronise before the next load is issued",
         error=EmulatedRace,
     ),
 }
@@ -260,8 +260,8 @@ STORES = {
         r"a TMA store takes \d+ bytes at shared offset \d+ \(tiles\[0\]\)"
         + UNWRITTEN
         + "Write the "
-        r"whole tile, by threads that each call fence_async_view_proxy\(\) after it and then meet "
-        r"the one that issues the copy: __syncthreads\(\)",
+        r"whole tile, by threads that each call fence_async_view_proxy\(\) after it and then "
+        r"synchronise with the one that issues the copy: __syncthreads\(\)",
         "store",
         plain=True,
     ),
@@ -311,7 +311,8 @@ STORES = {
     "a buffer that another thread writes again": Text(
         "fill(s);\n__syncthreads();\n" + STORE + "if (thread == 32) s.tiles[0].data()[5] = 2;",
         r"the store may still be reading its buffer\. Wait with wait_group_read in the storing "
-        r"thread; then it and the threads that write the buffer again meet: __syncthreads\(\)",
+        r"thread; then it and the threads that write the buffer again "
+        r"synchronise: __syncthreads\(\)",
         error=EmulatedRace,
     ),
     "a negative coordinate": Text(

@@ -152,7 +152,7 @@ DEFECTS = {
         + MULTIPLY,
         r"wgmma reads A .*A cp.async to these bytes is in flight, issued by thread \d+"
         rf"{LINE}, 16 bytes to a: that thread waits with cp_async_wait<0>\(\), and then all "
-        r"threads meet",
+        r"threads synchronise",
         "wgmma<OperandA",
     ),
     "every other 16 bytes of A": Defect(

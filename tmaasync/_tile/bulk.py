@@ -54,6 +54,13 @@ class BulkTile(KernelArgument):
         self.size_bytes = whole - whole % TMA_ALIGNMENT
         self.descriptor = view.address.to_bytes(8, "little") + self.size_bytes.to_bytes(8, "little")
 
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self._view.shape))
+        return (
+            f"<BulkTile {self.tile_bytes} bytes of {self._view.element} [{shape}] at "
+            f"{self._view.address:#x}, {self.size_bytes} bytes>"
+        )
+
     @property
     def smem_alignment(self) -> int:
         """Alignment in bytes that the tile needs in shared memory."""

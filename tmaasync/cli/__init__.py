@@ -58,7 +58,8 @@ class _Commands(TyperGroup):
             sentence = in_options(str(error), [str(one.name) for one in command.params])
             raise _failed(sentence, 2 if is_input else 1) from None
         except _UsageError as error:
-            raise _failed(error.format_message(), 2) from None
+            # Typer's words for a value that is not in an enum begin with the name of an exception.
+            raise _failed(error.format_message().replace("Value error, ", ""), 2) from None
 
 
 def _without_types_of_flags(options: list[Any]) -> list[Any]:

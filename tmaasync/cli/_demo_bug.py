@@ -31,7 +31,7 @@ BUG, FIX, LINE = "expect_bytes(64)", "expect_bytes(Tile::kBytes)", 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BugReport:
-    """The source, the error as a user sees it, and the output of the mended kernel."""
+    """The source, the error as a user sees it, and the output of the corrected kernel."""
 
     source: str
     message: str

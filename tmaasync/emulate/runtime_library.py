@@ -25,9 +25,9 @@ __all__ = [
     "runtime_name",
 ]
 
-RUNTIME_SECONDS = "about 5 s"
-"""A first launch with g++ 12 on two idle cores took 4.8 to 5.0 s, and 8.7 s of a core; at a load of
-1.1 5.4 s, the first row of benchmarks/bench_emulate.py (2026-11-23)."""
+RUNTIME_SECONDS = "5 to 20 s"
+"""A first launch with g++ 12 took 4.8 to 5.0 s on two idle cores (benchmarks/bench_emulate.py,
+2026-11-23), and 17 s on two cores at a load of 2.5 (2026-11-29)."""
 
 _RUNTIME_DIR = EMULATOR_DIR / "runtime"
 UNITS = (

@@ -72,7 +72,7 @@ class Explanation(Generic[_S]):
         if self.changes:
             lines += ["nearest legal spec:", *_indented(self.changes), f"  {self.proposal!r}"]
         elif self.proposal is None:
-            lines += ["no legal spec is near: mend the types and lengths first"]
+            lines += ["no legal spec is near: correct the types and lengths first"]
         return "\n".join(lines)
 
 
@@ -86,8 +86,8 @@ def explain(spec: _S) -> Explanation[_S]:
 def _nearest(spec: _S) -> _S | None:
     if any(form.malformed(spec)) or spec.rank < spec.RANKS[0]:
         return None
-    for mend in _MENDS:
-        spec = mend(spec)
+    for repair in _REPAIRS:
+        spec = repair(spec)
     return None if rules.violations(spec) else spec
 
 
@@ -103,7 +103,7 @@ def _text(value: object) -> str:
     return str(value) if not isinstance(value, str) else repr(value)
 
 
-# --- mends: each makes its argument legal and leaves a legal one alone ------------------------
+# --- repairs: each makes its argument legal and leaves a legal one alone ------------------------
 
 
 def _rank(spec: MapFields) -> MapFields:
@@ -216,7 +216,7 @@ def _clamp(value: int, low: int, high: int) -> int:
     return min(max(value, low), high)
 
 
-_MENDS: tuple[Callable[[Any], Any], ...] = (
+_REPAIRS: tuple[Callable[[Any], Any], ...] = (
     _rank,
     _modes,
     _address,

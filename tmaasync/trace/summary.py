@@ -127,7 +127,7 @@ _MEETINGS = (Activity.WAITING_NAMED, Activity.WAITING_CLUSTER)
 
 
 def _profiles(trace: LaunchEvents, threads: _Array, spans: Spans) -> dict[int, frozenset[object]]:
-    """Return what each warp does in any block; warps that only meet the others are left out."""
+    """Return what each warp does in any block, without warps that only synchronise."""
     profiles: dict[int, set[object]] = defaultdict(set)
     for kind, deed in _DEEDS.items():
         for warp in np.unique(threads["thread"][threads["kind"] == kind] // WARP_THREADS).tolist():

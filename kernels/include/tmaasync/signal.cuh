@@ -17,8 +17,8 @@ using instrument::SignalLocation;
 // Producer, after TMA stores or reductions to a peer: commit_group() and wait_group<0>() in every
 // issuing thread (wait_group_read only frees shared memory), __syncthreads() if there are several,
 // then post() in one thread. Consumer: wait() in the thread that issues the loads; threads that
-// read by ordinary loads meet it in __syncthreads(). If TMA at the peer reads ordinary writes of
-// threads, every writing thread also needs ptx::fence_proxy_async_global() before the
+// read by ordinary loads synchronise with it by __syncthreads(). If TMA at the peer reads ordinary
+// writes of threads, every writing thread also needs ptx::fence_proxy_async_global() before the
 // __syncthreads().
 struct Signals {
     static constexpr int kMaxRanks = instrument::kMaxRanks;

@@ -59,7 +59,7 @@ _NOT_STORED = (
 _STILL_READING = (
     "the peer may still be reading. Let the reader post a second signal when its reads are done, "
     "and let the writer wait for it, in a later launch too. If the reader reads too early, it "
-    "calls Signals.wait() first or meets the thread that waits, at __syncthreads()"
+    "calls Signals.wait() first or synchronises with the thread that waits, by __syncthreads()"
 )
 _ADDS_AND_STORES = (
     "one rank adds and another one stores, in no order. Let the rank that stores post, and those "
@@ -68,6 +68,6 @@ _ADDS_AND_STORES = (
 _NO_ORDER = (
     "no release and acquire at system scope lie between them. The first rank calls Signals.post() "
     "after the access, the second one Signals.wait() for an epoch of its own before its access; "
-    "its other threads meet the one that waits at __syncthreads(). "
+    "its other threads synchronise with the one that waits by __syncthreads(). "
     "Relaxed flags, __threadfence() and an epoch that was used before order nothing between devices"
 )

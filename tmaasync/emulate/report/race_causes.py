@@ -65,7 +65,9 @@ class _Rule:
         )
 
 
-_MEET = "meet: __syncthreads(), a named barrier, or cluster_sync() where they belong to two CTAs"
+_SYNCHRONISE = (
+    "synchronise: __syncthreads(), a named barrier, or cluster_sync() where they belong to two CTAs"
+)
 _FLAG = (
     "calls __threadfence() and then sets a flag by an atomic operation; the other polls the flag "
     "by an atomic operation and then calls __threadfence()"
@@ -178,14 +180,14 @@ _RULES = (
         _THREAD_COPY,
         None,
         "the copy may not have landed. The thread that issued it waits with cp_async_wait<N>() and "
-        "then meets the others, or all arrive on an mbarrier with mbarrier_cp_async_arrive() and "
-        "wait on it",
+        "then synchronises with the others, or all arrive on an mbarrier with "
+        "mbarrier_cp_async_arrive() and wait on it",
     ),
     _Rule(
         _LOAD,
         None,
         "the data may not have landed. Wait on {full} before the other access, or let its readers "
-        "meet before the next load is issued",
+        "synchronise before the next load is issued",
         ("second_reads_memory",),
     ),
     _Rule(_LOAD, None, "the data may not have landed. Wait on {full} before the other access"),
@@ -223,7 +225,7 @@ _RULES = (
                 store,
                 None,
                 "the store has completed, and nothing orders the other access after it. After "
-                f"wait_group<0>() the two {_MEET}",
+                f"wait_group<0>() the two {_SYNCHRONISE}",
                 ("first_writes", "is_stored"),
             ),
             _Rule(
@@ -247,7 +249,7 @@ _RULES = (
                 None,
                 "the store is issued before the write, which is the first to these bytes. Every "
                 "writing thread calls fence_async_view_proxy() after it, and then they and the "
-                f"storing thread {_MEET}",
+                f"storing thread {_SYNCHRONISE}",
                 ("was_unwritten",),
             ),
             _Rule(
@@ -262,7 +264,7 @@ _RULES = (
                 None,
                 "the store may still be reading its buffer. Wait with wait_group_read in the "
                 "storing thread; then it and the threads that write the buffer again "
-                f"{_MEET}. If the store is to send this write, they meet before it",
+                f"{_SYNCHRONISE}. If the store is to send this write, they synchronise before it",
             ),
         )
     ),
@@ -295,7 +297,7 @@ _RULES = (
         None,
         "wgmma is issued before the write, which is the first to these bytes. Every writing thread "
         "calls fence_async_view_proxy() after it, and then they and the threads that multiply "
-        f"{_MEET}",
+        f"{_SYNCHRONISE}",
         ("was_unwritten",),
     ),
     _Rule(
@@ -316,7 +318,7 @@ _RULES = (
         _LOAD,
         "nothing orders the write before the load. Every writing thread calls "
         "ptx::fence_proxy_async_global() after it, and then they and the loading thread "
-        f"{_MEET}",
+        f"{_SYNCHRONISE}",
         ("is_global",),
     ),
     _Rule(
@@ -343,8 +345,8 @@ _RULES = (
     _Rule(
         None,
         _THREAD_COPY,
-        "the buffer is copied into before its readers are done. Let them meet the copying threads "
-        "first",
+        "the buffer is copied into before its readers are done. Let them synchronise with the "
+        "copying threads first",
         (),
         ("is_global",),
     ),
@@ -360,7 +362,7 @@ _RULES = (
         None,
         "no flag orders the two, and __syncthreads() does not reach another block. The thread that "
         f"comes first {_FLAG}. Where one thread sets or polls the flag for its block, the block "
-        "meets before it sets, and after it has polled: __syncthreads()",
+        "synchronises before it sets, and after it has polled: __syncthreads()",
         ("is_global",),
         ("one_block",),
     ),

@@ -32,7 +32,7 @@ SENTENCES = {
     "MbarrierPlace": "an mbarrier lies at {}; it must be a multiple of 8",
     "MbarrierCount": "mbarrier.init counts {} arrivals; 1 to 1048575 are possible",
     "MbarrierUninitialised": (
-        "{} is used before mbarrier.init. Initialise it, fence, and let the CTA meet first"
+        "{} is used before mbarrier.init. Initialise it, fence, and let the CTA synchronise first"
     ),
     "MbarrierInvalidated": (
         "{} is used after mbarrier.inval. Initialise it anew, or invalidate it later"
@@ -45,7 +45,8 @@ SENTENCES = {
     "WhileInUse": "while in use",
     "WithoutInval": "without mbarrier.inval",
     "MbarrierIsAwaited": (
-        "{} is invalidated while {} threads wait on it. Let all of them meet after their last wait"
+        "{} is invalidated while {} threads wait on it. Let all of them synchronise after their "
+        "last wait"
     ),
     "OldStateToken": (
         "a state token of phase {} is tested in phase {}; it is good in its own phase and the "
@@ -96,7 +97,7 @@ SENTENCES = {
     "AheadOfPreviousGrids": (
         "an access to {}, in an array that the kernel before wrote, ahead of "
         "wait_for_previous_grids(): with pdl=True this grid may run before that one has ended. "
-        "Call it first, in every thread or in one that the others then meet"
+        "Call it first, in every thread or in one with which the others then synchronise"
     ),
     # --- warps
     "ShuffleSource": (
@@ -175,7 +176,7 @@ SENTENCES = {
     ),
     "WriteSource": (
         "Write the whole tile, by threads that each call fence_async_view_proxy() after it and "
-        "then meet the one that issues the copy: __syncthreads(){}{}"
+        "then synchronise with the one that issues the copy: __syncthreads(){}{}"
     ),
     "InFlight": "A {} to these bytes is in flight, issued by {}, {} bytes to {}: {}",
     "WaitForPhase": "wait for its phase of {} first{}",
@@ -197,11 +198,12 @@ SENTENCES = {
     ),
     "WaitForArrival": "wait for the phase of {} that it arrives on",
     "CommitAndWait": (
-        "that thread calls cp_async_commit() and cp_async_wait<{}>(), and then all threads meet: "
-        "__syncthreads()"
+        "that thread calls cp_async_commit() and cp_async_wait<{}>(), and then all threads "
+        "synchronise: __syncthreads()"
     ),
     "WaitForGroup": (
-        "that thread waits with cp_async_wait<{}>(), and then all threads meet: __syncthreads()"
+        "that thread waits with cp_async_wait<{}>(), and then all threads synchronise: "
+        "__syncthreads()"
     ),
     "Division": (
         "an integer division by zero, or of the smallest integer by -1. Check the divisor first"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync import Kernel, create_tensor_tile
+from tmaasync import Kernel, create_tma_tile
 
 ROWS, KEYS = 64, 128  # queries of a consumer warpgroup, keys of a block
 CONSUMERS, STAGES = 2, 2
@@ -18,7 +18,7 @@ def my_kernel(q, k, v, o, slopes, ctas=132):
     """
     length, heads, head_dim = q.shape
     q_tile, k_tile, v_tile, o_tile = (
-        create_tensor_tile(array, (rows, 1, head_dim), swizzle="128B")
+        create_tma_tile(array, (rows, 1, head_dim), swizzle="128B")
         for array, rows in [(q, ROWS), (k, KEYS), (v, KEYS), (o, ROWS)]
     )
     kernel = Kernel(

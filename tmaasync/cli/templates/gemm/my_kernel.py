@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync import Kernel, create_tensor_tile
+from tmaasync import Kernel, create_tma_tile
 
 M, N, K = 128, 128, 64  # of a CTA tile and a stage
 STAGES = 4
@@ -18,7 +18,7 @@ def my_kernel(a, b, bias, c, ctas=132):
     matrices have a multiple of 8 elements.
     """
     a_tile, b_tile, c_tile = (
-        create_tensor_tile(array, sides, swizzle="128B")
+        create_tma_tile(array, sides, swizzle="128B")
         for array, sides in [(a, (M, K)), (b, (N, K)), (c, (64, 64))]
     )
     kernel = Kernel(
