@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._forks import cached_property
+from tmaasync._kinds import check_flags
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import (
     Allocator,
@@ -60,6 +61,7 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     return_lse: bool = False,
     scales: tuple[Any, Any, Any] | None = None,
     dtype: object = None,
+    batch_invariant: bool = False,
     out: Any = None,
     stream: object = None,
 ) -> Any:
@@ -96,6 +98,8 @@ def attention(  # noqa: PLR0913 - the parameters of attention
             on the same device, with one element or of shape [batch, kv_heads]. In an array, a
             negative scale of q or k gives NaN.
         dtype: The element type of q, k and v, for frameworks without it (float8 in bytes).
+        batch_invariant: Whether an entry's bits stay the same whatever the batch is. Then keys are
+            never split, which takes longer where few tiles have many keys, as in decode.
         out: The output, an array like q; for float8 operands bfloat16 or float16. By default a new
             contiguous array; for float8 operands bfloat16.
         stream: By default the current stream of the arrays' framework.
@@ -117,7 +121,7 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     >>> attention(q, q, v, causal=True)[0, :, 0, 0]
     array([0., 4., 8.], dtype=float16)
     """
-    key = (causal, scale, window, softcap, return_lse, out is None)
+    key = (causal, scale, window, softcap, return_lse, batch_invariant, out is None)
     if scales is not None or dtype is not None:
         return _scaled_attention((q, k, v), out, key, scales, dtype, stream)
     arrays = (q, k, v) if out is None else (q, k, v, out)
@@ -125,7 +129,7 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     if done is not None:
         return (done[_OUT], done[_LSE]) if return_lse else done[_OUT]
     operands = Operands.of(q, k, v, _AXES, may_be_float8=True)
-    return _attend(_Call(arrays, key, out, Options(*key[:5])), operands, stream)
+    return _attend(_Call(arrays, key, out, Options(*key[:-1])), operands, stream)
 
 
 def _scaled_attention(
@@ -145,7 +149,7 @@ def _scaled_attention(
     if done is not None:
         results = done[len(inputs) :]
         return results[:2] if options[_RETURN_LSE] else results[0]
-    call = _Call(arrays, key, out, Options(*options[:5]))
+    call = _Call(arrays, key, out, Options(*options[:-1]))
     operands = Operands.of(*qkv, _AXES, may_be_float8=True, dtype=dtype)
     if scales is None:
         return _attend(call, operands, stream)
@@ -180,7 +184,9 @@ def _attend(
     if operands.q.is_empty:
         return results.returned
     layouts = (operands.layouts, results.layout)
-    operation = _CALLS.operation(Attention, *layouts, scores, has_lse=return_lse, scales=scales)
+    flags = {"has_lse": return_lse, "batch_invariant": call.options.batch_invariant}
+    check_flags(batch_invariant=call.options.batch_invariant)
+    operation = _CALLS.operation(Attention, *layouts, scores, scales=scales, **flags)
     operation.run(operands, results.out, results.lse, stream, scale_arrays)
     if operation.is_bindable:
         workspace = operation.workspace(operands.q)
@@ -216,6 +222,7 @@ class Attention(Operation):
         scores: Scores,
         *,
         has_lse: bool,
+        batch_invariant: bool = False,
         scales: Scales = UNSCALED,
     ) -> None:
         super().__init__(out.device)
@@ -225,7 +232,7 @@ class Attention(Operation):
         per_kv_head, item_bytes = heads // kv_heads, q.element.itemsize
         self._sizes = Sizes(queries, keys, heads, per_kv_head, batch, head_dim, item_bytes)
         self._spans = tuple(layout.span_bytes for layout in (*operands, out))
-        self._scores = scores
+        self._scores, self._batch_invariant = scores, batch_invariant
         self._variant = Variant.of(scores, has_lse=has_lse)
         self._scales = scales
         if q.element.itemsize == 1:
@@ -330,11 +337,14 @@ class Attention(Operation):
         return LaunchSequence(*steps)
 
     def _choose(self) -> TileConfig:
-        sms = self.backend.limits.sms
-        config = choose_tile_config(self._sizes, sms, self._variant)
+        sms, sizes = self.backend.limits.sms, self._sizes
+        if self._batch_invariant:
+            config = choose_tile_config(sizes._replace(batch=sms), sms, self._variant)
+            return config.for_queries(sizes.queries)
+        config = choose_tile_config(sizes, sms, self._variant)
         clusters = sms // config.cluster
-        pays = stream_k_pays(self._sizes, config, self._scores, clusters)
-        return replace(config.for_queries(self._sizes.queries), stream_k=pays)
+        pays = stream_k_pays(sizes, config, self._scores, clusters)
+        return replace(config.for_queries(sizes.queries), stream_k=pays)
 
     def _upload(self, table: npt.NDArray[Any]) -> int:
         """Upload a table for the operation's lifetime; return its address, 0 for no table."""

@@ -72,6 +72,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     precision: str | None = None,
     a_dtype: object = None,
     b_dtype: object = None,
+    batch_invariant: bool = False,
     stream: object = None,
 ) -> Any:
     """Multiply two matrices, or batches of them (``a @ b``), with an epilogue.
@@ -119,6 +120,8 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         a_dtype: Read ``a`` as this type of the same width, for frameworks without
             that type, such as float8 in a CuPy array of uint8.
         b_dtype: The same for ``b``.
+        batch_invariant: Whether a row of the output has the same bits whatever M and the batch are.
+            Then K is never split, which takes longer where few tiles have a long K.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -132,12 +135,13 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     has_factors = not (type(alpha) is type(beta) is float and alpha == beta == 1)
     if has_factors or not (
         c is bias is activation is scale_a is scale_b is a_dtype is b_dtype is precision is None
+        and batch_invariant is False
     ):
         factors, c, scale_a, scale_b = epilogue_numbers(alpha, beta, c, scale_a, scale_b)
         epilogue: EpilogueArguments[Any] = EpilogueArguments(
             factors[0] != 1, activation_of(activation), c, bias, scale_a, scale_b
         )
-        reading = Reading.given(a_dtype, b_dtype, precision)
+        reading = Reading.given(a_dtype, b_dtype, precision, batch_invariant)
         arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
         done = _CALLS.run(arrays, option, stream, factors)
         if done is None:
@@ -180,7 +184,8 @@ def _multiply(  # noqa: PLR0913 - all that is given
         b = zeros(call.b, (*right[:-2], 8, right[-1]), stream)
         reading = Reading(call.a.element, call.b.element)
         return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
-    operation = _CALLS.operation(Matmul, *call.layouts, epilogue=layouts_of(call.epilogue))
+    form = {"epilogue": layouts_of(call.epilogue), "batch_invariant": reading.batch_invariant}
+    operation = _CALLS.operation(Matmul, *call.layouts, **form)
     operation.run(call.a, call.b, call.output.view, stream, call.epilogue, factors)
     arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
     workspace = operation.workspace(call.a)
@@ -204,11 +209,12 @@ class Matmul(Operation):
         out: Layout,
         *,
         epilogue: EpilogueArguments[Layout] = NO_EPILOGUE,
+        batch_invariant: bool = False,
     ) -> None:
         """Choose how the kernel reads and writes arrays that `checked` accepts."""
         super().__init__(out.device)
         a, b, out, epilogue = _with_fewer_dimensions(a, b, out, epilogue)
-        self._arguments = epilogue
+        self._arguments, self._may_split = epilogue, not batch_invariant
         self._read_spans = [layout.span_bytes for layout in (a, b, *epilogue.arrays)]
         self._out_span = out.span_bytes
         c = epilogue.c
@@ -340,6 +346,8 @@ class Matmul(Operation):
 
     def _fits(self, config: TileConfig) -> bool:
         epilogue = self._epilogue
+        if config.split_k > 1 and not self._may_split:
+            return False
         return epilogue is None or epilogue.fits(config, self._out.rows.element.itemsize)
 
     def _prepare(

@@ -80,6 +80,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     return_lse: bool = False,
     scales: tuple[Any, Any, Any] | None = None,
     dtype: object = None,
+    batch_invariant: bool = False,
     out: Any = None,
     check: bool = False,
     stream: object = None,
@@ -116,6 +117,10 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         scales: As in `attention`, for float8 operands: numbers, or arrays with one element or of
             shape [sequences, kv_heads].
         dtype: As in `attention`: the element type of q, k and v, for frameworks without it.
+        batch_invariant: Whether a sequence's bits stay the same whatever the other sequences and
+            the batch are. The keys of every sequence are then split alike where the rows of
+            ``max_seqlen_q`` queries fit in one tile (decode), and else not split: the bits depend
+            on which of the two it is.
         out: The output, an array like q; for float8 operands bfloat16 or float16. By default a new
             contiguous array (for float8 operands bfloat16), whose rows after the last sequence are
             uninitialised.
@@ -153,10 +158,10 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         arrays += given_arrays
     if out is not None:
         arrays += (out,)
-    if check is not False:
-        check_flags(check=check)
+    if check is not False or batch_invariant is not False:
+        check_flags(check=check, batch_invariant=batch_invariant)
     longest = (max_seqlen_q, max_seqlen_k)
-    options = (causal, scale, window, softcap, return_lse, *longest)
+    options = (causal, scale, window, softcap, return_lse, batch_invariant, *longest)
     form = (has_own_keys, page_table is None, out is None, numbers, dtype)
     # Equal keys must mean equal calls (True equals 1), and ``check`` repeats its checks every time.
     is_key = not check and type(max_seqlen_q) in _INTEGERS and type(max_seqlen_k) in _INTEGERS
@@ -166,7 +171,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
             at = len(arrays) - (out is not None)
             return done[at : at + 2] if return_lse else done[at]
     key = (form, options) if is_key else None
-    given = Options(*options[:5])
+    given = Options(*options[:-2])
     lengths = Lengths(cu_seqlens_q, cu_seqlens_k, *longest, check=check)
     float8 = _Float8(dtype, numbers, given_arrays)
     call = _Call(arrays, key, given, q, k, v, lengths, page_table, out, has_own_keys, float8)
@@ -237,7 +242,7 @@ def _attend(call: _Call, stream: object) -> Any:
             VarlenAttention,
             operands.layouts,
             results.layout,
-            batch,
+            batch._replace(is_invariant=options.batch_invariant),
             scores,
             Pages() if table is None else table.pages,
             has_lse=options.return_lse,

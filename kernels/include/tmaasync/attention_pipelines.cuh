@@ -72,8 +72,8 @@ struct AttentionOperands {
     // Rescaling thresholds within the range of P's type: e4m3 holds up to 448. FP8 kernels are
     // limited by the softmax, and do not support large bases: 2 to 3 % of the time. Keeping the
     // base saves 1.8 % in FP8, and 1.6 % at head dimension 64; with 128 columns of 16 bits it costs
-    // up to 4 % at 32,768 keys (H100, 2026-11-28, benchmarks/compare_kernels.py). FP8 kernels with
-    // rounded sums alone spilled with it: up to 2 % of the time (H200, 2026-11-29).
+    // up to 4 % at 32,768 keys (H100, 2026-11-28, benchmarks/compare_kernels.py). FP8 kernels
+    // without the exact row_sum spilled with it: up to 2 % of the time (H200, 2026-11-29).
     static constexpr int kRowsOfThread = kHasFewRows ? 1 : 2;
     using Softmax = OnlineSoftmax<
         kIsFp8 ? 2 : 8,

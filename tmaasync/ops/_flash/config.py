@@ -48,11 +48,15 @@ class Sizes(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The number of packed sequences, and their maximum lengths."""
+    """The number of packed sequences, and their maximum lengths.
+
+    ``is_invariant``: whether the bits of a sequence stay the same whatever the others are.
+    """
 
     size: int
     max_queries: int
     max_keys: int
+    is_invariant: bool = False
 
 
 @dataclass(frozen=True, slots=True)

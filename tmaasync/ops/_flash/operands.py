@@ -269,6 +269,7 @@ class Options(NamedTuple):
     window: tuple[int | None, int | None] | None
     softcap: float | None
     return_lse: bool
+    batch_invariant: bool = False
 
 
 class Scores(NamedTuple):

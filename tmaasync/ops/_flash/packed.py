@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tmaasync._forks import cached_property
 from tmaasync._ragged.batch import MAX_ROWS
-from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, problem
+from tmaasync.ops._flash.config import GROUP_ROWS, Batch, Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.pages import Pages
@@ -14,7 +14,10 @@ from tmaasync.ops._flash.schedule import packed_kv_splits, section
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import overridden
 
-__all__ = ["PackedProblem"]
+__all__ = ["INVARIANT_SPLITS", "PackedProblem"]
+
+INVARIANT_SPLITS = 16
+"""Splits of each sequence's keys in batch-invariant decode."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,21 @@ class PackedProblem:
     def config(self) -> TileConfig:
         config = choose_tile_config(self._typical, self.sms, self.variant)
         tiles = self._tiles(config) * self.q.shape[1] // config.heads_per_tile
-        splits = packed_kv_splits(tiles, self._typical, config, self.scores, self.sms)
+        if self.batch.is_invariant:
+            splits = INVARIANT_SPLITS if self._is_short(config) else 1
+        else:
+            splits = packed_kv_splits(tiles, self._typical, config, self.scores, self.sms)
         few = config.for_queries(self.batch.max_queries)
         chosen: TileConfig = overridden(replace(few, kv_splits=splits))
         # The list costs a launch; it puts the longest tiles first (LPT), but split tiles all run
         # at once.
-        is_short = self.batch.max_queries <= chosen.positions
         is_paged = self.pages.size > 0
-        return replace(chosen, one_tile_each=is_paged and chosen.kv_splits > 1 and is_short)
+        has_one = is_paged and chosen.kv_splits > 1 and self._is_short(chosen)
+        return replace(chosen, one_tile_each=has_one)
+
+    def _is_short(self, config: TileConfig) -> bool:
+        """Whether each sequence fits in one tile."""
+        return self.batch.max_queries <= config.positions
 
     @property
     def max_tiles(self) -> int:
@@ -73,8 +83,14 @@ class PackedProblem:
 
     @property
     def _typical(self) -> Sizes:
-        """The sizes of a sequence of mean length; for paged keys, of the longest."""
+        """The sizes of a sequence of mean length; for paged keys, of the longest.
+
+        Batch-invariant calls have one tile config for short sequences, and one for all others.
+        """
         size = self.batch.size
+        if self.batch.is_invariant:
+            queries = 1 if self.batch.max_queries * self._heads_per_kv_head <= GROUP_ROWS else 4096
+            return self._sizes(queries, 8192)._replace(batch=self.sms)
         return self._sizes(max(1, self.q.shape[0] // size), max(1, self._packed.keys // size))
 
     @property
@@ -88,6 +104,9 @@ class PackedProblem:
 
     def _sizes(self, queries: int, keys: int) -> Sizes:
         heads, head_dim = self.q.shape[1:]
-        per_kv_head = heads // self.k.shape[-2]
-        element_bytes = self.q.element.itemsize
-        return Sizes(queries, keys, heads, per_kv_head, self.batch.size, head_dim, element_bytes)
+        shares = (heads, self._heads_per_kv_head)
+        return Sizes(queries, keys, *shares, self.batch.size, head_dim, self.q.element.itemsize)
+
+    @property
+    def _heads_per_kv_head(self) -> int:
+        return self.q.shape[1] // self.k.shape[-2]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
-from tmaasync._kinds import is_one_of, shown
+from tmaasync._kinds import check_flags, is_one_of, shown
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.ops._extents import check_extents
 from tmaasync.ops._layouts import Layout
@@ -63,14 +63,22 @@ def _require_pair(a: Element, b: Element) -> None:
 
 
 class Reading(NamedTuple):
-    """The types to read the operands as; None means an array's own type."""
+    """The types to read the operands as, None for an array's own, and whether K stays whole."""
 
     a: Element | None = None
     b: Element | None = None
     precision: str | None = None
+    batch_invariant: bool = False
 
     @classmethod
-    def given(cls, a_dtype: object, b_dtype: object, precision: str | None) -> Reading:
+    def given(
+        cls,
+        a_dtype: object,
+        b_dtype: object,
+        precision: str | None,
+        batch_invariant: bool,
+    ) -> Reading:
+        check_flags(batch_invariant=batch_invariant)
         if precision is not None and not is_one_of(precision, ("tf32",)):
             raise ArgumentError.broken(
                 "precision",
@@ -80,7 +88,7 @@ class Reading(NamedTuple):
             )
         a = None if a_dtype is None else element(a_dtype, argument="a_dtype")
         b = None if b_dtype is None else element(b_dtype, argument="b_dtype")
-        return cls(a, b, precision)
+        return cls(a, b, precision, batch_invariant)
 
     def of(self, view: ArrayView, argument: str) -> ArrayView:
         """Return the operand with the type of the multiplication: float32 as tf32."""
