@@ -13,6 +13,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._compile import Parameter, option_values
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._forks import cached_property
+from tmaasync._program import entries_of
 from tmaasync._streams import stream_of
 from tmaasync._symbols import Symbol, symbol_named
 from tmaasync._tile.argument import KernelArgument
@@ -60,6 +61,9 @@ class EmulatedBuild:
 
     @cached_property
     def _parameters(self) -> Sequence[Parameter]:
+        source = self._recipe.source
+        if source.is_ptx:
+            return entries_of(source.text, "", "", "")[self._recipe.name].parameters
         return self._recipe.signature.typed(self._program.parameters)
 
     def variable(self, name: str) -> Variable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tmaasync.emulate.frontend.ptx.program import (
     Address,
     AsmReference,
@@ -21,6 +23,9 @@ from tmaasync.emulate.frontend.ptx.row_code import PTX
 from tmaasync.emulate.frontend.ptx.table import SPECIAL_REGISTERS
 
 __all__ = ["MisfitError", "Operands", "items_of"]
+
+
+_ON_STACK = re.compile(r"\.(?:local|param)\b")
 
 
 class MisfitError(Exception):
@@ -146,6 +151,8 @@ class Operands:
         if not isinstance(operand, Address):
             raise MisfitError("takes an address in brackets here.")
         address = self._sum(operand)
+        if _ON_STACK.search(opcode) and not isinstance(operand.base, Symbol):
+            address = f"{PTX}on_stack({address})"
         if spec.kind == "tensor":
             return self._tensor(spec, operand, address, captures)
         if operand.more:

@@ -22,6 +22,7 @@ from tmaasync.emulate.frontend.ptx.program import (
     Register,
     Sink,
     Special,
+    Symbol,
     Unit,
     Vector,
     bits_of,
@@ -59,6 +60,8 @@ class Scope:
 
     registers: dict[str, Register] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    symbols: dict[str, Symbol] = field(default_factory=dict)
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of brx.idx
 
 
 _WORDS: dict[str, Operand] = {"_": Sink(), "WARP_SZ": Immediate("32")}
@@ -148,8 +151,12 @@ class Parser:
         if opcode in ("bra", "bra.uni"):
             target = self._target(texts[0] if texts else "", piece)
             return Instruction(guarded, negated == "!", opcode, (), piece.line, piece.text, target)
-        operands = tuple(self._operand(text, piece) for text in texts)
+        operands = self._operands(opcode, texts, piece)
         return Instruction(guarded, negated == "!", opcode, operands, piece.line, piece.text)
+
+    def _operands(self, opcode: str, texts: Sequence[str], piece: Piece) -> tuple[Operand, ...]:
+        del opcode  # of a module, calls have operands of their own
+        return tuple(self._operand(text, piece) for text in texts)
 
     def _target(self, label: str, piece: Piece) -> str:
         for scope in reversed(self._scopes):
