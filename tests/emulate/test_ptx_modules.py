@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tmaasync import (
     LaunchError,
     create_tma_tile,
     emulate,
+    triton,
 )
 from tmaasync._compile import assemble
 from tmaasync.kernel.source import source_of
@@ -204,6 +206,47 @@ def test_rules_that_compilers_break_are_notes(caplog: pytest.LogCaptureFixture) 
     with emulate.scheduled(tolerate=()), pytest.raises(EmulatedRace) as raised:
         gemm(Kernel(module))
     assert raised.value.rule == "init-without-fence"
+
+
+# --- launches as Triton's ----------------------------------------------------------------------
+
+
+def compiled(name: str, shared: int, descriptors: Sequence[Sequence[int]] = ()) -> Any:
+    """Return what ``triton.compile`` returned for a kernel of the folder."""
+    metas = [
+        {"swizzle": 3, "block_size": list(box), "fp4_padded": False, "is_im2col": False}
+        for box in descriptors
+    ]
+    scratch = {f"{kind}_scratch_{of}": 0 for kind in ("global", "profile") for of in _SCRATCH}
+    facts = {"name": name, "shared": shared, "num_warps": 4, "num_ctas": 1, **scratch}
+    metadata = SimpleNamespace(**facts, tensordesc_meta=metas)
+    return SimpleNamespace(asm={"ptx": text_of(name)}, metadata=metadata)
+
+
+_SCRATCH = ("size", "align")
+
+
+def test_a_compiled_kernel_of_triton_is_launched_with_its_hidden_arguments() -> None:
+    x = RNG.standard_normal((5, 1000), np.float32)
+    out = np.full_like(x, np.nan)
+    triton.launch(compiled("softmax", 16), (5,), x, out, 1000)
+    e = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(out, e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_a_tensor_descriptor_becomes_a_map_with_sizes_and_strides() -> None:
+    a, b, wanted = matrices(256, 128, 192)
+    out = np.full((256, 128), np.nan, np.float16)
+    blocks = ((a, (128, 64)), (b, (64, 128)), (out, (128, 128)))
+    described = [triton.TensorDescriptor(*one) for one in blocks]
+    boxes = ((128, 64), (64, 64), (128, 64))
+    triton.launch(compiled("gemm", 98328, boxes), (2, 1), *described, 192)
+    assert np.abs(out - wanted).max() <= 1e-3 * np.abs(wanted).max()
+
+
+def test_a_function_without_triton_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"kernel is .* it has no @triton\.jit"):
+        triton.run(matrices, (1,))
 
 
 # --- kernels of CUDA C++ ----------------------------------------------------------------------
