@@ -10,7 +10,16 @@ from typing import Any
 
 from tmaasync._entries import function_name
 
-__all__ = ["Assembly", "Entry", "Parameter", "Program", "entries_of", "entry_from", "is_ptx"]
+__all__ = [
+    "Assembly",
+    "Entry",
+    "Parameter",
+    "Program",
+    "entries_of",
+    "entry_from",
+    "is_ptx",
+    "required_block",
+]
 
 _MODULE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*\.version\s+\d", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)")
@@ -100,6 +109,19 @@ def is_ptx(text: str) -> bool:
     (True, False)
     """
     return _MODULE.match(text) is not None
+
+
+def required_block(ptx: str, entry: str) -> tuple[int, int, int] | None:
+    """Return the block that ``.reqntid`` of an entry requires; None without one.
+
+    >>> required_block(".entry f() .reqntid 64, 2 { ret; }", "f")
+    (64, 2, 1)
+    """
+    found = re.search(rf"\.entry\s+{re.escape(entry)}\b[^{{]*?\.reqntid\s+([\d,\s]+)", ptx)
+    if found is None:
+        return None
+    x, y, z = (*map(int, found[1].strip(" ,\n\t").split(",")), 1, 1)[:3]
+    return x, y, z
 
 
 def entries_of(ptx: str, log: str, expression: str, expressed: str) -> dict[str, Entry]:

@@ -378,6 +378,12 @@ def test_a_block_above_the_bounds_is_refused() -> None:
         Kernel(FOLDER / "softmax.ptx")(1, 256, (x, x.copy(), 1000, 0, 0), shared_mem=16)
 
 
+def test_another_block_than_the_required_one_is_refused() -> None:
+    x = np.zeros((1, 1000), np.float32)
+    with pytest.raises(LaunchError, match=r"softmax is declared with \.reqntid 128, 1, 1"):
+        Kernel(FOLDER / "softmax.ptx")(1, 64, (x, x.copy(), 1000, 0, 0), shared_mem=16)
+
+
 def test_the_compilers_arguments_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"constants.*the source is a PTX module"):
         Kernel(FOLDER / "softmax.ptx", constants={"N": 3})
