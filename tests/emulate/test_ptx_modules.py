@@ -155,7 +155,7 @@ PLANTED = {
         "gemm",
         ("_, [%r8], 32768;", "_, [%r8], 32784;"),
         EmulatedDeadlock,
-        (line_of("for k in range(0, depth, K)"),),
+        (f"the mbarrier of {line_of('for k in range(0, depth, K)')} (shared offset 98304)",),
         "expects 32784, and loads delivered 32768",
     ),
     "a proxy fence removed": Planted(
