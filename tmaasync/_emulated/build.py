@@ -98,8 +98,7 @@ class EmulatedBuild:
         )
         check_extents(config, limits)
         check_launch_bounds(recipe.name, program.max_threads, config)
-        if recipe.source.is_ptx:
-            _check_block(recipe, config)
+        _check_block(recipe, config)
         check_static_shared(recipe.name, config, program.static_bytes, limits)
         if config.cooperative:
             clusters = emulate.max_resident_clusters(
@@ -135,6 +134,8 @@ def _check_arch(argument: str, arch: str | None) -> None:
 
 def _check_block(recipe: Recipe, config: LaunchConfig) -> None:
     """Check a block against ``.reqntid`` of a module, as the driver does on a GPU."""
+    if not recipe.source.is_ptx:
+        return
     required = required_block(recipe.source.text, recipe.name)
     if required not in (None, config.block):
         rule = f"{recipe.name} is declared with .reqntid {', '.join(map(str, required))}"

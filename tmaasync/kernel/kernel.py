@@ -26,9 +26,9 @@ from tmaasync.kernel.source import (
     DEBUG_OPTIONS,
     arch_for,
     check_names,
+    default_name,
     from_the_call,
     is_debug,
-    only_entry,
     source_of,
 )
 from tmaasync.kernel.tracing import LastTrace
@@ -111,13 +111,11 @@ class Kernel:
             include_dirs=include_dirs,
             options=options,
         )
-        if text.is_ptx:
-            self.name = name if name is not None else only_entry(text)
-        else:
-            if watches:
-                text = replace(text, options=(*text.options, *DEBUG_OPTIONS))
-            self.name = name if name is not None else Path(text.name).stem
-            text = replace(text, expression=expression_of(text.text, self.name))
+        self.name = name if name is not None else default_name(text)
+        if not text.is_ptx:
+            more = DEBUG_OPTIONS if watches else ()
+            expression = expression_of(text.text, self.name)
+            text = replace(text, options=(*text.options, *more), expression=expression)
         asked = watches or budget_seconds is not None
         budget = budget_of(budget_seconds) if asked else None
         self._begin(text, arch, budget if watches else None, trace=trace)

@@ -26,9 +26,9 @@ __all__ = [
     "arch_for",
     "check_names",
     "check_runs",
+    "default_name",
     "from_the_call",
     "is_debug",
-    "only_entry",
     "preamble",
     "read",
     "source_of",
@@ -163,12 +163,14 @@ def _refuse_for_module(**given: object) -> None:
     )
 
 
-def only_entry(source: Source) -> str:
-    """Return the name of a PTX module's only entry.
+def default_name(source: Source) -> str:
+    """Return the stem of a source's file, or the name of a PTX module's only entry.
 
     Raises:
-        ArgumentError: It has several, or none.
+        ArgumentError: The module has several entries, or none.
     """
+    if not source.is_ptx:
+        return Path(source.name).stem
     names = tuple(entries_of(source.text, "", "", ""))
     if len(names) == 1:
         return names[0]
