@@ -108,7 +108,10 @@ def _type(name: str, value: Any) -> str:
     element = _TYPES.get(view.element.name)
     if element is None:
         raise ArgumentError.broken(
-            name, f"an array of {view.element}", "Triton has no such type", "Convert the array"
+            name,
+            f"an array of {view.element}",
+            "Triton has no type for its elements",
+            "Convert the array",
         )
     block = ", ".join(map(str, value.block_shape)) if is_descriptor else ""
     return f"tensordesc<{element}[{block}]>" if is_descriptor else f"*{element}"

@@ -337,8 +337,8 @@ def launch(body: str) -> None:
             "kernel.ptx:7: `frame.buffer 3` is an ",
         ),
         "another chip's": ("tcgen05.wait::ld.sync.aligned;", "is of sm_100 and later"),
-        "no such register": ("mov.u32 %r1, 3;", "needs a register for its result"),
-        "no such function": ("call f, ();", "names f, which the text declares nowhere"),
+        "a result without a register": ("mov.u32 %r1, 3;", "needs a register for its result"),
+        "an unknown function": ("call f, ();", "names f, which the text declares nowhere"),
         "a branch to nowhere": ("bra THERE;", "branches to a label that the text does not have"),
     }.values(),
 )

@@ -8,8 +8,12 @@ struct Pair {
 };
 typedef float (*Function)(float);
 
-__device__ float next(float x) { return x + 1; }
-__device__ float twice(float x) { return x * 2; }
+__device__ float next(float x) {
+    return x + 1;
+}
+__device__ float twice(float x) {
+    return x * 2;
+}
 
 __constant__ float taps[3] = {0.5f, 1.0f, 0.25f};
 __device__ int counter = 7;
@@ -21,7 +25,9 @@ __device__ __noinline__ float polynomial(const float* x, int n) {
     for (int i = 0; i < n; i++) sum = sum * 2 + x[i];
     return sum;
 }
-__device__ __noinline__ Pair both(Pair p) { return {p.a * 2, p.b + 1}; }
+__device__ __noinline__ Pair both(Pair p) {
+    return {p.a * 2, p.b + 1};
+}
 
 extern "C" __global__ void features(const float* x, float* out, int n, Pair given) {
     __shared__ float buffer[128];

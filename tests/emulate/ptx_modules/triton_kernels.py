@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, T201
-"""Triton kernels, whose PTX lies beside this file.
+"""Triton kernels, whose PTX is next to this file.
 
 ``python triton_kernels.py`` writes it again; it needs Triton (3.9.0 wrote these files) and no GPU.
 """

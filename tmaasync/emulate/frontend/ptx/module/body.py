@@ -1,4 +1,4 @@
-"""From a function's body to a program: symbols, calls and jump tables besides what asm has."""
+"""From a function's body to a program: the symbols, calls and jump tables that asm lacks."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def module_code(text: str, source_name: str, entry: str) -> ModuleCode:
         entry: The ``.entry``.
 
     Raises:
-        ArgumentError: The module has no such entry.
+        ArgumentError: The module has no entry of this name.
         CompileError: The kernel uses an instruction or a directive that the CPU lacks.
     """
     module = read_module(text, source_name)

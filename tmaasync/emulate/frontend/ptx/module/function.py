@@ -89,7 +89,7 @@ class _Writer:
             yield f"int {_COMMITTED} = 0;"
 
     def _steps(self) -> Iterator[str]:
-        """Yield the steps; those of one place in the source stand on one line."""
+        """Yield the steps; the steps of one source line stand on one line."""
         last = ""
         for step in self._program.steps:
             marker = self._body.lines.marker(step.line)
