@@ -70,6 +70,7 @@ class Driver:
         self.is_capturing = False
         self.has_died = False
         self.modules: list[int] = []
+        self.texts: list[str] = []  # of PTX modules
         self.variables: dict[str, int] = {}
         self.retained: list[int] = []
         self.dynamic_shared_bytes: dict[int, int] = {}
@@ -188,6 +189,9 @@ class Driver:
     # --- modules ------------------------------------------------------------------------------
 
     def cuModuleLoadData(self, image: int) -> tuple[Any, int]:  # noqa: N802
+        if ctypes.string_at(image, 8) == b".version":  # a null byte ends the text
+            self.texts.append(ctypes.string_at(image).decode())
+            return real.CUresult(222 if ".version 99" in self.texts[-1] else 0), 0
         if ctypes.string_at(image, 4) != b"\x7fELF":
             return real.CUresult.CUDA_ERROR_INVALID_IMAGE, 0
         self.modules.append(self.contexts[-1])

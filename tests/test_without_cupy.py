@@ -141,6 +141,25 @@ def test_a_cubin_that_the_driver_refuses_is_named_with_the_remedy(use: Any, tmp_
         _driver.load_module(path, 0)
 
 
+def test_the_driver_loads_the_text_of_a_ptx_module(use: Any, tmp_path: Path) -> None:
+    driver, path = use(Driver()), tmp_path / "module.ptx"
+    path.write_text(".version 8.0\n")
+    _driver.load_own_module(path, 0)
+    assert driver.texts == [".version 8.0\n"]
+
+
+def test_a_module_newer_than_the_driver_is_refused_with_the_remedy(
+    use: Any, tmp_path: Path
+) -> None:
+    use(Driver())
+    path = tmp_path / "newer.ptx"
+    path.write_text(".version 99.0\n")
+    with pytest.raises(
+        DriverError, match=r"newer\.ptx: its \.version is newer than the driver\. U"
+    ):
+        _driver.load_own_module(path, 0)
+
+
 def test_a_debug_build_reports_into_memory_whose_address_is_in_its_variable(use: Any) -> None:
     driver = use(Driver(argument_sizes=(8,)))
     driver.variables[STATE_NAME] = HANG_STATE.itemsize

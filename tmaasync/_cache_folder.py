@@ -222,7 +222,7 @@ def _ours(folder: Path) -> list[Path]:
 
 _NEW = ".new"
 _OURS = re.compile(
-    r"(?:prefix-|runtime-)?[0-9a-f]{64}(?:-part)?\.(?:cubin|so|o|gch|json)(?:\.\w+\.new)?"
+    r"(?:prefix-|runtime-)?[0-9a-f]{64}(?:-part)?\.(?:cubin|ptx|so|o|gch|json)(?:\.\w+\.new)?"
 )
 
 

@@ -76,6 +76,7 @@ class Source:
     expression: str = ""
     preamble: str = field(default="", repr=False)
     is_file: bool = False  # whose quoted includes are not searched in the working folder
+    is_ptx: bool = False  # a module that is compiled already
 
     @property
     def whole_text(self) -> str:

@@ -10,13 +10,23 @@ from typing import Any
 
 from tmaasync._entries import function_name
 
-__all__ = ["Assembly", "Entry", "Parameter", "Program", "entries_of", "entry_from"]
+__all__ = [
+    "Assembly",
+    "Entry",
+    "Parameter",
+    "Program",
+    "entries_of",
+    "entry_from",
+    "is_ptx",
+    "required_block",
+]
 
-_ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(([^)]*)\)")
+_MODULE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*\.version\s+\d", re.DOTALL)
+_ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)")
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\s+"
     r"(?:\.ptr\s+(?:\.\w+\s+(?:\d+\s+)?)*)?"  # of sm_100 and later
-    r"\w+(?:\[(\d+)\])?"
+    r"[\w$%]+(?:\[(\d+)\])?"
 )
 _SHARED_BYTES = re.compile(r"\.u32 (\w+)_shared_bytes = (\d+);")
 _PROPERTIES = re.compile(
@@ -90,6 +100,28 @@ class Assembly:
     ptx: str
     entries: Mapping[str, Entry]
     log: str
+
+
+def is_ptx(text: str) -> bool:
+    """Return whether a text is a PTX module, which begins with ``.version``.
+
+    >>> is_ptx("// made by hand\\n.version 8.0\\n"), is_ptx("__global__ void f() {}")
+    (True, False)
+    """
+    return _MODULE.match(text) is not None
+
+
+def required_block(ptx: str, entry: str) -> tuple[int, int, int] | None:
+    """Return the block that ``.reqntid`` of an entry requires; None without one.
+
+    >>> required_block(".entry f() .reqntid 64, 2 { ret; }", "f")
+    (64, 2, 1)
+    """
+    found = re.search(rf"\.entry\s+{re.escape(entry)}\b[^{{]*?\.reqntid\s+([\d,\s]+)", ptx)
+    if found is None:
+        return None
+    x, y, z = (*map(int, found[1].strip(" ,\n\t").split(",")), 1, 1)[:3]
+    return x, y, z
 
 
 def entries_of(ptx: str, log: str, expression: str, expressed: str) -> dict[str, Entry]:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from emulate.engine_library import FLAGS, Engine
 
+collect_ignore = ["ptx_modules"]  # needs Triton
+
 
 @pytest.fixture(scope="session")
 def compiler() -> str:

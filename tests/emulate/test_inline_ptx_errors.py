@@ -36,7 +36,7 @@ CASES = {
     ),
     "an operand that is not there": ("mov.u32 %0, %9;", "the statement does not have; it has 6"),
     "an input that is written": ("mov.u32 %2, %0;", "writes %2, which is an input"),
-    "a register that is declared nowhere": ("mov.u32 %0, r7;", "names r7, which the statement"),
+    "a register that is declared nowhere": ("mov.u32 %0, r7;", "names r7, which the text"),
     "a label that is nowhere": ("bra.uni THERE;", "branches to a label"),
     "a special register": ("mov.u32 %0, %%envreg3;", r"reads %envreg3, which the CPU lacks"),
     "a predicate that is none": ("selp.u32 %0, 1, 2, %2;", "takes a predicate here"),

@@ -267,7 +267,9 @@ def test_an_unknown_name_is_refused(names: Any, text: str) -> None:
 
 def test_the_environment_names_rules() -> None:
     program = (
-        "from tmaasync import emulate; print(sorted(emulate.current_schedule().tolerate), end='')"
+        "from tmaasync import emulate\n"
+        "names = emulate.current_schedule().tolerated(is_ptx=False)\n"
+        "print(sorted(names), end='')"
     )
 
     def printed(names: str) -> subprocess.CompletedProcess[str]:

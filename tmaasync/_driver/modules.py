@@ -40,8 +40,13 @@ def _load(driver: Any, path: Path, device: int) -> Any:
     # Never released: a context that nobody retains is destroyed, and its modules with it.
     bindings.call("cuDevicePrimaryCtxRetain", bindings.call("cuDeviceGet", device))
     data = path.read_bytes()
-    image = ctypes.create_string_buffer(data, len(data))
+    image = ctypes.create_string_buffer(data)  # with the null byte that ends PTX
     result, module = driver.cuModuleLoadData(ctypes.addressof(image))
+    if int(result) == _NEWER_PTX:
+        raise DriverError(
+            f"the driver does not load {path.name}: its .version is newer than the driver. Update "
+            "the driver, or have the compiler write an older .version."
+        )
     if int(result) != 0:
         raise bindings.fatal(result) or DriverError(
             f"the driver does not load {path}: {bindings.error_text(result)} `tmaasync doctor` "
@@ -55,6 +60,7 @@ def module_function(module: Any, name: str) -> int:
     return int(bindings.call("cuModuleGetFunction", module, name.encode()))
 
 
+_NEWER_PTX = 222  # CUDA_ERROR_UNSUPPORTED_PTX_VERSION
 _NOT_FOUND = 500
 
 

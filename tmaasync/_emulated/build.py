@@ -13,6 +13,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._compile import Parameter, option_values
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._forks import cached_property
+from tmaasync._program import entries_of, required_block
 from tmaasync._streams import stream_of
 from tmaasync._symbols import Symbol, symbol_named
 from tmaasync._tile.argument import KernelArgument
@@ -21,7 +22,7 @@ from tmaasync._tile.pointer import Pointer
 from tmaasync.emulate import EmulatedLaunch, Extent
 from tmaasync.emulate.chips import SM_90A
 from tmaasync.emulate.launch.queued import StreamQueue
-from tmaasync.errors import ArgumentError
+from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.kernel.arguments import Placed, View, pack, require_all_current
 from tmaasync.kernel.launch import (
     check_extents,
@@ -60,6 +61,9 @@ class EmulatedBuild:
 
     @cached_property
     def _parameters(self) -> Sequence[Parameter]:
+        source = self._recipe.source
+        if source.is_ptx:
+            return entries_of(source.text, "", "", "")[self._recipe.name].parameters
         return self._recipe.signature.typed(self._program.parameters)
 
     def variable(self, name: str) -> Variable:
@@ -94,6 +98,7 @@ class EmulatedBuild:
         )
         check_extents(config, limits)
         check_launch_bounds(recipe.name, program.max_threads, config)
+        _check_block(recipe, config)
         check_static_shared(recipe.name, config, program.static_bytes, limits)
         if config.cooperative:
             clusters = emulate.max_resident_clusters(
@@ -125,6 +130,16 @@ def _check_arch(argument: str, arch: str | None) -> None:
             f"the CPU back end emulates {known} alone, and compiles for it",
             f"Name {known}, or none, or pass arrays on a GPU that runs {arch}",
         )
+
+
+def _check_block(recipe: Recipe, config: LaunchConfig) -> None:
+    """Check a block against ``.reqntid`` of a module, as the driver does on a GPU."""
+    if not recipe.source.is_ptx:
+        return
+    required = required_block(recipe.source.text, recipe.name)
+    if required not in (None, config.block):
+        rule = f"{recipe.name} is declared with .reqntid {', '.join(map(str, required))}"
+        raise LaunchError.broken("block", config.block, rule, f"Pass {required}")
 
 
 class _VariableOnHost(NamedTuple):

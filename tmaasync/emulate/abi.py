@@ -352,6 +352,7 @@ class MbarrierWait(ctypes.Structure):
         ("expected_bytes", ctypes.c_int64),
         ("missing_arrivals", ctypes.c_uint32),
         ("landings", Numbers),
+        ("initialised_at", ctypes.c_uint64),
     )
 
 

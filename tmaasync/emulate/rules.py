@@ -9,7 +9,7 @@ from tmaasync._kinds import is_sequence, shown
 from tmaasync.emulate.abi import Rule
 from tmaasync.errors import ArgumentError
 
-__all__ = ["RULES", "bits_of", "checked", "name_of"]
+__all__ = ["OF_COMPILERS", "RULES", "bits_of", "checked", "name_of"]
 
 RULES = {
     Rule.CP_ASYNC_AT_EXIT: "a thread ends while its cp.async are in flight",
@@ -36,6 +36,13 @@ RULES = {
     Rule.SHUFFLE_SOURCE: "a shuffle reads from a lane that does not take part",
 }
 """A rule is broken when this happens."""
+
+
+OF_COMPILERS = frozenset({"init-without-fence", "same-value-stores"})
+"""Rules that compilers of PTX break by design, and whose source has no place for a remedy.
+
+Triton issues TMA loads after ``mbarrier.init`` and ``bar.sync``, without a fence, and several warps
+of its replicated layouts store one value. A launch of a PTX module notes them by default."""
 
 
 def name_of(rule: int) -> str | None:

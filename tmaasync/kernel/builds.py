@@ -160,6 +160,13 @@ class CudaBuild:
 
     def variable(self, name: str) -> Variable:
         """Return a variable of the module."""
+        if self._recipe.source.is_ptx:
+            raise ArgumentError.broken(
+                "name",
+                f"{name!r}",
+                "the source is a PTX module, whose variables only the CPU back end reads",
+                'Pass device="cpu", or pass the values as an argument',
+            )
         with _driver.on_device(self._device):
             module = self.load().module
             found = symbol_named(module.path, name, self._recipe.source.name)

@@ -26,6 +26,7 @@ from tmaasync.kernel.source import (
     DEBUG_OPTIONS,
     arch_for,
     check_names,
+    default_name,
     from_the_call,
     is_debug,
     source_of,
@@ -50,9 +51,11 @@ class Kernel:
 
     Args:
         source: The path of a ``.cu`` file, the bare name of a shipped one (``"copy.cu"``), or CUDA
-            C++ text: a string with a line break or with ``__global__``.
+            C++ text: a string with a line break or with ``__global__``. Or a PTX module, as a path
+            or as text that begins with ``.version``.
         name: The function's name; by default the stem of the file. For a function in a namespace,
             or an instance of a template, the full expression: ``"layers::softmax<float, 128>"``.
+            For a PTX module the ``.entry``, by default its only one.
         types: Type names that the host defines for the source, each with a tile (its `cuda_type`),
             an element type, or C++ text.
         constants: Constants that the host defines for the source, each a bool, int or float.
@@ -108,10 +111,11 @@ class Kernel:
             include_dirs=include_dirs,
             options=options,
         )
-        if watches:
-            text = replace(text, options=(*text.options, *DEBUG_OPTIONS))
-        self.name = name if name is not None else Path(text.name).stem
-        text = replace(text, expression=expression_of(text.text, self.name))
+        self.name = name if name is not None else default_name(text)
+        if not text.is_ptx:
+            more = DEBUG_OPTIONS if watches else ()
+            expression = expression_of(text.text, self.name)
+            text = replace(text, options=(*text.options, *more), expression=expression)
         asked = watches or budget_seconds is not None
         budget = budget_of(budget_seconds) if asked else None
         self._begin(text, arch, budget if watches else None, trace=trace)

@@ -24,14 +24,14 @@ class Module(Protocol):
 
 
 def load_module(path: Path, device: int) -> Module:
-    """Load a cubin on a device whose context is current.
+    """Load a cubin, or a PTX module, on a device whose context is current.
 
-    If CuPy was imported, its ``RawModule`` loads the file, else the driver. Each file is loaded
+    If CuPy was imported, its ``RawModule`` loads a cubin, else the driver. Each file is loaded
     once per device, and stays loaded until the process ends, because a CUDA graph may hold its
     kernels.
     """
     cupy = sys.modules.get("cupy")
-    if cupy is not None:
+    if cupy is not None and path.suffix == ".cubin":
         return _CupyModule(cupy, path, device)
     return _DriverModule(path, _driver.load_module(path, device))
 

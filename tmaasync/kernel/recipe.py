@@ -7,10 +7,13 @@ import logging
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from tmaasync._cache_folder import cache_dir, current_path, made_once
 from tmaasync._collectors import CollectorOf
 from tmaasync._compile import Program, Source, compile_source, header_texts
 from tmaasync._entries import check_entry, declaring_text
 from tmaasync._forks import cached_property
+from tmaasync._includes import digest
+from tmaasync._program import entries_of
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.signature import Signature, signature_of
@@ -43,7 +46,9 @@ class Recipe:
 
     @cached_property
     def signature(self) -> Signature:
-        """The parameters as the source declares them."""
+        """The parameters as the source declares them; a module declares neither types nor const."""
+        if self.source.is_ptx:
+            return Signature(())
         return signature_of(self.source, self.name)
 
     def program(self, arch: str, *, is_traced: bool = False) -> Program:
@@ -59,19 +64,28 @@ class Recipe:
             check_entry(declaring, source.name, self.name)
         if is_traced:
             source = replace(source, options=(*source.options, *TRACE_OPTIONS))
-        program = compile_source(source, arch)
+        program = _module(source, arch) if source.is_ptx else compile_source(source, arch)
         if self.name not in program.entries:
             known = ", ".join(program.entries) or "none"
+            kind = ".entry" if source.is_ptx else "__global__ function"
             raise ArgumentError.broken(
                 "name",
                 f"{self.name!r}",
-                f"{source.name} has no __global__ function of that name",
+                f"{source.name} has no {kind} of that name",
                 f"It has: {known}",
             )
         if not is_traced and self.budget_seconds is None:
             for remark in program.remarks:
                 _LOG.warning("%s: the assembler reports: %s", source.name, remark)
         return program
+
+
+def _module(source: Source, arch: str) -> Program:
+    """Return a PTX module as a program: the driver compiles it when it is loaded."""
+    text = source.text.encode()
+    path = current_path(cache_dir(), digest(text), ".ptx")
+    made_once(path, lambda: text, {"source": source.name})
+    return Program(path, arch, entries_of(source.text, "", "", ""), "")
 
 
 class LaunchRequest(NamedTuple):

@@ -15,6 +15,7 @@ from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
 from tmaasync._includes import ComputedIncludeError, reached, text_of
 from tmaasync._kinds import is_number_in, shown
+from tmaasync._program import entries_of, is_ptx
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync._tile.argument import KernelArgument, UnboundTile
 from tmaasync._tokens import without_comments
@@ -25,6 +26,7 @@ __all__ = [
     "arch_for",
     "check_names",
     "check_runs",
+    "default_name",
     "from_the_call",
     "is_debug",
     "preamble",
@@ -47,7 +49,7 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
     """
     if isinstance(source, str) and _is_text(source):
         _require_utf8(source.encode("utf-8", "surrogatepass"), "the text")
-        return source, "kernel.cu", ()
+        return source, "kernel.ptx" if is_ptx(source) else "kernel.cu", ()
     if not isinstance(source, str | os.PathLike):
         raise ArgumentError.broken(
             "source",
@@ -139,6 +141,8 @@ def source_of(
     include_dirs, options = tuple(include_dirs), tuple(options)
     ArgumentError.raise_for([*_folder_violations(include_dirs), *_option_violations(options)])
     text, label, folders = read(source)
+    if module := is_ptx(text):
+        _refuse_for_module(types=types, constants=constants, options=options)
     return Source(
         text=text,
         name=label,
@@ -146,7 +150,32 @@ def source_of(
         options=options,
         preamble=preamble(types or {}, constants or {}),
         is_file=bool(folders),
+        is_ptx=module,
     )
+
+
+def _refuse_for_module(**given: object) -> None:
+    """Refuse arguments of the compiler, because a PTX module is compiled already."""
+    ArgumentError.raise_for(
+        Violation(argument, shown(value), "the source is a PTX module", "Leave it out")
+        for argument, value in given.items()
+        if value
+    )
+
+
+def default_name(source: Source) -> str:
+    """Return the stem of a source's file, or the name of a PTX module's only entry.
+
+    Raises:
+        ArgumentError: The module has several entries, or none.
+    """
+    if not source.is_ptx:
+        return Path(source.name).stem
+    names = tuple(entries_of(source.text, "", "", ""))
+    if len(names) == 1:
+        return names[0]
+    rule = f"{source.name} has {len(names)} entries"
+    raise ArgumentError.broken("name", "None", rule, f"Pass one of: {', '.join(names) or 'none'}")
 
 
 def _mapping_violations(given: Mapping[str, object]) -> list[Violation]:

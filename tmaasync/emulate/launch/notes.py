@@ -35,7 +35,8 @@ def _log_notes(facts: Facts, parameters: Parameters) -> None:
     A rule that is only noted by default is logged once per line of a kernel.
     """
     words = Words(facts.program, facts.config.shared_bytes)
-    notes, asked = parameters.numbers.notes.contents, bits_of(parameters.schedule.tolerate)
+    notes = parameters.numbers.notes.contents
+    asked = bits_of(parameters.schedule.tolerate or ())
     broken, notes.broken = notes.broken, 0
     for rule, what in RULES.items():
         note = notes.note[rule]

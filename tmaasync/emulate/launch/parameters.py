@@ -51,7 +51,8 @@ class Parameters(NamedTuple):
         """
         size = estimate(program, config, schedule.workers or _cores())
         LaunchError.raise_for(size.violations(schedule.max_threads))
-        numbers = _numbers(config, schedule, size, extents, program.registers)
+        tolerated = bits_of(schedule.tolerated(is_ptx=program.source.is_ptx))
+        numbers = _numbers(config, schedule, size, extents, program.registers, tolerated)
         read_only = [number for number, one in enumerate(extents) if one.is_read_only]
         return cls(schedule, extents, size, numbers, read_only)
 
@@ -88,6 +89,7 @@ def _numbers(
     size: LaunchEstimate,
     known: Sequence[Extent],
     registers: int,
+    tolerated: int,
 ) -> abi.LaunchNumbers:
     arrays = (abi.Array * len(known))(
         *(
@@ -113,7 +115,7 @@ def _numbers(
         ctypes.create_string_buffer(max(1, len(known))),
         ctypes.pointer(ctypes.c_uint32(0)) if config.cooperative else None,
         None,
-        bits_of(schedule.tolerate),
+        tolerated,
         ctypes.pointer(abi.RuleNotes()),
     )
 

@@ -41,7 +41,8 @@ class Schedule:
     earlier ones; with None only accesses to the first `SEARCHED_WORDS` words of a launch; with
     False none. During the race search clusters run on one core, and clusters that signal each other
     through global memory are interleaved there. ``tolerate`` has the names of rules to relax: a
-    launch that breaks one logs a note, and goes on.
+    launch that breaks one logs a note, and goes on. With None these are no rules for CUDA C++, and
+    `rules.OF_COMPILERS` for PTX modules.
     """
 
     policy: Policy = "round_robin"
@@ -50,10 +51,11 @@ class Schedule:
     budget_seconds: float = 10.0
     max_threads: int = 1 << 26
     races: bool | None = None
-    tolerate: frozenset[str] = frozenset()
+    tolerate: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tolerate", rules.checked(self.tolerate))
+        if self.tolerate is not None:
+            object.__setattr__(self, "tolerate", rules.checked(self.tolerate))
         if not is_one_of(self.policy, _POLICIES):
             raise ArgumentError.broken(
                 "policy", shown(self.policy), f"there are {', '.join(_POLICIES)}", "Pass one"
@@ -77,6 +79,12 @@ class Schedule:
         """The policy in the runtime's enum."""
         return _POLICIES[self.policy]
 
+    def tolerated(self, *, is_ptx: bool) -> frozenset[str]:
+        """Return the names of the rules that launches of a source relax."""
+        if self.tolerate is not None:
+            return self.tolerate
+        return rules.OF_COMPILERS if is_ptx else frozenset()
+
     @property
     def searched_words(self) -> int:
         """The number of 8-byte words whose accesses are checked for races; 0 for none."""
@@ -93,8 +101,10 @@ def _races_of_environment() -> bool | None:
     return bool(int(value)) if value else None
 
 
-def _rules_of_environment() -> frozenset[str]:
+def _rules_of_environment() -> frozenset[str] | None:
     names = os.environ.get("TMAASYNC_TOLERATE", "").split(",")
+    if names == [""]:
+        return None
     return rules.checked([name.strip() for name in names if name.strip()])
 
 

@@ -90,7 +90,7 @@ def _awaited(words: Words, arrivals: Arrivals | None, wait: WaitReport) -> dict[
 
 
 def _awaited_mbarrier(words: Words, barrier: MbarrierWait) -> dict[str, Any]:
-    name = words.name(barrier.offset)
+    name = words.name(barrier.offset) or words.barrier_of_module(barrier)
     part = ring_part(name)
     buffers = map(words.name, barrier.landings.listed())
     return {

@@ -13,7 +13,7 @@ from tmaasync._forks import cached_property
 from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._source_names import element_of, ring_part
 from tmaasync._symbols import variables_of
-from tmaasync.emulate.abi import STATIC_ALIGNMENT, MentionKind, Report, Space
+from tmaasync.emulate.abi import STATIC_ALIGNMENT, MbarrierWait, MentionKind, Report, Space
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.report.debug_info import debug_info
@@ -83,6 +83,11 @@ class Words:
         names = filter(None, map(self._info.static_shared_name, offsets))
         own = next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
         return own or self._info.shared_name(offset)  # beyond the launch's dynamic memory
+
+    def barrier_of_module(self, barrier: MbarrierWait) -> str | None:
+        """Name an mbarrier in a PTX module's dynamic memory, which has no names, by its init."""
+        line = self.line(barrier.initialised_at) if self.program.source.is_ptx else None
+        return None if line is None else f"the mbarrier of {line} (shared offset {barrier.offset})"
 
     def place_name(self, space: int, start: int) -> str | None:
         """Return the source's name for an address in shared or global memory."""

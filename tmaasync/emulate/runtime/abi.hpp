@@ -262,7 +262,8 @@ struct MbarrierWait {
     int64_t missing_bytes;  // below zero if delivered first
     int64_t expected_bytes;
     uint32_t missing_arrivals;
-    Numbers landings;  // shared offsets of the loads of this phase
+    Numbers landings;         // shared offsets of the loads of this phase
+    uint64_t initialised_at;  // mbarrier.init in the kernel's library
 };
 
 struct NamedBarrierWait {

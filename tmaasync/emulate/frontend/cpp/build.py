@@ -39,7 +39,7 @@ from tmaasync.emulate.frontend.cpp.refusals import (
     refuse_dynamic_initializers,
     refuse_shared_initializers,
 )
-from tmaasync.emulate.frontend.cpp.unit import translation_unit
+from tmaasync.emulate.frontend.cpp.unit import module_unit, translation_unit
 from tmaasync.emulate.frontend.program import EmulatedProgram, loaded_program
 from tmaasync.emulate.runtime_library import (
     Runtime,
@@ -67,29 +67,36 @@ def build(source: Source, name: str) -> EmulatedProgram:
         name: The function.
 
     Raises:
-        ArgumentError: The source has no ``__global__`` function of this name.
+        ArgumentError: The source has no ``__global__`` function, or no ``.entry``, of this name.
         CompileError: The compiler rejected the source; the message shows the compiler's error.
         BackendError: There is no C++20 compiler, or CUDA's headers are missing.
     """
-    declaring = declaring_text(source.text, name, functools.partial(_compile.header_texts, source))
-    check_entry(declaring, source.name, name)
-    check_library_headers(source)
-    refuse_shared_initializers(source)
-    has_asm, begun_ns = _has_asm(source), time.time_ns()
-    whole = translation_unit(source, name, declaring, has_asm=has_asm)
-    headers = tuple(headers_of(whole, source))
+    begun_ns, is_ptx = time.time_ns(), source.is_ptx
+    has_asm = not is_ptx and _has_asm(source)
+    # A module is translated only if its library is missing.
+    whole = f"{ptx.INCLUDED}{name}\n{source.text}" if is_ptx else _unit(source, name, has_asm)
+    headers = tuple(headers_of(ptx.INCLUDED if is_ptx else whole, source))
     flags = toolchain.flags(is_kernel=True)
-    key = _cache_key(whole, (*flags, *_options(source)), headers, has_asm=has_asm)
+    key = _cache_key(whole, (*flags, *_options(source)), headers, has_ptx=is_ptx or has_asm)
     path = current_path(cache_dir(), key, ".so")
     facts: dict[str, Any] = {"source": source.name, "entry": name}
 
     def make() -> bytes:
-        made = _compiled(source, whole, flags, headers, has_asm=has_asm)
+        unit = module_unit(source, name) if is_ptx else whole
+        made = _compiled(source, unit, flags, headers, has_asm=has_asm)
         facts["also_read"] = _includes.recorded(made.read, headers, begun_ns)
         return made.data
 
     made_once(path, make, facts)
     return loaded_program(path, name, source)
+
+
+def _unit(source: Source, name: str, has_asm: bool) -> str:
+    declaring = declaring_text(source.text, name, functools.partial(_compile.header_texts, source))
+    check_entry(declaring, source.name, name)
+    check_library_headers(source)
+    refuse_shared_initializers(source)
+    return translation_unit(source, name, declaring, has_asm=has_asm)
 
 
 def _options(source: Source) -> tuple[str, ...]:
@@ -162,9 +169,9 @@ def _compiled_object(
         raise CompileError(message, log, undefined) from None
 
 
-def _cache_key(whole: str, options: tuple[str, ...], headers: Headers, *, has_asm: bool) -> str:
+def _cache_key(whole: str, options: tuple[str, ...], headers: Headers, *, has_ptx: bool) -> str:
     kept = [option for option in options if not option.startswith("-I")]
-    table = _translator_facts() if has_asm else ()
+    table = _translator_facts() if has_ptx else ()
     facts = (_FORMAT, whole, kept, headers, runtime_name(), toolchain.key_facts(), table)
     return _includes.digest(json.dumps(facts).encode())
 

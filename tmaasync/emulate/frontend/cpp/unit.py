@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+
 from tmaasync._compile import Source
 from tmaasync._declarations import named_types
 from tmaasync._entries import declarations, function_name, template_of
 from tmaasync._includes import included
 from tmaasync._tokens import parts, spelled, tokens
+from tmaasync.emulate.frontend import ptx
 from tmaasync.emulate.frontend.program import EXPORTED
 
-__all__ = ["translation_unit"]
+__all__ = ["module_unit", "translation_unit"]
 
 
 def translation_unit(source: Source, name: str, declaring: str, *, has_asm: bool) -> str:
@@ -48,14 +51,24 @@ def _attributes(text: str, name: str) -> str:
         values["__launch_bounds__"] = ["*".join(f"({side})" for side in block)]
         values |= {"__cluster_dims__": cluster[0]} if cluster else {}
     return "".join(
-        _exported(constant, value, text, name)
-        for attribute, constants in EXPORTED.items()
-        if attribute in values
-        for constant, value in zip(constants, (*values[attribute], "1", "1"), strict=False)
+        _constant_of(constant, value, text, name) for constant, value in _constants(values)
     )
 
 
-def _exported(constant: str, value: str, text: str, name: str) -> str:
+def _constants(values: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    for attribute, constants in EXPORTED.items():
+        if attribute in values:
+            yield from zip(constants, (*values[attribute], "1", "1"), strict=False)
+
+
+def module_unit(source: Source, name: str) -> str:
+    """Return the C++ text to compile for one entry of a PTX module."""
+    code = ptx.module_code(source.text, source.name, name)
+    constants = (_exported(*one) for one in _constants(code.attributes))
+    return f"{code.text}{''.join(constants)}"
+
+
+def _constant_of(constant: str, value: str, text: str, name: str) -> str:
     """Return an exported constant, whose value may depend on the entry's template arguments."""
     function = function_name(name)
     scope, arguments = name.partition("<")[0].rpartition("::")[0], name.partition("<")[2]
@@ -68,7 +81,11 @@ def _exported(constant: str, value: str, text: str, name: str) -> str:
         value = f"::{scope}{'::' if scope else ''}{constant}_of{'<' + arguments}::value"
         if parameters is None:
             value = value.replace("<::value", "::value")
+    return head + _exported(constant, value)
+
+
+def _exported(constant: str, value: str) -> str:
     return (
-        f'{head}extern "C" {{ extern const int __attribute__((visibility("default"))) {constant}; '
+        f'extern "C" {{ extern const int __attribute__((visibility("default"))) {constant}; '
         f"const int {constant} = ({value}); }}\n"
     )

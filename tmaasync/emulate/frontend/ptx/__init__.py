@@ -1,10 +1,21 @@
-"""Inline PTX on the CPU: ``asm`` statements become calls of the emulator's functions.
+"""PTX on the CPU: instructions become calls of the emulator's functions.
 
-`statements` finds them in preprocessed C++, `parser` reads their text into a `program`, and
-`translate` writes the C++: `instructions` finds the row of each in `table`, `operands` writes its
+A unit is an ``asm`` statement, which `statements` finds in preprocessed C++, or a function of a
+`module`. `pieces` splits its text, and `parser` reads it into a `program`. `translate` and `module`
+write the C++: `instructions` finds the row of each in `table`, `operands` writes its
 operands, and `row_code` fills them in.
 """
 
+from tmaasync.emulate.frontend.ptx.module import INCLUDED, ModuleCode, module_code, without_inlined
 from tmaasync.emulate.frontend.ptx.translate import ASM_SUFFIX, Translated, has_asm, translated
 
-__all__ = ["ASM_SUFFIX", "Translated", "has_asm", "translated"]
+__all__ = [
+    "ASM_SUFFIX",
+    "INCLUDED",
+    "ModuleCode",
+    "Translated",
+    "has_asm",
+    "module_code",
+    "translated",
+    "without_inlined",
+]

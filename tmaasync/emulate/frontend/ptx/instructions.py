@@ -1,4 +1,4 @@
-"""Instructions of an ``asm`` statement in C++: calls of the emulator's functions."""
+"""Instructions of a unit in C++: calls of the emulator's functions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import replace
 
 from tmaasync.emulate.frontend.ptx.modifiers import in_isa_order
 from tmaasync.emulate.frontend.ptx.operands import MisfitError, Operands, items_of
-from tmaasync.emulate.frontend.ptx.program import Instruction, Operand, Pair, Sink, refusal
+from tmaasync.emulate.frontend.ptx.program import Instruction, Operand, Pair, Sink, Unit
 from tmaasync.emulate.frontend.ptx.row import Row, Spec, cpp_type, family_of
 from tmaasync.emulate.frontend.ptx.row_code import PTX, filled, kind_of
-from tmaasync.emulate.frontend.ptx.statements import AsmStatement
 from tmaasync.emulate.frontend.ptx.table import rows_by_family
 from tmaasync.errors import CompileError
 
@@ -30,11 +29,11 @@ _TEXTS = (
 
 
 class Instructions:
-    """Writes the instructions of one statement."""
+    """Writes the instructions of one unit."""
 
-    def __init__(self, statement: AsmStatement, operands: Operands) -> None:
-        """Begin a statement."""
-        self._file = statement.file
+    def __init__(self, unit: Unit, operands: Operands) -> None:
+        """Begin a unit."""
+        self._unit = unit
         self._operands = operands
 
     def cpp(self, step: Instruction) -> str:
@@ -83,7 +82,7 @@ class Instructions:
         raise self._refusal(step, _unknown(step.opcode, rows))
 
     def _refusal(self, step: Instruction, reason: str) -> CompileError:
-        return refusal(self._file, step.line, step.text, reason)
+        return self._unit.refusal(step.line, step.text, reason)
 
     def _call(self, row: Row, captures: dict[str, str], step: Instruction) -> str:
         named: dict[str, str] = {}

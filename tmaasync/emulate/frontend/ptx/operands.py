@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tmaasync.emulate.frontend.ptx.program import (
     Address,
     AsmReference,
@@ -11,15 +13,19 @@ from tmaasync.emulate.frontend.ptx.program import (
     Register,
     Sink,
     Special,
+    Symbol,
+    Unit,
     Vector,
     bits_of,
 )
 from tmaasync.emulate.frontend.ptx.row import Spec, cpp_type
 from tmaasync.emulate.frontend.ptx.row_code import PTX
-from tmaasync.emulate.frontend.ptx.statements import AsmStatement
 from tmaasync.emulate.frontend.ptx.table import SPECIAL_REGISTERS
 
 __all__ = ["MisfitError", "Operands", "items_of"]
+
+
+_ON_STACK = re.compile(r"\.(?:local|param)\b")
 
 
 class MisfitError(Exception):
@@ -27,21 +33,23 @@ class MisfitError(Exception):
 
 
 class Operands:
-    """Writes the operands of one statement's instructions.
+    """Writes the operands of one unit's instructions.
 
     Attributes:
         references: Operands of the statement that wgmma keeps.
         sinks: The sizes in bits of the results that no register takes.
     """
 
-    def __init__(self, statement: AsmStatement) -> None:
-        """Begin a statement."""
-        self._statement = statement
+    def __init__(self, unit: Unit) -> None:
+        """Begin a unit."""
+        self._unit = unit
         self.references: set[int] = set()
         self.sinks: set[int] = set()
 
     def held(self, operand: Operand) -> str:
         """Return a reference to an operand of the statement, which wgmma keeps."""
+        if isinstance(operand, Register) and self._unit.is_body and bits_of(operand.kind) == 32:
+            return operand.cpp
         if not isinstance(operand, AsmReference) or operand.letter not in "rf":
             raise MisfitError(
                 "takes operands of the statement with the constraint f or r, as in {%0, %1}."
@@ -67,7 +75,7 @@ class Operands:
             _check_size(operand.cpp, bits_of(operand.kind), kind)
             return operand.cpp
         if isinstance(operand, AsmReference) and operand.bits:
-            if not self._statement.operands[operand.index].is_written:
+            if not self._unit.operands[operand.index].is_written:
                 raise MisfitError(f"writes %{operand.index}, which is an input of the statement.")
             _check_size(f"%{operand.index}", operand.bits, kind)
             return f"tmaasync_a{operand.index}"
@@ -107,6 +115,8 @@ class Operands:
         if isinstance(operand, Register):
             _check_size(operand.cpp, bits_of(operand.kind), kind)
             return f"{PTX}as<{cpp}>({operand.cpp})"
+        if isinstance(operand, Symbol):
+            return f"static_cast<{cpp}>({operand.cpp})"
         if isinstance(operand, AsmReference) and operand.bits == 0:
             return f"static_cast<{cpp}>(tmaasync_a{operand.index})"
         if isinstance(operand, AsmReference):
@@ -141,6 +151,8 @@ class Operands:
         if not isinstance(operand, Address):
             raise MisfitError("takes an address in brackets here.")
         address = self._sum(operand)
+        if _ON_STACK.search(opcode) and not isinstance(operand.base, Symbol):
+            address = f"{PTX}on_stack({address})"
         if spec.kind == "tensor":
             return self._tensor(spec, operand, address, captures)
         if operand.more:
@@ -180,7 +192,7 @@ class Operands:
         return f"{base} + ({self._base(address.offset)})"
 
     def _base(self, operand: Operand) -> str:
-        if isinstance(operand, Register):
+        if isinstance(operand, Register | Symbol):
             return f"::std::uint64_t({operand.cpp})"
         if isinstance(operand, AsmReference):
             return f"::std::uint64_t(tmaasync_a{operand.index})"

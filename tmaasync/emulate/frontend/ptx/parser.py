@@ -1,15 +1,15 @@
-"""From the text of an ``asm`` statement to a program."""
+"""From the text of a unit to a program."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tmaasync._tokens import COMMENT, at_commas
+from tmaasync._tokens import at_commas
+from tmaasync.emulate.frontend.ptx.pieces import HELD, Piece, pieces_of_asm
 from tmaasync.emulate.frontend.ptx.program import (
-    UNIQUE,
     Address,
     AsmReference,
     Immediate,
@@ -22,18 +22,16 @@ from tmaasync.emulate.frontend.ptx.program import (
     Register,
     Sink,
     Special,
+    Symbol,
+    Unit,
     Vector,
     bits_of,
-    refusal,
 )
 from tmaasync.emulate.frontend.ptx.statements import AsmStatement
 from tmaasync.errors import CompileError
 
-__all__ = ["parsed"]
+__all__ = ["Parser", "Scope", "parsed", "plain"]
 
-_REFERENCE = re.compile(r"%(?:(\d+)|\[(\w+)\]|(=)|(%))")
-_HELD = "\x01"  # before the number of an operand of the statement, which \x02 ends
-_LABEL = re.compile(r"([$%\w\x03.]+)\s*:(?!:)")
 _INSTRUCTION = re.compile(
     r"(?:@\s*(!?)\s*(\x01\d+\x02|[%$\w\x03]+)\s+)?([\w.:\x01\x02]+)\s*(.*)", re.DOTALL
 )
@@ -53,131 +51,67 @@ def parsed(statement: AsmStatement, unique: str) -> Program:
     Raises:
         CompileError: The text is not PTX.
     """
-    return _Parser(statement, unique).program()
+    return Parser(statement, pieces_of_asm(statement), unique).program()
 
 
 @dataclass
-class _Scope:
+class Scope:
+    """The names that a pair of braces declares."""
+
     registers: dict[str, Register] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """One statement of PTX, a brace or a label, and its line."""
-
-    text: str
-    line: int
+    symbols: dict[str, Symbol] = field(default_factory=dict)
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of brx.idx
 
 
 _WORDS: dict[str, Operand] = {"_": Sink(), "WARP_SZ": Immediate("32")}
 
 
-class _Parser:
-    """The state of reading one statement."""
+class Parser:
+    """The state of reading one unit."""
 
-    def __init__(self, statement: AsmStatement, unique: str) -> None:
-        self._statement = statement
+    def __init__(self, unit: Unit, pieces: Iterable[Piece], unique: str) -> None:
+        """Store the unit; ``unique`` is a word that no other unit of the C++ has."""
+        self._unit = unit
+        self._all_pieces = pieces
         self._unique = unique
-        self._scopes = [_Scope()]
-        self._registers: list[tuple[str, str]] = []
+        self._scopes = [Scope()]
+        self._declared = 0
+        self._used: dict[str, str] = {}
         self._steps: list[Label | Instruction] = []
-        self._names = {
-            operand.name: index for index, operand in enumerate(statement.operands) if operand.name
-        }
 
     def program(self) -> Program:
-        pieces = tuple(self._pieces())
+        """Read the unit.
+
+        Raises:
+            CompileError: The text is not PTX.
+        """
+        pieces = tuple(self._all_pieces)
         self._scopes = [self._labels_of(pieces, 0)[0]]
         for index, piece in enumerate(pieces):
             self._read(piece, pieces, index)
         if len(self._scopes) != 1:
             raise self._refusal(pieces[-1], "leaves a brace open.")
-        return Program(tuple(self._steps), tuple(self._registers))
+        return Program(tuple(self._steps), tuple(self._used.items()))
 
-    def _refusal(self, piece: _Piece, reason: str) -> CompileError:
-        return refusal(self._statement.file, piece.line, piece.text, reason)
-
-    # --- pieces ---
-
-    def _pieces(self) -> Iterator[_Piece]:
-        text, lines = self._substituted()
-        position = 0
-        while position < len(text):
-            if text[position].isspace() or text[position] == ";":
-                position += 1
-                continue
-            line = lines[position]
-            if text[position] in "{}":
-                yield _Piece(text[position], line)
-                position += 1
-                continue
-            label = _LABEL.match(text, position)
-            if label is not None:
-                yield _Piece(f"{label[1]}:", line)
-                position = label.end()
-                continue
-            end = text.find(";", position)
-            piece = _Piece(text[position : end if end >= 0 else len(text)].strip(), line)
-            if end < 0:
-                raise self._refusal(piece, "has no semicolon.")
-            yield piece
-            position = end + 1
-
-    def _substituted(self) -> tuple[str, list[int]]:
-        """Return the text with operands marked and without comments, and each character's line."""
-        text, lines = self._statement.text.characters, self._statement.text.lines
-        kept: list[str] = []
-        at: list[int] = []
-        position = 0
-        while position < len(text):
-            found = COMMENT.match(text, position)
-            if found is not None:
-                position = found.end()
-                new = " "
-            elif self._statement.operands and (found := _REFERENCE.match(text, position)):
-                position = found.end()
-                new = self._reference(found, lines[found.start()])
-            elif text.startswith("%%", position):
-                position, new = position + 2, "%"
-            elif text.startswith("%=", position):
-                position, new = position + 2, UNIQUE
-            else:
-                new = text[position]
-                position += 1
-            kept.append(new)
-            at += [lines[min(position, len(lines)) - 1]] * len(new)
-        return "".join(kept), at
-
-    def _reference(self, found: re.Match[str], line: int) -> str:
-        if found[3]:
-            return UNIQUE
-        if found[4]:
-            return "%"
-        index = int(found[1]) if found[1] else self._names.get(found[2], -1)
-        if not 0 <= index < len(self._statement.operands):
-            raise self._refusal(
-                _Piece(found[0], line),
-                f"names an operand that the statement does not have; it has "
-                f"{len(self._statement.operands)}.",
-            )
-        return f"{_HELD}{index}\x02"
+    def _refusal(self, piece: Piece, reason: str) -> CompileError:
+        return self._unit.refusal(piece.line, piece.text, reason)
 
     # --- scopes ---
 
-    def _labels_of(self, pieces: Sequence[_Piece], start: int) -> tuple[_Scope, int]:
+    def _labels_of(self, pieces: Sequence[Piece], start: int) -> tuple[Scope, int]:
         """Return the labels of the scope that begins here, because branches may go forward."""
-        scope, depth = _Scope(), 0
+        scope, depth = Scope(), 0
         for index in range(start, len(pieces)):
             text = pieces[index].text
             depth += (text == "{") - (text == "}")
             if depth < 0:
                 return scope, index
             if depth == 0 and text.endswith(":"):
-                scope.labels[text[:-1]] = f"{_plain(text[:-1])}_{self._unique}_{start}"
+                scope.labels[text[:-1]] = f"{plain(text[:-1])}_{self._unique}_{start}"
         return scope, len(pieces)
 
-    def _read(self, piece: _Piece, pieces: Sequence[_Piece], index: int) -> None:
+    def _read(self, piece: Piece, pieces: Sequence[Piece], index: int) -> None:
         if piece.text == "{":
             self._scopes.append(self._labels_of(pieces, index + 1)[0])
         elif piece.text == "}":
@@ -191,7 +125,7 @@ class _Parser:
         elif not piece.text.startswith((".pragma", ".loc")):
             self._steps.append(self._instruction(piece))
 
-    def _declare(self, piece: _Piece) -> None:
+    def _declare(self, piece: Piece) -> None:
         _, kind, names = (*piece.text.split(maxsplit=2), "", "")[:3]
         kind = kind.removeprefix(".")
         if not bits_of(kind):
@@ -201,13 +135,13 @@ class _Parser:
             if not _REGISTER.fullmatch(stem) or (is_range and not count.isdecimal()):
                 raise self._refusal(piece, f"declares {name!r}, which is no name.")
             for each in [f"{stem}{i}" for i in range(int(count))] if is_range else [stem]:
-                cpp = f"{_plain(each)}_{len(self._registers)}"
-                self._registers.append((cpp, kind))
+                cpp = f"{plain(each)}_{self._declared}"
+                self._declared += 1
                 self._scopes[-1].registers[each] = Register(cpp, kind)
 
     # --- instructions ---
 
-    def _instruction(self, piece: _Piece) -> Instruction:
+    def _instruction(self, piece: Piece) -> Instruction:
         found = _INSTRUCTION.fullmatch(piece.text)
         if found is None:
             raise self._refusal(piece, "is no instruction.")
@@ -217,16 +151,20 @@ class _Parser:
         if opcode in ("bra", "bra.uni"):
             target = self._target(texts[0] if texts else "", piece)
             return Instruction(guarded, negated == "!", opcode, (), piece.line, piece.text, target)
-        operands = tuple(self._operand(text, piece) for text in texts)
+        operands = self._operands(opcode, texts, piece)
         return Instruction(guarded, negated == "!", opcode, operands, piece.line, piece.text)
 
-    def _target(self, label: str, piece: _Piece) -> str:
+    def _operands(self, opcode: str, texts: Sequence[str], piece: Piece) -> tuple[Operand, ...]:
+        del opcode  # of a module, calls have operands of their own
+        return tuple(self._operand(text, piece) for text in texts)
+
+    def _target(self, label: str, piece: Piece) -> str:
         for scope in reversed(self._scopes):
             if label in scope.labels:
                 return scope.labels[label]
-        raise self._refusal(piece, "branches to a label that the statement does not have.")
+        raise self._refusal(piece, "branches to a label that the text does not have.")
 
-    def _operand(self, text: str, piece: _Piece) -> Operand:
+    def _operand(self, text: str, piece: Piece) -> Operand:
         if text.startswith("["):
             return self._address(text, piece)
         if text.startswith("{"):
@@ -240,26 +178,33 @@ class _Parser:
             return Not(self._operand(text[1:].strip(), piece))
         return self._scalar(text, piece)
 
-    def _scalar(self, text: str, piece: _Piece) -> Operand:
-        if text.startswith("-" + _HELD):
+    def _scalar(self, text: str, piece: Piece) -> Operand:
+        if text.startswith("-" + HELD):
             return Immediate(f"-({_constant(int(text[2:-1]))})")
-        if text.startswith(_HELD) and text.endswith("\x02") and text.count(_HELD) == 1:
+        if text.startswith(HELD) and text.endswith("\x02") and text.count(HELD) == 1:
             index = int(text[1:-1])
-            return AsmReference(index, self._statement.operands[index].letter)
-        known = self._register(text) or _WORDS.get(text) or _number(text)
+            return AsmReference(index, self._unit.operands[index].letter)
+        known = self._named(text) or _WORDS.get(text) or _number(text)
         if known is not None:
             return known
         if text.startswith("%"):
             return Special(text[1:])
         if _REGISTER.fullmatch(text):
-            raise self._refusal(piece, f"names {text}, which the statement declares nowhere.")
+            raise self._refusal(piece, f"names {text}, which the text declares nowhere.")
         raise self._refusal(piece, f"has the operand `{text}`, which is none.")
+
+    def _named(self, name: str) -> Operand | None:
+        """Return the register, or in a module the symbol, of a name."""
+        return self._register(name)
 
     def _register(self, name: str) -> Register | None:
         found = (scope.registers.get(name) for scope in reversed(self._scopes))
-        return next(filter(None, found), None)
+        register = next(filter(None, found), None)
+        if register is not None:
+            self._used[register.cpp] = register.kind
+        return register
 
-    def _address(self, text: str, piece: _Piece) -> Address:
+    def _address(self, text: str, piece: Piece) -> Address:
         if not text.endswith("]"):
             raise self._refusal(piece, "has a bracket that nothing closes.")
         parts = list(at_commas(text[1:-1]))
@@ -275,7 +220,7 @@ class _Parser:
         return Address(self._scalar(base, piece), moved, more)
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """Return the beginning of a name in C++ for a register or label."""
     return "tmaasync_" + "".join(letter if letter.isalnum() else "_" for letter in name)
 

@@ -1,14 +1,17 @@
-"""Inline PTX as a program: scopes, declarations, labels, and instructions with their operands."""
+"""PTX as a program: scopes, declarations, labels, and instructions with their operands."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tmaasync.errors import CompileError
 
 __all__ = [
     "UNIQUE",
     "Address",
+    "AsmOperand",
     "AsmReference",
     "Immediate",
     "Instruction",
@@ -19,6 +22,8 @@ __all__ = [
     "Register",
     "Sink",
     "Special",
+    "Symbol",
+    "Unit",
     "Vector",
     "bits_of",
     "refusal",
@@ -47,6 +52,45 @@ def bits_of(kind: str) -> int:
     letters = kind.rstrip("0123456789")
     size = kind.removeprefix(letters)
     return int(size) if letters in _KINDS and size in ("8", "16", "32", "64", "128") else 0
+
+
+@dataclass(frozen=True)
+class AsmOperand:
+    """``[name] "constraint" (expression)``."""
+
+    name: str
+    constraint: str
+    expression: str
+
+    @property
+    def letter(self) -> str:
+        """The kind of register that holds it, as in ``r``."""
+        return self.constraint.lstrip("=+&")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the operand is an output."""
+        return self.constraint[:1] in ("=", "+")
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the operand is an input, or an output with ``+``."""
+        return self.constraint[:1] != "="
+
+
+class Unit(Protocol):
+    """PTX that is translated as a whole: an ``asm`` statement, or the body of a function."""
+
+    @property
+    def operands(self) -> Sequence[AsmOperand]:
+        """The operands of an ``asm`` statement."""
+
+    @property
+    def is_body(self) -> bool:
+        """Whether it is a function's body, whose registers wgmma may keep."""
+
+    def refusal(self, line: int, text: str, reason: str) -> CompileError:
+        """Return the error of an instruction that cannot be translated."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +165,16 @@ class Address:
     more: tuple[Operand, ...]
 
 
-Operand = Register | AsmReference | Immediate | Special | Sink | Not | Vector | Pair | Address
+@dataclass(frozen=True)
+class Symbol:
+    """A variable, a parameter or a function of a module, by the C++ for its address."""
+
+    cpp: str
+
+
+Operand = (
+    Register | AsmReference | Immediate | Special | Symbol | Sink | Not | Vector | Pair | Address
+)
 
 
 @dataclass(frozen=True)
@@ -147,7 +200,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Program:
-    """The instructions and labels of a statement, in order, and its registers by name and type."""
+    """The instructions and labels of a unit, in order, and its used registers by name and type."""
 
     steps: tuple[Label | Instruction, ...]
     registers: tuple[tuple[str, str], ...]

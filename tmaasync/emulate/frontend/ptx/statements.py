@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tmaasync._tokens import TOKEN
+from tmaasync.emulate.frontend.ptx.program import AsmOperand, refusal
+from tmaasync.errors import CompileError
 
-__all__ = ["AsmOperand", "AsmStatement", "Findings", "Function", "Text", "statements"]
+__all__ = ["AsmStatement", "Findings", "Function", "Text", "statements"]
 
 _TOKEN = re.compile(
     rf"(?P<marker>^\#[^\n]*)|{TOKEN.pattern}", re.VERBOSE | re.DOTALL | re.MULTILINE
@@ -31,30 +33,6 @@ class Text:
 
 
 @dataclass(frozen=True)
-class AsmOperand:
-    """``[name] "constraint" (expression)``."""
-
-    name: str
-    constraint: str
-    expression: str
-
-    @property
-    def letter(self) -> str:
-        """The kind of register that holds it, as in ``r``."""
-        return self.constraint.lstrip("=+&")
-
-    @property
-    def is_written(self) -> bool:
-        """Whether the operand is an output."""
-        return self.constraint[:1] in ("=", "+")
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the operand is an input, or an output with ``+``."""
-        return self.constraint[:1] != "="
-
-
-@dataclass(frozen=True)
 class AsmStatement:
     """One statement, and its position in the preprocessed text."""
 
@@ -66,6 +44,11 @@ class AsmStatement:
     text: Text = field(repr=False)
     operands: tuple[AsmOperand, ...]
     outputs: int
+    is_body = False
+
+    def refusal(self, line: int, text: str, reason: str) -> CompileError:
+        """Return the error of an instruction that cannot be translated."""
+        return refusal(self.file, line, text, reason)
 
 
 @dataclass

@@ -14,7 +14,6 @@ from tmaasync.emulate.frontend.ptx.program import (
     Instruction,
     Label,
     bits_of,
-    refusal,
 )
 from tmaasync.emulate.frontend.ptx.row import cpp_type
 from tmaasync.emulate.frontend.ptx.row_code import PTX
@@ -128,8 +127,7 @@ class _Translation:
     def _check_constraints(self) -> None:
         for operand in self._statement.operands:
             if operand.letter not in _KNOWN_LETTERS:
-                raise refusal(
-                    self._statement.file,
+                raise self._statement.refusal(
                     self._statement.line,
                     self._statement.text.characters,
                     f'has the constraint "{operand.constraint}"; the CPU has h, r, l, q, f, d, n '

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tmaasync._forks import Lock, cached_property
 from tmaasync._sources import include_dir, kernels_dir
-from tmaasync.emulate.frontend.ptx import ASM_SUFFIX
+from tmaasync.emulate.frontend.ptx import ASM_SUFFIX, without_inlined
 from tmaasync.emulate.include_path import EMULATOR_DIR
 from tmaasync.emulate.report.debug_info.casts import variables_of_casts
 from tmaasync.emulate.report.debug_info.dwarf_types import (
@@ -66,7 +66,7 @@ class DebugInfo:
 
     def _source_line_at(self, address: int, source_name: str) -> str | None:
         frame = source_frame(self.frames(address), source_name)
-        return None if frame is None else f"{frame.file}:{frame.line}"
+        return None if frame is None else without_inlined(frame.file, frame.line)
 
     def _line_of_calls(self, address: int, source_name: str) -> str | None:
         seen, functions, lines = set[int](), {address}, set[str]()

@@ -9,8 +9,8 @@ static void report_init(Fiber& fiber, const Cta& home, const Mbarrier& barrier, 
     Detector& detector = *fiber.cluster->detector;
     detector.report({
         access_in(
-            *fiber.cluster, barrier.races.initialiser, barrier.races.initialised,
-            barrier.races.init_site, Operation::kBarrierInit
+            *fiber.cluster, barrier.races.initialiser, barrier.races.initialised, barrier.init_site,
+            Operation::kBarrierInit
         ),
         access_in(*fiber.cluster, fiber.number, detector.epoch_of(fiber.number), fiber.site, use),
         {Space::kShared, home.rank, barrier.offset},

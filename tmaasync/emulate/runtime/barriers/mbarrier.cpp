@@ -116,11 +116,11 @@ void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
     barrier.count = barrier.pending = count;
     barrier.word = word;
     barrier.is_valid = true;
+    barrier.init_site = fiber.site;
     if (Detector* detector = fiber.cluster->detector.get()) {
         touch_shared(fiber, Operation::kBarrierInit, place.cta->rank, place.offset, 8, true);
         barrier.races.initialiser = fiber.number;
         barrier.races.initialised = detector->epoch_of(fiber.number);
-        barrier.races.init_site = fiber.site;
         barrier.races.agent = detector->new_agent();
     }
     *barrier_word(*place.cta, place.offset) = word;

@@ -120,7 +120,7 @@ private:
         if (wait.polled) set_polled(found, *first.cluster, wait.polled);
         found.kind = wait.kind;
         found.activity = wait.activity;
-        if (wait.kind == WaitKind::kMbarrier) set_mbarrier(found, wait);
+        if (wait.kind == WaitKind::kMbarrier) set_mbarrier(found, wait, launch);
         if (wait.kind == WaitKind::kNamedBarrier) set_named(found, wait);
         if (wait.kind == WaitKind::kSignal) {
             found.signal = {wait.rank, wait.number, wait.epoch, wait.seen};
@@ -137,7 +137,7 @@ private:
     }
 
     // A wait on a barrier that is no longer there is one of no kind.
-    void set_mbarrier(WaitReport& found, const Wait& wait) {
+    void set_mbarrier(WaitReport& found, const Wait& wait, const Launch& launch) {
         found.kind = WaitKind::kNone;
         for (const Mbarrier& barrier : wait.cta->barriers) {
             if (barrier.offset != wait.number) continue;
@@ -151,7 +151,8 @@ private:
                 barrier.bytes,
                 barrier.expected,
                 barrier.pending,
-                report_->keep(std::move(landings))
+                report_->keep(std::move(landings)),
+                launch.memory.address_in_library(barrier.init_site)
             };
         }
     }

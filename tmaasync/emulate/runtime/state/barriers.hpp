@@ -57,7 +57,6 @@ struct BarrierHistory {
 struct BarrierRaces {
     uint32_t initialiser = 0;
     Epoch initialised = 0;
-    uintptr_t init_site = 0;
     bool is_init_fenced = false;
     Epoch fenced = 0;        // epoch of fence.mbarrier_init
     Agent agent = kNoAgent;  // agent of the loads that a phase counts
@@ -74,6 +73,7 @@ struct Mbarrier {
     uint64_t phase = 0;
     uint64_t word = 0;  // value in shared memory unless overwritten
     bool is_valid = false;
+    uintptr_t init_site = 0;
     uint32_t waiting = 0;   // threads inside a wait, woken or not
     uint64_t landed = 0;    // number of completed phases after which all loads so far have landed
     uint64_t observed = 0;  // number of phases that some thread knows to be complete

@@ -73,6 +73,12 @@ TMAASYNC_EMULATE_INLINE bool is_in_cluster(std::uint64_t address, bool own) {
 TMAASYNC_EMULATE_INLINE std::uint64_t generic_of_shared(std::uint64_t address) {
     return reinterpret_cast<std::uint64_t>(shared_pointer(address));
 }
+// An address of local memory or of a parameter. LLVM's short pointers are its low 32 bits, and the
+// thread's stack lies around its frame.
+TMAASYNC_EMULATE_INLINE std::uint64_t on_stack(std::uint64_t address) {
+    const auto frame = reinterpret_cast<std::uint64_t>(__builtin_frame_address(0));
+    return frame + static_cast<std::uint64_t>(static_cast<std::int32_t>(address - frame));
+}
 TMAASYNC_EMULATE_INLINE bool is_on_stack(std::uint64_t address) {
     return (address ^ stack_pointer()) < kStackBytes;
 }

@@ -8,7 +8,10 @@ __all__ = ["ROWS"]
 
 _STRONG = "{.<order:weak|volatile>|.<order1:relaxed|acquire>.<scope:$SCOPE>}"
 _STRONG_STORE = "{.<order:weak|volatile>|.<order1:relaxed|release>.<scope:$SCOPE>}"
-_SPACE = "{.<space:global|shared::cta|shared::cluster|shared|local|const|param>}"
+_SPACE = (
+    "{.<space:global|shared::cta|shared::cluster|shared|local|const"
+    "|param::entry|param::func|param>}"
+)
 _ATOMIC_SPACE = "{.<space:global|shared::cta|shared::cluster|shared>}"
 _CACHE = "{.(ca|cg|cs|lu|cv|wb|wt)}"
 _HINTS = (

@@ -1,0 +1,89 @@
+# mypy: ignore-errors
+# ruff: noqa: N803, T201
+"""Triton kernels, whose PTX is next to this file.
+
+``python triton_kernels.py`` writes it again; it needs Triton (3.9.0 wrote these files) and no GPU.
+"""
+
+import re
+from pathlib import Path
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+@triton.jit
+def softmax(x, out, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + row * columns + i, mask=i < columns, other=-float("inf"))
+    e = tl.exp(a - tl.max(a, 0))
+    tl.store(out + row * columns + i, e / tl.sum(e, 0), mask=i < columns)
+
+
+@triton.jit
+def histogram(x, out, BLOCK: tl.constexpr):
+    counts = tl.histogram(tl.load(x + tl.arange(0, BLOCK)), 64)
+    tl.store(out + tl.arange(0, 64), counts)
+
+
+@triton.jit
+def gemm(a, b, c, depth, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n = tl.program_id(0) * M, tl.program_id(1) * N
+    total = tl.zeros((M, N), tl.float32)
+    for k in range(0, depth, K):
+        total = tl.dot(a.load([m, k]), b.load([k, n]), total)
+    c.store([m, n], total.to(tl.float16))
+
+
+@triton.jit
+def gemm_of_pointers(a, b, c, columns, depth, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m = tl.program_id(0) * M + tl.arange(0, M)
+    n = tl.program_id(1) * N + tl.arange(0, N)
+    k = tl.arange(0, K)
+    total = tl.zeros((M, N), tl.float32)
+    for _ in range(0, depth, K):
+        left = tl.load(a + m[:, None] * depth + k[None, :])
+        right = tl.load(b + k[:, None] * columns + n[None, :])
+        total = tl.dot(left, right, total)
+        k += K
+    tl.store(c + m[:, None] * columns + n[None, :], total)
+
+
+def write(kernel, types, constants, aligned=()):
+    at = {name: (kernel.arg_names.index(name),) for name in (*constants, *aligned)}
+    source = ASTSource(
+        kernel,
+        {name: types.get(name, "constexpr") for name in kernel.arg_names},
+        {at[name]: value for name, value in constants.items()},
+        {at[name]: [["tt.divisibility", 16]] for name in aligned},
+    )
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    code = made.asm["ptx"].partition("\t.section\t.debug_loc")[0]
+    code = code.partition("\t.section\t.debug_abbrev")[0]  # the rest names folders
+    code = re.sub(r'"/[^"]*/(\w+\.py)"', r'"/source/\1"', code)
+    Path(__file__).with_name(f"{kernel.__name__}.ptx").write_text(code)
+    print(kernel.__name__, made.metadata.shared, "bytes of shared memory")
+
+
+if __name__ == "__main__":
+    write(softmax, {"x": "*fp32", "out": "*fp32", "columns": "i32"}, {"BLOCK": 1024}, ("x", "out"))
+    write(histogram, {"x": "*i32", "out": "*i32"}, {"BLOCK": 1024}, ("x", "out"))
+    write(
+        gemm,
+        {
+            "a": "tensordesc<fp16[128, 64]>",
+            "b": "tensordesc<fp16[64, 128]>",
+            "c": "tensordesc<fp16[128, 128]>",
+            "depth": "i32",
+        },
+        {"M": 128, "N": 128, "K": 64},
+    )
+    write(
+        gemm_of_pointers,
+        {"a": "*fp16", "b": "*fp16", "c": "*fp32", "columns": "i32", "depth": "i32"},
+        {"M": 64, "N": 64, "K": 32},
+        ("a", "b", "c", "columns", "depth"),
+    )

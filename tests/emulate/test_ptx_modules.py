@@ -1,0 +1,389 @@
+"""PTX modules on the CPU: right numbers, and reports at the lines of the source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from parity.raw_ptx_kernels import KERNELS as OF_CUDA
+
+from tmaasync import (
+    ArgumentError,
+    CompileError,
+    EmulatedDeadlock,
+    EmulatedFault,
+    EmulatedRace,
+    Kernel,
+    LaunchError,
+    create_tma_tile,
+    emulate,
+    triton,
+)
+from tmaasync._compile import assemble
+from tmaasync.kernel.source import source_of
+
+FOLDER = Path(__file__).with_name("ptx_modules")
+TRITON = (FOLDER / "triton_kernels.py").read_text().split("\n")
+
+Array = npt.NDArray[Any]
+RNG = np.random.default_rng(7)
+
+
+def text_of(name: str) -> str:
+    return (FOLDER / f"{name}.ptx").read_text()
+
+
+def line_of(code: str) -> str:
+    """Return where reports say that a line of the Triton kernels is."""
+    (found,) = (number for number, line in enumerate(TRITON, 1) if code in line)
+    return f"triton_kernels.py:{found}"
+
+
+# --- kernels of Triton ------------------------------------------------------------------------
+
+
+def softmax(kernel: Kernel) -> tuple[Array, Array]:
+    x = RNG.standard_normal((5, 1000), np.float32)
+    out = np.full_like(x, np.nan)
+    kernel(5, 128, (x, out, 1000, 0, 0), shared_mem=16)
+    e = np.exp(x.astype(np.float64))
+    return out, e / e.sum(1, keepdims=True)
+
+
+def histogram(kernel: Kernel) -> tuple[Array, Array]:
+    x = RNG.integers(0, 64, 1024, np.int32)
+    out = np.full(64, -1, np.int32)
+    kernel(1, 128, (x, out, 0, 0), shared_mem=256)
+    return out, np.bincount(x, minlength=64).astype(np.float64)
+
+
+def matrices(m: int, n: int, k: int) -> tuple[Array, Array, Array]:
+    a = RNG.standard_normal((m, k), np.float32).astype(np.float16)
+    b = RNG.standard_normal((k, n), np.float32).astype(np.float16)
+    return a, b, a.astype(np.float64) @ b.astype(np.float64)
+
+
+def descriptor(array: Array, *box: int) -> tuple[Any, ...]:
+    """Return the five parameters of Triton's tensor descriptor."""
+    return create_tma_tile(array, box, swizzle="128B"), *array.shape, array.shape[1], 1
+
+
+def gemm(kernel: Kernel) -> tuple[Array, Array]:
+    a, b, wanted = matrices(256, 128, 192)
+    out = np.full((256, 128), np.nan, np.float16)
+    maps = (*descriptor(a, 128, 64), *descriptor(b, 64, 64), *descriptor(out, 128, 64))
+    kernel((2, 1), 128, (*maps, 192, 0, 0), shared_mem=98328)
+    return out, wanted
+
+
+def gemm_of_pointers(kernel: Kernel) -> tuple[Array, Array]:
+    a, b, wanted = matrices(64, 128, 128)
+    out = np.full((64, 128), np.nan, np.float32)
+    kernel((1, 2), 128, (a, b, out, 128, 128, 0, 0), shared_mem=24576)
+    return out, wanted
+
+
+LAUNCHES: dict[str, Callable[[Kernel], tuple[Array, Array]]] = {
+    "softmax": softmax,
+    "histogram": histogram,
+    "gemm": gemm,
+    "gemm_of_pointers": gemm_of_pointers,
+}
+
+
+@pytest.mark.parametrize("races", [False, True])
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_kernel_of_triton_equals_numpy(name: str, races: bool) -> None:
+    with emulate.scheduled(races=races):
+        out, wanted = LAUNCHES[name](Kernel(FOLDER / f"{name}.ptx"))
+    assert np.abs(out - wanted).max() <= 1e-3 * np.abs(wanted).max()
+
+
+@dataclass(frozen=True)
+class Planted:
+    """An edit of a module, and the report that must follow."""
+
+    kernel: str
+    edit: tuple[str, str]
+    error: type[Exception]
+    lines: tuple[str, ...]
+    says: str
+    nth: int = 0
+
+    @property
+    def text(self) -> str:
+        before, *rest = text_of(self.kernel).split(self.edit[0])
+        assert len(rest) > self.nth
+        joined = [*([self.edit[0]] * self.nth), self.edit[1], *([self.edit[0]] * len(rest))]
+        pairs = zip(joined, rest, strict=False)
+        return before + "".join(between + after for between, after in pairs)
+
+
+PLANTED = {
+    "a barrier removed in a library function": Planted(
+        "softmax",
+        ("\tbar.sync \t0;\n", ""),
+        EmulatedRace,
+        (f"{line_of('e = tl.exp(a - tl.max(a, 0))')} (in standard.py:",),
+        "no barrier orders",
+    ),
+    "a wait for cp.async removed": Planted(
+        "gemm_of_pointers",
+        ("\tcp.async.wait_group \t2;\n", ""),
+        EmulatedFault,
+        (line_of("left = tl.load(a + m"), line_of("total = tl.dot(left")),
+        "A cp.async to these bytes is in flight",
+    ),
+    "a wait for TMA removed": Planted(
+        "gemm",
+        (
+            "\tmbarrier.try_wait.parity.shared::cta.b64 complete, [%r32], %r157;",
+            "setp.eq.u32 complete, 0, 0;",
+        ),
+        EmulatedFault,
+        (line_of("total = tl.dot(a.load"),),
+        "nothing has written",
+    ),
+    "more bytes expected than loaded": Planted(
+        "gemm",
+        ("_, [%r8], 32768;", "_, [%r8], 32784;"),
+        EmulatedDeadlock,
+        (f"the mbarrier of {line_of('for k in range(0, depth, K)')} (shared offset 98304)",),
+        "expects 32784, and loads delivered 32768",
+    ),
+    "a proxy fence removed": Planted(
+        "gemm",
+        ("fence.proxy.async.shared::cta;", ""),
+        EmulatedRace,
+        (line_of("c.store([m, n]"),),
+        "was not made visible to TMA",
+    ),
+    "a store beyond the end": Planted(
+        "softmax",
+        ("mul.wide.u32 \t%rd21, %r21, 4;", "mul.wide.u32 \t%rd21, %r21, 400;"),
+        EmulatedFault,
+        (line_of("a = tl.load(x + row * columns"),),
+        "in none of the launch's arrays",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_defect_is_reported_at_the_line_of_the_source(name: str) -> None:
+    planted = PLANTED[name]
+    with (
+        emulate.scheduled(races=True),
+        pytest.raises(planted.error, match=re.escape(planted.says)) as raised,
+    ):
+        LAUNCHES[planted.kernel](Kernel(planted.text, planted.kernel))
+    for line in planted.lines:
+        assert line in str(raised.value)
+
+
+def test_without_line_tables_reports_name_the_line_of_the_module() -> None:
+    text = re.sub(r"\t\.loc[^\n]*", "", PLANTED["a barrier removed in a library function"].text)
+    with emulate.scheduled(races=True), pytest.raises(EmulatedRace) as raised:
+        softmax(Kernel(text, "softmax"))
+    named = [int(one) for one in re.findall(r"at kernel\.ptx:(\d+)", str(raised.value))]
+    assert len(named) == 2
+    assert all("shared" in text.split("\n")[line - 1] for line in named)
+
+
+def test_rules_that_compilers_break_are_notes(caplog: pytest.LogCaptureFixture) -> None:
+    module = text_of("gemm") + "// a kernel of its own, whose notes are not logged yet\n"
+    gemm(Kernel(module))
+    (note,) = (one for one in caplog.messages if "[rule:" in one)
+    assert line_of("total = tl.dot(a.load") in note
+    assert "[rule: init-without-fence]" in note
+
+    with emulate.scheduled(tolerate=()), pytest.raises(EmulatedRace) as raised:
+        gemm(Kernel(module))
+    assert raised.value.rule == "init-without-fence"
+
+
+# --- launches as Triton's ----------------------------------------------------------------------
+
+
+def compiled(name: str, shared: int, descriptors: Sequence[Sequence[int]] = ()) -> Any:
+    """Return what ``triton.compile`` returned for a kernel of the folder."""
+    metas = [
+        {"swizzle": 3, "block_size": list(box), "fp4_padded": False, "is_im2col": False}
+        for box in descriptors
+    ]
+    scratch = {f"{kind}_scratch_{of}": 0 for kind in ("global", "profile") for of in _SCRATCH}
+    facts = {"name": name, "shared": shared, "num_warps": 4, "num_ctas": 1, **scratch}
+    metadata = SimpleNamespace(**facts, tensordesc_meta=metas)
+    return SimpleNamespace(asm={"ptx": text_of(name)}, metadata=metadata)
+
+
+_SCRATCH = ("size", "align")
+
+
+def test_a_compiled_kernel_of_triton_is_launched_with_its_hidden_arguments() -> None:
+    x = RNG.standard_normal((5, 1000), np.float32)
+    out = np.full_like(x, np.nan)
+    triton.launch(compiled("softmax", 16), (5,), x, out, 1000)
+    e = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(out, e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_a_tensor_descriptor_becomes_a_map_with_sizes_and_strides() -> None:
+    a, b, wanted = matrices(256, 128, 192)
+    out = np.full((256, 128), np.nan, np.float16)
+    blocks = ((a, (128, 64)), (b, (64, 128)), (out, (128, 128)))
+    described = [triton.TensorDescriptor(*one) for one in blocks]
+    boxes = ((128, 64), (64, 64), (128, 64))
+    triton.launch(compiled("gemm", 98328, boxes), (2, 1), *described, 192)
+    assert np.abs(out - wanted).max() <= 1e-3 * np.abs(wanted).max()
+
+
+def test_a_function_without_triton_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"kernel is .* it has no @triton\.jit"):
+        triton.run(matrices, (1,))
+
+
+# --- kernels of CUDA C++ ----------------------------------------------------------------------
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("problem", OF_CUDA, ids=lambda problem: problem.name)
+def test_the_ptx_of_a_cuda_kernel_equals_numpy(problem: Any) -> None:
+    """TMA, mbarriers, clusters, and wgmma whose accumulators NVVM numbers in any order."""
+    kernel = Kernel(assemble(source_of(problem.text), "sm_90a").ptx, problem.kernel_name)
+    for races in (False, True):
+        with emulate.scheduled(races=races):
+            assert problem.error(kernel, np.copy, np.asarray) < problem.tolerance
+
+
+GIVEN = np.array([(1.25, 5)], np.dtype([("a", "f4"), ("b", "i4")]))
+
+
+def features(n: int = 128) -> tuple[Array, Array]:
+    x = RNG.standard_normal(128, np.float32)
+    out = np.full_like(x, np.nan)
+    Kernel(FOLDER / "features.ptx")(1, 128, (x, out, n, GIVEN))
+    t, wide = np.arange(128), x.astype(np.float64)
+    own = np.empty((128, 4))
+    for i in range(4):
+        own[t, (i + t) & 3] = wide[(t + i) % 128]
+    total = own @ [8.0, 4.0, 2.0, 1.0] + np.array([0.5, 1.0, 0.25])[t % 3]
+    total += 2 * 1.25 + t + 1 + 1.0 + 7
+    return out, np.where(t > 64, total, np.where(t & 1, total * 2, total + 1))
+
+
+def test_calls_pointers_and_variables_of_a_module(capfd: pytest.CaptureFixture[str]) -> None:
+    out, wanted = features()
+    np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-4)
+    assert capfd.readouterr().out == "3 text 1.50 1099511627776 100%\n"
+
+
+def test_an_assertion_of_a_module_is_reported_at_its_line() -> None:
+    lines = (FOLDER / "features.cu").read_text().split("\n")
+    line = next(at for at, text in enumerate(lines, 1) if "assert(" in text)
+    with pytest.raises(EmulatedFault, match=rf"features\.cu:{line}: assert\(n == 128\) does not"):
+        features(n=127)
+
+
+def test_a_variable_of_a_module_is_written_by_its_name() -> None:
+    kernel = Kernel(FOLDER / "features.ptx")
+    variable = kernel.variable("counter", device="cpu")
+    assert np.frombuffer(variable.read(np.uint8).tobytes(), np.int32) == 7
+
+
+# --- modules written by hand ------------------------------------------------------------------
+
+
+def test_short_pointers_and_jump_tables() -> None:
+    out, values = np.full(32, -1, np.int64), np.arange(10, 14)
+    Kernel(FOLDER / "by_hand.ptx", "jumps")(1, 32, (out, values.tobytes()))
+    assert (out[:24] == np.tile([6, 11, 5, 13], 6)).all()
+    assert (out[24:] == -1).all()
+
+
+def test_accumulators_in_two_orders() -> None:
+    def in_core_matrices(x: Array) -> Array:
+        return np.ascontiguousarray(x.reshape(-1, 8, 2, 8).transpose(0, 2, 1, 3))
+
+    a, b, p = matrices(64, 8, 16)
+    out = np.full((64, 8), np.nan, np.float32)
+    kernel = Kernel(FOLDER / "by_hand.ptx", "exchanged")
+    with emulate.scheduled(races=True):
+        kernel(1, 128, (in_core_matrices(a), in_core_matrices(b.T.copy()), out))
+    exchanged = p.reshape(64, 4, 2)[..., ::-1].reshape(64, 8)
+    np.testing.assert_allclose(out, p + exchanged, atol=1e-4)
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+EMPTY = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry {name}()\n{{\n{body}\n}}\n"
+
+
+def launch(body: str) -> None:
+    Kernel(EMPTY.format(name="k", body=body), "k")(1, 32, (), device=None)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    {
+        "an unknown instruction": (
+            "ret;\nframe.buffer 3;",
+            "kernel.ptx:7: `frame.buffer 3` is an ",
+        ),
+        "another chip's": ("tcgen05.wait::ld.sync.aligned;", "is of sm_100 and later"),
+        "a result without a register": ("mov.u32 %r1, 3;", "needs a register for its result"),
+        "an unknown function": ("call f, ();", "names f, which the text declares nowhere"),
+        "a branch to nowhere": ("bra THERE;", "branches to a label that the text does not have"),
+    }.values(),
+)
+def test_what_the_cpu_lacks_is_named_with_its_line(body: str, says: str) -> None:
+    with emulate.scheduled(), pytest.raises(CompileError, match=re.escape(says)):
+        launch(body)
+
+
+def test_the_line_of_the_source_is_named_too() -> None:
+    text = text_of("softmax").replace("ex2.approx.f32", "ex2.exact.f32", 1)
+    line = line_of("e = tl.exp(a - tl.max(a, 0))")
+    with pytest.raises(CompileError, match=rf"{line}, kernel\.ptx:\d+: `ex2\.exact\.f32 .* has a"):
+        softmax(Kernel(text, "softmax"))
+
+
+def test_a_wrong_entry_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ArgumentError, match=r"has no \.entry of that name.*It has: softmax"):
+        softmax(Kernel(FOLDER / "softmax.ptx", "sotfmax"))
+
+
+def test_a_module_of_several_entries_needs_a_name() -> None:
+    with pytest.raises(ArgumentError, match=r"by_hand\.ptx has 2 entries.*jumps, exchanged"):
+        Kernel(FOLDER / "by_hand.ptx")
+
+
+def test_a_wrong_argument_is_refused() -> None:
+    kernel, x = Kernel(FOLDER / "softmax.ptx"), np.zeros((1, 1000), np.float32)
+    with pytest.raises(LaunchError, match="args has 3 items; softmax takes 5"):
+        kernel(1, 128, (x, x, 1000))
+    with pytest.raises(LaunchError, match=r"args\[2\] is .* a 4-byte integer"):
+        kernel(1, 128, (x, x, np.int64(1000), 0, 0))
+
+
+def test_a_block_above_the_bounds_is_refused() -> None:
+    x = np.zeros((1, 1000), np.float32)
+    with pytest.raises(LaunchError, match="128"):
+        Kernel(FOLDER / "softmax.ptx")(1, 256, (x, x.copy(), 1000, 0, 0), shared_mem=16)
+
+
+def test_another_block_than_the_required_one_is_refused() -> None:
+    x = np.zeros((1, 1000), np.float32)
+    with pytest.raises(LaunchError, match=r"softmax is declared with \.reqntid 128, 1, 1"):
+        Kernel(FOLDER / "softmax.ptx")(1, 64, (x, x.copy(), 1000, 0, 0), shared_mem=16)
+
+
+def test_the_compilers_arguments_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"constants.*the source is a PTX module"):
+        Kernel(FOLDER / "softmax.ptx", constants={"N": 3})

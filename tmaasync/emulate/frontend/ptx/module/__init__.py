@@ -1,0 +1,11 @@
+"""PTX modules on the CPU: each function's body is a unit, as an ``asm`` statement is.
+
+`reader` finds the functions and variables of a module, and `lines` the source line of each line.
+`body` reads a function into a program, `accumulators` lays out the registers that wgmma keeps, and
+`function`, `variables` and `code` write the C++.
+"""
+
+from tmaasync.emulate.frontend.ptx.module.code import INCLUDED, ModuleCode, module_code
+from tmaasync.emulate.frontend.ptx.module.lines import without_inlined
+
+__all__ = ["INCLUDED", "ModuleCode", "module_code", "without_inlined"]
