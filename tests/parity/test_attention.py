@@ -304,6 +304,7 @@ def test_keys_are_split(
         check(backend, q, k, v, mask)
 
 
+@pytest.mark.slow
 def test_a_row_has_more_splits_than_a_warp_lanes(
     backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

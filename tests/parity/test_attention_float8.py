@@ -202,6 +202,7 @@ def test_pairs_share_keys(backend: Any, head_dim: int, mask: Mask) -> None:
         check(backend, arrays, mask)
 
 
+@pytest.mark.slow
 def test_blocks_of_192_keys(backend: Any) -> None:
     with few_builds((2, 192)):
         check(backend, drawn((1, 200, 1, 128), (1, 500, 1, 128), (1, 500, 1, 128)))

@@ -313,7 +313,7 @@ def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask, page_siz
     assert all(config.has_few_rows for config in configs)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("queries", "heads", "few", "softcap"),
     [
@@ -345,6 +345,7 @@ def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatc
             check(Emulate(), problem, paged_from(problem, 16))
 
 
+@pytest.mark.slow
 def test_a_result_of_its_own_from_calls_in_the_cache(backend: Any) -> None:
     lengths = np.array([0, 67, 130])
     rng = np.random.default_rng(1)
