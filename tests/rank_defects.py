@@ -45,5 +45,6 @@ def check_reports(defect: Defect, run: Run, config: Any) -> None:
 
 
 def check_silence(run: Run, config: Any) -> None:
-    for seed in range(10):
+    """Check that nothing is reported; `make false-alarms` tries 200 seeds."""
+    for seed in range(4):
         assert outcome(run, config, "random", seed) is None

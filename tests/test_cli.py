@@ -84,6 +84,7 @@ def test_the_demo_refuses_a_folder_for_its_pictures_before_it_begins(tmp_path: P
     assert ran.stdout == ""
 
 
+@pytest.mark.slow
 def test_no_screen_of_the_demo_shows_addresses_or_reprs() -> None:
     ran = run("demo", on=replace(WITHOUT_GPU, emulated_jobs=JOBS[:1]))
 
@@ -175,6 +176,7 @@ def test_why_there_is_no_gpu_is_one_line() -> None:
     assert why_not(absent) == "there is no driver"
 
 
+@pytest.mark.slow
 def test_with_a_gpu_every_case_is_a_line() -> None:
     other = case(name="matmul", speed_over_cupy=None, error=2e-3, tolerance=4e-3)
 
@@ -186,6 +188,7 @@ def test_with_a_gpu_every_case_is_a_line() -> None:
     assert matmul.split()[-2:] == ["-", "2.0e-03"]
 
 
+@pytest.mark.slow
 def test_with_a_gpu_json_has_every_figure() -> None:
     document = json.loads(run("demo", "--json", on=with_gpu(case())).stdout)
 
@@ -193,6 +196,7 @@ def test_with_a_gpu_json_has_every_figure() -> None:
     assert document["cases"][0]["throughput"] == 4.2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arguments", [("demo",), ("demo", "--json")])
 def test_a_wrong_result_fails_the_demo(arguments: tuple[str, ...]) -> None:
     ran = run(*arguments, on=with_gpu(case(error=0.25, passed=False)))

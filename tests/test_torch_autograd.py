@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from parity.tile_configs import one_gemm_config
 
 from tmaasync import ArgumentError
 
@@ -27,8 +28,10 @@ ACTIVATIONS: dict[str | None, Callable[[Any], Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
+def _seeded() -> Iterator[None]:
     torch.manual_seed(0)
+    with one_gemm_config():
+        yield
 
 
 def gradients(call: Callable[..., Any], tensors: Sequence[Any], needs: Sequence[bool]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from parity.device_calls import SIGNATURES, kernel_text
 
 from tmaasync import Kernel
@@ -18,6 +19,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 def test_a_kernel_can_call_each() -> None:
     of_name: dict[str, str] = {}
     for signature in SIGNATURES.read_text().splitlines():

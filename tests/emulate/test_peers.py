@@ -584,13 +584,15 @@ OF_SYSTEM = {"relaxed.sys", "acquire.sys", "volatile", "system"}
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("load", LOADS)
 def test_a_flag_between_devices_is_stored_and_loaded_at_system_scope(store: str, load: str) -> None:
-    text = FLAG.replace("SET", STORES[store]).replace("GET", LOADS[load])
+    # Each kernel is built once, with any code in the other.
+    setting = FLAG.replace("SET", STORES[store]).replace("GET", LOADS["volatile"])
+    awaiting = FLAG.replace("SET", STORES["system"]).replace("GET", LOADS[load])
     for peer in (0, 1):
         with emulate.devices(2) as world:
             enable_peer_access([0, 1])
             flag = world[0].array(np.zeros(1, np.uint32))
-            Kernel(text, "set")(1, 1, (flag,), device=0, stream="set")
-            Kernel(text, "await")(1, 1, (flag,), device=peer, stream="await")
+            Kernel(setting, "set")(1, 1, (flag,), device=0, stream="set")
+            Kernel(awaiting, "await")(1, 1, (flag,), device=peer, stream="await")
             if peer == 0 or {store, load} <= OF_SYSTEM:
                 world.synchronize()
             else:

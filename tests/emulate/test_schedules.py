@@ -1,4 +1,7 @@
-"""The shipped kernels and the examples end well, and exactly, under many interleavings."""
+"""The shipped kernels and the examples end well, and exactly, under several interleavings.
+
+`make false-alarms` tries 200 of each.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tmaasync.ops._gemm.tiles import gemm_kernel, gemm_tiles
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SEEDS: list[tuple[Policy, int]] = [
-    (policy, seed) for policy in ("random", "adversarial") for seed in range(10)
+    (policy, seed) for policy in ("random", "adversarial") for seed in range(4)
 ]
 
 

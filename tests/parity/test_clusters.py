@@ -132,7 +132,7 @@ def test_any_interleaving_of_the_handshake_is_right() -> None:
     tile = create_tma_tile(host, (24, 96), swizzle=Swizzle.B128, box_shape=(8, 32))
     wanted = [loaded(host, (r, 0), (24, 96), (8, 32), span_bits=3) for r in range(0, 96, 24)]
 
-    for seed in range(20):
+    for seed in range(6):
         with emulate.scheduled("random", seed=seed):
             got = relay(Emulate(), tile, 4, True, 4)
 

@@ -54,6 +54,7 @@ def assert_same(got: Any, wanted: Array, what: object) -> None:
     assert np.array_equal(got.astype(np.float64), wanted.astype(np.float64)), what
 
 
+@pytest.mark.slow
 def test_random_convolutions_are_exact(backend: Any) -> None:
     emulated = is_emulated(backend)
     for number in EMULATED if emulated else ON_THE_CHIP:

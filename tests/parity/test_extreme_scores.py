@@ -11,6 +11,7 @@ import pytest
 from parity.attention_backward_oracle import Expected as Gradient
 from parity.attention_backward_oracle import assert_gradient, differentiate
 from parity.attention_oracle import Array, Expected, Mask, assert_close, attend, dtype_of
+from parity.backends import Emulate
 
 from tmaasync import ArgumentError, emulate, ops
 from tmaasync.ops._flash.config import TileConfig
@@ -51,15 +52,23 @@ def in_float32(expected: Expected) -> Expected:
 def check(
     backend: Any, q: Array, k: Array, v: Array, mask: Mask | None = None, **options: Any
 ) -> None:
-    """Padded arrays and packed ones, each with the keys of a tile whole and split."""
+    """Padded arrays and packed ones, each with the keys of a tile whole and split.
+
+    On the CPU, where each is a build, float16 has two of the four: the type and the softcap are in
+    code that all four share.
+    """
     mask = mask or Mask()
     expected = in_float32(attend(q[0], k[0], v[0], mask, **options))
     options |= {"causal": mask.causal, "return_lse": True}
     lengths = [np.array([0, array.shape[1]]) for array in (q, k)]
+    has_both = not isinstance(backend, Emulate) or q.dtype != np.float16
     for is_split in (False, True):
-        with using(stream_k=is_split):
-            out, lse = ops.attention(*map(backend.array, (q, k, v)), **options)
-        assert_close(backend.host(out)[0], backend.host(lse)[0], expected, v[0])
+        if has_both or not is_split:
+            with using(stream_k=is_split):
+                out, lse = ops.attention(*map(backend.array, (q, k, v)), **options)
+            assert_close(backend.host(out)[0], backend.host(lse)[0], expected, v[0])
+        if not has_both and not is_split:
+            continue
         packed = [backend.array(array[0]) for array in (q, k, v)]
         with using(kv_splits=3 if is_split else 1):
             out, lse = ops.varlen_attention(*packed, *lengths, **options)
@@ -67,7 +76,7 @@ def check(
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("scale", [None, 3e3, 1e8, 1e18])
 def test_large_scores(backend: Any, dtype: str, scale: float | None) -> None:
     size = 1.0 if scale is not None else 1e5 if dtype == "bfloat16" else 1e4
@@ -78,9 +87,13 @@ def test_large_scores(backend: Any, dtype: str, scale: float | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("dtype", "mask"), [("bfloat16", Mask(True)), ("float16", Mask())], ids=str
+)
 @pytest.mark.parametrize("offset", [65536, -65536, 4096])
-def test_large_scores_of_small_differences(backend: Any, dtype: str, offset: int) -> None:
+def test_large_scores_of_small_differences(
+    backend: Any, dtype: str, mask: Mask, offset: int
+) -> None:
     """Every score is a multiple of 1/16 near the offset, which fp32 holds."""
     random = np.random.default_rng(1)
     q, k = (
@@ -89,7 +102,7 @@ def test_large_scores_of_small_differences(backend: Any, dtype: str, offset: int
     )
     q[..., 0], k[..., 0] = 256, offset / 256
 
-    check(backend, q, k, normal(KEYS, dtype, seed=2), Mask(True), scale=1.0)
+    check(backend, q, k, normal(KEYS, dtype, seed=2), mask, scale=1.0)
 
 
 @pytest.mark.slow

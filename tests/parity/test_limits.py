@@ -66,17 +66,17 @@ def run_trapping(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[st
     return run
 
 
-def test_no_arithmetic_on_extents_overflows(
+@pytest.mark.slow
+def test_no_arithmetic_on_extents_and_wrong_tables_overflows(
     run_trapping: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
+    """A compiler assumes that none does: that lost the context of an H100 in the backward.
+
+    One test, so that this compiler builds the emulator's runtime once.
+    """
     done = run_trapping(limits.__file__)
     assert done.stdout == "no overflow\n", done.stderr
 
-
-def test_no_arithmetic_on_wrong_tables_overflows(
-    run_trapping: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
-    """A compiler assumes that none does: that lost the context of an H100 in the backward."""
     tables = str(TESTS / "parity" / "test_wrong_tables.py")
     options = ("-q", "-m", "not gpu", "-p", "no:cacheprovider", "-p", "no:xdist")
     done = run_trapping("-m", "pytest", *options, tables)

@@ -82,6 +82,7 @@ def in_shared(form: Form, tile: Any) -> Any:
     return image
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", BOTH, ids=str)
 def test_a_load_fills_zeros_beyond_the_end_though_the_neighbours_are_nan(
     backend: Any, form: Form

@@ -25,6 +25,7 @@ def kept() -> Any:
     return json.loads(KEPT.read_text())
 
 
+@pytest.mark.slow
 def test_random_im2col_loads(kept: Any) -> None:
     digests = kept["columns"]
     count = len(digests) // DIGEST_CHARACTERS

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from parity.tile_configs import one_gemm_config
 
 torch: Any = pytest.importorskip("torch")
 
@@ -34,7 +35,7 @@ SDPA = torch.nn.functional.scaled_dot_product_attention
 def _device(request: pytest.FixtureRequest) -> Iterator[str]:
     torch.manual_seed(0)
     torch._dynamo.reset()
-    with torch.device(request.param):
+    with torch.device(request.param), one_gemm_config():
         yield request.param
 
 

@@ -135,10 +135,25 @@ def check(
     assert np.isnan(got[queries[-1] :].astype(np.float32)).all()
 
 
+# On the CPU, where each pair is a build, every value once; on a GPU every pair.
+def on_a_gpu(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.gpu)
+
+
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("out_type", ["bfloat16", "float16"])
 @pytest.mark.parametrize(
-    "mask", [Mask(), Mask(True), Mask("top_left"), Mask(window=(40, 90))], ids=str
+    ("mask", "out_type"),
+    [
+        (Mask(), "bfloat16"),
+        (Mask(True), "float16"),
+        (Mask("top_left"), "float16"),
+        (Mask(window=(40, 90)), "bfloat16"),
+        on_a_gpu(Mask(), "float16"),
+        on_a_gpu(Mask(True), "bfloat16"),
+        on_a_gpu(Mask("top_left"), "bfloat16"),
+        on_a_gpu(Mask(window=(40, 90)), "float16"),
+    ],
+    ids=str,
 )
 def test_lengths_and_masks(backend: Any, mask: Mask, out_type: str) -> None:
     """Every length of queries with every length of keys."""
@@ -150,8 +165,18 @@ def test_lengths_and_masks(backend: Any, mask: Mask, out_type: str) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("size", [16, 64, 256])
-@pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
+@pytest.mark.parametrize(
+    ("size", "mask"),
+    [
+        (16, Mask(True)),
+        (64, Mask()),
+        (256, Mask(True)),
+        on_a_gpu(16, Mask()),
+        on_a_gpu(64, Mask(True)),
+        on_a_gpu(256, Mask()),
+    ],
+    ids=str,
+)
 def test_pages(backend: Any, size: int, mask: Mask) -> None:
     """Pages that sequences share, NaN in rows that none of them has, and wild entries after."""
     problem = replace(PLAIN, queries=(3, 67, 0, 5, 1), keys=(129, 300, 7, 0, 128), mask=mask)
@@ -169,8 +194,9 @@ def test_keys_are_split(backend: Any, page_size: int) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("splits", [1, 3])
-@pytest.mark.parametrize("page_size", [0, 64])
+@pytest.mark.parametrize(
+    ("page_size", "splits"), [(0, 1), (64, 3), on_a_gpu(0, 3), on_a_gpu(64, 1)]
+)
 def test_keys_whose_weight_float8_rounds_to_0_are_not_in_the_divisor(
     backend: Any, page_size: int, splits: int
 ) -> None:
@@ -211,24 +237,29 @@ def test_keys_whose_weight_float8_rounds_to_0_are_not_in_the_divisor(
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    ("consumers", "block_n", "head_dim"),
+    ("consumers", "block_n", "head_dim", "page_size"),
     [
-        (3, 128, 64),
-        (2, 128, 128),
-        (2, 64, 256),
-        pytest.param(3, 128, 128, marks=pytest.mark.gpu),
-        pytest.param(1, 128, 80, marks=pytest.mark.gpu),
-        pytest.param(2, 128, 192, marks=pytest.mark.gpu),
-        pytest.param(1, 64, 256, marks=pytest.mark.gpu),
+        (3, 128, 64, 64),
+        (2, 128, 128, 0),
+        (2, 64, 256, 64),
+        on_a_gpu(3, 128, 64, 0),
+        on_a_gpu(2, 128, 128, 64),
+        on_a_gpu(2, 64, 256, 0),
+        *(
+            on_a_gpu(*config, page_size)
+            for config in ((3, 128, 128), (1, 128, 80), (2, 128, 192), (1, 64, 256))
+            for page_size in (0, 64)
+        ),
     ],
 )
-def test_tile_configs(backend: Any, consumers: int, block_n: int, head_dim: int) -> None:
+def test_tile_configs(
+    backend: Any, consumers: int, block_n: int, head_dim: int, page_size: int
+) -> None:
     problem = replace(
         PLAIN, queries=(200, 1, 70), keys=(300, 129, 0), heads=2, kv_heads=1, head_dim=head_dim
     )
     with one_config(consumers, block_n):
-        check(backend, problem)
-        check(backend, problem, paged_from(problem, 64))
+        check(backend, problem, paged_from(problem, page_size) if page_size else None)
 
 
 def test_scales_are_of_all_or_of_a_head_of_a_sequence(backend: Any) -> None:
@@ -238,7 +269,7 @@ def test_scales_are_of_all_or_of_a_head_of_a_sequence(backend: Any) -> None:
     with one_config(1):
         for scales in ((0.5, 2, 0.125), (None, one, 3.0), tuple(of_heads), (of_heads[0], one, 4)):
             check(backend, PLAIN, scales=scales)
-            check(backend, PLAIN, paged_from(PLAIN, 64), scales=scales)
+        check(backend, PLAIN, paged_from(PLAIN, 64), scales=tuple(of_heads))
 
 
 def test_softcap(backend: Any) -> None:
@@ -267,26 +298,40 @@ def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
-def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask) -> None:
+@pytest.mark.parametrize(
+    ("mask", "page_size"),
+    [(Mask(), 16), (Mask(True), 0), on_a_gpu(Mask(), 0), on_a_gpu(Mask(True), 16)],
+    ids=str,
+)
+def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask, page_size: int) -> None:
     """At most 8 rows of a tile are queries: the softmax leaves out the other row of a thread."""
     problem = replace(PLAIN, queries=(1, 1, 0), keys=(4000, 1100, 5), heads=8, kv_heads=1)
     problem = replace(problem, mask=mask)
     with noted() as configs:
-        check(backend, problem)
-        check(backend, problem, paged_from(problem, 16))
+        check(backend, problem, paged_from(problem, page_size) if page_size else None)
     assert min(config.kv_splits for config in configs) >= 4
     assert all(config.has_few_rows for config in configs)
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(("queries", "heads", "few"), [(8, 1, True), (9, 1, False), (2, 4, True)])
-def test_few_rows_of_short_keys(backend: Any, queries: int, heads: int, few: bool) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("queries", "heads", "few", "softcap"),
+    [
+        (8, 1, True, None),
+        (9, 1, False, 3.0),
+        (2, 4, True, 3.0),
+        on_a_gpu(8, 1, True, 3.0),
+        on_a_gpu(9, 1, False, None),
+        on_a_gpu(2, 4, True, None),
+    ],
+)
+def test_few_rows_of_short_keys(
+    backend: Any, queries: int, heads: int, few: bool, softcap: float | None
+) -> None:
     """Rows of one warp, up to the last that a thread's first row can be."""
     problem = replace(PLAIN, queries=(queries, 1, 0), keys=(129, 64, 200), heads=heads, kv_heads=1)
     with noted() as configs:
-        for softcap in (None, 3.0):
-            check(backend, replace(problem, softcap=softcap, mask=Mask(True)))
+        check(backend, replace(problem, softcap=softcap, mask=Mask(True)))
     assert all(config.has_few_rows == few for config in configs)
 
 
@@ -294,12 +339,13 @@ def test_few_rows_of_short_keys(backend: Any, queries: int, heads: int, few: boo
 def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     of_sms(monkeypatch, 2)
     problem = replace(PLAIN, queries=(67, 0, 200, 1), keys=(150, 3, 0, 61), mask=Mask(True))
-    for seed in range(3):
+    for seed in range(2):
         with one_config(2), scheduled("adversarial", seed=seed, races=True):
             check(Emulate(), problem)
             check(Emulate(), problem, paged_from(problem, 16))
 
 
+@pytest.mark.slow
 def test_a_result_of_its_own_from_calls_in_the_cache(backend: Any) -> None:
     lengths = np.array([0, 67, 130])
     rng = np.random.default_rng(1)

@@ -35,6 +35,7 @@ def is_exact(backend: Any, kernel: Kernel, which: int, problem: Problem) -> bool
     return np.array_equal(problem.run(backend, kernel, which), problem.wanted())
 
 
+@pytest.mark.slow
 @ON_CPU
 def test_small_integers_are_multiplied_exactly_on_the_cpu(backend: Any) -> None:
     assert wrong_cases(backend, matmuls.kernel_on_cpu(), matmuls.some_cases()) == []

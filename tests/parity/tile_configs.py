@@ -1,11 +1,13 @@
-"""The tile configs that operations choose, as they are chosen."""
+"""The tile configs that operations choose: as they are chosen, or one for all GEMMs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
+from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._operation import tile_configs
 
 
@@ -20,3 +22,19 @@ def noted() -> Iterator[list[Any]]:
 
     with tile_configs(note):
         yield found
+
+
+def one_gemm_config() -> AbstractContextManager[None]:
+    """Small GEMMs of any size have one tile config, so that few kernels are built.
+
+    For tests of what stands above the operations: which tile config is chosen, and that each is
+    right, the tests of operations and of kernels show.
+    """
+    usual = TileConfig(1, 64)
+
+    def choose(config: Any) -> Any:
+        if type(config) is not TileConfig:
+            return config
+        return replace(usual, m_major=config.m_major)
+
+    return tile_configs(choose)
