@@ -21,7 +21,7 @@ from race import captured, race, recorded
 from tmaasync import ops
 from tmaasync.ops._operation import tile_configs
 
-SPLITS = (1, 8)
+SPLITS = (1, 16)
 DECODE = ((32768, 1), (8192, 4), (8192, 32), (2048, 64), (512, 8))
 """Keys, and sequences."""
 MATMULS = ((1, 4096, 14336), (16, 4096, 14336), (128, 7168, 2048), (128, 2048, 7168))

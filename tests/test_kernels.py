@@ -563,9 +563,11 @@ def test_attention_of_float8_compiles_clean(config: FlashConfig, variant: Varian
     shape = config.consumers, config.block_n
     assert shape in tile_shapes(config.head_dim, variant, element_bytes=1)
 
-    # Two words of the rows' state are stored and loaded in each block (NVRTC 13.0 and 13.5).
-    spills = config.stream_k and config.consumers == 3
-    assert_clean(attention_with(config, variant, ml_dtypes.float8_e4m3fn), 80 if spills else 0)
+    # Two words of the rows' state are stored and loaded in each block (NVRTC 13.0 and 13.5). Heads
+    # of 192 do not spill with 64 columns of P V at once, but lose 1 to 2 % (H200, 2026-11-29).
+    is_split = config.stream_k and config.consumers == 3
+    spills = is_split or (config.head_dim == 192 and variant == PLAIN_ATTENTION)
+    assert_clean(attention_with(config, variant, ml_dtypes.float8_e4m3fn), 88 if spills else 0)
     if config.splits_keys:
         types = attention_types(config, variant, ml_dtypes.float8_e4m3fn)
         assert_clean(flash.combine_kernel(types, variant, config))

@@ -44,13 +44,18 @@ def _load(driver: Any, path: Path, device: int) -> Any:
     result, module = driver.cuModuleLoadData(ctypes.addressof(image))
     if int(result) == _NEWER_PTX:
         raise DriverError(
-            f"the driver does not load {path.name}: its .version is newer than the driver. Update "
-            "the driver, or have the compiler write an older .version."
+            "the driver does not load the PTX module: its .version is newer than the driver. "
+            "Update the driver, or have the compiler write an older .version."
         )
     if int(result) != 0:
+        is_ptx = path.suffix == ".ptx"
+        remedy = (
+            "ptxas names the line"
+            if is_ptx
+            else "`tmaasync doctor` compares the driver with NVRTC, which compiled it"
+        )
         raise bindings.fatal(result) or DriverError(
-            f"the driver does not load {path}: {bindings.error_text(result)} `tmaasync doctor` "
-            "compares the driver with NVRTC, which compiled it."
+            f"the driver does not load {path}: {bindings.error_text(result)} {remedy}."
         )
     return module
 

@@ -104,7 +104,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     if not (is_plain and type(activation) in TEXT_OR_NONE and type(precision) in TEXT_OR_NONE):
         epilogue_numbers(alpha, beta, c, None, None)
         activation_of(activation)
-        Reading.given(None, None, precision)
+        Reading.given(None, None, precision, batch_invariant=False)
     options = {"alpha": alpha, "beta": beta, "activation": activation}
     types = {"dtype": torchs_type(dtype), "precision": precision}
     if out is None:
@@ -235,7 +235,7 @@ def _fake(  # noqa: PLR0913 - the arguments of the operator
         )
         function = activation_of(activation)
         epilogue = EpilogueArguments(factor != 1, function, c, views["bias"], scale_a, scale_b)
-        reading = Reading.given(None, None, precision)
+        reading = Reading.given(None, None, precision, batch_invariant=False)
         checked(views["a"], views["b"], epilogue, reading, views["out"], dtype)
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return a.new_empty((*batch, a.shape[-2], b.shape[-1]), dtype=_output_type(a, dtype))

@@ -94,7 +94,7 @@ private:
     // while no scores are live, and only for some columns at once: so a consumer's MMAs run one
     // after the other.
     static constexpr bool kAccumulatesInTwoLevels = Operands::kIsFp8;
-    static constexpr int kColumnsAtOnce = 64;
+    static constexpr int kColumnsAtOnce = kHeadDim == 192 ? 96 : 64;
 
     // Whether the first S of a tile overlaps the last P V of the previous tile.
     static constexpr bool kTilesOverlap = kBuffers > 1 && !kAccumulatesInTwoLevels;

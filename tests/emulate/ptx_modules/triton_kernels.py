@@ -63,6 +63,9 @@ def write(kernel, types, constants, aligned=()):
     made = triton.compile(source, target=GPUTarget("cuda", 90, 32))
     code = made.asm["ptx"].partition("\t.section\t.debug_loc")[0]
     code = code.partition("\t.section\t.debug_abbrev")[0]  # the rest names folders
+    if "$L__info_string0" in code:  # the name of an inlined function, which ptxas looks up
+        name = ",".join(map(str, made.name.encode()))
+        code += f"\t.section\t.debug_str\n\t{{\n$L__info_string0:\n.b8 {name},0\n\t}}\n"
     code = re.sub(r'"/[^"]*/(\w+\.py)"', r'"/source/\1"', code)
     Path(__file__).with_name(f"{kernel.__name__}.ptx").write_text(code)
     print(kernel.__name__, made.metadata.shared, "bytes of shared memory")
