@@ -232,6 +232,8 @@ def test_a_read_without_a_wait_names_the_load_in_flight_and_the_barrier_that_end
         r"at shared offset \d+ \(pipes.ring_k.stages\[2\].k\), which nothing has written. A TMA "
         r"load to these bytes is in flight, issued by producer \(thread 0\) at kernel.cu:N, 512 "
         r"bytes to pipes.ring_k.stages\[2\].k: wait for its phase of pipes.ring_k.full\[2\] first. "
+        r"The thread last waited for a load on pipes.ring_[kv].full\[\d\] at kernel.cu:N: if the "
+        r"read is meant for that stage, correct the index, or the pointer to an earlier stage. "
         r"\[rule: unwritten-shared\]",
         found,
     )
@@ -254,8 +256,9 @@ def test_a_race_names_roles_and_the_member_and_the_barrier_that_is_missing() -> 
         "pair: a race on pipes.ring_k.stages[1].k (shared offset 512):\n"
         "  consumer 0 (thread 32 of block (0, 0, 0)) at kernel.cu:N: ordinary read\n"
         f"  {PRODUCER} at kernel.cu:N: TMA load\n"
-        "the buffer is loaded before its readers are done. Let them arrive on "
-        "pipes.ring_k.empty[1], and let the producer wait on it."
+        "consumer 0 (thread 32) had arrived on pipes.ring_k.empty[1] before this read. Arrive "
+        "after the last read of the stage; if one lane arrives for its warp, call __syncwarp() "
+        "first."
     )
 
 

@@ -335,6 +335,9 @@ class BarrierReport(ctypes.Structure):
     _fields_ = (
         ("block", Extents),
         ("offset", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("arriving_threads", ctypes.c_uint32),
+        ("phase", ctypes.c_uint64),
         ("arrived", Numbers),
         ("arrivers", Numbers),
         ("waited", Numbers),
@@ -353,6 +356,7 @@ class MbarrierWait(ctypes.Structure):
         ("missing_arrivals", ctypes.c_uint32),
         ("landings", Numbers),
         ("initialised_at", ctypes.c_uint64),
+        ("observed", ctypes.c_uint64),
     )
 
 

@@ -94,7 +94,9 @@ def _race(several: Sequence[Words], report: Report) -> EmulatedRace:
         cause = BETWEEN_STREAMS
     else:
         empty = words.sibling(second.barrier_name, "empty")
-        cause = cause_in_a_kernel(RacingPair(first, second, memory, known), empty)
+        pair = RacingPair(first, second, memory, known)
+        # The runtime knows a cause where the past of a barrier shows it.
+        cause = words.reason(report) or cause_in_a_kernel(pair, empty)
         cause = in_words_of(words.program.source, cause)
     shared = race.first.bytes & race.second.bytes
     start = race.start + ((shared & -shared).bit_length() - 1 if shared else 0)
