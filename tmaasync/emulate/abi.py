@@ -141,6 +141,7 @@ class MentionKind(enum.IntEnum):
     OPERATION = 14
     LANES = 15
     WARPS = 16
+    WRITTEN_BEFORE = 17
 
 
 class RaceFact(enum.IntEnum):

@@ -42,7 +42,7 @@ def error_of(launches: Sequence[Facts], report: Report) -> TMAError:
             "emulate.scheduled(workers=1)."
         )
     several = [
-        Words(one.program, one.config.shared_bytes, one.arrays, one.device, one.others)
+        Words(one.program, one.config.shared_bytes, one.arrays, one.device, one.others, one.before)
         for one in launches
     ]
     if report.kind == ReportKind.RACE:

@@ -46,6 +46,13 @@ class GlobalNames:
                 return self._element(parameter, extent, address)
         return None
 
+    def extent(self, address: int) -> Extent | None:
+        """Return the array that holds the address, without its access; None outside all arrays."""
+        for _, extent in self._named():
+            if extent.distance(address) == 0 and extent.end > extent.first:
+                return extent._replace(is_read_only=False)
+        return None
+
     def place(self, address: int) -> str | None:
         """Return array and index, or the distance to the nearest array; None far from all."""
         return self.name(address) or self._next_to(address)

@@ -99,7 +99,7 @@ SENTENCES = {
         "resident at once. Launch the kernel with cooperative=True"
     ),
     "AheadOfPreviousGrids": (
-        "an access to {}, in an array that the kernel before wrote, ahead of "
+        "an access to {}, in memory that the kernel before wrote{}, ahead of "
         "wait_for_previous_grids(): with pdl=True this grid may run before that one has ended. "
         "Call it first, in every thread or in one with which the others then synchronise"
     ),
