@@ -448,7 +448,8 @@ STRAYS = """
 extern "C" __global__ void scaled(const float* scale, float* c, int rows) {
     const int row = blockIdx.x;
     c[row] = 2;
-    if (threadIdx.x == 0 && row < rows) c[row] = scale[row + SHIFT];
+    const float* rows_of_scale = scale;
+    if (threadIdx.x == 0 && row < rows) c[row] = POINTER[row + SHIFT];
 }
 """
 
@@ -460,13 +461,31 @@ extern "C" __global__ void scaled(const float* scale, float* c, int rows) {
         (6, r"scale\[\d+\], \d+ bytes after the end of scale"),
     ],
 )
-def test_a_race_where_another_array_ends_names_both_arrays(shift: int, place: str) -> None:
+@pytest.mark.parametrize(
+    ("pointer", "said"),
+    [
+        (
+            "scale",
+            (
+                r"\nthe ordinary read at kernel\.cu:6 names scale, and the address is {}, in c\. "
+                r"Check the index and its bound\. If the access is meant for c: no flag"
+            ),
+        ),
+        (
+            "rows_of_scale",
+            r"\nno flag orders .*Or an index is wrong, and the access is meant for {}",
+        ),
+    ],
+)
+def test_a_race_where_another_array_ends_names_both_arrays(
+    shift: int, place: str, pointer: str, said: str
+) -> None:
     memory = np.zeros(64, np.float32)
     scale, c = memory[:4], memory[4:]
-    kernel = Kernel(STRAYS.replace("SHIFT", str(shift)), "scaled")
+    kernel = Kernel(STRAYS.replace("SHIFT", str(shift)).replace("POINTER", pointer), "scaled")
     with (
         emulate.scheduled(races=True),
-        pytest.raises(EmulatedRace, match=f"Or an index is wrong, .* for {place}") as caught,
+        pytest.raises(EmulatedRace, match=said.format(place)) as caught,
     ):
         kernel(8, 1, (scale, c, 2))
     assert str(caught.value.name).startswith("c[")
