@@ -491,14 +491,15 @@ def test_a_race_where_another_array_ends_names_both_arrays(
     assert str(caught.value.name).startswith("c[")
 
 
-def test_a_race_far_from_the_ends_of_other_arrays_names_one() -> None:
+@pytest.mark.parametrize(
+    "code",
+    ["float* all = c; all[4000] = blockIdx.x;", "c[0] = blockIdx.x;"],
+    ids=["far from the ends of others", "its line names the array"],
+)
+def test_a_race_of_no_stray_index_names_one_array(code: str) -> None:
     memory = np.zeros(8192, np.float32)
-    kernel = Kernel(
-        """
-    extern "C" __global__ void f(const float* x, float* c) { c[4000] = blockIdx.x; }
-    """,
-        "f",
-    )
+    text = f'extern "C" __global__ void f(const float* x, float* c) {{ {code} }}'
+    kernel = Kernel(text.replace("{ ", "{\n"), "f")
     with emulate.scheduled(races=True), pytest.raises(EmulatedRace) as caught:
         kernel(2, 1, (memory[:4], memory[4:]))
     assert "an index is wrong" not in str(caught.value)

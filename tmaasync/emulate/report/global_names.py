@@ -73,10 +73,9 @@ class GlobalNames:
         close = [first, *(other for other in others[:1] if other[0] < _CLOSE_BYTES)]
         return ", or ".join(words for _, words in close)
 
-    def parameter(self, address: int) -> str | None:
-        """Return the array that holds the address; None outside all arrays."""
-        named = self._named()
-        return next((name for name, one in named if one.distance(address) == 0 and one.end), None)
+    def holders(self, address: int) -> set[str]:
+        """Return the names of the arrays that hold the address."""
+        return {name for name, one in self._named() if one.distance(address) == 0 and one.end}
 
     def strays(self, address: int) -> list[tuple[str, str]]:
         """Return the arrays that a wrong index may have left for an address, nearest first.

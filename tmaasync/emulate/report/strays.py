@@ -1,7 +1,8 @@
 """Races of an index that led out of its array into another array of the launch.
 
 An access has an address and no pointer: the array that it was meant for is read from its line, as
-the only array of both that the line names. Where the line does not tell, the text offers both.
+the only array of both that the line names. If the line names the array that holds the address, no
+index is wrong. Where the line does not tell, the text offers both.
 """
 
 from __future__ import annotations
@@ -36,13 +37,17 @@ def with_stray(
         accesses: The two accesses.
         source: The kernel's source.
     """
-    indexed = [access for access in accesses if access.operation in _INDEXED]
+    holders = names.holders(address)
+    indexed = [
+        (access, named)
+        for access in accesses
+        if access.operation in _INDEXED and not holders & (named := _named(access, source))
+    ]
     near = names.strays(address) if indexed else []
-    holder = names.parameter(address)
-    for access in indexed:
-        named = _named(access, source)
+    for access, named in indexed:
         for parameter, place in near:
-            if parameter in named and holder not in named:
+            if parameter in named:
+                holder = " or ".join(sorted(holders))
                 return (
                     f"the {access.operation} at {access.source} names {parameter}, and the address "
                     f"is {place}, in {holder}. Check the index and its bound. If the access is "
