@@ -105,7 +105,7 @@ DEFECTS = (
          (after("while (!ptx::mbarrier_try_wait_parity(&full[i], phase)) {}",
                 "ptx::mbarrier_arrive(&empty[i]);"),
           without("ptx::mbarrier_arrive(&empty[i]);")),
-         RACE, "2 * stage[i][k]", "the buffer is loaded before its readers are done"),
+         RACE, "2 * stage[i][k]", r"had arrived on empty\[0\] before this read"),
     ),
     *_of(
         "scan",
@@ -139,7 +139,7 @@ DEFECTS = (
         ("the other block's half of b is not expected",
          Edit("expect_bytes(&smem.full[stage], (BM + BN) * BK * sizeof(bf16));",
               "expect_bytes(&smem.full[stage], (BM + BN / 2) * BK * sizeof(bf16));"), RACE,
-         "wgmma(d, left", r"Wait on full\[0\] before the other access"),
+         "wgmma(d, left", r"with 10240 bytes expected, and its copies deliver 12288"),
         ("a release of the own block only",
          Edit("if (thread < CLUSTER) arrive(&smem.empty[stage], thread);",
               "if (thread == 0) arrive(&smem.empty[stage], rank);"), DEADLOCK,

@@ -74,7 +74,8 @@ def test_a_missing_arrival_names_the_barrier_and_who_waits(policy: Any) -> None:
     assert str(found) == (
         "pass: every thread waits, and nothing is in flight:\n"
         "  block (0, 0, 0), threads 0-63 at kernel.cu:27: mbarrier.try_wait.parity on empty, "
-        "phase 0: 1 arrivals and 0 bytes are missing"
+        "phase 0: 1 arrivals and 0 bytes are missing; only warps 0-1 arrived, with 63 of the 64 "
+        "arrivals that init() counts"
     )
 
 

@@ -17,9 +17,9 @@ import pytest
 from emulate.shipped import whole_text
 from emulate.test_mutations import one_gemm, tiled
 
-from tmaasync import Kernel, create_tma_tile
+from tmaasync import EmulatedFault, Kernel, create_tma_tile
 from tmaasync._sources import include_dir, kernels_dir
-from tmaasync.emulate import EmulatedLaunch, toolchain
+from tmaasync.emulate import EmulatedLaunch, scheduled, toolchain
 from tmaasync.emulate.report.debug_info import (
     DebugInfo,
     Frame,
@@ -340,6 +340,47 @@ def test_without_one_it_is_the_innermost_outside_the_librarys_headers() -> None:
     assert source_frame((HEADER, THEIRS), SOURCE_NAME) == THEIRS
     assert source_frame((HEADER,), SOURCE_NAME) is None
     assert source_frame((), SOURCE_NAME) is None
+
+
+LIBRARY = """
+namespace util {
+HOW void put(float* out, int at) {
+    out[2 * at] = 1;
+}
+}
+"""
+CALLS = """
+#include <util.hpp>
+extern "C" __global__ void calls(float* out) {
+    util::put(out, threadIdx.x);
+    MORE
+}
+"""
+AGAIN = "util::put(out, threadIdx.x);"
+
+
+@pytest.mark.parametrize("how", ["__device__ __noinline__ inline", "__device__ __forceinline__"])
+@pytest.mark.parametrize(
+    ("more", "lines"),
+    [("", "kernel.cu:4"), (AGAIN, "kernel.cu:4 or kernel.cu:5"), (4 * AGAIN, "")],
+    ids=["one call", "two calls", "many calls"],
+)
+def test_the_users_line_comes_before_the_line_of_a_library(
+    tmp_path: Path, how: str, more: str, lines: str
+) -> None:
+    (tmp_path / "util.hpp").write_text(LIBRARY.replace("HOW", how))
+    text = CALLS.replace("MORE", more.replace("; ", ";\n"))
+    kernel = Kernel(text.replace(";util", ";\nutil"), "calls", include_dirs=[tmp_path])
+
+    with scheduled(races=False), pytest.raises(EmulatedFault) as caught:
+        kernel(1, 64, (np.zeros(64, np.float32),))
+
+    if "__forceinline__" in how:
+        assert caught.value.source == "kernel.cu:4 (in util.hpp:4)"
+    elif lines:
+        assert caught.value.source == f"{lines} (in util.hpp:4)"
+    else:
+        assert caught.value.source == f"{tmp_path}/util.hpp:4"
 
 
 # --- nothing to read ----------------------------------------------------------------------------

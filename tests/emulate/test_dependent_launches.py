@@ -148,14 +148,51 @@ def test_an_array_that_the_kernel_before_wrote_is_a_fault(
         scheduled(races=races),
         pytest.raises(
             EmulatedFault,
-            match=r"an access to 0x\w+ \(\w+[\[\d\]]+\), in an array that the kernel before wrote, "
-            r"ahead of wait_for_previous_grids\(\): with pdl=True",
+            match=r"an access to 0x\w+ \(\w+[\[\d\]]+\), in memory that the kernel before wrote as "
+            r"(array|tile)[\[\d\]]+ of first, ahead of wait_for_previous_grids\(\): with pdl=True",
         ) as caught,
     ):
         run(what, uses_tma=uses_tma)
 
     assert caught.value.source is not None
     assert line in TEXT.splitlines()[int(caught.value.source.removeprefix("kernel.cu:")) - 1]
+
+
+REUSED = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+extern "C" __global__ void first(float* scratch) {
+    launch_dependent_grids();
+    scratch[blockIdx.x * 64 + threadIdx.x] = 1;
+}
+extern "C" __global__ void second(const float* bias, float* out) {
+    out[threadIdx.x] = bias[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("argument", ["bias", "out"])
+def test_memory_that_another_array_of_the_kernel_before_had_is_named_as_both(argument: str) -> None:
+    """An allocator gives the memory of a freed array, `scratch`, to an array of the next launch."""
+    pool, other = np.zeros(256, np.float32), np.zeros(64, np.float32)
+    first, second = (Kernel(REUSED, name) for name in ("first", "second"))
+    first(4, 64, (pool,))
+    arrays = (pool[64:128], other) if argument == "bias" else (other, pool[64:128])
+    with pytest.raises(
+        EmulatedFault,
+        match=rf"an access to 0x\w+ \({argument}\[\d+\]\), in memory that the kernel before wrote "
+        r"as scratch\[\d+\] of first \(if that array was freed, the memory is in use again\), "
+        r"ahead of wait_for_previous_grids\(\)",
+    ):
+        second(1, 64, arrays, pdl=True)
+
+
+def test_the_same_array_is_not_taken_for_a_freed_one() -> None:
+    array = np.zeros(256, np.float32)
+    first, second = (Kernel(REUSED, name) for name in ("first", "second"))
+    first(4, 64, (array,))
+    with pytest.raises(EmulatedFault, match=r"wrote as scratch\[\d+\] of first, ahead of"):
+        second(1, 64, (array, np.zeros(64, np.float32)), pdl=True)
 
 
 def test_an_array_that_an_earlier_kernel_wrote_is_ready() -> None:

@@ -25,7 +25,7 @@ DEFECTS = (
     *_of(
         "gemm",
         ("fewer bytes expected", Edit("A_BYTES + B_BYTES);", "A_BYTES);"), RACE,
-         "wgmma_m64n128k16(d, a", "the data may not have landed"),
+         "wgmma_m64n128k16(d, a", "with 16384 bytes expected, and its copies deliver 32768"),
         ("no wait for the load", without("barrier_wait(&shared.full[at.stage], at.phase);"), FAULT,
          "wgmma_m64n128k16(d, a", "which nothing has written"),
         ("the parity of the empty barriers", Edit("at.phase ^ 1);", "at.phase);"), DEADLOCK,

@@ -842,7 +842,7 @@ extern "C" __global__ void small(const __grid_constant__ Tile image, float* out)
             r"\(tile past the end of its 64 bytes of data\), .* \[rule: unwritten-shared\]$",
         ),
         ({"PRODUCER": 0}, r"warp 0 has not released .*: a producer's first wait names parity 1"),
-        ({"ARRIVALS": 2}, r"only warp 0 filled .*, and init\(\) counts 1 arrival more"),
+        ({"ARRIVALS": 2}, r"only warp 0 filled .*, with 1 of the 2 arrivals that init\(\) counts"),
     ],
 )
 def test_a_small_pipeline_s_mistake_is_named(changes: dict[str, int], said: str) -> None:

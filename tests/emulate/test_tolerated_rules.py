@@ -7,17 +7,20 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from emulate import test_dependent_launches, test_rewritten_maps, test_stale_reads, test_wgmma
 
-from tmaasync import ArgumentError, EmulatedFault, EmulatedRace, Kernel, emulate
+from tmaasync import ArgumentError, EmulatedFault, EmulatedRace, Kernel, Swizzle, emulate
 from tmaasync.emulate.rules import RULES, name_of
 
 START = """
 #include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
 using namespace tmaasync;
 __shared__ alignas(128) float x[1024];
 __shared__ SharedMemBarrier full;
@@ -39,6 +42,11 @@ class Case(NamedTuple):
 
 INIT = "if (thread == 0) { full.init(1); fence_barrier_init(); } __syncthreads();"
 LOAD = "if (thread == 0) { full.expect_bytes(128); tma_load_1d(in, full, x, 128); }"
+MULTIPLIED = (
+    "for (int i = thread; i < 1024; i += 128) x[i] = 0; fence_async_view_proxy(); __syncthreads();"
+    "const u64 zeros = "
+    "initialize_wgmma_descriptor<Swizzle::kNone>(ptx::shared_address(x), 1024, 128);"
+)
 CASES = {
     "cp.async in flight": Case(
         "cp-async-at-exit",
@@ -101,6 +109,34 @@ CASES = {
     "an election after lanes left": Case(
         "elect-of-part", "if (thread >= 16) return; if (elect()) out[0] = 1; //@", [1] + 31 * [0]
     ),
+    "wgmma in flight": Case(
+        "wgmma-at-exit",
+        f"{MULTIPLIED} float sums[4]; wgmma_fence();"
+        " wgmma_ss_atom<bfloat16>(sums, zeros, zeros, false); wgmma_commit_group(); //@",
+        block=128,
+    ),
+    "wgmma that is not committed": Case(
+        "wgmma-at-exit",
+        f"{MULTIPLIED} float sums[4]; wgmma_fence();"
+        " wgmma_ss_atom<bfloat16>(sums, zeros, zeros, false); //@",
+        block=128,
+    ),
+    "accumulators without a value": Case(
+        "unwritten-accumulators",
+        f"{MULTIPLIED} float sums[4]; wgmma_fence();"
+        " wgmma_ss_atom<bfloat16>(sums, zeros, zeros, true); wgmma_commit_group();"
+        " wgmma_wait_group<0>(); if (thread < 32) out[thread] = sums[0]; //@",
+        None,
+        block=128,
+    ),
+    "accumulators read in flight": Case(
+        "wgmma-registers",
+        f"{MULTIPLIED} float sums[4] = {{}}; wgmma_fence();"
+        " wgmma_ss_atom<bfloat16>(sums, zeros, zeros, false); wgmma_commit_group();"
+        " if (thread < 32) out[thread] = 5 + 0 * sums[0]; wgmma_wait_group<0>(); //@",
+        np.float32(5),
+        block=128,
+    ),
     "a butterfly with a lane outside the mask": Case(
         "shuffle-source",
         "if (thread < 16) word[1 + thread] = __shfl_xor_sync(0xffff, thread, 16); //@",
@@ -134,7 +170,7 @@ def test_a_launch_that_relaxes_the_rule_goes_on_and_notes_the_line(
     with caplog.at_level(logging.WARNING, "tmaasync"):
         out = run(case, case.rule)
     if case.expected is not None:
-        assert (out[:32] == case.expected).all()
+        np.testing.assert_array_equal(out[:32], np.broadcast_to(case.expected, 32))
     (note,) = [one for one in caplog.messages if "[rule:" in one]
     line = 1 + (START + case.body).split("//@")[0].count("\n")
     assert note.startswith("tmaasync: breaks: ")
@@ -150,6 +186,52 @@ def test_another_relaxed_rule_does_not_help(name: str) -> None:
         run(case, *others)
     assert isinstance(caught.value, (EmulatedFault, EmulatedRace))
     assert caught.value.rule == case.rule
+
+
+def rewritten_map() -> None:
+    """Change a map in global memory between two launches; the second loads through the new one."""
+    maps = test_rewritten_maps.aligned_maps()
+    for array, value in ((test_rewritten_maps.ONES, 1), (test_rewritten_maps.TWOS, 2)):
+        maps[:] = test_rewritten_maps.map_of(array)
+        test_rewritten_maps.use(maps, expected=value)
+
+
+WHOLE_KERNELS: dict[str, Callable[[], object]] = {
+    "map-without-acquire": rewritten_map,
+    "poll-without-acquire": lambda: test_stale_reads.run(
+        test_stale_reads.ATOMIC, test_stale_reads.READ, 4
+    ),
+    "wgmma-swizzle": lambda: test_wgmma.multiply_loaded(Swizzle.B64, Swizzle.B128),
+    "pdl-wait": lambda: test_dependent_launches.run("no wait", uses_tma=False),
+}
+"""Kernels of other tests, by the rule that they break."""
+
+
+@pytest.mark.parametrize("rule", WHOLE_KERNELS)
+def test_a_whole_kernel_runs_only_if_its_rule_is_relaxed(
+    rule: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = {name_of(one) or "" for one in RULES} - {rule}
+    for tolerated in (set[str](), others):
+        with (
+            emulate.scheduled(races=True, tolerate=tolerated),
+            pytest.raises((EmulatedFault, EmulatedRace)) as caught,
+        ):
+            WHOLE_KERNELS[rule]()
+        assert isinstance(caught.value, (EmulatedFault, EmulatedRace))
+        assert caught.value.rule == rule
+    with (
+        caplog.at_level(logging.WARNING, "tmaasync"),
+        emulate.scheduled(races=True, tolerate={rule}),
+    ):
+        WHOLE_KERNELS[rule]()
+    (note,) = [one for one in caplog.messages if "[rule:" in one]
+    assert re.search(r"first at kernel\.cu:\d+\)", note)
+    assert note.endswith(f"[rule: {rule}]")
+
+
+def test_the_tolerance_of_every_rule_is_tested() -> None:
+    assert {case.rule for case in CASES.values()} | {*WHOLE_KERNELS} == {*map(name_of, RULES)}
 
 
 def test_different_values_are_no_same_value_stores() -> None:

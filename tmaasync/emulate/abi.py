@@ -141,6 +141,7 @@ class MentionKind(enum.IntEnum):
     OPERATION = 14
     LANES = 15
     WARPS = 16
+    WRITTEN_BEFORE = 17
 
 
 class RaceFact(enum.IntEnum):
@@ -335,6 +336,9 @@ class BarrierReport(ctypes.Structure):
     _fields_ = (
         ("block", Extents),
         ("offset", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("arriving_threads", ctypes.c_uint32),
+        ("phase", ctypes.c_uint64),
         ("arrived", Numbers),
         ("arrivers", Numbers),
         ("waited", Numbers),
@@ -353,6 +357,7 @@ class MbarrierWait(ctypes.Structure):
         ("missing_arrivals", ctypes.c_uint32),
         ("landings", Numbers),
         ("initialised_at", ctypes.c_uint64),
+        ("observed", ctypes.c_uint64),
     )
 
 

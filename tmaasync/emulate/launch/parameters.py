@@ -19,12 +19,26 @@ from tmaasync.emulate.launch.schedule import Schedule
 from tmaasync.emulate.rules import bits_of
 from tmaasync.errors import LaunchError, Violation
 
-__all__ = ["PackedArguments", "Parameters"]
+__all__ = ["LaunchBefore", "PackedArguments", "Parameters", "launch_before"]
 
-# The arrays of the previous launch, and for each whether the launch wrote to it.
-_WRITTEN: contextvars.ContextVar[tuple[Sequence[Extent], bytes]] = contextvars.ContextVar(
-    "tmaasync written", default=((), b"")
+
+class LaunchBefore(NamedTuple):
+    """The previous launch's arrays, for each whether it wrote to it, and those by argument."""
+
+    extents: Sequence[Extent]
+    written: bytes
+    program: EmulatedProgram
+    arrays: Sequence[Iterable[Extent]]
+
+
+_BEFORE: contextvars.ContextVar[LaunchBefore | None] = contextvars.ContextVar(
+    "tmaasync launch before", default=None
 )
+
+
+def launch_before() -> LaunchBefore | None:
+    """Return the previous launch of this context; None before the first."""
+    return _BEFORE.get()
 
 
 class Parameters(NamedTuple):
@@ -64,9 +78,9 @@ class Parameters(NamedTuple):
             numbers.grid_barrier.contents.value = 0
         numbers.fresh = _fresh(self.extents) if pdl else None
 
-    def keep_written(self) -> None:
+    def keep_written(self, program: EmulatedProgram, arrays: Sequence[Iterable[Extent]]) -> None:
         """Keep for the next launch which arrays this one wrote to."""
-        _WRITTEN.set((self.extents, self.written()))
+        _BEFORE.set(LaunchBefore(self.extents, self.written(), program, tuple(arrays)))
 
     def written(self) -> bytes:
         """Return, per extent, whether the launch wrote to it."""
@@ -126,7 +140,11 @@ def _bytes_of(extent: Extent) -> range:
 
 def _fresh(known: Sequence[Extent]) -> bytes | None:
     """Return, per array, whether the previous launch wrote to it; None if it wrote to none."""
-    written = [_bytes_of(one) for one, flag in zip(*_WRITTEN.get(), strict=True) if flag]
+    before = launch_before()
+    if before is None:
+        return None
+    flags = zip(before.extents, before.written, strict=True)
+    written = [_bytes_of(one) for one, flag in flags if flag]
     fresh = bytes(
         any(one.start < other.stop and other.start < one.stop for other in written)
         for one in map(_bytes_of, known)

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tmaasync._collectors import CollectorOf, current_collector
 from tmaasync._driver import LaunchConfig
@@ -14,7 +14,7 @@ from tmaasync._forks import Lock
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram, heeding_signals, taken_report
 from tmaasync.emulate.launch.notes import heed_notes
-from tmaasync.emulate.launch.parameters import PackedArguments, Parameters
+from tmaasync.emulate.launch.parameters import PackedArguments, Parameters, launch_before
 from tmaasync.emulate.launch.queued import WORLD, LaunchQueue, QueuedLaunch, StreamQueue
 from tmaasync.emulate.launch.recording import Recording
 from tmaasync.emulate.launch.schedule import Schedule, current_schedule
@@ -132,6 +132,7 @@ class EmulatedLaunch:
             world.add(self._queued(world, self._queue))
             return
         program, ready, recording = self._program, self._ready_parameters(), self._recording()
+        before = launch_before()
         ready.start(pdl=self._config.pdl)
         ready.numbers.log = None
         if recording is not None:
@@ -146,13 +147,16 @@ class EmulatedLaunch:
             report = heeding_signals(launch, call, numbers, pointers)
         finally:
             seconds = time.perf_counter() - began
-            ready.keep_written()
+            ready.keep_written(program, self._arguments.arrays)
             if recording is not None:
                 recording.hand_over()
         if ready.has_notes:
             heed_notes(self._facts(ready, self._arguments), ready, self._keep)
         if report:
-            facts = self._facts(ready, self._arguments)
+            facts = replace(
+                self._facts(ready, self._arguments),
+                before=before and (before.program, before.arrays),
+            )
             with taken_report(program.runtime, report) as taken:
                 raise error_of([facts], taken)
         if ready.wrote_read_only:

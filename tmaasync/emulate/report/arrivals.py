@@ -12,6 +12,8 @@ __all__ = ["Arrivals"]
 
 _DONE = {"full": "filled", "empty": "released"}
 
+_FIRST_PARITY = "a consumer's first wait names parity 0, a producer's 1"
+
 _Block = tuple[int, int, int]
 
 
@@ -29,13 +31,23 @@ class Arrivals:
         self._name_of = name_of
 
     def late(self, waiting: WaitReport) -> str | None:
-        """Return a sentence about the warps that a wait is missing; None if unknown."""
+        """Return a sentence about what a wait is missing; None if unknown."""
+        barrier = waiting.mbarrier
+        own = self._report_of(barrier)
+        # The report has the barriers of one cluster.
+        if own is None or not barrier.missing_arrivals:
+            return None
+        missing = self._missing(waiting, own)
+        hint = self._too_few_counted(own) or _unseen(barrier)
+        return "; ".join(filter(None, (missing, hint))) or None
+
+    def _report_of(self, barrier: MbarrierWait) -> BarrierReport | None:
+        return next((each for each in self._barriers if _is_same(each, barrier)), None)
+
+    def _missing(self, waiting: WaitReport, own: BarrierReport) -> str | None:
+        """Return a sentence about the warps whose arrivals a wait is missing."""
         barrier = waiting.mbarrier
         missing, part = barrier.missing_arrivals, self._part(barrier)
-        own = next((each for each in self._barriers if _is_same(each, barrier)), None)
-        # The report has the barriers of one cluster.
-        if own is None or not missing:
-            return None
         arrived = own.arrived.listed()
         expected = self._with_peers({*own.arrivers.listed(), *self._of_ring(own, part)})
         late = sorted(expected - {*arrived})
@@ -45,13 +57,30 @@ class Arrivals:
         hint = ": a producer's first wait names parity 1" if is_first else ""
         if late and len(late) <= missing:
             return self._sentence(late, home, part, barrier.missing_bytes < 0) + hint
-        if part is None:
-            return None
         if arrived:
-            more = f"{missing} arrival{'s' if missing > 1 else ''}"
-            who = self._described(arrived, home)
-            return f"only {who} {_done(part)}, and init() counts {more} more"
-        return f"no warp has {_done(part)}{hint}"
+            done = "arrived" if part is None else _done(part)
+            came = f"{own.count - missing} of the {own.count} arrivals that init() counts"
+            return f"only {self._described(arrived, home)} {done}, with {came}"
+        if part is not None:
+            return f"no warp has {_done(part)}{hint}"
+        if own.phase or own.arrivers.listed():
+            return None
+        return f"nothing has arrived on it: {_FIRST_PARITY}"
+
+    def _too_few_counted(self, own: BarrierReport) -> str | None:
+        """Name the barrier that releases the stage, if its phases run ahead of the stage's."""
+        part = self._part(own)
+        for other in self._barriers:
+            found = self._part(other)
+            is_near = other.block.sides == own.block.sides
+            is_sibling = part and found and (part.ring, part.stage) == (found.ring, found.stage)
+            runs_ahead = other.phase > own.phase
+            if is_near and is_sibling and runs_ahead and other.arriving_threads > other.count:
+                return (
+                    f"init() counts {other.count} arrivals on {self._name_of(other.offset)}, and "
+                    f"{other.arriving_threads} threads arrive there"
+                )
+        return None
 
     def _of_ring(self, own: BarrierReport, part: RingPart | None) -> Iterable[int]:
         """Yield the warps that have used this barrier's role on any stage of its ring."""
@@ -119,6 +148,14 @@ class Arrivals:
             names = f"{warp_names(numbers)}{where}"
             texts.append(f"{role} ({names})" if role else names)
         return _joined(texts)
+
+
+def _unseen(barrier: MbarrierWait) -> str | None:
+    """Name a complete phase that no wait has seen, as waits name another parity."""
+    if barrier.observed >= barrier.phase:
+        return None
+    rule = _FIRST_PARITY if barrier.observed == 0 else "the parity alternates with each phase"
+    return f"no wait has seen its phase {barrier.observed}, which is complete: {rule}"
 
 
 def _kind(role: tuple[_Block, str]) -> tuple[_Block, str] | None:

@@ -49,12 +49,16 @@ _NAMES = re.compile(
     + r")(?!\w)"
 )
 
-_COUNTED = re.compile(r"\bcp_async_wait<(\d+)>\(\)")
+_COUNTED = {
+    re.compile(r"\bcp_async_wait<(\d+)>\(\)"): r"cp.async.wait_group \1",
+    re.compile(r"\barrive_cluster\((\d+)\)"): r"mbarrier.arrive at the address in CTA \1 (mapa)",
+}
 
 
 def in_words_of(source: Source, sentence: str) -> str:
     """Return a report's sentence with our functions replaced by instructions, if needed."""
     if any(one.is_quoted or one.name.startswith("tmaasync/") for one in included(source.text)):
         return sentence
-    named = _COUNTED.sub(r"cp.async.wait_group \1", sentence)
-    return _NAMES.sub(lambda found: _INSTRUCTIONS[found[0]], named)
+    for numbered, instruction in _COUNTED.items():
+        sentence = numbered.sub(instruction, sentence)
+    return _NAMES.sub(lambda found: _INSTRUCTIONS[found[0]], sentence)

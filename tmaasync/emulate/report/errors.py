@@ -19,6 +19,7 @@ from tmaasync.emulate.report.faults import OPERATIONS
 from tmaasync.emulate.report.hangs import hang
 from tmaasync.emulate.report.peer_causes import BETWEEN_STREAMS, cause_between_devices
 from tmaasync.emulate.report.race_causes import RacingPair, cause_in_a_kernel
+from tmaasync.emulate.report.strays import with_stray
 from tmaasync.emulate.report.words import Facts, Words
 from tmaasync.emulate.rules import name_of
 from tmaasync.errors import EmulatedAccess, EmulatedFault, EmulatedRace, LaunchError, TMAError
@@ -42,7 +43,7 @@ def error_of(launches: Sequence[Facts], report: Report) -> TMAError:
             "emulate.scheduled(workers=1)."
         )
     several = [
-        Words(one.program, one.config.shared_bytes, one.arrays, one.device, one.others)
+        Words(one.program, one.config.shared_bytes, one.arrays, one.device, one.others, one.before)
         for one in launches
     ]
     if report.kind == ReportKind.RACE:
@@ -94,12 +95,15 @@ def _race(several: Sequence[Words], report: Report) -> EmulatedRace:
         cause = BETWEEN_STREAMS
     else:
         empty = words.sibling(second.barrier_name, "empty")
-        cause = cause_in_a_kernel(RacingPair(first, second, memory, known), empty)
+        pair = RacingPair(first, second, memory, known)
+        # The runtime knows a cause where the past of a barrier shows it.
+        cause = words.reason(report) or cause_in_a_kernel(pair, empty)
         cause = in_words_of(words.program.source, cause)
     shared = race.first.bytes & race.second.bytes
     start = race.start + ((shared & -shared).bit_length() - 1 if shared else 0)
-    if stray := _stray(words, race.space, start, first, second):
-        cause += f". Or an index is wrong, and the access is meant for {stray}"
+    if race.space == Space.GLOBAL:
+        source = words.program.source
+        cause = with_stray(cause, words.globals, start, (first, second), source)
     return EmulatedRace(
         words.program.name,
         memory=memory,
@@ -110,17 +114,6 @@ def _race(several: Sequence[Words], report: Report) -> EmulatedRace:
         cause=cause,
         rule=name_of(report.rule),
     )
-
-
-_INDEXED = ("ordinary read", "ordinary write", "atomic operation", "cp.async")
-
-
-def _stray(
-    words: Words, space: int, start: int, first: EmulatedAccess, second: EmulatedAccess
-) -> str | None:
-    """Name the place by another array, if an index of the kernel may have left that array."""
-    is_indexed = first.operation in _INDEXED or second.operation in _INDEXED
-    return words.globals.stray(start) if space == Space.GLOBAL and is_indexed else None
 
 
 def _accessed(words: Words, access: AccessReport) -> EmulatedAccess:

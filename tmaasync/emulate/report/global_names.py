@@ -46,6 +46,13 @@ class GlobalNames:
                 return self._element(parameter, extent, address)
         return None
 
+    def extent(self, address: int) -> Extent | None:
+        """Return the array that holds the address, without its access; None outside all arrays."""
+        for _, extent in self._named():
+            if extent.distance(address) == 0 and extent.end > extent.first:
+                return extent._replace(is_read_only=False)
+        return None
+
     def place(self, address: int) -> str | None:
         """Return array and index, or the distance to the nearest array; None far from all."""
         return self.name(address) or self._next_to(address)
@@ -66,15 +73,22 @@ class GlobalNames:
         close = [first, *(other for other in others[:1] if other[0] < _CLOSE_BYTES)]
         return ", or ".join(words for _, words in close)
 
-    def stray(self, address: int) -> str | None:
-        """Name an address in an array by another array that a wrong index left: nearby, or None."""
+    def holders(self, address: int) -> set[str]:
+        """Return the names of the arrays that hold the address."""
+        return {name for name, one in self._named() if one.distance(address) == 0 and one.end}
+
+    def strays(self, address: int) -> list[tuple[str, str]]:
+        """Return the arrays that a wrong index may have left for an address, nearest first.
+
+        Each has its name and the place: ``scale``, ``scale[4], right after the end of scale``.
+        """
         near = []
         for parameter, extent in self._named():
             row = max(extent.strides_bytes, default=0)
             distance = abs(extent.distance(address))
             if extent.shape and 0 < distance <= max(row, _STRAY_BYTES):
-                near.append((distance, _outside(parameter, extent, address)))
-        return min(near)[1] if near else None
+                near.append((distance, parameter, _outside(parameter, extent, address)))
+        return [(parameter, place) for _, parameter, place in sorted(near)]
 
     def _element(self, parameter: str, extent: Extent, address: int) -> str:
         index = extent.element_at(address) if extent.shape else None

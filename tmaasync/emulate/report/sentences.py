@@ -6,6 +6,7 @@ A ``{}`` stands for each of the fault's facts, in their order.
 from __future__ import annotations
 
 from tmaasync.emulate.report.header_sentences import HEADER_SENTENCES
+from tmaasync.emulate.report.stage_sentences import STAGE_SENTENCES
 
 __all__ = ["SENTENCES"]
 
@@ -59,7 +60,10 @@ SENTENCES = {
     "MissedPhase": (
         "{} completed phase {} while this thread was still waiting for phase {}, which its parity "
         "does not distinguish any more. Let whoever completes a phase wait for every reader of the "
-        "one before, on an empty barrier say"
+        "one before, on an empty barrier say{}"
+    ),
+    "CountsTooFew": (
+        ". init() counts {}, and {} threads arrive on it: let it count all that arrive in a phase"
     ),
     "ArrivalCompletes": (
         "an arrival with .noComplete completes phase {} of {}, which is undefined. Leave out "
@@ -95,7 +99,7 @@ SENTENCES = {
         "resident at once. Launch the kernel with cooperative=True"
     ),
     "AheadOfPreviousGrids": (
-        "an access to {}, in an array that the kernel before wrote, ahead of "
+        "an access to {}, in memory that the kernel before wrote{}, ahead of "
         "wait_for_previous_grids(): with pdl=True this grid may run before that one has ended. "
         "Call it first, in every thread or in one with which the others then synchronise"
     ),
@@ -192,10 +196,7 @@ SENTENCES = {
         ". The wait of {} names parity 1, for which a new barrier does not wait: a consumer's "
         "first wait names parity 0, a producer's 1"
     ),
-    "EndedEarly": (
-        "{} completed phase {} with {} bytes expected, and its copies deliver {}. Expect the bytes "
-        "of all of them"
-    ),
+    **STAGE_SENTENCES,
     "WaitForArrival": "wait for the phase of {} that it arrives on",
     "CommitAndWait": (
         "that thread calls cp_async_commit() and cp_async_wait<{}>(), and then all threads "

@@ -44,6 +44,8 @@ class Facts:
     # By name, that are no arguments.
     others: Mapping[str, Extent] = field(default_factory=dict)
     device: int | None = None
+    # The launch before: its program, and the arrays of its arguments.
+    before: tuple[EmulatedProgram, Sequence[Iterable[Extent]]] | None = None
 
 
 _OWN_VARIABLES = ("first_variable", "dynamic_memory")  # of cuda.hpp
@@ -59,8 +61,10 @@ class Words:
         arrays: Sequence[Iterable[Extent]] | None = None,
         device: int | None = None,
         others: Mapping[str, Extent] = MappingProxyType({}),
+        before: tuple[EmulatedProgram, Sequence[Iterable[Extent]]] | None = None,
     ) -> None:
         self.program = program
+        self._before = before
         self.device = device  # ordinal in an emulated world
         self._info = debug_info(program.path, program.source.text)
         self._arrays = arrays
@@ -101,6 +105,20 @@ class Words:
         names = self._info.parameter_names(function_name(self.program.name))
         return GlobalNames(self._arrays, names, {**_variables(self.program), **self._others})
 
+    def _written_before(self, address: int) -> str:
+        """Name an address by an array of the launch before: " as scratch[0] of first"."""
+        if self._before is None:
+            return ""
+        program, arrays = self._before
+        before = Words(program, 0, arrays).globals
+        place = before.name(address)
+        if place is None:
+            return ""
+        name = f" as {place} of {function_name(program.name)}"
+        if before.extent(address) == self.globals.extent(address):
+            return name
+        return f"{name} (if that array was freed, the memory is in use again)"
+
     def reason(self, report: Report) -> str:
         """Return a fault's reason, with the names of barriers, buffers, lines and arrays."""
         text = written(report.fault, iter(report.all_mentions()), report.texts, self._mentioned)
@@ -135,6 +153,8 @@ class Words:
         if kind == MentionKind.HEXADECIMAL:
             place = self.globals.place(value) if value > _MAX_OFFSET else None
             return f"{value:#x}" if place is None else f"{value:#x} ({place})"
+        if kind == MentionKind.WRITTEN_BEFORE:
+            return self._written_before(value)
         if kind == MentionKind.SIZE_CONSTANT:
             constant = f"{function_name(self.program.name)}_shared_bytes"
             return f'`extern "C" __device__ const int {constant}`'

@@ -250,6 +250,9 @@ struct WarpReport {
 struct BarrierReport {
     Extents block;
     uint32_t offset;
+    uint32_t count;             // arrivals of a phase
+    uint32_t arriving_threads;  // in any phase
+    uint64_t phase;
     Numbers arrived;
     Numbers arrivers;
     Numbers waited;
@@ -264,6 +267,7 @@ struct MbarrierWait {
     uint32_t missing_arrivals;
     Numbers landings;         // shared offsets of the loads of this phase
     uint64_t initialised_at;  // mbarrier.init in the kernel's library
+    uint64_t observed;        // phases that some wait has seen complete
 };
 
 struct NamedBarrierWait {

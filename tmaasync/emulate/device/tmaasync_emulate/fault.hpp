@@ -38,6 +38,7 @@ enum class FaultKind : uint32_t {
     kOldStateToken,
     kParity,
     kMissedPhase,
+    kCountsTooFew,
     kArrivalCompletes,
     kNoArrivals,
     kTooManyBytes,
@@ -89,7 +90,17 @@ enum class FaultKind : uint32_t {
     kPeerWaits,
     kGaveUp,
     kPassedAtFirst,
+    kLastWaitedFor,
     kEndedEarly,
+    kLoadPassedAtFirst,
+    kStaleStage,
+    kRepeatedWait,
+    kNeverReleased,
+    kReleasedFirst,
+    kNotReleased,
+    kNobodyReleased,
+    kTooFewCounted,
+    kWarpsOfCta,
     kWaitForArrival,
     kCommitAndWait,
     kWaitForGroup,
@@ -227,6 +238,7 @@ enum class MentionKind : uint32_t {
     kOperation,     // "TMA load": an Operation
     kLanes,         // "lane 4", "lanes 16 to 31" or "lanes 0, 2": a mask
     kWarps,         // "warp 4" or "warps 4, 5, 6": a mask
+    kWrittenBefore  // " as scaled[3] of scale", of the launch before: an address
 };
 
 struct Mention {

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["DebugInfo", "Frame", "debug_info", "source_frame"]
 
 _Answer = TypeVar("_Answer")
+_MOST_CALLS = 3  # of a header's function that a report lists
 
 
 class DebugInfo:
@@ -58,17 +59,29 @@ class DebugInfo:
     def source_line(self, address: int, source_name: str) -> str | None:
         """Return the line in the kernel's source, as in ``gemm.cu:120``.
 
-        For an address in a header's function, the line is the source's only call of it, if unique.
+        For a function of a header that is not this library's, its line follows: ``gemm.cu:120 (in
+        util.hpp:7)``. If it is not inlined, the first line is the source's call of it, or its calls
+        if there are at most three.
         """
-        return self._source_line_at(address, source_name) or self._line_of_calls(
-            address, source_name
-        )
+        frames = self.frames(address)
+        own, header = source_frame(frames, source_name), header_frame(frames, source_name)
+        place = _place(own) if own != header else None
+        lines = [place] if place else []
+        lines = lines or self._lines_of_calls(address, source_name)
+        if header is None or is_of_toolchain(header.file):
+            # The callers of this library's functions are too many to list.
+            return lines[0] if len(lines) == 1 else _place(header)
+        if not 0 < len(lines) <= _MOST_CALLS:
+            return _place(header)
+        return f"{' or '.join(lines)} (in {Path(header.file).name}:{header.line})"
 
     def _source_line_at(self, address: int, source_name: str) -> str | None:
-        frame = source_frame(self.frames(address), source_name)
-        return None if frame is None else without_inlined(frame.file, frame.line)
+        frames = self.frames(address)
+        own = source_frame(frames, source_name)
+        is_own = own is not None and own != header_frame(frames, source_name)
+        return _place(own) if is_own else None
 
-    def _line_of_calls(self, address: int, source_name: str) -> str | None:
+    def _lines_of_calls(self, address: int, source_name: str) -> list[str]:
         seen, functions, lines = set[int](), {address}, set[str]()
         while functions:
             calls = {call for inside in functions for call in self.callers(inside)} - seen
@@ -76,7 +89,7 @@ class DebugInfo:
             found = {call: self._source_line_at(call, source_name) for call in calls}
             lines |= set(filter(None, found.values()))
             functions = {call for call, line in found.items() if line is None}
-        return lines.pop() if len(lines) == 1 else None
+        return sorted(lines, key=lambda line: (len(line), line))
 
     def callers(self, address: int) -> tuple[int, ...]:
         """Return the calls of the function that contains the instruction, except inlined calls.
@@ -199,6 +212,31 @@ def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
     own = (frame for frame in frames if frame.file in {source_name, *pieces})
     others = (frame for frame in frames if not frame.file.startswith(ours))
     return next(own, None) or next(others, None)
+
+
+def header_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
+    """Return the innermost frame, if it is in a header that is neither this library's nor own.
+
+    Frames of a PTX module have names of files without folders, and are no header's.
+    """
+    ours = (f"{include_dir()}/", f"{EMULATOR_DIR}/")
+    outside = (
+        frame for frame in map(_of_shipped, _without_asm(frames)) if not frame.file.startswith(ours)
+    )
+    found = next(outside, None)
+    pieces = {path.name for path in _shipped_headers()}
+    if found is None or not Path(found.file).is_absolute():
+        return None
+    return None if found.file in {source_name, *pieces} else found
+
+
+def is_of_toolchain(file: str) -> bool:
+    """Return whether a file is a header of the compiler or of the system."""
+    return file.startswith("/usr/") or "/c++/" in file
+
+
+def _place(frame: Frame | None) -> str | None:
+    return None if frame is None else without_inlined(frame.file, frame.line)
 
 
 def _without_asm(frames: Sequence[Frame]) -> Iterator[Frame]:

@@ -64,25 +64,31 @@ Event on_barrier(EventKind kind, const Cta& owner, const Mbarrier& barrier) {
 void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier) {
     if (barrier.pending > 0 || barrier.bytes != 0) return;
     record(cluster, owner, on_barrier(EventKind::kPhaseCompleted, owner, barrier));
+    barrier.history.expected_in(barrier.phase) = std::exchange(barrier.expected, 0);
     ++barrier.phase;
     barrier.pending = barrier.count;
+    std::swap(barrier.history.arrived_before, barrier.history.arrived);
     barrier.history.arrived.clear();
-    barrier.history.arrived_first = barrier.history.passed_at_first =
-        barrier.history.gave_up_last = {};
+    barrier.history.arrived_first = barrier.history.gave_up_last = {};
     if (!barrier.history.landings.empty()) {
         barrier.history.landed_last.swap(barrier.history.landings);
         barrier.history.landings.clear();
     }
     note_progress(cluster);
-    barrier.history.expected_before = std::exchange(barrier.expected, 0);
     if (Detector* detector = cluster.detector.get()) hand_on(*detector, barrier);
     wake_all(barrier.waiters);
 }
 
 void note_arrival(const Fiber& fiber, Mbarrier& barrier, uintptr_t site) {
     if (!barrier.history.arrived_first.fiber) barrier.history.arrived_first = {&fiber, site};
-    barrier.history.arrived.add(warp_number(fiber));
-    barrier.history.arrivers.add(warp_number(fiber));
+    BarrierHistory& history = barrier.history;
+    history.arrived.warps.add(warp_number(fiber));
+    history.arrived.threads.push_back(fiber.number);
+    history.arrivers.add(warp_number(fiber));
+    if (history.has_arrived.size() <= fiber.number) history.has_arrived.resize(fiber.number + 1);
+    if (history.has_arrived[fiber.number]) return;
+    history.has_arrived[fiber.number] = true;
+    ++history.arriving_threads;
 }
 
 static bool is_in_use(const Mbarrier& barrier) {
@@ -139,9 +145,8 @@ Reason overflow_of(const Mbarrier& barrier) {
     return {FaultKind::kTooManyBytes, barrier_at(barrier.offset), barrier.bytes};
 }
 
-static void record_expected(
-    Fiber& fiber, const Cta& owner, const Mbarrier& barrier, uint32_t bytes
-) {
+static void note_expected(Fiber& fiber, const Cta& owner, const Mbarrier& barrier, uint32_t bytes) {
+    fiber.past.expected = {&owner, barrier.offset, barrier.phase};
     Event event = on_barrier(EventKind::kExpect, owner, barrier);
     event.bytes = bytes;
     record(fiber, event);
@@ -161,6 +166,10 @@ void check_completes_nothing(Fiber& fiber, uint32_t address, uint32_t count) {
     fail(fiber, {FaultKind::kArrivalCompletes, barrier.phase, barrier_at(barrier.offset)});
 }
 
+Reason number_of_arrivals(uint32_t count) {
+    return count == 1 ? Reason(FaultKind::kOneArrival) : Reason(FaultKind::kArrivals, count);
+}
+
 Reason too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
     Reason first, bytes;
     const Issuer& arrived_first = barrier.history.arrived_first;
@@ -171,11 +180,9 @@ Reason too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
             is_short ? FaultKind::kUntilLanded : FaultKind::kUntilExpected, std::abs(barrier.bytes)
         };
     }
-    const Reason arrivals =
-        count == 1 ? Reason(FaultKind::kOneArrival) : Reason(FaultKind::kArrivals, count);
     Reason reason(
-        FaultKind::kTooManyArrivals, barrier_at(barrier.offset), arrivals, barrier.phase,
-        barrier.count
+        FaultKind::kTooManyArrivals, barrier_at(barrier.offset), number_of_arrivals(count),
+        barrier.phase, barrier.count
     );
     barrier.pending ? reason.add(barrier.pending) : reason.add(FaultKind::kNoMore);
     reason.add(first);
@@ -200,7 +207,7 @@ uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, 
         }
     }
     const uint64_t phase = barrier.phase;
-    if (bytes) record_expected(fiber, *place.cta, barrier, bytes);
+    if (bytes) note_expected(fiber, *place.cta, barrier, bytes);
     add_bytes(fiber, barrier, bytes);
     if (count == 0) {
         fail(fiber, {FaultKind::kNoArrivals, barrier_at(barrier.offset), phase});
@@ -224,7 +231,7 @@ uint64_t arrive_and_drop(Fiber& fiber, uint32_t address, uint32_t count, bool re
 void expect_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
-    record_expected(fiber, *place.cta, barrier, bytes);
+    note_expected(fiber, *place.cta, barrier, bytes);
     add_bytes(fiber, barrier, bytes);
     // Measured: if the bytes landed before they were expected, the phase completes now.
     complete_phase(*fiber.cluster, *place.cta, barrier);

@@ -36,6 +36,9 @@ Reason overflow_of(const Mbarrier& barrier);
 // PTX ISA, mbarrier.arrive: with .noComplete an arrival that completes the phase is undefined.
 void check_completes_nothing(Fiber& fiber, uint32_t address, uint32_t count);
 
+// "1 arrival" or "128 arrivals".
+Reason number_of_arrivals(uint32_t count);
+
 Reason too_many_arrivals(const Mbarrier& barrier, uint32_t count);
 
 // Expects bytes, then arrives. Returns the state token, which is the number of the phase.

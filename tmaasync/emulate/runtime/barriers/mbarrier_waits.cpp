@@ -22,15 +22,26 @@ static void acquire_completed(Fiber& fiber, const Mbarrier& barrier, bool acquir
 }
 
 // Notes that a wait has seen the completion of all phases before the current one.
-static void observe(Mbarrier& barrier) {
+static void observe(Fiber& fiber, const Cta& owner, Mbarrier& barrier) {
+    constexpr std::size_t kKept = 16;
     barrier.observed = std::max(barrier.observed, barrier.phase);
+    fiber.past.expected = {};
+    auto& waits = fiber.past.waits;
+    if (waits.size() == 2 * kKept) waits.erase(waits.begin(), waits.begin() + kKept);
+    const Detector* const detector = fiber.cluster->detector.get();
+    const uint32_t order = detector ? detector->order() : 0;
+    waits.push_back({&owner, barrier.offset, barrier.phase - 1, order, fiber.site});
 }
 
 // A wait names only the parity of a phase. If the next phase completes too before the waiter looks,
 // the barrier is back at the awaited parity: on the chip the wait may last for ever.
 static void check_not_missed(Fiber& fiber, const Mbarrier& barrier, uint64_t awaited) {
     if (barrier.phase <= awaited + 1) return;
-    fail(fiber, {FaultKind::kMissedPhase, barrier_at(barrier.offset), awaited + 1, awaited});
+    Reason count;
+    if (const uint32_t threads = barrier.history.arriving_threads; threads > barrier.count) {
+        count = {FaultKind::kCountsTooFew, number_of_arrivals(barrier.count), threads};
+    }
+    fail(fiber, {FaultKind::kMissedPhase, barrier_at(barrier.offset), awaited + 1, awaited, count});
 }
 
 static void record_wait(Fiber& fiber, EventKind kind, const AwaitedPhase& awaited) {
@@ -84,7 +95,8 @@ bool wait_for_parity(
     barrier.history.waited.add(warp_number(fiber));
     if (barrier.history.gave_up_last.fiber == &fiber) barrier.history.gave_up_last = {};
     if (has_completed(barrier, parity)) {
-        if (barrier.phase == 0) barrier.history.passed_at_first = {&fiber, fiber.site};
+        Issuer& passed = barrier.history.passed_at_first;
+        if (barrier.phase == 0 && !passed.fiber) passed = {&fiber, fiber.site};
     } else {
         if (fiber.cluster->choices.times_out_at_once(fiber.site)) {
             barrier.history.gave_up_last = {&fiber, fiber.site};
@@ -106,7 +118,7 @@ bool wait_for_parity(
             return false;
         }
     }
-    observe(barrier);
+    observe(fiber, *place.cta, barrier);
     acquire_completed(fiber, barrier, acquires);
     end_wait(fiber, noted);
     return true;
@@ -120,7 +132,7 @@ bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool acquires)
     const bool is_complete = has_completed(barrier, parity);
     barrier.history.waited.add(warp_number(fiber));
     if (is_complete) {
-        observe(barrier);
+        observe(fiber, *place.cta, barrier);
         acquire_completed(fiber, barrier, acquires);
         const AwaitedPhase noted = awaited_phase(*place.cta, barrier, parity);
         begin_wait(fiber, noted);

@@ -136,6 +136,9 @@ void land(Cluster& cluster, const Flight& flight) {
             return arrive_for_copies(cluster, flight, *barrier);
         }
         if (barrier) {
+            if (flight.phase < barrier->phase) {
+                barrier->history.late.push_back({flight.issued.order, flight.phase, flight.bytes});
+            }
             const uint32_t bytes = cluster.detector ? write_searched(cluster, flight, *barrier)
                                                     : write_unsearched(cluster, flight);
             reason = credit(cluster, flight, *barrier, bytes);

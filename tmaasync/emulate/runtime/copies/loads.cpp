@@ -72,7 +72,9 @@ void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) 
     Reason reason;
     Mbarrier* counted = find_barrier(*credited.cta, credited.offset, reason);
     if (!counted) fail(fiber, reason);
-    flight.phase = counted->phase;
+    const ExpectedPhase& expected = fiber.past.expected;
+    const bool is_expected = expected.cta == credited.cta && expected.barrier == credited.offset;
+    flight.phase = is_expected ? expected.phase : counted->phase;
     if (Detector* detector = fiber.cluster->detector.get()) {
         check_init_is_fenced(fiber, *credited.cta, *counted);
         if (place.cta != fiber.cta) {

@@ -25,7 +25,8 @@ static bool has_awaited_grids(Fiber& fiber) {
 
 void check_grids_awaited(Fiber& fiber, uintptr_t address) {
     if (!fiber.cluster->launch.memory.is_fresh(address) || has_awaited_grids(fiber)) return;
-    break_rule(fiber, {FaultKind::kAheadOfPreviousGrids, hexadecimal(address)});
+    const Mention before{address, MentionKind::kWrittenBefore};
+    break_rule(fiber, {FaultKind::kAheadOfPreviousGrids, hexadecimal(address), before});
 }
 
 }  // namespace tmaasync_emulate

@@ -42,25 +42,45 @@ Reason wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset) {
     return {};
 }
 
-static const Mbarrier* barrier_of(const Flight& flight) {
-    const auto& barriers = flight.target->barriers;
-    const auto found = std::find_if(barriers.begin(), barriers.end(), [&](const Mbarrier& one) {
-        return one.offset == flight.barrier;
-    });
-    return found == barriers.end() ? nullptr : &*found;
+const Mbarrier* barrier_of(const Cta& cta, uint32_t offset) {
+    const auto found =
+        std::find_if(cta.barriers.begin(), cta.barriers.end(), [&](const Mbarrier& one) {
+            return one.offset == offset;
+        });
+    return found == cta.barriers.end() ? nullptr : &*found;
+}
+
+Reason early_phase(
+    const Cluster& cluster, const Cta& owner, const Mbarrier& barrier, uint64_t phase
+) {
+    const BarrierHistory& history = barrier.history;
+    const int64_t expected = history.expected_in(phase);
+    int64_t delivered = expected;
+    for (const LateLoad& late : history.late) {
+        if (late.phase == phase) delivered += late.bytes;
+    }
+    for (const Flight& flight : cluster.flights) {
+        const bool is_of_phase =
+            flight.target == &owner && flight.barrier == barrier.offset && flight.phase == phase;
+        if (is_of_phase && flight.kind != Flight::Kind::kArrival) delivered += flight.bytes;
+    }
+    return {FaultKind::kEndedEarly, barrier_at(barrier.offset), phase, expected, delivered};
 }
 
 Reason ended_early(const Cluster& cluster, const Flight& flight) {
-    const Mbarrier* const barrier = barrier_of(flight);
-    if (!barrier || barrier->phase != flight.phase + 1) return {};
-    const int64_t expected = barrier->history.expected_before;
-    int64_t delivered = expected + std::max<int64_t>(-barrier->bytes, 0);
-    for (const Flight& other : cluster.flights) {
-        const bool is_of_phase = other.target == flight.target && other.barrier == flight.barrier &&
-                                 other.phase == flight.phase;
-        if (is_of_phase && other.kind != Flight::Kind::kArrival) delivered += other.bytes;
-    }
-    return {FaultKind::kEndedEarly, barrier_at(flight.barrier), flight.phase, expected, delivered};
+    const Mbarrier* const barrier = barrier_of(*flight.target, flight.barrier);
+    if (!barrier || barrier->phase <= flight.phase) return {};
+    if (barrier->phase - flight.phase > barrier->history.expected_before.size()) return {};
+    return early_phase(cluster, *flight.target, *barrier, flight.phase);
+}
+
+const EndedWait* last_wait(const Fiber& fiber, uint32_t order, bool counts_loads) {
+    const auto& waits = fiber.past.waits;
+    const auto found = std::find_if(waits.rbegin(), waits.rend(), [&](const EndedWait& wait) {
+        const Mbarrier* const barrier = barrier_of(*wait.cta, wait.barrier);
+        return wait.order <= order && barrier && (barrier->landed != 0) == counts_loads;
+    });
+    return found == waits.rend() ? nullptr : &*found;
 }
 
 // True if the thread's warp has expected bytes: a producer's, whose first wait names parity 1.
@@ -76,7 +96,7 @@ static Reason passed_at_first(const Fiber& reader, const Cta& cta) {
     constexpr uint32_t kWarps = 4;
     for (const Mbarrier& barrier : cta.barriers) {
         const Issuer& passed = barrier.history.passed_at_first;
-        if (!passed.fiber || passed.fiber->cta != reader.cta) continue;
+        if (barrier.phase || !passed.fiber || passed.fiber->cta != reader.cta) continue;
         if (warp_number(*passed.fiber) / kWarps != warp_number(reader) / kWarps) continue;
         if (is_producer(*passed.fiber, cta)) continue;
         return {FaultKind::kPassedAtFirst, name_of(passed)};
@@ -84,13 +104,25 @@ static Reason passed_at_first(const Fiber& reader, const Cta& cta) {
     return {};
 }
 
+// Names the reader's last wait for a load, if it was on another barrier than the flight's.
+static Reason wait_for_other_load(const Fiber& reader, const Flight& flight) {
+    const EndedWait* const wait = last_wait(reader, UINT32_MAX, true);
+    if (!wait || wait->cta != reader.cta || wait->barrier == flight.barrier) return {};
+    return {FaultKind::kLastWaitedFor, barrier_at(wait->barrier), line_of(reader, wait->site)};
+}
+
 // Names the wait that must precede the read of a TMA load's target, or of a copy between CTAs.
-static Reason remedy_for_flight(const Fiber& reader, const Flight& flight) {
+static Reason remedy_for_flight(const Fiber& reader, const Flight& flight, FaultKind otherwise) {
     const Mention barrier = barrier_at(flight.barrier);
     if (flight.target != reader.cta) return {FaultKind::kPeerWaits, barrier};
     if (const Reason early = ended_early(*reader.cluster, flight)) return early;
-    const Reason wrong = wrong_wait(reader, *flight.target, flight.barrier);
-    return {FaultKind::kWaitForPhase, barrier, wrong};
+    if (const Reason wrong = wrong_wait(reader, *flight.target, flight.barrier)) {
+        return {FaultKind::kWaitForPhase, barrier, wrong};
+    }
+    // wgmma and copies read later than they are issued.
+    const bool is_ordinary = otherwise == FaultKind::kInitialise;
+    const Reason other = is_ordinary ? wait_for_other_load(reader, flight) : Reason();
+    return {FaultKind::kWaitForPhase, barrier, other};
 }
 
 // Number of groups that the thread committed after the copy's; -1 if the copy is not committed.
@@ -124,7 +156,7 @@ Reason remedy_for_unwritten(
         );
     };
     if (found.flight) {
-        const Reason remedy = remedy_for_flight(reader, *found.flight);
+        const Reason remedy = remedy_for_flight(reader, *found.flight, otherwise);
         return in_flight(operation_of(*found.flight), *found.flight, remedy);
     }
     const Reason remedy = remedy_for_thread_copy(*found.issuer, *found.copy);

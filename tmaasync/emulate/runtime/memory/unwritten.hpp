@@ -16,9 +16,19 @@ inline bool overlaps(uint32_t a, uint32_t a_bytes, uint32_t b, uint32_t b_bytes)
 // not repeated, or a wait for parity 1 in a barrier's first phase, which returns at once.
 Reason wrong_wait(const Fiber& reader, const Cta& cta, uint32_t offset);
 
-// Says that a phase ended while a copy that it counts was in flight, because it expected too few
-// bytes; empty if it did not.
+// Says that a phase ended before all of its copies had landed, because it expected too few bytes.
+Reason early_phase(
+    const Cluster& cluster, const Cta& owner, const Mbarrier& barrier, uint64_t phase
+);
+
+// Says so of the phase that counts a copy in flight; empty if the phase has not ended.
 Reason ended_early(const Cluster& cluster, const Flight& flight);
+
+// The last wait of a thread, before an access of this order, on an mbarrier that counts loads or
+// on one that counts none. Null if it has waited on none.
+const EndedWait* last_wait(const Fiber& fiber, uint32_t order, bool counts_loads);
+
+const Mbarrier* barrier_of(const Cta& cta, uint32_t offset);
 
 // The remedy where a thread, wgmma or TMA reads bytes that nothing has written.
 Reason remedy_for_unwritten(

@@ -45,6 +45,9 @@ public:
     // Reports a race, unless the launch relaxes its rule. Only the first one counts.
     void report(Race race);
 
+    // The number of the last access or issued operation.
+    uint32_t order() const { return grid_.order; }
+
     // --- happens-before ---
 
     // Everything that happens before the thread's next access.

@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "report/load_races.hpp"
+
 namespace tmaasync_emulate {
 
 class Reporter {
@@ -13,6 +15,7 @@ public:
         report_->launch = launch.number;
         if (report_->kind == ReportKind::kRace) {
             set_race(cluster.detector->race());
+            report_->reason = cause_of_load_race(cluster, cluster.detector->race());
             report_->rule = cluster.detector->race().rule;
             return;
         }
@@ -69,7 +72,8 @@ private:
         for (const Cta& cta : cluster_.ctas) {
             for (const Mbarrier& barrier : cta.barriers) {
                 report_->all_barriers.push_back(
-                    {block_of(cta), barrier.offset, report_->keep(barrier.history.arrived.warps()),
+                    {block_of(cta), barrier.offset, barrier.count, barrier.history.arriving_threads,
+                     barrier.phase, report_->keep(barrier.history.arrived.warps.warps()),
                      report_->keep(barrier.history.arrivers.warps()),
                      report_->keep(barrier.history.waited.warps())}
                 );
@@ -152,7 +156,8 @@ private:
                 barrier.expected,
                 barrier.pending,
                 report_->keep(std::move(landings)),
-                launch.memory.address_in_library(barrier.init_site)
+                launch.memory.address_in_library(barrier.init_site),
+                barrier.observed
             };
         }
     }

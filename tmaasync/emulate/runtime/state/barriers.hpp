@@ -26,6 +26,24 @@ private:
     std::vector<uint32_t> warps_;
 };
 
+// The threads that arrived in a phase, by number in the cluster, and their warps.
+struct Arrived {
+    WarpSet warps;
+    std::vector<uint32_t> threads;
+
+    void clear() {
+        warps.clear();
+        threads.clear();
+    }
+};
+
+// A load that landed after the phase that should have counted it.
+struct LateLoad {
+    uint32_t order;  // of its issue, for the race detector
+    uint64_t phase;
+    uint32_t bytes;
+};
+
 // A load that a barrier counted: its first byte, its thread and its line.
 struct Landing {
     uint32_t shared;
@@ -41,16 +59,25 @@ struct Issuer {
 
 // The past of an mbarrier, for reports.
 struct BarrierHistory {
-    WarpSet arrived;                // warps that arrived in this phase
+    Arrived arrived;                // threads that arrived in this phase
+    Arrived arrived_before;         // threads that arrived in the phase before
     WarpSet arrivers;               // warps that arrived in any phase
+    std::vector<bool> has_arrived;  // threads that arrived in any phase, by number
+    uint32_t arriving_threads = 0;  // number of these threads
     WarpSet waited;                 // warps that waited in any phase
     Issuer arrived_first;           // first arrival of this phase
     Issuer expected_last;           // last instruction that expected bytes, in any phase
-    int64_t expected_before = 0;    // bytes that the last completed phase expected
     Issuer passed_at_first;         // a wait for parity 1 in phase 0
     Issuer gave_up_last;            // a wait of this phase that returned false and was not repeated
     std::vector<Landing> landings;  // loads of this phase
     std::vector<Landing> landed_last;  // loads of the last completed phase that had any
+    std::vector<LateLoad> late;
+    std::array<int64_t, 4> expected_before{};  // bytes that the last phases expected
+
+    int64_t& expected_in(uint64_t phase) { return expected_before[phase % expected_before.size()]; }
+    int64_t expected_in(uint64_t phase) const {
+        return expected_before[phase % expected_before.size()];
+    }
 };
 
 // The facts about an mbarrier that the race detector needs.

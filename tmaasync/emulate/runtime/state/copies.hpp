@@ -33,7 +33,9 @@ struct Flight {
     Cta* target;
     uint32_t shared;
     uint32_t barrier;
-    uint64_t phase = 0;  // of the barrier, when the copy was issued
+    // The barrier's phase when the copy was issued; or when its thread expected bytes, if it has
+    // not waited since.
+    uint64_t phase = 0;
     Fiber* issuer;
     uintptr_t map_address;  // 0 for a parameter, which is never written
     uintptr_t site = 0;

@@ -81,6 +81,34 @@ struct ThreadRaces {
     std::unique_ptr<Repeat> repeat;
 };
 
+// A wait of a thread on an mbarrier that has ended.
+struct EndedWait {
+    static constexpr uint64_t kNoPhase = UINT64_MAX;  // a new barrier's wait for parity 1
+
+    const Cta* cta;
+    uint32_t barrier;
+    uint64_t phase;
+    uint32_t order;  // among the accesses of all threads; 0 without a detector
+    uintptr_t site;
+
+    bool is_on(const Cta& owner, uint32_t offset) const {
+        return cta == &owner && barrier == offset;
+    }
+};
+
+// The mbarrier and the phase in which a thread has expected bytes since its last wait.
+struct ExpectedPhase {
+    const Cta* cta = nullptr;
+    uint32_t barrier = 0;
+    uint64_t phase = 0;
+};
+
+// The past of a thread at mbarriers, for reports.
+struct BarrierPast {
+    std::vector<EndedWait> waits;  // the last ones
+    ExpectedPhase expected;
+};
+
 // The events of a thread that have begun in the trace and not ended.
 struct ThreadTrace {
     bool is_at_cluster = false;
@@ -110,6 +138,7 @@ struct Fiber : Thread {
     ThreadMmas mmas;
     ThreadRaces races;
     ThreadTrace trace;
+    BarrierPast past;
 };
 
 inline Fiber& current_fiber() {

@@ -1,0 +1,252 @@
+#include "report/load_races.hpp"
+
+#include "memory/unwritten.hpp"
+#include "state/names.hpp"
+
+namespace tmaasync_emulate {
+
+// A TMA load of a race, and the mbarrier that counts it.
+struct CountedLoad {
+    const Access* access = nullptr;
+    const Cta* cta = nullptr;
+    const Mbarrier* barrier = nullptr;
+};
+
+static CountedLoad counted(const Cluster& cluster, const Access& access) {
+    if (access.operation != Operation::kTmaLoad || access.cluster != cluster.index) return {};
+    for (const Cta& cta : cluster.ctas) {
+        for (const Mbarrier& barrier : cta.barriers) {
+            const Agent agent = barrier.races.agent;
+            if (agent != kNoAgent && agent == access.agent) return {&access, &cta, &barrier};
+        }
+    }
+    return {};
+}
+
+static const Fiber& thread_of(const Cluster& cluster, const Access& access) {
+    return cluster.fibers[access.thread];
+}
+
+static Reason early_phase_of(const Cluster& cluster, const CountedLoad& load) {
+    for (const LateLoad& late : load.barrier->history.late) {
+        if (late.order != load.access->order) continue;
+        return early_phase(cluster, *load.cta, *load.barrier, late.phase);
+    }
+    return {};
+}
+
+// A wait of the reader for parity 1 on the new barrier of the load.
+static Reason passed_by_reader(const Fiber& reader, const CountedLoad& load) {
+    for (const EndedWait& wait : reader.past.waits) {
+        if (!wait.is_on(*load.cta, load.barrier->offset)) continue;
+        if (wait.phase != EndedWait::kNoPhase) continue;
+        const Reason passed(FaultKind::kPassedAtFirst, name_of({&reader, wait.site}));
+        return {FaultKind::kLoadPassedAtFirst, passed};
+    }
+    return {};
+}
+
+// A second wait for the same phase, with a wait on another stage's barrier between both.
+static Reason repeated(const Fiber& fiber, const EndedWait& last) {
+    bool has_moved_on = false;
+    for (auto wait = fiber.past.waits.rbegin(); wait != fiber.past.waits.rend(); ++wait) {
+        if (wait->order > last.order || &*wait == &last) continue;
+        const bool is_same = wait->is_on(*last.cta, last.barrier);
+        if (!is_same) has_moved_on = true;
+        if (!is_same || !has_moved_on) continue;
+        if (wait->phase != last.phase) return {};
+        const Reason who = name_of({&fiber, last.site});
+        if (last.phase == EndedWait::kNoPhase) {
+            return {FaultKind::kNeverReleased, barrier_at(last.barrier), who};
+        }
+        return {FaultKind::kRepeatedWait, who, barrier_at(last.barrier), last.phase};
+    }
+    return {};
+}
+
+// --- the release before a load
+// --------------------------------------------------------------------
+
+static uint32_t rank_of(const Cluster& cluster, uint32_t warp) {
+    return warp / static_cast<uint32_t>(cluster.ctas[0].warps.size());
+}
+
+static Reason in_cluster(const Cluster& cluster, const Cta& cta) {
+    return cluster.ctas.size() > 1 ? Reason(FaultKind::kOfCta, cta.rank) : Reason();
+}
+
+// "warps 0, 1 of CTA 1 of the cluster, warp 2 of CTA 2 of the cluster"
+static void add_warps(Reason& reason, const Fiber& issuer, const Arrived& arrived) {
+    const Cluster& cluster = *issuer.cluster;
+    std::vector<uint64_t> masks(cluster.ctas.size());
+    for (const uint32_t warp : arrived.warps.warps()) {
+        masks[rank_of(cluster, warp)] |= 1ull << warp % cluster.ctas[0].warps.size();
+    }
+    const auto without = std::count(masks.begin(), masks.end(), uint64_t{0});
+    reason.add(list_of(masks.size() - static_cast<std::size_t>(without)));
+    for (const Cta& cta : cluster.ctas) {
+        if (!masks[cta.rank]) continue;
+        const Mention warps{masks[cta.rank], MentionKind::kWarps};
+        reason.add(Reason(FaultKind::kWarpsOfCta, warps, in_cluster(cluster, cta)));
+    }
+}
+
+// True if the thread, or a thread of its warp that arrives for all lanes, has arrived. One thread
+// may arrive for the four warps of a wgmma.
+static bool has_arrived(const Arrived& arrived, const Fiber& reader, Operation operation) {
+    const auto& warps = arrived.warps.warps();
+    const bool is_each = arrived.threads.size() > warps.size();
+    if (is_each) {
+        return std::count(arrived.threads.begin(), arrived.threads.end(), reader.number) > 0;
+    }
+    const uint32_t width = operation == Operation::kWgmma ? 4 : 1;
+    return std::any_of(warps.begin(), warps.end(), [&](uint32_t warp) {
+        return warp / width == warp_number(reader) / width;
+    });
+}
+
+// The release that a load waited for.
+struct Release {
+    const Fiber* issuer = nullptr;
+    const EndedWait* wait = nullptr;
+    const Mbarrier* barrier = nullptr;  // null if its thread has waited for none
+
+    bool is_last_phase() const { return barrier->phase == wait->phase + 1; }
+    const Arrived& arrived() const { return barrier->history.arrived_before; }
+    bool has_arrival_of(const Cta& cta) const {
+        const auto& warps = arrived().warps.warps();
+        return std::any_of(warps.begin(), warps.end(), [&](uint32_t warp) {
+            return rank_of(*issuer->cluster, warp) == cta.rank;
+        });
+    }
+};
+
+static Release release_before(const Cluster& cluster, const Access& load) {
+    const Fiber& issuer = thread_of(cluster, load);
+    const EndedWait* const wait = last_wait(issuer, load.order, false);
+    return wait ? Release{&issuer, wait, barrier_of(*wait->cta, wait->barrier)} : Release{};
+}
+
+static Reason released_by(FaultKind kind, const Release& release) {
+    const Reason owner = in_cluster(*release.issuer->cluster, *release.wait->cta);
+    Reason reason(kind, barrier_at(release.wait->barrier), owner, release.wait->phase);
+    add_warps(reason, *release.issuer, release.arrived());
+    return reason;
+}
+
+static Reason not_released_by(const Release& release, const Fiber& reader) {
+    Reason reason = released_by(FaultKind::kNotReleased, release);
+    reason.add(name_of({&reader, 0}, *release.issuer));
+    reason.add(release.barrier->count);
+    return reason;
+}
+
+static Reason not_released_by(const Release& release, const Cta& cta) {
+    Reason reason = released_by(FaultKind::kNobodyReleased, release);
+    reason.add(cta.rank);
+    reason.add(release.issuer->cta->rank);
+    reason.add(release.barrier->count);
+    return reason;
+}
+
+// True if more threads arrive than init() counts.
+static bool counts_too_few(const Release& release) {
+    return release.barrier && release.barrier->history.arriving_threads > release.barrier->count;
+}
+
+static Reason too_few_counted(const Release& release) {
+    const Reason owner = in_cluster(*release.issuer->cluster, *release.wait->cta);
+    return {
+        FaultKind::kTooFewCounted, barrier_at(release.wait->barrier), owner, release.barrier->count,
+        release.barrier->history.arriving_threads
+    };
+}
+
+// The missing release of the bytes that a load writes in this CTA.
+static Reason missing_release(const Release& release, const Cta& target) {
+    if (!release.barrier) return {};
+    if (const Reason twice = repeated(*release.issuer, *release.wait)) return twice;
+    if (!release.is_last_phase() || release.arrived().threads.empty()) return {};
+    if (&target == release.issuer->cta || release.has_arrival_of(target)) return {};
+    return not_released_by(release, target);
+}
+
+// --- a read and a load
+// ----------------------------------------------------------------------------
+
+static bool is_read(const Access& access) {
+    return access.operation == Operation::kRead || access.operation == Operation::kLdmatrix ||
+           access.operation == Operation::kWgmma;
+}
+
+static Reason stale_stage(const Fiber& reader, const EndedWait& wait, const CountedLoad& load) {
+    const Mention awaited = barrier_at(wait.barrier), owed = barrier_at(load.barrier->offset);
+    return {FaultKind::kStaleStage, name_of({&reader, wait.site}), awaited, owed, owed, awaited};
+}
+
+// The phase whose copies a load belongs to.
+static uint64_t phase_of(const CountedLoad& load) {
+    for (const LateLoad& late : load.barrier->history.late) {
+        if (late.order == load.access->order) return late.phase;
+    }
+    return load.access->epoch - 1;
+}
+
+static Reason cause_of_loads(
+    const Cluster& cluster, const CountedLoad& first, const CountedLoad& second
+) {
+    const Release release = release_before(cluster, *second.access);
+    if (const Reason missing = missing_release(release, *second.cta)) return missing;
+    const bool is_one_phase =
+        first.barrier == second.barrier && phase_of(first) == phase_of(second);
+    if (!is_one_phase) {
+        if (const Reason early = early_phase_of(cluster, first)) return early;
+    }
+    return counts_too_few(release) ? too_few_counted(release) : Reason();
+}
+
+static Reason cause_of_read(const Cluster& cluster, const CountedLoad& load, const Access& read) {
+    const Fiber& reader = thread_of(cluster, read);
+    const Release release = release_before(cluster, *load.access);
+    if (const Reason missing = missing_release(release, *reader.cta)) return missing;
+    if (const Reason early = early_phase_of(cluster, load)) return early;
+    if (const Reason passed = passed_by_reader(reader, load)) return passed;
+    const EndedWait* const wait = last_wait(reader, read.order, true);
+    const bool is_of_load = wait && wait->is_on(*load.cta, load.barrier->offset);
+    const bool is_stale = wait && wait->cta == load.cta && !is_of_load;
+    const bool is_load_first = load.access->order < read.order;
+    if (is_load_first && is_stale) return stale_stage(reader, *wait, load);
+    if (is_load_first && !is_of_load) return {};
+    if (is_load_first) {
+        if (const Reason twice = repeated(reader, *wait)) return twice;
+    }
+    if (!release.barrier) return {};
+    const bool runs_ahead =
+        !release.is_last_phase() || release.barrier->phase > load.barrier->phase;
+    if (runs_ahead && counts_too_few(release)) return too_few_counted(release);
+    if (!release.is_last_phase() || release.arrived().threads.empty()) return {};
+    if (!has_arrived(release.arrived(), reader, read.operation)) {
+        return not_released_by(release, reader);
+    }
+    if (is_load_first) return {};
+    if (is_stale) return stale_stage(reader, *wait, load);
+    if (read.operation == Operation::kWgmma) return {};
+    const Reason owner = in_cluster(cluster, *release.wait->cta);
+    return {
+        FaultKind::kReleasedFirst, name_of({&reader, 0}), barrier_at(release.wait->barrier), owner
+    };
+}
+
+Reason cause_of_load_race(const Cluster& cluster, const Race& race) {
+    const bool is_of_fence = race.lacks_proxy_fence || race.has_relaxed_arrival;
+    const bool is_here =
+        race.first.cluster == cluster.index && race.second.cluster == cluster.index;
+    if (race.place.space != Space::kShared || is_of_fence || !is_here) return {};
+    const CountedLoad first = counted(cluster, race.first), second = counted(cluster, race.second);
+    if (first.access && second.access) return cause_of_loads(cluster, first, second);
+    if (first.access && is_read(race.second)) return cause_of_read(cluster, first, race.second);
+    if (second.access && is_read(race.first)) return cause_of_read(cluster, second, race.first);
+    return {};
+}
+
+}  // namespace tmaasync_emulate
