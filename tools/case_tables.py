@@ -49,6 +49,7 @@ _TITLES = {
     "attention_flash_attn_interface": "Attention over FlashAttention-3",
     "attention_float8": "FP8 attention",
     "attention_host": "Host cost of attention",
+    "batch_invariant": "Batch-invariant calls over others",
     "batched_matmul": "Batched GEMM",
     "conv2d": "conv2d",
     "copy": "Copies",

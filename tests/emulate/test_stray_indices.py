@@ -1,4 +1,4 @@
-"""Races behind an index that led out of its array into another array of the launch."""
+"""Races after an index that led out of its array into another array of the launch."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tmaasync import ops
 
 HEADS, HEAD_DIM, PAGE = 2, 64, 64
 KEYS = 1000
-OTHERS = ([], [40, 2500], [KEYS] * 9)
+OTHERS: tuple[list[int], ...] = ([], [40, 2500], [KEYS] * 9)
 """Key counts of the sequences after the first."""
 
 
@@ -73,10 +73,13 @@ def test_a_decoded_sequence_does_not_depend_on_the_others(backend: Any) -> None:
             row[:count] = np.arange(count) + table.max() + (table.max() > 0)
         ends_q, ends_k = np.arange(len(lengths) + 1), np.cumsum([0, *lengths])
         out, lse = ops.varlen_attention(
-            *map(backend.array, (q, k, v)),
+            backend.array(q),
+            backend.array(k),
+            backend.array(v),
             ends_q,
             ends_k,
-            *(1, max(lengths)),
+            1,
+            max(lengths),
             page_table=backend.array(table),
             batch_invariant=True,
             return_lse=True,
