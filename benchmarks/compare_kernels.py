@@ -28,7 +28,8 @@ import bench_scaled_matmul
 import torch
 from race import captured, race, record
 
-from tmaasync import _sources, ops
+from tmaasync import ops
+from tmaasync._source import paths
 from tmaasync.ops import _call_cache, _operation
 
 OURS = Path(__file__).resolve().parents[1]
@@ -163,8 +164,8 @@ def kernels_of(checkout: Path) -> Iterator[list[object]]:
     At the end the list has what captured launches use: modules and workspaces.
     """
     alive: list[object] = []
-    before = _sources.kernels_dir, _operation._kernel
-    _sources.kernels_dir = lambda: checkout / "kernels"
+    before = paths.kernels_dir, _operation._kernel
+    paths.kernels_dir = lambda: checkout / "kernels"
     _operation._kernel = functools.cache(before[1].__wrapped__)
     _call_cache.forget()
     try:
@@ -178,7 +179,7 @@ def kernels_of(checkout: Path) -> Iterator[list[object]]:
                 if isinstance(each, _call_cache.CallCache)
             ),
         ]
-        _sources.kernels_dir, _operation._kernel = before
+        paths.kernels_dir, _operation._kernel = before
         _call_cache.forget()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tmaasync._compile import Source, run_nvrtc
+from tmaasync._source.compile import Source, run_nvrtc
 
 _ENTRY = re.compile(r"\.entry (\w+)\(([^)]*)\)")
 

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from tmaasync._sources import include_dir
+from tmaasync._source.paths import include_dir
 
 DOCS = Path(__file__).parents[1] / "docs"
 _CODE = re.compile(r"`([^`]+)`")

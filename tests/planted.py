@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace
-from tmaasync._tokens import COMMENT, without_comments
+from tmaasync._source.tokens import COMMENT, without_comments
 
 __all__ = [
     "DEADLOCK", "EVERY", "FAULT", "RACE", "Defect", "Edit", "after", "before", "defects", "edited",

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tmaasync import BackendError
-from tmaasync._cache_folder import (
+from tmaasync._source.cache_folder import (
     cache_dir,
     current_path,
     load_facts,
@@ -28,8 +28,8 @@ from tmaasync._cache_folder import (
     store_with_facts,
     write_whole,
 )
-from tmaasync._compile import Source, compile_source
-from tmaasync._includes import changed, recorded
+from tmaasync._source.compile import Source, compile_source
+from tmaasync._source.includes import changed, recorded
 
 OTHER = 12345
 """A user who has no account; only root can act as one."""
@@ -379,7 +379,7 @@ def test_a_cache_that_is_read_only_gives_what_it_has_and_an_error_for_the_rest(
 def test_an_emulator_that_cannot_be_loaded_is_an_error_of_ours(named: Path) -> None:
     # As from a folder that is mounted noexec: a library that its facts describe, and no code.
     code = (
-        "from tmaasync._cache_folder import store_with_facts\n"
+        "from tmaasync._source.cache_folder import store_with_facts\n"
         "from tmaasync.emulate.runtime_library import _runtime\n"
         "for path in (_runtime().library, _runtime().part): store_with_facts(path, b'none', {})\n"
         "from tmaasync.emulate.frontend.program import loaded_runtime\n"
@@ -452,7 +452,7 @@ def test_a_folder_in_the_place_of_a_build_is_no_build(named: Path) -> None:
 _HOLDS = """
 import sys, time
 from pathlib import Path
-from tmaasync._cache_folder import locked
+from tmaasync._source.cache_folder import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import json_of, run
 
-from tmaasync._cache_folder import cache_dir
+from tmaasync._source.cache_folder import cache_dir
 
 A, B, C = (letter * 64 for letter in "abc")
 

@@ -10,16 +10,17 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from tmaasync import Kernel, _compile
-from tmaasync._cache_folder import cache_dir
-from tmaasync._compile import (
+from tmaasync import Kernel
+from tmaasync._source.cache_folder import cache_dir
+from tmaasync._source.compile import (
     Parameter,
+    Program,
     Source,
     compile_source,
     headers_near,
     load_nvrtc,
 )
-from tmaasync._includes import reached
+from tmaasync._source.includes import reached
 from tmaasync.errors import BackendError, CompileError
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
@@ -30,7 +31,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def compiled(text: str, *folders: Path, arch: str = "sm_90") -> _compile.Program:
+def compiled(text: str, *folders: Path, arch: str = "sm_90") -> Program:
     return compile_source(Source(text=text, name="test.cu", include_dirs=folders), arch)
 
 

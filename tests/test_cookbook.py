@@ -19,7 +19,7 @@ import pytest
 from test_documents import Block, blocks
 
 from tmaasync import Kernel, create_tma_tile
-from tmaasync._compile import Source, run_nvrtc
+from tmaasync._source.compile import Source, run_nvrtc
 
 COOKBOOK = Path(__file__).parents[1] / "docs" / "cookbook"
 PAGES = [*COOKBOOK.glob("*.md"), *COOKBOOK.parent.glob("from_*.md")]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tmaasync import errors
-from tmaasync._sources import find_kernel
+from tmaasync._source.paths import find_kernel
 from tmaasync.access import ArrayAccess
 from tmaasync.copy_plan import plan_copy
 from tmaasync.errors import (

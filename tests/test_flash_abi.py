@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from struct_claims import claims
 
-from tmaasync._compile import Source, compile_source
-from tmaasync._sources import kernels_dir
+from tmaasync._source.compile import Source, compile_source
+from tmaasync._source.paths import kernels_dir
 from tmaasync.errors import CompileError
 from tmaasync.ops._flash import abi
 from tmaasync.ops._flash.backward import BACKWARD_PROBLEM

@@ -25,9 +25,9 @@ from parity.planted_hangs import (
 )
 
 from tmaasync import ArgumentError, DriverError, HangError, HungThreads, Kernel
-from tmaasync._compile import Source
 from tmaasync._driver import LaunchConfig
 from tmaasync._emulated.backend import BACKEND
+from tmaasync._source.compile import Source
 from tmaasync.kernel.hangs import (
     HANG_STATE,
     RECORDS,

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from struct_claims import claims
 
-from tmaasync import _signal_checks, _source_names, signal
-from tmaasync._compile import Source, compile_source
+from tmaasync import _signal_checks, signal
+from tmaasync._source import names
+from tmaasync._source.compile import Source, compile_source
 from tmaasync.errors import CompileError
 from tmaasync.kernel import hangs
 from tmaasync.trace.chip import layout
@@ -51,7 +52,7 @@ CONSTANTS = {
     "kWritten": signal._WRITTEN,
     "kRecordsOfCluster": hangs._RECORDS_OF_CLUSTER,
     "kRecordsOfOthers": hangs._RECORDS_OF_OTHERS,
-    "kNoNumber": _source_names._NO_NUMBER,
+    "kNoNumber": names._NO_NUMBER,
 }
 
 

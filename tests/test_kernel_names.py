@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, CompileError, Kernel, LaunchError
-from tmaasync._entries import expression_of, function_name, template_of
+from tmaasync._source.entries import expression_of, function_name, template_of
 
 KERNELS = """
 namespace layers {

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tmaasync import Kernel, _arrays
-from tmaasync._compile import nvrtc_version
 from tmaasync._elements import element
+from tmaasync._source.compile import nvrtc_version
 from tmaasync._tile.window import window_of
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, CopyPipeline, copy_kernel
 from tmaasync.ops._flash import tiles as flash

@@ -27,7 +27,7 @@ from parity.stream_k import SOURCE
 from parity.structured_programs import PROGRAMS
 from planted import EVERY, Defect, Edit, after, before, edited, exchanged, tokens_of, without
 
-from tmaasync._tokens import without_comments
+from tmaasync._source.tokens import without_comments
 
 TEXT = """
 struct Ring : Base<int, 2> {

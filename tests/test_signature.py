@@ -24,7 +24,7 @@ from tmaasync import (
     create_tma_tile_im2col,
     create_tma_tile_template,
 )
-from tmaasync._compile import Parameter
+from tmaasync._source.compile import Parameter
 from tmaasync.emulate import devices, scheduled
 from tmaasync.kernel.arguments import pack, views
 from tmaasync.kernel.builds import CudaBuild

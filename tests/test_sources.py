@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tmaasync import ArgumentError, BackendError, _sources
-from tmaasync._sources import find_kernel, include_dir, kernels_dir, shipped_kernels
+from tmaasync import ArgumentError, BackendError
+from tmaasync._source import paths
+from tmaasync._source.paths import find_kernel, include_dir, kernels_dir, shipped_kernels
 
 
 def _make_kernels(folder: Path, *names: str) -> Path:
@@ -23,7 +24,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that plays the installed package."""
     folder = tmp_path / "site" / "tmaasync"
     folder.mkdir(parents=True)
-    monkeypatch.setattr(_sources, "_PACKAGE", folder)
+    monkeypatch.setattr(paths, "_PACKAGE", folder)
     return folder
 
 

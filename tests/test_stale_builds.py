@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tmaasync._compile import Source, compile_source
+from tmaasync._source.compile import Source, compile_source
 from tmaasync.emulate import build
 from tmaasync.kernel.source import source_of
 

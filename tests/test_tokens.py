@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tmaasync._declarations import declared, named_types, variables
-from tmaasync._entries import declarations, expression_of
-from tmaasync._sources import kernels_dir
-from tmaasync._tokens import closing, joined, parts, spelled, tokens, without_comments, words
+from tmaasync._source.declarations import declared, named_types, variables
+from tmaasync._source.entries import declarations, expression_of
+from tmaasync._source.paths import kernels_dir
+from tmaasync._source.tokens import closing, joined, parts, spelled, tokens, without_comments, words
 
 HEADERS = sorted(kernels_dir().rglob("*.cuh"))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tmaasync import Kernel
-from tmaasync._compile import Assembly, assemble
+from tmaasync._source.compile import Assembly, assemble
 from tmaasync.kernel.recipe import TRACE_OPTIONS
 
 RING = """

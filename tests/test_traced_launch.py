@@ -12,8 +12,8 @@ import pytest
 from chip_notes import Chip
 from fake_driver import Driver
 
-from tmaasync._compile import Source
 from tmaasync._driver import DeviceLimits, LaunchConfig
+from tmaasync._source.compile import Source
 from tmaasync._traced.launch import ChipTracer
 from tmaasync.emulate import LIMITS
 from tmaasync.errors import LaunchError

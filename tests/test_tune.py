@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tmaasync import _arrays, errors
-from tmaasync._cache_folder import cache_dir
+from tmaasync._source.cache_folder import cache_dir
 from tmaasync.cli import app
 from tmaasync.ops._gemm import tuned
 from tmaasync.ops._gemm.config import Occupancy, TileConfig

@@ -1,7 +1,7 @@
 """Python interface to the Tensor Memory Accelerator (TMA) of NVIDIA Hopper GPUs."""
 
 from tmaasync import _parts, emulate, ops, trace  # noqa: F401 - _parts registers back ends
-from tmaasync._sources import include_dir
+from tmaasync._source.paths import include_dir
 from tmaasync.access import ArrayAccess
 from tmaasync.barrier import SharedMemBarrier
 from tmaasync.copy_plan import CopyPlan, plan_copy

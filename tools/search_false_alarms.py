@@ -28,7 +28,7 @@ import ml_dtypes
 import numpy as np
 
 from tmaasync import emulate, ops
-from tmaasync._symbols import variables_of
+from tmaasync._source.symbols import variables_of
 from tmaasync.emulate.launch import parameters
 from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.emulate.launch.world import World

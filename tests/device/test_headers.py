@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tmaasync._compile import Source, compile_source
-from tmaasync._sources import include_dir, kernels_dir
+from tmaasync._source.compile import Source, compile_source
+from tmaasync._source.paths import include_dir, kernels_dir
 
 HEADERS = sorted(str(path.relative_to(include_dir())) for path in include_dir().rglob("*.cuh"))
 PTX_HEADERS = [name for name in HEADERS if "/ptx/" in name]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tmaasync._compile import Source, compile_source
-from tmaasync._sources import include_dir, kernels_dir
+from tmaasync._source.compile import Source, compile_source
+from tmaasync._source.paths import include_dir, kernels_dir
 from tmaasync.errors import CompileError
 from tmaasync.kernel.source import preamble
 

@@ -24,10 +24,10 @@ from tmaasync import (
     create_tma_tile,
     create_tma_tile_im2col,
 )
-from tmaasync._compile import Assembly, Source, assemble, compile_source
 from tmaasync._hardware import CHIP_LIMITS, HOPPER
-from tmaasync._includes import reached
-from tmaasync._sources import include_dir
+from tmaasync._source.compile import Assembly, Source, assemble, compile_source
+from tmaasync._source.includes import reached
+from tmaasync._source.paths import include_dir
 from tmaasync.kernel.observed import observe
 from tmaasync.kernel.source import arch_for
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel

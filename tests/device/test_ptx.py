@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tmaasync import emulate
-from tmaasync._sources import include_dir
+from tmaasync._source.paths import include_dir
 
 PTX = include_dir() / "tmaasync" / "ptx"
 OPERANDS = include_dir() / "tmaasync" / "operands"

@@ -12,8 +12,8 @@ from elftools.elf.elffile import ELFFile
 from parity.backends import Emulate
 from parity.planted_hangs import PlantedHangs
 
-from tmaasync import Kernel, _compile
-from tmaasync._sources import include_dir
+from tmaasync import Kernel
+from tmaasync._source.paths import include_dir
 from tmaasync.ops._copy import TILED_PIPELINE, copy_kernel
 
 # Code that calls the hang watch, and the source location that it passes.
@@ -70,7 +70,7 @@ def test_the_instructions_equal_headers_without_the_hang_watch(
     monkeypatch.delenv("TMAASYNC_DEBUG", raising=False)
     with_watch = code_of(KERNELS[name]())
 
-    monkeypatch.setattr(_compile, "include_dir", lambda: bare_headers)
+    monkeypatch.setattr("tmaasync._source.compile.include_dir", lambda: bare_headers)
 
     assert code_of(KERNELS[name]()) == with_watch
     assert with_watch.keys() == {f".text.{kernel}" for kernel in OF_ONE_SOURCE.get(name, [name])}

@@ -11,7 +11,7 @@ from elftools.elf.elffile import ELFFile
 from emulate.test_names import SOURCE
 
 from tmaasync import Kernel, create_tma_tile
-from tmaasync._compile import Source, assemble
+from tmaasync._source.compile import Source, assemble
 from tmaasync.kernel.recipe import TRACE_OPTIONS
 from tmaasync.kernel.source import DEBUG_OPTIONS
 

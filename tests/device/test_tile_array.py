@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tmaasync._compile import Source, assemble
+from tmaasync._source.compile import Source, assemble
 
 SOURCE = Path(__file__).parents[1] / "parity" / "peers.cu"
 TILE = "tmaasync::TMATensorTile<float, tmaasync::Shape<32, 64>, tmaasync::Box<32, 64>>"

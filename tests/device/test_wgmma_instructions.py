@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tmaasync import CompileError
-from tmaasync._compile import Program, Source, compile_source
+from tmaasync._source.compile import Program, Source, compile_source
 from tmaasync.wgmma import MMA_FORMS, MmaForm
 
 NAMES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tmaasync._sources import find_kernel, include_dir
+from tmaasync._source.paths import find_kernel, include_dir
 
 _STRUCTURED = (
     "ring|ring_groups|stage_range|store_ring|roles|scheduler|k_range|shards|mainloop"

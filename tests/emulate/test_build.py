@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, BackendError, CompileError, Kernel, LaunchError, emulate
-from tmaasync._cache_folder import cache_dir
-from tmaasync._compile import Parameter, Source, toolkit_include_dirs
-from tmaasync._entries import entry_names
+from tmaasync._source.cache_folder import cache_dir
+from tmaasync._source.compile import Parameter, Source, toolkit_include_dirs
+from tmaasync._source.entries import entry_names
 from tmaasync.emulate import build
 from tmaasync.emulate.frontend.cpp.headers import headers_of, prefix_of
 from tmaasync.emulate.toolchain import can_precompile, flags, reported_if_slow
@@ -313,7 +313,7 @@ def test_of_several_processes_one_makes_a_file_and_the_others_wait(tmp_path: Pat
     code = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from tmaasync._cache_folder import made_once\n"
+        "from tmaasync._source.cache_folder import made_once\n"
         "folder = Path(sys.argv[1])\n"
         "def make():\n"
         "    (folder / f'made by {os.getpid()}').touch()\n"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tmaasync import CompileError, Kernel, create_tma_tile
-from tmaasync._compile import Source
+from tmaasync._source.compile import Source
 from tmaasync.emulate.frontend.cpp.compile_errors import refusal
 
 HEAD = """#include <tmaasync/tmaasync.cuh>

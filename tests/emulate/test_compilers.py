@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, BackendError, CompileError, Kernel
-from tmaasync._compile import Source
+from tmaasync._source.compile import Source
 from tmaasync.emulate import build, toolchain
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'

@@ -18,7 +18,7 @@ from emulate.shipped import whole_text
 from emulate.test_mutations import one_gemm, tiled
 
 from tmaasync import EmulatedFault, Kernel, create_tma_tile
-from tmaasync._sources import include_dir, kernels_dir
+from tmaasync._source.paths import include_dir, kernels_dir
 from tmaasync.emulate import EmulatedLaunch, scheduled, toolchain
 from tmaasync.emulate.report.debug_info import (
     DebugInfo,

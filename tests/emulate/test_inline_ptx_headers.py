@@ -13,7 +13,7 @@ from parity.test_tma import SHUTTLE
 from parity.tile_oracle import loaded, stored
 
 from tmaasync import Kernel, create_tma_tile, emulate
-from tmaasync._sources import include_dir
+from tmaasync._source.paths import include_dir
 
 TWINS = Path(emulate.__file__).with_name("device") / "tmaasync"
 # The emulator looks for hangs itself, and operands of wgmma_mma.cuh are texts.

@@ -26,7 +26,7 @@ from tmaasync import (
     emulate,
     triton,
 )
-from tmaasync._compile import assemble
+from tmaasync._source.compile import assemble
 from tmaasync.kernel.source import source_of
 
 FOLDER = Path(__file__).with_name("ptx_modules")

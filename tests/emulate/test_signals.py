@@ -420,7 +420,7 @@ def test_a_child_of_a_fork_closes_the_lock_of_its_parents_build(tmp_path: Path) 
     run(
         f"""{FORK}
 from pathlib import Path
-from tmaasync._cache_folder import made_once
+from tmaasync._source.cache_folder import made_once
 path = Path({str(tmp_path)!r}) / "file.o"
 if os.fork() == 0:
     in_thread(lambda: made_once(path, lambda: time.sleep(60), {{}}))

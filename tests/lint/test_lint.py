@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from tmaasync import Kernel, _arrays, ops
 from tmaasync._emulated.backend import BACKEND
-from tmaasync._sources import shipped_kernels
+from tmaasync._source.paths import shipped_kernels
 from tmaasync.cli import app
 from tmaasync.cli._shipped_kernels import kernels_of
 from tmaasync.kernel.source import arch_for, source_of

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tmaasync import Kernel, ops
-from tmaasync._sources import kernels_dir
+from tmaasync._source.paths import kernels_dir
 from tmaasync.ops._extents import MAX_EXTENT
 
 __all__ = [

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from tmaasync import emulate
 from tmaasync._arrays import ArrayView
-from tmaasync._compile import Source
 from tmaasync._driver import DeviceLimits
 from tmaasync._emulated.build import EmulatedBuild
 from tmaasync._memory import HostMemory
+from tmaasync._source.compile import Source
 from tmaasync._streams import stream_of
 from tmaasync.emulate.launch.schedule import is_scheduled
 from tmaasync.emulate.report.debug_info import DebugInfo, debug_info

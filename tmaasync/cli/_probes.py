@@ -14,10 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync import _compile, _driver, _sources
-from tmaasync._cache_folder import cache_dir
+from tmaasync import _driver
 from tmaasync._driver import DeviceLimits
 from tmaasync._hardware import HOPPER
+from tmaasync._source import compile as nvrtc
+from tmaasync._source import paths
+from tmaasync._source.cache_folder import cache_dir
 from tmaasync._wheels import install_command
 from tmaasync.emulate import toolchain
 from tmaasync.errors import BackendError, CompileError, TMAError
@@ -74,8 +76,8 @@ class Machine:
     driver_version: Callable[[], tuple[int, int]] = _driver.driver_version
     device_count: Callable[[], int] = _driver.device_count
     device_limits: Callable[[int], DeviceLimits] = _driver.device_limits
-    nvrtc_version: Callable[[], tuple[int, int]] = _compile.nvrtc_version
-    toolkit_include_dirs: Callable[[], tuple[Path, ...]] = _compile.toolkit_include_dirs
+    nvrtc_version: Callable[[], tuple[int, int]] = nvrtc.nvrtc_version
+    toolkit_include_dirs: Callable[[], tuple[Path, ...]] = nvrtc.toolkit_include_dirs
     compiler_facts: Callable[[], tuple[str, str]] = toolchain.compiler_facts
     run_on_cpu: Callable[[], None] = _run_on_cpu
     import_module: Callable[[str], object] = import_module
@@ -110,7 +112,7 @@ def parts(machine: Machine) -> tuple[Part, ...]:
         *_devices(machine),
         _probe("NVRTC", lambda: _dotted(machine.nvrtc_version())),
         *_fit(machine),
-        _probe("tmaasync's headers", lambda: str(_sources.include_dir())),
+        _probe("tmaasync's headers", lambda: str(paths.include_dir())),
         *_cpu_parts(machine),
         _probe("cache", _cache_found),
         cupy,

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from tmaasync import ops
-from tmaasync._sources import find_kernel, shipped_kernels
+from tmaasync._source.paths import find_kernel, shipped_kernels
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.observed import SeenKernel, observe
 from tmaasync.ops._operation import tile_configs

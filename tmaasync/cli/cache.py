@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tmaasync._cache_folder import builds, cache_dir, leftovers, remove
+from tmaasync._source.cache_folder import builds, cache_dir, leftovers, remove
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.ops._gemm.tuned import files as tuned_files
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tmaasync._sources import include_dir
+from tmaasync._source.paths import include_dir
 
 __all__ = ["include"]
 

@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from tmaasync._compile import Source
 from tmaasync._emulated.backend import BACKEND
+from tmaasync._source.compile import Source
 from tmaasync.cli._scripts import run_script
 from tmaasync.cli._shipped_kernels import is_shipped, kernels_of
 from tmaasync.errors import ArgumentError, CompileError, TMAError

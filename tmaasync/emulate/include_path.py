@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tmaasync import _compile
+from tmaasync._source.compile import toolkit_include_dirs
 from tmaasync._wheels import install_command
 from tmaasync.errors import BackendError
 
@@ -24,7 +24,7 @@ def toolkit_folders() -> tuple[Path, ...]:
     Raises:
         BackendError: They are missing.
     """
-    folders = _compile.toolkit_include_dirs()
+    folders = toolkit_include_dirs()
     if not any((folder / "cuda_bf16.h").is_file() for folder in folders):
         raise BackendError(
             "CUDA's headers for bfloat16, float16 and float8 are missing, which kernels use on the "

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tmaasync import _includes
-from tmaasync._cache_folder import cache_dir, load_facts, made_once
+from tmaasync._source import includes
+from tmaasync._source.cache_folder import cache_dir, load_facts, made_once
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.include_path import DEVICE_DIR, EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
 from tmaasync.errors import BackendError
@@ -97,10 +97,10 @@ def _runtime() -> Runtime:
     ours = sorted((*_RUNTIME_DIR.rglob("*.?pp"), *DEVICE_DIR.glob("tmaasync_emulate/*.hpp")))
     cudas = (folder / name for folder in toolkit_folders() for name in _CUDA_HEADERS)
     files = (*ours, *(path for path in cudas if path.is_file()))
-    digests = [(path.parts[-2:], _includes.file_digest(path)) for path in files]
+    digests = [(path.parts[-2:], includes.file_digest(path)) for path in files]
     flags = toolchain.flags(is_kernel=False)
     facts = json.dumps((_FORMAT, digests, flags, toolchain.key_facts()))
-    stem = f"runtime-{_includes.digest(facts.encode())}"
+    stem = f"runtime-{includes.digest(facts.encode())}"
     folder = cache_dir()
     return Runtime(folder / f"{stem}.so", folder / f"{stem}-part.o")
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, require_current
-from tmaasync._compile import Parameter
 from tmaasync._kinds import shown
+from tmaasync._source.compile import Parameter
 from tmaasync._tile.argument import KernelArgument, MapArgument, UnboundTile
 from tmaasync._tile.pointer import Pointer
 from tmaasync.errors import LaunchError

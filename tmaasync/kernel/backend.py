@@ -23,7 +23,7 @@ from tmaasync.kernel.source import without_wgmma
 from tmaasync.kernel.variables import Variable
 
 if TYPE_CHECKING:
-    from tmaasync._compile import Source
+    from tmaasync._source.compile import Source
     from tmaasync.emulate import EmulatedLaunch
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tmaasync._compile import Source
 from tmaasync._hardware import WARP_THREADS
-from tmaasync._source_names import RingPart, ring_part, role_name
+from tmaasync._source.compile import Source
+from tmaasync._source.names import RingPart, ring_part, role_name
 from tmaasync.errors import HungThreads
 
 __all__ = [

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tmaasync._collectors import CollectorOf, TraceCollector, current_collector
-from tmaasync._compile import Program, Source
 from tmaasync._driver import PreparedLaunch
-from tmaasync._entries import expression_of
 from tmaasync._kinds import check_flags, shown
+from tmaasync._source.compile import Program, Source
+from tmaasync._source.entries import expression_of
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel.arguments import views
 from tmaasync.kernel.backend import Build

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tmaasync import _arrays, _driver
-from tmaasync._compile import Entry
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync._hardware import PORTABLE_CLUSTER_BLOCKS, REGISTER_GRANULE, WARP_THREADS
 from tmaasync._kinds import is_integer, shown
+from tmaasync._source.compile import Entry
 from tmaasync._tile.argument import KernelArgument
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed

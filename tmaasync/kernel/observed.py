@@ -7,7 +7,7 @@ import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from tmaasync._compile import Source
+from tmaasync._source.compile import Source
 
 __all__ = ["KernelObserver", "SeenKernel", "SkippedLaunch", "current_observer", "observe"]
 

@@ -7,13 +7,13 @@ import logging
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tmaasync._cache_folder import cache_dir, current_path, made_once
 from tmaasync._collectors import CollectorOf
-from tmaasync._compile import Program, Source, compile_source, header_texts
-from tmaasync._entries import check_entry, declaring_text
 from tmaasync._forks import cached_property
-from tmaasync._includes import digest
-from tmaasync._program import entries_of
+from tmaasync._source.cache_folder import cache_dir, current_path, made_once
+from tmaasync._source.compile import Program, Source, compile_source, header_texts
+from tmaasync._source.entries import check_entry, declaring_text
+from tmaasync._source.includes import digest
+from tmaasync._source.program import entries_of
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.signature import Signature, signature_of

@@ -8,14 +8,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tmaasync._arrays import ArrayView, is_contiguous
-from tmaasync._compile import Parameter, Source
-from tmaasync._declarations import Code, declared, end_of, named_types, variables
 from tmaasync._elements import ELEMENTS
-from tmaasync._entries import Declaration, declarations, function_name
 from tmaasync._kinds import shown
+from tmaasync._source.compile import Parameter, Source
+from tmaasync._source.declarations import Code, declared, end_of, named_types, variables
+from tmaasync._source.entries import Declaration, declarations, function_name
+from tmaasync._source.tokens import closing, joined, parts, spelled, tokens, words
 from tmaasync._tile.argument import KernelArgument, MapArgument, MapTile
 from tmaasync._tile.pointer import Pointer
-from tmaasync._tokens import closing, joined, parts, spelled, tokens, words
 from tmaasync.errors import ArrayTypeError, CompileError, LaunchError, Violation
 from tmaasync.kernel.arguments import View
 

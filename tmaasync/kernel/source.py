@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync._compile import Source, target_of
 from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
-from tmaasync._includes import ComputedIncludeError, reached, text_of
 from tmaasync._kinds import is_number_in, shown
-from tmaasync._program import entries_of, is_ptx
-from tmaasync._sources import find_kernel, include_dir
+from tmaasync._source.compile import Source, target_of
+from tmaasync._source.includes import ComputedIncludeError, reached, text_of
+from tmaasync._source.paths import find_kernel, include_dir
+from tmaasync._source.program import entries_of, is_ptx
+from tmaasync._source.tokens import without_comments
 from tmaasync._tile.argument import KernelArgument, UnboundTile
-from tmaasync._tokens import without_comments
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, CompileError, Violation
 
 __all__ = [

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tmaasync._collectors import NOTES_PER_WARP, CollectorOf
-from tmaasync._compile import Source
 from tmaasync._driver import LaunchConfig, Tracer
 from tmaasync._forks import cached_property
+from tmaasync._source.compile import Source
 from tmaasync.kernel.launch import Loaded
 from tmaasync.kernel.ranks import RankArgument
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from tmaasync import _driver
-from tmaasync._compile import Source
 from tmaasync._driver import UNTRACED, LaunchConfig, PreparedLaunch, Tracer
 from tmaasync._kinds import is_number
 from tmaasync._memory import PinnedMemory
+from tmaasync._source.compile import Source
 from tmaasync.errors import ArgumentError, HangError
 from tmaasync.kernel.hangs import (
     HANG_STATE,

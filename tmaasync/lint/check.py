@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tmaasync._compile import Assembly, Source, assemble, nvrtc_include_dirs
-from tmaasync._sources import include_dir
+from tmaasync._source.compile import Assembly, Source, assemble, nvrtc_include_dirs
+from tmaasync._source.paths import include_dir
 from tmaasync.errors import ArgumentError
 from tmaasync.lint import compiler, fences, maps, threads
 from tmaasync.lint.code import Code, MemberName

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tmaasync._compile import Entry
 from tmaasync._hardware import WARPGROUP_THREADS
+from tmaasync._source.compile import Entry
 from tmaasync.lint.code import Code
 from tmaasync.lint.finding import Finding
 from tmaasync.lint.ptx import Instruction

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tmaasync._tokens import at_commas, without_comments
+from tmaasync._source.tokens import at_commas, without_comments
 from tmaasync.errors import BackendError
 
 __all__ = ["Function", "Instruction", "Location", "entries", "shared_symbols"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tmaasync._source_names import element_of, ring_part
+from tmaasync._source.names import element_of, ring_part
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
 from tmaasync.trace.launch import LaunchEvents, check_trace
 

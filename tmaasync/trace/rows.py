@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tmaasync._source_names import ring_part
+from tmaasync._source.names import ring_part
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, packed
 from tmaasync.trace.pipelines import Pipeline, StageState
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
-from tmaasync._source_names import element_of
+from tmaasync._source.names import element_of
 from tmaasync.trace.events import (
     NOBODY,
     NOTHING,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tmaasync import CompileError, EmulatedRace, Kernel, emulate
-from tmaasync._compile import Source, refusal
+from tmaasync._source.compile import Source, refusal
 from tmaasync.emulate.report.dialect import in_words_of
 
 INCLUDE = Path(emulate.__file__).parent / "foreign" / "cccl"

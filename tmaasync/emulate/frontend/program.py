@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tmaasync._compile import Parameter, Source
-from tmaasync._entries import entry_names, function_name
-from tmaasync._symbols import demangled
+from tmaasync._source.compile import Parameter, Source
+from tmaasync._source.entries import entry_names, function_name
+from tmaasync._source.symbols import demangled
 from tmaasync.emulate.abi import Interpreter, ParameterFacts, Report
 from tmaasync.emulate.chips.occupancy import MAX_STATIC_SHARED_BYTES
 from tmaasync.emulate.runtime_library import build_runtime

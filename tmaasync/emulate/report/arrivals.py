@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tmaasync._source_names import RingPart, ring_part
+from tmaasync._source.names import RingPart, ring_part
 from tmaasync.emulate.abi import BarrierReport, MbarrierWait, Report, WaitReport, text_of
 from tmaasync.trace.lanes import warp_names
 

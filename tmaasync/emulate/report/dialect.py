@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tmaasync._compile import Source
-from tmaasync._includes import included
+from tmaasync._source.compile import Source
+from tmaasync._source.includes import included
 
 __all__ = ["in_words_of"]
 

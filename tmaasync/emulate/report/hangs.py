@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tmaasync._source_names import ring_part
+from tmaasync._source.names import ring_part
 from tmaasync.emulate.abi import (
     Activity,
     MbarrierWait,

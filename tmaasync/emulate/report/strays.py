@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from tmaasync._compile import Source
-from tmaasync._tokens import without_comments
+from tmaasync._source.compile import Source
+from tmaasync._source.tokens import without_comments
 from tmaasync.emulate.report.global_names import GlobalNames
 from tmaasync.errors import EmulatedAccess
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from tmaasync._driver import LaunchConfig
-from tmaasync._entries import function_name
 from tmaasync._forks import cached_property
 from tmaasync._hardware import MAX_SHARED_BYTES
-from tmaasync._source_names import element_of, ring_part
-from tmaasync._symbols import variables_of
+from tmaasync._source.entries import function_name
+from tmaasync._source.names import element_of, ring_part
+from tmaasync._source.symbols import variables_of
 from tmaasync.emulate.abi import STATIC_ALIGNMENT, MbarrierWait, MentionKind, Report, Space
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram

@@ -8,8 +8,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync._hardware import MAX_SHARED_BYTES
-from tmaasync._includes import digest, file_digest, reached
-from tmaasync._sources import find_kernel, include_dir
+from tmaasync._source.includes import digest, file_digest, reached
+from tmaasync._source.paths import find_kernel, include_dir
 from tmaasync.kernel import Kernel, Launch
 from tmaasync.modes import L2Promotion, Swizzle
 from tmaasync.ops._extents import check_extents

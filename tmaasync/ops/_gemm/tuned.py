@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tmaasync._cache_folder import cache_dir, read_own, remove, write_whole
+from tmaasync._source.cache_folder import cache_dir, read_own, remove, write_whole
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.legal_tiles import Problem, is_legal
 from tmaasync.ops._gemm.tiles import kernel_digest

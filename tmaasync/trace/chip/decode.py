@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tmaasync._source_names import role_name
+from tmaasync._source.names import role_name
 from tmaasync.trace.chip.events import events_of
 from tmaasync.trace.chip.layout import WARP_DTYPE, Layout
 from tmaasync.trace.chip.notes import Places, read

@@ -378,7 +378,7 @@ TMAASYNC_EMULATE_CALL void mma_wait(uint32_t pending);
 // --- the kernel itself ---------------------------------------------------------------------------
 
 struct ParameterFacts {
-    char kind;  // as in tmaasync._compile.Parameter; 'S' for a struct
+    char kind;  // as in tmaasync._source.compile.Parameter; 'S' for a struct
     uint32_t size_bytes;
 };
 

@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tmaasync import _compile, _includes
-from tmaasync._cache_folder import cache_dir, current_path, made_once
-from tmaasync._compile import Source
-from tmaasync._entries import check_entry, declaring_text, entry_names
-from tmaasync._tokens import without_comments
+from tmaasync._source import includes
+from tmaasync._source.cache_folder import cache_dir, current_path, made_once
+from tmaasync._source.compile import Source, header_texts, option_values
+from tmaasync._source.entries import check_entry, declaring_text, entry_names
+from tmaasync._source.tokens import without_comments
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.frontend import ptx
 from tmaasync.emulate.frontend.cpp import edg
@@ -84,7 +84,7 @@ def build(source: Source, name: str) -> EmulatedProgram:
     def make() -> bytes:
         unit = module_unit(source, name) if is_ptx else whole
         made = _compiled(source, unit, flags, headers, has_asm=has_asm)
-        facts["also_read"] = _includes.recorded(made.read, headers, begun_ns)
+        facts["also_read"] = includes.recorded(made.read, headers, begun_ns)
         return made.data
 
     made_once(path, make, facts)
@@ -92,7 +92,7 @@ def build(source: Source, name: str) -> EmulatedProgram:
 
 
 def _unit(source: Source, name: str, has_asm: bool) -> str:
-    declaring = declaring_text(source.text, name, functools.partial(_compile.header_texts, source))
+    declaring = declaring_text(source.text, name, functools.partial(header_texts, source))
     check_entry(declaring, source.name, name)
     check_library_headers(source)
     refuse_shared_initializers(source)
@@ -102,7 +102,7 @@ def _unit(source: Source, name: str, has_asm: bool) -> str:
 def _options(source: Source) -> tuple[str, ...]:
     """Return the CUDA compiler's options that the C++ compiler understands too."""
     short = {"--define-macro": "-D", "--undefine-macro": "-U"}
-    found = _compile.option_values(_DEFINITION, source.options)
+    found = option_values(_DEFINITION, source.options)
     plain = (f"{short.get(name, name)}{value}" for name, value in found)
     return (*plain, *(f"-I{folder}" for folder in folders_of(source)))
 
@@ -173,7 +173,7 @@ def _cache_key(whole: str, options: tuple[str, ...], headers: Headers, *, has_pt
     kept = [option for option in options if not option.startswith("-I")]
     table = _translator_facts() if has_ptx else ()
     facts = (_FORMAT, whole, kept, headers, runtime_name(), toolchain.key_facts(), table)
-    return _includes.digest(json.dumps(facts).encode())
+    return includes.digest(json.dumps(facts).encode())
 
 
 # --- inline PTX ---------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def _has_asm(source: Source) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def _file_has_asm(path: str, digest: str) -> bool:
-    return ptx.has_asm(without_comments(_includes.text_of(Path(path))))
+    return ptx.has_asm(without_comments(includes.text_of(Path(path))))
 
 
 # libcu++ for NVRTC declares std's tuple protocol with parameter packs, and CUTLASS up to 4.6
@@ -217,4 +217,4 @@ def _without_asm(source: Source, text: str) -> ptx.Translated:
 @functools.cache
 def _translator_facts() -> tuple[tuple[str, str], ...]:
     folder = Path(ptx.__file__).parent
-    return tuple((path.name, _includes.file_digest(path)) for path in sorted(folder.rglob("*.py")))
+    return tuple((path.name, includes.file_digest(path)) for path in sorted(folder.rglob("*.py")))

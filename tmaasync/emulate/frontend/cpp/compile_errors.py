@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from tmaasync._compile import Source, namespace_hint
-from tmaasync._sources import header_of_names, include_dir
-from tmaasync._tokens import tokens, without_comments, words
+from tmaasync._source.compile import Source, namespace_hint
+from tmaasync._source.paths import header_of_names, include_dir
+from tmaasync._source.tokens import tokens, without_comments, words
 
 __all__ = ["refusal"]
 

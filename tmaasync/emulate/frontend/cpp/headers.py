@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tmaasync import _includes
-from tmaasync._cache_folder import cache_dir, current_path, load_facts, made_once, read_facts
-from tmaasync._compile import Source
-from tmaasync._sources import include_dir
+from tmaasync._source import includes
+from tmaasync._source.cache_folder import cache_dir, current_path, load_facts, made_once, read_facts
+from tmaasync._source.compile import Source
+from tmaasync._source.paths import include_dir
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.include_path import OWN_FOLDERS, toolkit_folders
 
@@ -49,17 +49,17 @@ def headers_of(whole: str, source: Source) -> Iterator[tuple[str, str]]:
     """Yield the headers that the text includes; with a computed include, all of our folders."""
     folders = (*folders_of(source), *_SITE_FOLDERS)
     try:
-        reached = _includes.reached_digests(whole, folders)
-    except _includes.ComputedIncludeError as error:
+        reached = includes.reached_digests(whole, folders)
+    except includes.ComputedIncludeError as error:
         if not str(error).startswith("#"):  # a test: its header may appear anywhere, at any time
             yield "built anew", str(time.time_ns())
-        every = _includes.reached_or_all(whole, folders, _own_folders(source))
-        reached = tuple((str(path), _includes.file_digest(path)) for path in every)
+        every = includes.reached_or_all(whole, folders, _own_folders(source))
+        reached = tuple((str(path), includes.file_digest(path)) for path in every)
     yield from reached
     # Our headers named like CUDA's include CUDA's own, which the include path hides.
     paths = (Path(path) for path, _ in reached)
     hidden = (f"#include <{path.name}>\n" for path in paths if path.parent in OWN_FOLDERS)
-    yield from _includes.reached_digests("".join(hidden), toolkit_folders())
+    yield from includes.reached_digests("".join(hidden), toolkit_folders())
 
 
 def is_authors(file: str) -> bool:
@@ -86,7 +86,7 @@ def prefix_of(
     if not precompiles:
         return toolchain.Prefix(text)
     inside, begun_ns = [*headers_of(text, source)], time.time_ns()
-    key = _includes.digest(
+    key = includes.digest(
         json.dumps((_FORMAT, text, flags, inside, toolchain.key_facts())).encode()
     )
     path = current_path(cache_dir(), f"prefix-{key}", ".gch")
@@ -94,7 +94,7 @@ def prefix_of(
 
     def make() -> bytes:
         compiled = toolchain.precompile((*flags, *(f"-I{folder}" for folder in folders)), text)
-        facts["also_read"] = _includes.recorded(compiled.read, inside, begun_ns)
+        facts["also_read"] = includes.recorded(compiled.read, inside, begun_ns)
         return compiled.data
 
     if not _is_whole(path):
@@ -106,7 +106,7 @@ def prefix_of(
 def _chooses(source: Source, headers: Headers) -> bool:
     """Return whether the source, or a header of its own, sets a macro for CUDA's headers."""
     own = (Path(path) for path, _ in headers if is_authors(path))
-    texts = (source.whole_text, *(_includes.text_of(path) for path in own))
+    texts = (source.whole_text, *(includes.text_of(path) for path in own))
     return any(map(_CHOICE.search, texts))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tmaasync._compile import Source
-from tmaasync._declarations import variables
-from tmaasync._tokens import tokens, words
+from tmaasync._source.compile import Source
+from tmaasync._source.declarations import variables
+from tmaasync._source.tokens import tokens, words
 from tmaasync.emulate.frontend.cpp.object_file import THREAD_LOCAL, symbol_tables
 from tmaasync.emulate.include_path import OWN_FOLDERS
 from tmaasync.errors import CompileError

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tmaasync._compile import Source
-from tmaasync._declarations import named_types
-from tmaasync._entries import declarations, function_name, template_of
-from tmaasync._includes import included
-from tmaasync._tokens import parts, spelled, tokens
+from tmaasync._source.compile import Source
+from tmaasync._source.declarations import named_types
+from tmaasync._source.entries import declarations, function_name, template_of
+from tmaasync._source.includes import included
+from tmaasync._source.tokens import parts, spelled, tokens
 from tmaasync.emulate.frontend import ptx
 from tmaasync.emulate.frontend.program import EXPORTED
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tmaasync._tokens import at_commas
+from tmaasync._source.tokens import at_commas
 from tmaasync.emulate.frontend.ptx.pieces import HELD, Piece, pieces_of_asm
 from tmaasync.emulate.frontend.ptx.program import (
     Address,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tmaasync._tokens import COMMENT
+from tmaasync._source.tokens import COMMENT
 from tmaasync.emulate.frontend.ptx.program import UNIQUE, Unit
 from tmaasync.emulate.frontend.ptx.statements import AsmStatement
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tmaasync._tokens import TOKEN
+from tmaasync._source.tokens import TOKEN
 from tmaasync.emulate.frontend.ptx.program import AsmOperand, refusal
 from tmaasync.errors import CompileError
 

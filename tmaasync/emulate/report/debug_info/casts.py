@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tmaasync._tokens import without_comments
+from tmaasync._source.tokens import without_comments
 
 __all__ = ["variables_of_casts"]
 

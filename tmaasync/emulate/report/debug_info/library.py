@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tmaasync._forks import Lock, cached_property
-from tmaasync._sources import include_dir, kernels_dir
+from tmaasync._source.paths import include_dir, kernels_dir
 from tmaasync.emulate.frontend.ptx import ASM_SUFFIX, without_inlined
 from tmaasync.emulate.include_path import EMULATOR_DIR
 from tmaasync.emulate.report.debug_info.casts import variables_of_casts

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tmaasync._symbols import demangled
+from tmaasync._source.symbols import demangled
 from tmaasync.emulate.frontend.ptx.module.body import Body, BodyParser, address_of
 from tmaasync.emulate.frontend.ptx.module.function import BYTES, function_code, held_as
 from tmaasync.emulate.frontend.ptx.module.reader import Function, Module, Variable, read_module

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tmaasync._tokens import at_commas
+from tmaasync._source.tokens import at_commas
 from tmaasync.emulate.frontend.ptx.program import bits_of, refusal
 from tmaasync.errors import CompileError
 

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tmaasync._cache_folder import cache_dir, current_path, load_facts, store_with_facts
-from tmaasync._includes import (
+from tmaasync._source.cache_folder import cache_dir, current_path, load_facts, store_with_facts
+from tmaasync._source.includes import (
     ComputedIncludeError,
     Records,
     digest,
@@ -27,9 +27,9 @@ from tmaasync._includes import (
     recorded,
     text_of,
 )
-from tmaasync._program import Assembly, Entry, Parameter, Program, entries_of, entry_from
-from tmaasync._sources import header_of_names, include_dir
-from tmaasync._tokens import joined, tokens, words
+from tmaasync._source.paths import header_of_names, include_dir
+from tmaasync._source.program import Assembly, Entry, Parameter, Program, entries_of, entry_from
+from tmaasync._source.tokens import joined, tokens, words
 from tmaasync._wheels import install_command
 from tmaasync.errors import BackendError, CompileError
 
@@ -60,7 +60,7 @@ _OLDEST_NVRTC = (12, 9)
 _UNSUPPORTED = re.compile(r"Instruction '([\w.]+)[^']*' not supported on .target '(\w+)'")
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 _MISSING_HEADER = re.compile(r'cannot open source file "([^"]+)"')
-_C_HEADERS = Path(__file__).resolve().parent / "_nvrtc_headers"
+_C_HEADERS = Path(__file__).resolve().parent / "nvrtc_headers"
 """The names of C headers, which <cuda.h> and kernels ask for. NVRTC has none."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tmaasync._tokens import Token, closing, parts, spelled, tokens, words
+from tmaasync._source.tokens import Token, closing, parts, spelled, tokens, words
 from tmaasync.errors import ArgumentError
 
 __all__ = [

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from tmaasync._tokens import without_comments
+from tmaasync._source.tokens import without_comments
 
 __all__ = [
     "ComputedIncludeError",

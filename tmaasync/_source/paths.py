@@ -11,7 +11,7 @@ from tmaasync.errors import ArgumentError, BackendError
 
 __all__ = ["find_kernel", "header_of_names", "include_dir", "kernels_dir", "shipped_kernels"]
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 _HEADER = Path("include", "tmaasync", "tmaasync.cuh")
 
 

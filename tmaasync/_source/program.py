@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tmaasync._entries import function_name
+from tmaasync._source.entries import function_name
 
 __all__ = [
     "Assembly",

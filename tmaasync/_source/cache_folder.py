@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tmaasync._includes import changed, digest
+from tmaasync._source.includes import changed, digest
 from tmaasync.errors import BackendError
 
 try:

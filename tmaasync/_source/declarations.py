@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tmaasync._tokens import Token, closing, words
+from tmaasync._source.tokens import Token, closing, words
 
 __all__ = ["Declared", "declared", "end_of", "named_types", "variables"]
 
