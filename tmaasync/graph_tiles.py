@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
+from tmaasync._driver.graphs import GraphNodes, graph_nodes
 from tmaasync._elements import Element
-from tmaasync._graph_nodes import GraphNodes, graph_nodes
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._ragged.base import array_address
 from tmaasync._tile.argument import MapArgument

@@ -1,4 +1,4 @@
-"""Arrays of any library: address, shape, strides, element type and device.
+"""Arrays of any library: address, shape, strides, element type, device and stream.
 
 Nothing here imports an array library other than NumPy. Whose array it is shows in the name of its
 type, so that asking costs about a microsecond and `import tmaasync` drags nothing in.
@@ -28,6 +28,7 @@ from tmaasync._arrays.frameworks import (
     require_updatable,
 )
 from tmaasync._arrays.protocols import read_interface
+from tmaasync._arrays.streams import current_stream_of, stream_of
 from tmaasync._arrays.value import STAND_IN, ArrayView, host_array, numpy_array
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "address_reader",
     "common_device",
     "current_address",
+    "current_stream_of",
     "fingerprint",
     "guard",
     "have_stream_wait",
@@ -51,6 +53,7 @@ __all__ = [
     "require_no_tangent",
     "require_updatable",
     "require_writable",
+    "stream_of",
     "view",
     "where",
 ]

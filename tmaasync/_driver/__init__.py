@@ -1,4 +1,4 @@
-"""The CUDA driver: devices, tensor maps encoded, kernels launched, streams, memory."""
+"""The CUDA driver: devices, tensor maps encoded, kernels launched, graphs, streams, memory."""
 
 from tmaasync._driver.bindings import device_count, driver_version, results
 from tmaasync._driver.devices import (
@@ -24,6 +24,9 @@ from tmaasync._driver.launches import (
 )
 from tmaasync._driver.memory import (
     BLANK_BYTES,
+    DeviceMemory,
+    HostMemory,
+    PinnedMemory,
     allocate,
     allocate_pinned,
     blank_address,
@@ -32,6 +35,7 @@ from tmaasync._driver.memory import (
     download,
     free,
     free_pinned,
+    placed,
     upload,
 )
 from tmaasync._driver.modules import (
@@ -63,7 +67,10 @@ __all__ = [
     "BLANK_BYTES",
     "UNTRACED",
     "DeviceLimits",
+    "DeviceMemory",
+    "HostMemory",
     "LaunchConfig",
+    "PinnedMemory",
     "PreparedLaunch",
     "Tracer",
     "allocate",
@@ -99,6 +106,7 @@ __all__ = [
     "on_device",
     "parameter_sizes",
     "peek_word",
+    "placed",
     "poke_word",
     "require_device",
     "results",

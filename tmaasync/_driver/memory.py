@@ -1,16 +1,22 @@
-"""Memory of the package itself, on a device and on the host."""
+"""Memory of the package itself, which kernels read or write: on a device and on the host."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import weakref
 from collections.abc import Callable
+
+import numpy as np
 
 from tmaasync._driver import bindings
 from tmaasync._driver.devices import on_device
 
 __all__ = [
     "BLANK_BYTES",
+    "DeviceMemory",
+    "HostMemory",
+    "PinnedMemory",
     "allocate",
     "allocate_pinned",
     "blank_address",
@@ -19,6 +25,7 @@ __all__ = [
     "download",
     "free",
     "free_pinned",
+    "placed",
     "upload",
 ]
 
@@ -99,3 +106,81 @@ def bound_copy(
             bindings.require_success("cuMemcpyDtoDAsync", result)
 
     return call
+
+
+_ALIGNMENT = 128
+
+
+def placed(device: int | None, data: bytes) -> HostMemory | DeviceMemory:
+    """Return a copy of the data at a multiple of 128; it lives as long as the result.
+
+    Args:
+        device: The ordinal of the device; None for host memory.
+        data: What to copy. It is there, for every stream, when this returns.
+    """
+    return HostMemory(data) if device is None else DeviceMemory(device, data)
+
+
+class HostMemory:
+    """Bytes in host memory, at ``address``."""
+
+    def __init__(self, data: bytes) -> None:
+        whole = np.empty(len(data) + _ALIGNMENT, np.uint8)
+        start = -whole.ctypes.data % _ALIGNMENT
+        self._bytes = whole[start : start + len(data)]
+        self.address = int(self._bytes.ctypes.data)
+        self.write(0, data)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Replace bytes from an offset on."""
+        self._bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+
+    def read(self) -> bytes:
+        return self._bytes.tobytes()
+
+
+class DeviceMemory:
+    """Bytes on a device, at ``address``."""
+
+    def __init__(self, device: int, data: bytes) -> None:
+        self._device, self._size = device, len(data)
+        self.address = allocate(device, len(data))
+        freed = weakref.finalize(self, free, device, self.address)
+        freed.atexit = False  # the driver is gone by then, and the memory with it
+        self.write(0, data)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Replace bytes from an offset on."""
+        upload(self._device, self.address + offset, data)
+
+    def read(self) -> bytes:
+        return download(self._device, self.address, self._size)
+
+
+class PinnedMemory:
+    """Zeros in host memory, at an ``address`` that kernels write to.
+
+    ``numpy.asarray`` has the bytes as an array, which keeps this object alive.
+    """
+
+    def __init__(self, device: int, size_bytes: int) -> None:
+        self._size = size_bytes
+        self.address = allocate_pinned(device, size_bytes)
+        freed = weakref.finalize(self, free_pinned, device, self.address)
+        freed.atexit = False  # as above
+        self.clear()
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        return {
+            "version": 3,
+            "shape": (self._size,),
+            "typestr": "|u1",
+            "data": (self.address, False),
+        }
+
+    def clear(self) -> None:
+        ctypes.memset(self.address, 0, self._size)
+
+    def read(self) -> bytes:
+        return ctypes.string_at(self.address, self._size)

@@ -11,12 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tmaasync import emulate
-from tmaasync._arrays import ArrayView
-from tmaasync._driver import DeviceLimits
+from tmaasync._arrays import ArrayView, stream_of
+from tmaasync._driver import DeviceLimits, HostMemory
 from tmaasync._emulated.build import EmulatedBuild
-from tmaasync._memory import HostMemory
 from tmaasync._source.compile import Source
-from tmaasync._streams import stream_of
 from tmaasync.emulate.launch.schedule import is_scheduled
 from tmaasync.emulate.report.debug_info import DebugInfo, debug_info
 from tmaasync.errors import LaunchError, TMAError, Violation

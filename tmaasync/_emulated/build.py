@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tmaasync import _arrays, emulate
-from tmaasync._arrays import ArrayView
+from tmaasync._arrays import ArrayView, stream_of
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._forks import cached_property
 from tmaasync._source.compile import Parameter, option_values
 from tmaasync._source.program import entries_of, required_block
 from tmaasync._source.symbols import Symbol, symbol_named
-from tmaasync._streams import stream_of
 from tmaasync._tile.argument import KernelArgument
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.pointer import Pointer

@@ -6,8 +6,8 @@ import operator
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
+from tmaasync._driver import DeviceMemory, HostMemory, placed
 from tmaasync._kinds import shown
-from tmaasync._memory import DeviceMemory, HostMemory, placed
 from tmaasync._tile.argument import KernelArgument, MapTile
 from tmaasync.errors import ArgumentError, Violation
 

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tmaasync._arrays import ArrayView
-from tmaasync._driver import DeviceLimits, PreparedLaunch
+from tmaasync._driver import DeviceLimits, DeviceMemory, HostMemory, PreparedLaunch
 from tmaasync._hardware import HOPPER
-from tmaasync._memory import DeviceMemory, HostMemory
 from tmaasync.kernel.arguments import Placed, View
 from tmaasync.kernel.hangs import BarrierName
 from tmaasync.kernel.recipe import LaunchRequest, Recipe

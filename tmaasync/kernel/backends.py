@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tmaasync import _driver
-from tmaasync._driver import DeviceLimits
-from tmaasync._memory import DeviceMemory, PinnedMemory
-from tmaasync._streams import stream_of
+from tmaasync._arrays import stream_of
+from tmaasync._driver import DeviceLimits, DeviceMemory, PinnedMemory
 from tmaasync.kernel.arguments import Placed
 from tmaasync.kernel.backend import Backend, BoundCall, Build, host_backend
 from tmaasync.kernel.builds import CudaBuild, max_active_clusters

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tmaasync import _driver
+from tmaasync._arrays import stream_of
 from tmaasync._driver import LaunchConfig, PreparedLaunch, Tracer
 from tmaasync._forks import cached_property
 from tmaasync._source.compile import Parameter
 from tmaasync._source.symbols import Symbol, symbol_named
-from tmaasync._streams import stream_of
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.arguments import View, pack, placed
 from tmaasync.kernel.backend import host_backend

@@ -9,10 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tmaasync._arrays import AddressReader, ArrayView, address_reader, guard
+from tmaasync._arrays import (
+    AddressReader,
+    ArrayView,
+    address_reader,
+    current_stream_of,
+    guard,
+    stream_of,
+)
 from tmaasync._driver import PreparedLaunch
 from tmaasync._source.compile import Parameter
-from tmaasync._streams import current_stream_of, stream_of
 from tmaasync.kernel.arguments import View
 
 __all__ = ["RepeatedCall", "repeated_call"]

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from tmaasync import _driver
-from tmaasync._driver import UNTRACED, LaunchConfig, PreparedLaunch, Tracer
+from tmaasync._driver import UNTRACED, LaunchConfig, PinnedMemory, PreparedLaunch, Tracer
 from tmaasync._kinds import is_number
-from tmaasync._memory import PinnedMemory
 from tmaasync._source.compile import Source
 from tmaasync.errors import ArgumentError, HangError
 from tmaasync.kernel.hangs import (

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from operator import call
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tmaasync._arrays import Guard, fingerprint, guard
+from tmaasync._arrays import Guard, current_stream_of, fingerprint, guard, stream_of
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync._streams import current_stream_of, stream_of
 from tmaasync.kernel import BoundCall, Launch, backend_of
 from tmaasync.ops._allocation import Allocator, address_of
 

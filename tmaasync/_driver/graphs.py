@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tmaasync import _driver
+from tmaasync._driver.bindings import results
+from tmaasync._driver.launches import parameter_sizes
 
 __all__ = ["GraphNodes", "KernelNode", "graph_nodes"]
 
@@ -24,7 +25,7 @@ class KernelNode:
 
     def __init__(self, node: Any) -> None:
         self._node = node
-        (self._native,) = _driver.results("cuGraphKernelNodeGetParams", node)
+        (self._native,) = results("cuGraphKernelNodeGetParams", node)
         self.parameters = _parameters_of(self._native)
 
     def set_parameters(self, executable: int, parameters: Sequence[bytes]) -> None:
@@ -37,12 +38,12 @@ class KernelNode:
         buffers = [ctypes.create_string_buffer(data, len(data)) for data in parameters]
         table = array("Q", map(ctypes.addressof, buffers))
         self._native.kernelParams, _ = table.buffer_info()
-        _driver.results("cuGraphExecKernelNodeSetParams", executable, self._node, self._native)
+        results("cuGraphExecKernelNodeSetParams", executable, self._node, self._native)
 
 
 def _parameters_of(native: Any) -> tuple[bytes, ...] | None:
     function = int(native.func)
-    sizes = _driver.parameter_sizes(function or int(native.kern), is_kernel=not function)
+    sizes = parameter_sizes(function or int(native.kern), is_kernel=not function)
     if not sizes:
         return ()
     if not native.kernelParams:
@@ -73,15 +74,15 @@ def graph_nodes(graph: int) -> GraphNodes:
         DriverError: It is no graph.
     """
     found = GraphNodes()
-    _, count = _driver.results("cuGraphGetNodes", graph)
-    nodes, _ = _driver.results("cuGraphGetNodes", graph, count)
+    _, count = results("cuGraphGetNodes", graph)
+    nodes, _ = results("cuGraphGetNodes", graph, count)
     for node in nodes[:count]:
-        (kind,) = _driver.results("cuGraphNodeGetType", node)
+        (kind,) = results("cuGraphNodeGetType", node)
         match kind.name.removeprefix("CU_GRAPH_NODE_TYPE_"):
             case "KERNEL":
                 found.kernels.append(KernelNode(node))
             case "MEMCPY":
-                (copy,) = _driver.results("cuGraphMemcpyNodeGetParams", node)
+                (copy,) = results("cuGraphMemcpyNodeGetParams", node)
                 found.copied += [
                     _span(end, copy.WidthInBytes, pitch, copy.Height * copy.Depth)
                     for end, pitch in (
@@ -90,7 +91,7 @@ def graph_nodes(graph: int) -> GraphNodes:
                     )
                 ]
             case "MEMSET":
-                (fill,) = _driver.results("cuGraphMemsetNodeGetParams", node)
+                (fill,) = results("cuGraphMemsetNodeGetParams", node)
                 row_bytes = fill.width * fill.elementSize
                 found.copied.append(_span(fill.dst, row_bytes, fill.pitch, fill.height))
             case "GRAPH" | "CONDITIONAL":
