@@ -1,23 +1,34 @@
-"""The layout of a split tile: its last side padded to whole chunks, or folded into one box."""
+"""Split tiles: the last side is padded to whole chunks, or folded into one box."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, is_contiguous
-from tmaasync._tile.cut import CUDA_SWIZZLE, per_side_violations
-from tmaasync.errors import Violation
-from tmaasync.modes import L2Promotion, OOBFill, Swizzle
+from tmaasync._kinds import not_flags, not_integers
+from tmaasync._tile.argument import view_in_place
+from tmaasync._tile.cut import CUDA_SWIZZLE, per_side_violations, sides_of
+from tmaasync._tile.tensor import TMATensorTile, create_tma_tile
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
+from tmaasync.modes import (
+    L2Promotion,
+    L2PromotionName,
+    OOBFill,
+    OOBFillName,
+    Swizzle,
+    SwizzleName,
+)
 
-__all__ = ["SplitLayout", "split_violations"]
+__all__ = ["SplitLastDimTMATensorTile", "create_split_tma"]
 
 _ATOM_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class SplitLayout:
+class _Layout:
     """The arguments of `create_split_tma`; a folded tile has rows, heads and depth."""
 
     tile_shape: tuple[int, ...]
@@ -82,7 +93,120 @@ class SplitLayout:
         )
 
 
-def split_violations(view: ArrayView, split: SplitLayout) -> Iterator[Violation]:
+class SplitLastDimTMATensorTile(TMATensorTile):
+    """A tile of whole chunks in shared memory; made by `create_split_tma`.
+
+    ``spec``, ``tile_shape`` and ``box_shape`` describe the tensor map, which has four or five
+    dimensions if the tile is folded. `smem_shape` is the tile shape that the caller passed.
+    """
+
+    __slots__ = ("_split",)
+
+    _split: _Layout
+
+    @property
+    def smem_shape(self) -> tuple[int, ...]:
+        """The tile in the array's dimensions, outermost first, without padding."""
+        return self._split.tile_shape
+
+    @property
+    def cuda_type(self) -> str:
+        """The tile's type in CUDA C++."""
+        if not self._split.is_folded:
+            return super().cuda_type
+        return self._split.cuda_type(self.element.cuda_type)
+
+    def rebind(self, array: object) -> SplitLastDimTMATensorTile:
+        """Return the same tile over other contiguous memory of at least the same size.
+
+        Raises:
+            TensorMapError: The memory is too small, or its address is no multiple of 16.
+        """
+        return _split_tile(view_in_place(array, self._owner, self.element), self._split)
+
+
+def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
+    array: object,
+    tile_shape: Sequence[int],
+    *,
+    gmem_shape: Sequence[int] | None = None,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
+    fold_chunks: int = 1,
+    row_major: bool = False,
+    l2_promotion: L2Promotion | L2PromotionName = L2Promotion.B128,
+    oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
+    dtype: object = None,
+) -> SplitLastDimTMATensorTile:
+    """Describe a tile of whole chunks over contiguous memory, with extents given at run time.
+
+    The last side is padded up to a multiple of the chunk (the swizzle's span, 16 bytes without
+    swizzle); elements outside the array are fill. The tile in shared memory is
+    ``[chunks][other sides][chunk]``.
+
+    With ``fold_chunks`` one instruction loads all chunks of ``(rows, 1, depth)`` from
+    ``(rows, heads, depth)``. A box cannot be wider than a swizzled chunk, so the map has a
+    dimension for the chunks. Device coordinates remain ``{depth, head, row}``.
+
+    Args:
+        array: Contiguous memory of any shape, as in `create_tma_tile`.
+        tile_shape: Elements per side, outermost first.
+        gmem_shape: Extents of the global tensor, outermost first, contiguous from the array's
+            start. Use it for extents known only at run time, such as the rows in use. By default
+            the array's shape.
+        swizzle: As in `create_tma_tile`.
+        fold_chunks: Chunks along the last side that one instruction moves: 1, or all of them.
+        row_major: Lay a folded tile out as ``[rows / 8][chunks][8][chunk]``.
+        l2_promotion: As in `create_tma_tile`.
+        oob_fill: As in `create_tma_tile`.
+        dtype: As in `create_tma_tile`.
+
+    Raises:
+        TensorMapError: The tile breaks rules; every one is listed with a remedy.
+        ArgumentError: A mode has an unknown name.
+        ArrayTypeError: Not an array, or not of a type that TMA can read.
+
+    >>> import numpy as np
+    >>> cache = np.zeros((4096, 8, 128), np.float16)
+    >>> tile = create_split_tma(
+    ...     cache, (64, 1, 128), gmem_shape=(1000, 8, 128), swizzle="128B", fold_chunks=2
+    ... )
+    >>> tile.box_shape, tile.boxes_per_tile
+    ((1, 2, 64, 64), 1)
+    """
+    ArgumentError.raise_for(
+        [*not_integers(fold_chunks=fold_chunks), *not_flags(row_major=row_major)]
+    )
+    view = _arrays.view(array, dtype=dtype)
+    split = _Layout(
+        sides_of("tile_shape", tile_shape),
+        view.shape if gmem_shape is None else sides_of("gmem_shape", gmem_shape),
+        Swizzle.of(swizzle, "swizzle"),
+        fold_chunks,
+        row_major,
+        L2Promotion.of(l2_promotion, "l2_promotion"),
+        OOBFill.of(oob_fill, "oob_fill"),
+    )
+    return _split_tile(view, split)
+
+
+def _split_tile(view: ArrayView, split: _Layout) -> SplitLastDimTMATensorTile:
+    TensorMapError.raise_for(_split_violations(view, split))
+    itemsize = view.element.itemsize
+    strides = tuple(stride * itemsize for stride in split.map_strides(itemsize))
+    tile = create_tma_tile(
+        view._replace(shape=split.map_shape(itemsize), strides_bytes=strides),
+        split.map_tile(itemsize),
+        swizzle=split.swizzle,
+        box_shape=split.map_box(itemsize),
+        l2_promotion=split.l2_promotion,
+        oob_fill=split.oob_fill,
+    )
+    made = SplitLastDimTMATensorTile(tile._form, tile._address, tile._owner, tile._lease)
+    made._split = split
+    return made
+
+
+def _split_violations(view: ArrayView, split: _Layout) -> Iterator[Violation]:
     found = [
         *per_side_violations(len(split.gmem_shape), "tile_shape", split.tile_shape),
         *per_side_violations(len(split.gmem_shape), "gmem_shape", split.gmem_shape),
@@ -109,7 +233,7 @@ def split_violations(view: ArrayView, split: SplitLayout) -> Iterator[Violation]
         yield from _fold_violations(split, view.element.itemsize)
 
 
-def _fold_violations(split: SplitLayout, itemsize: int) -> Iterator[Violation]:
+def _fold_violations(split: _Layout, itemsize: int) -> Iterator[Violation]:
     if len(split.gmem_shape) != 3 or split.tile_shape[1] != 1 or split.fold_chunks < 2:
         yield Violation(
             "fold_chunks",
