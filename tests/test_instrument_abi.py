@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from struct_claims import claims
 
-from tmaasync import _signal_checks, signal
+from tmaasync import signal
+from tmaasync._signal import pads
 from tmaasync._source import names
 from tmaasync._source.compile import Source, compile_source
 from tmaasync.errors import CompileError
@@ -47,7 +48,7 @@ STRUCTS: dict[str, np.dtype[Any]] = {
     "instrument::TraceBuffer": layout.BUFFER_DTYPE,
 }
 CONSTANTS = {
-    "kMaxRanks": _signal_checks.MAX_RANKS,
+    "kMaxRanks": pads.MAX_RANKS,
     "kRecordsOfRank": signal._RECORDS_OF_RANK,
     "kWritten": signal._WRITTEN,
     "kRecordsOfCluster": hangs._RECORDS_OF_CLUSTER,

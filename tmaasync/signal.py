@@ -32,9 +32,9 @@ import numpy as np
 from tmaasync import _arrays, _driver, emulate
 from tmaasync._arrays import ArrayView, current_address, require_current, stream_of
 from tmaasync._driver import PinnedMemory
-from tmaasync._emulated import streams
 from tmaasync._kinds import is_integer, not_integers, shown
-from tmaasync._signal_checks import MAX_RANKS, uncopied, views_of_pads
+from tmaasync._signal import streams
+from tmaasync._signal.pads import MAX_RANKS, uncopied, views_of_pads
 from tmaasync.errors import ArgumentError, DriverError, HangError, HungSignal, Violation
 from tmaasync.kernel.ranks import RankArgument, TracedRanks
 from tmaasync.kernel.watch import budget_of

@@ -1,0 +1,1 @@
+"""The parts of `tmaasync.signal`, all below it: none imports it."""
