@@ -155,7 +155,7 @@ def test_a_module_newer_than_the_driver_is_refused_with_the_remedy(
     path = tmp_path / "newer.ptx"
     path.write_text(".version 99.0\n")
     with pytest.raises(
-        DriverError, match=r"newer\.ptx: its \.version is newer than the driver\. U"
+        DriverError, match=r"PTX module: its \.version is newer than the driver\. U"
     ):
         _driver.load_own_module(path, 0)
 

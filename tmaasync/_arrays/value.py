@@ -237,9 +237,8 @@ def described(error: Exception) -> str:
 def not_an_array(array: object, rule: str, remedy: str, argument: str) -> ArrayTypeError:
     """Build the error for an object whose elements cannot be reached."""
     kind = type(array)
-    name = (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else (f"{kind.__module__}.{kind.__qualname__}")
-    )
+    module = kind.__module__
+    if module.startswith("tmaasync."):
+        module = "tmaasync"  # which has the names of its public classes
+    name = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
     return ArrayTypeError.broken(argument, f"a {name}", rule, remedy)
