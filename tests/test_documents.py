@@ -1,10 +1,11 @@
 """Everything the documents say in code runs, everything they link to exists.
 
 A ``python`` block that begins with ``>>>`` is a doctest; any other is executed. The blocks of one
-document share their names, from top to bottom. A block after ``<!-- gpu -->`` needs a device:
-without one it runs on NumPy arrays up to its first launch, whose kernel is compiled and whose
-arguments are counted. A ``console`` block has command lines after ``$`` and what they print, where
-``...`` stands for anything. A ``cuda`` block is compiled, with a `Tile` and `STAGES` from the host.
+document share their names, from top to bottom; one that imports Triton runs by itself. A block
+after ``<!-- gpu -->`` needs a device: without one it runs on NumPy arrays up to its first launch,
+whose kernel is compiled and whose arguments are counted. A ``console`` block has command lines
+after ``$`` and what they print, where ``...`` stands for anything. A ``cuda`` block is compiled,
+with a `Tile` and `STAGES` from the host.
 The examples are treated like blocks that need a device.
 """
 
@@ -51,6 +52,10 @@ class Block:
     language: str
     text: str
     needs_gpu: bool
+
+    @property
+    def needs_triton(self) -> bool:
+        return "\nimport triton\n" in self.text
 
     def run(self, names: dict[str, Any]) -> None:
         if self.text.startswith(">>>"):
@@ -133,7 +138,7 @@ def test_the_python_of_a_document_runs(
     path: Path, up_to_the_launch: Callable[[Callable[[], object]], None]
 ) -> None:
     names: dict[str, Any] = {"__name__": "document"}
-    found = blocks(path, "python")
+    found = [block for block in blocks(path, "python") if not block.needs_triton]
     for library in ("torch", "transformers", "cutlass_library"):
         needs = re.compile(rf"^(import|from) {library}\b", re.MULTILINE)
         if any(needs.search(block.text) and not block.needs_gpu for block in found):
@@ -143,6 +148,16 @@ def test_the_python_of_a_document_runs(
             up_to_the_launch(lambda block=block: block.run(names))  # type: ignore[misc]
         else:
             block.run(names)
+
+
+_OF_TRITON = [block for path in DOCUMENTS for block in blocks(path, "python") if block.needs_triton]
+
+
+@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION:UserWarning")
+@pytest.mark.parametrize("block", _OF_TRITON, ids=lambda block: f"{block.path.name}:{block.line}")
+def test_a_block_with_triton_runs_by_itself(block: Block) -> None:
+    pytest.importorskip("triton")
+    block.run({"__name__": "document"})
 
 
 @pytest.mark.gpu

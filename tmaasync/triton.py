@@ -6,31 +6,29 @@ sizes and strides for each tensor descriptor. They change with Triton's releases
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import copy
 import functools
+import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._kinds import shown
+from tmaasync.emulate import LIMITS
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
 from tmaasync.tile import create_tma_tile
 
-__all__ = ["TensorDescriptor", "launch", "run"]
+__all__ = ["TensorDescriptor", "launch", "on_cpu", "run"]
 
-_TYPES = {
-    **{f"{sign}{bits}": f"{sign[0]}{bits}" for sign in ("int", "uint") for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": f"fp{bits}" for bits in (16, 32, 64)},
-    "bfloat16": "bf16",
-    "bool": "i1",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-}
 _SWIZZLES = ("none", "32B", "64B", "128B")
-_ALIGNED_BYTES = 16  # what Triton specialises on, of addresses and of integers
 _BLOCK = re.compile(r"^\.reqntid (\d+)", re.MULTILINE)
 
 Grid = Sequence[int] | Callable[[Mapping[str, Any]], Sequence[int]]
@@ -57,76 +55,191 @@ def run(kernel: Any, grid: Grid, *args: Any, **named: Any) -> None:
             ``num_warps``.
 
     Raises:
-        ArgumentError: The kernel is none of Triton's, or an argument is missing.
-        EmulatedError: As for each launch of a `Kernel`.
+        ArgumentError: The kernel is none of Triton's.
+        TypeError: As Triton raises it, for a missing argument.
+        EmulatedRace, EmulatedFault, EmulatedDeadlock, EmulatedTimeout: As for each `Kernel`.
     """
-    names = getattr(kernel, "arg_names", None)
-    if names is None:
+    if not hasattr(kernel, "arg_names"):
         raise ArgumentError.broken(
             "kernel", shown(kernel), "it has no @triton.jit", "Pass the function below @triton.jit"
         )
-    given = dict(zip(names, args, strict=False))
-    given |= {name: value for name, value in named.items() if name in names}
-    if missing := [name for name in names if name not in given]:
-        raise ArgumentError(f"{', '.join(missing)}: the kernel takes them. Pass a value for each.")
-    options = {name: value for name, value in named.items() if name not in names}
-    sides = grid(given) if callable(grid) else grid
-    constants = {one.name for one in kernel.params if one.is_constexpr}
-    compiled = _compiled(kernel, given, constants, options)
-    launch(compiled, sides, *(given[name] for name in names if name not in constants))
+    with on_cpu():
+        kernel[grid](*args, **named)
 
 
-def _compiled(
-    kernel: Any, given: Mapping[str, Any], constants: set[str], options: Mapping[str, Any]
-) -> Any:
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
+# --- launches of unchanged code -----------------------------------------------------------------
 
-    names = list(kernel.arg_names)
-    types = {name: "constexpr" if name in constants else _type(name, given[name]) for name in names}
-    values = {(names.index(name),): given[name] for name in constants}
-    aligned = {
-        (at,): [["tt.divisibility", _ALIGNED_BYTES]]
-        for at, name in enumerate(names)
-        if name not in constants and _is_aligned(given[name])
-    }
-    source = ASTSource(kernel, types, values, aligned)
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=dict(options))
+_CONFIG = contextvars.ContextVar[int | None]("tmaasync triton config", default=None)
+_LOCK = threading.Lock()
+_PATCHES: list[tuple[contextlib.ExitStack, int]] = []  # at most one, with the `on_cpu` that need it
+_DEVICE = "tmaasync"  # what Triton caches these kernels under
 
 
-def _type(name: str, value: Any) -> str:
-    """Return Triton's type of an argument."""
-    if isinstance(value, bool):
-        return "i1"
-    if isinstance(value, int):
-        return "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
-    if isinstance(value, float):
-        return "fp32"
-    is_descriptor = _is_descriptor(value)
-    view = _arrays.view(value.base if is_descriptor else value, argument=name)
-    element = _TYPES.get(view.element.name)
-    if element is None:
-        raise ArgumentError.broken(
-            name,
-            f"an array of {view.element}",
-            "Triton has no type for its elements",
-            "Convert the array",
+@contextlib.contextmanager
+def on_cpu(*, config: int = 0) -> Iterator[None]:
+    """Run the launches of Triton kernels inside the ``with`` on this machine's CPU.
+
+    ``kernel[grid](...)`` then takes NumPy arrays and CPU tensors of torch, and Triton's driver
+    describes the emulated device. It applies to this thread or context alone.
+
+    Args:
+        config: Number of the config that each ``@triton.autotune`` takes, counted after its
+            ``early_config_prune``. Nothing is timed.
+
+    Raises:
+        ImportError: Triton is not installed.
+        ArgumentError: A launched kernel has no config of that number.
+    """
+    _patch()
+    token = _CONFIG.set(config)
+    try:
+        yield
+    finally:
+        _CONFIG.reset(token)
+        _unpatch()
+
+
+def _patch() -> None:
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.driver import DriverConfig
+    from triton.runtime.jit import JITFunction
+
+    with _LOCK:
+        if not _PATCHES:
+            patches, driver = contextlib.ExitStack(), DriverConfig.active
+            active = property(
+                lambda self: driver.fget(self) if _CONFIG.get() is None else _driver()
+            )
+            _replace(patches, DriverConfig, "active", active)
+            _replace(patches, JITFunction, "run", _on_cpu_or(JITFunction.run, _run))
+            _replace(patches, Autotuner, "run", _on_cpu_or(Autotuner.run, _run_config))
+            _PATCHES.append((patches, 0))
+        patches, users = _PATCHES.pop()
+        _PATCHES.append((patches, users + 1))
+
+
+def _unpatch() -> None:
+    with _LOCK:
+        patches, users = _PATCHES.pop()
+        if users > 1:
+            _PATCHES.append((patches, users - 1))
+        else:
+            patches.close()
+
+
+def _replace(patches: contextlib.ExitStack, of: type, name: str, new: Any) -> None:
+    patches.callback(setattr, of, name, vars(of)[name])
+    setattr(of, name, new)
+
+
+def _on_cpu_or(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that is ours inside `on_cpu`, and theirs in other threads."""
+
+    @functools.wraps(theirs)
+    def method(self: Any, *args: Any, **named: Any) -> Any:
+        return (
+            theirs(self, *args, **named)
+            if _CONFIG.get() is None
+            else ours(theirs, self, *args, **named)
         )
-    block = ", ".join(map(str, value.block_shape)) if is_descriptor else ""
-    return f"tensordesc<{element}[{block}]>" if is_descriptor else f"*{element}"
+
+    return method
 
 
-def _is_descriptor(value: Any) -> bool:
-    return hasattr(value, "block_shape") and hasattr(value, "base")
+def _run(
+    theirs: Callable[..., Any], kernel: Any, *args: Any, grid: Grid, warmup: bool, **named: Any
+) -> Any:
+    """Let Triton compile a kernel, and launch it."""
+    args = tuple(map(_pointed, args))
+    named = {name: _pointed(value) for name, value in named.items()}
+    compiled = theirs(kernel, *args, grid=grid, warmup=True, **named)
+    if warmup:
+        return compiled
+    *_, bind = kernel.device_caches[_DEVICE]
+    bound = bind(*args, **named)[0]
+    given = {name: _array(value) for name, value in bound.items()}
+    sides = grid(given) if callable(grid) else grid
+    types = compiled.src.signature.values()
+    launch(compiled, sides, *_without_constants(types, bound.values()))
+    return compiled
 
 
-def _is_aligned(value: Any) -> bool:
-    if isinstance(value, int):
-        return value % _ALIGNED_BYTES == 0 and not isinstance(value, bool)
-    if isinstance(value, float) or _is_descriptor(value):
-        return False
-    return _arrays.view(value).address % _ALIGNED_BYTES == 0
+def _run_config(theirs: Callable[..., Any], tuner: Any, *args: Any, **named: Any) -> Any:
+    """Launch one config of an autotuned kernel, and leave nothing in the cache of timings."""
+    configs, number = tuner.configs, _CONFIG.get() or 0
+    if tuner.early_config_prune:
+        given = dict(zip(tuner.arg_names, args, strict=False))
+        configs = tuner.early_config_prune(configs, given, **named)
+    if number not in range(len(configs)):
+        rule = f"{tuner.base_fn.__name__} has {len(configs)} configs"
+        raise ArgumentError.broken("config", number, rule, "Pass a number from 0 on")
+    one = copy.copy(tuner)
+    one.configs = [configs[number]]
+    result = theirs(one, *args, **named)
+    tuner.best_config = one.best_config
+    return result
+
+
+class _Pointer:
+    """An array with the two attributes by which Triton takes it for a pointer."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.dtype = array, array.dtype
+
+    def data_ptr(self) -> int:
+        return _arrays.view(self.array).address
+
+
+def _pointed(value: Any) -> Any:
+    """Return an argument in a form that Triton knows."""
+    if isinstance(value, TensorDescriptor):
+        from triton.tools.tensor_descriptor import TensorDescriptor as Described
+
+        seen = _arrays.view(value.base)
+        strides = [stride // seen.element.itemsize for stride in seen.strides_bytes]
+        base = _pointed(value.base)
+        return Described(base, list(seen.shape), strides, list(value.block_shape))
+    if type(value) is tuple:
+        return tuple(map(_pointed, value))
+    is_array = hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")
+    if isinstance(value, np.generic):
+        return value.item()
+    return _Pointer(value) if is_array and not hasattr(value, "data_ptr") else value
+
+
+def _without_constants(types: Iterable[Any], values: Iterable[Any]) -> Iterator[Any]:
+    """Yield the arguments that a compiled kernel takes, those in tuples too."""
+    for kind, value in zip(types, values, strict=True):
+        if isinstance(kind, tuple):
+            yield from _without_constants(kind, value)
+        elif kind != "constexpr":
+            yield value
+
+
+@functools.cache
+def _driver() -> Any:
+    """Return the driver that Triton finds inside `on_cpu`: the emulated device's."""
+
+    def target() -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+    def torch_device() -> Any:
+        return importlib.import_module("torch").device("cpu")
+
+    properties = {
+        "max_shared_mem": LIMITS.shared_bytes,
+        "multiprocessor_count": LIMITS.sms,
+        "warpSize": 32,
+    }
+    return SimpleNamespace(
+        get_current_target=target,
+        get_current_device=lambda: _DEVICE,
+        get_current_stream=lambda device: 0,
+        get_active_torch_device=torch_device,
+        utils=SimpleNamespace(get_device_properties=lambda device: properties),
+    )
 
 
 def launch(compiled: Any, grid: Sequence[int], *args: Any) -> None:
@@ -139,7 +252,7 @@ def launch(compiled: Any, grid: Sequence[int], *args: Any) -> None:
 
     Raises:
         ArgumentError: A tensor descriptor has a form that is not supported.
-        EmulatedError: As for each launch of a `Kernel`.
+        EmulatedRace, EmulatedFault, EmulatedDeadlock, EmulatedTimeout: As for each `Kernel`.
     """
     text, facts = compiled.asm["ptx"], compiled.metadata
     found = _BLOCK.search(text)  # more than num_warps asks for in a warp-specialised kernel
@@ -170,12 +283,23 @@ def _scratch(size_bytes: int, alignment: int) -> Any:
     return memory[start : start + size_bytes]
 
 
+def _is_descriptor(value: Any) -> bool:
+    return hasattr(value, "block_shape") and hasattr(value, "base")
+
+
+def _array(value: Any) -> Any:
+    """Return the array of a pointer; a tensor of torch without its gradient."""
+    value = value.array if isinstance(value, _Pointer) else value
+    return value.detach() if getattr(value, "requires_grad", False) else value
+
+
 def _expanded(arg: Any, metas: Iterator[Any]) -> Iterator[Any]:
     """Yield the parameters of an argument: of a descriptor the map, its sizes and its strides."""
     if not _is_descriptor(arg):
-        yield arg
+        yield _array(arg)
         return
-    view, meta = _arrays.view(arg.base), next(metas)
+    base, meta = _array(arg.base), next(metas)
+    view = _arrays.view(base)
     is_other = meta["fp4_padded"] or meta["is_im2col"]
     if is_other or tuple(getattr(arg, "shape", view.shape)) != view.shape:
         rule = "it is of a whole array in tiles, neither im2col nor of packed fp4"
@@ -183,6 +307,6 @@ def _expanded(arg: Any, metas: Iterator[Any]) -> Iterator[Any]:
     fill: Any = getattr(arg, "padding", "zero")
     swizzle: Any = _SWIZZLES[meta["swizzle"]]
     box = meta["block_size"]
-    yield create_tma_tile(arg.base, box, box_shape=box, swizzle=swizzle, oob_fill=fill)
+    yield create_tma_tile(base, box, box_shape=box, swizzle=swizzle, oob_fill=fill)
     yield from view.shape
     yield from (stride // view.element.itemsize for stride in view.strides_bytes)

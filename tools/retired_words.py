@@ -87,7 +87,7 @@ RETIRED = (
     Retired("makers?", "allocator, factory"),
     Retired("wants", "needs, expects, takes"),
     Retired("blockings?", "tile config", allowed="[Nn]on[-_ ]?blocking"),
-    Retired("multiprocessors?", "SMs", allowed="streaming multiprocessors?"),
+    Retired("multiprocessors?", "SMs", allowed="streaming multiprocessors?|multiprocessor_count"),
     Retired("[Ww]alks?|walked", "tile scheduler, iteration", allowed=r"(os|ast|path|\w)\.walk"),
     Retired("[Rr]ates?", "throughput, bandwidth", allowed="(clock|error|hit) rates?"),
     Retired("aims?|aimed|[Rr]epeatable", "bind, bound launch; target"),

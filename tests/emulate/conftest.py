@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from emulate.engine_library import FLAGS, Engine
 
-collect_ignore = ["ptx_modules"]  # needs Triton
+collect_ignore = ["ptx_modules", "triton_programs.py"]  # need Triton
 
 
 @pytest.fixture(scope="session")

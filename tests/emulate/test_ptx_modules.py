@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from parity.raw_ptx_kernels import KERNELS as OF_CUDA
+from triton_stand_in import compiled
 
 from tmaasync import (
     ArgumentError,
@@ -209,21 +209,6 @@ def test_rules_that_compilers_break_are_notes(caplog: pytest.LogCaptureFixture) 
 
 
 # --- launches as Triton's ----------------------------------------------------------------------
-
-
-def compiled(name: str, shared: int, descriptors: Sequence[Sequence[int]] = ()) -> Any:
-    """Return what ``triton.compile`` returned for a kernel of the folder."""
-    metas = [
-        {"swizzle": 3, "block_size": list(box), "fp4_padded": False, "is_im2col": False}
-        for box in descriptors
-    ]
-    scratch = {f"{kind}_scratch_{of}": 0 for kind in ("global", "profile") for of in _SCRATCH}
-    facts = {"name": name, "shared": shared, "num_warps": 4, "num_ctas": 1, **scratch}
-    metadata = SimpleNamespace(**facts, tensordesc_meta=metas)
-    return SimpleNamespace(asm={"ptx": text_of(name)}, metadata=metadata)
-
-
-_SCRATCH = ("size", "align")
 
 
 def test_a_compiled_kernel_of_triton_is_launched_with_its_hidden_arguments() -> None:
