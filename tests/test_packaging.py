@@ -65,10 +65,10 @@ def test_the_wheel_holds_every_module_and_says_that_it_is_typed(wheel: zipfile.Z
     assert {*modules, "tmaasync/py.typed"} <= set(wheel.namelist())
 
 
-def test_the_wheel_installs_one_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_installs_one_package_and_the_pytest_plugin(wheel: zipfile.ZipFile) -> None:
     tops = {PurePosixPath(name).parts[0] for name in wheel.namelist()}
 
-    assert tops == {"tmaasync", f"tmaasync-{tmaasync.__version__}.dist-info"}
+    assert tops == {"pytest_tmaasync.py", "tmaasync", f"tmaasync-{tmaasync.__version__}.dist-info"}
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ import contextlib
 import contextvars
 import copy
 import functools
-import importlib
+import importlib.util
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._kinds import shown
-from tmaasync.emulate import LIMITS
+from tmaasync.emulate import LIMITS, scheduled
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
 from tmaasync.tile import create_tma_tile
@@ -97,6 +98,14 @@ def on_cpu(*, config: int = 0) -> Iterator[None]:
     finally:
         _CONFIG.reset(token)
         _unpatch()
+
+
+@contextlib.contextmanager
+def searched() -> Iterator[None]:
+    """Search every launch inside the ``with`` for races: Triton's too, if Triton is installed."""
+    is_installed = "triton" in sys.modules or importlib.util.find_spec("triton") is not None
+    with on_cpu() if is_installed else contextlib.nullcontext(), scheduled(races=True):
+        yield
 
 
 def _patch() -> None:
