@@ -13,6 +13,7 @@ import tmaasync
 from tmaasync.cli._wording import in_options
 from tmaasync.cli.bench import bench
 from tmaasync.cli.cache import cache
+from tmaasync.cli.check import check
 from tmaasync.cli.decode import decode
 from tmaasync.cli.demo import demo
 from tmaasync.cli.doctor import doctor
@@ -101,6 +102,7 @@ for _command in (
     decode,
     explain,
     lint,
+    check,
     plan,
     swizzle,
     trace,

@@ -45,7 +45,9 @@ def _log_notes(facts: Facts, parameters: Parameters) -> None:
         if not broken >> rule & 1 or (key in _NOTED and not asked >> rule & 1):
             continue
         _NOTED.add(key)
-        _LOG.warning(_text(facts.program.name, rule, count, words.line(note.address), what))
+        name = facts.program.name
+        text = _text(name, rule, count, words.line(note.address), what)
+        _LOG.warning(text, extra={"kernel": name})
 
 
 def _text(kernel: str, rule: Rule, count: int, line: str | None, what: str) -> str:

@@ -14,6 +14,7 @@ from tmaasync._forks import Lock
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram, heeding_signals, taken_report
 from tmaasync.emulate.launch.notes import heed_notes
+from tmaasync.emulate.launch.observed import current_launch_observer
 from tmaasync.emulate.launch.parameters import PackedArguments, Parameters, launch_before
 from tmaasync.emulate.launch.queued import WORLD, LaunchQueue, QueuedLaunch, StreamQueue
 from tmaasync.emulate.launch.recording import Recording
@@ -127,6 +128,18 @@ class EmulatedLaunch:
             return self._own_lock
 
     def _run(self) -> None:
+        observer = current_launch_observer()
+        if observer is None:
+            self._run_or_queue()
+            return
+        try:
+            self._run_or_queue()
+        except Exception as error:
+            observer(self._program.name, error)
+            raise
+        observer(self._program.name, None)
+
+    def _run_or_queue(self) -> None:
         if self._queue is not None:
             world = self._open_world()
             world.add(self._queued(world, self._queue))
