@@ -225,6 +225,14 @@ def _without_constants(types: Iterable[Any], values: Iterable[Any]) -> Iterator[
             yield value
 
 
+class _Driver(SimpleNamespace):
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{name}: inside on_cpu, Triton's driver has none, because no GPU runs. Leave out "
+            "benchmarks and facts of binaries, or run them after the with."
+        )
+
+
 @functools.cache
 def _driver() -> Any:
     """Return the driver that Triton finds inside `on_cpu`: the emulated device's."""
@@ -242,7 +250,7 @@ def _driver() -> Any:
         "multiprocessor_count": LIMITS.sms,
         "warpSize": 32,
     }
-    return SimpleNamespace(
+    return _Driver(
         get_current_target=target,
         get_current_device=lambda: _DEVICE,
         get_current_stream=lambda device: 0,

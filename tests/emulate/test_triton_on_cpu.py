@@ -149,4 +149,8 @@ def test_the_driver_describes_the_emulated_device() -> None:
         active = triton_stand_in.driver.active
         assert active.get_current_target() == ("cuda", 90, 32)
         properties = active.utils.get_device_properties(active.get_current_device())
-    assert properties["multiprocessor_count"] == emulate.LIMITS.sms
+        assert properties["multiprocessor_count"] == emulate.LIMITS.sms
+        with pytest.raises(
+            AttributeError, match=r"get_device_interface: inside on_cpu.*benchmarks"
+        ):
+            active.get_device_interface()
