@@ -223,17 +223,17 @@ class Replays:
         return None
 
     def _repeat(self, memory: Memory, launches: int, act: Callable[[], None]) -> None:
-        written = parameters._WRITTEN.get()
+        written = parameters._BEFORE.get()
         act()
-        kept = parameters._WRITTEN.get()
+        kept = parameters._BEFORE.get()
         result = [(start, ctypes.string_at(start, len(held))) for start, held in memory]
         self.launches += launches
         for seed in self.seeds:
             _restore(memory)
-            parameters._WRITTEN.set(written)
+            parameters._BEFORE.set(written)
             self._one(act, seed)
         _restore(result)
-        parameters._WRITTEN.set(kept)
+        parameters._BEFORE.set(kept)
 
     def _one(self, act: Callable[[], None], seed: int) -> None:
         policy: Policy = "random" if seed % 2 else "adversarial"

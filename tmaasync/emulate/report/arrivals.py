@@ -63,7 +63,7 @@ class Arrivals:
             return f"only {self._described(arrived, home)} {done}, with {came}"
         if part is not None:
             return f"no warp has {_done(part)}{hint}"
-        if own.phase or own.arrivers.listed():
+        if own.phase or own.arrivers.listed() or barrier.missing_bytes < 0:
             return None
         return f"nothing has arrived on it: {_FIRST_PARITY}"
 
