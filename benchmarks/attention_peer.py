@@ -1,7 +1,8 @@
-"""A peer that is not on PyPI: a module that offers FlashAttention's functions.
+"""A peer that torch does not have: a module that offers FlashAttention's functions.
 
-``--peer flash_attn_interface`` races FlashAttention-3 where its package is installed. Any module on
-the path will do that offers ``flash_attn_func``, and ``flash_attn_varlen_func`` for packed
+``--peer flash_attn_interface`` races FlashAttention-3 where it is installed, ``fa3_fwd_interface``
+its forward from PyPI (fa3-fwd), and ``flash_attn.cute`` FlashAttention-4 (flash-attn-4). Any module
+on the path will do that offers ``flash_attn_func``, and ``flash_attn_varlen_func`` for packed
 sequences, with gradients through autograd.
 """
 
@@ -14,6 +15,8 @@ from peer_module import peer_module, peer_version
 
 Run = Callable[[], torch.Tensor]
 RunGradients = Callable[[], tuple[torch.Tensor, ...]]
+# The same kernels in another package: their results share a section.
+_SAME = {"fa3_fwd_interface": "flash_attn_interface"}
 
 
 class AttentionPeer:
@@ -25,7 +28,7 @@ class AttentionPeer:
 
     def __init__(self, module_name: str) -> None:
         self._module = peer_module(module_name, ["flash_attn_func"])
-        self.name = module_name.replace(".", "_")
+        self.name = _SAME.get(module_name, module_name).replace(".", "_")
         self.versions = {module_name: peer_version(self._module)}
 
     def section(self, operation: str) -> str:
@@ -45,8 +48,14 @@ class AttentionPeer:
         causal: bool,
     ) -> Run:
         """Return the same of packed sequences: [tokens, heads, head_dim]."""
-        given = (*arrays, cu_seqlens, cu_seqlens, longest, longest)
-        return lambda: _output(self._module.flash_attn_varlen_func(*given, causal=causal))
+        lengths = {
+            "cu_seqlens_q": cu_seqlens,
+            "cu_seqlens_k": cu_seqlens,
+            "max_seqlen_q": longest,
+            "max_seqlen_k": longest,
+        }
+        attend = self._module.flash_attn_varlen_func
+        return lambda: _output(attend(*arrays, **lengths, causal=causal))
 
 
 def backward_of(

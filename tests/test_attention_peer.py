@@ -24,7 +24,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> AttentionPeer:
     module = ModuleType("their.attention")
     module.flash_attn_func = attention  # type: ignore[attr-defined]
     module.flash_attn_varlen_func = (  # type: ignore[attr-defined]
-        lambda q, k, v, *_, causal: attention(q, k, v, causal=causal)[0]
+        lambda q, k, v, *, causal, **_: attention(q, k, v, causal=causal)[0]
     )
     module.__version__ = "3.0"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "their", ModuleType("their"))

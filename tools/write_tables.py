@@ -54,7 +54,11 @@ OURS = "tmaasync"
 _CUBLAS = {"torch": "cuBLAS"}
 _CUDNN = {"torch": "cuDNN"}
 _ATTENTION = {"cudnn": "cuDNN", "flash2": "FlashAttention-2"}
-_FLASH3 = {"flash_attn_interface": "FlashAttention-3"}
+_FLASH = {
+    "flash_attn_interface": {"flash_attn_interface": "FlashAttention-3"},
+    "flash_attn_cute": {"flash_attn_cute": "FlashAttention-4"},
+}
+_QUACK = {"quack": "QuACK"}
 _DEEP_GEMM = {"deep_gemm": "DeepGEMM"}
 _FP8 = {"torch": "cuBLAS", "torch without fast accumulation": "cuBLAS"}
 _COPIES = {"cupy": "CuPy", "torch": "torch"}
@@ -119,7 +123,8 @@ OPERATIONS = (
     Operation("Attention backward, bf16", "attention_backward", _ATTENTION, "(16|32) heads"),
     Operation("Attention backward, bf16, GQA", "attention_backward", _ATTENTION, "64/8 heads"),
     *(
-        Operation(name, f"{section}_flash_attn_interface", _FLASH3, pattern, is_short=False)
+        Operation(name, f"{section}_{peer}", names, pattern, is_short=False)
+        for peer, names in _FLASH.items()
         for name, section, pattern in (
             ("Attention, bf16, full", "attention", "full$"),
             ("Attention, bf16, causal", "attention", "causal$"),
@@ -147,6 +152,7 @@ OPERATIONS = (
     Operation("GEMM, FP8, per-tensor scales", "fp8_matmul", _FP8),
     Operation("GEMM, FP8, block-scaled", "fp8_blockwise_matmul", _CUBLAS),
     Operation("GEMM, bf16", "matmul_deep_gemm", _DEEP_GEMM, is_short=False),
+    Operation("GEMM, bf16", "matmul_quack", _QUACK, is_short=False),
     Operation(
         "GEMM, FP8, block-scaled", "fp8_blockwise_matmul_deep_gemm", _DEEP_GEMM, is_short=False
     ),

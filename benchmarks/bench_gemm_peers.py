@@ -1,15 +1,17 @@
-"""ops.matmul and ops.scaled_matmul against DeepGEMM, where it is installed.
+"""ops.matmul and ops.scaled_matmul against DeepGEMM or QuACK, where it is installed.
 
-Writes sections "matmul_deep_gemm" (bf16; cuBLAS is in the same race) and
+Writes sections "matmul_PEER" (bf16; cuBLAS is in the same race) and, with DeepGEMM,
 "fp8_blockwise_matmul_deep_gemm" of the results. Every candidate runs in a CUDA graph, so that the
-host's cost does not count; short GEMMs run over operands that together do not fit into L2.
+host's cost does not count; short GEMMs run over operands that together do not fit into L2. QuACK
+(quack-kernels on PyPI) tunes itself for each shape before it is timed.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +32,6 @@ from race import captured, race, recorded, speed_text, tera_per_second
 
 from tmaasync import ops
 
-NAME = "deep_gemm"
 CUBES = (4096, 8192, 12288)
 SHAPES = (
     (8192, 7168, 2048),
@@ -56,18 +57,25 @@ def bf16_operand_sets(m: int, n: int, k: int) -> int:
     return Case(m, n, k).operand_sets
 
 
-def bf16_runs(deep_gemm: ModuleType, shape: Shape) -> dict[str, Callable[[], Any]]:
-    operands = Operands.random(Case(*shape))
+def deep_gemm_of(deep_gemm: ModuleType, operands: Operands) -> Callable[[], Any]:
     weights = operands.b.T
+    return lambda: deep_gemm.bf16_gemm_nt(operands.a, weights, operands.theirs)
 
-    def theirs() -> None:
-        deep_gemm.bf16_gemm_nt(operands.a, weights, operands.theirs)
 
+def quack_of(quack: ModuleType, operands: Operands) -> Callable[[], Any]:
+    return lambda: quack.gemm(operands.a, operands.b, out=operands.theirs, tuned=True)
+
+
+def bf16_runs(
+    peer: str, theirs_of: Callable[[Operands], Callable[[], Any]], shape: Shape
+) -> dict[str, Callable[[], Any]]:
+    operands = Operands.random(Case(*shape))
+    theirs = theirs_of(operands)
     operands.multiply()
     check(operands)
     theirs()
     check(operands._replace(ours=operands.theirs))
-    return {"tmaasync": operands.multiply, NAME: theirs, "torch": operands.multiply_by_torch}
+    return {"tmaasync": operands.multiply, peer: theirs, "torch": operands.multiply_by_torch}
 
 
 def fp8_runs(deep_gemm: ModuleType, shape: Shape) -> dict[str, Callable[[], Any]]:
@@ -79,7 +87,7 @@ def fp8_runs(deep_gemm: ModuleType, shape: Shape) -> dict[str, Callable[[], Any]
     dense_scales = scale_b[:, : k // 128].contiguous()
     runs = {
         "tmaasync": lambda: ops.scaled_matmul(a, b.T, scale_a, scale_b.T, out=ours),
-        NAME: lambda: deep_gemm.fp8_gemm_nt((a, scale_a), (b, dense_scales), theirs),
+        "deep_gemm": lambda: deep_gemm.fp8_gemm_nt((a, scale_a), (b, dense_scales), theirs),
     }
     rows = some_rows(m)
     exact = spread(a[rows], scale_a[rows], rows=1), spread(b, scale_b, rows=128)
@@ -90,6 +98,7 @@ def fp8_runs(deep_gemm: ModuleType, shape: Shape) -> dict[str, Callable[[], Any]
 
 
 def measure(
+    peer: str,
     label: str,
     shape: Shape,
     sets: Sequence[dict[str, Callable[[], Any]]],
@@ -106,31 +115,49 @@ def measure(
         graphs,
         rounds=options.rounds,
         seconds_per_slice=options.seconds,
-        reference=NAME,
+        reference=peer,
         works_per_call=calls,
     )
     row["tflop_per_s"] = tera_per_second(row, flop)
-    print(f"{row['case']:32s} {row['tflop_per_s']}  {speed_text(row, NAME)}", flush=True)
+    print(f"{row['case']:32s} {row['tflop_per_s']}  {speed_text(row, peer)}", flush=True)
     return row
+
+
+def measure_bf16(
+    peer: str,
+    version: str,
+    theirs_of: Callable[[Operands], Callable[[], Any]],
+    options: argparse.Namespace,
+) -> None:
+    with recorded(f"matmul_{peer}", versions={peer: version}) as rows:
+        for shape in (*((side, side, side) for side in CUBES), *SHAPES):
+            sets = [bf16_runs(peer, theirs_of, shape) for _ in range(bf16_operand_sets(*shape))]
+            rows.append(measure(peer, "bfloat16", shape, sets, options))
+
+
+def measure_deep_gemm(options: argparse.Namespace) -> None:
+    deep_gemm = peer_module("deep_gemm", ("bf16_gemm_nt", "fp8_gemm_nt"))
+    version = peer_version(deep_gemm)
+    with recorded("fp8_blockwise_matmul_deep_gemm", versions={"deep_gemm": version}) as rows:
+        for shape in FP8_SHAPES:
+            sets = [fp8_runs(deep_gemm, shape) for _ in range(fp8_operand_sets(*shape))]
+            rows.append(measure("deep_gemm", "e4m3", shape, sets, options))
+    measure_bf16("deep_gemm", version, partial(deep_gemm_of, deep_gemm), options)
+
+
+def measure_quack(options: argparse.Namespace) -> None:
+    quack = peer_module("quack.gemm_interface", ["gemm"])
+    measure_bf16("quack", peer_version(peer_module("quack", [])), partial(quack_of, quack), options)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("peer", choices=["deep_gemm", "quack"])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.08, help="of a slice")
     options = parser.parse_args()
-    deep_gemm = peer_module(NAME, ("bf16_gemm_nt", "fp8_gemm_nt"))
     torch.manual_seed(0)
-    cubes = [(side, side, side) for side in CUBES]
-    sections: dict[str, tuple[str, Callable[[int, int, int], int], Any, Iterable[Shape]]] = {
-        "fp8_blockwise_matmul": ("e4m3", fp8_operand_sets, fp8_runs, FP8_SHAPES),
-        "matmul": ("bfloat16", bf16_operand_sets, bf16_runs, (*cubes, *SHAPES)),
-    }
-    for section, (label, sets_of, runs_of, shapes) in sections.items():
-        with recorded(f"{section}_{NAME}", versions={NAME: peer_version(deep_gemm)}) as rows:
-            for shape in shapes:
-                sets = [runs_of(deep_gemm, shape) for _ in range(sets_of(*shape))]
-                rows.append(measure(label, shape, sets, options))
+    measure_quack(options) if options.peer == "quack" else measure_deep_gemm(options)
 
 
 if __name__ == "__main__":
