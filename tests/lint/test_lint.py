@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import subprocess
 import sys
@@ -17,12 +16,11 @@ import test_kernels as shipped
 from typer.testing import CliRunner
 
 from tmaasync import Kernel, _arrays, ops
-from tmaasync._emulated.backend import BACKEND
 from tmaasync._source.paths import shipped_kernels
 from tmaasync.cli import app
 from tmaasync.cli._shipped_kernels import kernels_of
 from tmaasync.kernel.source import arch_for, source_of
-from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
+from tmaasync.lint import RULES, Finding, check, compiler
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
 from tmaasync.ops._flash import tiles as flash
 from tmaasync.ops._flash.config import TileConfig as FlashConfig
@@ -33,7 +31,7 @@ from tmaasync.ops._ragged_tiles import RAGGED_PIPELINE, ragged_kernel, ragged_ti
 from tmaasync.ops._reduce_add import STACK_PIPELINE, stack_kernel
 
 HERE = Path(__file__).resolve().parent
-SOUND = "ring"  # a kernel of sound.cu
+SOUND = "fits"  # a kernel of claims.cu
 REPOSITORY = HERE.parents[1]
 DOCUMENT = REPOSITORY / "docs" / "lint.md"
 TUTORIAL = sorted((REPOSITORY / "examples").glob("[0-9][0-9]_*.py"))
@@ -52,32 +50,6 @@ def line_of(finding: Finding) -> str:
 
 
 PLANTED = {
-    "map_by_value.cu": [(maps.LOCAL, "map_by_value", "source.async_copy")],
-    "map_in_global.cu": [
-        (maps.UNFENCED, "map_in_global", "sources[blockIdx.x].async_copy"),
-        (maps.UNFENCED, "map_in_variable", "maps[blockIdx.x].async_copy"),
-    ],
-    "unfenced_store.cu": [
-        (fences.STORE, "unfenced_store", "target.async_store(tile, "),
-        (fences.STORE, "fenced_too_early", "target.async_store(shared.tiles[1]"),
-        (fences.STORE, "unfenced_bulk_store", "ptx::cp_async_bulk_store"),
-    ],
-    "unfenced_init.cu": [(fences.INIT, "unfenced_init", "if (threadIdx.x == 0) full.init()")],
-    "names_of_rings.cu": [
-        (fences.STORE, "written", "target.async_store(shared.pipes.ring_v"),
-        (fences.INIT, "unfenced", "if (threadIdx.x == 0) ring.full[1].init(1)"),
-        (threads.EVERY_THREAD, "by_all", "source.async_copy(ring.stages[0].b"),
-        (threads.PENDING, "pending", "target.async_store(shared.out"),
-    ],
-    "copy_by_all.cu": [
-        (threads.EVERY_THREAD, "copy_by_all", "source.async_copy"),
-        (threads.EVERY_THREAD, "after_a_loop", "target.async_store"),
-    ],
-    "pending_stores.cu": [
-        (threads.PENDING, "never_committed", "if (threadIdx.x == 0) target.async_store"),
-        (threads.PENDING, "never_waited_for", "target.async_store"),
-        (threads.PENDING, "last_not_waited_for", "target.async_store"),
-    ],
     "lost_speed.cu": [
         (compiler.SERIALISED, "serialised", "wgmma_ss_atom"),
         (compiler.SETMAXNREG, "ignored", "release_registers<24>"),
@@ -104,38 +76,12 @@ def test_a_planted_defect_is_found_in_its_line_and_nothing_else(file: str) -> No
         assert line_of(one).startswith(text)
 
 
-def test_findings_name_rings_and_their_members() -> None:
-    source = source_of(HERE / "names_of_rings.cu")
-    arch = arch_for(source, (9, 0))
-
-    found = check(source, arch, names_of=functools.partial(BACKEND.barrier_names, source))
-
-    begins = [
-        "pipes.ring_v.stages[i].b is written before in line 20, and no fence.proxy.async",
-        "the copy in line 35 ends at pipes.ring_k.full[1], and no fence comes between",
-        "every thread of the block issues this bulk copy into pipes.ring_k.stages[0].b: no",
-        "the kernel may end before TMA has read out, which is then lost",
-    ]
-    assert [one.reason[: len(text)] for one, text in zip(found, begins, strict=True)] == begins
-
-
-def test_without_names_a_finding_names_static_variables_alone() -> None:
-    (static, dynamic, _) = findings("unfenced_store.cu")
-
-    assert static.reason.startswith("tile is written before in line 9")
-    assert dynamic.reason.startswith("shared memory is written before in line ")
-
-
 def test_every_rule_has_a_planted_defect_and_a_place_in_the_document() -> None:
     planted = {rule for defects in PLANTED.values() for rule, _, _ in defects}
 
     assert planted == set(RULES)
     text = DOCUMENT.read_text()
     assert [rule for rule in RULES if f"`{rule}`" not in text] == []
-
-
-def test_sound_kernels_have_no_finding() -> None:
-    assert findings("sound.cu") == []
 
 
 def ragged_with(entry: str) -> Kernel:
@@ -215,23 +161,22 @@ def run(*arguments: object) -> Any:
 
 
 def test_the_command_prints_a_line_for_each_finding_and_exits_with_one() -> None:
-    ran = run(HERE / "unfenced_init.cu")
+    ran = run(HERE / "local_memory.cu")
 
-    finding, summary = ran.stdout.splitlines()
+    spill, array, summary = ran.stdout.splitlines()
     assert ran.exit_code == 1
-    assert finding.startswith(
-        "unfenced_init.cu:10: barrier-init-without-fence in unfenced_init: the copy in line 14 "
-    )
-    assert "Call fence_barrier_init()" in finding
-    assert summary.startswith("1 finding in ")
+    assert spill.startswith("local_memory.cu:2: spill in spilled: ")
+    assert array.startswith("local_memory.cu:13: local-array in indexed: an array lies in local ")
+    assert "Index it by constants alone" in array
+    assert summary.startswith("2 findings in ")
 
 
 def test_one_entry_is_looked_at_where_one_is_named() -> None:
-    ran = run(HERE / "pending_stores.cu", "--entry", "never_waited_for", "--json")
+    ran = run(HERE / "local_memory.cu", "--entry", "indexed", "--json")
 
     assert ran.exit_code == 1
     (finding,) = json.loads(ran.stdout)["findings"]
-    assert (finding["file"], finding["function"]) == ("pending_stores.cu", "never_waited_for")
+    assert (finding["file"], finding["function"]) == ("local_memory.cu", "indexed")
     assert set(finding) == {"file", "line", "rule", "function", "reason", "remedy"}
 
 
@@ -284,8 +229,8 @@ _SCRIPT = """
 import sys
 import numpy as np
 from tmaasync import Kernel
-UNFENCED = {folder!r} + "/unfenced_init.cu"
-kernels = [Kernel(UNFENCED), Kernel(UNFENCED), Kernel({folder!r} + "/sound.cu", sys.argv[1])]
+SPILLED = {folder!r} + "/local_memory.cu", "spilled"
+kernels = [Kernel(*SPILLED), Kernel(*SPILLED), Kernel({folder!r} + "/claims.cu", sys.argv[1])]
 print("built", *kernels)
 {end}
 """
@@ -302,9 +247,9 @@ def test_every_kernel_that_a_script_builds_is_checked_once(
 
     finding, summary = ran.stdout.splitlines()
     assert ran.exit_code == exit_code
-    assert finding.startswith("unfenced_init.cu:10: barrier-init-without-fence")
+    assert finding.startswith("local_memory.cu:2: spill in spilled")
     assert summary == f"1 finding in 2 kernels of {script}."
-    assert "built <Kernel unfenced_init" in ran.stderr
+    assert "built <Kernel spilled" in ran.stderr
     assert ("RuntimeError: after" in ran.stderr) == bool(end)
     assert ("only kernels built before are checked" in ran.stderr) == bool(end)
 
@@ -316,7 +261,7 @@ def test_one_kernel_of_a_script_can_be_chosen(tmp_path: Path) -> None:
     assert run(script, SOUND, "--entry", SOUND).exit_code == 0
     ran = run(script, SOUND, "--entry", "other")
     assert (ran.exit_code, ran.stdout) == (2, "")
-    assert f"builds no kernel of that name. It has: unfenced_init, {SOUND}." in ran.stderr
+    assert f"builds no kernel of that name. It has: spilled, {SOUND}." in ran.stderr
 
 
 def test_names_that_the_source_leaves_open_are_answered_in_options(sources: Path) -> None:
@@ -384,7 +329,7 @@ main()
 
 def test_without_nvrtc_the_command_says_so() -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_NVRTC, "lint", str(HERE / "sound.cu")],
+        [sys.executable, "-c", _WITHOUT_NVRTC, "lint", str(HERE / "claims.cu")],
         check=False,
         capture_output=True,
         text=True,

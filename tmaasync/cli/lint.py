@@ -1,8 +1,7 @@
-"""``lint``: mistakes with TMA in the PTX of kernels, with no GPU."""
+"""``lint``: what the assembler reports of kernels, by source line, with no GPU."""
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from tmaasync._emulated.backend import BACKEND
 from tmaasync._source.compile import Source
 from tmaasync.cli._scripts import run_script
 from tmaasync.cli._shipped_kernels import is_shipped, kernels_of
@@ -54,7 +52,7 @@ def lint(
         bool, typer.Option("--json", help="Print one JSON document instead of sentences.")
     ] = False,
 ) -> None:
-    """Check the PTX of kernels for mistakes with TMA that no compiler reports.
+    """Report lost speed, spills and impossible claims of registers, by source line.
 
     A script runs on the CPU, and every kernel that it builds is checked.
 
@@ -200,12 +198,7 @@ def _findings(job: _Job) -> list[Finding]:
         transient=True,
         disable=len(job.compiled) == 1,
     )
-    return [*dict.fromkeys(found for one in kernels for found in _checked(one))]
-
-
-def _checked(kernel: _Compiled) -> list[Finding]:
-    """Return the findings of one kernel, with the names of its shared memory."""
-    return check(*kernel, names_of=functools.partial(BACKEND.barrier_names, kernel.source))
+    return [*dict.fromkeys(found for one in kernels for found in check(*one))]
 
 
 def _failed(sentence: str) -> typer.Exit:

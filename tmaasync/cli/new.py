@@ -119,7 +119,7 @@ def _next_steps(name: str) -> str:
         f"python {name}.py": "run it on NumPy arrays, on the CPU",
         f"pytest test_{name}.py": "compare it with NumPy, also in other orders of its threads",
         f"python {name}.py --gpu": "run it on a Hopper GPU, on CuPy arrays",
-        f"tmaasync lint {name}.py": "check its PTX for mistakes with TMA, without a GPU",
+        f"tmaasync lint {name}.py": "find spills and lost speed, without a GPU",
     }
     width = max(map(len, steps))
     lines = [f"  {command:{width}}  {what}" for command, what in steps.items()]

@@ -1,4 +1,4 @@
-"""Mistakes with TMA in the PTX of a kernel and in its compiler's log, found without a GPU.
+"""Findings in the assembler's log of a kernel, with their source lines, without a GPU.
 
 `check` compiles a source and applies every rule to each of its kernels.
 """

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from tmaasync._hardware import WARPGROUP_THREADS
 from tmaasync._source.compile import Entry
-from tmaasync.lint.code import Code
 from tmaasync.lint.finding import Finding
-from tmaasync.lint.ptx import Instruction
+from tmaasync.lint.ptx import Function, Instruction
 
 __all__ = ["ARRAY", "CLAIM", "SERIALISED", "SETMAXNREG", "SPILL", "advice", "claims", "memory"]
 
@@ -40,47 +39,48 @@ _RULES = {
 }
 
 
-def advice(code: Code, log: str) -> Iterator[Finding]:
+def advice(function: Function, log: str) -> Iterator[Finding]:
     """Yield the assembler's numbered remarks on this kernel."""
     for line in log.splitlines():
         remark = _NUMBERED.search(line)
         if remark is None:
             continue
-        function = _IN_FUNCTION.search(line)
-        if function is not None and function[1] != code.function.name:
+        named = _IN_FUNCTION.search(line)
+        if named is not None and named[1] != function.name:
             continue
         for word, (opcode, rule, remedy) in _RULES.items():
-            at = _meant(code, opcode, line)
+            at = _meant(function, opcode, line)
             if word in line and at is not None:
                 remark_text = _SPOT.sub("", remark[1]).rstrip(".")
-                yield code.finding(rule, at, f"the assembler reports: {remark_text}.", remedy)
+                yield _finding(function, rule, at, f"the assembler reports: {remark_text}.", remedy)
 
 
-def _meant(code: Code, opcode: str, remark: str) -> Instruction | None:
+def _meant(function: Function, opcode: str, remark: str) -> Instruction | None:
     """Return the instruction that a remark is about: the last of its kind up to its line."""
-    own = [one for _, one in code.find(lambda one: one.opcode.startswith(opcode))]
+    own = function.find(lambda one: one.opcode.startswith(opcode))
     line = _IN_LINE.search(remark)
     before = [one for one in own if line is not None and one.line <= int(line[1])]
     return next(iter([*before[-1:], *own]), None)
 
 
-def claims(code: Code, entry: Entry, log: str) -> Iterator[Finding]:
+def claims(function: Function, entry: Entry, log: str) -> Iterator[Finding]:
     """Claims of more registers than a warpgroup gets when all others have released the most.
 
     The assembler says nothing of them, and ``setmaxnreg.inc`` waits for ever.
     """
-    threads = code.function.max_threads
-    if threads is None or any(one.rule == SETMAXNREG for one in advice(code, log)):
+    threads = function.max_threads
+    if threads is None or any(one.rule == SETMAXNREG for one in advice(function, log)):
         return
     others = threads // WARPGROUP_THREADS - 1
     released = [
-        int(one.operands[0]) for _, one in code.find(lambda one: one.has("setmaxnreg", "dec"))
+        int(one.operands[0]) for one in function.find(lambda one: one.has("setmaxnreg", "dec"))
     ]
     kept = min([entry.registers, *released])
     most = entry.registers + others * (entry.registers - kept)
-    for _, one in code.find(lambda one: one.has("setmaxnreg", "inc")):
+    for one in function.find(lambda one: one.has("setmaxnreg", "inc")):
         if int(one.operands[0]) > most:
-            yield code.finding(
+            yield _finding(
+                function,
                 CLAIM,
                 one,
                 f"the claim of {one.operands[0]} registers a thread waits for ever: by "
@@ -91,22 +91,24 @@ def claims(code: Code, entry: Entry, log: str) -> Iterator[Finding]:
             )
 
 
-def memory(code: Code, entry: Entry) -> Iterator[Finding]:
+def memory(function: Function, entry: Entry) -> Iterator[Finding]:
     """Registers spilled to local memory, and arrays that the compiler put there."""
     if entry.spill_bytes:
-        yield code.finding(
+        yield _finding(
+            function,
             SPILL,
-            code.function.instructions[0],
+            function.instructions[0],
             f"{entry.spill_bytes} bytes of spilled registers go through local memory; the kernel "
             f"has {entry.registers} registers a thread.",
             "Keep fewer values alive (smaller tiles, more warps), or allow more registers through "
             "__launch_bounds__ or setmaxnreg.",
         )
-    access = next((one for _, one in code.find(_is_local_access)), None)
-    if entry.stack_bytes and access is not None and not code.calls:
-        yield code.finding(
+    accesses = function.find(_is_local_access)
+    if entry.stack_bytes and accesses and not function.calls:
+        yield _finding(
+            function,
             ARRAY,
-            access,
+            accesses[0],
             f"an array lies in local memory; the stack has {entry.stack_bytes} bytes a thread.",
             "Index it by constants alone (unroll the loops over it), or put it into shared memory.",
         )
@@ -114,3 +116,7 @@ def memory(code: Code, entry: Entry) -> Iterator[Finding]:
 
 def _is_local_access(instruction: Instruction) -> bool:
     return instruction.opcode.startswith(("ld.local", "st.local"))
+
+
+def _finding(function: Function, rule: str, at: Instruction, reason: str, remedy: str) -> Finding:
+    return Finding(rule, function.name, at.location, reason, remedy)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tmaasync._source.tokens import at_commas, without_comments
 from tmaasync.errors import BackendError
 
-__all__ = ["Function", "Instruction", "Location", "entries", "shared_symbols"]
+__all__ = ["Function", "Instruction", "Location", "entries"]
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
 _HEADER = re.compile(
     r"^(?:\.(?:visible|weak)\s+)?\.entry\s+(?P<name>[\w$]+)\s*(?:\([^)]*\))?(?P<directives>[^;{]*)\{",
     re.MULTILINE,
 )
-_SHARED = re.compile(r"\.shared\s+(?:\.\w+\s+(?:\d+\s+)?)*([\w$]+)\s*(?:\[|;)")
 _MAX_THREADS = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:,\s*(\d+))?(?:,\s*(\d+))?")
 _LOC = re.compile(
     r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:,\s*function_name\s+[^,\n]+,"
@@ -27,10 +26,7 @@ _TOKEN = re.compile(
     rf"\s+|(?P<loc>{_LOC.pattern})|(?P<open>\{{)|(?P<close>\}})"
     r"|(?P<label>[$\w]+)[ \t]*:(?!:)|(?P<statement>[^;]+);"
 )
-_STATEMENT = re.compile(r"(?:@(!?[%$\w]+)\s+)?([\w.:]+)\s*(.*)", re.DOTALL)
-_NAME = re.compile(r"[%$A-Za-z_][\w$]*(?:\.[xyzw]\b)?(?:#\d+)?")
-# Opcodes whose first operand is a source.
-_WRITES_NO_REGISTER = ("bar", "barrier", "bra", "brx", "call", "nanosleep", "ret", "exit", "trap")
+_STATEMENT = re.compile(r"(?:@!?[%$\w]+\s+)?([\w.:]+)\s*(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,50 +42,41 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: ``@guard opcode operands``, the registers that it writes and reads.
+    """One instruction, ``opcode operands``.
 
     ``line`` is the line of the PTX, counted from 1; ``location`` its line in the source.
     """
 
     opcode: str
     operands: tuple[str, ...]
-    guard: str | None
-    writes: tuple[str, ...]
-    reads: tuple[str, ...]
     line: int
     location: Location | None
-    scopes: tuple[int, ...] = field(repr=False)
 
     def has(self, *parts: str) -> bool:
-        """True if all of these are parts of the opcode, as in ``cp.async.bulk.commit_group``."""
+        """True if all of these are parts of the opcode, as in ``setmaxnreg.inc.sync``."""
         own = self.opcode.split(".")
         return all(part in own for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel's instructions in text order, and the instruction that every label stands before.
+    """A kernel's instructions in text order.
 
-    A label's key is its name and the scope that it is declared in. ``max_threads`` is what
-    ``__launch_bounds__`` has; None without it.
+    ``max_threads`` is what ``__launch_bounds__`` has; None without it.
     """
 
     name: str
     max_threads: int | None
     instructions: tuple[Instruction, ...]
-    labels: dict[tuple[str, int], int]
 
-    def target(self, branch: Instruction, label: str) -> int:
-        """Return the index of the first instruction after this label."""
-        for scope in reversed(branch.scopes):
-            if (label, scope) in self.labels:
-                return self.labels[label, scope]
-        return len(self.instructions)
+    def find(self, wanted: Callable[[Instruction], bool]) -> list[Instruction]:
+        """Return the instructions of a kind."""
+        return [one for one in self.instructions if wanted(one)]
 
-
-def shared_symbols(ptx: str) -> frozenset[str]:
-    """Return the names of all variables in shared memory."""
-    return frozenset(_SHARED.findall(without_comments(ptx)))
+    @property
+    def calls(self) -> bool:
+        """True if it calls a function, whose arrays are not known."""
+        return any(one.opcode.startswith("call") for one in self.instructions)
 
 
 def entries(ptx: str, hidden: Sequence[Path] = ()) -> Iterator[Function]:
@@ -116,16 +103,13 @@ class _Body:
         self._callers: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._location: Location | None = None
         self._line = 0
-        self._scopes = [0]
-        self._renamed: list[dict[str, str]] = [{}]
-        self._last_scope = 0
+        self._open_braces = 1
         self._instructions: list[Instruction] = []
-        self._labels: dict[tuple[str, int], int] = {}
 
     def read(self, text: str, header: re.Match[str]) -> Function:
         position = header.end()
         self._line = text.count("\n", 0, position) + 1
-        while self._scopes:
+        while self._open_braces:
             token = _TOKEN.match(text, position)
             if token is None:
                 break
@@ -136,23 +120,15 @@ class _Body:
             name=header["name"],
             max_threads=_max_threads(header["directives"]),
             instructions=tuple(self._instructions),
-            labels=self._labels,
         )
 
     def _take(self, token: re.Match[str]) -> None:
         if token["loc"]:
             self._locate(token["loc"])
-        elif token["open"]:
-            self._last_scope += 1
-            self._scopes.append(self._last_scope)
-            self._renamed.append({})
-        elif token["close"]:
-            self._scopes.pop()
-            self._renamed.pop()
-        elif token["label"]:
-            self._labels[token["label"], self._scopes[-1]] = len(self._instructions)
-        elif token["statement"]:
-            self._state(token["statement"])
+        elif token["statement"] and not token["statement"].startswith("."):
+            self._instructions.append(self._instruction(token["statement"]))
+        else:
+            self._open_braces += bool(token["open"]) - bool(token["close"])
 
     def _locate(self, directive: str) -> None:
         found = _LOC.match(directive)
@@ -170,18 +146,6 @@ class _Body:
         if here[0] in self._files and here[1] != "0":
             self._location = Location(self._files[here[0]], int(here[1]))
 
-    def _state(self, statement: str) -> None:
-        if statement.startswith(".reg"):
-            self._declare(statement.split(maxsplit=2)[2])
-        elif not statement.startswith("."):
-            self._instructions.append(self._instruction(statement))
-
-    def _declare(self, names: str) -> None:
-        """Rename registers of inner scopes, which hide others of the same name."""
-        if len(self._scopes) > 1:
-            for name in _NAME.findall(names):
-                self._renamed[-1][name] = f"{name}#{self._scopes[-1]}"
-
     def _instruction(self, statement: str) -> Instruction:
         found = _STATEMENT.match(statement)
         if found is None:
@@ -189,32 +153,8 @@ class _Body:
                 f"line {self._line} of the PTX is {statement!r}, which is not understood. Please "
                 "report it, with the version of NVRTC."
             )
-        guard, opcode, rest = found.groups()
-        operands = tuple(at_commas(self._rename(rest)))
-        writes: tuple[str, ...] = ()
-        if operands and operands[0][0] != "[" and opcode.split(".")[0] not in _WRITES_NO_REGISTER:
-            writes = tuple(_names(operands[0]))
-        read = operands[1:] if writes else operands
-        return Instruction(
-            opcode=opcode,
-            operands=operands,
-            guard=self._rename(guard) if guard else None,
-            writes=writes,
-            reads=tuple(name for operand in read for name in _names(operand)),
-            line=self._line,
-            location=self._location,
-            scopes=tuple(self._scopes),
-        )
-
-    def _rename(self, operands: str) -> str:
-        hidden = {name: new for scope in self._renamed for name, new in scope.items()}
-        if not hidden:
-            return operands
-        return _NAME.sub(lambda name: hidden.get(name[0], name[0]), operands)
-
-
-def _names(operand: str) -> list[str]:
-    return _NAME.findall(operand)
+        opcode, operands = found.groups()
+        return Instruction(opcode, tuple(at_commas(operands)), self._line, self._location)
 
 
 def _max_threads(directives: str) -> int | None:
