@@ -14,6 +14,7 @@ __all__ = ["COEFFICIENTS", "Coefficients", "coefficients"]
 
 @dataclass(frozen=True)
 class GemmCoefficients:
+    multiply_adds: float
     loads_to_time: tuple[float, float]
     exposed_depth: int
     store_depth: Mapping[int, int]
@@ -27,7 +28,6 @@ class GemmCoefficients:
 
 @dataclass(frozen=True)
 class SplitKCoefficients:
-    multiply_adds: float
     memory_bytes: float
     l2_bytes: float
     l2_bytes_split: float

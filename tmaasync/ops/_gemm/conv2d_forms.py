@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tmaasync._arrays import ArrayView
@@ -75,6 +76,7 @@ def ranked_conv2d_forms(
     numbers = known.conv2d
     pixels = images[0] * math.prod(window.outputs(images[1:3]))
     epilogue_depth += numbers.exposed_store_depth
+    tensor_cores = replace(known.gemm, multiply_adds=numbers.multiply_adds)
 
     def time(form: Conv2dForm) -> float:
         fold, box, config = form
@@ -84,10 +86,10 @@ def ranked_conv2d_forms(
         waves = -(-config.clusters(pixels, filters) // occupancy.sms)
         even = pixels * filters * depth / occupancy.sms
         busy = tensor_time(
-            known.gemm, config, depth, waves, even, on_lines=True, epilogue_depth=epilogue_depth
+            tensor_cores, config, depth, waves, even, on_lines=True, epilogue_depth=epilogue_depth
         )
         box_time = numbers.box_time + config.block_m * numbers.row_time[box]
-        return soft_max(busy / numbers.multiply_adds, waves * depth // box * box_time)
+        return soft_max(busy, waves * depth // box * box_time)
 
     def paired(form: Conv2dForm) -> Conv2dForm:
         if form.channels_per_box == _K_BLOCK_DEPTH:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from tmaasync.ops._gemm import raced
 from tmaasync.ops._gemm.coefficients import SplitKCoefficients, coefficients
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
@@ -27,7 +28,6 @@ from tmaasync.ops._gemm.legal_tiles import (
     can_multicast_b,
     gains_side_by_side,
     is_legal,
-    is_usual,
     paired_along_m,
     paired_along_n,
     skinny_tiles,
@@ -174,9 +174,6 @@ def choose_skinny_config(
 
 # --- split-K, for few tiles and a long K ------------------------------------------------------
 
-# Measured tile widths; the cost model knows too little about others.
-_SPLIT_WIDTHS = (64, 128, 256)
-_MAX_SPLIT_CONSUMERS = 2
 _MIN_K_BLOCKS = 4  # per split
 _K_BLOCK_DEPTH = BLOCK_K_BYTES // 2  # 16-bit elements
 _PARTIAL_BYTES = 4  # per accumulator
@@ -217,7 +214,7 @@ def _split_k_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileCon
             # Two consumers with the same split_k take 1.02 to 1.8 times as long.
             found = [tile for tile in found if tile.consumers == 1]
     else:
-        found = list(filter(_was_raced_split, all_tiles(problem)))
+        found = list(filter(raced.split_k, all_tiles(problem)))
     for tile in found:
         clusters = problem.batches * tile.clusters(problem.m, problem.n)
         for split_k in SPLITS:
@@ -229,13 +226,8 @@ def _split_k_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileCon
                 yield config
 
 
-def _was_raced_split(tile: TileConfig) -> bool:
-    is_known = tile.block_n in _SPLIT_WIDTHS and tile.consumers <= _MAX_SPLIT_CONSUMERS
-    return is_known and not tile.ping_pong
-
-
 def _microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) -> float:
-    """Return the time for few tiles: a soft maximum of three bounds, plus the reduction."""
+    """Return the time for few tiles: `soft_max` of three bounds, plus the reduction."""
     numbers = coefficients().split_k
     k_bytes = problem.k_blocks * BLOCK_K_BYTES
     clusters = problem.batches * config.clusters(problem.m, problem.n)
@@ -255,8 +247,8 @@ def _cta_microseconds(problem: Problem, config: TileConfig, waves: int) -> float
     loads = waves * k_blocks / config.stages * known.split_k.pipeline_fill
     if problem.m_major and problem.n <= SKINNY_LIMIT:
         return loads
-    time = sm_time(known.gemm, config, k_blocks * _K_BLOCK_DEPTH, waves, on_lines=problem.on_lines)
-    multiplies = time / known.split_k.multiply_adds
+    depth = k_blocks * _K_BLOCK_DEPTH
+    multiplies = sm_time(known.gemm, config, depth, waves, on_lines=problem.on_lines)
     return max(loads, multiplies) if problem.m_major else multiplies
 
 
@@ -271,10 +263,6 @@ def _reduction(config: TileConfig, numbers: SplitKCoefficients) -> float:
 
 # --- split-K over the grid ----------------------------------------------------------------------
 
-# The range of benchmarks/bench_split.py --sweep (H200, 2026-11-23): one wave of CTAs that nearly
-# fills the 132 SMs, and without split-K a K of this many blocks. Outside it `grid` is a guess.
-_MIN_GRID_CTAS = 96
-_MIN_UNSPLIT_K_BLOCKS = 64
 _NARROW_GROUP_TILES = 4  # 1024 x 1024 x 8192 takes 25.0 us with 4, 29.9 us with 16
 
 
@@ -287,22 +275,19 @@ def ranked_over_grid(problem: Problem, occupancy: Occupancy) -> list[TileConfig]
 def _grid_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
     if problem.m_major or problem.batches > 1 or not problem.on_lines:
         return
-    raced = coefficients().grid.k_block
-    for whole in all_tiles(problem):
-        if (whole.consumers, whole.block_n) not in raced or not is_usual(whole):
-            continue
+    for whole in filter(raced.over_grid, all_tiles(problem)):
         tile = replace(whole, group_m=_NARROW_GROUP_TILES) if whole.consumers == 1 else whole
         ctas = tile.clusters(problem.m, problem.n)
         most = min(occupancy.sms // ctas, problem.k_blocks // _MIN_K_BLOCKS)
-        if most == 1 and ctas >= _MIN_GRID_CTAS and problem.k_blocks >= _MIN_UNSPLIT_K_BLOCKS:
+        if most == 1 and ctas >= raced.MIN_CTAS and problem.k_blocks >= raced.MIN_UNSPLIT_K_BLOCKS:
             yield tile
         for split_k in range(max(2, most - 1), most + 1):
-            if ctas * split_k >= _MIN_GRID_CTAS:
+            if ctas * split_k >= raced.MIN_CTAS:
                 yield replace(tile, split_k=split_k, over_grid=True)
 
 
 def _grid_microseconds(problem: Problem, config: TileConfig, occupancy: Occupancy) -> float:
-    """Return the time of one wave: a soft maximum of three bounds, plus the combine kernel."""
+    """Return the time of one wave: `soft_max` of three bounds, plus the combine kernel."""
     numbers = coefficients().grid
     k_blocks = -(-problem.k_blocks // config.split_k)
     alone = k_blocks * numbers.k_block[config.consumers, config.block_n]
@@ -350,8 +335,6 @@ def _whole_candidates(problem: Problem, occupancy: Occupancy) -> Iterator[TileCo
 
 # --- grouped_gemm.cu --------------------------------------------------------------------------
 
-_MAX_GROUPED_CONSUMERS = 2
-
 
 def choose_grouped_config(rows: Problem, occupancy: Occupancy) -> TileConfig:
     """Return the tile config for groups of which only the total rows are known.
@@ -367,12 +350,7 @@ def choose_grouped_config(rows: Problem, occupancy: Occupancy) -> TileConfig:
         transposed = rows._replace(m=rows.n, n=width, layout="nt", m_major=True)
         return choose_skinny_config(transposed, occupancy)
     mean = rows._replace(m=average)
-    return choose_config(mean, occupancy, is_uneven=True, fits=_was_raced_grouped)
-
-
-def _was_raced_grouped(config: TileConfig) -> bool:
-    is_usual = not (config.ping_pong or config.side_by_side)
-    return is_usual and config.consumers <= _MAX_GROUPED_CONSUMERS
+    return choose_config(mean, occupancy, is_uneven=True, fits=raced.grouped)
 
 
 # --- scaled_gemm.cu: waves of tiles, by throughput ---------------------------------------------
@@ -387,13 +365,13 @@ _ALONE_GROUP = 16
 def _of_least_time(
     throughput: Mapping[_Config, float], m: int, n: int, occupancy: Occupancy
 ) -> _Config:
-    """Return the fastest config: time is waves of tiles, times a tile's work over throughput."""
+    """Return the fastest config, by a measure that is proportional to the time."""
 
-    def time(config: _Config) -> float:
+    def waves_of_work(config: _Config) -> float:
         waves = -(-config.clusters(m, n) // occupancy.sms)
         return waves * config.block_m * config.block_n / throughput[config]
 
-    return min(throughput, key=time)
+    return min(throughput, key=waves_of_work)
 
 
 def paired_in_many_waves(config: _Config, m: int, n: int, occupancy: Occupancy) -> _Config:

@@ -26,7 +26,7 @@ def config_time(
     is_uneven: bool = False,
     epilogue_depth: int = 0,
 ) -> float:
-    """Return the time of a tile config without split-K, in multiply-adds of one SM at its peak.
+    """Return the time of a tile config without split-K, in microseconds.
 
     The arguments are as in `cost_model.choose_config`.
     """
@@ -53,7 +53,7 @@ def tensor_time(
     on_lines: bool,
     epilogue_depth: int,
 ) -> float:
-    """Return the time of the tensor cores, in multiply-adds at the peak: the longer of two bounds.
+    """Return the time of the tensor cores, in microseconds: the longer of two bounds.
 
     At the full clock the bound is the busiest SM: `sm_time`. At the power limit it is mainly the
     energy of all multiply-adds, and less the busiest SM: `_power_limited_time`.
@@ -71,7 +71,7 @@ def sm_time(
     on_lines: bool,
     epilogue_depth: int = 0,
 ) -> float:
-    """Return the time of one SM with a tile in each wave, in multiply-adds at its peak.
+    """Return the time of one SM with a tile in each wave, in microseconds.
 
     Each wave takes ``block_m x block_n x k`` at the throughput that its loads allow. The exposed
     first loads and last stores count as ``exposed_depth`` elements of K. Narrow store boxes add
@@ -80,7 +80,8 @@ def sm_time(
     area = config.block_m * config.block_n
     depth = waves * (k + numbers.store_depth[config.store_bytes]) + numbers.exposed_depth
     depth += _exposed_stores(config, waves) * epilogue_depth
-    return depth * area / _throughput(numbers, config, on_lines=on_lines)
+    work = depth * area / _throughput(numbers, config, on_lines=on_lines)
+    return work / numbers.multiply_adds
 
 
 def _power_limited_time(
@@ -91,7 +92,7 @@ def _power_limited_time(
     even: float,
     epilogue_depth: int,
 ) -> float:
-    """Return the time at the power limit; ``even`` is the average multiply-adds of an SM.
+    """Return the microseconds at the power limit; ``even`` is an SM's average multiply-adds.
 
     The more SMs work at once, the lower the clock that the power limit allows.
     """
@@ -101,7 +102,8 @@ def _power_limited_time(
     if has_large_consumers(config):
         energy /= numbers.large_consumers
     exponent = numbers.busiest_exponent
-    return energy * math.pow(busiest, exponent) * math.pow(even, 1 - exponent)
+    work = energy * math.pow(busiest, exponent) * math.pow(even, 1 - exponent)
+    return work / numbers.multiply_adds
 
 
 def busiest_sm_work(
