@@ -74,15 +74,19 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule: the argument, its value, the rule, and the remedy."""
+    """One broken rule: the argument, its value, the rule, and the remedy.
+
+    ``verb`` joins argument and value: "b holds float64", "out has shape (4, 8)".
+    """
 
     argument: str
     value: object
     rule: str
     remedy: str
+    verb: str = "is"
 
     def __str__(self) -> str:
-        return f"{self.argument} is {self.value}; {self.rule}. {self.remedy}."
+        return f"{self.argument} {self.verb} {self.value}; {self.rule}. {self.remedy}."
 
 
 class TMAError(Exception):
@@ -103,9 +107,9 @@ class _WithViolations(Exception):  # noqa: N818 - a part of two errors
         return error
 
     @classmethod
-    def broken(cls, argument: str, value: object, rule: str, remedy: str) -> Self:
+    def broken(cls, argument: str, value: object, rule: str, remedy: str, verb: str = "is") -> Self:
         """Return the error that reports one violation."""
-        return cls.of([Violation(argument, value, rule, remedy)])
+        return cls.of([Violation(argument, value, rule, remedy, verb)])
 
     @classmethod
     def raise_for(cls, violations: Iterable[Violation]) -> None:

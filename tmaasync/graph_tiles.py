@@ -132,9 +132,11 @@ class GraphTiles:
         """Yield the addresses within the array among the parameters, with their new bytes."""
         low, high = old.byte_bounds
         if any(start < high and low < end for start, end in self._copied):
-            raise ArgumentError(
-                f"captured is an array at {old.address:#x}; the graph also has the driver copy or "
-                "fill it, which stays. Capture kernels alone, or capture again."
+            raise ArgumentError.broken(
+                "captured",
+                f"an array at {old.address:#x}",
+                "the graph also has the driver copy or fill it, which stays",
+                "Capture kernels alone, or capture again",
             )
         for kernel, parameters in enumerate(self._captured):
             for index, data in enumerate(parameters):
@@ -182,9 +184,12 @@ def _handles(graph: Any) -> tuple[int, int]:
     try:
         return int(graph.graph), int(graph.graphExec)
     except AttributeError:
-        raise ArgumentError(
-            f"graph is a {type(graph).__name__}; it must be what CuPy's stream.end_capture() "
-            "returned, or a torch.cuda.CUDAGraph of torch 2.9 or later. Pass one."
+        raise ArgumentError.broken(
+            "graph",
+            f"a {type(graph).__name__}",
+            "it must be what CuPy's stream.end_capture() returned, or a "
+            "torch.cuda.CUDAGraph of torch 2.9 or later",
+            "Pass one",
         ) from None
 
 
@@ -251,9 +256,11 @@ def _moved(tile: KernelArgument, array: object) -> KernelArgument:
     """Return the tile over another array, if the captured launch supports it."""
     _check_element(tile, array)
     if isinstance(tile, TMATensorTileArray):
-        raise ArgumentError(
-            "captured is an array of tiles; its maps lie in memory, not in the graph. Assign to it "
-            "between replays: tiles[index] = tile."
+        raise ArgumentError.broken(
+            "captured",
+            "an array of tiles",
+            "its maps lie in memory, not in the graph",
+            "Assign to it between replays: tiles[index] = tile",
         )
     if isinstance(tile, BulkTile):
         moved = BulkTile(array, tile.tile_bytes, allow_tail=tile.allow_tail)
@@ -261,9 +268,12 @@ def _moved(tile: KernelArgument, array: object) -> KernelArgument:
     if type(tile) is TMATensorTile and not _looks_like(tile, array):
         return _of_as_many_tiles(tile, _tile_like(tile, array))
     if not hasattr(tile, "rebind"):
-        raise ArgumentError(
-            f"captured is a {type(tile).__name__}; it has no rebind. Pass the array that it was "
-            "made for, which moves everything that the graph knows of it."
+        raise ArgumentError.broken(
+            "captured",
+            f"a {type(tile).__name__}",
+            "it has no rebind",
+            "Pass the array that it was made for, which moves everything that the "
+            "graph knows of it",
         )
     return tile.rebind(array)  # type: ignore[no-any-return]
 

@@ -73,10 +73,12 @@ class PipelineState:
         """Reject an index outside the stages, and a phase other than 0 or 1."""
         check_integers(stages=self.stages, index=self.index, phase=self.phase, count=self.count)
         if self.stages < 0 or not 0 <= self.index < max(self.stages, 1) or self.phase not in (0, 1):
-            raise ArgumentError(
-                f"stages, index, phase are {self.stages}, {self.index}, {self.phase}; stages must "
-                "be at least 0, index below stages, and phase 0 or 1. "
-                "Start from PipelineState.for_producer(stages) or .for_consumer(stages)."
+            raise ArgumentError.broken(
+                "stages, index, phase",
+                f"{self.stages}, {self.index}, {self.phase}",
+                "stages must be at least 0, index below stages, and phase 0 or 1",
+                "Start from PipelineState.for_producer(stages) or .for_consumer(stages)",
+                verb="are",
             )
 
     @classmethod

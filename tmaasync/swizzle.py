@@ -206,9 +206,12 @@ def bank_words(addresses_bytes: npt.ArrayLike, access_bytes: int) -> npt.NDArray
             "access_bytes", access_bytes, "a lane moves 1, 2, 4, 8 or 16 bytes", "Pass one of them"
         )
     if not 1 <= addresses.size <= _BANKS or np.any(addresses % access_bytes):
-        raise ArgumentError(
-            f"addresses_bytes has {addresses.size} lanes; a warp has 1 to 32, and each address "
-            f"must be a multiple of {access_bytes}. Pass the addresses of one warp."
+        raise ArgumentError.broken(
+            "addresses_bytes",
+            f"{addresses.size} lanes",
+            f"a warp has 1 to 32, and each address must be a multiple of {access_bytes}",
+            "Pass the addresses of one warp",
+            verb="has",
         )
     lanes = _BANKS * _BANK_BYTES // max(access_bytes, _BANK_BYTES)
     phases = (addresses[start : start + lanes] for start in range(0, addresses.size, lanes))
@@ -265,9 +268,11 @@ def render(
     _check_sides(tile_shape, tile_shape, box_shape, itemsize)
     tile_bytes = math.prod(tile_shape) * itemsize
     if tile_bytes > MAX_SHARED_BYTES:
-        raise ArgumentError(
-            f"tile_shape is {tuple(tile_shape)}, {tile_bytes} bytes; a block has "
-            f"{MAX_SHARED_BYTES} bytes of shared memory. Pass a smaller tile."
+        raise ArgumentError.broken(
+            "tile_shape",
+            f"{tuple(tile_shape)}, {tile_bytes} bytes",
+            f"a block has {MAX_SHARED_BYTES} bytes of shared memory",
+            "Pass a smaller tile",
         )
     check_integers(lines=lines)
     if lines < 1:

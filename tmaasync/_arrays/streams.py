@@ -74,9 +74,13 @@ def _common_stream(
     def handle(device: int) -> int:
         cupy, torch = of_cupy(device), of_torch(device)
         if torch != cupy:
-            raise LaunchError(
-                f"args mix torch arrays (current stream {torch:#x}) and CuPy arrays (current "
-                f"stream {cupy:#x}); one launch runs on one stream. Pass stream=."
+            raise LaunchError.broken(
+                "args",
+                f"torch arrays (current stream {torch:#x}) and CuPy arrays (current stream "
+                f"{cupy:#x})",
+                "one launch runs on one stream",
+                "Pass stream=",
+                verb="mix",
             )
         return torch
 

@@ -151,8 +151,8 @@ class _VariableOnHost(NamedTuple):
 
     def write(self, data: bytes) -> None:
         if not self.symbol.is_writable:
-            raise ArgumentError(
-                f"{self.name} is const; the compiler uses its value. Declare it without const."
+            raise ArgumentError.broken(
+                self.name, "const", "the compiler uses its value", "Declare it without const"
             )
         ctypes.memmove(self.address, data, len(data))
 

@@ -103,9 +103,12 @@ def one_of(lengths: object, cu_seqlens: object) -> tuple[str, Any]:
     """
     if (lengths is None) == (cu_seqlens is None):
         given = "neither" if lengths is None else "both"
-        raise ArgumentError(
-            f"lengths and cu_seqlens are {given} given; a batch is described by one of them. Pass "
-            "the lengths, or their cumulative lengths as cu_seqlens."
+        raise ArgumentError.broken(
+            "lengths and cu_seqlens",
+            f"{given} given",
+            "a batch is described by one of them",
+            "Pass the lengths, or their cumulative lengths as cu_seqlens",
+            verb="are",
         )
     return ("cu_seqlens", cu_seqlens) if lengths is None else ("lengths", lengths)
 

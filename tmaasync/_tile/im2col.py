@@ -158,9 +158,13 @@ class TMATensorTileIm2col(MapTile):
         check_integers(row=row, column=column)
         chunk = self.box_shape[1]
         if row < 0 or column < 0 or column % chunk:
-            raise ArgumentError(
-                f"row and column are {row} and {column}; they must be 0 or more, and the column a "
-                f"multiple of the {chunk} channels of a box. Pass where a tile starts."
+            raise ArgumentError.broken(
+                "row and column",
+                f"{row} and {column}",
+                f"they must be 0 or more, and the column a multiple of the {chunk} channels "
+                "of a box",
+                "Pass where a tile starts",
+                verb="are",
             )
         window = self._form.window
         tap, channel = divmod(column, self.channels)

@@ -120,9 +120,11 @@ def check_not_captured(name: str, stream: int) -> None:
         LaunchError: The stream is being captured.
     """
     if _driver.is_capturing(stream):
-        raise LaunchError(
-            f"{name} is launched into a CUDA graph inside trace.record(); the host reads a trace "
-            "after each launch. Capture the graph outside, and trace an eager launch."
+        raise LaunchError.broken(
+            name,
+            "launched into a CUDA graph inside trace.record()",
+            "the host reads a trace after each launch",
+            "Capture the graph outside, and trace an eager launch",
         )
 
 
@@ -130,9 +132,11 @@ def _check_room(
     name: str, traced: LaunchConfig, config: LaunchConfig, limits: DeviceLimits
 ) -> None:
     if traced.shared_bytes > limits.shared_bytes:
-        raise LaunchError(
-            f"shared_mem is {config.shared_bytes} bytes; to trace {name}, "
-            f"{traced.shared_bytes - config.shared_bytes} more are needed, and a thread "
-            f"block on {limits} has at most {limits.shared_bytes}. Use smaller tiles or fewer "
-            "stages, or trace it on NumPy arrays: the emulator needs no room."
+        raise LaunchError.broken(
+            "shared_mem",
+            f"{config.shared_bytes} bytes",
+            f"to trace {name}, {traced.shared_bytes - config.shared_bytes} more are "
+            f"needed, and a thread block on {limits} has at most {limits.shared_bytes}",
+            "Use smaller tiles or fewer stages, or trace it on NumPy arrays: the "
+            "emulator needs no room",
         )

@@ -56,14 +56,20 @@ class Request:
         given = tuple(sides) or usual
         is_fixed = operation is not Operation.COPY
         if is_fixed and len(given) != len(usual):
-            raise ArgumentError(
-                f"{len(given)} sides are given; {operation} has {len(usual)}. Pass {what}, or none "
-                f"for {' '.join(map(str, usual))}."
+            raise ArgumentError.broken(
+                f"{len(given)} sides",
+                "given",
+                f"{operation} has {len(usual)}",
+                f"Pass {what}, or none for {' '.join(map(str, usual))}",
+                verb="are",
             )
         if not all(0 < side < INT32_LIMIT for side in given):
-            raise ArgumentError(
-                f"sides are {' '.join(map(str, given))}; each must be 1 or more, and below 2**31. "
-                f"Pass {what}."
+            raise ArgumentError.broken(
+                "sides",
+                " ".join(map(str, given)),
+                "each must be 1 or more, and below 2**31",
+                f"Pass {what}",
+                verb="are",
             )
         if is_fixed and element.name not in _TENSOR_CORE_TYPES:
             raise ArgumentError.broken(
@@ -133,9 +139,12 @@ def prepare(request: Request, others: Libraries | None = None) -> Job:
         for run in job.candidates.values():
             run()
     except others.cupy.cuda.memory.OutOfMemoryError:
-        raise ArgumentError(
-            f"sides are {' '.join(map(str, request.sides))}; the device has no memory for arrays "
-            "of that size. Pass smaller ones."
+        raise ArgumentError.broken(
+            "sides",
+            " ".join(map(str, request.sides)),
+            "the device has no memory for arrays of that size",
+            "Pass smaller ones",
+            verb="are",
         ) from None
     return job
 

@@ -118,9 +118,12 @@ def _job(
 ) -> _Job:
     is_script = Path(file).suffix.lower() == ".py"
     if arguments and not is_script:
-        raise ArgumentError(
-            f"arguments are {' '.join(arguments)!r}; {file} is no script, and takes none. Leave "
-            "them out."
+        raise ArgumentError.broken(
+            "arguments",
+            repr(" ".join(arguments)),
+            f"{file} is no script, and takes none",
+            "Leave them out",
+            verb="are",
         )
     if is_script:
         return _of_script(file, arguments)

@@ -81,9 +81,11 @@ def _operand(dtype: str) -> Element:
     """
     kind = element(dtype)
     if kind.name == "float32":
-        raise ArgumentError(
-            "dtype is float32; the tensor cores round it to tf32, 10 bits of fraction. Pass "
-            "--dtype tf32."
+        raise ArgumentError.broken(
+            "dtype",
+            "float32",
+            "the tensor cores round it to tf32, 10 bits of fraction",
+            "Pass --dtype tf32",
         )
     if kind.name not in _OPERANDS:
         raise ArgumentError.broken(

@@ -78,7 +78,9 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
 ) -> None:
     """Draw where each 16-byte chunk of a tile lands in shared memory, and count bank conflicts."""
     if emulate and not probe:
-        raise ArgumentError("--emulate is set; it chooses where to probe. Pass --probe too.")
+        raise ArgumentError.broken(
+            "--emulate", "set", "it chooses where to probe", "Pass --probe too"
+        )
     layout = _layout(Swizzle.of(mode_name, "mode"), element(dtype).itemsize, rows, columns)
     if access.by_matrices and rows % _MATRIX_ROWS:
         raise ArgumentError.broken(

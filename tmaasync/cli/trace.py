@@ -99,9 +99,12 @@ def _launches(
     """Return the launches, and the exit code of the script that made them."""
     if subject.suffix.lower() == ".json":
         if arguments:
-            raise ArgumentError(
-                f"arguments are {' '.join(arguments)!r}; {subject} is a trace, which takes none. "
-                "Leave them out."
+            raise ArgumentError.broken(
+                "arguments",
+                repr(" ".join(arguments)),
+                f"{subject} is a trace, which takes none",
+                "Leave them out",
+                verb="are",
             )
         return traces.load(subject), 0
     with traces.record(notes_per_warp=notes) as kept:

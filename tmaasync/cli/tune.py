@@ -68,9 +68,12 @@ def _requests(
     elif file is None and len(sides) == 3:
         lines = [" ".join(map(str, sides))]
     else:
-        raise ArgumentError(
-            f"{len(sides)} sides are given{' and a file' if file else ''}; a GEMM has three. "
-            "Pass M N K, or --file."
+        raise ArgumentError.broken(
+            f"{len(sides)} sides",
+            f"given{(' and a file' if file else '')}",
+            "a GEMM has three",
+            "Pass M N K, or --file",
+            verb="are",
         )
     for line in lines:
         yield _request(line.split(), dtype, layout)

@@ -67,9 +67,11 @@ def _view(index: int, arg: object) -> View:
             arg.check_alive(f"args[{index}]")
         return arg
     if isinstance(arg, UnboundTile):
-        raise LaunchError(
-            f"args[{index}] is {shown(arg)}, a template that no array fills; a launch needs the "
-            "tensor map of an array. Pass template.bind(array)."
+        raise LaunchError.broken(
+            f"args[{index}]",
+            f"{shown(arg)}, a template that no array fills",
+            "a launch needs the tensor map of an array",
+            "Pass template.bind(array)",
         )
     is_plain = isinstance(arg, _PLAIN) or is_descriptor(arg)
     if is_plain or (isinstance(arg, np.ndarray) and _is_struct(arg)):
@@ -109,10 +111,12 @@ def pack(
         LaunchError: The number, kind or size of the arguments does not match the kernel.
     """
     if len(parameters) != len(args):
-        raise LaunchError(
-            f"args has {len(args)} item{'' if len(args) == 1 else 's'}; {kernel} takes "
-            f"{len(parameters)}: "
-            f"{', '.join(map(_describe, parameters)) or 'none'}. Pass a value for each."
+        raise LaunchError.broken(
+            "args",
+            f"{len(args)} item{'' if len(args) == 1 else 's'}",
+            f"{kernel} takes {len(parameters)}: {', '.join(map(_describe, parameters)) or 'none'}",
+            "Pass a value for each",
+            verb="has",
         )
     packed = []
     for index, (parameter, arg, view) in enumerate(zip(parameters, args, seen, strict=True)):

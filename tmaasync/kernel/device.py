@@ -130,13 +130,20 @@ def home(seen: Sequence[View], devices: set[int | None], where: Where) -> int | 
         return next(iter(homes))
     names = ", ".join(_name(device) for device in sorted(homes or devices, key=str))
     if None in devices:
-        raise LaunchError(
-            f"args lie on {names}; one launch takes one device. Move them to one device."
+        raise LaunchError.broken(
+            "args",
+            f"on {names}",
+            "one launch takes one device",
+            "Move them to one device",
+            verb="lie",
         )
     ordinals = sorted(device for device in devices if device is not None)
-    raise LaunchError(
-        f"args lie on {names}; one launch runs on one device. Pass device=, after "
-        f"tmaasync.enable_peer_access({ordinals}), or move them to one device."
+    raise LaunchError.broken(
+        "args",
+        f"on {names}",
+        "one launch runs on one device",
+        f"Pass device=, after tmaasync.enable_peer_access({ordinals}), or move them to one device",
+        verb="lie",
     )
 
 

@@ -145,24 +145,29 @@ def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
     """
     threads = math.prod(config.block)
     if threads > limits.threads_per_block:
-        raise LaunchError(
-            f"block is {config.block}, {threads} threads; a thread block on {limits} has at most "
-            f"{limits.threads_per_block}. Use a smaller block."
+        raise LaunchError.broken(
+            "block",
+            f"{config.block}, {threads} threads",
+            f"a thread block on {limits} has at most {limits.threads_per_block}",
+            "Use a smaller block",
         )
     if config.block[2] > _MAX_BLOCK_Z:
-        raise LaunchError(
-            f"block is {config.block}, {config.block[2]} threads along z; CUDA allows "
-            f"{_MAX_BLOCK_Z}. Count the most threads along x."
+        raise LaunchError.broken(
+            "block",
+            f"{config.block}, {config.block[2]} threads along z",
+            f"CUDA allows {_MAX_BLOCK_Z}",
+            "Count the most threads along x",
         )
     _check_grid(config.grid)
     if config.cluster is None:
         return
     blocks = math.prod(config.cluster)
     if blocks > limits.cluster_blocks:
-        raise LaunchError(
-            f"cluster is {config.cluster}, {blocks} blocks; a cluster on {limits} has at most "
-            f"{limits.cluster_blocks}. Use a smaller cluster; up to {PORTABLE_CLUSTER_BLOCKS} "
-            "blocks run everywhere."
+        raise LaunchError.broken(
+            "cluster",
+            f"{config.cluster}, {blocks} blocks",
+            f"a cluster on {limits} has at most {limits.cluster_blocks}",
+            f"Use a smaller cluster; up to {PORTABLE_CLUSTER_BLOCKS} blocks run everywhere",
         )
     if any(whole % part for whole, part in zip(config.grid, config.cluster, strict=True)):
         rounded = tuple(
@@ -185,11 +190,13 @@ def check_resident(name: str, config: LaunchConfig, resident: int, limits: Devic
     """
     blocks = math.prod(config.grid)
     if blocks > resident:
-        raise LaunchError(
-            f"grid is {config.grid}, {blocks} blocks; with cooperative=True all of them are "
-            f"resident at once, and {limits} holds {resident} of {name} with "
-            f"{math.prod(config.block)} threads and {config.shared_bytes} bytes of shared memory. "
-            f"Launch at most {resident} blocks that do several tiles each (a persistent kernel)."
+        raise LaunchError.broken(
+            "grid",
+            f"{config.grid}, {blocks} blocks",
+            f"with cooperative=True all of them are resident at once, and {limits} "
+            f"holds {resident} of {name} with {math.prod(config.block)} threads and "
+            f"{config.shared_bytes} bytes of shared memory",
+            (f"Launch at most {resident} blocks that do several tiles each (a persistent kernel)"),
         )
 
 
@@ -203,10 +210,12 @@ def check_static_shared(
     """
     whole = config.shared_bytes + static_bytes
     if whole > limits.shared_bytes:
-        raise LaunchError(
-            f"shared_mem is {config.shared_bytes} bytes, and {name} has {static_bytes} bytes of "
-            f"static shared memory; a block on {limits} has {limits.shared_bytes} bytes in all. "
-            f"Ask for at most {max(0, limits.shared_bytes - static_bytes)}."
+        raise LaunchError.broken(
+            "shared_mem",
+            f"{config.shared_bytes} bytes, and {name} has {static_bytes} bytes of "
+            "static shared memory",
+            f"a block on {limits} has {limits.shared_bytes} bytes in all",
+            f"Ask for at most {max(0, limits.shared_bytes - static_bytes)}",
         )
 
 
@@ -223,8 +232,8 @@ def _check_grid(grid: tuple[int, int, int]) -> None:
                 if side == "x"
                 else "Count the most blocks along x"
             )
-            raise LaunchError(
-                f"grid is {grid}, {blocks} blocks along {side}; CUDA allows {limit}. {remedy}."
+            raise LaunchError.broken(
+                "grid", f"{grid}, {blocks} blocks along {side}", f"CUDA allows {limit}", remedy
             )
 
 
@@ -236,9 +245,11 @@ def check_launch_bounds(name: str, max_threads: int | None, config: LaunchConfig
     """
     threads = math.prod(config.block)
     if max_threads is not None and threads > max_threads:
-        raise LaunchError(
-            f"block is {config.block}, {threads} threads; {name} is declared with "
-            f"__launch_bounds__({max_threads}). Use a smaller block, or declare {threads}."
+        raise LaunchError.broken(
+            "block",
+            f"{config.block}, {threads} threads",
+            f"{name} is declared with __launch_bounds__({max_threads})",
+            f"Use a smaller block, or declare {threads}",
         )
 
 
@@ -268,11 +279,12 @@ def _check_registers(entry: Entry, config: LaunchConfig, limits: DeviceLimits) -
     registers = -(-entry.registers // REGISTER_GRANULE) * REGISTER_GRANULE
     needed = warps * WARP_THREADS * registers
     if needed > limits.registers_per_block:
-        raise LaunchError(
-            f"block is {config.block}, {threads} threads; {entry.name} takes {registers} registers "
-            f"a thread, so the block needs {needed}, and a thread block on {limits} has "
-            f"{limits.registers_per_block}. Use a smaller block, or declare the kernel with "
-            f"__launch_bounds__({threads})."
+        raise LaunchError.broken(
+            "block",
+            f"{config.block}, {threads} threads",
+            f"{entry.name} takes {registers} registers a thread, so the block needs "
+            f"{needed}, and a thread block on {limits} has {limits.registers_per_block}",
+            f"Use a smaller block, or declare the kernel with __launch_bounds__({threads})",
         )
 
 
@@ -288,8 +300,10 @@ def shared_bytes(needed: int | None, asked: int | None, limits: DeviceLimits) ->
             "shared_mem", shown(shared), "it counts bytes", "Pass an int, or None"
         )
     if not 0 <= shared <= limits.shared_bytes:
-        raise LaunchError(
-            f"shared_mem is {shared} bytes; a thread block on {limits} has at most "
-            f"{limits.shared_bytes}. Use fewer stages or smaller tiles."
+        raise LaunchError.broken(
+            "shared_mem",
+            f"{shared} bytes",
+            f"a thread block on {limits} has at most {limits.shared_bytes}",
+            "Use fewer stages or smaller tiles",
         )
     return shared

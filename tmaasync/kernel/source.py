@@ -65,9 +65,11 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
             raise _without_entry(source) from None
         if isinstance(error, ArgumentError):
             raise
-        raise ArgumentError(
-            f"kernel is {str(source)[:40]!r}...; it is no path ({error}). Pass a path, or CUDA C++ "
-            "text, which has a line break or __global__."
+        raise ArgumentError.broken(
+            "kernel",
+            f"{str(source)[:40]!r}...",
+            f"it is no path ({error})",
+            "Pass a path, or CUDA C++ text, which has a line break or __global__",
         ) from None
     try:
         content = path.read_bytes()
@@ -94,9 +96,11 @@ def _require_utf8(content: bytes, what: str) -> str:
         text = content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ArgumentError(
-            f"source is {what}; line {line} has the byte {content[error.start]:#x}, which is no "
-            "UTF-8. Save the source as UTF-8."
+        raise ArgumentError.broken(
+            "source",
+            what,
+            f"line {line} has the byte {content[error.start]:#x}, which is no UTF-8",
+            "Save the source as UTF-8",
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -265,9 +269,12 @@ def preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | f
 
 def _identifier(argument: str, name: object) -> str:
     if not isinstance(name, str) or not (name.isidentifier() and name.isascii()):
-        raise ArgumentError(
-            f"{argument} has the name {name!r}; it must be a C++ identifier. "
-            "Use letters, digits and underscores."
+        raise ArgumentError.broken(
+            argument,
+            f"the name {name!r}",
+            "it must be a C++ identifier",
+            "Use letters, digits and underscores",
+            verb="has",
         )
     return name
 

@@ -61,9 +61,11 @@ class Variable:
             rule, remedy = "it must be a NumPy dtype", "Pass the type of its elements"
             raise ArgumentError.broken("dtype", shown(dtype), rule, remedy) from None
         if element.itemsize == 0 or self.size_bytes % element.itemsize:
-            raise ArgumentError(
-                f"dtype is {element}, of {element.itemsize} bytes; {self.name} has "
-                f"{self.size_bytes} bytes, no multiple of it. Pass the type of its elements."
+            raise ArgumentError.broken(
+                "dtype",
+                f"{element}, of {element.itemsize} bytes",
+                f"{self.name} has {self.size_bytes} bytes, no multiple of it",
+                "Pass the type of its elements",
             )
         return np.frombuffer(self._memory.read(), element).copy()
 
@@ -81,14 +83,20 @@ class Variable:
         """
         data = _arrays.numpy_array(values, "values")
         if data.nbytes != self.size_bytes or data.dtype.hasobject:
-            raise ArgumentError(
-                f"values has {data.nbytes} bytes ({data.dtype}, shape {data.shape}); {self.name} "
-                f"has {self.size_bytes} bytes. Pass an array of its size and element type."
+            raise ArgumentError.broken(
+                "values",
+                f"{data.nbytes} bytes ({data.dtype}, shape {data.shape})",
+                f"{self.name} has {self.size_bytes} bytes",
+                "Pass an array of its size and element type",
+                verb="has",
             )
         name = data.dtype.name if data.dtype.isnative else data.dtype.str
         if self._elements is not None and name not in (*self._elements, "uint8"):
-            raise ArgumentError(
-                f"values holds {data.dtype}; {self.name} is declared with elements of "
-                f"{self._elements[0]}. Convert it, or pass array.view('uint8') for its bytes."
+            raise ArgumentError.broken(
+                "values",
+                data.dtype,
+                f"{self.name} is declared with elements of {self._elements[0]}",
+                "Convert it, or pass array.view('uint8') for its bytes",
+                verb="holds",
             )
         self._memory.write(data.tobytes())

@@ -204,13 +204,20 @@ def _check_types(views: Views) -> None:
     for name, view in (("images", images), ("filters", filters)):
         check_type(name, view.element, _OPERANDS)
     if filters.element is not images.element:
-        raise ArrayTypeError(
-            f"filters holds {filters.element} and images {images.element}; the tensor cores take "
-            "one type. Convert one of them."
+        raise ArrayTypeError.broken(
+            "filters",
+            f"{filters.element} and images {images.element}",
+            "the tensor cores take one type",
+            "Convert one of them",
+            verb="holds",
         )
     if bias is not None and bias.element.name not in {"float32", images.element.name}:
-        raise ArrayTypeError(
-            f"bias holds {bias.element}; it must hold float32 or {images.element}. Convert it."
+        raise ArrayTypeError.broken(
+            "bias",
+            bias.element,
+            f"it must hold float32 or {images.element}",
+            "Convert it",
+            verb="holds",
         )
     _arrays.common_device(views.named)
 

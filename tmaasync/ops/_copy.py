@@ -174,14 +174,20 @@ def _check_layouts(source: Layout, target: Layout) -> None:
     for what in _MUST_EQUAL:
         expected, got = getattr(source, what), getattr(target, what)
         if expected != got:
-            raise ArgumentError(
-                f"target has {what} {got}; the source has {expected}. Pass a target like the "
-                "source, or none to get one."
+            raise ArgumentError.broken(
+                "target",
+                f"{what} {got}",
+                f"the source has {expected}",
+                "Pass a target like the source, or none to get one",
+                verb="has",
             )
     if source.device != target.device:
-        raise ArgumentError(
-            f"target lies {_arrays.where(target.device)}; the source lies "
-            f"{_arrays.where(source.device)}. Pass a target there, or none to get one."
+        raise ArgumentError.broken(
+            "target",
+            _arrays.where(target.device),
+            f"the source lies {_arrays.where(source.device)}",
+            "Pass a target there, or none to get one",
+            verb="lies",
         )
 
 

@@ -151,16 +151,23 @@ def checked(
 def _check_groups(a: ArrayView, b: ArrayView) -> None:
     for name, view, axes in (("a", a, "[T, K]"), ("b", b, "[G, K, N]")):
         if view.ndim != axes.count(",") + 1:
-            raise ArgumentError(
-                f"{name} has shape {view.shape}; it must be {axes}: the groups' rows one after the "
-                "other in a, one matrix for each in b. Reshape it."
+            raise ArgumentError.broken(
+                name,
+                view.shape,
+                f"it must be {axes}: the groups' rows one after the other in a, one matrix "
+                "for each in b",
+                "Reshape it",
+                verb="has shape",
             )
         check_type(name, view.element, _OPERANDS)
     check_alike(a, b)
     if a.shape[1] != b.shape[1]:
-        raise ArgumentError(
-            f"b has shape {b.shape}; a has shape {a.shape}, so b must be [G, {a.shape[1]}, N]. "
-            "For matrices stored as [G, N, K] pass b.swapaxes(1, 2)."
+        raise ArgumentError.broken(
+            "b",
+            b.shape,
+            f"a has shape {a.shape}, so b must be [G, {a.shape[1]}, N]",
+            "For matrices stored as [G, N, K] pass b.swapaxes(1, 2)",
+            verb="has shape",
         )
     check_extents(T=a.shape[0], N=b.shape[2], K=a.shape[1], G=b.shape[0])
 
@@ -209,9 +216,12 @@ def _check_layout(shape: tuple[int, ...], dtype: Any, groups: int | None) -> Non
     if groups is None:
         if len(shape) == 1 and (kind in "iu" or shape == (0,)):
             return
-        raise ArgumentError(
-            f"offsets has shape {shape} of {dtype}; it must have one dimension, of integers: where "
-            "each group of rows ends. Pass numpy.cumsum of the groups' rows, as int32."
+        raise ArgumentError.broken(
+            "offsets",
+            f"{shape} of {dtype}",
+            "it must have one dimension, of integers: where each group of rows ends",
+            "Pass numpy.cumsum of the groups' rows, as int32",
+            verb="has shape",
         )
     if shape == (groups + 1,):
         remedy = "Leave out the 0 at the start"
@@ -221,18 +231,25 @@ def _check_layout(shape: tuple[int, ...], dtype: Any, groups: int | None) -> Non
         remedy = "Convert it to int32"
     else:
         return
-    raise ArgumentError(
-        f"offsets has shape {shape} of {dtype}; b has {groups} matrices, so it must have shape "
-        f"({groups},), of integers: where each group of rows ends. {remedy}."
+    raise ArgumentError.broken(
+        "offsets",
+        f"{shape} of {dtype}",
+        f"b has {groups} matrices, so it must have shape ({groups},), of integers: "
+        "where each group of rows ends",
+        remedy,
+        verb="has shape",
     )
 
 
 def _check_device(view: ArrayView, device: int | None) -> None:
     if view.device != device:
         where = backend_of(device).location
-        raise ArgumentError(
-            f"offsets lies on cuda:{view.device}; a lies on {where}. Move offsets there, or to "
-            "host memory."
+        raise ArgumentError.broken(
+            "offsets",
+            f"on cuda:{view.device}",
+            f"a lies on {where}",
+            "Move offsets there, or to host memory",
+            verb="lies",
         )
 
 

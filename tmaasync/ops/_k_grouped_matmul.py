@@ -119,13 +119,18 @@ def checked(
 def _check_groups(a: ArrayView, b: ArrayView) -> None:
     for name, view, axes in (("a", a, "[M, T]"), ("b", b, "[T, N]")):
         if view.ndim != 2:
-            raise ArgumentError(f"{name} has shape {view.shape}; it must be {axes}. Reshape it.")
+            raise ArgumentError.broken(
+                name, view.shape, f"it must be {axes}", "Reshape it", verb="has shape"
+            )
         check_type(name, view.element, _OPERANDS)
     check_alike(a, b)
     if a.shape[1] != b.shape[0]:
-        raise ArgumentError(
-            f"b has shape {b.shape}; a has shape {a.shape}, so b must have {a.shape[1]} rows. For "
-            "rows [T, M] pass a.T."
+        raise ArgumentError.broken(
+            "b",
+            b.shape,
+            f"a has shape {a.shape}, so b must have {a.shape[1]} rows",
+            "For rows [T, M] pass a.T",
+            verb="has shape",
         )
     check_extents(M=a.shape[0], N=b.shape[1], T=a.shape[1])
 

@@ -217,15 +217,21 @@ def check_output(
 ) -> None:
     """Check the shape, device and type of an output."""
     if out.shape != shape or out.device != device:
-        raise ArgumentError(
-            f"out has shape {out.shape} {_arrays.where(out.device)}; the {what} has shape {shape} "
-            f"{_arrays.where(device)}. Pass an array of that shape, or leave out= out."
+        raise ArgumentError.broken(
+            "out",
+            f"{out.shape} {_arrays.where(out.device)}",
+            f"the {what} has shape {shape} {_arrays.where(device)}",
+            "Pass an array of that shape, or leave out= out",
+            verb="has shape",
         )
     wanted = None if dtype is None else element(dtype)
     if out.element.name not in types or wanted not in {None, out.element}:
-        raise ArrayTypeError(
-            f"out holds {out.element}; it must hold {wanted or ' or '.join(types)}. "
-            f"{'Leave out dtype= or out=' if wanted else 'Convert it, or leave out out='}."
+        raise ArrayTypeError.broken(
+            "out",
+            out.element,
+            f"it must hold {wanted or ' or '.join(types)}",
+            "Leave out dtype= or out=" if wanted else "Convert it, or leave out out=",
+            verb="holds",
         )
 
 
@@ -234,17 +240,20 @@ def check_type(
 ) -> None:
     """Check that the tensor cores multiply operands of this type."""
     if held.name not in types:
-        raise ArrayTypeError(
-            f"{name} holds {held}; the kernel multiplies {' and '.join(types)}. {remedy}."
+        raise ArrayTypeError.broken(
+            name, held, f"the kernel multiplies {' and '.join(types)}", remedy, verb="holds"
         )
 
 
 def check_alike(a: ArrayView, b: ArrayView) -> None:
     """Check that operands a and b have one type and one device."""
     if a.element is not b.element or a.device != b.device:
-        raise ArgumentError(
-            f"b holds {b.element} {_arrays.where(b.device)}; a holds {a.element} "
-            f"{_arrays.where(a.device)}. Convert or move one of them."
+        raise ArgumentError.broken(
+            "b",
+            f"{b.element} {_arrays.where(b.device)}",
+            f"a holds {a.element} {_arrays.where(a.device)}",
+            "Convert or move one of them",
+            verb="holds",
         )
 
 
@@ -263,9 +272,12 @@ def refuse_overlap(
     for other, view in given.items():
         if not may_overlap(out, view) or (may_share_rows and _lie_side_by_side(out, view)):
             continue
-        raise ArgumentError(
-            f"{name} overlaps {other} (at {out.address:#x} and {view.address:#x}); the order of "
-            f"tiles is not defined. {remedy}."
+        raise ArgumentError.broken(
+            name,
+            f"{other} (at {out.address:#x} and {view.address:#x})",
+            "the order of tiles is not defined",
+            remedy,
+            verb="overlaps",
         )
 
 

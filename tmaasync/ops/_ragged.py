@@ -239,9 +239,12 @@ def checked_store(
         lengths, cu_seqlens, view.device, limits, check=check, names=_NAMES_OF_STORE
     )
     if cumulative.batch != batch:
-        raise ArgumentError(
-            f"{cumulative.name} describes {cumulative.batch} sequences; padded has {batch}. Pass "
-            "one per sequence."
+        raise ArgumentError.broken(
+            cumulative.name,
+            f"{cumulative.batch} sequences",
+            f"padded has {batch}",
+            "Pass one per sequence",
+            verb="describes",
         )
     if target is None:
         out = empty(view, (cumulative.known("total", "out", "rows"), *row), view.element)
@@ -312,14 +315,20 @@ def _check_output(out: ArrayView, given: ArrayView, shape: tuple[int, ...]) -> N
     _arrays.require_writable(out, "out")
     for what, wanted in {"shape": shape, "element": given.element}.items():
         if getattr(out, what) != wanted:
-            raise ArgumentError(
-                f"out has {what} {getattr(out, what)}; it must be {wanted}. Pass an array with "
-                f"that {what}, or leave out= out."
+            raise ArgumentError.broken(
+                "out",
+                f"{what} {getattr(out, what)}",
+                f"it must be {wanted}",
+                f"Pass an array with that {what}, or leave out= out",
+                verb="has",
             )
     if out.device != given.device:
-        raise ArgumentError(
-            f"out lies {_arrays.where(out.device)}; the other array lies "
-            f"{_arrays.where(given.device)}. Pass an array there, or leave out= out."
+        raise ArgumentError.broken(
+            "out",
+            _arrays.where(out.device),
+            f"the other array lies {_arrays.where(given.device)}",
+            "Pass an array there, or leave out= out",
+            verb="lies",
         )
     refuse_overlap("out", out, {"the other array": given})
 

@@ -224,19 +224,29 @@ def _prepared(kernel: Kernel, grid: int, threads: int, arguments: ReduceArgument
 
 def _check_layouts(source: Layout, target: Layout) -> None:
     if source.element is not target.element or target.element.name not in _READ_AS:
-        raise ArrayTypeError(
-            f"target holds {target.element} and source {source.element}; both must hold the same "
-            f"of {', '.join(_READ_AS)}. Convert one of them."
+        raise ArrayTypeError.broken(
+            "target",
+            f"{target.element} and source {source.element}",
+            f"both must hold the same of {', '.join(_READ_AS)}",
+            "Convert one of them",
+            verb="holds",
         )
     if target.shape not in (source.shape, source.shape[1:]) or not target.shape:
-        raise ArgumentError(
-            f"target has shape {target.shape}; the source has {source.shape}. They must be equal, "
-            "or the source a stack of arrays like the target. Pass arrays of one dimension or more."
+        raise ArgumentError.broken(
+            "target",
+            target.shape,
+            f"the source has {source.shape}",
+            "They must be equal, or the source a stack of arrays like the target. Pass "
+            "arrays of one dimension or more",
+            verb="has shape",
         )
     if source.device != target.device:
-        raise ArgumentError(
-            f"target lies {_arrays.where(target.device)} and source "
-            f"{_arrays.where(source.device)}; one launch works on one device. Move one of them."
+        raise ArgumentError.broken(
+            "target",
+            f"{_arrays.where(target.device)} and source {_arrays.where(source.device)}",
+            "one launch works on one device",
+            "Move one of them",
+            verb="lies",
         )
 
 

@@ -212,7 +212,9 @@ def _check_types(operands: Operands) -> None:
     for name in ("scale_a", "scale_b"):
         held = operands.named[name].element
         if held.name != "float32":
-            raise ArrayTypeError(f"{name} holds {held}; scales are float32. Convert it.")
+            raise ArrayTypeError.broken(
+                name, held, "scales are float32", "Convert it", verb="holds"
+            )
 
 
 def _shape_violations(operands: Operands) -> Iterator[Violation]:

@@ -86,9 +86,11 @@ class CumulativeLengths(NamedTuple):
         """Return the total or the longest, if that needs no wait for a device."""
         value: int | None = getattr(self, fact)
         if value is None:
-            raise ArgumentError(
-                f"{argument} is None; {self.name} lies on a device, where {what} cannot be known "
-                f"without waiting. Pass {argument}=, check=True, or {self.name} in host memory."
+            raise ArgumentError.broken(
+                argument,
+                "None",
+                f"{self.name} lies on a device, where {what} cannot be known without waiting",
+                f"Pass {argument}=, check=True, or {self.name} in host memory",
             )
         return value
 

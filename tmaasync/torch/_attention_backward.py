@@ -183,10 +183,13 @@ _OTHERS_OF_VARLEN = _PAGE_TABLE + 4  # including the page table and three scales
 def _require_backward(q: Any, lacking: Sequence[Any]) -> None:
     """Reject a type, head_dim or argument, such as scales or pages, without a backward."""
     if not has_backward(q) or any(one is not None for one in lacking):
-        raise ArgumentError(
-            f"q holds {q.dtype} with {q.shape[-1]} columns and a tensor requires grad; attention "
-            f"has a backward for bfloat16 and float16, up to {MAX_HEAD_DIM} columns, without "
-            "scales or a page table. Call it inside torch.no_grad(), or pass .detach()."
+        raise ArgumentError.broken(
+            "q",
+            f"{q.dtype} with {q.shape[-1]} columns and a tensor requires grad",
+            f"attention has a backward for bfloat16 and float16, up to {MAX_HEAD_DIM} "
+            "columns, without scales or a page table",
+            "Call it inside torch.no_grad(), or pass .detach()",
+            verb="holds",
         )
 
 

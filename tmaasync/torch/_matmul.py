@@ -170,21 +170,30 @@ def _with_one_batch(a: Any, b: Any) -> tuple[Any, Any]:
 
 def _output_shape(a: Any, b: Any) -> tuple[Any, ...]:
     if min(a.ndim, b.ndim) < 2:
-        raise ArgumentError(
-            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; both must have 2 dimensions or "
-            "more. Pass a vector as a matrix of one row or column, such as a[None]."
+        raise ArgumentError.broken(
+            "a",
+            f"{tuple(a.shape)} and b {tuple(b.shape)}",
+            "both must have 2 dimensions or more",
+            "Pass a vector as a matrix of one row or column, such as a[None]",
+            verb="has shape",
         )
     if a.shape[-1] != b.shape[-2]:
-        raise ArgumentError(
-            f"b has shape {tuple(b.shape)}; a has shape {tuple(a.shape)}, so b must have "
-            f"{a.shape[-1]} rows. For matrices stored as [N, K] pass b.mT."
+        raise ArgumentError.broken(
+            "b",
+            tuple(b.shape),
+            f"a has shape {tuple(a.shape)}, so b must have {a.shape[-1]} rows",
+            "For matrices stored as [N, K] pass b.mT",
+            verb="has shape",
         )
     try:
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except RuntimeError:
-        raise ArgumentError(
-            f"b has shape {tuple(b.shape)}; a has shape {tuple(a.shape)}, and their batches cannot "
-            "be broadcast to one. Pass as many matrices, or dimensions of 1."
+        raise ArgumentError.broken(
+            "b",
+            tuple(b.shape),
+            f"a has shape {tuple(a.shape)}, and their batches cannot be broadcast to one",
+            "Pass as many matrices, or dimensions of 1",
+            verb="has shape",
         ) from None
     return (*batch, a.shape[-2], b.shape[-1])
 
@@ -196,14 +205,20 @@ def _check_like_output(shape: tuple[int, ...], c: Any, out: Any, strides: Any) -
     """
     for name, tensor in (("c", c), ("out", out)):
         if tensor is not None and tuple(tensor.shape) != shape:
-            raise ArgumentError(
-                f"{name} has shape {tuple(tensor.shape)}; the output has shape {tuple(shape)}. "
-                f"Pass {name} of that shape."
+            raise ArgumentError.broken(
+                name,
+                tuple(tensor.shape),
+                f"the output has shape {tuple(shape)}",
+                f"Pass {name} of that shape",
+                verb="has shape",
             )
     if strides is not None:
-        raise ArgumentError(
-            f"out has strides {strides}; with more than one batch dimension it must be "
-            "contiguous. Pass a contiguous tensor, or leave it out."
+        raise ArgumentError.broken(
+            "out",
+            strides,
+            "with more than one batch dimension it must be contiguous",
+            "Pass a contiguous tensor, or leave it out",
+            verb="has strides",
         )
 
 
@@ -338,9 +353,12 @@ def _check(needs: Sequence[bool], a: Any, b: Any, *given: Any, **options: Any) -
         return  # no scales; the checks below take 0.5 us
     for needs_operand, name, operand in zip(needs, "ab", (a, b), strict=False):
         if needs_operand and operand.dtype not in _DIFFERENTIABLE:
-            raise ArgumentError(
-                f"{name} holds {operand.dtype} and requires grad; matmul has a backward for "
-                "bfloat16, float16 and float32 operands. Pass its .detach()."
+            raise ArgumentError.broken(
+                name,
+                f"{operand.dtype} and requires grad",
+                "matmul has a backward for bfloat16, float16 and float32 operands",
+                "Pass its .detach()",
+                verb="holds",
             )
     if any(needs[_SCALE_A:]):
         name = "scale_a" if needs[_SCALE_A] else "scale_b"

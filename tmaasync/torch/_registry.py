@@ -167,9 +167,12 @@ def _on_meta(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
         tensors = [one for one in (*given, *options.values()) if isinstance(one, torch.Tensor)]
         devices = sorted({str(one.device) for one in tensors})
         if "meta" in devices and len(devices) > 1:
-            raise ArgumentError(
-                f"the tensors of tmaasync::{name} lie on {' and '.join(devices)}; tensors on meta "
-                "have no memory. Move all of them to one device."
+            raise ArgumentError.broken(
+                f"the tensors of tmaasync::{name}",
+                f"on {' and '.join(devices)}",
+                "tensors on meta have no memory",
+                "Move all of them to one device",
+                verb="lie",
             )
         return fake(*given, **options)
 

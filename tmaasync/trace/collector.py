@@ -63,9 +63,12 @@ class Collector:
     ) -> Trace:
         """Add the records of a finished launch; ``raw`` is copied."""
         if len(memoryview(raw).cast("B")) % EVENT_DTYPE.itemsize:
-            raise ArgumentError(
-                f"raw has {len(memoryview(raw).cast('B'))} bytes; it must hold whole records of "
-                f"{EVENT_DTYPE.itemsize}. Pass all that the runtime returned."
+            raise ArgumentError.broken(
+                "raw",
+                f"{len(memoryview(raw).cast('B'))} bytes",
+                f"it must hold whole records of {EVENT_DTYPE.itemsize}",
+                "Pass all that the runtime returned",
+                verb="has",
             )
         trace = Trace(
             kernel_name=kernel_name,

@@ -55,15 +55,21 @@ class LaunchEvents:
             ArgumentError: The events have another dtype, or an unknown kind.
         """
         if self.events.dtype != EVENT_DTYPE:
-            raise ArgumentError(
-                f"events has dtype {self.events.dtype}; it must be EVENT_DTYPE. "
-                "Use numpy.frombuffer(raw, EVENT_DTYPE)."
+            raise ArgumentError.broken(
+                "events",
+                self.events.dtype,
+                "it must be EVENT_DTYPE",
+                "Use numpy.frombuffer(raw, EVENT_DTYPE)",
+                verb="has dtype",
             )
         unknown = set(np.unique(self.events["kind"]).tolist()) - set(EventKind)
         if unknown:
-            raise ArgumentError(
-                f"events has kinds {sorted(unknown)}; they must be 1 to {max(EventKind)}. "
-                "Record with the runtime of this version."
+            raise ArgumentError.broken(
+                "events",
+                f"kinds {sorted(unknown)}",
+                f"they must be 1 to {max(EventKind)}",
+                "Record with the runtime of this version",
+                verb="has",
             )
         order = np.lexsort((self.events["time"], self.events["cluster"]))
         events = self.events[order]

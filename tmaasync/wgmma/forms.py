@@ -201,9 +201,11 @@ def mma_form(a: object, b: object = None, accumulator: object = None) -> MmaForm
     left = operand_element(a, "a").name
     right = left if b is None else operand_element(b, "b").name
     if left != right and not any({left, right} <= set(types) for types in _MIXED):
-        raise ArgumentError(
-            f"a is {left} and b is {right}; wgmma mixes float8_e4m3fn with float8_e5m2 and int8 "
-            "with uint8, and no other types. Convert one of them to the type of the other."
+        raise ArgumentError.broken(
+            "a",
+            f"{left} and b is {right}",
+            ("wgmma mixes float8_e4m3fn with float8_e5m2 and int8 with uint8, and no other types"),
+            "Convert one of them to the type of the other",
         )
     kind = (
         _ACCUMULATORS[left][0]

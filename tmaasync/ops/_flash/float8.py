@@ -88,9 +88,12 @@ def scales_of(
     ``batch`` is the number of batch entries or sequences.
     """
     if not operands.are_float8:
-        raise ArgumentError(
-            f"scales are given, and q holds {operands.q.element}; only float8_e4m3fn operands have "
-            "scales. Leave them out, or multiply scale by the scales of q and k."
+        raise ArgumentError.broken(
+            "scales",
+            f"given, and q holds {operands.q.element}",
+            "only float8_e4m3fn operands have scales",
+            "Leave them out, or multiply scale by the scales of q and k",
+            verb="are",
         )
     of_arrays = [name for name, number in zip(_NAMES, numbers, strict=True) if number is None]
     given = dict(zip(of_arrays, arrays, strict=True))

@@ -103,14 +103,20 @@ def _check_types(views: Mapping[str, ArrayView]) -> None:
     for name, view in views.items():
         if name == "lse":
             if view.element is not _FLOAT32:
-                raise ArrayTypeError(
-                    f"lse holds {view.element}; ops.attention returns it as float32. Pass that "
-                    "array."
+                raise ArrayTypeError.broken(
+                    "lse",
+                    view.element,
+                    "ops.attention returns it as float32",
+                    "Pass that array",
+                    verb="holds",
                 )
         elif view.element is not wanted:
-            raise ArrayTypeError(
-                f"{name} holds {view.element} and q {wanted}; the tensor cores take one type. "
-                "Convert one of them."
+            raise ArrayTypeError.broken(
+                name,
+                f"{view.element} and q {wanted}",
+                "the tensor cores take one type",
+                "Convert one of them",
+                verb="holds",
             )
 
 

@@ -116,14 +116,20 @@ def _check_types(operands: Operands, types: Sequence[str]) -> None:
     for name, view in operands.named:
         if view.element.name not in types:
             listed = f"{', '.join(types[:-1])} and {types[-1]}"
-            raise ArrayTypeError(
-                f"{name} holds {view.element}; the kernel multiplies {listed}. "
-                "Convert it with astype."
+            raise ArrayTypeError.broken(
+                name,
+                view.element,
+                f"the kernel multiplies {listed}",
+                "Convert it with astype",
+                verb="holds",
             )
         if view.element is not operands.q.element:
-            raise ArrayTypeError(
-                f"{name} holds {view.element} and q {operands.q.element}; the tensor cores take "
-                "one type. Convert one of them."
+            raise ArrayTypeError.broken(
+                name,
+                f"{view.element} and q {operands.q.element}",
+                "the tensor cores take one type",
+                "Convert one of them",
+                verb="holds",
             )
     _arrays.common_device(dict(operands.named))
 
@@ -243,16 +249,22 @@ class Results:
 def _check_output(out: ArrayView, operands: Operands) -> None:
     _arrays.require_writable(out, "out")
     if out.shape != operands.q.shape or out.device != operands.q.device:
-        raise ArgumentError(
-            f"out has shape {out.shape} {_arrays.where(out.device)}; the output has shape "
-            f"{operands.q.shape} {_arrays.where(operands.q.device)}. Pass an array of that shape, "
-            "or leave out= out."
+        raise ArgumentError.broken(
+            "out",
+            f"{out.shape} {_arrays.where(out.device)}",
+            f"the output has shape {operands.q.shape} {_arrays.where(operands.q.device)}",
+            "Pass an array of that shape, or leave out= out",
+            verb="has shape",
         )
     types = operands.output_types
     if out.element.name not in types:
         why = "" if operands.are_float8 else ", as q does"
-        raise ArrayTypeError(
-            f"out holds {out.element}; it must hold {' or '.join(types)}{why}. Pass another array."
+        raise ArrayTypeError.broken(
+            "out",
+            out.element,
+            f"it must hold {' or '.join(types)}{why}",
+            "Pass another array",
+            verb="holds",
         )
     ArgumentError.raise_for(reach_violations("out", out))
     refuse_overlap("out", out, dict(operands.named))

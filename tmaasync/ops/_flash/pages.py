@@ -48,9 +48,12 @@ class PageTable(NamedTuple):
     def of(cls, table: Any, operands: Operands, batch: Batch) -> PageTable:
         view = _arrays.view(table, argument="page_table")
         if view.element.dtype != np.int32:
-            raise ArrayTypeError(
-                f"page_table holds {view.element}; pages are numbered in int32. Convert it with "
-                "astype."
+            raise ArrayTypeError.broken(
+                "page_table",
+                view.element,
+                "pages are numbered in int32",
+                "Convert it with astype",
+                verb="holds",
             )
         ArgumentError.raise_for(
             [*_table_violations(view, operands.q, batch.size), *_page_violations(operands)]

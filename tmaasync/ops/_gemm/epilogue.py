@@ -251,9 +251,11 @@ def epilogue_numbers(
     """Return (alpha, beta), c, scale_a and scale_b; scales that are numbers move into alpha."""
     alpha, beta = _finite("alpha", alpha), _finite("beta", beta)
     if c is None and beta not in (0, 1):  # 0 means no addend, and 1 is the default
-        raise ArgumentError(
-            f"beta is {shown(beta)}, and there is no c; it is the factor of c. "
-            "Pass c too, or leave beta out."
+        raise ArgumentError.broken(
+            "beta",
+            f"{shown(beta)}, and there is no c",
+            "it is the factor of c",
+            "Pass c too, or leave beta out",
         )
     scales: list[Any] = []
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
@@ -280,12 +282,17 @@ def _finite(name: str, value: Any) -> float:
 
 def _check_scale(name: str, view: ArrayView) -> None:
     if math.prod(view.shape) != 1:
-        raise ArgumentError(
-            f"{name} has shape {view.shape}; one number scales all of an operand. "
-            "Pass a number, or an array of one float32."
+        raise ArgumentError.broken(
+            name,
+            view.shape,
+            "one number scales all of an operand",
+            "Pass a number, or an array of one float32",
+            verb="has shape",
         )
     if view.element.name != "float32":
-        raise ArrayTypeError(f"{name} holds {view.element}; it must hold float32. Convert it.")
+        raise ArrayTypeError.broken(
+            name, view.element, "it must hold float32", "Convert it", verb="holds"
+        )
 
 
 def _float_bits(value: float) -> int:

@@ -46,19 +46,28 @@ def outputs_of(of: Element) -> tuple[str, ...]:
 def _require_pair(a: Element, b: Element) -> None:
     for name, of in (("a", a), ("b", b)):
         if of.name == "float32":
-            raise ArrayTypeError(
-                f"{name} holds float32; the tensor cores round that to tf32, 10 bits of fraction. "
-                'Ask for it with precision="tf32", or convert it with astype.'
+            raise ArrayTypeError.broken(
+                name,
+                "float32",
+                "the tensor cores round that to tf32, 10 bits of fraction",
+                'Ask for it with precision="tf32", or convert it with astype',
+                verb="holds",
             )
         if of.name not in {*_OPERANDS, "tfloat32"}:
-            raise ArrayTypeError(
-                f"{name} holds {of}; the kernel multiplies {', '.join(_OPERANDS)}, and float32 "
-                'with precision="tf32". Convert it with astype.'
+            raise ArrayTypeError.broken(
+                name,
+                of,
+                f'the kernel multiplies {", ".join(_OPERANDS)}, and float32 with precision="tf32"',
+                "Convert it with astype",
+                verb="holds",
             )
     if a is not b and not any({a.name, b.name} <= family for family in _FAMILIES):
-        raise ArgumentError(
-            f"b holds {b} and a {a}; the tensor cores multiply two of one type, two float8, or two "
-            "8-bit integers. Convert one of them."
+        raise ArgumentError.broken(
+            "b",
+            f"{b} and a {a}",
+            "the tensor cores multiply two of one type, two float8, or two 8-bit integers",
+            "Convert one of them",
+            verb="holds",
         )
 
 
@@ -95,9 +104,11 @@ class Reading(NamedTuple):
         if self.precision is None:
             return view
         if view.element.name != "float32":
-            raise ArgumentError(
-                f"precision is {shown(self.precision)} and {argument} holds {view.element}; it is "
-                "how float32 operands are rounded, and others are not. Leave it out."
+            raise ArgumentError.broken(
+                "precision",
+                f"{shown(self.precision)} and {argument} holds {view.element}",
+                "it is how float32 operands are rounded, and others are not",
+                "Leave it out",
             )
         return view._replace(element=element("tfloat32"))
 
@@ -125,24 +136,38 @@ def check_operands(a: Layout, b: Layout) -> None:
                 else "Reshape it, so that all others make up one batch; of torch tensors, "
                 "tmaasync.torch.matmul takes any number of batch dimensions"
             )
-            raise ArgumentError(
-                f"{name} has shape {matrix.shape}; it must have 2 dimensions, or 3 as a batch. "
-                f"{remedy}."
+            raise ArgumentError.broken(
+                name,
+                matrix.shape,
+                "it must have 2 dimensions, or 3 as a batch",
+                remedy,
+                verb="has shape",
             )
     _require_pair(a.element, b.element)
     if a.device != b.device:
-        raise ArgumentError(
-            f"b lies {_arrays.where(b.device)}; a lies {_arrays.where(a.device)}. Move one of them."
+        raise ArgumentError.broken(
+            "b",
+            _arrays.where(b.device),
+            f"a lies {_arrays.where(a.device)}",
+            "Move one of them",
+            verb="lies",
         )
     if a.shape[-1] != b.shape[-2]:
-        raise ArgumentError(
-            f"b has shape {b.shape}; a has shape {a.shape}, so b must have {a.shape[-1]} rows. "
-            "For a matrix stored as [N, K] pass b.T, or b.swapaxes(1, 2) of a batch."
+        raise ArgumentError.broken(
+            "b",
+            b.shape,
+            f"a has shape {a.shape}, so b must have {a.shape[-1]} rows",
+            "For a matrix stored as [N, K] pass b.T, or b.swapaxes(1, 2) of a batch",
+            verb="has shape",
         )
     batches = {matrix.shape[0] for matrix in (a, b) if len(matrix.shape) == 3} - {1}
     if len(batches) > 1:
-        raise ArgumentError(
-            f"b has shape {b.shape}; a has shape {a.shape}, so b must be a batch of {a.shape[0]} "
-            "matrices, or one matrix for all. Pass one of them."
+        raise ArgumentError.broken(
+            "b",
+            b.shape,
+            f"a has shape {a.shape}, so b must be a batch of {a.shape[0]} matrices, or "
+            "one matrix for all",
+            "Pass one of them",
+            verb="has shape",
         )
     check_extents(M=a.shape[-2], N=b.shape[-1], K=a.shape[-1], batch=max(batches, default=1))
