@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import re
@@ -15,33 +16,20 @@ import pytest
 from typer.testing import CliRunner
 
 import tmaasync
+from tmaasync._timing import Clocks
 from tmaasync.cli import app
+from tmaasync.cli._bench_jobs import Job
 from tmaasync.cli._demo_emulated import JOBS
-from tmaasync.cli._demo_gpu import Case, GpuReport, why_not
-from tmaasync.cli._demo_host import HostReport
+from tmaasync.cli._gpu import why_not
+from tmaasync.cli.bench import GpuBench
 from tmaasync.cli.demo import DemoParts
 from tmaasync.errors import BackendError
 
-WITHOUT_GPU = DemoParts(why_no_gpu=lambda: "there is none")
+WITHOUT_GPU = DemoParts(gpu=GpuBench(why_not=lambda: "there is none"))
 
 
 def run(*arguments: str, on: DemoParts | None = None) -> Any:
     return CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments), obj=on)
-
-
-def case(**changed: Any) -> Case:
-    values = {
-        "name": "copy",
-        "size": "1 GiB",
-        "microseconds": 500.0,
-        "throughput": 4.2,
-        "unit": "TB/s",
-        "speed_over_cupy": 1.01,
-        "error": 0.0,
-        "tolerance": 0.0,
-        "passed": True,
-    }
-    return Case(**{**values, **changed})
 
 
 @pytest.fixture(autouse=True)
@@ -51,14 +39,17 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def with_gpu(*cases: Case) -> DemoParts:
-    """A GPU whose cases end like this."""
-    return DemoParts(
-        why_no_gpu=lambda: None,
-        on_gpu=lambda: GpuReport(device="Fake", cases=cases),
-        repeat_on_gpu=lambda run, arrays: run(*arrays),
-        emulated_jobs=JOBS[:1],
-    )
+GPU = DemoParts(
+    gpu=GpuBench(
+        why_not=lambda: None,
+        name=lambda: "Fake",
+        prepare=lambda request: Job({"tmaasync": int, "cupy": float}),
+        microseconds=lambda run, calls: 200.0 if run is int else 300.0,
+        clocks_recorded=lambda: contextlib.nullcontext(Clocks()),
+    ),
+    repeat_on_gpu=lambda run, arrays: run(*arrays),
+    emulated_jobs=JOBS[:1],
+)
 
 
 def test_the_demo_begins_with_a_bug_that_the_cpu_finds() -> None:
@@ -92,7 +83,6 @@ def test_no_screen_of_the_demo_shows_addresses_or_reprs() -> None:
     assert "<TMATensorTile" not in ran.output
     assert "TensorMapSpec(" not in ran.output
     assert "Pad that dimension to 1024 bytes." in ran.output
-    assert re.search("gemm +bf16 128x256x64", ran.output)
 
 
 def test_without_a_gpu_json_has_the_same_facts() -> None:
@@ -102,18 +92,7 @@ def test_without_a_gpu_json_has_the_same_facts() -> None:
     assert ran.exit_code == 0
     assert (document["device"], document["reason"]) == (None, "there is none")
     assert "EmulatedDeadlock" in document["bug"]["message"]
-    assert [kernel["kernel"] for kernel in document["kernels"]] == ["copy", "copy", "gemm"]
-    assert {kernel["spill_bytes"] for kernel in document["kernels"]} == {0}
-
-
-def test_without_nvrtc_the_demo_says_so_and_goes_on() -> None:
-    host = HostReport(illegal="", error="", kernels=(), no_nvrtc="there is no NVRTC. Install it.")
-
-    ran = run("demo", on=replace(WITHOUT_GPU, emulated_jobs=JOBS[:1], on_host=lambda: host))
-
-    assert ran.exit_code == 0
-    assert "Skipped: there is no NVRTC. Install it.\n" in ran.output
-    assert "timeline.json" in ran.output
+    assert "Pad that dimension to 1024 bytes." in document["error"]
 
 
 def test_with_neither_a_gpu_nor_a_compiler_the_remedy_is_the_error() -> None:
@@ -151,17 +130,15 @@ def test_without_matplotlib_the_demo_says_so_and_goes_on(here: Path) -> None:
 
 
 def test_with_a_gpu_the_emulator_is_compared_to_it() -> None:
-    gpu = with_gpu(case())
+    assert "equal" in run("demo", on=GPU).output
 
-    assert "equal" in run("demo", on=gpu).output
-
-    ran = run("demo", on=replace(gpu, repeat_on_gpu=lambda run, arrays: run(*arrays) + 1))
+    ran = run("demo", on=replace(GPU, repeat_on_gpu=lambda run, arrays: run(*arrays) + 1))
     assert ran.exit_code == 1
     assert ran.stderr.endswith("error: differs from its reference: copy 7x33x5x64 fp32\n")
 
 
 def test_with_a_gpu_and_no_compiler_the_emulator_is_left_out() -> None:
-    gpu = replace(with_gpu(case()), why_no_emulator=lambda: "there is no C++ compiler")
+    gpu = replace(GPU, why_no_emulator=lambda: "there is no C++ compiler")
 
     ran = run("demo", on=gpu)
 
@@ -177,39 +154,39 @@ def test_why_there_is_no_gpu_is_one_line() -> None:
 
 
 @pytest.mark.slow
-def test_with_a_gpu_every_case_is_a_line() -> None:
-    other = case(name="matmul", speed_over_cupy=None, error=2e-3, tolerance=4e-3)
-
-    ran = run("demo", on=with_gpu(case(), other))
+def test_with_a_gpu_operations_are_timed_next_to_other_libraries() -> None:
+    ran = run("demo", on=GPU)
 
     assert ran.exit_code == 0
-    copy, matmul = (line for line in ran.output.splitlines() if "1 GiB" in line)
-    assert copy.split() == ["copy", "1", "GiB", "500.0", "us", "4.2", "TB/s", "1.010", "exact"]
-    assert matmul.split()[-2:] == ["-", "2.0e-03"]
+    assert "matmul 4096 x 4096 x 4096 bfloat16 on Fake" in ran.output
+    assert ran.output.count("1.500 x") == 3 * 3
 
 
 @pytest.mark.slow
 def test_with_a_gpu_json_has_every_figure() -> None:
-    document = json.loads(run("demo", "--json", on=with_gpu(case())).stdout)
+    document = json.loads(run("demo", "--json", on=GPU).stdout)
 
     assert document["device"] == "Fake"
-    assert document["cases"][0]["throughput"] == 4.2
+    assert [one["operation"] for one in document["timed"]] == ["copy", "matmul", "attention"]
+    assert document["timed"][0]["contestants"]["tmaasync"]["microseconds"] == 200.0
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("arguments", [("demo",), ("demo", "--json")])
 def test_a_wrong_result_fails_the_demo(arguments: tuple[str, ...]) -> None:
-    ran = run(*arguments, on=with_gpu(case(error=0.25, passed=False)))
+    wrong = replace(JOBS[0], wanted=lambda source: source[..., :64] + 1)
+
+    ran = run(*arguments, on=replace(GPU, emulated_jobs=(wrong,)))
 
     assert ran.exit_code == 1
-    assert ran.stderr.endswith("error: differs from its reference: copy 1 GiB\n")
+    assert ran.stderr.endswith("error: differs from its reference: copy 7x33x5x64 fp32\n")
 
 
 def test_an_error_of_ours_is_a_message_and_no_traceback() -> None:
     def fail() -> NoReturn:
         raise BackendError("there is no NVRTC. Install it.")
 
-    ran = run("demo", on=replace(WITHOUT_GPU, on_host=fail))
+    ran = run("demo", on=replace(WITHOUT_GPU, find_bug=fail))
 
     assert ran.exit_code == 1
     assert ran.stderr == "error: there is no NVRTC. Install it.\n"
@@ -219,7 +196,7 @@ def test_an_error_that_is_not_ours_keeps_its_traceback() -> None:
     def fail() -> NoReturn:
         raise ZeroDivisionError
 
-    ran = run("demo", on=replace(WITHOUT_GPU, on_host=fail))
+    ran = run("demo", on=replace(WITHOUT_GPU, find_bug=fail))
 
     assert isinstance(ran.exception, ZeroDivisionError)
 
@@ -241,13 +218,8 @@ def test_the_demo_passes_on_a_gpu() -> None:
 
     assert ran.exit_code == 0, ran.output
     document = json.loads(ran.stdout)
-    assert all(case["passed"] for case in document["cases"])
-    assert {case["name"] for case in document["cases"]} == {
-        "copy",
-        "copy window",
-        "matmul bfloat16",
-        "matmul float16",
-    }
+    assert len(document["timed"]) == 3
+    assert all(case["gpu_difference"] is not None for case in document["emulated"])
 
 
 @pytest.mark.parametrize("command", [(), ("trace",), ("doctor",), ("lint",)])

@@ -71,7 +71,7 @@ extern "C" __global__ void patches(
     cluster_sync();
     tile.prefetch(at);
     if (ctas == 1 && index % 4 == 0) {
-        tile.async_copy_elect(shared.tile, shared.full, at, threadIdx.x == 3);
+        if (threadIdx.x == 3) tile.async_copy(shared.tile, shared.full, at);
     } else if (ctas == 1) {
         if (threadIdx.x == 3) load(shared, tile, at, way_of(index, at));
     } else if (rank == ctas - 1 && threadIdx.x == 0) {

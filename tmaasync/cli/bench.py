@@ -22,10 +22,10 @@ from tmaasync._timing import (
     time_interleaved,
 )
 from tmaasync.cli._bench_jobs import Job, Operation, Request, prepare
-from tmaasync.cli._demo_gpu import why_not
+from tmaasync.cli._gpu import why_not
 from tmaasync.cli._tables import AsJson, print_json, table
 
-__all__ = ["GpuBench", "bench"]
+__all__ = ["GpuBench", "bench", "measured", "show"]
 
 _OURS = "tmaasync"
 
@@ -70,6 +70,17 @@ def bench(  # noqa: PLR0913 - the work, and how long to time it
     if (reason := gpu.why_not()) is not None:
         typer.echo(f"error: there is nothing to measure on: {reason}.", err=True)
         raise typer.Exit(2)
+    report = measured(request, gpu, rounds, seconds)
+    if as_json:
+        print_json(report)
+    else:
+        show(report, Console(highlight=False))
+
+
+def measured(
+    request: Request, gpu: GpuBench, rounds: int = 7, seconds: float = 0.05
+) -> dict[str, Any]:
+    """Time the candidates of a request in interleaved rounds, and return the figures of each."""
     job = gpu.prepare(request)
     calls = calls_per_slice(job.candidates, seconds, gpu.microseconds)
     with gpu.clocks_recorded() as clocks:
@@ -77,11 +88,7 @@ def bench(  # noqa: PLR0913 - the work, and how long to time it
             job.candidates, calls, rounds=rounds, microseconds=gpu.microseconds
         )
     report = _facts(request, job, timings, gpu.name())
-    report |= {"rounds": rounds, "clocks": clocks.summary()}
-    if as_json:
-        print_json(report)
-    else:
-        _show(report)
+    return report | {"rounds": rounds, "clocks": clocks.summary()}
 
 
 def _facts(request: Request, job: Job, timings: Timings[str], gpu: str) -> dict[str, Any]:
@@ -112,8 +119,8 @@ def _spread(ratios: list[float]) -> dict[str, float]:
     return {name: round(ratio, 4) for name, ratio in spread.items()}
 
 
-def _show(report: dict[str, Any]) -> None:
-    console = Console(highlight=False)
+def show(report: dict[str, Any], console: Console) -> None:
+    """Print the figures of `measured`."""
     causal = " causal" if report["causal"] else ""
     sides = " x ".join(map(str, report["sides"]))
     title = f"{report['operation']}{causal} {sides} {report['dtype']} on {report['gpu']}"

@@ -9,49 +9,53 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.syntax import Syntax
 
 import tmaasync
-from tmaasync.cli import _demo_bug, _demo_emulated, _demo_gpu, _demo_host, _demo_pictures
+from tmaasync._elements import element
+from tmaasync.cli import _demo_bug, _demo_emulated, _demo_pictures, _gpu
+from tmaasync.cli._bench_jobs import Operation, Request
 from tmaasync.cli._demo_bug import BugReport
 from tmaasync.cli._demo_emulated import EmulatedCase, Job, OnGPU
-from tmaasync.cli._demo_gpu import Case, GpuReport
-from tmaasync.cli._demo_host import Compiled, HostReport
 from tmaasync.cli._demo_pictures import Pictures
 from tmaasync.cli._tables import AsJson, print_json, table
+from tmaasync.cli.bench import GpuBench, measured, show
 from tmaasync.emulate.runtime_library import RUNTIME_SECONDS, build_runtime, runtime_is_built
-from tmaasync.errors import ArgumentError, BackendError
+from tmaasync.errors import ArgumentError, BackendError, TensorMapError
+from tmaasync.tile import create_tma_tile
 
 __all__ = ["DemoParts", "demo"]
 
 
 _OUTPUT = Path("tmaasync-demo")
+_TIMED = (
+    Request.of(Operation.COPY, (), element("float32"), is_causal=False),
+    Request.of(Operation.MATMUL, (), element("bfloat16"), is_causal=False),
+    Request.of(Operation.ATTENTION, (), element("bfloat16"), is_causal=True),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DemoParts:
-    """The parts of the demo; by default device 0, and this machine's emulator and compiler.
+    """The parts of the demo; by default device 0, and this machine's emulator.
 
     Attributes:
-        why_no_gpu: The reason why there is no GPU to use; None where there is one.
-        on_gpu: Runs and times the cases on the GPU.
+        gpu: The GPU that operations are timed on.
         repeat_on_gpu: Runs an emulated job there too.
         why_no_emulator: The reason why nothing can be emulated; None where it can.
         find_bug: Runs the kernel with the bug on the CPU.
         emulated_jobs: The jobs of the emulator.
-        on_host: Makes the report that needs no launch.
     """
 
-    why_no_gpu: Callable[[], str | None] = _demo_gpu.why_not
-    on_gpu: Callable[[], GpuReport] = _demo_gpu.run
-    repeat_on_gpu: OnGPU = _demo_gpu.repeat
+    gpu: GpuBench = dataclasses.field(default_factory=GpuBench)
+    repeat_on_gpu: OnGPU = _gpu.repeat
     why_no_emulator: Callable[[], str | None] = _demo_emulated.why_not
     find_bug: Callable[[], BugReport] = _demo_bug.run
     emulated_jobs: tuple[Job, ...] = _demo_emulated.JOBS
-    on_host: Callable[[], HostReport] = _demo_host.run
 
 
 def demo(
@@ -64,20 +68,20 @@ def demo(
     """Find a bug in a kernel, run every ready-made kernel, measure the speed, and draw pictures.
 
     The kernels run on the CPU, which checks their results and looks for races. With a Hopper GPU
-    they run there too, and copies and matmuls are timed next to CuPy's.
+    they run there too, and operations are timed next to torch's and CuPy's.
     """
     parts = ctx.ensure_object(DemoParts)
     no_emulator = parts.why_no_emulator()
     if no_emulator is None:
         _make_folder(output)
-    shown = _Demo(Console(highlight=False, quiet=as_json), parts, parts.why_no_gpu())
+    shown = _Demo(Console(highlight=False, quiet=as_json), parts, parts.gpu.why_not())
     shown.say_where(no_emulator)
     with _without_build_notices():
         if no_emulator is None:
             shown.find_bug()
             shown.run_jobs()
         shown.measure()
-        shown.show_host()
+        shown.show_illegal_tile()
         if no_emulator is None:
             shown.draw(output)
     if as_json:
@@ -117,7 +121,7 @@ class _Demo:
 
     def __init__(self, console: Console, parts: DemoParts, no_gpu: str | None) -> None:
         self._console, self._parts, self.no_gpu = console, parts, no_gpu
-        self._cases: list[Case | EmulatedCase] = []
+        self._cases: list[EmulatedCase] = []
         self._blocks = 0
         self.report: dict[str, Any] = {"device": None, "reason": no_gpu}
 
@@ -169,34 +173,25 @@ class _Demo:
         self._title("How fast they are")
         if self.no_gpu:
             self._console.print(
-                "Not measured here: that takes an H100 or H200. There this block times copies and "
-                "matmuls next to CuPy's, and `tmaasync bench` times any operation. The page "
-                "Benchmarks of the documentation has the recorded results."
+                "Not measured here: that takes an H100 or H200. There this block times operations "
+                "next to torch's and CuPy's, as `tmaasync bench` does. The page Benchmarks of the "
+                "documentation has the recorded results."
             )
             return
-        with Console(stderr=True).status("copying and multiplying on the GPU"):
-            measured = self._parts.on_gpu()
-        self._cases += measured.cases
-        self.report |= dataclasses.asdict(measured)
-        self._console.print(_gpu_table(measured))
-        self._takeaway(
-            "x CuPy is the speed over CuPy's own copy or matmul of the same arrays, timed in "
-            "interleaved rounds; -: CuPy has none."
-        )
+        with Console(stderr=True).status("timing operations on the GPU"):
+            timed = [measured(request, self._parts.gpu) for request in _TIMED]
+        self.report |= {"device": self._parts.gpu.name(), "timed": timed}
+        for one in timed:
+            show(one, self._console)
+        self._takeaway("`tmaasync bench` times an operation of your sizes and types.")
 
-    def show_host(self) -> None:
-        host = self._parts.on_host()
-        self.report |= dataclasses.asdict(host)
+    def show_illegal_tile(self) -> None:
+        illegal, error = _illegal_tile()
+        self.report |= {"illegal": illegal, "error": error}
         self._title("A tile that TMA cannot load")
-        self._console.print(f">>> {host.illegal}", markup=False)
-        self._console.print(host.error, style="red", markup=False)
+        self._console.print(f">>> {illegal}", markup=False)
+        self._console.print(error, style="red", markup=False)
         self._takeaway("Every broken rule is reported at once, before a launch, with the remedy.")
-        self._title("Kernels compiled for Hopper")
-        if host.no_nvrtc:
-            self._console.print(f"Skipped: {host.no_nvrtc}", markup=False, soft_wrap=True)
-            return
-        self._console.print(_compiled_table(host.kernels))
-        self._takeaway("Compilation for the GPU needs NVRTC, and no GPU: see `Kernel.compile()`.")
 
     def draw(self, folder: Path) -> None:
         pictures = _demo_pictures.save(folder)
@@ -219,6 +214,16 @@ class _Demo:
 
     def _takeaway(self, sentence: str) -> None:
         self._console.print(f"\n-> {sentence}", style="green", markup=False)
+
+
+def _illegal_tile() -> tuple[str, str]:
+    """Return a call with rows of 511 elements and tiles of 60, and its error."""
+    call = "create_tma_tile(np.zeros((1000, 511), np.float16), (64, 60))"
+    try:
+        create_tma_tile(np.zeros((1000, 511), np.float16), (64, 60))
+    except TensorMapError as error:
+        return call, str(error)
+    return call, ""
 
 
 # --- the CPU ----------------------------------------------------------------------------------
@@ -298,45 +303,3 @@ def _show_pictures(console: Console, pictures: Pictures) -> None:
         console.print(f"{path}: {what}", markup=False, soft_wrap=True)
     if pictures.missing:
         console.print(f"No timeline.png: {pictures.missing}", markup=False, soft_wrap=True)
-
-
-# --- the GPU ----------------------------------------------------------------------------------
-
-
-def _gpu_table(report: GpuReport) -> Any:
-    shown = table(report.device, ("case", "size"), ("time", "speed", "x CuPy", "error"))
-    for case in report.cases:
-        shown.add_row(*_cells(case))
-    return shown
-
-
-def _cells(case: Case) -> tuple[str, ...]:
-    ratio = "-" if case.speed_over_cupy is None else f"{case.speed_over_cupy:.3f}"
-    error = _error(case.error, "exact")
-    return (
-        case.name,
-        case.size,
-        f"{case.microseconds:.1f} us",
-        f"{case.throughput:.4g} {case.unit}",
-        ratio,
-        error if case.passed else f"{error} WRONG",
-    )
-
-
-def _compiled_table(kernels: Sequence[Compiled]) -> Any:
-    shown = table(
-        None,
-        ("kernel", "configuration", "for"),
-        ("registers", "spills", "shared", "time"),
-    )
-    for compiled in kernels:
-        shown.add_row(
-            compiled.kernel,
-            compiled.configuration,
-            compiled.arch,
-            str(compiled.registers),
-            f"{compiled.spill_bytes} B",
-            f"{compiled.shared_bytes / 1024:.0f} KiB",
-            f"{compiled.seconds:.2f} s",
-        )
-    return shown

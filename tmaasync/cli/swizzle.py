@@ -17,7 +17,7 @@ from tmaasync._hardware import MAX_SHARED_BYTES, SHARED_LINE_BYTES, SWIZZLE_CHUN
 from tmaasync.cli._chunk_pictures import BANK_NAMES, COLOURS, Picture, save_png
 from tmaasync.cli._chunk_pictures import svg as svg_of
 from tmaasync.cli._chunks import CHUNKS_PER_LINE, Access, Chunk, Cost, Layout
-from tmaasync.cli._demo_gpu import why_not
+from tmaasync.cli._gpu import why_not
 from tmaasync.cli._swizzle_probe import Load, found_offsets, load_on_emulator, load_on_gpu
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError

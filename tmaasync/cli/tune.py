@@ -13,7 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from tmaasync._elements import element
-from tmaasync.cli._demo_gpu import why_not
+from tmaasync.cli._gpu import why_not
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._gemm import tuned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, overload
+from typing import Literal, TypedDict, Unpack, overload
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
@@ -56,51 +56,28 @@ _PAIR_TILE_BYTES = 16384
 _MAX_MASK = 0xFFFF
 
 
+class _Options(TypedDict, total=False):
+    tile_shape: Sequence[int] | None
+    swizzle: Swizzle | SwizzleName
+    starts: Sequence[Start] | None
+    shared_dtype: object
+    eviction_policy: CachePolicy
+    coalesced_width: int | None
+    disable_tma: bool
+    prefer: _Prefer | None
+    cluster_mask: int
+
+
 @overload
 def plan_copy(  # type: ignore[overload-overlap]
-    source: object,
-    destination: _Shared,
-    *,
-    tile_shape: Sequence[int] | None = ...,
-    swizzle: Swizzle | SwizzleName = ...,
-    starts: Sequence[Start] | None = ...,
-    shared_dtype: object = ...,
-    eviction_policy: CachePolicy = ...,
-    coalesced_width: int | None = ...,
-    disable_tma: bool = ...,
-    prefer: _Prefer | None = ...,
-    cluster_mask: int = ...,
+    source: object, destination: _Shared, **options: Unpack[_Options]
 ) -> CopyPlan: ...
 @overload
 def plan_copy(  # type: ignore[overload-overlap]
-    source: _Shared,
-    destination: object,
-    *,
-    tile_shape: Sequence[int] | None = ...,
-    swizzle: Swizzle | SwizzleName = ...,
-    starts: Sequence[Start] | None = ...,
-    shared_dtype: object = ...,
-    eviction_policy: CachePolicy = ...,
-    coalesced_width: int | None = ...,
-    disable_tma: bool = ...,
-    prefer: _Prefer | None = ...,
-    cluster_mask: int = ...,
+    source: _Shared, destination: object, **options: Unpack[_Options]
 ) -> CopyPlan: ...
 @overload
-def plan_copy(
-    source: object,
-    destination: object,
-    *,
-    tile_shape: Sequence[int] | None = ...,
-    swizzle: Swizzle | SwizzleName = ...,
-    starts: Sequence[Start] | None = ...,
-    shared_dtype: object = ...,
-    eviction_policy: CachePolicy = ...,
-    coalesced_width: int | None = ...,
-    disable_tma: bool = ...,
-    prefer: _Prefer | None = ...,
-    cluster_mask: int = ...,
-) -> CopyPair: ...
+def plan_copy(source: object, destination: object, **options: Unpack[_Options]) -> CopyPair: ...
 def plan_copy(  # noqa: PLR0913 - the two ends, and one argument per thing a caller may want
     source: object,
     destination: object,

@@ -122,16 +122,6 @@ struct TMATensorTileIm2col {
         }
     }
 
-    __device__ __forceinline__ void async_copy_elect(
-        Shared& shared,
-        SharedMemBarrier& barrier,
-        Coordinates<2> at,
-        bool elect,
-        CachePolicy policy = CachePolicy::kEvictNormal
-    ) const {
-        if (elect) async_copy(shared, barrier, at, policy);
-    }
-
     // Load the tile at the same offset in every CTA in the mask. Each must expect kBytes.
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
@@ -141,17 +131,6 @@ struct TMATensorTileIm2col {
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         async_multicast_load_partitioned<1>(shared, barrier, at, cta_mask, 0, policy);
-    }
-
-    __device__ __forceinline__ void async_multicast_load_elect(
-        Shared& shared,
-        SharedMemBarrier& barrier,
-        Coordinates<2> at,
-        u16 cta_mask,
-        bool elect,
-        CachePolicy policy = CachePolicy::kEvictNormal
-    ) const {
-        if (elect) async_multicast_load(shared, barrier, at, cta_mask, policy);
     }
 
     // Load share `part` of kParts of the tile for every CTA in the mask: each of kParts CTAs loads
