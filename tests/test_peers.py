@@ -143,7 +143,7 @@ def test_a_launch_without_a_device_is_refused(driver: Driver, device: Any, words
 
 def test_arrays_of_the_host_run_on_no_device(driver: Driver) -> None:
     on_host = create_tma_tile(np.zeros((ROWS, COLUMNS), np.float32), (32, COLUMNS))
-    with pytest.raises(LaunchError, match="device is 1, and the arguments lie in host memory"):
+    with pytest.raises(LaunchError, match="device is 1; the arguments lie in host memory"):
         pull()(2, 1, (TMATensorTileArray([on_host]), on_host, 0), device=1)
 
 

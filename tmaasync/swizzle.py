@@ -278,10 +278,9 @@ def render(
     if lines < 1:
         raise ArgumentError.broken("lines", lines, "a drawing has at least one", "Pass 1 or more")
     if box_shape[-1] * itemsize % SWIZZLE_CHUNK_BYTES:
-        raise ArgumentError(
-            f"box_shape[-1] is {box_shape[-1]}; it takes {box_shape[-1] * itemsize} bytes, which "
-            "must be a multiple of 16."
-        )
+        rule = f"it takes {box_shape[-1] * itemsize} bytes, which must be a multiple of 16"
+        remedy = "Pass whole units of 16 bytes"
+        raise ArgumentError.broken("box_shape[-1]", box_shape[-1], rule, remedy)
     shown = lines * SHARED_LINE_BYTES // SWIZZLE_CHUNK_BYTES
     cells: dict[int, str] = {}
     for offset, name in _chunks(tile_shape, box_shape, itemsize, swizzle):

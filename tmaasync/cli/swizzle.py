@@ -123,15 +123,13 @@ def _layout(swizzle: Swizzle, itemsize: int, rows: int, columns: int | None) -> 
     span = SWIZZLE_CHUNK_BYTES if is_plain else swizzle.span_bytes
     wanted = (SHARED_LINE_BYTES if is_plain else span) // itemsize if columns is None else columns
     if wanted < 1 or wanted * itemsize % span:
-        raise ArgumentError(
-            f"columns is {wanted}; rows must be a multiple of {span} bytes with {swizzle}, so pass "
-            f"a multiple of {span // itemsize}."
-        )
+        rule = f"rows must be a multiple of {span} bytes with {swizzle}"
+        remedy = f"Pass a multiple of {span // itemsize}"
+        raise ArgumentError.broken("columns", wanted, rule, remedy)
     if rows < 1 or rows * wanted * itemsize > MAX_SHARED_BYTES:
-        raise ArgumentError(
-            f"rows is {rows}; a tile has at least one, and at most {MAX_SHARED_BYTES} bytes, so "
-            f"pass 1 to {max(MAX_SHARED_BYTES // (wanted * itemsize), 1)}."
-        )
+        rule = f"a tile has at least one, and at most {MAX_SHARED_BYTES} bytes"
+        remedy = f"Pass 1 to {max(MAX_SHARED_BYTES // (wanted * itemsize), 1)}"
+        raise ArgumentError.broken("rows", rows, rule, remedy)
     return Layout(rows, wanted, itemsize, swizzle)
 
 

@@ -99,10 +99,9 @@ def _without_arrays() -> int | None:
 
 def _checked(asked: int, devices: set[int | None]) -> int:
     if devices == {None}:
-        raise LaunchError(
-            f"device is {asked}, and the arguments lie in host memory, where the emulator runs the "
-            "kernel. Leave out device, or move the arrays to the device."
-        )
+        rule = "the arguments lie in host memory, where the emulator runs the kernel"
+        remedy = "Leave out device, or move the arrays to the device"
+        raise LaunchError.broken("device", asked, rule, remedy)
     return checked_ordinal(asked, _driver.device_count())
 
 

@@ -113,7 +113,8 @@ def _run(  # noqa: PLR0913 - the arguments of the operator
 
 def _pair(name: str, numbers: Sequence[int]) -> tuple[int, int]:
     if len(numbers) not in (1, 2):
-        raise ArgumentError(f"{name} is {list(numbers)}; it must have one or two numbers.")
+        rule, remedy = "it must have one or two numbers", "Pass one for rows and one for columns"
+        raise ArgumentError.broken(name, list(numbers), rule, remedy)
     return numbers[0], numbers[-1]
 
 
