@@ -195,8 +195,6 @@ def _multiply(  # noqa: PLR0913 - all that is given
 
 # --- the operation ----------------------------------------------------------------------------
 
-_ADDEND = 2  # index among the arrays of a call, if any: a, b, the epilogue's, out
-
 
 class Matmul(Operation):
     needs_wgmma = "ops.matmul"
@@ -215,7 +213,8 @@ class Matmul(Operation):
         super().__init__(out.device)
         a, b, out, epilogue = _with_fewer_dimensions(a, b, out, epilogue)
         self._arguments, self._may_split = epilogue, not batch_invariant
-        self._read_spans = [layout.span_bytes for layout in (a, b, *epilogue.arrays)]
+        read = {"a": a, "b": b} | epilogue.named
+        self._read_spans = [(name, layout.span_bytes) for name, layout in read.items()]
         self._out_span = out.span_bytes
         c = epilogue.c
         self._may_add_in_place = c is not None and c.strides_bytes == out.strides_bytes
@@ -277,8 +276,8 @@ class Matmul(Operation):
         """Return whether the output overlaps an input, except an addend that is the output."""
         *starts, out = addresses
         end = out + self._out_span
-        for index, (start, span) in enumerate(zip(starts, self._read_spans, strict=True)):
-            is_out = start == out and index == _ADDEND and self._may_add_in_place
+        for start, (name, span) in zip(starts, self._read_spans, strict=True):
+            is_out = start == out and name == "c" and self._may_add_in_place
             if start < end and out < start + span and not is_out:
                 return True
         return False
