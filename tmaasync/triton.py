@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tmaasync import _arrays
+from tmaasync import _arrays, _torch_cuda
 from tmaasync._kinds import shown
 from tmaasync.emulate import LIMITS, scheduled
 from tmaasync.errors import ArgumentError
@@ -80,8 +80,9 @@ _DEVICE = "tmaasync"  # what Triton caches these kernels under
 def on_cpu(*, config: int = 0) -> Iterator[None]:
     """Run the launches of Triton kernels inside the ``with`` on this machine's CPU.
 
-    ``kernel[grid](...)`` then takes NumPy arrays and CPU tensors of torch, and Triton's driver
-    describes the emulated device. It applies to this thread or context alone.
+    ``kernel[grid](...)`` then takes NumPy arrays and CPU tensors of torch, Triton's driver
+    describes the emulated device, and torch's device ``cuda`` means the CPU. It applies to this
+    thread or context alone.
 
     Args:
         config: Number of the config that each ``@triton.autotune`` takes, counted after its
@@ -94,7 +95,8 @@ def on_cpu(*, config: int = 0) -> Iterator[None]:
     _patch()
     token = _CONFIG.set(config)
     try:
-        yield
+        with _torch_cuda.redirected():
+            yield
     finally:
         _CONFIG.reset(token)
         _unpatch()
@@ -122,9 +124,27 @@ def _patch() -> None:
             _replace(patches, DriverConfig, "active", active)
             _replace(patches, JITFunction, "run", _on_cpu_or(JITFunction.run, _run))
             _replace(patches, Autotuner, "run", _on_cpu_or(Autotuner.run, _run_config))
+            _patch_torch(patches)
             _PATCHES.append((patches, 0))
         patches, users = _PATCHES.pop()
         _PATCHES.append((patches, users + 1))
+
+
+def _patch_torch(patches: contextlib.ExitStack) -> None:
+    if (torch := _torch_cuda.torch_or_none()) is not None:
+        for name, answer in _torch_cuda.answers(LIMITS).items():
+            theirs = getattr(torch.cuda, name)
+            _replace(patches, torch.cuda, name, _in_place_of(theirs, answer))
+
+
+def _in_place_of(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is ours inside `on_cpu`, and theirs in other threads."""
+
+    @functools.wraps(theirs)
+    def function(*args: Any, **named: Any) -> Any:
+        return (theirs if _CONFIG.get() is None else ours)(*args, **named)
+
+    return function
 
 
 def _unpatch() -> None:
@@ -136,23 +156,14 @@ def _unpatch() -> None:
             patches.close()
 
 
-def _replace(patches: contextlib.ExitStack, of: type, name: str, new: Any) -> None:
+def _replace(patches: contextlib.ExitStack, of: Any, name: str, new: Any) -> None:
     patches.callback(setattr, of, name, vars(of)[name])
     setattr(of, name, new)
 
 
 def _on_cpu_or(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that is ours inside `on_cpu`, and theirs in other threads."""
-
-    @functools.wraps(theirs)
-    def method(self: Any, *args: Any, **named: Any) -> Any:
-        return (
-            theirs(self, *args, **named)
-            if _CONFIG.get() is None
-            else ours(theirs, self, *args, **named)
-        )
-
-    return method
+    return _in_place_of(theirs, lambda *args, **named: ours(theirs, *args, **named))
 
 
 def _run(
@@ -307,6 +318,8 @@ def _is_descriptor(value: Any) -> bool:
 def _array(value: Any) -> Any:
     """Return the array of a pointer; a tensor of torch without its gradient."""
     value = value.array if isinstance(value, _Pointer) else value
+    if hasattr(value, "data_ptr") and hasattr(value, "base"):
+        value = value.base  # of triton.reinterpret, an array of another type
     return value.detach() if getattr(value, "requires_grad", False) else value
 
 

@@ -293,12 +293,29 @@ def test_short_pointers_and_jump_tables() -> None:
 
 
 def test_accumulators_in_two_orders() -> None:
+    exchanged(text_of("by_hand"))
+
+
+def test_a_copy_of_accumulators_before_their_wait() -> None:
+    wait = "    wgmma.wait_group.sync.aligned 0;\n"
+    early = f"    mov.b32 %r9, %f1;\n{wait}    mov.b32 %f1, %r9;\n"
+    exchanged(text_of("by_hand").replace(wait, early, 1))
+
+
+def test_an_early_use_of_accumulators_is_a_race() -> None:
+    wait = "    wgmma.wait_group.sync.aligned 0;\n"
+    text = text_of("by_hand").replace(wait, f"    add.f32 %f1, %f1, %f1;\n{wait}", 1)
+    with pytest.raises(EmulatedRace, match="registers are used before wgmma has finished"):
+        exchanged(text)
+
+
+def exchanged(text: str) -> None:
     def in_core_matrices(x: Array) -> Array:
         return np.ascontiguousarray(x.reshape(-1, 8, 2, 8).transpose(0, 2, 1, 3))
 
     a, b, p = matrices(64, 8, 16)
     out = np.full((64, 8), np.nan, np.float32)
-    kernel = Kernel(FOLDER / "by_hand.ptx", "exchanged")
+    kernel = Kernel(text, "exchanged")
     with emulate.scheduled(races=True):
         kernel(1, 128, (in_core_matrices(a), in_core_matrices(b.T.copy()), out))
     exchanged = p.reshape(64, 4, 2)[..., ::-1].reshape(64, 8)

@@ -154,3 +154,19 @@ def test_the_driver_describes_the_emulated_device() -> None:
             AttributeError, match=r"get_device_interface: inside on_cpu.*benchmarks"
         ):
             active.get_device_interface()
+
+
+def test_the_device_cuda_of_torch_is_the_cpu_inside_the_with_alone() -> None:
+    torch = pytest.importorskip("torch")
+    facts = (torch.cuda.is_available(), torch.cuda.get_device_capability)
+    with triton.on_cpu():
+        x = torch.arange(3, device="cuda").to(torch.device("cuda", 0)).cuda()
+        assert x.device.type == torch.empty_like(x, device="cuda:0").device.type == "cpu"
+        assert torch.cuda.is_available()
+        assert torch.cuda.get_device_capability("cuda") == (9, 0)
+        multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+        assert multiprocessors == emulate.LIMITS.sms
+        torch.cuda.synchronize()
+    assert (torch.cuda.is_available(), torch.cuda.get_device_capability) == facts
+    with pytest.raises((RuntimeError, AssertionError)):
+        torch.zeros(1, device="cuda:99")

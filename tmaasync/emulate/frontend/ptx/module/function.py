@@ -8,6 +8,7 @@ from dataclasses import replace
 from tmaasync.emulate.frontend.ptx.instructions import Instructions
 from tmaasync.emulate.frontend.ptx.module.accumulators import Accumulators, is_wgmma, names_of
 from tmaasync.emulate.frontend.ptx.module.body import Body, BodyParser
+from tmaasync.emulate.frontend.ptx.module.late_copies import after_waits
 from tmaasync.emulate.frontend.ptx.operands import Operands
 from tmaasync.emulate.frontend.ptx.program import (
     Immediate,
@@ -91,7 +92,7 @@ class _Writer:
     def _steps(self) -> Iterator[str]:
         """Yield the steps; the steps of one source line stand on one line."""
         last = ""
-        for step in self._program.steps:
+        for step in after_waits(self._program.steps):
             marker = self._body.lines.marker(step.line)
             if marker != last:
                 yield f"\n{marker}"
