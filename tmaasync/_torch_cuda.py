@@ -34,14 +34,14 @@ def redirected() -> contextlib.AbstractContextManager[object]:
 
 @functools.cache
 def _mode(torch: Any) -> Any:
-    overrides = importlib.import_module("torch.overrides")
+    mode: Any = importlib.import_module("torch.overrides").TorchFunctionMode
 
     def moved(value: Any) -> Any:
         is_named = isinstance(value, str) and value.partition(":")[0] == "cuda"
         is_cuda = is_named or (isinstance(value, torch.device) and value.type == "cuda")
         return torch.device("cpu") if is_cuda else value
 
-    class OnCpu(overrides.TorchFunctionMode):  # type: ignore[misc]
+    class OnCpu(mode):  # type: ignore[misc]
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -81,7 +81,8 @@ def answers(limits: Any) -> Mapping[str, Callable[..., Any]]:
         "get_device_properties": properties,
         "synchronize": None,
     }
-    return {name: functools.partial(_answer, value) for name, value in values.items()}
+    named = {name: functools.partial(_answer, value) for name, value in values.items()}
+    return {**named, "device": contextlib.nullcontext}
 
 
 def _answer(value: Any, *args: Any, **named: Any) -> Any:

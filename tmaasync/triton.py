@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from tmaasync import _arrays, _torch_cuda
@@ -228,12 +229,18 @@ def _pointed(value: Any) -> Any:
 
 
 def _without_constants(types: Iterable[Any], values: Iterable[Any]) -> Iterator[Any]:
-    """Yield the arguments that a compiled kernel takes, those in tuples too."""
+    """Yield the arguments that a compiled kernel takes, also the items of tuples."""
     for kind, value in zip(types, values, strict=True):
         if isinstance(kind, tuple):
             yield from _without_constants(kind, value)
         elif kind != "constexpr":
-            yield value
+            yield _in_bytes(kind, value)
+
+
+def _in_bytes(kind: str, value: Any) -> Any:
+    """Return a number of 16 bits as its bytes, because PTX has no parameters of such floats."""
+    element = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}.get(kind)
+    return value if element is None else np.array(value, element).tobytes()
 
 
 class _Driver(SimpleNamespace):

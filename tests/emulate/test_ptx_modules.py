@@ -292,6 +292,18 @@ def test_short_pointers_and_jump_tables() -> None:
     assert (out[24:] == -1).all()
 
 
+def test_a_division_by_zero_is_no_fault() -> None:
+    """Triton divides speculatively."""
+    body = (
+        ".reg .b32 %r<3>; .reg .b64 %rd1; ld.param.u64 %rd1, [out];"
+        "div.s32 %r1, 7, 0; rem.u32 %r2, 7, 0; st.global.v2.b32 [%rd1], {%r1, %r2};"
+    )
+    out = np.zeros(2, np.int32)
+    kernel = Kernel(EMPTY.format(name="k", body=body).replace("k()", "k(.param .u64 out)"), "k")
+    kernel(1, 1, (out,))
+    assert out.tolist() == [-1, 7]
+
+
 def test_accumulators_in_two_orders() -> None:
     exchanged(text_of("by_hand"))
 

@@ -36,7 +36,14 @@ def run(body: str, *, blocks: int = 1, threads: int = 64) -> Any:
     return out
 
 
+STMATRIX = (
+    "__shared__ alignas(16) int row[4]; if (thread < 32) "
+    'asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" :: '
+    '"r"((unsigned)__cvta_generic_to_shared(row)), "r"(VALUE)); '
+    "__syncthreads(); out[thread] = row[0];"
+)
 ORDERED = {
+    "equal rows of one stmatrix": STMATRIX.replace("VALUE", "5"),
     "a barrier": "if (thread == 63) value = 7; __syncthreads(); out[thread] = value;",
     "a barrier of a warp": "if (thread == 5) value = 7; __syncwarp(); "
     "if (thread < 32) out[thread] = value;",
@@ -90,6 +97,7 @@ RACES = {
         ),
         "from.values",
     ),
+    "different rows of one stmatrix": (STMATRIX.replace("VALUE", "thread"), "row"),
     "two writers": ("value = thread; __syncthreads(); out[thread] = value;", "value"),
     "a shuffle is no fence": (
         CLEAR + "if (thread == 0) value = 7; __shfl_sync(0xffffffff, 1, 0); "

@@ -91,6 +91,9 @@ CASES = {
         grid=2,
     ),
     "one value from two warps": Case("same-value-stores", "out[0] = 5; //@", [5] + 31 * [0], 64),
+    "a counter of one thread that all load": Case(
+        "replicated-load", "const int n = *word; if (thread == 0) *word = n + 1; //@", block=64
+    ),
     "an atomic operation of a block": Case(
         "block-scope-atomic", "atomicAdd_block(word, 1); //@", grid=2
     ),

@@ -166,7 +166,8 @@ def test_the_device_cuda_of_torch_is_the_cpu_inside_the_with_alone() -> None:
         assert torch.cuda.get_device_capability("cuda") == (9, 0)
         multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
         assert multiprocessors == emulate.LIMITS.sms
-        torch.cuda.synchronize()
+        with torch.cuda.device(x.device.index):
+            torch.cuda.synchronize()
     assert (torch.cuda.is_available(), torch.cuda.get_device_capability) == facts
     with pytest.raises((RuntimeError, AssertionError)):
         torch.zeros(1, device="cuda:99")

@@ -184,6 +184,7 @@ class Rule(enum.IntEnum):
     SYNCTHREADS_APART = 20
     ELECT_OF_PART = 21
     SHUFFLE_SOURCE = 22
+    REPLICATED_LOAD = 23
 
 
 # --- a launch ---------------------------------------------------------------------------------

@@ -34,15 +34,17 @@ RULES = {
     Rule.SYNCTHREADS_APART: "threads of a warp wait at __syncthreads() of several lines",
     Rule.ELECT_OF_PART: "lanes of a warp have ended when it elects",
     Rule.SHUFFLE_SOURCE: "a shuffle reads from a lane that does not take part",
+    Rule.REPLICATED_LOAD: "threads of a block load bytes that one of them then stores, without a barrier",
 }
 """A rule is broken when this happens."""
 
 
-OF_COMPILERS = frozenset({"init-without-fence", "same-value-stores"})
+OF_COMPILERS = frozenset({"init-without-fence", "replicated-load", "same-value-stores"})
 """Rules that compilers of PTX break by design, and whose source has no place for a remedy.
 
-Triton issues TMA loads after ``mbarrier.init`` and ``bar.sync``, without a fence, and several warps
-of its replicated layouts store one value. A launch of a PTX module notes them by default."""
+Triton issues TMA loads after ``mbarrier.init`` and ``bar.sync``, without a fence. Several warps of
+its replicated layouts store one value, and each thread loads a scalar that one of them stores. A
+launch of a PTX module notes them by default."""
 
 
 def name_of(rule: int) -> str | None:

@@ -61,8 +61,9 @@ enum class Rule : uint8_t {
     kSyncthreadsApart,
     kElectOfPart,
     kShuffleSource,
+    kReplicatedLoad,
 };
-constexpr std::size_t kRules = 23;
+constexpr std::size_t kRules = 24;
 
 // The violations of a rule in a launch that goes on.
 struct RuleNote {

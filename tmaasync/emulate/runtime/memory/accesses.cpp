@@ -29,7 +29,7 @@ void check_no_barrier(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t byt
 }
 
 static bool may_repeat(Operation operation, uint64_t bytes) {
-    return operation == Operation::kWrite && bytes <= std::tuple_size_v<decltype(Repeat::held)>;
+    return is_comparable(operation) && bytes <= std::tuple_size_v<decltype(Repeat::held)>;
 }
 
 // Called before a store: keeps the old bytes if another lane has just stored to them.

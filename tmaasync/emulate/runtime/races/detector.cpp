@@ -36,6 +36,7 @@ void Detector::reset(uint32_t cluster, LaunchHistory* history) {
     cluster_ = cluster;
     grid_.detectors[cluster] = this;
     first_reads_.reset(threads_);
+    replicated_loads_.reset(threads_);
     device_ = grid_.device_of(cluster);
     history_ = history;
     agents_ = threads_;
@@ -274,6 +275,9 @@ void Detector::global(const Actor& actor, uintptr_t address, uint64_t bytes, boo
     if (bytes <= kFewBytes) {
         return for_each_cell(address, bytes, [&](uintptr_t start, uint8_t mask) {
             check(actor, grid_.shadow.at(start), {Space::kGlobal, 0, start}, mask, writes);
+            if (actor.operation == Operation::kRead) {
+                replicated_loads_.note(actor.thread, actor.site, start);
+            }
         });
     }
     LastCell last;
@@ -380,6 +384,14 @@ bool Detector::keeps_first_read(const Race& race) {
            found->second->first_reads_.keep(read->thread, address_of(race.place), race);
 }
 
+bool Detector::is_replicated(const Access& old, const Access& access, const RacedPlace& place) {
+    const Access& read = old.is_write ? access : old;
+    const Access& write = old.is_write ? old : access;
+    const bool is_in_block = read.cluster == write.cluster && read.rank == write.rank;
+    return place.space == Space::kGlobal && is_in_block && read.operation == Operation::kRead &&
+           !write.is_async && replicated_loads_.holds(write.thread, read.site, place.start);
+}
+
 void Detector::report_pair(
     const Access& old,
     const Access& access,
@@ -390,7 +402,7 @@ void Detector::report_pair(
     const bool is_peers = is_of_peer(old), knows = is_known(old, actor);
     const bool lacks_fence = needs_proxy_fence(old, actor) && knows;
     const auto stored = grid_.stored.find({old.cluster, old.agent});
-    const Race race{
+    Race race{
         .first = old,
         .second = access,
         .place = place,
@@ -404,8 +416,9 @@ void Detector::report_pair(
         .lacks_acquire = knows && is_stale(old, actor),
         .lacks_reader_fence = actor.view->others_published.at(old.cluster, old.agent) < old.epoch,
     };
+    if (is_replicated(old, access, place)) race.rule = Rule::kReplicatedLoad;
     if (keeps_first_read(race)) return;
-    const bool is_pair = old.operation == Operation::kWrite && !is_peers;
+    const bool is_pair = is_comparable(old.operation) && !is_peers;
     if (!actor.may_repeat || !is_pair) return report(race);
     if (repeated_) return;
     repeated_ = race;
@@ -414,7 +427,7 @@ void Detector::report_pair(
 
 bool Detector::is_of_one_instruction(const Access& old, const Access& access) const {
     const auto warp_of = [&](uint32_t thread) { return thread % threads_of_cta_ / 32; };
-    return old.site == access.site && old.operation == Operation::kWrite &&
+    return old.site == access.site && is_comparable(old.operation) &&
            old.cluster == access.cluster && old.rank == access.rank &&
            warp_of(old.thread) == warp_of(access.thread);
 }

@@ -15,6 +15,7 @@
 #include "races/first_reads.hpp"
 #include "races/grid_races.hpp"
 #include "races/race.hpp"
+#include "races/replicated_loads.hpp"
 #include "rules.hpp"
 
 namespace tmaasync_emulate {
@@ -228,6 +229,9 @@ private:
     // True if the race counts only at the end of the thread that reads.
     bool keeps_first_read(const Race& race);
 
+    // True for a load that the block's storing thread has executed too.
+    bool is_replicated(const Access& old, const Access& access, const RacedPlace& place);
+
     bool is_of_one_instruction(const Access& old, const Access& access) const;
 
     Access access_of(const Actor& actor, uint8_t mask, bool writes) const;
@@ -267,6 +271,7 @@ private:
     bool has_race_ = false;
     std::optional<Race> repeated_;
     FirstReads first_reads_;
+    ReplicatedLoads replicated_loads_;
     Race race_{};
 };
 

@@ -37,6 +37,11 @@ struct Race {
 // The rule that a race breaks, if a launch may relax it.
 Rule rule_of(const Race& race);
 
+// True for a store whose value can be compared afterwards.
+inline bool is_comparable(Operation operation) {
+    return operation == Operation::kWrite || operation == Operation::kStmatrix;
+}
+
 // The agent that makes an access, and the accesses that happen before.
 struct Actor {
     Agent agent;
@@ -48,7 +53,7 @@ struct Actor {
     const View* view;
     bool is_async;
     bool is_system = false;
-    bool may_repeat = false;  // an ordinary store, whose value can be compared afterwards
+    bool may_repeat = false;  // a store whose value is compared afterwards
     uint8_t pattern = 0;      // loads through a tensor map only: 1 + the swizzle
 };
 

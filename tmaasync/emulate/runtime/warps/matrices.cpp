@@ -25,11 +25,28 @@ void for_each_element(Meeting& meeting, Act act) {
     }
 }
 
+// A row that an earlier lane of the instruction stores too: compares its bytes with what is kept of
+// it, in place of the bytes before the instruction.
+static void note_equal_rows(Meeting& meeting, uint32_t lane, bool is_kept) {
+    const Fiber* const fiber = operands_of<StoreMatrix>(meeting, lane).fiber;
+    Repeat* const repeat = fiber->races.repeat.get();
+    if (!repeat || repeat->race.rule != Rule::kNone) return;
+    for (std::size_t i = 0; i < repeat->bytes; ++i) {
+        repeat->held[i] = static_cast<uint8_t>(is_kept ? repeat->at[i] : ~repeat->at[i]);
+    }
+}
+
 static void store_matrices(Meeting& meeting) {
+    bool is_kept = true;
     for_each_element<StoreMatrix>(meeting, [](uint32_t held, uint32_t half, uint8_t* where) {
         const auto value = static_cast<uint16_t>(held >> 16 * half);
         std::memcpy(where, &value, sizeof(value));
     });
+    for_each_element<StoreMatrix>(meeting, [&](uint32_t held, uint32_t half, const uint8_t* where) {
+        const auto value = static_cast<uint16_t>(held >> 16 * half);
+        is_kept &= std::memcmp(where, &value, sizeof(value)) == 0;
+    });
+    for (uint32_t lane = 0; lane < 32; ++lane) note_equal_rows(meeting, lane, is_kept);
 }
 
 static void load_matrices(Meeting& meeting) {

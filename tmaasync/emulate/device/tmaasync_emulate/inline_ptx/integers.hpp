@@ -80,8 +80,10 @@ template <typename T>
 T high_product(T a, T b) {
     return static_cast<T>(wide_product(a, b) >> 8 * sizeof(T));
 }
+// By zero the value is unspecified, and no trap (PTX ISA, "div"): Triton divides speculatively.
 template <typename T>
 T whole_quotient(T a, T b) {
+    if (b == 0) return static_cast<T>(~T{0});
     if constexpr (std::is_signed_v<T>) {
         if (b == -1) return whole_difference(T{0}, a);
     }
@@ -89,6 +91,7 @@ T whole_quotient(T a, T b) {
 }
 template <typename T>
 T remainder_of(T a, T b) {
+    if (b == 0) return a;
     if constexpr (std::is_signed_v<T>) {
         if (b == -1) return 0;
     }
