@@ -17,7 +17,7 @@ from tmaasync._source.program import entries_of, required_block
 from tmaasync._source.symbols import Symbol, symbol_named
 from tmaasync._tile.argument import KernelArgument
 from tmaasync._tile.array import TMATensorTileArray
-from tmaasync._tile.pointer import Pointer
+from tmaasync._tile.pointer import PackedArgument, Pointer
 from tmaasync.emulate import EmulatedLaunch, Extent
 from tmaasync.emulate.chips import SM_90A
 from tmaasync.emulate.launch.queued import StreamQueue
@@ -178,6 +178,8 @@ class _ExtentsOfTiles:
 def _extents_of(view: Placed) -> Iterable[Extent]:
     if isinstance(view, TMATensorTileArray):
         return _ExtentsOfTiles(view)
+    if isinstance(view, PackedArgument):
+        return tuple(_extent(one)._replace(name=name) for name, one in view.arrays)
     members = tuple(view.members()) if isinstance(view, KernelArgument) else (view,)
     return tuple(map(_extent, members) if len(members) == 1 else _numbered(members))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._tile.argument import KernelArgument
 
-__all__ = ["Pointer"]
+__all__ = ["PackedArgument", "Pointer"]
 
 
 class Pointer(KernelArgument):
@@ -51,3 +53,53 @@ class Pointer(KernelArgument):
     def cuda_type(self) -> str:
         """The type in CUDA C++ of a pointer to the array's elements."""
         return f"{self._view.element.cuda_type}*"
+
+
+class PackedArgument(KernelArgument):
+    """A kernel parameter as bytes, with the arrays whose addresses are in them.
+
+    Reports use the names of the arrays, as the arguments of a compiler's function are called.
+
+    Args:
+        data: The bytes of the parameter.
+        arrays: Names and views of the arrays.
+    """
+
+    __slots__ = ("_data", "arrays")
+
+    _kind = "parameter"
+
+    def __init__(self, data: bytes, arrays: Sequence[tuple[str, ArrayView]] = ()) -> None:
+        self._data = data
+        self.arrays = arrays
+
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, _ in self.arrays)
+        return f"<{len(self._data)} bytes of a parameter{names and f' with {names}'}>"
+
+    @property
+    def argument(self) -> bytes:
+        """The bytes of the kernel parameter."""
+        return self._data
+
+    @property
+    def cuda_type(self) -> str:
+        """The parameter's type in CUDA C++: bytes."""
+        return f"unsigned char[{len(self._data)}]"
+
+    @property
+    def array_view(self) -> ArrayView | None:
+        """None: it is no array."""
+        return None
+
+    def members(self) -> Iterable[ArrayView]:
+        """Return the arrays."""
+        return tuple(view for _, view in self.arrays)
+
+    @property
+    def is_current(self) -> bool:
+        """True, because it is made for one launch."""
+        return True
+
+    def check_alive(self, argument: str | None = None) -> None:
+        """Do nothing: a launch is over before its arrays move."""

@@ -12,7 +12,8 @@ class Extent(NamedTuple):
 
     An array that may hold pointers may refer to arrays that are not arguments. ``member`` is the
     array's number in an argument of several: the tile of a `TMATensorTileArray`, a rank's pad.
-    A launch that writes to an array that ``is_read_only`` is refused when it ends.
+    A launch that writes to an array that ``is_read_only`` is refused when it ends. ``name`` is the
+    array's own, where it differs from the parameter's.
     """
 
     address: int
@@ -24,6 +25,7 @@ class Extent(NamedTuple):
     may_hold_pointers: bool = False
     member: int | None = None
     is_read_only: bool = False
+    name: str | None = None
 
     def element_at(self, address: int) -> str | None:
         """Return the element's index at this address, as in ``[3][12]``; None between elements.

@@ -13,7 +13,7 @@ from tmaasync._arrays import ArrayView, require_current
 from tmaasync._kinds import shown
 from tmaasync._source.compile import Parameter
 from tmaasync._tile.argument import KernelArgument, MapArgument, UnboundTile
-from tmaasync._tile.pointer import Pointer
+from tmaasync._tile.pointer import PackedArgument, Pointer
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.cuda_core import is_descriptor, map_bytes
 from tmaasync.tensormap import TENSOR_MAP_BYTES
@@ -172,7 +172,8 @@ def _bytes_of(parameter: Parameter, arg: object, view: View, device: int | None)
         is_pointer = parameter.kind in "ubin" and parameter.size_bytes == 8
         return view.address.to_bytes(8, "little") if is_pointer else None
     if view is not None:
-        return _tile_bytes(parameter, view, device) if parameter.is_struct else None
+        takes_it = parameter.is_struct or isinstance(view, PackedArgument)
+        return _tile_bytes(parameter, view, device) if takes_it else None
     if isinstance(arg, bytes | np.ndarray):
         data = arg if isinstance(arg, bytes) else arg.tobytes()
         return data if parameter.is_struct else None

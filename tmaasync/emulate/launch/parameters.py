@@ -239,6 +239,6 @@ class PackedArguments:
                 if is_written and one.is_read_only and not any(map(one.meets, writable)):
                     member = "" if one.member is None else f"[{one.member}]"
                     rule, remedy = "the kernel wrote to it", "Pass a writable array, such as a copy"
-                    argument = f"args[{position}]{member}"
+                    argument = one.name or f"args[{position}]{member}"
                     found.append(Violation(argument, "a read-only array", rule, remedy))
         LaunchError.raise_for(found)

@@ -101,5 +101,5 @@ class GlobalNames:
             parameter = known or f"args[{position}]"
             for extent in extents:
                 member = "" if extent.member is None else f"[{extent.member}]"
-                yield f"{parameter}{member}", extent
+                yield extent.name or f"{parameter}{member}", extent
         yield from self._variables.items()

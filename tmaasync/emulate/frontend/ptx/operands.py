@@ -189,7 +189,9 @@ class Operands:
         base = self._base(address.base)
         if address.offset is None:
             return base
-        return f"{base} + ({self._base(address.offset)})"
+        moved = f"{base} + ({self._base(address.offset)})"
+        # A sum of 32 bits wraps around: a compiler may subtract first, and add the offset here.
+        return f"::std::uint32_t({moved})" if _is_of_32_bits(address.base) else moved
 
     def _base(self, operand: Operand) -> str:
         if isinstance(operand, Register | Symbol):
@@ -199,6 +201,12 @@ class Operands:
         if isinstance(operand, Immediate) and operand.float_bits == 0:
             return f"::std::uint64_t({operand.text})"
         raise MisfitError("has an address whose base is no register and no number.")
+
+
+def _is_of_32_bits(operand: Operand) -> bool:
+    if isinstance(operand, Register):
+        return bits_of(operand.kind) == 32
+    return isinstance(operand, AsmReference) and operand.bits == 32
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:

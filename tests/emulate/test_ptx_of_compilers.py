@@ -1,0 +1,104 @@
+"""PTX that CuTe DSL and other compilers wrote, on the CPU: needs none of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, create_tma_tile, emulate
+
+FOLDER = Path(__file__).with_name("ptx_modules")
+RNG = np.random.default_rng(3)
+
+Array = npt.NDArray[Any]
+
+
+def text_of(name: str) -> str:
+    return (FOLDER / f"{name}.ptx").read_text()
+
+
+def line_of(source: str, code: str, after: str) -> str:
+    """Return where reports say that the first line with this code is."""
+    lines = (FOLDER / source).read_text().split("\n")
+    begin = next(at for at, line in enumerate(lines) if after in line)
+    return f"{source}:{next(at + 1 for at in range(begin, len(lines)) if code in lines[at])}"
+
+
+def operands() -> tuple[Array, Array, Array, Array]:
+    a, b = (RNG.standard_normal((rows, 320)).astype(np.float16) for rows in (128, 64))
+    out = np.full((128, 64), np.nan, np.float32)
+    return a, b, out, a.astype(np.float64) @ b.astype(np.float64).T
+
+
+def cute_gemm(kernel: Kernel) -> tuple[Array, Array]:
+    a, b, c, wanted = operands()
+    maps = (create_tma_tile(one, (64, 64), swizzle="128B") for one in (a, b))
+    address = np.array([(c.ctypes.data,)], [("address", np.uint64)])
+    kernel((2, 1), 128, (bytes(1), *maps, address), shared_mem=33792)
+    return c, wanted
+
+
+def cute_pipeline(kernel: Kernel) -> tuple[Array, Array]:
+    a, b, c, wanted = operands()
+    maps = (create_tma_tile(one, (64, 64), swizzle="128B") for one in (a, b))
+    kernel((2, 1), 160, (bytes(1), *maps, create_tma_tile(c, (64, 64))), shared_mem=50176)
+    return c, wanted
+
+
+LAUNCHES: dict[str, Callable[[Kernel], tuple[Array, Array]]] = {
+    one.__name__: one for one in (cute_gemm, cute_pipeline)
+}
+
+
+@pytest.mark.parametrize("races", [False, True])
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_kernel_equals_numpy(name: str, races: bool) -> None:
+    with emulate.scheduled(races=races):
+        out, wanted = LAUNCHES[name](Kernel(FOLDER / f"{name}.ptx"))
+    np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-3)
+
+
+CUTE = "cute_kernels.py"
+
+# An edit of each module, the error, and the lines of the source that it must name.
+PLANTED = {
+    "a dropped proxy fence": (
+        ("cute_pipeline", r"fence\.proxy\.async\.shared::cta;", ""),
+        EmulatedRace,
+        ("own_c[i] = sums[i]", "cute.copy(store_c"),
+    ),
+    "a dropped wait for wgmma": (
+        ("cute_gemm", r"wgmma\.wait_group\.sync\.aligned\s+0;", ""),
+        EmulatedRace,
+        ("cute.gemm(",),
+    ),
+    "too many bytes": (
+        ("cute_gemm", r"(mov\.b32\s+%r30), 16384;", r"\1, 16400;"),
+        EmulatedDeadlock,
+        ("mbarrier_wait(",),
+    ),
+    "a dropped wait for TMA": (
+        ("cute_gemm", r"mbarrier\.try_wait\.parity[^;]*;", "setp.eq.u32 P1, 0, 0;"),
+        EmulatedFault,
+        ("cute.gemm(",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_defect_is_reported_at_its_line(name: str) -> None:
+    (module, old, new), error, wanted = PLANTED[name]
+    text, count = re.subn(old, new, text_of(module))
+    assert count
+    with emulate.scheduled(races=True), pytest.raises(error) as raised:
+        LAUNCHES[module](Kernel(text))
+    for code in wanted:
+        assert line_of(CUTE, code, f"def {module.removeprefix('cute_')}_kernel") in str(
+            raised.value
+        )
