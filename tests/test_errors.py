@@ -75,6 +75,12 @@ def test_a_violation_is_argument_value_rule_and_remedy_in_two_sentences() -> Non
     assert str(violation) == "box_shape[0] is 300; a side has at most 256 elements. Use 256."
 
 
+def test_a_violation_may_have_a_verb_of_its_own() -> None:
+    error = ArgumentError.broken("b", "float64", "a holds float32", "Convert it", verb="holds")
+
+    assert str(error) == "b holds float64; a holds float32. Convert it."
+
+
 def test_a_tensor_map_error_has_a_line_for_every_violation() -> None:
     violations = (Violation("a", 1, "no", "Do"), Violation("b", 2, "never", "Stop"))
 
