@@ -6,7 +6,7 @@
 //   Tile         a TMATensorTile of any rank, or a BulkTile
 //   STAGES       pipeline stages
 //   LOADS_AHEAD  loads in flight; the other stages are being stored
-#include <tmaasync/store_ring.cuh>
+#include <tmaasync/structured/store_ring.cuh>
 #include <tmaasync/tmaasync.cuh>
 
 #include "tile_grid.cuh"

@@ -4,9 +4,9 @@
 //   PushTile        rows and columns that one TMA store pushes, not swizzled
 //   PUSH_STAGES     tiles in flight in a CTA
 #pragma once
-#include <tmaasync/scheduler.cuh>
 #include <tmaasync/shards.cuh>
-#include <tmaasync/store_ring.cuh>
+#include <tmaasync/structured/count_tiles.cuh>
+#include <tmaasync/structured/store_ring.cuh>
 #include <tmaasync/tmaasync.cuh>
 
 namespace tmaasync {

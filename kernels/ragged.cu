@@ -11,7 +11,7 @@
 //   PADDING_TILES  tiles of a block that writes padding, along the rows
 //
 // `broken_sequence` gets the number, counted from 1, of a sequence that is cut or left out.
-#include <tmaasync/store_ring.cuh>
+#include <tmaasync/structured/store_ring.cuh>
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;

@@ -2,7 +2,7 @@
 
 // The structs that the host and the attention kernels share, each declared only here. The host
 // writes or reads their bytes: change size or order on both sides.
-#include <tmaasync/paged.cuh>
+#include <tmaasync/attention/paged.cuh>
 #include <tmaasync/tmaasync.cuh>
 
 namespace tmaasync {

@@ -39,7 +39,7 @@
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. At the edges of
 // the arrays TMA fills loads with zeros, so that no NaN of other data is read, and clips stores.
-#include <tmaasync/roles.cuh>
+#include <tmaasync/structured/roles.cuh>
 
 #include "abi.cuh"
 #include "epilogue.cuh"

@@ -11,6 +11,7 @@
 // Grid: CONSUMERS CTAs per tile, with CLUSTER tiles per split span, or the maximum number of tiles;
 // 32 * WARPS threads.
 #include <tmaasync/ptx/system.cuh>
+#include <tmaasync/warp_reductions.cuh>
 
 #include "abi.cuh"
 #include "batch.cuh"

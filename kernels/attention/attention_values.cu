@@ -7,7 +7,7 @@
 //   HEAD_DIM        columns of the tiles: the head dimension, zero-padded to a multiple of 64
 //
 // Grid: one CTA of 128 threads per block of keys, head and entry.
-#include <tmaasync/scheduler.cuh>
+#include <tmaasync/structured/count_tiles.cuh>
 #include <tmaasync/wgmma.cuh>
 
 #include "abi.cuh"

@@ -8,6 +8,8 @@
 // them, counted from 1, to `broken_sequence`.
 //
 // The constants are as in attention.cu.
+#include <tmaasync/warp_reductions.cuh>
+
 #include "abi.cuh"
 #include "batch.cuh"
 #include "config.cuh"

@@ -2,9 +2,9 @@
 
 // The tile config of attention: numbers derived from the host's constants, which attention.cu
 // explains.
-#include <tmaasync/attention_mask.cuh>
-#include <tmaasync/paged.cuh>
-#include <tmaasync/scheduler.cuh>
+#include <tmaasync/attention/mask.cuh>
+#include <tmaasync/attention/paged.cuh>
+#include <tmaasync/structured/cluster_shape.cuh>
 
 #include "abi.cuh"
 

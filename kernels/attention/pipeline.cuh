@@ -1,7 +1,7 @@
 #pragma once
 
 // Attention's shared memory: the pipelines of queries, keys and values, and the staged output.
-#include <tmaasync/attention.cuh>
+#include <tmaasync/attention/consumer.cuh>
 
 #include "abi.cuh"
 #include "scheduler.cuh"

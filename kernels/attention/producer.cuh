@@ -1,7 +1,7 @@
 #pragma once
 
 // The producer, which loads queries, keys and values. attention.cu explains the constants.
-#include <tmaasync/paged.cuh>
+#include <tmaasync/attention/paged.cuh>
 
 #include "abi.cuh"
 #include "pipeline.cuh"

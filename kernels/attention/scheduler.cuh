@@ -6,7 +6,11 @@
 // The heads of a tile share a KV head (GQA packing: FlashAttention's pack_gqa). The CTAs of a
 // cluster compute a span, which is CLUSTER adjacent tiles, and all of them load the blocks that any
 // of them needs.
-#include <tmaasync/scheduler.cuh>
+#include <tmaasync/structured/count_tiles.cuh>
+#include <tmaasync/structured/dynamic_scheduler.cuh>
+#include <tmaasync/structured/k_range.cuh>
+#include <tmaasync/structured/list_scheduler.cuh>
+#include <tmaasync/structured/static_scheduler.cuh>
 
 #include "abi.cuh"
 #include "batch.cuh"

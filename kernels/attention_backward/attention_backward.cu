@@ -20,7 +20,8 @@
 //
 // Grid: any number of CTAs, of 384 threads. At the edges of the arrays TMA fills loads with zeros,
 // so that no NaN of other data is read, and clips stores.
-#include <tmaasync/roles.cuh>
+#include <tmaasync/structured/dynamic_scheduler.cuh>
+#include <tmaasync/structured/roles.cuh>
 
 #include "abi.cuh"
 #include "consumer.cuh"

@@ -2,7 +2,7 @@
 
 // The tile config of the attention backward, and its operands, derived from the host's types and
 // constants, which attention_backward.cu explains.
-#include <tmaasync/attention_mask.cuh>
+#include <tmaasync/attention/mask.cuh>
 #include <tmaasync/wgmma.cuh>
 
 #include "abi.cuh"

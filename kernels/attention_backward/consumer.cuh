@@ -5,7 +5,7 @@
 //
 // S and dP are computed transposed, a row for each key (FlashAttention-3's backward), so that P and
 // dS stay in registers as operand A of dV += P^T dO and dK += dS^T Q. A column is a query.
-#include <tmaasync/softmax.cuh>
+#include <tmaasync/attention/softmax.cuh>
 
 #include "pipeline.cuh"
 #include "scheduler.cuh"

@@ -1,8 +1,8 @@
 #pragma once
 
 // The shared memory of the attention backward, and the named barriers between its warps.
-#include <tmaasync/ring.cuh>
-#include <tmaasync/roles.cuh>
+#include <tmaasync/structured/ring.cuh>
+#include <tmaasync/structured/roles.cuh>
 
 #include "config.cuh"
 #include "scheduler.cuh"

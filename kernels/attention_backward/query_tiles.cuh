@@ -2,7 +2,7 @@
 
 // The sequences of a batch, and their tiles of queries in workspace order. attention_backward.cu
 // explains the constants.
-#include <tmaasync/scheduler.cuh>
+#include <tmaasync/ragged.cuh>
 
 #include "abi.cuh"
 #include "rows.cuh"

@@ -2,8 +2,9 @@
 
 // The tiles of keys of the attention backward, their order, and the queries that attend to them.
 // attention_backward.cu explains the constants.
-#include <tmaasync/attention_mask.cuh>
-#include <tmaasync/scheduler.cuh>
+#include <tmaasync/attention/mask.cuh>
+#include <tmaasync/structured/cluster_shape.cuh>
+#include <tmaasync/structured/count_tiles.cuh>
 
 #include "abi.cuh"
 #include "config.cuh"

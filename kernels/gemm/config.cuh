@@ -1,12 +1,16 @@
 #pragma once
 
 // The parts of a GEMM, derived from the host's tile types and constants, which gemm.cu explains.
-#include <tmaasync/epilogue.cuh>
-#include <tmaasync/mainloop.cuh>
-#include <tmaasync/ring.cuh>
-#include <tmaasync/roles.cuh>
-#include <tmaasync/scheduler.cuh>
-#include <tmaasync/split_k.cuh>
+#include <tmaasync/structured/cluster_shape.cuh>
+#include <tmaasync/structured/epilogue.cuh>
+#include <tmaasync/structured/k_range.cuh>
+#include <tmaasync/structured/mainloop.cuh>
+#include <tmaasync/structured/output_tiles.cuh>
+#include <tmaasync/structured/ring.cuh>
+#include <tmaasync/structured/roles.cuh>
+#include <tmaasync/structured/row_groups.cuh>
+#include <tmaasync/structured/split_k.cuh>
+#include <tmaasync/structured/static_scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 

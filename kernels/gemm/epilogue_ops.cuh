@@ -5,7 +5,7 @@
 //   Bias          element type of the bias
 //   BIAS          the number of a BiasSide
 //   ACTIVATION    the number of an Activation
-#include <tmaasync/epilogue_ops.cuh>
+#include <tmaasync/structured/epilogue_ops.cuh>
 
 #include "config.cuh"
 

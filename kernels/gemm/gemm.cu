@@ -13,7 +13,8 @@
 //   STAGES          pipeline stages
 //   CLUSTER         CTAs that share loads by multicast: tiles of B along M, or with
 //   SIDE_BY_SIDE    tiles of A along N
-//   SPLIT_K         CTAs that each multiply one range of K of a tile (<tmaasync/split_k.cuh>). A
+//   SPLIT_K         CTAs that each multiply one range of K of a tile
+//   (<tmaasync/structured/split_k.cuh>). A
 //                   cluster has CLUSTER * SPLIT_K CTAs
 //   STORES_PARTIALS whether K is split over the grid: `batches` is the number of splits, none of
 //                   which is empty, and matrix s of C receives the partial output of split s.

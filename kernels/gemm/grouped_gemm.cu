@@ -14,6 +14,7 @@
 // Grid, threads and edges are as in gemm.cu. All tiles of a cluster lie in one group, along M; if a
 // group has an odd number of rows of tiles, a cluster's tiles in its last row lie along N.
 // `broken_group` gets the number, counted from 1, of a group that is cut.
+#include <tmaasync/structured/grouped_scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 

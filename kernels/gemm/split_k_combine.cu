@@ -7,7 +7,7 @@
 // `partials` is [splits, m, n]; its row stride is n rounded up to quads of four columns. The row
 // stride of C is `pitch` elements, a multiple of 16 bytes. Any number of CTAs, of at most 1024
 // threads, covers C.
-#include <tmaasync/scheduler.cuh>
+#include <tmaasync/structured/count_tiles.cuh>
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;

@@ -144,7 +144,7 @@ def test_operands_and_chunks_of_other_sizes_are_refused(used: str, said: str) ->
 
 
 RING = """
-#include <tmaasync/ring.cuh>
+#include <tmaasync/structured/ring.cuh>
 using namespace tmaasync;
 using Wide = TMATensorTile<float, Shape<32, 32>>;
 using Narrow = TMATensorTile<float, Shape<1, 4>>;

@@ -7,13 +7,9 @@ from pathlib import Path
 
 from tmaasync._source.paths import find_kernel, include_dir
 
-_STRUCTURED = (
-    "ring|ring_groups|stage_range|store_ring|roles|scheduler|k_range|shards|mainloop"
-    "|epilogue|output_chunk|epilogue_ops|split_k"
-    "|attention|attention_pipelines|attention_mask|ones|paged|query_ring|softmax|value_ring"
-)
 _OWN_INCLUDE = re.compile(
-    rf'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:{_STRUCTURED})\.cuh)>)[ \t]*(?://[^\n]*)?\n'
+    r'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:(?:structured|attention)/\w+|shards)\.cuh)>)'
+    r"[ \t]*(?://[^\n]*)?\n"
 )
 _ONCE = re.compile(r"^#pragma once[^\n]*\n", re.MULTILINE)
 _NAMES = re.compile(
@@ -28,8 +24,8 @@ def whole_text(name: str) -> str:
 
 def _renamed_rings() -> str:
     # The host's preamble has included the rings themselves.
-    rings = ("ring", "ring_groups", "stage_range", "store_ring")
-    headers = (include_dir() / "tmaasync" / f"{name}.cuh" for name in rings)
+    structured = include_dir() / "tmaasync" / "structured"
+    headers = sorted((*structured.glob("*ring*.cuh"), structured / "stage_range.cuh"))
     names = dict.fromkeys(name for path in headers for name in _NAMES.findall(path.read_text()))
     return "".join(f"#define {name} Inlined{name}\n" for name in names)
 

@@ -31,9 +31,13 @@ CLUSTERS = 132
 K_BLOCKS = MAX_EXTENT // 64
 
 SOURCE = """
-#include <tmaasync/attention_mask.cuh>
-#include <tmaasync/paged.cuh>
-#include <tmaasync/scheduler.cuh>
+#include <tmaasync/attention/mask.cuh>
+#include <tmaasync/attention/paged.cuh>
+#include <tmaasync/structured/count_tiles.cuh>
+#include <tmaasync/structured/grouped_scheduler.cuh>
+#include <tmaasync/structured/k_range.cuh>
+#include <tmaasync/structured/output_tiles.cuh>
+#include <tmaasync/structured/stream_k_scheduler.cuh>
 
 #include "attention/abi.cuh"
 

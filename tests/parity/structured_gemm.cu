@@ -4,11 +4,13 @@
 //   A_MAJOR, B_MAJOR, C_MAJOR    numbers of a Major, and of an OutputMajor
 //   CONSUMERS, ROWS, BLOCK_N, STAGES, PING_PONG
 //   EPILOGUE    the number of a Form
-#include <tmaasync/epilogue_ops.cuh>
-#include <tmaasync/mainloop.cuh>
-#include <tmaasync/roles.cuh>
-#include <tmaasync/scheduler.cuh>
 #include <tmaasync/shared.cuh>
+#include <tmaasync/structured/epilogue_ops.cuh>
+#include <tmaasync/structured/grouped_scheduler.cuh>
+#include <tmaasync/structured/mainloop.cuh>
+#include <tmaasync/structured/output_tiles.cuh>
+#include <tmaasync/structured/roles.cuh>
+#include <tmaasync/structured/static_scheduler.cuh>
 
 using namespace tmaasync;
 

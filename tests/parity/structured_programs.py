@@ -16,7 +16,7 @@ __all__ = ["PROGRAMS"]
 # Moves tiles by one thread, in two runs of one object.
 MOVE = """
 #include <tmaasync/shared.cuh>
-#include <tmaasync/store_ring.cuh>
+#include <tmaasync/structured/store_ring.cuh>
 #include <tmaasync/warp.cuh>
 
 using namespace tmaasync;
@@ -64,11 +64,12 @@ def move(source: str, debug: bool) -> None:
 
 # A GEMM whose consumers share a tile: roles, schedule, main loop and epilogue.
 LAYERED = """
-#include <tmaasync/epilogue.cuh>
-#include <tmaasync/mainloop.cuh>
-#include <tmaasync/roles.cuh>
-#include <tmaasync/scheduler.cuh>
 #include <tmaasync/shared.cuh>
+#include <tmaasync/structured/epilogue.cuh>
+#include <tmaasync/structured/mainloop.cuh>
+#include <tmaasync/structured/output_tiles.cuh>
+#include <tmaasync/structured/roles.cuh>
+#include <tmaasync/structured/static_scheduler.cuh>
 
 using namespace tmaasync;
 

@@ -1,10 +1,11 @@
 // Main loops of a user's own MMAs: multiply_stages. The test passes ATile, BTile, CTile, STAGES and
 // FORM, the number of a Form.
-#include <tmaasync/epilogue_ops.cuh>
-#include <tmaasync/mainloop.cuh>
-#include <tmaasync/roles.cuh>
-#include <tmaasync/scheduler.cuh>
 #include <tmaasync/shared.cuh>
+#include <tmaasync/structured/epilogue_ops.cuh>
+#include <tmaasync/structured/mainloop.cuh>
+#include <tmaasync/structured/output_tiles.cuh>
+#include <tmaasync/structured/roles.cuh>
+#include <tmaasync/structured/static_scheduler.cuh>
 
 using namespace tmaasync;
 

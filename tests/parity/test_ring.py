@@ -16,7 +16,7 @@ from planted_choices import choosing
 from tmaasync import Kernel, Swizzle, create_tma_tile, emulate, trace
 
 COPY = """
-#include <tmaasync/ring.cuh>
+#include <tmaasync/structured/ring.cuh>
 #include <tmaasync/shared.cuh>
 
 using namespace tmaasync;
@@ -130,7 +130,7 @@ def test_the_copy_is_right_in_any_order() -> None:
 # --- a GEMM, alone and in clusters that share tiles of B ------------------------------------------
 
 GEMM = """
-#include <tmaasync/ring.cuh>
+#include <tmaasync/structured/ring.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/wgmma.cuh>
 

@@ -10,9 +10,9 @@ import pytest
 from tmaasync import Kernel, Pipeline, Swizzle, create_tma_tile
 
 SOURCE = """
-#include <tmaasync/ring.cuh>
+#include <tmaasync/structured/ring.cuh>
 #include <tmaasync/shared.cuh>
-#include <tmaasync/store_ring.cuh>
+#include <tmaasync/structured/store_ring.cuh>
 
 using namespace tmaasync;
 

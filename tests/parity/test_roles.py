@@ -12,8 +12,8 @@ from parity.backends import Emulate
 from tmaasync import ArgumentError, EmulatedFault, Kernel, RegisterSplit, create_tma_tile
 
 SOURCE = """
-#include <tmaasync/ring.cuh>
-#include <tmaasync/roles.cuh>
+#include <tmaasync/structured/ring.cuh>
+#include <tmaasync/structured/roles.cuh>
 #include <tmaasync/shared.cuh>
 
 using namespace tmaasync;

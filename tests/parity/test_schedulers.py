@@ -21,7 +21,13 @@ MOST_BLOCKS = 1024  # along K, in the test of stream-K
 FIELDS = 5
 
 SOURCE = """
-#include <tmaasync/scheduler.cuh>
+#include <tmaasync/structured/dynamic_scheduler.cuh>
+#include <tmaasync/structured/grouped_scheduler.cuh>
+#include <tmaasync/structured/list_scheduler.cuh>
+#include <tmaasync/structured/output_tiles.cuh>
+#include <tmaasync/structured/sequence_tiles.cuh>
+#include <tmaasync/structured/static_scheduler.cuh>
+#include <tmaasync/structured/stream_k_scheduler.cuh>
 
 using namespace tmaasync;
 

@@ -132,7 +132,7 @@ DEFECTS = _of(
 
 def with_own_class() -> str:
     """Return the kernel's source with a copy of the class."""
-    header = (Path(include_dir()) / "tmaasync" / "stream_k.cuh").read_text()
+    header = (Path(include_dir()) / "tmaasync" / "structured" / "stream_k.cuh").read_text()
     own = header.replace("#pragma once", "").replace("StreamKReduction", "OwnReduction")
     includes = "#include <tmaasync/structured.cuh>\n"
     assert SOURCE.count(includes) == 1

@@ -39,12 +39,16 @@ def test_the_programs_without_misuse_are_right(program: str) -> None:
 
 # A statement that the compiler reads.
 STATEMENT = """
-#include <tmaasync/epilogue.cuh>
-#include <tmaasync/mainloop.cuh>
-#include <tmaasync/ring.cuh>
-#include <tmaasync/roles.cuh>
-#include <tmaasync/scheduler.cuh>
-#include <tmaasync/store_ring.cuh>
+#include <tmaasync/structured/dynamic_scheduler.cuh>
+#include <tmaasync/structured/epilogue.cuh>
+#include <tmaasync/structured/grouped_scheduler.cuh>
+#include <tmaasync/structured/list_scheduler.cuh>
+#include <tmaasync/structured/mainloop.cuh>
+#include <tmaasync/structured/output_tiles.cuh>
+#include <tmaasync/structured/ring.cuh>
+#include <tmaasync/structured/roles.cuh>
+#include <tmaasync/structured/static_scheduler.cuh>
+#include <tmaasync/structured/store_ring.cuh>
 
 using namespace tmaasync;
 

@@ -13,7 +13,7 @@ from planted_choices import choosing
 from tmaasync import Kernel, Swizzle, create_tma_tile, emulate
 
 GATHER = """
-#include <tmaasync/ring.cuh>
+#include <tmaasync/structured/ring.cuh>
 #include <tmaasync/shared.cuh>
 
 using namespace tmaasync;
@@ -121,7 +121,7 @@ def test_the_gather_is_right_in_any_order(copies: bool) -> None:
 # --- a GEMM: threads gather rows of A, one of them loads B with TMA -------------------------------
 
 GEMM = """
-#include <tmaasync/ring.cuh>
+#include <tmaasync/structured/ring.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/wgmma.cuh>
 

@@ -16,7 +16,7 @@ Reason = tuple[Violation, str]
 """A broken rule, and where the rule stands."""
 
 ASKED = "the caller"
-KERNEL = "tmaasync/copy.cuh"
+KERNEL = "tmaasync/copy/copy.cuh"
 
 
 class Mechanism(StrEnum):

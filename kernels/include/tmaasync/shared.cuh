@@ -4,6 +4,9 @@
 
 namespace tmaasync {
 
+// Maximum dynamic shared memory of a CTA on sm_90.
+constexpr int kMaxSharedBytes = 227 * 1024;
+
 // The strictest alignment that a swizzled tile needs.
 constexpr int kSharedAlignment = 1024;
 

@@ -2,7 +2,6 @@
 // causal mask. A persistent kernel after FlashAttention-3: one warpgroup loads, the others compute
 // 64 queries each.
 #include <tmaasync/attention.cuh>
-#include <tmaasync/scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <tmaasync/attention_mask.cuh>
-#include <tmaasync/ones.cuh>
-#include <tmaasync/query_ring.cuh>
-#include <tmaasync/ring.cuh>
-#include <tmaasync/softmax.cuh>
-#include <tmaasync/value_ring.cuh>
+#include <tmaasync/attention/mask.cuh>
+#include <tmaasync/attention/ones.cuh>
+#include <tmaasync/attention/query_ring.cuh>
+#include <tmaasync/attention/softmax.cuh>
+#include <tmaasync/attention/value_ring.cuh>
+#include <tmaasync/structured/ring.cuh>
 #include <tmaasync/wgmma.cuh>
 
 // The operands of an attention kernel, the pipelines that they pass through, and their producer.

@@ -2,8 +2,9 @@
 
 #include <tmaasync/check.cuh>
 #include <tmaasync/fragment.cuh>
-#include <tmaasync/partial_accumulators.cuh>
-#include <tmaasync/scheduler.cuh>
+#include <tmaasync/structured/cluster_shape.cuh>
+#include <tmaasync/structured/partial_accumulators.cuh>
+#include <tmaasync/structured/stream_k_scheduler.cuh>
 #include <tmaasync/warp.cuh>
 
 namespace tmaasync {

@@ -2,7 +2,10 @@
 
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/bulk_group.cuh>
-#include <tmaasync/ring.cuh>
+#include <tmaasync/pipeline.cuh>
+#include <tmaasync/shared.cuh>
+#include <tmaasync/structured/ring_groups.cuh>
+#include <tmaasync/structured/ring_stages.cuh>
 
 namespace tmaasync {
 

@@ -1,110 +1,17 @@
 #pragma once
 
 #include <tmaasync/bulk_group.cuh>
-#include <tmaasync/output_chunk.cuh>
 #include <tmaasync/ptx/fence.cuh>
-#include <tmaasync/ragged.cuh>
+#include <tmaasync/structured/output_chunk.cuh>
+#include <tmaasync/structured/shifted_rows.cuh>
+#include <tmaasync/structured/store_coordinates.cuh>
+#include <tmaasync/structured/visitors.cuh>
 #include <tmaasync/tile.cuh>
 #include <tmaasync/warp.cuh>
 
 // The epilogue of a GEMM: apply visitors to the accumulators (CUTLASS's epilogue visitor tree),
 // round them, stage them in shared memory, and store them with TMA, chunk by chunk.
 namespace tmaasync {
-
-// --- visitors ------------------------------------------------------------------------------------
-
-// Which functions a visitor has; a chunk has kCount accumulators per thread. A visitor changes or
-// reads accumulators before they are rounded. It is a struct with one or both of these functions,
-// or a function (value, row, column) -> value for one element:
-//
-//   template <typename Accumulators, typename Tile>
-//   __device__ void apply(Accumulators& accumulators, const Tile& tile) const;
-//   template <typename Chunk, typename Tile>
-//   __device__ void apply_chunk(Chunk& chunk, const Tile& tile) const;
-//
-// apply() gets all accumulators of the warpgroup, Register[row blocks][columns / 2]. apply_chunk()
-// gets the Register[columns of a chunk / 2] of 64 rows, right before they are stored, so that it
-// needs registers for only one chunk. `tile` is the tile of the schedule, with m and n moved to the
-// first row and column of these accumulators. accumulator_row and accumulator_column return the row
-// and column of a thread's i-th accumulator.
-template <typename Visitor, typename Accumulators, typename Register, int kCount, typename Tile>
-struct Visits {
-private:
-    using Chunk = Register[kCount];
-    struct Yes {
-        char bytes[2];
-    };
-
-    // Overloads that exist only if the visitor has the function; never called.
-    template <typename V>
-    __device__ static auto tiles(const V* v)
-        -> decltype(v->apply(*(Accumulators*)nullptr, *(const Tile*)nullptr), Yes());
-    __device__ static char tiles(...);
-    template <typename V>
-    __device__ static auto chunks(const V* v)
-        -> decltype(v->apply_chunk(*(Chunk*)nullptr, *(const Tile*)nullptr), Yes());
-    __device__ static char chunks(...);
-    template <typename V>
-    __device__ static auto elements(const V* v) -> decltype((*v)(Register(), 0, 0), Yes());
-    __device__ static char elements(...);
-
-    static constexpr const Visitor* kVisitor = nullptr;
-
-public:
-    static constexpr bool kTiles = sizeof(tiles(kVisitor)) == sizeof(Yes);
-    static constexpr bool kChunks = sizeof(chunks(kVisitor)) == sizeof(Yes);
-    static constexpr bool kElements = sizeof(elements(kVisitor)) == sizeof(Yes);
-    static_assert(
-        kTiles || kChunks || kElements,
-        "a visitor has apply(accumulators, tile) const or apply_chunk(chunk, tile) const, or it is "
-        "a function (value, row, column) -> value"
-    );
-};
-
-// --- coordinates of a store ----------------------------------------------------------------------
-
-// True for a map whose stores stop at the end of a sequence.
-template <typename CTile>
-struct IsRagged {
-    static constexpr bool kValue = false;
-};
-template <typename T, typename TileShape, typename BoxShape, Swizzle kSwizzle, int kRaggedDim>
-struct IsRagged<RaggedTensorMap<T, TileShape, BoxShape, kSwizzle, kRaggedDim>> {
-    static constexpr bool kValue = true;
-};
-
-// Issue the copy of a chunk in one thread. The chunk starts `row` rows and `column` columns into a
-// tile, whose first row and column are m and n. For a map of rank 3, tile.batch is the matrix. In a
-// ragged map m or n counts from the start of tile.rows, a RaggedSequence.
-template <typename CTile, OutputMajor kMajor, typename Tile, typename Issue>
-__device__ __forceinline__ void issue_at(
-    const Tile& tile, int row, int column, const Issue& issue
-) {
-    const int inner = kMajor == OutputMajor::kN ? tile.n + column : tile.m + row;
-    const int outer = kMajor == OutputMajor::kN ? tile.m + row : tile.n + column;
-    if constexpr (IsRagged<CTile>::kValue) {
-        issue(tile.rows, Coordinates<2>{inner, outer});
-    } else if constexpr (CTile::kRank == 3) {
-        issue(Coordinates<3>{inner, outer, tile.batch});
-    } else {
-        issue(Coordinates<2>{inner, outer});
-    }
-}
-
-// --- the epilogue --------------------------------------------------------------------------------
-
-// The first of the 64 rows that are loaded for a tile: `row`, but at most `last`. With `last` 64
-// rows before the end of A, no row lies outside A. TMA fills outside rows with zeros at a fraction
-// of the speed of loads (docs/decisions/gemm.md).
-__device__ __forceinline__ constexpr int shifted_row(int row, int last) {
-    return row < last ? row : last;
-}
-__device__ __forceinline__ constexpr int shifted_by(int row, int last) {
-    return row - shifted_row(row, last);
-}
-
-// The `last` of tiles that are not shifted.
-inline constexpr int kUnshifted = 0x7fffffff;
 
 // The epilogue of one consumer warpgroup for tiles of kColumns columns: all four warps call it. It
 // uses named barrier 1 + consumer. Chunks cycle through kBuffers staging buffers, across tiles too,

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tmaasync/cluster.cuh>
-#include <tmaasync/copy_types.cuh>
+#include <tmaasync/copy/copy_types.cuh>
 #include <tmaasync/cp_async.cuh>
 
 // Copies of a tile by a whole block. `Source` and `Target` are types that the host's plan_copy

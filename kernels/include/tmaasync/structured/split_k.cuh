@@ -1,8 +1,7 @@
 #pragma once
 
 #include <tmaasync/cluster.cuh>
-#include <tmaasync/partial_accumulators.cuh>
-#include <tmaasync/scheduler.cuh>
+#include <tmaasync/structured/partial_accumulators.cuh>
 
 // Split-K reduced through the distributed shared memory of a cluster, deterministically and without
 // a workspace: each of Cluster::kSplitK CTAs multiplies its own KRange for all columns of the tile.

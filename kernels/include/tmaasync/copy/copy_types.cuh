@@ -1,11 +1,11 @@
 #pragma once
 
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/copy/strided.cuh>
+#include <tmaasync/copy/units.cuh>
 #include <tmaasync/cp_async.cuh>
-#include <tmaasync/strided.cuh>
 #include <tmaasync/tile.cuh>
 #include <tmaasync/tma.cuh>
-#include <tmaasync/units.cuh>
 #include <tmaasync/warp.cuh>
 
 // The types that the host's plan_copy gives to kernels (plan.cuda_type), one per way to move a

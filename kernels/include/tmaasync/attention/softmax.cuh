@@ -4,42 +4,15 @@
 // row_max, and a row_sum that is reduced over the threads of a row once, at the end.
 #include <tmaasync/operands/integers.cuh>
 #include <tmaasync/ptx/ex2.cuh>
+#include <tmaasync/warp_reductions.cuh>
 
 namespace tmaasync {
 
-constexpr u32 kWholeWarp = 0xffffffff;
 constexpr float kLargestFloat = 3.4028234663852886e38f;
 
 // The score of a key that is masked: minus infinity.
 __device__ __forceinline__ float masked_score() {
     return __uint_as_float(0xff800000);
-}
-
-// Four neighbouring lanes of a warp share a row.
-__device__ __forceinline__ float max_of_row(float value) {
-    value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, 1));
-    return fmaxf(value, __shfl_xor_sync(kWholeWarp, value, 2));
-}
-
-__device__ __forceinline__ float sum_of_row(float value) {
-    value += __shfl_xor_sync(kWholeWarp, value, 1);
-    return value + __shfl_xor_sync(kWholeWarp, value, 2);
-}
-
-__device__ __forceinline__ float max_of_warp(float value) {
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-        value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, lanes));
-    }
-    return value;
-}
-
-__device__ __forceinline__ float sum_of_warp(float value) {
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-        value += __shfl_xor_sync(kWholeWarp, value, lanes);
-    }
-    return value;
 }
 
 // Softcap up to its factor: tanh(score * scale), by the exponential, because the instruction for

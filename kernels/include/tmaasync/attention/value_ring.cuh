@@ -3,7 +3,7 @@
 #include <tmaasync/fragment.cuh>
 #include <tmaasync/ptx/ldmatrix.cuh>
 #include <tmaasync/ptx/stmatrix.cuh>
-#include <tmaasync/ring.cuh>
+#include <tmaasync/structured/ring.cuh>
 #include <tmaasync/warp.cuh>
 
 // The values of an attention kernel on their way to the consumers: one ring that TMA fills; for FP8

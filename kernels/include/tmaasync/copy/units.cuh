@@ -1,8 +1,8 @@
 #pragma once
 
 #include <tmaasync/check.cuh>
+#include <tmaasync/copy/strided.cuh>
 #include <tmaasync/same_type.cuh>
-#include <tmaasync/strided.cuh>
 
 // A tile in units: the few elements along its last side that a thread moves at once.
 namespace tmaasync {

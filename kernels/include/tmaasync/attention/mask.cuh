@@ -1,9 +1,10 @@
 #pragma once
 
+#include <tmaasync/attention/softmax.cuh>
 #include <tmaasync/fragment.cuh>
 #include <tmaasync/operands/integers.cuh>
-#include <tmaasync/scheduler.cuh>
-#include <tmaasync/softmax.cuh>
+#include <tmaasync/structured/count_tiles.cuh>
+#include <tmaasync/warp.cuh>
 
 // Masks of attention: which blocks of keys the rows of a tile see, and which columns of a block.
 namespace tmaasync {

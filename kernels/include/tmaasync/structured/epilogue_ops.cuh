@@ -1,9 +1,9 @@
 #pragma once
 
 #include <tmaasync/activation.cuh>
-#include <tmaasync/epilogue.cuh>
-#include <tmaasync/ring.cuh>
-#include <tmaasync/softmax.cuh>
+#include <tmaasync/structured/epilogue.cuh>
+#include <tmaasync/structured/ring.cuh>
+#include <tmaasync/warp_reductions.cuh>
 
 // Visitors of an epilogue: operations that are fused into a GEMM. Pass them to Epilogue::store in
 // the order in which they apply.
