@@ -23,8 +23,8 @@ def peer_module(name: str, functions: Iterable[str]) -> ModuleType:
 
 
 def peer_version(module: ModuleType) -> str:
-    own = getattr(module, "__version__", None)
-    if own is not None:
-        return str(own)
+    """Return the version of the module's package, or of the module if no package has it."""
     packages = importlib.metadata.packages_distributions().get(module.__name__.partition(".")[0])
-    return importlib.metadata.version(packages[0]) if packages else "unknown"
+    if packages:
+        return importlib.metadata.version(packages[0])
+    return str(getattr(module, "__version__", "unknown"))
