@@ -51,8 +51,17 @@ def cute_pipeline(kernel: Kernel) -> tuple[Array, Array]:
     return c, wanted
 
 
+def numba_row_sums(kernel: Kernel) -> tuple[Array, Array]:
+    x, out = RNG.standard_normal((3, 1000), np.float32), np.full(3, np.nan, np.float32)
+    of_x, of_out = (
+        (0, 0, one.size, one.itemsize, one, *one.shape, *one.strides) for one in (x, out)
+    )
+    kernel(3, 128, (*of_x, *of_out))
+    return out, x.sum(1, dtype=np.float64)
+
+
 LAUNCHES: dict[str, Callable[[Kernel], tuple[Array, Array]]] = {
-    one.__name__: one for one in (cute_gemm, cute_pipeline)
+    one.__name__: one for one in (cute_gemm, cute_pipeline, numba_row_sums)
 }
 
 
@@ -63,8 +72,6 @@ def test_a_kernel_equals_numpy(name: str, races: bool) -> None:
         out, wanted = LAUNCHES[name](Kernel(FOLDER / f"{name}.ptx"))
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-3)
 
-
-CUTE = "cute_kernels.py"
 
 # An edit of each module, the error, and the lines of the source that it must name.
 PLANTED = {
@@ -88,6 +95,11 @@ PLANTED = {
         EmulatedFault,
         ("cute.gemm(",),
     ),
+    "a dropped barrier": (
+        ("numba_row_sums", r"bar\.sync\s+0;", ""),
+        EmulatedRace,
+        ("parts[thread] += parts[thread + step]",),
+    ),
 }
 
 
@@ -98,7 +110,7 @@ def test_a_planted_defect_is_reported_at_its_line(name: str) -> None:
     assert count
     with emulate.scheduled(races=True), pytest.raises(error) as raised:
         LAUNCHES[module](Kernel(text))
+    compiler, _, function = module.partition("_")
     for code in wanted:
-        assert line_of(CUTE, code, f"def {module.removeprefix('cute_')}_kernel") in str(
-            raised.value
-        )
+        line = line_of(f"{compiler}_kernels.py", code, f"def {function}")
+        assert line in str(raised.value)
