@@ -47,6 +47,7 @@ ENUMS: dict[str, type[enum.IntEnum]] = {
 }
 CONSTANTS = {
     "kStaticAlignment": abi.STATIC_ALIGNMENT,
+    "kAddressBits": abi.ADDRESS_BITS,
     "kRoleBytes": abi._ROLE_BYTES,
     "kRules": len(abi.Rule),
     "kNothing": events.NOTHING,

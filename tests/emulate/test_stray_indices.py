@@ -1,4 +1,7 @@
-"""Races after an index that led out of its array into another array of the launch."""
+"""Races after an index that led out of its array into another array of the launch.
+
+Where a subscript names the parameter itself, that is a fault (test_other_arrays.py).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ extern "C" __global__ void scaled(const float* scale, float* c, int rows) {
     ("pointer", "said"),
     [
         (
-            "scale",
+            "(scale + 0)",
             (
                 r"\nthe ordinary read at kernel\.cu:6 names scale, and the address is {}, in c\. "
                 r"Check the index and its bound\. If the access is meant for c: no flag"

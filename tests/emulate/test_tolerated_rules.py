@@ -199,12 +199,21 @@ def rewritten_map() -> None:
         test_rewritten_maps.use(maps, expected=value)
 
 
+def index_of_another_array() -> None:
+    """Read the float after the end of one array, which is another array's."""
+    text = 'extern "C" __global__ void f(const float* x, float* y, float* z) { z[0] = x[4]; }'
+    memory = np.arange(12, dtype=np.float32)
+    Kernel(text, "f")(1, 1, (memory[:4], memory[4:8], memory[8:]))
+    assert memory[8] == 4
+
+
 WHOLE_KERNELS: dict[str, Callable[[], object]] = {
     "map-without-acquire": rewritten_map,
     "poll-without-acquire": lambda: test_stale_reads.run(
         test_stale_reads.ATOMIC, test_stale_reads.READ, 4
     ),
     "wgmma-swizzle": lambda: test_wgmma.multiply_loaded(Swizzle.B64, Swizzle.B128),
+    "other-array": index_of_another_array,
     "pdl-wait": lambda: test_dependent_launches.run("no wait", uses_tma=False),
 }
 """Kernels of other tests, by the rule that they break."""

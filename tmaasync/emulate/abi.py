@@ -11,6 +11,7 @@ import enum
 from typing import Any
 
 __all__ = [
+    "ADDRESS_BITS",
     "STATIC_ALIGNMENT",
     "AccessReport",
     "Array",
@@ -37,6 +38,7 @@ __all__ = [
     "RuleNotes",
     "SignalWait",
     "Space",
+    "Subscript",
     "WaitKind",
     "WaitReport",
     "WarpReport",
@@ -45,6 +47,9 @@ __all__ = [
 
 STATIC_ALIGNMENT = 1024
 """Static shared variables lie after the dynamic shared memory, at a multiple of these bytes."""
+
+ADDRESS_BITS = 48
+"""Of the address in a fact of the kind ``OUTSIDE_ARRAY``; the array's number lies above."""
 
 
 class Policy(enum.IntEnum):
@@ -142,6 +147,7 @@ class MentionKind(enum.IntEnum):
     LANES = 15
     WARPS = 16
     WRITTEN_BEFORE = 17
+    OUTSIDE_ARRAY = 18
 
 
 class RaceFact(enum.IntEnum):
@@ -185,6 +191,7 @@ class Rule(enum.IntEnum):
     ELECT_OF_PART = 21
     SHUFFLE_SOURCE = 22
     REPLICATED_LOAD = 23
+    OTHER_ARRAY = 24
 
 
 # --- a launch ---------------------------------------------------------------------------------
@@ -214,6 +221,17 @@ class Array(ctypes.Structure):
         ("start", ctypes.c_uint64),
         ("bytes", ctypes.c_uint64),
         ("may_hold_pointers", ctypes.c_uint64),
+    )
+
+
+class Subscript(ctypes.Structure):
+    """Code that accesses memory by a subscript of a pointer parameter, and the array's number."""
+
+    _fields_ = (
+        ("start", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("array", ctypes.c_uint32),
+        ("is_store", ctypes.c_uint32),
     )
 
 
@@ -263,6 +281,8 @@ class LaunchNumbers(ctypes.Structure):
         ("fresh", ctypes.c_char_p),
         ("tolerated", ctypes.c_uint64),
         ("notes", ctypes.POINTER(RuleNotes)),
+        ("subscripts", ctypes.c_uint64),
+        ("subscript", ctypes.POINTER(Subscript)),
     )
 
 

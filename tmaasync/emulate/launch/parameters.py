@@ -7,7 +7,7 @@ import ctypes
 import itertools
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
@@ -16,6 +16,7 @@ from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.launch.schedule import Schedule
+from tmaasync.emulate.launch.subscripts import own_subscripts
 from tmaasync.emulate.rules import bits_of
 from tmaasync.errors import LaunchError, Violation
 
@@ -57,8 +58,11 @@ class Parameters(NamedTuple):
         config: LaunchConfig,
         schedule: Schedule,
         extents: Sequence[Extent],
+        pointers: Callable[[], Mapping[int, int]],
     ) -> Parameters:
         """Return the parameters of a launch.
+
+        ``pointers`` returns, for each parameter that points to an array, its number in ``extents``.
 
         Raises:
             LaunchError: The launch is too large for this machine or for the schedule.
@@ -67,6 +71,9 @@ class Parameters(NamedTuple):
         LaunchError.raise_for(size.violations(schedule.max_threads))
         tolerated = bits_of(schedule.tolerated(is_ptx=program.source.is_ptx))
         numbers = _numbers(config, schedule, size, extents, program.registers, tolerated)
+        if schedule.searched_words:
+            known = own_subscripts(program.path, pointers)
+            numbers.subscripts, numbers.subscript = len(known), known
         read_only = [number for number, one in enumerate(extents) if one.is_read_only]
         return cls(schedule, extents, size, numbers, read_only)
 
@@ -131,6 +138,8 @@ def _numbers(
         None,
         tolerated,
         ctypes.pointer(abi.RuleNotes()),
+        0,
+        None,
     )
 
 
@@ -205,6 +214,19 @@ class PackedArguments:
             if extents:
                 first = extents[0]._replace(address=address, is_read_only=False)
                 self.arrays[index] = (first, *extents[1:])
+
+    def pointers_to_arrays(self) -> dict[int, int]:
+        """Return for each argument that is a pointer to one array the number in `extents`."""
+        numbers: dict[int, int] = {}
+        number = 1
+        for position, (offset, each) in enumerate(zip(self._offsets, self.arrays, strict=False)):
+            members = list(each)
+            start = self._start - ctypes.addressof(self._buffer) + offset
+            address = _ADDRESS.unpack_from(self._buffer, start)[0]
+            if len(members) == 1 and members[0].member is None and members[0].address == address:
+                numbers[position] = number
+            number += max(1, len(members))
+        return numbers
 
     def extents(self) -> list[Extent]:
         """Return the extents of the arrays, and of arguments that may hold pointers."""

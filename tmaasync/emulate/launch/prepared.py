@@ -187,7 +187,8 @@ class EmulatedLaunch:
         extents = self._arguments.extents()
         if ready is not None and ready.schedule is schedule and ready.extents == extents:
             return ready
-        return Parameters.of(self._program, self._config, schedule, extents)
+        pointers = self._arguments.pointers_to_arrays
+        return Parameters.of(self._program, self._config, schedule, extents, pointers)
 
     def _recording(self) -> Recording | None:
         collector = self._collector_of()
@@ -214,7 +215,8 @@ class EmulatedLaunch:
         # A pointer to an array of no bytes leads nowhere.
         nowhere = (one._replace(end=0) for one in beyond.values())
         extents += (*others.values(), *nowhere)
-        parameters = Parameters.of(self._program, self._config, current_schedule(), extents)
+        pointers, schedule = arguments.pointers_to_arrays, current_schedule()
+        parameters = Parameters.of(self._program, self._config, schedule, extents, pointers)
         if recording is not None:
             recording.start(parameters.numbers)
         facts = self._facts(parameters, arguments, others | beyond)

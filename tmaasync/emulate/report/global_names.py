@@ -73,6 +73,16 @@ class GlobalNames:
         close = [first, *(other for other in others[:1] if other[0] < _CLOSE_BYTES)]
         return ", or ".join(words for _, words in close)
 
+    def outside(self, number: int, address: int) -> str:
+        """Name an address beyond an argument's array, by the array's number in the launch."""
+        first = 1  # the launch's own blank memory is array 0
+        for position, extents in enumerate(self._arrays):
+            each = list(extents)
+            if first == number and each:
+                return _outside(self._parameter(position), each[0], address)
+            first += max(1, len(each))
+        return f"{address:#x}"
+
     def holders(self, address: int) -> set[str]:
         """Return the names of the arrays that hold the address."""
         return {name for name, one in self._named() if one.distance(address) == 0 and one.end}
@@ -95,10 +105,13 @@ class GlobalNames:
         offset = address - extent.address
         return f"byte {offset} of {parameter}" if index is None else f"{parameter}{index}"
 
+    def _parameter(self, position: int) -> str:
+        known = self._parameters[position] if position < len(self._parameters) else ""
+        return known or f"args[{position}]"
+
     def _named(self) -> Iterator[tuple[str, Extent]]:
         for position, extents in enumerate(self._arrays):
-            known = self._parameters[position] if position < len(self._parameters) else ""
-            parameter = known or f"args[{position}]"
+            parameter = self._parameter(position)
             for extent in extents:
                 member = "" if extent.member is None else f"[{extent.member}]"
                 yield extent.name or f"{parameter}{member}", extent

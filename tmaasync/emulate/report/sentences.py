@@ -152,6 +152,10 @@ SENTENCES = {
         "{} of {} bytes at {}, which lies in none of the launch's arrays. Check indices, and that "
         "the grid does not go beyond the end"
     ),
+    "OtherArray": (
+        "{} of {} bytes by a subscript leads to {}, and lands in another array: {}. Check the "
+        "index and its bound"
+    ),
     "Misaligned": (
         "{} of {} bytes at {}, a misaligned address: it must be a multiple of the size. Use "
         "narrower accesses, or align the data"

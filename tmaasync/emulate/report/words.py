@@ -13,7 +13,14 @@ from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._source.entries import function_name
 from tmaasync._source.names import element_of, ring_part
 from tmaasync._source.symbols import variables_of
-from tmaasync.emulate.abi import STATIC_ALIGNMENT, MbarrierWait, MentionKind, Report, Space
+from tmaasync.emulate.abi import (
+    ADDRESS_BITS,
+    STATIC_ALIGNMENT,
+    MbarrierWait,
+    MentionKind,
+    Report,
+    Space,
+)
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.report.debug_info import debug_info
@@ -153,6 +160,8 @@ class Words:
         if kind == MentionKind.HEXADECIMAL:
             place = self.globals.place(value) if value > _MAX_OFFSET else None
             return f"{value:#x}" if place is None else f"{value:#x} ({place})"
+        if kind == MentionKind.OUTSIDE_ARRAY:
+            return self.globals.outside(value >> ADDRESS_BITS, value & (1 << ADDRESS_BITS) - 1)
         if kind == MentionKind.WRITTEN_BEFORE:
             return self._written_before(value)
         if kind == MentionKind.SIZE_CONSTANT:

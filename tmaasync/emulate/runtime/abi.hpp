@@ -34,6 +34,14 @@ struct Array {
     }
 };
 
+// Code that accesses memory by a subscript of a pointer parameter, as in `scale[row]`.
+struct Subscript {
+    uint64_t start;  // in the kernel's library
+    uint64_t end;
+    uint32_t array;  // of the launch, that the parameter was given
+    uint32_t is_store;
+};
+
 struct EventLog;
 
 // The rules that a user may relax (docs/emulator_rules.md).
@@ -62,8 +70,9 @@ enum class Rule : uint8_t {
     kElectOfPart,
     kShuffleSource,
     kReplicatedLoad,
+    kOtherArray,
 };
-constexpr std::size_t kRules = 24;
+constexpr std::size_t kRules = 25;
 
 // The violations of a rule in a launch that goes on.
 struct RuleNote {
@@ -96,6 +105,8 @@ struct LaunchNumbers {
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
     uint64_t tolerated;    // one bit for each rule
     RuleNotes* notes;
+    uint64_t subscripts;
+    const Subscript* subscript;  // by increasing address
 };
 
 // One of the launches that run together.

@@ -77,6 +77,10 @@ private:
 inline Mention hexadecimal(uint64_t number) {
     return {number, MentionKind::kHexadecimal};
 }
+// Two facts in one: user addresses have 48 bits at most.
+inline Mention outside_array(uint64_t array, uint64_t address) {
+    return {array << kAddressBits | address, MentionKind::kOutsideArray};
+}
 inline Mention list_of(std::size_t count) {
     return {count, MentionKind::kList};
 }

@@ -45,6 +45,8 @@ constexpr Rule rule_of(FaultKind kind) {
             return Rule::kElectOfPart;
         case FaultKind::kShuffleSource:
             return Rule::kShuffleSource;
+        case FaultKind::kOtherArray:
+            return Rule::kOtherArray;
         default:
             return Rule::kNone;
     }

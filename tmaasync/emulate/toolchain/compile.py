@@ -39,11 +39,12 @@ def can_precompile() -> bool:
 
 
 class Compiled(NamedTuple):
-    """An object or a precompiled header, the files that the compiler has read, and its log."""
+    """An object or a precompiled header, the files that the compiler has read, log and text."""
 
     data: bytes
     read: frozenset[str]
     log: str = ""
+    text: str = ""
 
 
 def precompile(options: Sequence[str], prefix: str) -> Compiled:
@@ -104,12 +105,14 @@ def compile_object(
         if translate is None:
             options = (*options, *_listed(folder))
         else:
-            source = _preprocessed(compiler, options, folder, translate)
+            text = _preprocessed(compiler, options, folder, translate)
+            source = folder / "made" / "kernel.ii"
+            source.write_text(text, **TEXT)
             options = (*options, "-fpreprocessed")
         log = run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder, shown)
         data = written(compiled, compiler)
         read = _files_read(folder) | (prefix.read if prefix else frozenset())
-        return Compiled(data, read, log)
+        return Compiled(data, read, log, text)
 
 
 def _listed(folder: Path) -> tuple[str, ...]:
@@ -165,13 +168,12 @@ def link(
 
 def _preprocessed(
     compiler: str, options: Sequence[str], folder: Path, translate: Callable[[str], str]
-) -> Path:
-    """Preprocess the unit, translate it, and return the file with the result."""
-    expanded, target = folder / "made" / "kernel.i", folder / "made" / "kernel.ii"
+) -> str:
+    """Preprocess the unit, translate it, and return the result."""
+    expanded = folder / "made" / "kernel.i"
     # Keep a precompiled prefix as a pragma.
     keeps_prefix = () if is_clang() else ("-fpch-preprocess",)
     command = [compiler, *options, *keeps_prefix, *_listed(folder), "-E", str(folder / UNIT)]
     run([*command, "-o", str(expanded)], folder, folder / "shown")
     written(expanded, compiler)
-    target.write_text(translate(expanded.read_text(**TEXT)), **TEXT)
-    return target
+    return translate(expanded.read_text(**TEXT))

@@ -74,6 +74,7 @@ enum class FaultKind : uint32_t {
     kReachesBeyondShared,
     kBeyondShared,
     kBeyondArrays,
+    kOtherArray,
     kMisaligned,
     kStackOverflow,
     kChangedReadOnlyLoad,
@@ -221,25 +222,28 @@ enum class FaultKind : uint32_t {
 
 // The kinds of facts.
 enum class MentionKind : uint32_t {
-    kNumeral,       // a signed number
-    kUnsigned,      // an unsigned number of 64 bits
-    kHexadecimal,   // "0x7f0010 (total[12])": a mask, or an address in global memory
-    kText,          // a name of the kernel or of PTX: the offset of a text
-    kPhrase,        // a FaultKind, with the facts that follow
-    kList,          // the count of facts that follow, with commas between them
-    kBarrier,       // the mbarrier at a shared offset
-    kSharedOffset,  // "shared offset 512 (tiles[1])"
-    kSharedBytes,   // "shared bytes 512 (tiles[1])"
-    kSharedName,    // the variable at a shared offset alone: "tiles[1]"
-    kFullBarrier,   // ": ring.full[1] ends the loads into the stage", for an offset in a stage
-    kLine,          // " at kernel.cu:38", for an address in the kernel's library
-    kSizeConstant,  // the constant that states the size of the dynamic shared memory
-    kAccess,        // "a write" for 1, "a read" for 0
-    kOperation,     // "TMA load": an Operation
-    kLanes,         // "lane 4", "lanes 16 to 31" or "lanes 0, 2": a mask
-    kWarps,         // "warp 4" or "warps 4, 5, 6": a mask
-    kWrittenBefore  // " as scaled[3] of scale", of the launch before: an address
+    kNumeral,        // a signed number
+    kUnsigned,       // an unsigned number of 64 bits
+    kHexadecimal,    // "0x7f0010 (total[12])": a mask, or an address in global memory
+    kText,           // a name of the kernel or of PTX: the offset of a text
+    kPhrase,         // a FaultKind, with the facts that follow
+    kList,           // the count of facts that follow, with commas between them
+    kBarrier,        // the mbarrier at a shared offset
+    kSharedOffset,   // "shared offset 512 (tiles[1])"
+    kSharedBytes,    // "shared bytes 512 (tiles[1])"
+    kSharedName,     // the variable at a shared offset alone: "tiles[1]"
+    kFullBarrier,    // ": ring.full[1] ends the loads into the stage", for an offset in a stage
+    kLine,           // " at kernel.cu:38", for an address in the kernel's library
+    kSizeConstant,   // the constant that states the size of the dynamic shared memory
+    kAccess,         // "a write" for 1, "a read" for 0
+    kOperation,      // "TMA load": an Operation
+    kLanes,          // "lane 4", "lanes 16 to 31" or "lanes 0, 2": a mask
+    kWarps,          // "warp 4" or "warps 4, 5, 6": a mask
+    kWrittenBefore,  // " as scaled[3] of scale", of the launch before: an address
+    kOutsideArray    // "scale[4], right after the end of scale": the array's number, and an address
 };
+// The address of an array takes these bits of a fact, and the number lies above.
+constexpr uint32_t kAddressBits = 48;
 
 struct Mention {
     uint64_t value;

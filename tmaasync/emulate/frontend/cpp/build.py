@@ -24,7 +24,7 @@ from tmaasync._source.entries import check_entry, declaring_text, entry_names
 from tmaasync._source.tokens import without_comments
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.frontend import ptx
-from tmaasync.emulate.frontend.cpp import edg
+from tmaasync.emulate.frontend.cpp import edg, subscripts
 from tmaasync.emulate.frontend.cpp.compile_errors import refusal
 from tmaasync.emulate.frontend.cpp.headers import (
     Headers,
@@ -51,7 +51,7 @@ from tmaasync.errors import CompileError
 
 __all__ = ["build"]
 
-_FORMAT = 4
+_FORMAT = 5
 _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
@@ -85,6 +85,11 @@ def build(source: Source, name: str) -> EmulatedProgram:
         unit = module_unit(source, name) if is_ptx else whole
         made = _compiled(source, unit, flags, headers, has_asm=has_asm)
         facts["also_read"] = includes.recorded(made.read, headers, begun_ns)
+        if not is_ptx:
+            # A preprocessed text has no macros.
+            macros = _macros(source, headers) if made.text == unit else ()
+            known = subscripts.places(made.text, name, source.name, macros)
+            facts["subscripts"] = subscripts.instructions(made.data, source.name, known)
         return made.data
 
     made_once(path, make, facts)
@@ -105,6 +110,13 @@ def _options(source: Source) -> tuple[str, ...]:
     found = option_values(_DEFINITION, source.options)
     plain = (f"{short.get(name, name)}{value}" for name, value in found)
     return (*plain, *(f"-I{folder}" for folder in folders_of(source)))
+
+
+def _macros(source: Source, headers: Headers) -> tuple[str, ...]:
+    """Return the texts whose macros the kernel may use: all but the headers of CUDA."""
+    named = (f"#define {value}" for _, value in option_values(_DEFINITION, source.options))
+    own = (includes.text_of(Path(path)) for path, _ in headers if is_authors(path))
+    return (source.whole_text, *named, *own)
 
 
 def _compiled(

@@ -6,9 +6,10 @@ import bisect
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tmaasync._forks import cached_property
+from tmaasync.emulate.line_table import LineTable, Row
 from tmaasync.emulate.report.debug_info.dwarf_types import (
     OBJECTS,
     POINTERS,
@@ -59,6 +60,7 @@ class Unit:
 
     def __init__(self, unit: CompileUnit) -> None:
         self._unit = unit
+        self._table = LineTable(unit)
         self._known: dict[int, tuple[tuple[Ranges, DIE], ...]] = {}
 
     def covers(self, address: int) -> bool:
@@ -84,7 +86,7 @@ class Unit:
             if scope is chain[0] or name_of(scope) == "operator()" or not is_implicit(scope):
                 frames.append(Frame(name_of(scope), *position))
             position = (
-                self._file_name(number(scope, "DW_AT_call_file", -1)),
+                self._table.file_name(number(scope, "DW_AT_call_file", -1)),
                 number(scope, "DW_AT_call_line", 0),
             )
         return tuple(frames)
@@ -124,34 +126,18 @@ class Unit:
     def _position(self, address: int) -> tuple[str, int] | None:
         starts, positions = self._lines
         index = bisect.bisect_right(starts, address) - 1
-        found = positions[index] if index >= 0 else None
-        return None if found is None else (self._file_name(found[0]), found[1])
+        found = positions[index] if index >= 0 else Row(0)
+        return (self._table.file_name(found.file), found.line) if found.line else None
 
     @cached_property
-    def _lines(self) -> tuple[list[int], list[tuple[int, int] | None]]:
-        """Sorted addresses, and the (file, line) from each on; None at the end of code."""
-        starts: list[int] = []
-        positions: list[tuple[int, int] | None] = []
-        for rows in sorted(self._sequences(), key=lambda rows: rows[0][0]):
-            for start, position in rows:
-                starts.append(start)
-                positions.append(position)
-        return starts, positions
-
-    def _sequences(self) -> Iterator[list[tuple[int, tuple[int, int] | None]]]:
-        program: Any = self._unit.dwarfinfo.line_program_for_CU(self._unit)
-        rows: list[tuple[int, tuple[int, int] | None]] = []
-        for entry in program.get_entries():
-            state = entry.state
-            if state is None:
-                continue
-            if state.end_sequence:
-                rows.append((state.address, None))
-                if rows[0][0] != 0:  # the linker dropped code at address 0
-                    yield rows
-                rows = []
-            elif state.line:  # line 0 is compiler-generated code; it belongs to the previous line
-                rows.append((state.address, (state.file, state.line)))
+    def _lines(self) -> tuple[list[int], list[Row]]:
+        """Sorted addresses, and the row from each on."""
+        rows = [
+            row
+            for piece in sorted(self._table.sequences(), key=lambda rows: rows[0].address)
+            for row in piece
+        ]
+        return [row.address for row in rows], rows
 
     def parameter_names(self, function: str) -> tuple[str, ...]:
         """Return the names of a function's parameters; empty if the unit lacks the function."""
@@ -162,27 +148,6 @@ class Unit:
             if named:
                 return tuple(map(name_of, named))
         return ()
-
-    def _file_name(self, number: int) -> str:
-        index = number - self._first_file
-        return self._files[index] if 0 <= index < len(self._files) else ""
-
-    @cached_property
-    def _first_file(self) -> int:
-        return 0 if self._unit["version"] >= 5 else 1
-
-    @cached_property
-    def _files(self) -> tuple[str, ...]:
-        program: Any = self._unit.dwarfinfo.line_program_for_CU(self._unit)
-        own = self._unit.get_top_DIE().attributes["DW_AT_comp_dir"].value
-        folders = [own] * self._first_file + list(program.header.include_directory)
-        return tuple(
-            (
-                (b"" if folders[file.dir_index] == own else folders[file.dir_index] + b"/")
-                + file.name
-            ).decode(errors="replace")
-            for file in program.header.file_entry
-        )
 
     # --- shared memory -------------------------------------------------------------------------
 

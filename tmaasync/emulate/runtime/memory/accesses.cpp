@@ -175,6 +175,18 @@ static Reach checked_reach(Fiber& fiber, uintptr_t address, uint64_t bytes, bool
     fail(fiber, {FaultKind::kBeyondArrays, access_of(writes), bytes, hexadecimal(address)});
 }
 
+void check_own_array(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes) {
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    LaunchMemory& memory = fiber.cluster->launch.memory;
+    const Array* const own = memory.own_arrays.at(fiber.site, writes);
+    // An address that lies in no array is a fault of its own.
+    if (!own || own->holds(address, bytes) || !memory.array_of(address, bytes).end) return;
+    const Mention place = outside_array(memory.own_arrays.number_of(own), address);
+    break_rule(
+        fiber, {FaultKind::kOtherArray, access_of(writes), bytes, place, hexadecimal(address)}
+    );
+}
+
 void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes) {
     Cluster& cluster = *fiber.cluster;
     const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -272,6 +284,10 @@ static void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
 
 void touch_as(Fiber& fiber, const void* pointer, uint64_t bytes, AccessKind kind, bool is_aligned) {
     const bool writes = kind == AccessKind::kWrite || kind == AccessKind::kVolatileWrite;
+    const Cluster& cluster = *fiber.cluster;
+    if (cluster.detector && cluster.launch.memory.own_arrays.are_known()) {
+        check_own_array(fiber, pointer, bytes, writes);
+    }
     if (kind == AccessKind::kVolatileRead || kind == AccessKind::kVolatileWrite) {
         return touch_volatile(fiber, pointer, static_cast<uint32_t>(bytes), writes);
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "abi.hpp"
+#include "state/own_arrays.hpp"
 #include "state/pointer_index.hpp"
 
 namespace tmaasync_emulate {
@@ -19,6 +20,8 @@ struct LaunchMemory {
     uint8_t* written = nullptr;  // for each array, whether this launch writes to it
     // Null, or for each array whether the launch before wrote to it, so that this one must wait.
     const uint8_t* fresh = nullptr;
+
+    OwnArrays own_arrays{};
 
     std::shared_ptr<PointerIndex> pointers = std::make_shared<PointerIndex>();
 
