@@ -28,7 +28,7 @@ def compiled(name: str, shared: int, descriptors: Sequence[Sequence[int]] = ()) 
     facts = {"name": name, "shared": shared, "num_warps": 4, "num_ctas": 1, **scratch}
     metadata = SimpleNamespace(**facts, tensordesc_meta=metas)
     text = (_MODULES / f"{name}.ptx").read_text()
-    return SimpleNamespace(asm={"ptx": text}, metadata=metadata)
+    return CompiledKernel(asm={"ptx": text}, metadata=metadata)
 
 
 class NoDriverError(RuntimeError):
@@ -54,6 +54,7 @@ class JITFunction(_Interface):
     """The softmax of the folder: x, out, columns, BLOCK."""
 
     arg_names: ClassVar = ("x", "out", "columns", "BLOCK")
+    types: ClassVar = ("*fp32", "*fp32", "i32", "constexpr")
 
     def __init__(self) -> None:
         self.device_caches: dict[Any, Any] = defaultdict(lambda: (driver.active, self._bind))
@@ -68,9 +69,13 @@ class JITFunction(_Interface):
         assert warmup, "a launch needs a GPU"
         assert all(hasattr(bound[name], "data_ptr") for name in ("x", "out"))
         made = compiled("softmax", 16)
-        types = ("*fp32", "*fp32", "i32", "constexpr")
-        made.src = SimpleNamespace(signature=dict(zip(self.arg_names, types, strict=True)))
+        made.src = SimpleNamespace(signature=dict(zip(self.arg_names, self.types, strict=True)))
         return made
+
+
+class CompiledKernel(SimpleNamespace):
+    def __getitem__(self, grid: Any) -> Any:
+        raise NoDriverError("0 active drivers")
 
 
 class Autotuner(_Interface):
@@ -80,6 +85,7 @@ class Autotuner(_Interface):
         self, fn: JITFunction, configs: list[Any], prune: Callable[..., Any] | None = None
     ) -> None:
         self.fn, self.configs, self.early_config_prune = fn, configs, prune
+        self.keys, self.reset_to_zero = ["columns"], ["out"]
         self.base_fn = lambda: None
         self.best_config: Any = None
 
@@ -92,6 +98,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     """Let ``import triton`` find the stand-in."""
     named: dict[str, dict[str, Any]] = {
         "triton": {},
+        "triton.compiler": {"CompiledKernel": CompiledKernel},
         "triton.runtime": {},
         "triton.runtime.autotuner": {"Autotuner": Autotuner},
         "triton.runtime.driver": {"DriverConfig": DriverConfig},

@@ -14,6 +14,7 @@ import importlib.util
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -112,6 +113,7 @@ def searched() -> Iterator[None]:
 
 
 def _patch() -> None:
+    from triton.compiler import CompiledKernel
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.driver import DriverConfig
     from triton.runtime.jit import JITFunction
@@ -125,6 +127,8 @@ def _patch() -> None:
             _replace(patches, DriverConfig, "active", active)
             _replace(patches, JITFunction, "run", _on_cpu_or(JITFunction.run, _run))
             _replace(patches, Autotuner, "run", _on_cpu_or(Autotuner.run, _run_config))
+            item = CompiledKernel.__getitem__
+            _replace(patches, CompiledKernel, "__getitem__", _on_cpu_or(item, _launcher))
             _patch_torch(patches)
             _PATCHES.append((patches, 0))
         patches, users = _PATCHES.pop()
@@ -185,6 +189,17 @@ def _run(
     return compiled
 
 
+def _launcher(theirs: Callable[..., Any], compiled: Any, grid: Sequence[int]) -> Any:
+    """Return what launches a compiled kernel on all arguments of its source."""
+    del theirs  # of a GPU
+
+    def launcher(*args: Any, stream: Any = None) -> None:
+        types = compiled.src.signature.values()
+        launch(compiled, grid, *_without_constants(types, map(_pointed, args)))
+
+    return launcher
+
+
 def _run_config(theirs: Callable[..., Any], tuner: Any, *args: Any, **named: Any) -> Any:
     """Launch one config of an autotuned kernel, and leave nothing in the cache of timings."""
     configs, number = tuner.configs, _CONFIG.get() or 0
@@ -194,11 +209,27 @@ def _run_config(theirs: Callable[..., Any], tuner: Any, *args: Any, **named: Any
     if number not in range(len(configs)):
         rule = f"{tuner.base_fn.__name__} has {len(configs)} configs"
         raise ArgumentError.broken("config", number, rule, "Pass a number from 0 on")
+    if len(configs) > 1:
+        _reset(tuner, dict(zip(tuner.arg_names, args, strict=False)) | named)
     one = copy.copy(tuner)
     one.configs = [configs[number]]
     result = theirs(one, *args, **named)
     tuner.best_config = one.best_config
     return result
+
+
+_TUNED = weakref.WeakKeyDictionary[Any, set[Any]]()
+
+
+def _reset(tuner: Any, given: Mapping[str, Any]) -> None:
+    """Zero what a tuner's timings would have changed: before the first launch for a key."""
+    key = tuple(given.get(name) for name in tuner.keys)
+    keys = _TUNED.setdefault(tuner, set())
+    if key not in keys:
+        keys.add(key)
+        for name in tuner.reset_to_zero:
+            array = _array(given[name])
+            array.zero_() if hasattr(array, "zero_") else array.fill(0)
 
 
 class _Pointer:

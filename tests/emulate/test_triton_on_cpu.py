@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,27 @@ def test_an_autotuned_kernel_takes_the_first_config_or_the_one_asked_for() -> No
             launch(tuner)
         assert tuner.best_config == {"BLOCK": block}
     assert len(tuner.configs) == 2
+
+
+def test_an_autotuned_kernel_zeroes_before_the_first_launch_for_a_key() -> None:
+    x, out, _ = arrays()
+    tuner = Autotuner(JITFunction(), [{"BLOCK": 1024}, {"BLOCK": 2048}])
+    with triton.on_cpu():
+        for first in (0, 5):
+            out.fill(5)
+            tuner[(1,)](x, out, COLUMNS)  # the first row alone
+            assert (out[1:] == first).all()
+
+
+def test_a_compiled_kernel_is_launched_by_its_grid() -> None:
+    x, out, wanted = arrays()
+    made = triton_stand_in.compiled("softmax", 16)
+    made.src = SimpleNamespace(signature=dict(zip("abcd", JITFunction.types, strict=True)))
+    with pytest.raises(NoDriverError):
+        made[(3,)]
+    with triton.on_cpu():
+        made[(3,)](x, out, COLUMNS, 1024)
+    np.testing.assert_allclose(out, wanted, rtol=1e-5)
 
 
 def test_configs_are_counted_after_pruning() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tmaasync import EmulatedFault, EmulatedRace, emulate
+from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, EmulatedTimeout, emulate
 from tmaasync.triton import TensorDescriptor, on_cpu
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
@@ -98,6 +98,12 @@ def histogram() -> Pair:
     return out, np.bincount(x, minlength=50).astype(np.float64)
 
 
+def lock() -> Pair:
+    word, out = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    programs.locked[(4,)](word, out, BLOCK=256)
+    return out, np.array([4.0])
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -108,6 +114,7 @@ def histogram() -> Pair:
         matmul_of_tritons_descriptors,
         scale,
         histogram,
+        lock,
     ],
 )
 def test_a_program_equals_numpy(program: Callable[[], Pair]) -> None:
@@ -115,10 +122,17 @@ def test_a_program_equals_numpy(program: Callable[[], Pair]) -> None:
     assert np.abs(np.asarray(out, np.float64) - wanted).max() <= 1e-3 * np.abs(wanted).max()
 
 
-DEFECTS = {
+DEFECTS: dict[str, tuple[Any, str]] = {
     "without_mask": (EmulatedFault, "tl.store(out + at, tl.load(x + at))"),
     "histogram_without_atomics": (EmulatedRace, "tl.store(at, tl.load(at) + 1)"),
     "overlapping_programs": (EmulatedRace, "tl.load(x + at) + tl.program_id(0)"),
+    "one_too_many": (EmulatedFault, "mask=at <= SIZE"),
+    "wrong_stride": (EmulatedFault, "tl.load(row + "),
+    "shifted_in_place": (EmulatedRace, "tl.load(at + 1"),
+    "one_sum_of_all": (EmulatedRace, "tl.store(out, tl.sum("),
+    "unlocked_too_early": (EmulatedRace, "tl.store(out, count + 1)"),
+    "never_unlocked": ((EmulatedDeadlock, EmulatedTimeout), "== 1:  # for ever"),
+    "lock_without_acquire": (EmulatedRace, "tl.store(out, tl.load(out) + 1)  # unordered"),
 }
 
 

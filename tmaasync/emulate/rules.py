@@ -34,9 +34,7 @@ RULES = {
     Rule.SYNCTHREADS_APART: "threads of a warp wait at __syncthreads() of several lines",
     Rule.ELECT_OF_PART: "lanes of a warp have ended when it elects",
     Rule.SHUFFLE_SOURCE: "a shuffle reads from a lane that does not take part",
-    Rule.REPLICATED_LOAD: (
-        "threads of a block load bytes that one of them then stores, without a barrier"
-    ),
+    Rule.REPLICATED_LOAD: "threads load bytes that one of their block stores without a barrier",
     Rule.OTHER_ARRAY: "a subscript of a pointer parameter leads into another array",
 }
 """A rule is broken when this happens."""
