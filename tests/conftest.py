@@ -14,6 +14,7 @@ from typing import Any
 
 import device_memory
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 import tmaasync
@@ -54,6 +55,16 @@ def pytest_configure() -> None:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if os.environ.get("TMAASYNC_REQUIRE_EXTRAS") == "1" and missing:
         raise pytest.UsageError(f"TMAASYNC_REQUIRE_EXTRAS=1, but {', '.join(missing)} are missing")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for no doctests in test modules: finding that they have none takes seconds."""
+    found = yield
+    is_test = file_path.name.startswith("test_")
+    return [one for one in found if not (is_test and isinstance(one, DoctestModule))]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
