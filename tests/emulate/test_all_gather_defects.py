@@ -97,9 +97,10 @@ PLAIN = defects(
 def multiply(world: World) -> None:
     """Three matmuls of different shards, in one workspace.
 
-    A rank with an empty shard sends nothing, by which its peer would know how far it is.
+    A rank with an empty shard sends nothing, by which its peer would know how far it is. Tiles lie
+    in both shards, and in two units of a shard.
     """
-    for rows in ((90, 140), (230, 0), (140, 90)):
+    for rows in ((30, 90), (120, 0), (90, 30)):
         a = [np.ones((count, K), np.float16) for count in rows]
         b = [np.ones((K, 64), np.float16)] * RANKS
         out = ops.all_gather_matmul(arrays_on(world, a), arrays_on(world, b))
