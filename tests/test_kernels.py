@@ -236,6 +236,7 @@ def test_k_grouped_gemm_compiles_clean(config: TileConfig, output: str) -> None:
     assert_clean(k_grouped_with(config, output))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "config",
     [
@@ -265,6 +266,7 @@ def test_all_gather_gemm_compiles_and_fits(config: TileConfig) -> None:
     assert own.stages >= 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "config",
     [

@@ -22,6 +22,7 @@ def text_of(header: str) -> str:
     return (include_dir() / header).read_text()
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_compiles_alone(header: str) -> None:
     # As nvcc does, which includes them with C++17.

@@ -132,6 +132,7 @@ def compile_header(header: str, preamble: str) -> tuple[str, ...]:
     return compile_source(source, "sm_90a").warnings
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_compiles_alone(header: str) -> None:
     assert compile_header(header, PREAMBLES[str(Path(header).parent)]) == ()

@@ -145,7 +145,7 @@ WITH_LAYOUTS_OF_WGMMA: dict[str, Callable[[], Kernel]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=target)
 def test_a_kernel_without_wgmma_compiles(name: str, capability: tuple[int, int]) -> None:
@@ -194,7 +194,7 @@ def test_a_kernel_that_uses_layouts_of_wgmma_alone_compiles_by_name_of_the_targe
     assert warnings_of(program.log) == []
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_compiles_or_needs_wgmma(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(path)])

@@ -209,7 +209,7 @@ def with_defect(defect: Defect | None, config: BackwardConfig = CONFIG, ctas: in
     return found
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", ALL, ids=named)
 def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     config = ONE_STAGE if defect in DEFECTS_OF_ONE_STAGE else CONFIG

@@ -477,7 +477,7 @@ def check_results(name: str, results: tuple[Any, Any]) -> None:
         assert not result[len(wanted) :].any()
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CORRECT)
 @pytest.mark.parametrize("policy", get_args(Policy))
 def test_correct_blocks_are_never_blamed(name: str, policy: Policy) -> None:
@@ -486,7 +486,7 @@ def test_correct_blocks_are_never_blamed(name: str, policy: Policy) -> None:
             check_results(name, run(name))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CORRECT)
 def test_correct_blocks_run_on_one_core_without_the_race_search(name: str) -> None:
     for policy in get_args(Policy):
@@ -505,7 +505,7 @@ def found(name: str) -> EmulatedRace | None:
     return None
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_found_with_its_place_and_remedy(name: str) -> None:
     defect = DEFECTS[name]

@@ -12,7 +12,7 @@ from tmaasync import EmulatedFault, Kernel
 HOST = Emulate()
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_debug_build_names_argument_value_and_rule(name: str) -> None:
     _, said = CASES[name]

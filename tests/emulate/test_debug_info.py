@@ -159,7 +159,7 @@ def instructions(path: Path, name: str) -> range:
 # --- shared memory ------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("place", NAMES)
 def test_a_member_is_named_as_the_source_reaches_it(place: str, own: EmulatedLaunch) -> None:
     offset = ctypes.c_uint.in_dll(own._program.library, place).value

@@ -133,7 +133,7 @@ def test_kernels_that_wait_run(uses_tma: bool) -> None:
                     run(what, uses_tma=uses_tma, pdl=False)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("what", DEFECTS)
 @pytest.mark.parametrize("uses_tma", [False, True])
 @pytest.mark.parametrize("races", [False, True])

@@ -202,7 +202,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("code", REFUSED)
 def test_what_is_left_out_is_refused_with_one_sentence(code: str) -> None:
     text = (

@@ -54,7 +54,7 @@ def run(text: str, **given: object) -> int:
     return int(out[0])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", DEPENDENT)
 @pytest.mark.parametrize(
     "head", ["", '__device__ void f() { asm volatile("fence.proxy.async;"); }']
@@ -160,7 +160,7 @@ OWN_NAMES = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "head", ["", '__device__ void f() { asm volatile("fence.proxy.async;"); }']
 )

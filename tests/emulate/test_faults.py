@@ -121,7 +121,7 @@ def test_without_a_defect_the_kernel_ends() -> None:
 RACY = ("a load nobody waits for", "lands too much", "overwritten while waited for")
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("defect", list(DEFECTS)[1:])
 def test_a_defect_is_a_fault_with_its_reason(defect: str) -> None:
     with (

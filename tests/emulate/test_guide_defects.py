@@ -15,7 +15,7 @@ from tmaasync.emulate import scheduled
 from tmaasync.errors import TMAError
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.key)
 def test_a_defect_is_reported_at_the_users_line(defect: Defect) -> None:
     launch = SAMPLES[defect.kernel](np.copy)
@@ -32,7 +32,7 @@ def test_a_defect_is_reported_at_the_users_line(defect: Defect) -> None:
     assert any(defect.line in line for line in named), (report, named)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_the_text_with_no_defect_chosen_is_sound(sample: str) -> None:
     launch = SAMPLES[sample](np.copy)

@@ -30,7 +30,7 @@ def zeros(count: int = 1024) -> Any:
     return np.zeros(count, np.int32)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("launch", "said"),
     [
@@ -94,7 +94,7 @@ def test_a_tile_by_value_is_refused_with_the_line_of_the_kernel() -> None:
         Kernel(text, "k", types={"Tile": tile})(1, 1, (tile,))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("wait", ["wait", "try_wait", "test_wait"])
 @pytest.mark.parametrize("parity", [2, 3, -1])
 def test_a_wait_for_a_parity_that_no_phase_has_is_a_fault(wait: str, parity: int) -> None:
@@ -119,7 +119,7 @@ def test_one_warp_of_a_warpgroup_cannot_execute_its_instructions(call: str) -> N
         lone(1, 128, (zeros(),))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads", [32, 96, 160])
 @pytest.mark.parametrize("call", WGMMA)
 def test_warps_of_no_whole_warpgroup_cannot_execute_its_instructions(

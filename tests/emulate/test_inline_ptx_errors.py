@@ -63,7 +63,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_unknown_is_named_with_its_line(name: str) -> None:
     ptx, words = CASES[name]

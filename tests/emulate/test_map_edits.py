@@ -156,7 +156,7 @@ def run(body: str, *, elsewhere: bool = False) -> Any:
     return tiles
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("body", ORDERED.values(), ids=ORDERED)
 @pytest.mark.parametrize("policy", ["round_robin", "random"])
 def test_an_edit_that_is_fenced_is_no_race(body: str, policy: Any) -> None:
@@ -164,7 +164,7 @@ def test_an_edit_that_is_fenced_is_no_race(body: str, policy: Any) -> None:
         run(body)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", RACES)
 @pytest.mark.parametrize("policy", ["round_robin", "random"])
 def test_an_edit_that_is_not_is_a_race_with_its_remedy(name: str, policy: Any) -> None:

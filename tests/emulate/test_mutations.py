@@ -258,7 +258,7 @@ REPORTED = [mutation for mutation in MUTATIONS if mutation.reported != RACE]
 RACES = [mutation for mutation in MUTATIONS if mutation.reported == RACE]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mutation", REPORTED, ids=lambda mutation: mutation.key)
 def test_a_defect_is_reported_with_its_class_and_its_barrier(
     mutation: Defect,
@@ -276,7 +276,7 @@ def test_a_defect_is_reported_with_its_class_and_its_barrier(
         assert re.search(mutation.says, str(error)), error
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mutation", RACES, ids=lambda mutation: mutation.key)
 def test_a_race_is_found_whatever_the_order(
     mutation: Defect,

@@ -430,7 +430,7 @@ SEVERAL_STRUCTS = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("declared", [*ONE_STRUCT, *SEVERAL_STRUCTS])
 def test_barriers_of_the_only_struct_that_dynamic_shared_memory_is_cast_to(declared: str) -> None:
     kernel = Kernel(CAST.replace("DECLARED", declared), "cast")

@@ -22,7 +22,7 @@ def race_of(defect: RaceOfPeers, seed: int) -> EmulatedRace:
     return caught.value
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_is_found_with_its_cause_and_place(defect: RaceOfPeers) -> None:
     for race in (race_of(defect, seed) for seed in range(SEEDS)):

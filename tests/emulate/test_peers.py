@@ -58,7 +58,7 @@ def signals_of(world: emulate.World, count: int = 32) -> Signals:
     return Signals([device.array(np.zeros(count, np.uint32)) for device in world])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
@@ -77,7 +77,7 @@ def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
         assert np.array_equal(arrays[rank], data[(rank - 2 * rounds) % ranks])
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -112,7 +112,7 @@ def test_a_barrier_over_ranks_orders_ordinary_accesses(ranks: int) -> None:
     assert [int(one[0]) for one in wrong] == [0] * ranks
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["random", "adversarial"])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
 def test_the_tutorial_adds_over_any_number_of_ranks(ranks: int, policy: Any) -> None:
@@ -580,7 +580,7 @@ LOADS = {
 OF_SYSTEM = {"relaxed.sys", "acquire.sys", "volatile", "system"}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("load", LOADS)
 def test_a_flag_between_devices_is_stored_and_loaded_at_system_scope(store: str, load: str) -> None:
@@ -670,7 +670,7 @@ extern "C" __global__ void adds(const Signals signals) { signals.post_reduce(1, 
 """
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("second", [0, 1])
 def test_a_signal_that_is_set_and_added_to_is_a_fault(seed: int, second: int) -> None:
@@ -719,7 +719,7 @@ def reuse(policy: Any, seed: int, poster: int, *, by_stream: bool) -> None:
             take(1, 1, (signals[0], sent, out, rounds), device=0, stream="consumer")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
 @pytest.mark.parametrize("poster", [0, 1])
 @pytest.mark.parametrize("by_stream", [False, True])

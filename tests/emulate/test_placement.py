@@ -198,7 +198,7 @@ def run(what: str) -> Any:
     return out
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", LEGAL)
 @pytest.mark.parametrize("races", [False, True])
 def test_what_the_chip_allows_is_no_fault(what: str, races: bool) -> None:
@@ -214,7 +214,7 @@ def test_what_lanes_get_stays_right() -> None:
     ]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("what", DEFECTS)
 @pytest.mark.parametrize("races", [False, True])
 def test_what_the_chip_does_not_allow_is_a_fault(what: str, races: bool) -> None:

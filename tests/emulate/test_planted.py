@@ -32,7 +32,7 @@ def reported(defect: Defect) -> Outcome:
     return found
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("races", [False, True])
 def test_without_a_defect_nothing_is_reported(kernel: str, races: bool) -> None:
@@ -43,7 +43,7 @@ def test_without_a_defect_nothing_is_reported(kernel: str, races: bool) -> None:
         assert job.is_right(), schedule
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("edit", SOUND, ids=lambda edit: edit.key)
 def test_what_only_looks_like_a_defect_is_not_reported(edit: Defect) -> None:
     for schedule in schedules():
@@ -53,7 +53,7 @@ def test_what_only_looks_like_a_defect_is_not_reported(edit: Defect) -> None:
         assert job.is_right(), schedule
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("defect", FOUND, ids=lambda defect: defect.key)
 def test_a_defect_is_reported_with_its_class_its_line_and_a_remedy(defect: Defect) -> None:
     found = reported(defect)
@@ -63,7 +63,7 @@ def test_a_defect_is_reported_with_its_class_its_line_and_a_remedy(defect: Defec
     assert found.has_words, (defect.says, found.error)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", OTHER_BUILD, ids=lambda defect: defect.key)
 def test_a_wrong_number_of_arrivals_needs_no_record_of_accesses(defect: Defect) -> None:
     with scheduled(races=False):
@@ -72,7 +72,7 @@ def test_a_wrong_number_of_arrivals_needs_no_record_of_accesses(defect: Defect) 
     assert found.has_class, found.error
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", MISSED, ids=lambda defect: defect.key)
 def test_a_defect_that_is_not_found_yet_is_listed_as_that(defect: Defect) -> None:
     found = reported(defect)

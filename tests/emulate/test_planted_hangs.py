@@ -32,7 +32,7 @@ def test_without_a_plant_the_sums_are_right() -> None:
 BUSY = {"ROUND_IN_CIRCLES", "LOOKS_ON", "LOOKS_ALONE"}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in HANGS if name not in BUSY])
 def test_a_planted_hang_hangs_where_it_should(name: str) -> None:
     hang = HANGS[name]

@@ -230,7 +230,7 @@ def poll(how: str, *, ends: bool) -> int:
     return int(count[0])
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_whoever_polls_lets_others_run(policy: Policy, how: str) -> None:
@@ -240,7 +240,7 @@ def test_whoever_polls_lets_others_run(policy: Policy, how: str) -> None:
         assert count == 64 or how != "a spin lock"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["test_wait", "an atomic", "__nanosleep", "a spin lock"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_polling_for_what_never_comes_is_a_deadlock(policy: Policy, how: str) -> None:

@@ -75,7 +75,7 @@ ORDERED = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("body", ORDERED.values(), ids=ORDERED)
 @pytest.mark.parametrize("policy", ["round_robin", "random"])
 def test_what_is_ordered_is_no_race(body: str, policy: Any) -> None:
@@ -153,7 +153,7 @@ RACES = {
 }
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", RACES)
 @pytest.mark.parametrize("policy", ["round_robin", "random"])
 def test_what_is_not_ordered_is_a_race(name: str, policy: Any) -> None:
@@ -281,7 +281,7 @@ def test_tma_in_order_is_no_race(body: str) -> None:
     run_staged(body)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", STAGED_RACES)
 def test_tma_out_of_order_is_a_race_with_its_remedy(name: str) -> None:
     body, remedy = STAGED_RACES[name]

@@ -115,7 +115,7 @@ DEFECTS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_planted_defect_is_found_at_its_line(defect: Defect) -> None:
     problem = next(problem for problem in KERNELS if problem.name == defect.kernel)

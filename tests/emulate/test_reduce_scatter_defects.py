@@ -97,7 +97,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, defect: Defect | None) -> None:
     monkeypatch.setattr(_matmul_reduce_scatter, "reduce_scatter_kernel", kernel)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.key)
 def test_a_defect_is_reported_whatever_the_order(
     monkeypatch: pytest.MonkeyPatch, defect: Defect

@@ -156,7 +156,7 @@ def test_where_only_the_compiler_knows_the_registers_nothing_is_checked() -> Non
     run("everyone claims", options=("--maxrregcount=128",))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", DEFECTS)
 @pytest.mark.parametrize("races", [False, True])
 def test_a_split_that_does_not_fit_is_a_fault(what: str, races: bool) -> None:

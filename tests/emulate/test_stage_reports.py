@@ -142,7 +142,7 @@ def reports(defect: Defect) -> list[TMAError]:
     return found
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.key)
 def test_every_schedule_names_the_barrier_and_the_remedy(defect: Defect) -> None:
     found = reports(defect)

@@ -159,7 +159,7 @@ def line_of(defect: Defect) -> str:
     return f"at kernel.cu:{found[0]}" if found else ""
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", DEFECTS)
 def test_the_process_survives(name: str) -> None:
     defect = DEFECTS[name]

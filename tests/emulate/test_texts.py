@@ -653,7 +653,7 @@ def run(number: int, blocks: int, cluster: int | None) -> Any:
     return total
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("races", [True, False])
 def test_a_report_names_the_line_and_the_missing_step(name: str, races: bool) -> None:
@@ -673,7 +673,7 @@ def test_a_report_names_the_line_and_the_missing_step(name: str, races: bool) ->
         assert re.fullmatch(place(number, defect.line), str(caught.value.source))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LEGAL)
 @pytest.mark.parametrize("races", [True, False])
 def test_masks_of_lanes_that_take_part_are_no_fault(name: str, races: bool) -> None:

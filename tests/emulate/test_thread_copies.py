@@ -131,7 +131,7 @@ def test_copies_in_order_are_silent() -> None:
         assert np.array_equal(row, turns[-1])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", range(1, len(DEFECTS)), ids=lambda defect: DEFECTS[defect][0])
 def test_a_defect_is_found_whatever_the_order(defect: int) -> None:
     _, kind, report = DEFECTS[defect]

@@ -67,7 +67,7 @@ def stopped(how: int, *, budget_seconds: float = 0.2, **schedule: Any) -> Emulat
     return caught.value
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", IN_ONE_THREAD)
 @pytest.mark.parametrize("policy", get_args(Policy))
 def test_a_thread_that_never_waits_is_named(how: str, policy: Policy) -> None:

@@ -155,6 +155,7 @@ def run(case: Case, *tolerated: str) -> Any:
     return out
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_a_broken_rule_is_named(name: str) -> None:
     case = CASES[name]
@@ -165,6 +166,7 @@ def test_a_broken_rule_is_named(name: str) -> None:
     assert str(caught.value).endswith(f"[rule: {case.rule}]")
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_a_launch_that_relaxes_the_rule_goes_on_and_notes_the_line(
     name: str, caplog: pytest.LogCaptureFixture
@@ -181,6 +183,7 @@ def test_a_launch_that_relaxes_the_rule_goes_on_and_notes_the_line(
     assert note.endswith(f"[rule: {case.rule}]")
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_another_relaxed_rule_does_not_help(name: str) -> None:
     case = CASES[name]

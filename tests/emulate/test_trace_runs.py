@@ -234,7 +234,7 @@ def test_a_256_cubed_gemm_is_a_log_of_modest_size() -> None:
 # --- pairs -------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @EVERY_POLICY
 @pytest.mark.parametrize("launch", [copy, gemm, multicast])
 @pytest.mark.parametrize("races", [False, True])
@@ -254,7 +254,7 @@ def test_every_load_has_its_landings(launch: Any, policy: Any, races: bool) -> N
         )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @EVERY_POLICY
 @pytest.mark.parametrize("launch", [copy, gemm, multicast])
 def test_a_wait_ends_on_the_thread_that_began_it(launch: Any, policy: Any) -> None:

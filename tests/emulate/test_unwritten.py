@@ -320,7 +320,7 @@ def run(what: str, threads: int = 128, fill: int = 0) -> None:
     kernel(1, threads, (*tiles, out, list(CODES).index(what)))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", LEGAL)
 @pytest.mark.parametrize("races", [False, True])
 def test_what_is_written_where_it_is_used_is_no_fault(what: str, races: bool) -> None:
@@ -331,7 +331,7 @@ def test_what_is_written_where_it_is_used_is_no_fault(what: str, races: bool) ->
             run(what, fill=0x7FFF)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("what", DEFECTS | RACES)
 @pytest.mark.parametrize("races", [False, True])
 def test_what_nothing_has_written_is_a_fault(what: str, races: bool) -> None:

@@ -171,7 +171,7 @@ def multiply_loaded(loaded: Swizzle, read: Swizzle, *, is_rewritten: bool = Fals
     kernel(1, 128, (tile, np.zeros(512, np.float32)))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("read", SWIZZLES)
 @pytest.mark.parametrize("loaded", SWIZZLES)
 def test_an_operand_has_the_swizzle_that_it_was_loaded_with(loaded: Swizzle, read: Swizzle) -> None:

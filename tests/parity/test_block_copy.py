@@ -251,7 +251,7 @@ def run(backend: Backend, case: Case, load: Leg, target: Leg, number: int) -> li
     return wrong
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_random_tiles_get_in_and_out(backend: Backend, case: Case) -> None:
     count = COUNTS[type(backend).__name__]

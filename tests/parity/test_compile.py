@@ -84,7 +84,7 @@ GATHERED = (
 )
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_parity_kernel_compiles_for_the_chip(name: str) -> None:
     program: Any = KERNELS[name]().compile()

@@ -133,7 +133,7 @@ def image(copies: Any, size: int, mode: int, source: Any) -> Any:
 FORMS = [(4, True), (8, True), (16, True), (16, False)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", [PLAIN, ZERO_FILL, IF, PARTIAL], ids=str)
 @pytest.mark.parametrize(("size", "through_l1"), FORMS, ids=str)
 def test_scattered_copies(backend: Any, size: int, through_l1: bool, mode: int) -> None:

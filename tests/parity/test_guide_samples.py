@@ -19,7 +19,7 @@ def check(launch: Launch, result: Any) -> None:
         assert difference <= launch.tolerance * np.abs(launch.expected).max()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_computes_what_numpy_does(name: str, backend: Any) -> None:
     launch = SAMPLES[name](backend.array)
@@ -30,7 +30,7 @@ def test_a_sample_computes_what_numpy_does(name: str, backend: Any) -> None:
     check(launch, backend.host(launch.result))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("policy", ["random", "adversarial"])
 def test_no_schedule_reports_a_sample(name: str, policy: Any) -> None:

@@ -69,7 +69,7 @@ def exact(a: Any, b: Any) -> Any:
     return a.astype(np.float64) @ b.astype(np.float64)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("config", "rows", "dtype"),
     [

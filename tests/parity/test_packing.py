@@ -31,7 +31,7 @@ def poisoned(backend: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return backend.array(raw.view(dtype)[..., 0])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_packing_keeps_rows_and_leaves_the_rows_after_them(
@@ -49,7 +49,7 @@ def test_packing_keeps_rows_and_leaves_the_rows_after_them(
     assert (bits(got[total:]) == POISON).all()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_spreading_out_fills_zeros_though_the_neighbours_are_nan(

@@ -93,7 +93,7 @@ def tiles(backend: Any, swizzle: Swizzle) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("swizzle", [Swizzle.NONE, Swizzle.B128], ids=str)
 @pytest.mark.parametrize("stages", [2, 5])

@@ -150,14 +150,14 @@ def check_report(defect: Defect, source: str, policy: Any) -> None:
     assert re.search(defect.says, str(caught.value)), caught.value
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["round_robin", *SEEDED])
 @pytest.mark.parametrize("misuse", MISUSES, ids=lambda misuse: misuse.name)
 def test_a_misuse_is_reported(misuse: Defect, policy: Any) -> None:
     check_report(misuse, SOURCE, policy)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["round_robin", *SEEDED])
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_of_the_reduction_is_reported(defect: Defect, policy: Any) -> None:

@@ -210,7 +210,7 @@ FORMS = {
 SHAPES = ((1, 8, 16), (129, 72, 16), (321, 136, 208))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_gemm_of_the_layer(backend: Any, form: str) -> None:
     gemm = FORMS[form]

@@ -209,7 +209,7 @@ def named(misuse: Defect) -> str:
     return f"{misuse.kind}: {misuse.name}"
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("misuse", COMPILER, ids=named)
 def test_the_compiler_reports(misuse: Defect) -> None:
     with pytest.raises(CompileError) as caught:
@@ -431,7 +431,7 @@ MISUSES = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("misuse", MISUSES, ids=named)
 def test_a_misuse_is_reported_whatever_the_order(misuse: Defect) -> None:
     source, run = PROGRAMS[misuse.kernel]

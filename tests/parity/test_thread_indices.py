@@ -46,7 +46,7 @@ def kernel(sides: int) -> Kernel:
     return Kernel(text, "indices", constants={"SIDES": sides})
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "block",
     [(7,), (96,), (1024,), (5, 7), (32, 4), (3, 100), (64, 16), (2, 3, 17), (7, 5, 11), (4, 4, 64),

@@ -177,7 +177,7 @@ def load(
     return backend.host(images)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_loads(backend: Any, case: Case) -> None:
     memory = case.memory()
@@ -226,7 +226,7 @@ def store(
     return backend.host(memory)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", STORED, ids=str)
 def test_stores(backend: Any, case: Case) -> None:
     wanted = np.full_like(case.memory(), POISON)

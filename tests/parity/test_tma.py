@@ -103,7 +103,7 @@ def address(array: Any) -> int:
     return int(array.data.ptr) if hasattr(array.data, "ptr") else int(array.ctypes.data)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("held", [False, True], ids=["parameters", "in-memory"])
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 def test_a_box_through_raw_maps(backend: Any, rank: int, held: bool) -> None:

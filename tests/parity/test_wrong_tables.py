@@ -111,7 +111,7 @@ def within(table: Sequence[int]) -> list[int]:
 SIDES = pytest.mark.parametrize("side", ["q", "k"])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @TABLE
 @SIDES
 def test_varlen_attention(backend: Backend, table: tuple[int, ...], side: str) -> None:
@@ -170,7 +170,7 @@ def test_limits_near_2_31_leave_every_tile_a_bin(backend: Backend) -> None:
     assert backend.host(work_list)[:4].view(np.int32).tolist() == [1]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @TABLE
 @SIDES
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -206,7 +206,7 @@ def test_the_attention_backward(
 # --- packing --------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @TABLE
 @pytest.mark.parametrize("max_length", [1, 48, ROWS])
 def test_ragged_store_and_load(backend: Backend, table: tuple[int, ...], max_length: int) -> None:
@@ -311,7 +311,7 @@ def test_cumulative_lengths_beyond_32_bits_are_no_sequence(
     assert backend.host(found).tolist() == wanted
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @TABLE
 def test_the_tiles_of_sequences_lie_in_the_array(backend: Backend, table: tuple[int, ...]) -> None:
     heads = 2
