@@ -293,21 +293,27 @@ def call_of(case: Case, given: list[Any], *, is_out: bool) -> tuple[Any, Any, An
     return function, args, kwargs
 
 
-def compiled(case: Case) -> tuple[Callable[..., Any], Callable[..., Any], Any]:
-    """Return a function around a case's call, the same compiled whole, and a counter of graphs.
+def results(case: Case, given: list[Any], out: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the results of a call with `outputs_like`, if any, and of a call without."""
+    written = as_tuple(case.call(*given, **case.options, **out)) if out else ()
+    return (*written, *as_tuple(case.call(*given, **case.options)))
 
-    Both functions take the arguments, and `outputs_like`.
+
+def compiled(case: Case) -> tuple[Callable[..., Any], Callable[..., Any], Any]:
+    """Return twice the `results` of a case as a function, the same compiled whole, and a counter.
+
+    Both functions take the arguments, and `outputs_like`. The counter counts graphs.
     """
     counter = CompileCounterWithBackend("aot_eager")
 
     def call(given: Any, out: Any) -> Any:
-        return tuple(one * 2 for one in as_tuple(case.call(*given, **case.options, **out)))
+        return tuple(one * 2 for one in results(case, given, out))
 
     return call, torch.compile(call, backend=counter, fullgraph=True), counter
 
 
 def exported(case: Case, *given: Any, **options: Any) -> Any:
-    """Return the exported program of a case's call, as a module that is called like it.
+    """Return the exported program of a case's `results`, as a module that is called like it.
 
     Args:
         case: Of the operator.
@@ -317,7 +323,7 @@ def exported(case: Case, *given: Any, **options: Any) -> Any:
 
     class Module(torch.nn.Module):  # type: ignore[misc]
         def forward(self, given: Any, out: Any = None) -> Any:
-            return case.call(*given, **case.options, **(out or {}))
+            return results(case, given, out or {})
 
     return torch.export.export(Module(), given, **options).module()
 
