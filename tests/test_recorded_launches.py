@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a process launches every call again
+
 HERE = Path(__file__).parent
 RECORD = HERE / "data" / "launches_h200.jsonl"
 OPERATIONS = (

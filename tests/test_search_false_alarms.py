@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("case", "launches"),
     [

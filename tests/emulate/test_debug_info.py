@@ -130,8 +130,8 @@ def own_kernel() -> EmulatedLaunch:
     params=[
         ("-O0", "-gdwarf-5"),
         ("-O2", "-gdwarf-4"),
-        ("-O0", "-gdwarf-4"),
-        ("-O2", "-gdwarf-5"),
+        pytest.param(("-O0", "-gdwarf-4"), marks=pytest.mark.slow),
+        pytest.param(("-O2", "-gdwarf-5"), marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )
