@@ -165,26 +165,30 @@ static void touch_stack(Fiber& fiber, uintptr_t address, uint64_t bytes, bool wr
     if (fiber.cluster->detector) touch_registers(fiber, address, bytes, writes);
 }
 
+// An access to an array by a subscript of a pointer parameter must be to the parameter's own.
+static void check_own_array(Fiber& fiber, uintptr_t address, uint64_t bytes, bool writes) {
+    OwnArrays& own_arrays = fiber.cluster->launch.memory.own_arrays;
+    const Array* const own = own_arrays.at(fiber.site, writes);
+    if (!own || own->holds(address, bytes)) return;
+    const Mention place = outside_array(own_arrays.number_of(own), address);
+    break_rule(
+        fiber, {FaultKind::kOtherArray, access_of(writes), bytes, place, hexadecimal(address)}
+    );
+}
+
 // Returns the array with the bytes, or the memory of a pointer to it; of the kernel's heap nothing.
 static Reach checked_reach(Fiber& fiber, uintptr_t address, uint64_t bytes, bool writes) {
     const LaunchMemory& memory = fiber.cluster->launch.memory;
-    if (const Reach reach = memory.array_of(address, bytes); reach.end) return reach;
+    if (const Reach reach = memory.array_of(address, bytes); reach.end) {
+        if (fiber.cluster->detector && memory.own_arrays.are_known()) {
+            check_own_array(fiber, address, bytes, writes);
+        }
+        return reach;
+    }
     if (KernelHeap::holds(address, bytes)) return {};
     if (const Reach reach = memory.reach_of(address, bytes); reach.end) return reach;
     if (is_no_shared_address(address)) fail(fiber, FaultKind::kPointerOutsideShared);
     fail(fiber, {FaultKind::kBeyondArrays, access_of(writes), bytes, hexadecimal(address)});
-}
-
-void check_own_array(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes) {
-    const auto address = reinterpret_cast<uintptr_t>(pointer);
-    LaunchMemory& memory = fiber.cluster->launch.memory;
-    const Array* const own = memory.own_arrays.at(fiber.site, writes);
-    // An address that lies in no array is a fault of its own.
-    if (!own || own->holds(address, bytes) || !memory.array_of(address, bytes).end) return;
-    const Mention place = outside_array(memory.own_arrays.number_of(own), address);
-    break_rule(
-        fiber, {FaultKind::kOtherArray, access_of(writes), bytes, place, hexadecimal(address)}
-    );
 }
 
 void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes) {
@@ -284,10 +288,6 @@ static void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
 
 void touch_as(Fiber& fiber, const void* pointer, uint64_t bytes, AccessKind kind, bool is_aligned) {
     const bool writes = kind == AccessKind::kWrite || kind == AccessKind::kVolatileWrite;
-    const Cluster& cluster = *fiber.cluster;
-    if (cluster.detector && cluster.launch.memory.own_arrays.are_known()) {
-        check_own_array(fiber, pointer, bytes, writes);
-    }
     if (kind == AccessKind::kVolatileRead || kind == AccessKind::kVolatileWrite) {
         return touch_volatile(fiber, pointer, static_cast<uint32_t>(bytes), writes);
     }

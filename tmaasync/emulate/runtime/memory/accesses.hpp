@@ -34,9 +34,6 @@ Access access_in(
 // --- the kernel's own accesses, as tmaasync_emulate/accesses.hpp reports them
 // ------------------------
 
-// An access by a subscript of a pointer parameter must not land in another array of the launch.
-void check_own_array(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes);
-
 void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes);
 
 // Called before an access to global memory through which clusters may signal one another.
