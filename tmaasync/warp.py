@@ -56,16 +56,16 @@ def launch(
         rule = f"{kernel.key} takes {len(parameters)}"
         raise ArgumentError.broken("inputs", f"{len(values)} arguments", rule, "Pass one for each")
     import warp
-    from warp._src.context import pack_arg
-    from warp._src.types import launch_bounds_t
+    from warp._src.context import _build_launch_bounds_from_tuple, pack_arg
 
     warp.init()
     sides = (dim,) if isinstance(dim, int) else tuple(dim)
-    given = [PackedArgument(_bytes(launch_bounds_t(sides)))]
+    compiled, shared_bytes = _compiled(kernel, block_dim)  # finds the sides that the kernel reads
+    bounds = _build_launch_bounds_from_tuple(sides, kernel.adj.kernel_dim)
+    given = [PackedArgument(_bytes(bounds))]
     for one, value in zip(parameters, values, strict=True):
         packed = pack_arg(kernel, one.type, one.label, value, "cpu")
         given.append(PackedArgument(_bytes(packed), [*_views(one.label, value)]))
-    compiled, shared_bytes = _compiled(kernel, block_dim)
     grid = max(1, -(-math.prod(sides) // block_dim))
     compiled(grid, block_dim, given, shared_mem=shared_bytes)
 
