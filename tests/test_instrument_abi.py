@@ -12,7 +12,7 @@ import pytest
 from struct_claims import claims
 
 from tmaasync import signal
-from tmaasync._signal import pads
+from tmaasync._signal import pads, reports
 from tmaasync._source import names
 from tmaasync._source.compile import Source, compile_source
 from tmaasync.errors import CompileError
@@ -38,8 +38,8 @@ def argument_of_signals() -> np.dtype[Any]:
 
 STRUCTS: dict[str, np.dtype[Any]] = {
     "Signals": argument_of_signals(),
-    "instrument::SignalRecord": signal._RECORD,
-    "instrument::SignalRecords": signal._RECORDS,
+    "instrument::SignalRecord": reports.RECORD,
+    "instrument::SignalRecords": reports.RECORDS,
     "instrument::WaitRecord": hangs.WAIT_RECORD,
     "instrument::HangState": hangs.HANG_STATE,
     "instrument::TraceRecord": layout.RECORD_DTYPE,
@@ -49,8 +49,8 @@ STRUCTS: dict[str, np.dtype[Any]] = {
 }
 CONSTANTS = {
     "kMaxRanks": pads.MAX_RANKS,
-    "kRecordsOfRank": signal._RECORDS_OF_RANK,
-    "kWritten": signal._WRITTEN,
+    "kRecordsOfRank": reports.RECORDS_OF_RANK,
+    "kWritten": reports.WRITTEN,
     "kRecordsOfCluster": hangs._RECORDS_OF_CLUSTER,
     "kRecordsOfOthers": hangs._RECORDS_OF_OTHERS,
     "kNoNumber": names._NO_NUMBER,
@@ -78,7 +78,7 @@ def test_every_field_lies_where_the_device_has_it() -> None:
 
 
 def test_the_test_above_would_notice() -> None:
-    fields: Any = signal._RECORD.fields
+    fields: Any = reports.RECORD.fields
     exchanged = np.dtype([(name, fields[name][0]) for name in ("state", "seen", *[*fields][1:4])])
 
     with pytest.raises(CompileError) as caught:

@@ -22,58 +22,29 @@ from __future__ import annotations
 import functools
 import itertools
 import struct
-import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, SupportsIndex
-
-import numpy as np
+from typing import SupportsIndex
 
 from tmaasync import _arrays, _driver, emulate
 from tmaasync._arrays import ArrayView, current_address, require_current, stream_of
-from tmaasync._driver import PinnedMemory
 from tmaasync._kinds import is_integer, not_integers, shown
 from tmaasync._signal import streams
 from tmaasync._signal.pads import MAX_RANKS, uncopied, views_of_pads
+from tmaasync._signal.reports import HangReports
+from tmaasync._signal.stream_waits import EPOCH_MODULUS, StreamWait, StreamWaits
 from tmaasync.errors import ArgumentError, DriverError, HangError, HungSignal, Violation
 from tmaasync.kernel.ranks import RankArgument, TracedRanks
 from tmaasync.kernel.watch import budget_of
 
 __all__ = ["RankSignals", "Signals"]
 
-# Mirrors of the structs in kernels/include/tmaasync/instrument/signal.cuh and signal.cuh.
-_RECORDS_OF_RANK = 8
-_WRITTEN = 2
-_RECORD = np.dtype(
-    [
-        *((name, "<u4") for name in ("state", "rank", "signal", "epoch", "seen")),
-        ("block", "<u4", 3),
-        ("thread", "<u4"),
-        ("line", "<u4"),
-        ("waited_ns", "<u8"),
-        ("file", "S96"),
-    ]
-)
-_RECORDS = np.dtype(
-    [
-        ("has_hung", "<u4"),
-        ("padding", "<u4", 3),
-        ("records", _RECORD, (MAX_RANKS, _RECORDS_OF_RANK)),
-    ]
-)
+# Mirror of the struct in kernels/include/tmaasync/signal.cuh.
 _ARGUMENT = {"pads": f"{MAX_RANKS}Q", "records": "Q", "budget_ns": "Q"}
 _ARGUMENT |= dict.fromkeys(("ranks", "rank", "count", "padding"), "I")
 _STRUCT = struct.Struct("<" + "".join(_ARGUMENT.values()))
 
 _WORD_BYTES = 4
-_EPOCH_MODULUS = 1 << 32
 _DEFAULT_BUDGET_SECONDS = 10.0
-_POLL_SECONDS = 1e-3
-
-
-def _is_reached(seen: int, epoch: int) -> bool:
-    """Return ``int32(seen - epoch) >= 0``, the test of kernels and ``cuStreamWaitValue32``."""
-    return (seen - epoch) % _EPOCH_MODULUS < _EPOCH_MODULUS // 2
 
 
 class Signals:
@@ -115,9 +86,8 @@ class Signals:
         self.count: int = self._pads[0].shape[0]
         self.budget_seconds = budget_of(budget_seconds, _DEFAULT_BUDGET_SECONDS)
         first = self._pads[0].device
-        self._reports = None if first is None else PinnedMemory(first, _RECORDS.itemsize)
-        # The latest epoch that a stream waits for, by rank and signal.
-        self._stream_waits: dict[tuple[int, int], int] = {}
+        self._reports = HangReports(first)
+        self._stream_waits = StreamWaits()
         self._hung: tuple[HungSignal, ...] = ()
         self._traced = TracedRanks()
 
@@ -153,7 +123,7 @@ class Signals:
     @property
     def reports_address(self) -> int:
         """The address to which kernels report waits that took too long; 0 for the emulator."""
-        return 0 if self._reports is None else self._reports.address
+        return self._reports.address
 
     # --- the end of waiting -------------------------------------------------------------------
 
@@ -193,25 +163,14 @@ class Signals:
         Raises:
             HangError: A wait for a signal took too long.
         """
-        waits = (*self._hung, *self._reported())
+        waits = (*self._hung, *self._reports.waits())
         if waits:
             raise HangError(f"Signals of {len(self)} ranks", self.budget_seconds, (), signals=waits)
 
     @property
     def has_hung(self) -> bool:
         """Whether a wait took too long; then these signals can no longer be used in a launch."""
-        return bool(self._hung) or bool(self._reported())
-
-    def _reported(self) -> tuple[HungSignal, ...]:
-        if self._reports is None:
-            return ()
-        memory = self._reports.read()
-        if memory.count(0) == len(memory):  # 1 us, where reading the fields takes 10
-            return ()
-        records: Any = np.frombuffer(memory, _RECORDS)[0]["records"]
-        written = records[records["state"] == _WRITTEN]
-        longest_first = sorted(written, key=lambda record: int(record["waited_ns"]), reverse=True)
-        return tuple(map(_hung, longest_first))
+        return bool(self._hung) or bool(self._reports.waits())
 
     # --- streams ------------------------------------------------------------------------------
 
@@ -266,8 +225,7 @@ class Signals:
             return
         device, handle = self._stream(rank, stream)
         _driver.wait_for_word(device, handle, self._word(rank, signal), epoch)
-        earlier = self._stream_waits.get((rank, signal), epoch)
-        self._stream_waits[rank, signal] = epoch if _is_reached(epoch, earlier) else earlier
+        self._stream_waits.add(StreamWait(rank, signal, device, self._word(rank, signal), epoch))
 
     def stream_copy(
         self, rank: int, target: object, source: object, *, stream: object = None
@@ -302,28 +260,7 @@ class Signals:
         _driver.bound_copy(device, to.address, of.address, high - low, handle)()
 
     def _end_stream_waits(self) -> None:
-        """Wait until all stream waits end; release those that exceed the budget."""
-        start = time.monotonic()
-        late: list[HungSignal] = []
-        waits, self._stream_waits = self._stream_waits, {}
-        for (rank, signal), epoch in waits.items():
-            device, address = self._device(rank), self._word(rank, signal)
-            while not _is_reached(seen := _driver.peek_word(device, address), epoch):
-                waited = time.monotonic() - start
-                if waited > self.budget_seconds:
-                    _driver.poke_word(device, address, epoch)
-                    late.append(
-                        HungSignal(
-                            rank=rank,
-                            signal=signal,
-                            epoch=epoch,
-                            seen=seen,
-                            waited_seconds=waited,
-                        )
-                    )
-                    break
-                time.sleep(_POLL_SECONDS)
-        self._hung = (*self._hung, *late)
+        self._hung += tuple(self._stream_waits.end(self.budget_seconds))
 
     def _stream(self, rank: int, stream: object) -> tuple[int, int]:
         device = self._device(rank)
@@ -359,7 +296,7 @@ class Signals:
             "rank": (len(self), ranks),
             "to": (len(self), ranks),
             "signal": (self.count, f"a rank has {self.count} signals"),
-            "epoch": (_EPOCH_MODULUS, "epochs have 32 bits"),
+            "epoch": (EPOCH_MODULUS, "epochs have 32 bits"),
         }
         ArgumentError.raise_for(
             Violation(name, value, rule, f"Pass 0 to {limit - 1}")
@@ -453,16 +390,3 @@ class RankSignals(RankArgument):
 
     def _address_reader(self) -> None:
         """Return None, so that each launch checks for hung waits."""
-
-
-def _hung(record: Any) -> HungSignal:
-    return HungSignal(
-        rank=int(record["rank"]),
-        signal=int(record["signal"]),
-        epoch=int(record["epoch"]),
-        seen=int(record["seen"]),
-        waited_seconds=int(record["waited_ns"]) / 1e9,
-        block=tuple(record["block"].tolist()),
-        thread=int(record["thread"]),
-        source=f"{Path(record['file'].decode(errors='replace')).name}:{int(record['line'])}",
-    )
