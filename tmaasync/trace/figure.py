@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib import style
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import ConnectionPatch, Patch
+from matplotlib.patches import ConnectionPatch
 
-from tmaasync._hardware import WARP_THREADS
+from tmaasync.trace.arrows import Arrows
 from tmaasync.trace.colours import DARK, LIGHT, Theme
-from tmaasync.trace.events import EventKind
 from tmaasync.trace.figure_text import (
     DPI,
     LABEL_POINTS,
@@ -30,16 +25,12 @@ from tmaasync.trace.figure_text import (
     text_pixels,
     wrapped,
 )
-from tmaasync.trace.lanes import Activity, Lane, find_lanes
-from tmaasync.trace.pipelines import StageState, find_pipelines
-from tmaasync.trace.rows import Bar, Panel, Row, lane_rows, stage_rows
+from tmaasync.trace.legend import add_legend, entries_of_stages, entries_of_warps
+from tmaasync.trace.parts import Part
+from tmaasync.trace.rows import Bar, Panel
 from tmaasync.trace.trace import Trace
 
 __all__ = ["draw"]
-
-_Times = tuple[int, int]
-_Place = tuple[float, float]
-_Arrow = tuple[_Place, _Place]
 
 _CLOCKS = {
     "step": "time in steps of the emulator's scheduler",
@@ -60,7 +51,6 @@ _LEGEND_BELOW = 0.47  # From the stages to their legend
 _LINE_INCHES = 0.24  # A row of the legend, a line of the caption
 _ROW_INCHES = (0.24, 0.42)
 _USUAL_INCHES = 9.0
-_BAR_HEIGHT = 0.82
 _STAGE_ROWS = 1.4  # Height of a stage in rows
 _EDGED_PIXELS = 4
 _MOST_ARROWS = 64
@@ -101,42 +91,10 @@ def _extent(clusters: Sequence[Trace]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """What the picture shows of one launch."""
-
-    trace: Trace
-    lanes: tuple[Lane, ...]
-    rows_of_lanes: tuple[tuple[Row, ...], ...]
-    stages: tuple[tuple[int, Row], ...]  # each with its full barrier
-
-    @classmethod
-    def of(cls, trace: Trace, block: tuple[int, int, int], prefix: str, times: _Times) -> _Part:
-        pipelines = find_pipelines(trace, block=block)
-        # Lanes that load come last, next to the stages, so that arrows are short.
-        lanes = sorted(
-            find_lanes(trace, block=block, pipelines=pipelines), key=lambda lane: bool(lane.loads)
-        )
-
-        def named(row: Row) -> Row:
-            return replace(row, lane=prefix + row.lane)
-
-        return cls(
-            trace,
-            tuple(lanes),
-            tuple(tuple(map(named, lane_rows(lane, *times))) for lane in lanes),
-            tuple((barrier, named(row)) for barrier, row in stage_rows(pipelines, *times)),
-        )
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        return tuple(itertools.chain.from_iterable(self.rows_of_lanes))
-
-
-@dataclass(frozen=True, slots=True)
 class _Picture:
     """The picture of one block of each launch."""
 
-    parts: tuple[_Part, ...]
+    parts: tuple[Part, ...]
     block: tuple[int, int, int]
     theme: Theme
     width: float  # In pixels
@@ -160,7 +118,7 @@ class _Picture:
         end = max(end, begin + 1)
         names = [f"{one.peer_label}: " if len(launches) > 1 else "" for one in launches]
         parts = tuple(
-            _Part.of(trace, block, name, (begin, end))
+            Part.of(trace, block, name, (begin, end))
             for trace, name in zip(launches, names, strict=True)
         )
         return cls(
@@ -179,10 +137,14 @@ class _Picture:
         """The first launch, of which the others have kernel and unit."""
         return self.parts[0].trace
 
+    @property
+    def _arrows(self) -> Arrows:
+        return Arrows(self.parts, self.block, self.warps, self.stages, self.begin, self.end)
+
     def figure(self) -> Figure:
         """Draw both panels and the arrows between them."""
         caption = wrapped(_CAPTIONS[self.trace.unit], self.width - 2 * _MARGIN_PIXELS)
-        entries = self._legend_of_warps()
+        entries = entries_of_warps(self.warps)
         left = self._left_pixels()
         columns = legend_columns(list(entries), self.width - left - _MARGIN_PIXELS)
         legend_rows = -(-max(len(entries), 1) // columns)
@@ -194,10 +156,11 @@ class _Picture:
         self._draw_axis(stages)
         self._draw_loads(warps)
         self._draw_arrows(warps, stages)
-        self._add_legend(warps, entries, columns, loc="lower right", y=1.0)
+        add_legend(warps, self.theme, entries, columns, loc="lower right", y=1.0)
         below = _LEGEND_BELOW / (stages.get_position().height * figure.get_figheight())
-        of_stages = self._legend_of_stages()
-        self._add_legend(stages, of_stages, max(len(of_stages), 1), loc="upper right", y=-below)
+        of_stages = entries_of_stages(self.stages)
+        columns = max(len(of_stages), 1)
+        add_legend(stages, self.theme, of_stages, columns, loc="upper right", y=-below)
         return figure
 
     def _panels(self, left: float, above: float) -> tuple[Figure, Axes, Axes]:
@@ -283,7 +246,7 @@ class _Picture:
         self._name_lanes(axes, panel)
         scale = self._pixels_per_unit(axes)
         for row, middle in zip(panel.rows, panel.middles, strict=True):
-            self._draw_bars(axes, row.bars, middle, _bar_height(panel), scale)
+            self._draw_bars(axes, row.bars, middle, panel.bar_height, scale)
 
     def _name_lanes(self, axes: Axes, panel: Panel) -> None:
         """Write each lane's name once, next to the names of its rows."""
@@ -342,20 +305,9 @@ class _Picture:
 
     # --- loads --------------------------------------------------------------------------------
 
-    def _issues(self) -> dict[tuple[int, int], tuple[int, float]]:
-        """Return where each load is issued: launch and sequence to time and row."""
-        numbers = (number for number, part in enumerate(self.parts) for _ in part.rows)
-        return {
-            (number, sequence): (time, middle)
-            for number, row, middle in zip(
-                numbers, self.warps.rows, self.warps.middles, strict=True
-            )
-            for time, sequence in row.loads
-        }
-
     def _draw_loads(self, warps: Axes) -> None:
         warps.tick_params(axis="x", length=0, labelbottom=False)
-        issues = self._issues().values()
+        issues = self._arrows.issues().values()
         if issues:
             times, middles = zip(*issues, strict=True)
             warps.plot(times, middles, "v", color=self.theme.ink, markersize=6, zorder=5)
@@ -366,8 +318,13 @@ class _Picture:
         Too many of a kind are left out.
         """
         for arrows, ends, colour, zorder in (
-            (tuple(self._arrows()), stages, self.theme.ink, 2.5),  # Over bars, under labels
-            (tuple(self._signals()), warps, self.theme.ink, 6),
+            (
+                tuple(self._arrows.of_loads()),
+                stages,
+                self.theme.ink,
+                2.5,
+            ),  # Over bars, under labels
+            (tuple(self._arrows.of_signals()), warps, self.theme.ink, 6),
         ):
             for begin, end in arrows if len(arrows) <= _MOST_ARROWS else ():
                 arrow = ConnectionPatch(
@@ -386,95 +343,6 @@ class _Picture:
                 )
                 arrow.set_in_layout(False)
                 ends.add_artist(arrow)
-
-    def _arrows(self) -> Iterator[_Arrow]:
-        issues = self._issues()
-        middles = iter(self.stages.middles)
-        top = _bar_height(self.stages) / 2
-        for number, part in enumerate(self.parts):
-            middle_of = {barrier: next(middles) for barrier, _ in part.stages}
-            landings = part.trace.of(block=self.block, kind=EventKind.LOAD_LANDED).events
-            for landing in landings:
-                issue = issues.get((number, int(landing["sequence"])))
-                middle = middle_of.get(int(landing["barrier"]))
-                if issue is not None and middle is not None:
-                    yield issue, (int(landing["time"]), middle - top)
-
-    def _signals(self) -> Iterator[_Arrow]:
-        """Yield post and end of the wait of each signal between the blocks that are shown."""
-        posted = dict(self._places(EventKind.SIGNAL_POSTED))
-        for sequence, place in self._places(EventKind.SIGNAL_WAIT_END):
-            if sequence in posted:
-                yield posted[sequence], place
-
-    def _places(self, kind: EventKind) -> Iterator[tuple[int, tuple[int, float]]]:
-        """Yield the sequence, the time and the first row of the warp of each event."""
-        middles = iter(self.warps.middles)
-        for part in self.parts:
-            row_of: dict[int, float] = {}
-            for lane, rows in zip(part.lanes, part.rows_of_lanes, strict=True):
-                found = [next(middles) for _ in rows]
-                row_of |= dict.fromkeys(lane.warps, found[0]) if found else {}
-            for event in part.trace.of(block=self.block, kind=kind).events:
-                time, warp = int(event["time"]), int(event["thread"]) // WARP_THREADS
-                if warp in row_of and self.begin <= time <= self.end:
-                    yield int(event["sequence"]), (time, row_of[warp])
-
-    # --- legends ------------------------------------------------------------------------------
-
-    def _legend_of_warps(self) -> dict[str, Activity]:
-        """Return the texts, with the number of bars or loads that are shown, and their states."""
-        counts = Counter(bar.state for row in self.warps.rows for bar in row.bars)
-        counts[Activity.LOADING] = sum(len(row.loads) for row in self.warps.rows)
-        return {
-            f"{activity.value} ({counts[activity]})": activity
-            for activity in Activity
-            if counts[activity]
-        }
-
-    def _legend_of_stages(self) -> dict[str, StageState]:
-        """Return the texts of the states that occur, with their counts."""
-        counts = Counter(bar.state for row in self.stages.rows for bar in row.bars)
-        return {
-            state.value if state is StageState.EMPTY else f"{state.value} ({counts[state]})": state
-            for state in sorted(StageState, key=lambda state: state is StageState.EMPTY)
-            if counts[state]
-        }
-
-    def _add_legend(
-        self,
-        axes: Axes,
-        entries: dict[str, Activity] | dict[str, StageState],
-        columns: int,
-        *,
-        loc: Literal["lower right", "upper right"],
-        y: float,
-    ) -> None:
-        if not entries:
-            return
-        axes.legend(
-            handles=[self._handle(text, state) for text, state in entries.items()],
-            loc=loc,
-            bbox_to_anchor=(1.0, y),
-            ncols=columns,
-            frameon=False,
-            fontsize=TEXT_POINTS,
-            labelcolor=self.theme.ink,
-            handlelength=1.2,
-            columnspacing=1.4,
-            borderaxespad=0.2,
-        )
-
-    def _handle(self, text: str, state: Activity | StageState) -> Artist:
-        if state is Activity.LOADING:
-            return Line2D([], [], color=self.theme.ink, marker="v", linestyle="", label=text)
-        colour = self.theme.colour(state)
-        return Patch(facecolor=colour, edgecolor=self.theme.faint, linewidth=0.5, label=text)
-
-
-def _bar_height(panel: Panel) -> float:
-    """Return the height of a bar, in rows."""
-    return _BAR_HEIGHT * (panel.middles[0] * 2 if panel.middles else 1.0)
 
 
 def _height(rows: float, margins: float) -> float:

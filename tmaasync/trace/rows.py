@@ -16,6 +16,7 @@ __all__ = ["Bar", "Panel", "Row", "lane_rows", "stage_rows"]
 _MOST_STORE_ROWS = 4
 _LANE_GAP = 0.35  # In rows, between lanes
 _GROUP_GAP = 0.9  # between devices
+_BAR_HEIGHT = 0.82
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,11 @@ class Panel:
                 rows.append(row)
                 gap = 0.0
         return cls(tuple(rows), tuple(middles), max(bottom, 1.0))
+
+    @property
+    def bar_height(self) -> float:
+        """The height of a bar, in rows."""
+        return _BAR_HEIGHT * (self.middles[0] * 2 if self.middles else 1.0)
 
 
 def lane_rows(lane: Lane, begin: int, end: int) -> Iterator[Row]:
