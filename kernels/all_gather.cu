@@ -9,6 +9,7 @@
 #include "gather_round.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels;
 
 struct SharedMemory {
     PushRing ring;

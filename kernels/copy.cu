@@ -12,6 +12,7 @@
 #include "tile_grid.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels;
 
 struct SharedMemory {
     StoreRing<typename Tile::Shared, STAGES, LOADS_AHEAD> ring;

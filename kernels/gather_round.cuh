@@ -9,7 +9,7 @@
 #include <tmaasync/structured/store_ring.cuh>
 #include <tmaasync/tmaasync.cuh>
 
-namespace tmaasync {
+namespace tmaasync::kernels {
 
 // A unit is announced by one signal: 64 rows of a shard by the columns of four push tiles. Smaller
 // units let a small matrix occupy more CTAs; larger ones need fewer signals.
@@ -118,4 +118,4 @@ private:
     }
 };
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels

@@ -12,6 +12,7 @@
 #include "tile_grid.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels;
 
 using Element = Tile::Element;
 constexpr int kConsumers = 32 * CONSUMER_WARPS;

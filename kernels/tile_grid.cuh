@@ -2,7 +2,7 @@
 #pragma once
 #include <tmaasync/tmaasync.cuh>
 
-namespace tmaasync {
+namespace tmaasync::kernels {
 
 // Tiles of the array along each dimension, innermost first; 1 beyond the rank. A parameter that the
 // host packs.
@@ -31,4 +31,4 @@ struct TileGrid {
 };
 static_assert(sizeof(TileGrid) == 20);
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels

@@ -44,7 +44,8 @@ def probe_of_backward() -> Source:
     dtype = BACKWARD_PROBLEM
     found = claims("BackwardProblem", dtype, dtype.itemsize)
     checks = (f'static_assert({one}, "{one}");' for one in found)
-    text = "\n".join([f'#include "{header}"', "namespace tmaasync {", *checks, "}"])
+    namespace = "namespace tmaasync::kernels::attention_backward {"
+    text = "\n".join([f'#include "{header}"', namespace, *checks, "}"])
     return Source(text=text + "\n", name="abi_probe.cu")
 
 
@@ -56,7 +57,8 @@ def probe(structs: dict[str, np.dtype[Any]]) -> Source:
         found += [*claims(name, abi.WORK_LIST, head + item.itemsize)]
         found.append(f"__builtin_offsetof({name}, items) == {head}")
     checks = (f'static_assert({one}, "{one}");' for one in found)
-    text = "\n".join([f'#include "{HEADER}"', "namespace tmaasync {", *checks, "}"])
+    namespace = "namespace tmaasync::kernels::attention {"
+    text = "\n".join([f'#include "{HEADER}"', namespace, *checks, "}"])
     return Source(text=text + "\n", name="abi_probe.cu")
 
 

@@ -29,9 +29,9 @@ class RegisterSplit:
 
     `constants` passes the numbers to the kernel, which has ``__launch_bounds__(threads, 1)``. There
     ``WarpSpecialized<n, RegisterSplit<PRODUCER_REGISTERS, CONSUMER_REGISTERS>>`` applies them, and
-    a static assertion checks the same rules. Without ``<tmaasync/structured/roles.cuh>``, all of a
-    producer warpgroup calls ``release_registers<PRODUCER_REGISTERS>()`` and all of a consumer
-    warpgroup ``claim_registers<CONSUMER_REGISTERS>()``.
+    a static assertion checks the same rules. Without ``WarpSpecialized``, all of a producer
+    warpgroup calls ``release_registers<PRODUCER_REGISTERS>()`` and all of a consumer warpgroup
+    ``claim_registers<CONSUMER_REGISTERS>()``.
 
     Args:
         producers: Producer warpgroups, of 128 threads each.

@@ -5,7 +5,7 @@
 #include <tmaasync/attention/paged.cuh>
 #include <tmaasync/tmaasync.cuh>
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention {
 
 // --- attention.cu, attention_combine.cu, attention_work.cu ---------------------------------------
 
@@ -141,4 +141,4 @@ struct ValueSizes {
 };
 static_assert(sizeof(ValueSizes) == 8);
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention

@@ -39,6 +39,9 @@
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. At the edges of
 // the arrays TMA fills loads with zeros, so that no NaN of other data is read, and clips stores.
+#include <tmaasync/attention/consumer.cuh>
+#include <tmaasync/attention/store_rows.cuh>
+#include <tmaasync/attention/variant.cuh>
 #include <tmaasync/structured/roles.cuh>
 
 #include "abi.cuh"
@@ -49,6 +52,7 @@
 #include "split_kv.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::attention;
 
 // Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki; a single
 // consumer has enough without a claim. A producer that multicasts, transposes, or looks up several
@@ -68,7 +72,7 @@ extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
 // The attention variant of this kernel: masks, score function and epilogue.
 struct Variant : AttentionVariant {
-    static constexpr bool kSkipsBlocks = tmaasync::kSkipsBlocks;
+    static constexpr bool kSkipsBlocks = kTilesDiffer;
     static constexpr bool kStoreReleasesQueries = O_OVER_Q;
 
     SharedMemory& shared;

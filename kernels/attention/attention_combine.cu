@@ -20,6 +20,7 @@
 #include "split_kv.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::attention;
 
 using Output = typename OTile::Element;
 

@@ -13,6 +13,7 @@
 #include "abi.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::attention;
 
 constexpr int kKeys = VTile::side(1);
 constexpr int kWarps = 4;

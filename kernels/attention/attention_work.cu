@@ -16,6 +16,7 @@
 #include "scheduler.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::attention;
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;

@@ -4,7 +4,7 @@
 #include "abi.cuh"
 #include "config.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention {
 
 struct Batch {
     const BatchLimits& limits;
@@ -68,4 +68,4 @@ __device__ __forceinline__ bool has_wrong_page(
     return is_wrong;
 }
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention

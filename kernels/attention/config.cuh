@@ -8,7 +8,7 @@
 
 #include "abi.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention {
 
 using Span = ClusterShape<CLUSTER>;  // the CTAs of adjacent tiles
 
@@ -19,7 +19,7 @@ constexpr int kSpanPositions = CLUSTER * kTilePositions;
 constexpr int kConsumerPositions = kConsumerRows / HEADS_PER_TILE;
 
 // Whether the tiles of a span differ in their last block.
-constexpr bool kSkipsBlocks = CLUSTER > 1 && HAS_RIGHT;
+constexpr bool kTilesDiffer = CLUSTER > 1 && HAS_RIGHT;
 
 static_assert(kConsumerRows % HEADS_PER_TILE == 0, "a consumer's rows are whole positions");
 
@@ -38,4 +38,4 @@ using WorkList = WorkListWith<Keys>;
 
 using Mask = WindowMask<BLOCK_N, HAS_LEFT, HAS_RIGHT>;
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention

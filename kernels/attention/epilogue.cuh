@@ -5,7 +5,7 @@
 #include "pipeline.cuh"
 #include "scheduler.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention {
 
 using StagedOutput = typename Operands::Output<OTile>;
 
@@ -54,4 +54,4 @@ __device__ __forceinline__ void store_staged(
     commit_group();
 }
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention

@@ -1,12 +1,12 @@
 #pragma once
 
 // Attention's shared memory: the pipelines of queries, keys and values, and the staged output.
-#include <tmaasync/attention/consumer.cuh>
+#include <tmaasync/attention/pipelines.cuh>
 
 #include "abi.cuh"
 #include "scheduler.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention {
 
 using Operands = AttentionOperands<
     QTile,
@@ -102,4 +102,4 @@ using Pipelines =
 // Base classes, because an empty base takes no bytes.
 struct SharedMemory : Pipelines, OutputStaging<O_OVER_Q> {};
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention

@@ -7,7 +7,7 @@
 #include "pipeline.cuh"
 #include "scheduler.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention {
 
 // Number of pages looked up together. With pages of 16, on an H200 (2026-11-23): FP8 decode is 1.25
 // to 1.37 times as fast with 8; bf16 prefill 1.11 times with 4 (docs/decisions/attention.md), and
@@ -96,4 +96,4 @@ __device__ void load_tiles(Producer& producer, Scheduler schedule) {
     producer.pipelines.end();
 }
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention

@@ -16,7 +16,7 @@
 #include "batch.cuh"
 #include "config.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention {
 
 // The blocks of keys to process for a tile: all, or with split-KV one split.
 template <bool kMayBeSplit>
@@ -61,7 +61,7 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
     // The blocks up to the tile's last one. The unmasked range holds for the rows of one consumer.
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem, int consumer) const {
         KeyBlocks mine = blocks(problem);
-        if constexpr (kSkipsBlocks) {
+        if constexpr (kTilesDiffer) {
             const auto seen = mask(problem).blocks(position, kTilePositions);
             mine.end = min(mine.end, max(seen.end, mine.first));
         }
@@ -244,4 +244,4 @@ __device__ __forceinline__ auto packed_schedule(
     }
 }
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention

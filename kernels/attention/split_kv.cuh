@@ -5,7 +5,7 @@
 #include "abi.cuh"
 #include "epilogue.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention {
 
 using ConsumerPartial = PartialOutput<kConsumerRows, HEAD_DIM>;
 using TilePartial = PartialTile<CONSUMERS, kConsumerRows, HEAD_DIM>;
@@ -42,4 +42,4 @@ __device__ __forceinline__ void write_partial_softmax(
     }
 }
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention

@@ -4,7 +4,7 @@
 // bytes: change size or order on both sides.
 #include <tmaasync/tmaasync.cuh>
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention_backward {
 
 // The problem, a parameter of all three kernels.
 struct BackwardProblem {
@@ -25,4 +25,4 @@ struct BackwardProblem {
 };
 static_assert(sizeof(BackwardProblem) == 56);
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention_backward

@@ -31,6 +31,7 @@
 #include "scheduler.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::attention_backward;
 
 using Roles = WarpSpecialized<kConsumers, RegisterSplit<24, 240>>;
 

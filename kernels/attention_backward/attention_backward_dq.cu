@@ -12,6 +12,7 @@
 #include "rows.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::attention_backward;
 
 constexpr int kThreads = 128 * kConsumers;
 

@@ -16,6 +16,7 @@
 #include "rows.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::attention_backward;
 
 constexpr int kThreads = 128;
 

@@ -7,7 +7,7 @@
 
 #include "abi.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention_backward {
 
 using Element = typename QTile::Element;
 
@@ -81,4 +81,4 @@ struct DqTile {
     DqPart parts[kConsumers];
 };
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention_backward

@@ -10,7 +10,7 @@
 #include "pipeline.cuh"
 #include "scheduler.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention_backward {
 
 using Scores = float[BLOCK_M / 2];
 using ScoresOperand = u32[BLOCK_M / 16][4];
@@ -289,4 +289,4 @@ private:
     }
 };
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention_backward

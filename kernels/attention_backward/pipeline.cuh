@@ -7,7 +7,7 @@
 #include "config.cuh"
 #include "scheduler.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention_backward {
 
 constexpr int kConsumerWarps = 4 * kConsumers;
 
@@ -81,4 +81,4 @@ struct HandOver {
     }
 };
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention_backward

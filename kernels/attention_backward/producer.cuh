@@ -9,7 +9,7 @@
 #include "rows.cuh"
 #include "scheduler.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention_backward {
 
 struct Producer {
     static constexpr u32 kBlockBytes = Queries::kStageBytes + sizeof(RowValues);
@@ -124,4 +124,4 @@ __device__ void load_tiles(Producer& producer, Scheduler schedule) {
     producer.end();
 }
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention_backward

@@ -7,7 +7,7 @@
 #include "abi.cuh"
 #include "rows.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention_backward {
 
 // The sequences of a batch: slices of padded arrays, or packed sequences with cumulative lengths. A
 // sequence that exceeds the arrays is empty.
@@ -91,4 +91,4 @@ struct QueryTiles {
     }
 };
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention_backward

@@ -9,7 +9,7 @@
 #include "rows.cuh"
 #include "scheduler.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention_backward {
 
 // The order in which tiles of keys add to a part of dQ. The first tile stores instead of adding, so
 // that the workspace need not be cleared, and the others wait for its store. In deterministic mode
@@ -179,4 +179,4 @@ private:
     }
 };
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention_backward

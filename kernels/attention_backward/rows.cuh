@@ -3,7 +3,7 @@
 // TMA loads and stores of rows of a sequence's head, in padded or packed arrays.
 #include <tmaasync/tmaasync.cuh>
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention_backward {
 
 // The sequence and head of rows; for padded arrays, the batch entry.
 struct HeadRows {
@@ -40,4 +40,4 @@ __device__ __forceinline__ void store_rows(
     }
 }
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention_backward

@@ -10,7 +10,7 @@
 #include "config.cuh"
 #include "query_tiles.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::attention_backward {
 
 // A tile of keys of one KV head, and the blocks of queries that attend to it, in each of its query
 // heads. It is the producer's message to the other warps.
@@ -182,4 +182,4 @@ private:
     }
 };
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::attention_backward

@@ -19,6 +19,8 @@
 #include "producer.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels;
+using namespace tmaasync::kernels::gemm;
 
 static_assert(SPLIT_K == 1 && !STORES_PARTIALS, "a tile waits for all columns of its rows");
 static_assert(kUnitColumns % kBlockK == 0, "a K block belongs to one unit");

@@ -14,7 +14,7 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-namespace tmaasync {
+namespace tmaasync::kernels::gemm {
 
 // --- CTA tile, cluster and roles -----------------------------------------------------------------
 
@@ -33,8 +33,11 @@ constexpr int kBlockM = kConsumersPerTile * ROWS;
 constexpr int kBlockK = 128 / static_cast<int>(sizeof(typename ATile::Element));
 
 using Cluster = ClusterShape<SIDE_BY_SIDE ? 1 : CLUSTER, SIDE_BY_SIDE ? CLUSTER : 1, SPLIT_K>;
-using Roles =
-    WarpSpecialized<CONSUMERS, DefaultRegisterSplit<CONSUMERS>, Cluster::kCtas, Cluster::kSplitK>;
+using Roles = WarpSpecialized<
+    CONSUMERS,
+    DefaultRegisterSplit<CONSUMERS>,
+    Cluster::kCtas,
+    SplitKExchange<Cluster>>;
 using TileScheduler = StaticScheduler<OutputTiles<kBlockM, BLOCK_N, Cluster, GROUP_M>>;
 
 static_assert(Cluster::kCtas <= 8, "a portable cluster has at most eight CTAs");
@@ -116,4 +119,4 @@ __device__ __forceinline__ void report_groups(const RowGroups& groups, i32* brok
     if (broken != 0 && lane_index() == 0) *broken_group = broken;
 }
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::gemm

@@ -3,7 +3,7 @@
 // The consumers of a GEMM multiply and store their tiles. The epilogue applies the visitors.
 #include "config.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::gemm {
 
 // Loop is a MainLoop, Schedule a scheduler. store(accumulators, tile) is the epilogue.
 template <typename Loop, typename Schedule, typename Store>
@@ -98,4 +98,4 @@ __device__ void multiply_tiles_or_split_k(
     }
 }
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::gemm

@@ -23,6 +23,7 @@
 #include "epilogue_ops.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::gemm;
 
 using Loop =
     TileLoop<WgmmaOperand<typename ATile::Matrix, Major::kK>, WgmmaOperand<BTile, Major::kK>>;

@@ -9,7 +9,7 @@
 
 #include "config.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::gemm {
 
 // The side of the output along which the bias runs.
 enum class BiasSide { kNone, kColumns, kRows };
@@ -18,4 +18,4 @@ constexpr BiasSide kBiasSide = static_cast<BiasSide>(BIAS);
 
 using FusedActivation = Activate<static_cast<Activation>(ACTIVATION)>;
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::gemm

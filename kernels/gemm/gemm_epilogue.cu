@@ -12,6 +12,7 @@
 #include "producer.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::gemm;
 
 extern "C" __device__ const int gemm_epilogue_shared_bytes = sizeof(SharedMemory);
 

@@ -18,6 +18,7 @@
 #include "producer.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::gemm;
 
 static_assert(SPLIT_K == 1 && !STORES_PARTIALS, "a rank sends the sum over its whole K");
 
@@ -43,7 +44,7 @@ struct ShardTile : OutputTile {
 // The tiles of all shards: first the next rank's, then the one's after it, and the own shard last.
 // Only its tiles wait for other ranks, so that no ranks wait for each other.
 struct ShardTiles {
-    using Cluster = tmaasync::Cluster;
+    using Cluster = kernels::gemm::Cluster;
     using Tiles = OutputTiles<kBlockM, BLOCK_N, Cluster, GROUP_M>;
 
     const Shards& shards;

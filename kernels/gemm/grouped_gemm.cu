@@ -21,6 +21,7 @@
 #include "consumer.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::gemm;
 
 using Loop = TileLoop<
     WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>,

@@ -18,6 +18,7 @@
 #include "config.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::gemm;
 
 static_assert(Cluster::kCtas == 1 && !PING_PONG && C_IS_N_MAJOR, "see above");
 static_assert(!A_IS_K_MAJOR && !B_IS_K_MAJOR, "rows of A and B are rows in memory");

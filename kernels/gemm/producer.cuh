@@ -3,7 +3,7 @@
 // The operands of gemm.cu and gemm_epilogue.cu, and the producer that loads them.
 #include "config.cuh"
 
-namespace tmaasync {
+namespace tmaasync::kernels::gemm {
 
 using Loop = TileLoop<
     WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>,
@@ -113,4 +113,4 @@ __device__ void load_tiles(
     }
 }
 
-}  // namespace tmaasync
+}  // namespace tmaasync::kernels::gemm

@@ -20,6 +20,7 @@
 #include "config.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::gemm;
 
 // The scales of one stage.
 struct StageScales {

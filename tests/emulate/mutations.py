@@ -361,10 +361,10 @@ FOR_THE_RACE_DETECTOR = _of(
 SPLIT_K = _of(
     "split",
     ("partial sums are sent before the stages are free",
-     exchanged("cluster_sync();", "send_slices(received, accumulators);"), RACE,
+     exchanged("Exchange::begin();", "send_slices(received, accumulators);"), RACE,
      _OPERANDS + r".*(wgmma|TMA load)\n.*ordinary write\n"),
     ("partial sums are added before they have arrived",
-     exchanged("cluster_sync();",
+     exchanged("Exchange::end();",
                "if (Cluster::split_rank() < kSlices) add_received(slice, received);"), RACE,
      _OPERANDS + r".*ordinary read\n.*ordinary write\n"),
     ("two CTAs send to one address", Edit("rank < owner ? rank : rank - 1", "0"), RACE,

@@ -12,9 +12,11 @@
 #include <tmaasync/structured/k_range.cuh>
 #include <tmaasync/structured/list_scheduler.cuh>
 #include <tmaasync/structured/mainloop.cuh>
+#include <tmaasync/structured/mma_order.cuh>
 #include <tmaasync/structured/output_chunk.cuh>
 #include <tmaasync/structured/output_tiles.cuh>
 #include <tmaasync/structured/partial_accumulators.cuh>
+#include <tmaasync/structured/register_split.cuh>
 #include <tmaasync/structured/ring.cuh>
 #include <tmaasync/structured/ring_consumer.cuh>
 #include <tmaasync/structured/ring_groups.cuh>

@@ -4,6 +4,7 @@
 // nor the parts of structured kernels above the ring (<tmaasync/structured.cuh>,
 // <tmaasync/attention.cuh>).
 #include <tmaasync/barrier.cuh>
+#include <tmaasync/bulk_tile.cuh>
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
 #include <tmaasync/copy/copy.cuh>

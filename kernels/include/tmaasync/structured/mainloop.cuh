@@ -1,7 +1,7 @@
 #pragma once
 
+#include <tmaasync/structured/mma_order.cuh>
 #include <tmaasync/structured/ring.cuh>
-#include <tmaasync/structured/roles.cuh>
 #include <tmaasync/wgmma.cuh>
 
 // Main loops of a GEMM over the stages of a ring (CUTLASS's collective main loops): a consumer

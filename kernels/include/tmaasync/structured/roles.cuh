@@ -3,72 +3,35 @@
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
 #include <tmaasync/role_name.cuh>
+#include <tmaasync/structured/register_split.cuh>
 #include <tmaasync/warp.cuh>
 
 // Warp specialisation (Bauer et al. 2011; CUTLASS's KernelTmaWarpSpecialized): a producer warpgroup
 // issues copies, and consumer warpgroups multiply.
 namespace tmaasync {
 
-// Registers that a producer thread keeps and a consumer thread claims (setmaxnreg). 0 for both
-// means no setmaxnreg. RegisterSplit on the host computes and explains numbers that fit.
-template <int kProducer, int kConsumer>
-struct RegisterSplit {
-    static constexpr int kProducerRegisters = kProducer;
-    static constexpr int kConsumerRegisters = kConsumer;
-    static constexpr bool kIsOff = kProducer == 0 && kConsumer == 0;
+// The default exchange of a cluster: its CTAs share loads by multicast, and nothing else.
+template <int kClusterCtas>
+struct NoExchange {
+    // CTAs that share loads.
+    static constexpr int kSharingCtas = kClusterCtas;
+    // Whether no CTA accesses the shared memory of another one after join().
+    static constexpr bool kEndsAccesses = false;
 
-    static_assert(
-        kIsOff || (kProducer % 8 == 0 && kProducer >= 24 && kProducer <= 256),
-        "setmaxnreg takes multiples of 8 from 24 to 256"
-    );
-    static_assert(
-        kIsOff || (kConsumer % 8 == 0 && kConsumer >= 24 && kConsumer <= 256),
-        "setmaxnreg takes multiples of 8 from 24 to 256"
-    );
-
-    // Initial registers per thread of a CTA with one producer and `consumers` consumer warpgroups:
-    // the compiler derives them from __launch_bounds__(threads, 1); at most the consumers' claim.
-    __device__ static constexpr int launch_registers(int consumers) {
-        const int most = min_of(64 * 1024 / (128 * (1 + consumers)) / 8 * 8, 256);
-        return kIsOff ? most : min_of(most, kConsumer);
-    }
-
-    // Whether these consumers and one producer need no more registers than the CTA starts with.
-    // Otherwise a claim waits forever.
-    __device__ static constexpr bool fits(int consumers) {
-        const int launched = launch_registers(consumers);
-        return kProducer <= launched &&
-               kProducer + consumers * kConsumer <= (1 + consumers) * launched;
-    }
-
-private:
-    __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
+    // Take part in the cluster's synchronisations that the consumers call.
+    __device__ __forceinline__ static void join() {}
 };
-
-// The default split of GEMMs: the producer keeps at most 40 registers, enough for multicast loads;
-// consumers claim the rest, up to 232.
-template <int kConsumers>
-struct DefaultRegisterSplitOf {
-    static constexpr int kAll =
-        (1 + kConsumers) * RegisterSplit<0, 0>::launch_registers(kConsumers);
-    static constexpr int kShare = (kAll - 24) / kConsumers / 8 * 8;
-    static constexpr int kConsumer = kShare < 232 ? kShare : 232;
-    static constexpr int kLeft = kAll - kConsumers * kConsumer;
-    static constexpr int kProducer = kLeft < 40 ? kLeft : 40;
-    using type = RegisterSplit<kProducer, kConsumer>;
-};
-template <int kConsumers>
-using DefaultRegisterSplit = typename DefaultRegisterSplitOf<kConsumers>::type;
 
 // The roles of a CTA's warpgroups: warpgroup 0 is the producer, and one of its threads issues all
 // loads; the others are consumers. The kernel has __launch_bounds__(kThreads, 1) and is launched
-// with kThreads threads, in clusters of kClusterCtas CTAs. kSplitK of these split K; the others
-// share loads by multicast. A debug build reports a launch of another size.
+// with kThreads threads, in clusters of kClusterCtas CTAs. The consumers of a cluster may also
+// exchange data, as in SplitKExchange: the producer joins them after its loads. A debug build
+// reports a launch of another size.
 template <
     int kConsumerWarpgroups,
     typename Registers = DefaultRegisterSplit<kConsumerWarpgroups>,
     int kClusterCtas = 1,
-    int kSplitK = 1>
+    typename Exchange = NoExchange<kClusterCtas>>
 struct WarpSpecialized {
     static constexpr int kConsumers = kConsumerWarpgroups;
     static constexpr int kThreads = (1 + kConsumers) * 128;
@@ -81,8 +44,8 @@ struct WarpSpecialized {
         "DefaultRegisterSplit, or numbers of tmaasync.RegisterSplit.fit"
     );
     static_assert(
-        kSplitK >= 1 && kClusterCtas % kSplitK == 0 && kClusterCtas <= 16,
-        "a cluster has 1 to 16 CTAs, the same number for every share of K"
+        kClusterCtas >= 1 && kClusterCtas <= 16 && kClusterCtas % Exchange::kSharingCtas == 0,
+        "a cluster has 1 to 16 CTAs, in groups of one size that share loads"
     );
 
     // Run the roles; called by all threads of the CTA:
@@ -124,7 +87,7 @@ struct WarpSpecialized {
                 wait_for_previous_grids();
                 produce();
             }
-            join_split_k();
+            Exchange::join();
         } else {
             claim_registers<Registers::kConsumerRegisters>();
             consume(warpgroup - 1);
@@ -151,47 +114,16 @@ private:
 
     // Wait until the barriers of all CTAs in the multicast group are initialised.
     __device__ __forceinline__ static void enter_cluster() {
-        if constexpr (kClusterCtas == kSplitK) {
+        if constexpr (Exchange::kSharingCtas == 1) {
             __syncthreads();
         } else {
             cluster_sync();
         }
     }
 
-    // The producer takes part in the two cluster_sync() of SplitKReduction.
-    __device__ __forceinline__ static void join_split_k() {
-        if constexpr (kSplitK > 1) {
-            cluster_sync();
-            cluster_sync();
-        }
-    }
-
     // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
-    // With split-K the last cluster_sync() of the consumers has ensured it.
     __device__ __forceinline__ static void leave_cluster() {
-        if constexpr (kClusterCtas > 1 && kSplitK == 1) cluster_sync();
-    }
-};
-
-// Ping-pong scheduling: kConsumers warpgroups issue their MMAs in a fixed order, so that the
-// epilogue or softmax of one overlaps the MMAs of another (CUTLASS's
-// KernelTmaWarpSpecializedPingpong and OrderedSequenceBarrier; FlashAttention-3, section 3.1).
-// Consumer i waits at named barrier kFirstBarrier + i. Barrier 0 belongs to __syncthreads, and the
-// barriers from 1 to kConsumers to one consumer each.
-template <int kConsumers>
-struct MmaOrder {
-    static constexpr u32 kFirstBarrier = 1 + kConsumers;
-    static constexpr int kTwoWarpgroups = 2 * 128;  // one waits, the other arrives
-
-    __device__ __forceinline__ static void wait(int consumer) {
-        if constexpr (kConsumers > 1) NamedBarrier<kTwoWarpgroups>{kFirstBarrier + consumer}.sync();
-    }
-
-    // Let this consumer pass its wait.
-    __device__ __forceinline__ static void release(int consumer) {
-        if constexpr (kConsumers > 1) {
-            NamedBarrier<kTwoWarpgroups>{kFirstBarrier + consumer}.arrive();
-        }
+        if constexpr (kClusterCtas > 1 && !Exchange::kEndsAccesses) cluster_sync();
     }
 };
 

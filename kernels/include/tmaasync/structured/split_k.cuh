@@ -16,9 +16,30 @@ __device__ constexpr int count_slices(int splits, int columns, int chunk_columns
     return slices;
 }
 
+// The synchronisations of a SplitKReduction, in which all threads of the cluster take part: the
+// consumers in reduce(), and the producer in join(), which WarpSpecialized calls.
+template <typename Cluster>
+struct SplitKExchange {
+    static constexpr int kSharingCtas = Cluster::kM * Cluster::kN;
+    static constexpr bool kEndsAccesses = Cluster::kSplitK > 1;
+
+    // Wait until every CTA has read its stages for the last time.
+    __device__ __forceinline__ static void begin() { cluster_sync(); }
+
+    // Wait until all partial sums have arrived. No CTA accesses another one's memory any more.
+    __device__ __forceinline__ static void end() { cluster_sync(); }
+
+    __device__ __forceinline__ static void join() {
+        if constexpr (Cluster::kSplitK > 1) {
+            begin();
+            end();
+        }
+    }
+};
+
 // The reduction of Accumulators (MainLoop::Accumulators) of every consumer. A slice has whole
-// chunks of kChunkColumns, in which the epilogue stores it. The roles are WarpSpecialized with the
-// same kSplitK: its producer takes part in the synchronisation.
+// chunks of kChunkColumns, in which the epilogue stores it. The roles are WarpSpecialized with
+// SplitKExchange<Cluster>.
 template <typename Accumulators, int kChunkColumns, typename Cluster, int kConsumers>
 struct SplitKReduction {
     using Shape = AccumulatorShape<Accumulators>;
@@ -45,15 +66,16 @@ struct SplitKReduction {
             "the scratch memory holds the partial sums of all peers: use more stages"
         );
         auto* received = reinterpret_cast<PartialSlice*>(&scratch);
-        cluster_sync();
+        Exchange::begin();
         send_slices(received, accumulators);
         keep_own_slice(slice, accumulators);
-        // All have arrived, and no CTA accesses another one's memory any more.
-        cluster_sync();
+        Exchange::end();
         if (Cluster::split_rank() < kSlices) add_received(slice, received);
     }
 
 private:
+    using Exchange = SplitKExchange<Cluster>;
+
     // The partial sums of a slice that one CTA sends to another.
     using PartialSlice = PartialAccumulators<Slice, kConsumers * 128>;
 
