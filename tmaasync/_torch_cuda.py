@@ -60,7 +60,7 @@ def answers(limits: Any) -> Mapping[str, Callable[..., Any]]:
     """Return functions of ``torch.cuda``, by their names, that describe the emulated device.
 
     Args:
-        limits: What a multiprocessor has room for.
+        limits: The number of SMs, and the shared memory of one.
     """
     properties = SimpleNamespace(
         name="tmaasync's CPU emulator",

@@ -269,7 +269,7 @@ def _without_constants(types: Iterable[Any], values: Iterable[Any]) -> Iterator[
 
 
 def _in_bytes(kind: str, value: Any) -> Any:
-    """Return a number of 16 bits as its bytes, because PTX has no parameters of such floats."""
+    """Return a number of 16 bits as its bytes, because PTX has no parameters of these types."""
     element = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}.get(kind)
     return value if element is None else np.array(value, element).tobytes()
 

@@ -71,7 +71,7 @@ def gemm(a, b, c, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, DEFEC
             mbarrier.wait(full.index(slot), phase ^ 1)
         elif DEFECT != "no wait":
             mbarrier.wait(full.index(slot), phase)
-        product = warpgroup_mma(left.index(slot), right.index(slot), total, is_async=True)
+        pending = warpgroup_mma(left.index(slot), right.index(slot), total, is_async=True)
         in_flight: gl.constexpr = 1 if DEFECT == "a wgmma in flight" else 0
-        total = warpgroup_mma_wait(in_flight, deps=(product,))
+        total = warpgroup_mma_wait(in_flight, deps=(pending,))
     store(c, m, total, DEFECT)

@@ -43,7 +43,7 @@ def test_the_gemm_equals_numpy() -> None:
 
 
 WAIT = "mbarrier.wait(full.index(slot), phase)"
-MULTIPLY = "product = warpgroup_mma("
+MULTIPLY = "pending = warpgroup_mma("
 DEFECTS = {
     "no wait": (EmulatedFault, MULTIPLY),
     "the other phase": (EmulatedFault, MULTIPLY),

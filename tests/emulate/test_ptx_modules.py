@@ -304,6 +304,14 @@ def test_a_division_by_zero_is_no_fault() -> None:
     assert out.tolist() == [-1, 7]
 
 
+def test_a_kernel_and_a_parameter_have_names_that_are_words_of_cpp() -> None:
+    body = ".reg .b64 %rd1; ld.param.u64 %rd1, [new]; st.global.b32 [%rd1], 5;"
+    text = EMPTY.format(name="double", body=body).replace("double()", "double(.param .u64 new)")
+    out = np.zeros(1, np.int32)
+    Kernel(text, "double")(1, 1, (out,))
+    assert out.tolist() == [5]
+
+
 def test_accumulators_in_two_orders() -> None:
     exchanged(text_of("by_hand"))
 

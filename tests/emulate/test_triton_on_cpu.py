@@ -186,8 +186,8 @@ def test_the_device_cuda_of_torch_is_the_cpu_inside_the_with_alone() -> None:
         assert x.device.type == torch.empty_like(x, device="cuda:0").device.type == "cpu"
         assert torch.cuda.is_available()
         assert torch.cuda.get_device_capability("cuda") == (9, 0)
-        multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-        assert multiprocessors == emulate.LIMITS.sms
+        sms = torch.cuda.get_device_properties(0).multi_processor_count
+        assert sms == emulate.LIMITS.sms
         with torch.cuda.device(x.device.index):
             torch.cuda.synchronize()
     assert (torch.cuda.is_available(), torch.cuda.get_device_capability) == facts

@@ -25,8 +25,8 @@ void for_each_element(Meeting& meeting, Act act) {
     }
 }
 
-// A row that an earlier lane of the instruction stores too: compares its bytes with what is kept of
-// it, in place of the bytes before the instruction.
+// A row that two lanes of the instruction store: their bytes are compared with each other, and not
+// with the bytes before the instruction.
 static void note_equal_rows(Meeting& meeting, uint32_t lane, bool is_kept) {
     const Fiber* const fiber = operands_of<StoreMatrix>(meeting, lane).fiber;
     Repeat* const repeat = fiber->races.repeat.get();

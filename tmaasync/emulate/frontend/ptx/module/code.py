@@ -105,16 +105,17 @@ class _Writer:
         name = self._module.name
         return (
             f'{INCLUDED}# 1 "{name}"\nnamespace {_SPACE} {{\n{chr(10).join(declared)}\n{bodies}}}\n'
-            f'# 1 "the entry of {name}"\nTMAASYNC_EMULATE_ENTRY({_SPACE}::{self._entry.name})\n'
+            f'# 1 "the entry of {name}"\n'
+            f"TMAASYNC_EMULATE_ENTRY({_SPACE}::{_own_name(self._entry)})\n"
             f"{self._shared_bytes()}"
         )
 
     def _parser(self, function: Function, number: int) -> BodyParser:
         own = {
             one.name: Symbol(
-                address_of(one.name)
+                address_of(_own_name(one))
                 if function.is_entry
-                else f"reinterpret_cast<::std::uint64_t>({one.name})"
+                else f"reinterpret_cast<::std::uint64_t>({_own_name(one)})"
             )
             for one in (*function.results, *function.parameters)
         }
@@ -157,24 +158,29 @@ class _Writer:
         return f'extern "C" {{ extern const {constant}; const {constant} = {given.value}; }}\n'
 
 
+def _own_name(one: Function | Variable) -> str:
+    """Return the C++ name of a function or parameter: in C++ its own may be a keyword."""
+    return f"{one.name}_ptx"
+
+
 def _is_plain(variable: Variable) -> bool:
     return variable.space != "shared"
 
 
 def _function_symbol(function: Function) -> Symbol | None:
     if function.body is not None:
-        return Symbol(address_of(f"{_SPACE}::{function.name}"))
+        return Symbol(address_of(f"{_SPACE}::{_own_name(function)}"))
     own = _SYSTEM.get(function.name)
     return None if own is None else Symbol(address_of(f"{PTX}{own}"))
 
 
 def _head(function: Function) -> str:
     if function.is_entry:
-        given = ", ".join(f"{_passed(one)} {one.name}" for one in function.parameters)
-        return f"__global__ void {function.name}({given})"
+        given = ", ".join(f"{_passed(one)} {_own_name(one)}" for one in function.parameters)
+        return f"__global__ void {_own_name(function)}({given})"
     names = (*function.results, *function.parameters)
-    given = ", ".join(f"{BYTES} {one.name}" for one in names)
-    return f"__attribute__((noinline)) static void {function.name}({given})"
+    given = ", ".join(f"{BYTES} {_own_name(one)}" for one in names)
+    return f"__attribute__((noinline)) static void {_own_name(function)}({given})"
 
 
 def _passed(parameter: Variable) -> str:
