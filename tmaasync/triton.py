@@ -325,7 +325,7 @@ def launch(compiled: Any, grid: Sequence[int], *args: Any) -> None:
     threads = int(found[1]) if found else 32 * facts.num_warps
     sides = (*grid, 1, 1)[:3]
     blocks = (sides[0] * facts.num_ctas, *sides[1:])
-    metas = iter(facts.tensordesc_meta or ())
+    metas = iter(getattr(facts, "tensordesc_meta", None) or ())  # a compiled .ttgir has none
     expanded = [one for arg in args for one in _expanded(arg, metas)]
     programs = int(np.prod(blocks))
     scratch = [
