@@ -326,7 +326,7 @@ def test_the_sentences_on_performance_have_no_ratio_of_their_own() -> None:
     assert re.findall(r".*\b\d\.\d\d.*", own) == []
 
 
-@pytest.mark.parametrize("peer", ["FlashAttention-3", "DeepGEMM"])
+@pytest.mark.parametrize("peer", ["FlashAttention-3", "FlashAttention-4", "DeepGEMM", "QuACK"])
 def test_the_readme_has_the_range_over_the_peers_with_rows_of_their_own(peer: str) -> None:
     script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
     ratios = [
