@@ -90,7 +90,7 @@ extern "C" __global__ void masks(i64* out, int queries, int keys, int shift, int
 }
 
 extern "C" __global__ void scale_of_last_entry(float* out, const float* scales, i64 step) {
-    *out = Scale{step, 1, 2.0f}.at(scales, 2, 0);
+    *out = kernels::attention::Scale{step, 1, 2.0f}.at(scales, 2, 0);
 }
 
 extern "C" __global__ void stream_k(i64* out, int m, int k_blocks) {
