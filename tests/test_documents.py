@@ -17,6 +17,7 @@ import re
 import runpy
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,19 @@ _BLOCK = re.compile(
 )
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 _ENTRY = re.compile(r"__global__[^;{]*?\b(\w+)\s*\(")
+
+
+class _Tracebacks:
+    """The module traceback, of which doctest takes the last of an exception's texts.
+
+    With an exception's notes, those are several texts; from Python 3.13 on it joins them.
+    """
+
+    print_exception = traceback.print_exception
+
+    @staticmethod
+    def format_exception_only(*error: Any) -> list[str]:
+        return ["".join(traceback.format_exception_only(*error))]
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,9 @@ class Block:
         said: list[str] = []
         flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         runner = doctest.DocTestRunner(verbose=False, optionflags=flags)
-        runner.run(test, out=said.append, clear_globs=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(doctest, "traceback", _Tracebacks)
+            runner.run(test, out=said.append, clear_globs=False)
         names.update(test.globs)
         assert not said, "".join(said)
 

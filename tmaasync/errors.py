@@ -30,7 +30,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from tmaasync._error_parts import (
     AwaitedSignal,
@@ -236,11 +236,11 @@ class HangError(TMAError, RuntimeError):
             f"{lines}{more}{advice if signals else ''}"
         )
 
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+    def __reduce__(self) -> tuple[object, ...]:
         make = functools.partial(
             type(self), signals=self.signals, others=self.others, has_ended=self.has_ended
         )
-        return make, (self.kernel, self.budget_seconds, self.waits)
+        return make, (self.kernel, self.budget_seconds, self.waits), vars(self)
 
 
 class EmulatedDeadlock(HangError):  # noqa: N818 - a kernel's end, named by its kind
@@ -282,8 +282,8 @@ class EmulatedDeadlock(HangError):  # noqa: N818 - a kernel's end, named by its 
             f"let cooperative=True check that. The first that wait:{listed(waits)}",
         )
 
-    def __reduce__(self) -> tuple[type[EmulatedDeadlock], tuple[Any, ...]]:
-        return type(self), (self.kernel, self.waits, self.resident, self.limit)
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.kernel, self.waits, self.resident, self.limit), vars(self)
 
 
 class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
@@ -318,9 +318,9 @@ class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
             f"{kernel}: {on_device(device)}{who}{at_source(source)}: {reason}.{of_rule(rule)}"
         )
 
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+    def __reduce__(self) -> tuple[object, ...]:
         where = (self.block, self.thread, self.source, self.role, self.device, self.rule)
-        return type(self), (self.kernel, self.reason, *where)
+        return type(self), (self.kernel, self.reason, *where), vars(self)
 
 
 class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
@@ -369,9 +369,10 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
             f"{kernel}: a race on {place}:\n  {first}\n  {second}\n{cause}.{of_rule(rule)}"
         )
 
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        state = {name: value for name, value in vars(self).items() if name != "kernel"}
-        return functools.partial(type(self), self.kernel, **state), ()
+    def __reduce__(self) -> tuple[object, ...]:
+        known = {"kernel", "__notes__"}
+        parts = {name: value for name, value in vars(self).items() if name not in known}
+        return functools.partial(type(self), self.kernel, **parts), (), vars(self)
 
 
 class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
@@ -413,8 +414,8 @@ class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
             )
         super().__init__(f"{kernel}: {what}. {advice}:{listed(waits)}")
 
-    def __reduce__(self) -> tuple[type[EmulatedTimeout], tuple[object, ...]]:
-        return type(self), (self.kernel, self.budget_seconds, self.looping, self.waits)
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.kernel, self.budget_seconds, self.looping, self.waits), vars(self)
 
 
 class UntestedDeviceWarning(UserWarning):

@@ -28,6 +28,12 @@ ZEROS = before(
     "i < Tile::kElements; i += 128) tile.data()[i] = 0; } fence_async_view_proxy();",
 )
 
+ZERO_STAGES = before(
+    "__syncthreads();\n    if (warpgroup_index()",
+    "for (int i = threadIdx.x; i < int(sizeof(shared.stages) / 4); i += 384) "
+    "reinterpret_cast<int*>(shared.stages)[i] = 0; fence_async_view_proxy();",
+)
+
 
 def two_loads(copies: str) -> tuple[Edit, ...]:
     """Return the edits that load two tiles in each phase and expect the bytes of one."""
@@ -87,6 +93,9 @@ DEFECTS = (
     Defect("pipe", "the consumer starts as a producer, with tiles of zeros",
            (Edit("State::for_consumer()", "State::for_producer()"), ZEROS), RACE + DEADLOCK,
            PARITY),
+    Defect("wsgemm", "the consumer starts as a producer, with tiles of zeros",
+           (Edit("State::for_consumer()", "State::for_producer()"), ZERO_STAGES),
+           RACE + DEADLOCK + FAULT, PARITY),
     Defect("pipe", "producer and consumer are exchanged",
            (Edit("State::for_consumer()", "State::for_producer()"),
             Edit("State::for_producer()", "State::for_consumer()")), FAULT, PARITY),

@@ -139,7 +139,7 @@ READS = {
         TWO_LOADS + "s.full[1].wait(0);\ntotal[thread] = s.tiles[1].data()[thread];  //@read",
         UNWRITTEN + r"A TMA load .* issued by thread 0 at {at:late}, 512 bytes to tiles\[1\]: "
         r"full\[1\] completed phase 0 with 512 bytes expected, and its copies deliver 1024\. "
-        r"Expect the bytes of all of them\.( \[rule: unwritten-shared\])?$",
+        r"Expect the bytes of all of them\.( \[rule: unwritten-shared\])?(\n|$)",
         "read",
     ),
     "a wait that is not repeated": Text(
@@ -296,7 +296,7 @@ STORES = {
         "fill(s);\n__syncthreads();\n"
         + STORE.replace("wait_group<0>();", "wait_group_read<0>();\n    total[0] = array[0];"),
         r"the store may not have reached global memory\. Wait with wait_group<0>\(\) before the "
-        r"other access; wait_group_read is not enough\.$",
+        r"other access; wait_group_read is not enough\.(\n|$)",
         error=EmulatedRace,
     ),
     "a buffer written while it is stored": Text(
@@ -432,7 +432,7 @@ BARRIERS = {
     "nobody waits": Text(
         LOAD,
         r"the CTA ends while a TMA load to shared offset 512 \(tiles\[1\]\) is in flight\. Wait on "
-        r"full\[1\] before the end\. \[rule: load-at-exit\]$",
+        r"full\[1\] before the end\. \[rule: load-at-exit\](\n|$)",
         "load",
         plain=True,
     ),
@@ -485,7 +485,9 @@ BARRIERS = {
         "if (thread == 0) {\n    s.empty[0].expect_tx(16);\n    s.empty[0].arrive();  //@first\n}\n"
         "__syncthreads();\nif (thread == 5) s.empty[0].arrive();  //@arrive",
         r"empty\[0\] gets 1 arrival in phase 0, which counts 1 and waits for no more; thread 0 at "
-        r"{at:first} arrived first; the phase lasts until 16 bytes have landed\. Wait for the "
+        r"{at:first} arrived first; the phase lasts until 16 bytes have landed, and until then no "
+        r"consumer releases the stage: a consumer's first wait names parity 0, a producer's 1\. "
+        r"Wait for the "
         r"empty barrier before a stage is filled again, and let no more threads arrive than "
         r"init\(\) counts",
         "arrive",
@@ -839,7 +841,7 @@ extern "C" __global__ void small(const __grid_constant__ Tile image, float* out)
     [
         (
             {"FLOATS": 17},
-            r"\(tile past the end of its 64 bytes of data\), .* \[rule: unwritten-shared\]$",
+            r"\(tile past the end of its 64 bytes of data\), .* \[rule: unwritten-shared\](\n|$)",
         ),
         ({"PRODUCER": 0}, r"warp 0 has not released .*: a producer's first wait names parity 1"),
         ({"ARRIVALS": 2}, r"only warp 0 filled .*, with 1 of the 2 arrivals that init\(\) counts"),

@@ -18,6 +18,7 @@ from tmaasync.emulate.report.dialect import in_words_of
 from tmaasync.emulate.report.faults import OPERATIONS
 from tmaasync.emulate.report.hangs import hang
 from tmaasync.emulate.report.peer_causes import BETWEEN_STREAMS, cause_between_devices
+from tmaasync.emulate.report.quotes import quote
 from tmaasync.emulate.report.race_causes import RacingPair, cause_in_a_kernel
 from tmaasync.emulate.report.strays import with_stray
 from tmaasync.emulate.report.words import Facts, Words
@@ -30,6 +31,8 @@ __all__ = ["error_of"]
 
 def error_of(launches: Sequence[Facts], report: Report) -> TMAError:
     """Return the exception for the runtime's report of launches that ran together, or of one.
+
+    A note quotes the lines of the source that the report names, as the traceback shows it.
 
     Raises:
         KeyboardInterrupt: Ctrl-C stopped them.
@@ -46,6 +49,12 @@ def error_of(launches: Sequence[Facts], report: Report) -> TMAError:
         Words(one.program, one.config.shared_bytes, one.arrays, one.device, one.others, one.before)
         for one in launches
     ]
+    error = _in_words(launches, several, report)
+    quote(error, (words.program.source for words in several))
+    return error
+
+
+def _in_words(launches: Sequence[Facts], several: Sequence[Words], report: Report) -> TMAError:
     if report.kind == ReportKind.RACE:
         return _race(several, report)
     words, waits = several[report.launch], report.all_waits()

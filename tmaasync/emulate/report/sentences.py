@@ -85,7 +85,10 @@ SENTENCES = {
     "Arrivals": "{} arrivals",
     "NoMore": "no more",
     "ArrivedFirst": "; {} arrived first",
-    "UntilLanded": "; the phase lasts until {} bytes have landed",
+    "UntilLanded": (
+        "; the phase lasts until {} bytes have landed, and until then no consumer releases the "
+        "stage: a consumer's first wait names parity 0, a producer's 1"
+    ),
     "UntilExpected": "; the phase lasts until {} bytes that landed are expected",
     "WarpApartAtBarrier": (
         "threads of warp {} wait at the __syncthreads() of line {} and others at the one of line "
