@@ -82,9 +82,11 @@ def _compiled(kernel: Any, block_dim: int) -> tuple[Kernel, int]:
             warp.compile_aot_module(kernel.module, arch=90, use_ptx=True, module_dir=folder)
             (module,) = Path(folder).glob("*.ptx")
             (facts,) = Path(folder).glob("*.meta")
-            text = module.read_text().rstrip("\0")
+            text = module.read_text(encoding="utf-8").rstrip("\0")
             name = f"{kernel.get_mangled_name()}_cuda_kernel_forward"  # hashed by the compilation
-            shared_bytes = json.loads(facts.read_text()).get(f"{name}_smem_bytes", 0)
+            shared_bytes = json.loads(facts.read_text(encoding="utf-8")).get(
+                f"{name}_smem_bytes", 0
+            )
     finally:
         options["block_dim"] = before
     return Kernel(text.replace(name, kernel.key), kernel.key), shared_bytes

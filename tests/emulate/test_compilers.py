@@ -44,6 +44,28 @@ def test_a_program_that_is_no_compiler_is_refused(
         build_with(shutil.which(name) or name, monkeypatch)
 
 
+@pytest.mark.parametrize("is_kernel", [False, True])
+def test_each_compiler_gets_options_that_it_knows(
+    is_kernel: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def options(name: str) -> set[str]:
+        versions = f"test $1 != --version || echo -n '{name} version '; echo 17.0.6"
+        (tmp_path / name).mkdir()
+        compiler = script(tmp_path / name, versions=versions, otherwise="exit 1")
+        monkeypatch.setenv("CXX", str(compiler))
+        return {*toolchain.flags(is_kernel=is_kernel)}
+
+    clang, gcc = options("clang"), options("g++")
+
+    only_of_gcc = ("--param", "-fstack-reuse", "-mtls-dialect", "-finline-small-functions")
+    assert not any(option.startswith(only_of_gcc) for option in clang)
+    assert not any(option.startswith("-mllvm") for option in gcc)
+    # Two locals never share a stack slot, which would look like a write to wgmma's registers.
+    assert ("-mllvm=-no-stack-coloring" in clang) == is_kernel
+    assert ("-fstack-reuse=none" in gcc) == is_kernel
+    assert ("-fsanitize=thread" in clang & gcc) == is_kernel
+
+
 @pytest.mark.parametrize("name", ["absent", "folder", "text file", "g++ with a flag"])
 def test_what_is_no_program_is_refused(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -56,6 +56,51 @@ def test_the_low_bits_of_a_generic_pointer_are_the_shared_address(mask: int, cta
     assert (out == expected).all()
 
 
+# A lies in dynamic shared memory, B in a static variable; core matrices of 8 x 16 bytes follow each
+# other without a swizzle.
+DESCRIPTORS = """
+#include <cooperative_groups.h>
+#include <cuda_bf16.h>
+namespace cg = cooperative_groups;
+using u64 = unsigned long long;
+__device__ u64 descriptor(const void* pointer, u64 mask) {
+    return ((u64)pointer & mask) >> 4 | 8ull << 16 | 16ull << 32;
+}
+__global__ void descriptors(float* out, u64 mask) {
+    extern __shared__ __align__(1024) unsigned char dynamic[];
+    __shared__ __align__(128) __nv_bfloat16 fixed[8 * 16];
+    auto* tile = reinterpret_cast<__nv_bfloat16*>(dynamic + 1024);
+    const float value = 1 + cg::this_cluster().block_rank();
+    for (int i = threadIdx.x; i < 512; i += 128) reinterpret_cast<float*>(dynamic)[i] = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < 64 * 16; i += 128) tile[i] = __float2bfloat16(value);
+    fixed[threadIdx.x] = __float2bfloat16(2);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    float d[4];
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3}, %4, %5, 0, 1, 1, 0, 0;"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "l"(descriptor(tile, mask)), "l"(descriptor(fixed, mask))
+    );
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < 4; ++i) out[(blockIdx.x * 128 + threadIdx.x) * 4 + i] = d[i];
+}
+"""
+
+
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_the_low_bits_of_a_generic_pointer_make_a_descriptor_of_wgmma(ctas: int) -> None:
+    out = np.zeros((4, 512), np.float32)
+    kernel = Kernel(DESCRIPTORS, "descriptors")
+    kernel(4, 128, (out, 0x3FFFF), shared_mem=4096, cluster=ctas)
+    values = 1 + np.arange(4) % ctas
+    assert (out == 16 * 2 * values[:, None]).all()
+
+
 CONVERTED = """
 #include <cooperative_groups.h>
 #include <cuda/barrier>

@@ -183,8 +183,8 @@ def _compiled_object(
 
 def _cache_key(whole: str, options: tuple[str, ...], headers: Headers, *, has_ptx: bool) -> str:
     kept = [option for option in options if not option.startswith("-I")]
-    table = _translator_facts() if has_ptx else ()
-    facts = (_FORMAT, whole, kept, headers, runtime_name(), toolchain.key_facts(), table)
+    modules = (*_modules_of(__file__), *(_modules_of(ptx.__file__) if has_ptx else ()))
+    facts = (_FORMAT, whole, kept, headers, runtime_name(), toolchain.key_facts(), modules)
     return includes.digest(json.dumps(facts).encode())
 
 
@@ -227,6 +227,7 @@ def _without_asm(source: Source, text: str) -> ptx.Translated:
 
 
 @functools.cache
-def _translator_facts() -> tuple[tuple[str, str], ...]:
-    folder = Path(ptx.__file__).parent
-    return tuple((path.name, includes.file_digest(path)) for path in sorted(folder.rglob("*.py")))
+def _modules_of(file: str) -> tuple[tuple[str, str], ...]:
+    """Return the names and digests of the modules in this file's folder, which make libraries."""
+    modules = sorted(Path(file).parent.rglob("*.py"))
+    return tuple((path.name, includes.file_digest(path)) for path in modules)
