@@ -59,5 +59,6 @@ def rules_table(
     """Return a table of broken rules, each with its remedy in options of the command."""
     made = table(title, ("argument", "is", "rule", "remedy"))
     for facts in rule_facts(violations):
-        made.add_row(*(in_options(text, parameters) for text in facts.values()))
+        texts = (facts[name] for name in ("argument", "value", "rule", "remedy"))
+        made.add_row(*(in_options(text, parameters) for text in texts))
     return made
