@@ -48,7 +48,7 @@ def shown(name: str, value: object) -> str:
 def rule_facts(violations: Iterable[Violation]) -> list[dict[str, str]]:
     """Return broken rules for a JSON document."""
     return [
-        {name: str(value) for name, value in dataclasses.asdict(violation).items()}
+        {name: str(getattr(violation, name)) for name in ("argument", "value", "rule", "remedy")}
         for violation in violations
     ]
 
@@ -59,6 +59,5 @@ def rules_table(
     """Return a table of broken rules, each with its remedy in options of the command."""
     made = table(title, ("argument", "is", "rule", "remedy"))
     for facts in rule_facts(violations):
-        texts = (facts[name] for name in ("argument", "value", "rule", "remedy"))
-        made.add_row(*(in_options(text, parameters) for text in texts))
+        made.add_row(*(in_options(text, parameters) for text in facts.values()))
     return made
