@@ -25,7 +25,8 @@ from tmaasync._arrays import ArrayView
 from tmaasync._kinds import shown
 from tmaasync._source.program import entries_of
 from tmaasync._tile.pointer import PackedArgument
-from tmaasync.emulate import LIMITS, max_active_clusters
+from tmaasync.emulate import LIMITS
+from tmaasync.emulate.chips import SM_90A
 from tmaasync.errors import ArgumentError, TensorMapError
 from tmaasync.kernel import Kernel
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
@@ -142,7 +143,9 @@ def _patch_classes(patches: contextlib.ExitStack) -> None:
     replace(_Tensor, "__init__", _make_tensor)
     replace(HardwareInfo, "__init__", lambda *args: None)
     replace(
-        HardwareInfo, "get_max_active_clusters", lambda _, info, size: max_active_clusters(size)
+        HardwareInfo,
+        "get_max_active_clusters",
+        lambda _, info, size: SM_90A.max_active_clusters(size),
     )
     replace(HardwareInfo, "get_device_multiprocessor_count", lambda *args: LIMITS.sms)
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.emulate import abi
-from tmaasync.emulate.chips.occupancy import MAX_STATIC_SHARED_BYTES
+from tmaasync.emulate.chips import CHIPS
 from tmaasync.emulate.include_path import DEVICE_DIR, EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
 from tmaasync.emulate.report.sentences import SENTENCES
 from tmaasync.tensormap.encoding import TENSOR_MAP_BYTES
@@ -52,8 +51,8 @@ CONSTANTS = {
     "kRules": len(abi.Rule),
     "kNothing": events.NOTHING,
     "kNobody": events.NOBODY,
-    "kMaxDynamicBytes": MAX_SHARED_BYTES,
-    "kMaxStaticBytes": MAX_STATIC_SHARED_BYTES,
+    "kMaxDynamicBytes": max(chip.device.shared_bytes for chip in CHIPS.values()),
+    "kMaxStaticBytes": max(chip.static_shared_bytes for chip in CHIPS.values()),
     "kMapBytes": TENSOR_MAP_BYTES,
 }
 

@@ -10,8 +10,9 @@ import pytest
 
 from tmaasync import CompileError, EmulatedDeadlock, Kernel, LaunchError
 from tmaasync._driver import LaunchConfig
-from tmaasync.emulate import max_resident_clusters, scheduled
-from tmaasync.emulate.chips.occupancy import residency
+from tmaasync.emulate import scheduled
+from tmaasync.emulate.chips import SM_90A, SM_100A, SM_120A, Chip
+from tmaasync.emulate.chips.occupancy import max_resident_clusters, residency
 
 SMS = 132
 
@@ -66,9 +67,33 @@ def config(threads: int, shared_bytes: int = 0, cluster: int = 1) -> LaunchConfi
 def test_an_sm_holds_as_many_blocks_as_its_scarcest_resource_allows(
     launch: LaunchConfig, registers: int, static_bytes: int, per_sm: int, why: str
 ) -> None:
-    assert max_resident_clusters(launch, registers, static_bytes) == SMS * per_sm
-    words = residency(launch, registers, static_bytes)
+    assert max_resident_clusters(SM_90A, launch, registers, static_bytes) == SMS * per_sm
+    words = residency(SM_90A, launch, registers, static_bytes)
     assert words.startswith(f"132 SMs hold {SMS * per_sm} blocks: {per_sm} an SM by {why}")
+
+
+# The same table of 10.0, and of 12.0: 1536 threads, 24 blocks, 100 KiB of shared memory.
+@pytest.mark.parametrize(
+    ("chip", "launch", "registers", "blocks", "why"),
+    [
+        (SM_100A, config(1024), 0, 148 * 2, "threads"),
+        (SM_100A, config(32), 0, 148 * 32, "the number of blocks"),
+        (SM_100A, config(128, 75 * 1024), 0, 148 * 3, "shared memory"),
+        (SM_120A, config(1024), 0, 188, "threads"),
+        (SM_120A, config(32), 0, 188 * 24, "the number of blocks"),
+        (SM_120A, config(128, 49 * 1024), 0, 188 * 2, "shared memory"),
+        (SM_120A, config(128, 49 * 1024 + 1), 0, 188, "shared memory"),
+        (SM_120A, config(512), 128, 188, "registers"),
+        (SM_120A, config(32, cluster=8), 0, 188 // 8 * 24 * 8, "the number of blocks"),
+    ],
+)
+def test_each_chip_has_its_own_occupancy(
+    chip: Chip, launch: LaunchConfig, registers: int, blocks: int, why: str
+) -> None:
+    words = residency(chip, launch, registers)
+
+    assert words.startswith(f"{chip.device.sms} SMs hold {blocks} blocks")
+    assert f"an SM by {why}" in words
 
 
 @pytest.mark.parametrize(("threads", "kib", "per_sm"), [(64, 75, 3), (1, 0, 32)])

@@ -15,6 +15,7 @@ from tmaasync._arrays import ArrayView, stream_of
 from tmaasync._driver import DeviceLimits, HostMemory
 from tmaasync._emulated.build import EmulatedBuild
 from tmaasync._source.compile import Source
+from tmaasync.emulate.chips import SM_90A
 from tmaasync.emulate.launch.schedule import is_scheduled
 from tmaasync.emulate.report.debug_info import DebugInfo, debug_info
 from tmaasync.errors import LaunchError, TMAError, Violation
@@ -79,7 +80,7 @@ class EmulatorBackend(HostBackend):
         return emulate.LIMITS
 
     def max_active_clusters(self, size: int) -> int:
-        return emulate.max_active_clusters(size)
+        return SM_90A.max_active_clusters(size)
 
     def stream(self, frameworks: Iterable[str], given: object = None) -> int:
         return stream_of(frameworks, None, given)

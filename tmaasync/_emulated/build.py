@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ from tmaasync._tile.argument import KernelArgument
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.pointer import PackedArgument, Pointer
 from tmaasync.emulate import EmulatedLaunch, Extent
-from tmaasync.emulate.chips import SM_90A
+from tmaasync.emulate.chips import CHIPS, SM_90A, Chip
+from tmaasync.emulate.chips.occupancy import max_resident_clusters
 from tmaasync.emulate.launch.queued import StreamQueue
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.kernel.arguments import Placed, View, pack, require_all_current
@@ -47,16 +49,13 @@ class EmulatedBuild:
         """Store the recipe, without compiling.
 
         Raises:
-            ArgumentError: The kernel is for an architecture that the emulator lacks.
+            ArgumentError: The kernel is for an architecture that the emulator lacks, or for two.
         """
-        _check_arch("arch", recipe.arch)
-        for option, arch in option_values(("--gpu-architecture", "-arch"), recipe.source.options):
-            _check_arch(f"options: {option}", arch)
-        self._recipe = recipe
+        self._recipe, self._chip = recipe, _chip_of(recipe)
 
     @cached_property
     def _program(self) -> emulate.EmulatedProgram:
-        return emulate.build(self._recipe.source, self._recipe.name)
+        return emulate.build(self._recipe.source, self._recipe.name, self._chip)
 
     @cached_property
     def _parameters(self) -> Sequence[Parameter]:
@@ -84,7 +83,7 @@ class EmulatedBuild:
         """Check and pack a launch; ``seen`` is the result of `views` for the arguments."""
         self._recipe.signature.check(seen)
         self._recipe.signature.refuse_references()
-        recipe, program, limits = self._recipe, self._program, emulate.LIMITS
+        recipe, program, limits = self._recipe, self._program, self._chip.device
         device = request.emulated_device
         config = LaunchConfig(
             grid=extents("grid", request.grid),
@@ -100,8 +99,8 @@ class EmulatedBuild:
         _check_block(recipe, config)
         check_static_shared(recipe.name, config, program.static_bytes, limits)
         if config.cooperative:
-            clusters = emulate.max_resident_clusters(
-                config, program.registers, program.static_bytes
+            clusters = max_resident_clusters(
+                self._chip, config, program.registers, program.static_bytes
             )
             resident = clusters * math.prod(config.cluster or (1,))
             check_resident(recipe.name, config, resident, limits)
@@ -120,15 +119,33 @@ class EmulatedBuild:
         )
 
 
-def _check_arch(argument: str, arch: str | None) -> None:
-    known = SM_90A.arch
-    if arch not in (None, known, known.removesuffix("a")):
-        raise ArgumentError.broken(
-            argument,
-            f"{arch!r}",
-            f"the CPU back end emulates {known} alone, and compiles for it",
-            f"Name {known}, or none, or pass arrays on a GPU that runs {arch}",
-        )
+# The driver compiles a module for its own GPU, unless the target has features of one chip alone.
+_TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
+
+
+def _chip_of(recipe: Recipe) -> Chip:
+    """Return the chip of a kernel: the one that it names, or a module's target, else Hopper."""
+    named = [("arch", recipe.arch)] if recipe.arch is not None else []
+    if recipe.source.is_ptx and not named:
+        target = _TARGET.search(recipe.source.text)
+        return SM_90A if target is None else CHIPS.get(target[1], SM_90A)
+    given = option_values(("--gpu-architecture", "-arch"), recipe.source.options)
+    named += [(f"options: {option}", arch) for option, arch in given]
+    chip: Chip | None = None
+    for argument, arch in named:
+        found = CHIPS.get(arch)
+        if found is None:
+            raise ArgumentError.broken(
+                argument,
+                f"{arch!r}",
+                f"the CPU back end emulates {', '.join(CHIPS)}",
+                f"Name one of these, or none for sm_90a, or pass arrays on a GPU that runs {arch}",
+            )
+        if chip not in (None, found):
+            rule = f"the kernel is for {chip.arch} too, and runs on one chip"
+            raise ArgumentError.broken(argument, f"{arch!r}", rule, "Name one architecture")
+        chip = found
+    return SM_90A if chip is None else chip
 
 
 def _check_block(recipe: Recipe, config: LaunchConfig) -> None:

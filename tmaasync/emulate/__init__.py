@@ -9,11 +9,7 @@ compiler. `scheduled` chooses how threads and asynchronous copies are interleave
 `tmaasync.trace` records and draws the events of a launch, as for launches on a GPU.
 """
 
-from tmaasync.emulate.chips.occupancy import LIMITS
-
-# Not public, but part of the back end: mypy takes the alias for an export.
-from tmaasync.emulate.chips.occupancy import max_active_clusters as max_active_clusters
-from tmaasync.emulate.chips.occupancy import max_resident_clusters as max_resident_clusters
+from tmaasync.emulate.chips import SM_90A
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.cpp.build import build
 from tmaasync.emulate.frontend.program import EmulatedProgram
@@ -26,6 +22,9 @@ from tmaasync.emulate.launch.schedule import (
 )
 from tmaasync.emulate.launch.world import EmulatedDevice, World, current_world, devices
 from tmaasync.emulate.launch.world import other_world_of as other_world_of
+
+LIMITS = SM_90A.device
+"""What the emulated device allows, unless a kernel names another architecture."""
 
 __all__ = [
     "LIMITS",

@@ -64,7 +64,8 @@ class Kernel:
             ``--std=c++17`` selects another standard for GPUs.
         arch: The architecture to compile for, such as ``"sm_90a"``. By default the compute
             capability of the arrays' device, with the ``a`` if the source uses wgmma, setmaxnreg
-            or multicast, or edits tensor maps. The CPU emulates ``sm_90a`` alone.
+            or multicast, or edits tensor maps. The CPU emulates ``sm_90a``, unless this names
+            ``sm_100a``, ``sm_103a`` or ``sm_120a``.
         debug: Whether the headers check the arguments of their calls (``TMAASYNC_DEBUG`` is then
             1 in the source too). A broken rule ends the kernel: on a GPU with a line on stdout and
             the loss of the CUDA context, on the CPU with an `EmulatedFault`. On a GPU each launch

@@ -1,4 +1,4 @@
-"""Occupancy of the emulated device, by the description of its chip."""
+"""Occupancy of an emulated device, by the description of its chip."""
 
 from __future__ import annotations
 
@@ -6,48 +6,38 @@ import math
 
 from tmaasync._driver import LaunchConfig
 from tmaasync._hardware import WARP_THREADS
-from tmaasync.emulate.chips import SM_90A, Chip
+from tmaasync.emulate.chips import Chip
 
-__all__ = [
-    "LIMITS",
-    "MAX_STATIC_SHARED_BYTES",
-    "max_active_clusters",
-    "max_resident_clusters",
-    "residency",
-]
-
-CHIP = SM_90A
-LIMITS = CHIP.device
-"""What the emulated device allows."""
-
-MAX_STATIC_SHARED_BYTES = CHIP.static_shared_bytes
-
-max_active_clusters = CHIP.max_active_clusters
+__all__ = ["max_resident_clusters", "residency"]
 
 
-def max_resident_clusters(config: LaunchConfig, registers: int, static_bytes: int = 0) -> int:
+def max_resident_clusters(
+    chip: Chip, config: LaunchConfig, registers: int, static_bytes: int = 0
+) -> int:
     """Return the number of clusters of this launch that the emulated device holds at once.
 
     Args:
+        chip: The device's chip.
         config: The launch.
         registers: Registers per thread; 0 if only the compiler knows, which sets no limit.
         static_bytes: Static shared memory, in addition to the launch's dynamic shared memory.
     """
-    blocks, _ = _blocks_of_sm(CHIP, config, registers, static_bytes)
-    return blocks * max_active_clusters(math.prod(config.cluster or (1,)))
+    blocks, _ = _blocks_of_sm(chip, config, registers, static_bytes)
+    return blocks * chip.max_active_clusters(math.prod(config.cluster or (1,)))
 
 
-def residency(config: LaunchConfig, registers: int, static_bytes: int = 0) -> str:
+def residency(chip: Chip, config: LaunchConfig, registers: int, static_bytes: int = 0) -> str:
     """Return text with the resident blocks of this launch on the emulated device, and the limit.
 
-    >>> residency(LaunchConfig((999, 1, 1), (1024, 1, 1), None, 0, False, 0), registers=0)
+    >>> from tmaasync.emulate.chips import SM_90A
+    >>> residency(SM_90A, LaunchConfig((999, 1, 1), (1024, 1, 1), None, 0, False, 0), registers=0)
     '132 SMs hold 264 blocks: 2 an SM by threads (1024 of 2048)'
     """
-    blocks, why = _blocks_of_sm(CHIP, config, registers, static_bytes)
+    blocks, why = _blocks_of_sm(chip, config, registers, static_bytes)
     size = math.prod(config.cluster or (1,))
     clusters = f" in clusters of {size}" if size > 1 else ""
-    whole = max_resident_clusters(config, registers, static_bytes) * size
-    return f"{LIMITS.sms} SMs hold {whole} blocks{clusters}: {blocks} an SM by {why}"
+    whole = max_resident_clusters(chip, config, registers, static_bytes) * size
+    return f"{chip.device.sms} SMs hold {whole} blocks{clusters}: {blocks} an SM by {why}"
 
 
 def _blocks_of_sm(

@@ -17,7 +17,7 @@ from tmaasync._source.compile import Parameter, Source
 from tmaasync._source.entries import entry_names, function_name
 from tmaasync._source.symbols import demangled
 from tmaasync.emulate.abi import Interpreter, ParameterFacts, Report
-from tmaasync.emulate.chips.occupancy import MAX_STATIC_SHARED_BYTES
+from tmaasync.emulate.chips import Chip
 from tmaasync.emulate.runtime_library import build_runtime
 from tmaasync.errors import BackendError, CompileError
 from tmaasync.registers import launch_registers
@@ -45,6 +45,7 @@ class EmulatedProgram:
     path: Path
     name: str
     source: Source = field(repr=False)
+    chip: Chip = field(repr=False)
     parameters: tuple[Parameter, ...]
     shared_bytes: int | None
     max_threads: int | None  # from __launch_bounds__
@@ -82,7 +83,7 @@ def loaded_runtime(path: Path) -> Any:
     return _RUNTIMES[path.name]
 
 
-def loaded_program(path: Path, name: str, source: Source) -> EmulatedProgram:
+def loaded_program(path: Path, name: str, source: Source, chip: Chip) -> EmulatedProgram:
     """Load the library of a kernel, and read the facts that it exports."""
     # Before the library, which refers to the runtime by name.
     runtime = loaded_runtime(build_runtime().library)
@@ -97,29 +98,30 @@ def loaded_program(path: Path, name: str, source: Source) -> EmulatedProgram:
         path=path,
         name=name,
         source=source,
+        chip=chip,
         parameters=tuple(_parameter(facts[index]) for index in range(count)),
         shared_bytes=_constant(library, f"{function_name(name)}_shared_bytes"),
         max_threads=max_threads,
         cluster=None if cluster[0] is None else (cluster[0], cluster[1] or 1, cluster[2] or 1),
         registers=_launch_registers(source, max_threads, min_blocks),
-        static_bytes=_static_shared(source, name, all_static),
+        static_bytes=_static_shared(source, name, chip, all_static),
         library=library,
         runtime=runtime,
     )
 
 
-def _static_shared(source: Source, name: str, bytes_of_all: int) -> int:
+def _static_shared(source: Source, name: str, chip: Chip, bytes_of_all: int) -> int:
     """Return the bytes of static shared memory; reject a size that ptxas rejects.
 
     For several kernels in one source only their sum is known.
     """
-    is_alone = len(entry_names(source.text)) == 1
-    if bytes_of_all <= MAX_STATIC_SHARED_BYTES * (1 if is_alone else 2):
-        return min(bytes_of_all, MAX_STATIC_SHARED_BYTES)
+    is_alone, limit = len(entry_names(source.text)) == 1, chip.static_shared_bytes
+    if bytes_of_all <= limit * (1 if is_alone else 2):
+        return min(bytes_of_all, limit)
     kernels = name if is_alone else "its kernels"
     message = (
         f"{source.name} declares {bytes_of_all} bytes of static shared memory or more in "
-        f"{kernels}; a kernel has at most {MAX_STATIC_SHARED_BYTES}. Declare dynamic shared "
+        f"{kernels}; a kernel has at most {limit}. Declare dynamic shared "
         "memory, extern __shared__ or dynamic_shared<T>(), and pass its bytes as shared_mem."
     )
     raise CompileError(message, message)

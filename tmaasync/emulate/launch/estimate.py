@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmaasync._driver import LaunchConfig
+from tmaasync.emulate.chips import Chip
 from tmaasync.emulate.chips.occupancy import max_resident_clusters
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.errors import Violation
@@ -82,13 +83,16 @@ class LaunchEstimate:
 
 def estimate(program: EmulatedProgram, config: LaunchConfig, workers: int) -> LaunchEstimate:
     """Estimate a launch on ``workers`` cores; its memory may leave some of them idle."""
-    resources = (program.registers, program.static_bytes)
+    resources = (program.chip, program.registers, program.static_bytes)
     return _estimate(program.runtime, config, resources, workers)
+
+
+_Resources = tuple[Chip, int, int]  # chip, registers per thread, bytes of static shared memory
 
 
 @functools.lru_cache(maxsize=256)
 def _estimate(
-    runtime: Any, config: LaunchConfig, resources: tuple[int, int], workers: int
+    runtime: Any, config: LaunchConfig, resources: _Resources, workers: int
 ) -> LaunchEstimate:
     ctas = math.prod(config.cluster or (1,))
     blocks, threads = math.prod(config.grid), math.prod(config.block)
@@ -112,14 +116,16 @@ def _estimate(
     )
 
 
-def _resident(config: LaunchConfig, resources: tuple[int, int], cluster_bytes: int) -> int:
+def _resident(config: LaunchConfig, resources: _Resources, cluster_bytes: int) -> int:
     """Return the clusters that are resident at once: as on the chip, if half of memory holds them.
 
     ``cluster_bytes`` is the memory of a cluster without its threads.
     """
     threads = math.prod(config.cluster or (1,)) * math.prod(config.block)
     fitting = _machine_bytes() // 2 // (cluster_bytes + threads * _RESIDENT_BYTES_PER_THREAD)
-    return max(1, min(max_resident_clusters(config, *resources), fitting))
+    chip, registers, static_bytes = resources
+    resident = max_resident_clusters(chip, config, registers, static_bytes)
+    return max(1, min(resident, fitting))
 
 
 def _machine_bytes() -> int:

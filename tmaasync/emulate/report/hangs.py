@@ -51,7 +51,7 @@ def hang(
         return EmulatedTimeout(program.name, budget, looping, waiting)
     if not report.resident:
         return EmulatedDeadlock(program.name, waiting)
-    limit = residency(facts.config, program.registers, program.static_bytes)
+    limit = residency(program.chip, facts.config, program.registers, program.static_bytes)
     return EmulatedDeadlock(program.name, waiting, (report.resident, report.grid), limit)
 
 

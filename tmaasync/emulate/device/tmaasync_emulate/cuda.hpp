@@ -32,19 +32,28 @@
 #undef FP_SUBNORMAL
 #undef FP_NORMAL
 
-// The macros that NVRTC defines for sm_90a. The headers above, and CUDA's headers of number types,
-// are compiled for the host.
+// The macros that NVRTC defines for the chip, whose __CUDA_ARCH__ the build passes as
+// TMAASYNC_EMULATE_ARCH. The headers above, and CUDA's headers of number types, are compiled for
+// the host.
 #define __CUDACC__ 1
 #define __CUDACC_RTC__ 1
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0
 #define __CUDACC_VER_BUILD__ 0
 #define __CUDA_API_VER_MAJOR__ 13
-#define __CUDA_ARCH__ 900
-#define __CUDA_ARCH_LIST__ 900
+#define __CUDA_ARCH__ TMAASYNC_EMULATE_ARCH
+#define __CUDA_ARCH_LIST__ TMAASYNC_EMULATE_ARCH
+#define __CUDA_ARCH_SPECIFIC__ TMAASYNC_EMULATE_ARCH
+#define __CUDA_ARCH_FAMILY_SPECIFIC__ TMAASYNC_EMULATE_ARCH
+#if TMAASYNC_EMULATE_ARCH == 900
 #define __CUDA_ARCH_FEAT_SM90_ALL
-#define __CUDA_ARCH_SPECIFIC__ 900
-#define __CUDA_ARCH_FAMILY_SPECIFIC__ 900
+#elif TMAASYNC_EMULATE_ARCH == 1000
+#define __CUDA_ARCH_FEAT_SM100_ALL
+#elif TMAASYNC_EMULATE_ARCH == 1030
+#define __CUDA_ARCH_FEAT_SM103_ALL
+#elif TMAASYNC_EMULATE_ARCH == 1200
+#define __CUDA_ARCH_FEAT_SM120_ALL
+#endif
 #define __CUDA_FTZ 0
 #define __CUDA_PREC_DIV 1
 #define __CUDA_PREC_SQRT 1

@@ -23,6 +23,7 @@ from tmaasync._source.compile import Source, header_texts, option_values
 from tmaasync._source.entries import check_entry, declaring_text, entry_names
 from tmaasync._source.tokens import without_comments
 from tmaasync.emulate import toolchain
+from tmaasync.emulate.chips import SM_90A, Chip
 from tmaasync.emulate.frontend import ptx
 from tmaasync.emulate.frontend.cpp import edg, subscripts
 from tmaasync.emulate.frontend.cpp.compile_errors import refusal
@@ -59,12 +60,13 @@ _UNDEFINED = re.compile(
 _DEFINITION = ("-D", "-U", "--define-macro", "--undefine-macro")
 
 
-def build(source: Source, name: str) -> EmulatedProgram:
+def build(source: Source, name: str, chip: Chip = SM_90A) -> EmulatedProgram:
     """Compile one function of a source for this machine, or take it from the cache.
 
     Args:
         source: The source to compile.
         name: The function.
+        chip: The chip that it runs on.
 
     Raises:
         ArgumentError: The source has no ``__global__`` function, or no ``.entry``, of this name.
@@ -76,7 +78,7 @@ def build(source: Source, name: str) -> EmulatedProgram:
     # A module is translated only if its library is missing.
     whole = f"{ptx.INCLUDED}{name}\n{source.text}" if is_ptx else _unit(source, name, has_asm)
     headers = tuple(headers_of(ptx.INCLUDED if is_ptx else whole, source))
-    flags = toolchain.flags(is_kernel=True)
+    flags = (*toolchain.flags(is_kernel=True), *chip.macros)
     key = _cache_key(whole, (*flags, *_options(source)), headers, has_ptx=is_ptx or has_asm)
     path = current_path(cache_dir(), key, ".so")
     facts: dict[str, Any] = {"source": source.name, "entry": name}
@@ -93,7 +95,7 @@ def build(source: Source, name: str) -> EmulatedProgram:
         return made.data
 
     made_once(path, make, facts)
-    return loaded_program(path, name, source)
+    return loaded_program(path, name, source, chip)
 
 
 def _unit(source: Source, name: str, has_asm: bool) -> str:

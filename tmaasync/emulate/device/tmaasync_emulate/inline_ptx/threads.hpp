@@ -21,7 +21,7 @@ TMAASYNC_EMULATE_INLINE std::uint32_t block_in_grid() {
 }
 
 // %nwarpid: the number of warps that fit on an SM, whatever the block's size (read on an H200).
-constexpr std::uint32_t kWarpsOfMultiprocessor = 64;
+constexpr std::uint32_t kWarpsOfMultiprocessor = TMAASYNC_EMULATE_SM_WARPS;
 
 TMAASYNC_EMULATE_INLINE uint3 cluster_sides() {
     return launch_shape().cluster;
@@ -40,7 +40,7 @@ TMAASYNC_EMULATE_INLINE uint3 clusters_of_grid() {
 }
 
 // The blocks of the grid are assigned to the SMs one after the other.
-constexpr std::uint32_t kMultiprocessors = 132;
+constexpr std::uint32_t kMultiprocessors = TMAASYNC_EMULATE_SMS;
 
 inline std::uint64_t nanoseconds() {
     timespec now;
