@@ -19,6 +19,7 @@ from tmaasync._source.compile import Parameter, Source, toolkit_include_dirs
 from tmaasync._source.entries import entry_names
 from tmaasync.emulate import build
 from tmaasync.emulate.chips import SM_90A
+from tmaasync.emulate.chips.macros import macros_of
 from tmaasync.emulate.frontend.cpp.headers import headers_of, prefix_of
 from tmaasync.emulate.toolchain import can_precompile, flags, reported_if_slow
 
@@ -95,7 +96,7 @@ def test_sources_share_what_is_precompiled(own_cache: Path) -> None:
 
 
 def test_a_source_is_the_same_text_whether_or_not_its_prefix_is_precompiled() -> None:
-    bounded, kernel_flags = source(BOUNDED), (*flags(is_kernel=True), *SM_90A.macros)
+    bounded, kernel_flags = source(BOUNDED), (*flags(is_kernel=True), *macros_of(SM_90A))
     headers = tuple(headers_of(BOUNDED, bounded))
     texts = [
         prefix and prefix.text

@@ -21,8 +21,8 @@ CASES = {
         "mbarrier.init.shared::cta.b32 [%2], 1;",
         r"has a form that the CPU does not have. It has: mbarrier\.init",
     ),
-    "a form of sm_100": ("add.rn.f32x2 %1, %1, %1;", "is of sm_100 and later"),
-    "an instruction of sm_100": ("tcgen05.alloc.b32 [%2], 4;", "is of sm_100 and later"),
+    "a form of sm_100": ("add.rn.f32x2 %1, %1, %1;", "is of sm_100a, .* for sm_90a"),
+    "an instruction of sm_100": ("tcgen05.alloc.b32 [%2], 4;", "is of sm_100a .* for sm_90a"),
     "NVLink multicast": ("multimem.st.weak.global.u32 [%3], %2;", "is of NVLink multicast"),
     "modifiers that are a part of the name": (
         "{ .reg .pred p; mbarrier.try_wait.shared.parity.b64 p, [%2], %2; }",
@@ -198,7 +198,7 @@ def test_functions_that_the_kernel_does_not_use_may_have_any_instruction() -> No
     Kernel(UNUSED, "k", constants={"BLACKWELL": False})(1, 1, (x,))
     assert x[0] == 9
 
-    with pytest.raises(CompileError, match=r"kernel\.cu:3: `tcgen05\.alloc.*` is of sm_100"):
+    with pytest.raises(CompileError, match=r"kernel\.cu:3: `tcgen05\.alloc.*` is of sm_100a"):
         Kernel(UNUSED, "k", constants={"BLACKWELL": True})(1, 1, (x,))
 
 

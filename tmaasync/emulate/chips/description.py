@@ -50,17 +50,6 @@ class Chip:
     active_clusters: Mapping[int, int] = field(default_factory=dict)
 
     @property
-    def macros(self) -> tuple[str, ...]:
-        """Options that define what the device headers read (tmaasync_emulate/cuda.hpp)."""
-        major, minor = self.device.compute_capability
-        values = {
-            "ARCH": major * 100 + minor * 10,
-            "SMS": self.device.sms,
-            "SM_WARPS": self.sm_warps,
-        }
-        return tuple(f"-DTMAASYNC_EMULATE_{name}={value}" for name, value in values.items())
-
-    @property
     def sm_registers(self) -> int:
         """32-bit registers of an SM: as many as a thread block may have."""
         return self.device.registers_per_block

@@ -370,10 +370,17 @@ struct Mma {
     bool is_negated;
 };
 
-TMAASYNC_EMULATE_CALL void mma_fence();
-TMAASYNC_EMULATE_CALL void mma_issue(const Mma& mma);
-TMAASYNC_EMULATE_CALL void mma_commit();
-TMAASYNC_EMULATE_CALL void mma_wait(uint32_t pending);
+// Defined for a chip without wgmma: the reason, as a string.
+#if defined(TMAASYNC_EMULATE_WITHOUT_WGMMA)
+#define TMAASYNC_EMULATE_MMA [[gnu::error("wgmma " TMAASYNC_EMULATE_WITHOUT_WGMMA)]]
+#else
+#define TMAASYNC_EMULATE_MMA
+#endif
+TMAASYNC_EMULATE_MMA TMAASYNC_EMULATE_CALL void mma_fence();
+TMAASYNC_EMULATE_MMA TMAASYNC_EMULATE_CALL void mma_issue(const Mma& mma);
+TMAASYNC_EMULATE_MMA TMAASYNC_EMULATE_CALL void mma_commit();
+TMAASYNC_EMULATE_MMA TMAASYNC_EMULATE_CALL void mma_wait(uint32_t pending);
+#undef TMAASYNC_EMULATE_MMA
 
 // --- the kernel itself ---------------------------------------------------------------------------
 

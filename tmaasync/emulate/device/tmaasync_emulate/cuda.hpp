@@ -23,6 +23,7 @@
 // longer to compile than everything above. For the same reason nothing here needs <algorithm>.
 #undef _GLIBCXX_USE_STD_SPEC_FUNCS
 #include <math.h>  // not <cmath>: as in CUDA, exp(x) of a float is a float without `std::` too
+#include <tmaasync_emulate/float_pairs.hpp>
 #include <tmaasync_emulate/intrinsics.hpp>
 
 // NVRTC has none of these macros of <math.h>, and CUTLASS has enumerators of these names.
@@ -191,21 +192,3 @@ inline void cudaGridDependencySynchronize() {
     tmaasync_emulate::wait_for_grids();
 }
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
-
-// Declared, because templates of libraries name them for GPUs that have them.
-#define TMAASYNC_EMULATE_OF_BLACKWELL(NAME, ...)                                    \
-    [[gnu::error(                                                                   \
-        #NAME                                                                       \
-        " is of compute capability 10.0, and kernels run here as on 9.0. Call the " \
-        "function of single floats"                                                 \
-    )]] float2 NAME(__VA_ARGS__);
-#define TMAASYNC_EMULATE_PAIRS_OF_BLACKWELL(ROUNDING)                 \
-    TMAASYNC_EMULATE_OF_BLACKWELL(__fadd2_##ROUNDING, float2, float2) \
-    TMAASYNC_EMULATE_OF_BLACKWELL(__fmul2_##ROUNDING, float2, float2) \
-    TMAASYNC_EMULATE_OF_BLACKWELL(__ffma2_##ROUNDING, float2, float2, float2)
-TMAASYNC_EMULATE_PAIRS_OF_BLACKWELL(rn)
-TMAASYNC_EMULATE_PAIRS_OF_BLACKWELL(rz)
-TMAASYNC_EMULATE_PAIRS_OF_BLACKWELL(rd)
-TMAASYNC_EMULATE_PAIRS_OF_BLACKWELL(ru)
-#undef TMAASYNC_EMULATE_PAIRS_OF_BLACKWELL
-#undef TMAASYNC_EMULATE_OF_BLACKWELL

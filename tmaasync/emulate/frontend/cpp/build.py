@@ -13,6 +13,7 @@ import functools
 import json
 import re
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tmaasync._source.entries import check_entry, declaring_text, entry_names
 from tmaasync._source.tokens import without_comments
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.chips import SM_90A, Chip
+from tmaasync.emulate.chips.macros import macros_of
 from tmaasync.emulate.frontend import ptx
 from tmaasync.emulate.frontend.cpp import edg, subscripts
 from tmaasync.emulate.frontend.cpp.compile_errors import refusal
@@ -57,6 +59,7 @@ _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
 )
+_Translation = Callable[[str], ptx.Translated]
 _DEFINITION = ("-D", "-U", "--define-macro", "--undefine-macro")
 
 
@@ -78,14 +81,15 @@ def build(source: Source, name: str, chip: Chip = SM_90A) -> EmulatedProgram:
     # A module is translated only if its library is missing.
     whole = f"{ptx.INCLUDED}{name}\n{source.text}" if is_ptx else _unit(source, name, has_asm)
     headers = tuple(headers_of(ptx.INCLUDED if is_ptx else whole, source))
-    flags = (*toolchain.flags(is_kernel=True), *chip.macros)
+    flags = (*toolchain.flags(is_kernel=True), *macros_of(chip))
     key = _cache_key(whole, (*flags, *_options(source)), headers, has_ptx=is_ptx or has_asm)
     path = current_path(cache_dir(), key, ".so")
     facts: dict[str, Any] = {"source": source.name, "entry": name}
 
     def make() -> bytes:
-        unit = module_unit(source, name) if is_ptx else whole
-        made = _compiled(source, unit, flags, headers, has_asm=has_asm)
+        unit = module_unit(source, name, chip) if is_ptx else whole
+        translation = functools.partial(_without_asm, source, chip) if has_asm else None
+        made = _compiled(source, unit, flags, headers, translation)
         facts["also_read"] = includes.recorded(made.read, headers, begun_ns)
         if not is_ptx:
             # A preprocessed text has no macros.
@@ -122,7 +126,11 @@ def _macros(source: Source, headers: Headers) -> tuple[str, ...]:
 
 
 def _compiled(
-    source: Source, whole: str, flags: tuple[str, ...], headers: Headers, *, has_asm: bool
+    source: Source,
+    whole: str,
+    flags: tuple[str, ...],
+    headers: Headers,
+    translation: _Translation | None,
 ) -> toolchain.Compiled:
     """Compile and link, and build the runtime at the same time if it is missing."""
     words = f"tmaasync: compiling {source.name} for the CPU"
@@ -132,7 +140,7 @@ def _compiled(
         building = pool.submit(build_runtime)
         # While the runtime is compiled, precompiling takes 0.6 s of a core and saves 0.3 s at most.
         prefix = prefix_of(source, flags, headers, precompiles=is_built)
-        compiled = _compiled_object(source, whole, flags, prefix, has_asm=has_asm)
+        compiled = _compiled_object(source, whole, flags, prefix, translation)
         refuse_dynamic_initializers(source, compiled.data)
         runtime = building.result()
         library = _linked(source, with_dynamic_shared(compiled.data), runtime)
@@ -155,13 +163,13 @@ def _compiled_object(
     whole: str,
     flags: tuple[str, ...],
     prefix: toolchain.Prefix | None,
-    *,
-    has_asm: bool,
+    translation: _Translation | None,
 ) -> toolchain.Compiled:
     translations: list[ptx.Translated] = []
 
     def translate(text: str) -> str:
-        translations.append(_without_asm(source, text))
+        assert translation is not None  # noqa: S101 - else it is not called
+        translations.append(translation(text))
         return translations[-1].text
 
     try:
@@ -172,7 +180,7 @@ def _compiled_object(
             other_files={Path(source.name).name: source.text},  # for source lines in messages
         )
         options = (*flags, *_options(source))
-        return edg.compiled(attempt, options, translate if has_asm else None)
+        return edg.compiled(attempt, options, translate if translation else None)
     except toolchain.RefusedError as refused:
         for one in translations:
             if error := one.refusal_in(refused.log):
@@ -215,7 +223,7 @@ _TUPLE_PROTOCOL = re.compile(
 )
 
 
-def _without_asm(source: Source, text: str) -> ptx.Translated:
+def _without_asm(source: Source, chip: Chip, text: str) -> ptx.Translated:
     text = _TUPLE_PROTOCOL.sub(lambda found: "\n" * found[0].count("\n"), text)
 
     def is_translated(file: str, flags: str) -> bool:
@@ -225,7 +233,7 @@ def _without_asm(source: Source, text: str) -> ptx.Translated:
             and is_authors(file)
         )
 
-    return ptx.translated(text, is_translated, entry_names(source.text))
+    return ptx.translated(text, is_translated, entry_names(source.text), chip)
 
 
 @functools.cache

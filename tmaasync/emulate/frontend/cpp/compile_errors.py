@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -17,7 +18,7 @@ __all__ = ["refusal"]
 _ERROR = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$"
 )
-_NEXT = re.compile(r"^\S[^:]*:(?:\d+:)* |^In file included|^\s+from ")
+_NEXT = re.compile(r"^\S[^:]*:(?:\d+:)* |^In (?:file included|function|member function)|^\s+from ")
 # The rule of a static_assert, or of one of our functions that no kernel may call (g++, clang++).
 _RULE = re.compile(
     r"(?:static assertion failed(?: due to requirement '.*')?"
@@ -27,6 +28,8 @@ _RULE = re.compile(
 _INSTANCE = re.compile(r"[Ii]n instantiation of .*'(?:struct )?tmaasync::(StoredSide<[^']*>)")
 # The use of a header's template: g++ reports it before the error, clang after it.
 _USED = ("required from", "requested here", "in expansion of macro")
+# The call of a header's function: g++ reports the calls before the error, the innermost first.
+_CALLED = re.compile(r"^\s+inlined from '.*' at (?P<file>[^:]+):(?P<line>\d+)")
 
 
 class _Missing(NamedTuple):
@@ -159,6 +162,10 @@ def _own_place(
     """Return the line of the source that has the error, or that uses the code with the error."""
     if error.file == source.name:
         return error.line
+    above = itertools.takewhile(bool, map(_CALLED.match, reversed(lines[: error.at])))
+    calls = [int(one["line"]) for one in above if one and one["file"] == source.name]
+    if calls:
+        return calls[-1]
     after = next((other.at for other in errors if other.at > error.at), len(lines))
     candidates = (*reversed(lines[: error.at]), *lines[error.at : after])
     prefix = f"{source.name}:"

@@ -9,6 +9,7 @@ from tmaasync._source.declarations import named_types
 from tmaasync._source.entries import declarations, function_name, template_of
 from tmaasync._source.includes import included
 from tmaasync._source.tokens import parts, spelled, tokens
+from tmaasync.emulate.chips import Chip
 from tmaasync.emulate.frontend import ptx
 from tmaasync.emulate.frontend.program import EXPORTED
 
@@ -61,9 +62,9 @@ def _constants(values: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]
             yield from zip(constants, (*values[attribute], "1", "1"), strict=False)
 
 
-def module_unit(source: Source, name: str) -> str:
+def module_unit(source: Source, name: str, chip: Chip) -> str:
     """Return the C++ text to compile for one entry of a PTX module."""
-    code = ptx.module_code(source.text, source.name, name)
+    code = ptx.module_code(source.text, source.name, name, chip)
     constants = (_exported(*one) for one in _constants(code.attributes))
     return f"{code.text}{''.join(constants)}"
 

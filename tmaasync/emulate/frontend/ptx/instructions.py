@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tmaasync.emulate.chips import Chip
+from tmaasync.emulate.chips.instructions import missing, not_emulated
 from tmaasync.emulate.frontend.ptx.modifiers import in_isa_order
 from tmaasync.emulate.frontend.ptx.operands import MisfitError, Operands, items_of
 from tmaasync.emulate.frontend.ptx.program import Instruction, Operand, Pair, Sink, Unit
@@ -31,9 +33,10 @@ _TEXTS = (
 class Instructions:
     """Writes the instructions of one unit."""
 
-    def __init__(self, unit: Unit, operands: Operands) -> None:
+    def __init__(self, unit: Unit, operands: Operands, chip: Chip) -> None:
         """Begin a unit."""
         self._unit = unit
+        self._chip = chip
         self._operands = operands
 
     def cpp(self, step: Instruction) -> str:
@@ -61,6 +64,8 @@ class Instructions:
         yield "::tmaasync_emulate::fail(::tmaasync_emulate::FaultKind::kOperandText)"
 
     def _plain_instruction(self, step: Instruction) -> str:
+        if reason := missing(self._chip, step.opcode, len(step.operands)):
+            raise self._refusal(step, reason)
         rows = rows_by_family().get(family_of(step.opcode), ())
         misfit = ""
         matches = [(row, row.matcher.fullmatch(step.opcode)) for row in rows]
@@ -79,7 +84,8 @@ class Instructions:
                 misfit = misfit or str(error)
         if misfit:
             raise self._refusal(step, misfit)
-        raise self._refusal(step, _unknown(step.opcode, rows))
+        reason = not_emulated(self._chip, step.opcode, len(step.operands))
+        raise self._refusal(step, reason or _unknown(step.opcode, rows))
 
     def _refusal(self, step: Instruction, reason: str) -> CompileError:
         return self._unit.refusal(step.line, step.text, reason)
@@ -129,10 +135,6 @@ class Instructions:
 
 _REASONS = (
     (r"multimem\b", "is of NVLink multicast, which the CPU does not have."),
-    (
-        r"(?:tcgen05|clusterlaunchcontrol)\b|.*f32x2|.*cta_group|.*gather4",
-        "is of sm_100 and later.",
-    ),
     (r".*\.sp\b|.*\.sp::", "is of sparse matrices, which the CPU does not multiply."),
 )
 

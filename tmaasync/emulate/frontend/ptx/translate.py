@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from tmaasync.emulate.chips import SM_90A, Chip
 from tmaasync.emulate.frontend.ptx.instructions import Instructions
 from tmaasync.emulate.frontend.ptx.operands import Operands
 from tmaasync.emulate.frontend.ptx.parser import parsed
@@ -49,7 +50,10 @@ class Translated:
 
 
 def translated(
-    text: str, is_translated: Callable[[str, str], bool], kernels: Collection[str] = ()
+    text: str,
+    is_translated: Callable[[str, str], bool],
+    kernels: Collection[str] = (),
+    chip: Chip = SM_90A,
 ) -> Translated:
     """Return preprocessed C++ whose ``asm`` statements call the emulator's functions.
 
@@ -57,6 +61,7 @@ def translated(
         text: The preprocessor's output, with its line markers.
         is_translated: Whether to translate the statements of a file, by its name and flags.
         kernels: The names of ``__global__`` functions, whose lines reports name.
+        chip: The chip that the kernels run on.
     """
     found = statements(text, is_translated, kernels)
     edits: dict[int, tuple[int, str]] = {}
@@ -71,7 +76,7 @@ def translated(
         is_wrapped = any(one.start <= statement.start < one.end for one in found.wrappers)
         file = f"{statement.file}{ASM_SUFFIX if is_wrapped else ''}"
         try:
-            cpp = _Translation(statement, number, file).cpp()
+            cpp = _Translation(statement, number, file, chip).cpp()
         except CompileError as error:
             refusals[number] = error
             cpp = _refused(statement, number)
@@ -103,12 +108,12 @@ def _edited(text: str, edits: dict[int, tuple[int, str]]) -> Iterator[str]:
 class _Translation:
     """The translation of one statement."""
 
-    def __init__(self, statement: AsmStatement, number: int, file: str) -> None:
+    def __init__(self, statement: AsmStatement, number: int, file: str, chip: Chip) -> None:
         self._statement = statement
         self._file = file
         self._number = number
         self._written = Operands(statement)
-        self._instructions = Instructions(statement, self._written)
+        self._instructions = Instructions(statement, self._written, chip)
 
     def cpp(self) -> str:
         statement = self._statement

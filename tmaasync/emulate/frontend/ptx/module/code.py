@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tmaasync._source.symbols import demangled
+from tmaasync.emulate.chips import SM_90A, Chip
 from tmaasync.emulate.frontend.ptx.module.body import Body, BodyParser, address_of
 from tmaasync.emulate.frontend.ptx.module.function import BYTES, function_code, held_as
 from tmaasync.emulate.frontend.ptx.module.reader import Function, Module, Variable, read_module
@@ -42,13 +43,14 @@ class ModuleCode(NamedTuple):
     attributes: Mapping[str, Sequence[str]]
 
 
-def module_code(text: str, source_name: str, entry: str) -> ModuleCode:
+def module_code(text: str, source_name: str, entry: str, chip: Chip = SM_90A) -> ModuleCode:
     """Return the C++ of one kernel of a module.
 
     Args:
         text: The PTX.
         source_name: The module's name for messages.
         entry: The ``.entry``.
+        chip: The chip that it runs on.
 
     Raises:
         ArgumentError: The module has no entry of this name.
@@ -60,7 +62,7 @@ def module_code(text: str, source_name: str, entry: str) -> ModuleCode:
         known = ", ".join(one.name for one in module.functions.values() if one.is_entry)
         rule = f"{source_name} has no .entry of that name"
         raise ArgumentError.broken("name", f"{entry!r}", rule, f"It has: {known or 'none'}")
-    return ModuleCode(_Writer(module, function).code(), dict(_attributes(function)))
+    return ModuleCode(_Writer(module, function, chip).code(), dict(_attributes(function)))
 
 
 def _attributes(entry: Function) -> Iterator[tuple[str, Sequence[str]]]:
@@ -73,8 +75,9 @@ def _attributes(entry: Function) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 class _Writer:
-    def __init__(self, module: Module, entry: Function) -> None:
+    def __init__(self, module: Module, entry: Function, chip: Chip) -> None:
         self._module = module
+        self._chip = chip
         self._entry = entry
         self._names: dict[str, str] = {}  # C++ names of variables, by their names in the module
         functions, self._variables = _used(module, entry)
@@ -89,7 +92,7 @@ class _Writer:
         bodies, shared = "", dict[str, Variable]()
         for number, one in enumerate(self._functions):
             parser = self._parser(one, number)
-            bodies += function_code(_head(one), parser.body, parser)
+            bodies += function_code(_head(one), parser.body, parser, self._chip)
             shared |= parser.shared
         declared = (
             *(f"{_head(one)};" for one in self._functions),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tmaasync.emulate.chips import Chip
 from tmaasync.emulate.frontend.ptx.instructions import Instructions
 from tmaasync.emulate.frontend.ptx.module.accumulators import Accumulators, is_wgmma, names_of
 from tmaasync.emulate.frontend.ptx.module.body import Body, BodyParser
@@ -37,28 +38,29 @@ def held_as(bits: int) -> str:
     return "bool" if bits == 1 else cpp_type(f"b{bits}")
 
 
-def function_code(head: str, body: Body, parser: BodyParser) -> str:
+def function_code(head: str, body: Body, parser: BodyParser, chip: Chip) -> str:
     """Return the definition of a function.
 
     Args:
         head: Its declaration.
         body: Its body.
         parser: The parser of the body.
+        chip: The chip that it runs on.
 
     Raises:
         CompileError: The body has what the CPU lacks.
     """
-    return _Writer(head, body, parser).code()
+    return _Writer(head, body, parser, chip).code()
 
 
 class _Writer:
-    def __init__(self, head: str, body: Body, parser: BodyParser) -> None:
+    def __init__(self, head: str, body: Body, parser: BodyParser, chip: Chip) -> None:
         self._head = head
         self._body = body
         self._program = parser.program()
         self._variables = parser.variables
         self._operands = Operands(body)
-        self._instructions = Instructions(body, self._operands)
+        self._instructions = Instructions(body, self._operands, chip)
         self._accumulators = Accumulators.of(self._program.steps)
 
     def code(self) -> str:

@@ -1,0 +1,138 @@
+"""Instructions that only some chips have, by family.
+
+Which architectures have a family was read off ptxas 13.0, which assembles it for those alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tmaasync.emulate.chips.description import Chip
+
+__all__ = ["F32X2", "WGMMA", "Family", "missing", "not_emulated", "why_missing"]
+
+_BLACKWELL = ("sm_100a", "sm_103a", "sm_120a")
+_DATA_CENTER = ("sm_100a", "sm_103a")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Instructions that exist on the same chips.
+
+    Attributes:
+        opcodes: The beginning of the opcodes, as a regular expression.
+        archs: The architectures that have them.
+        instead: What other chips have; empty for instructions of tensor cores, of which every chip
+            has its own.
+        operands: The number of operands, if only this form is of the family.
+    """
+
+    opcodes: str
+    archs: tuple[str, ...]
+    instead: str = ""
+    operands: int | None = None
+
+    def has(self, opcode: str, operands: int) -> bool:
+        """Return whether an instruction is of this family."""
+        is_form = self.operands in (None, operands)
+        return is_form and re.match(self.opcodes, opcode) is not None
+
+
+WGMMA = Family(r"wgmma\b", ("sm_90a",))
+F32X2 = Family(
+    r"(?:add|sub|mul|fma)\b.*\.f32x2\b", _BLACKWELL, "the instruction of f32 for each half"
+)
+_FAMILIES = (
+    WGMMA,
+    Family(r"tcgen05\.ld\.red\b", ("sm_103a",)),
+    Family(r"tcgen05\b.*\.kind::i8\b", ("sm_100a",)),
+    Family(r"tcgen05\b", _DATA_CENTER),
+    Family(r"mma\.sync\b.*\.kind::", ("sm_120a",)),
+    Family(r"clusterlaunchcontrol\b", _BLACKWELL, "a counter of tiles and atomicAdd()"),
+    Family(
+        r"cp\.async\.bulk\b.*(?:\.cta_group::|::scatter4\b|\.im2col::w\b)",
+        _DATA_CENTER,
+        "a copy for each CTA, row or window",
+    ),
+    Family(
+        r"cp\.async\.bulk\b(?=.*\.shared::cluster\b).*::gather4\b",
+        _DATA_CENTER,
+        "a copy for each row",
+    ),
+    Family(r"cp\.async\.bulk\b.*::gather4\b", _BLACKWELL, "a copy for each row"),
+    F32X2,
+    Family(
+        r"(?:ld|st)\b(?!\.async)(?:(?=.*\.v8\b).*\.[busf]32\b|(?=.*\.v4\b).*\.[busf]64\b)",
+        _BLACKWELL,
+        "two instructions of 128 bits",
+    ),
+    Family(r"redux\b.*\.f32\b", _DATA_CENTER, "shfl.sync.bfly and min or max"),
+    Family(r"(?:min|max)\b.*\.f32\b", _BLACKWELL, "two instructions of two inputs", operands=4),
+    Family(r"cvt\.rs\b", _DATA_CENTER, "cvt.rn"),
+    Family(
+        r"cvt\b.*\.(?:e2m1x[24]|e2m3x[24]|e3m2x[24]|ue8m0x2)\b",
+        _BLACKWELL,
+        "the functions of <cuda_fp4.h>, <cuda_fp6.h> and <cuda_fp8.h>",
+    ),
+    Family(r"(?:ld|st)matrix\b.*\.(?:m16n16|m8n16|m16n8)\b", _BLACKWELL, "the forms of m8n8"),
+)
+
+
+def missing(chip: Chip, opcode: str, operands: int) -> str | None:
+    """Return why a chip lacks an instruction, and what to use instead; None if it has it.
+
+    Args:
+        chip: The chip.
+        opcode: The opcode with its modifiers.
+        operands: The number of operands.
+    """
+    family = _family_of(opcode, operands)
+    return None if family is None or chip.arch in family.archs else why_missing(chip, family)
+
+
+def why_missing(chip: Chip, family: Family) -> str:
+    """Return a predicate for the instructions of a family that a chip lacks.
+
+    >>> from tmaasync.emulate.chips import SM_120A
+    >>> why_missing(SM_120A, WGMMA).partition(". ")[0]
+    'is of sm_90a, and the kernel is compiled for sm_120a, whose tensor cores take mma.sync'
+    """
+    own = "" if family.instead else f", whose tensor cores take {chip.tensor_cores}"
+    both = "" if chip.tensor_cores == _EVERYWHERE else f" or {_EVERYWHERE}"
+    instead = family.instead or f"{chip.tensor_cores}{both}"
+    return (
+        f"is of {_listed(family.archs)}, and the kernel is compiled for {chip.arch}{own}. "
+        f'Use {instead}, or pass arch="{family.archs[0]}" to Kernel.'
+    )
+
+
+_EVERYWHERE = "mma.sync"  # the tensor core instructions that every chip has
+
+
+def not_emulated(chip: Chip, opcode: str, operands: int) -> str | None:
+    """Return what is known of an instruction that this chip has, in a family of few chips.
+
+    None for an instruction of no family.
+    """
+    family = _family_of(opcode, operands)
+    if family is None:
+        return None
+    memory, use = chip.tensor_memory, family.instead or _EVERYWHERE
+    shown = ""
+    if memory is not None and opcode.startswith("tcgen05"):
+        shown = f", nor the tensor memory of {memory.lanes} lanes and {memory.columns} columns"
+    return (
+        f"is of {_listed(family.archs)}, and the CPU does not emulate it yet{shown}. "
+        f"Use {use}, or pass arrays on a {chip.gpu}."
+    )
+
+
+def _family_of(opcode: str, operands: int) -> Family | None:
+    return next((family for family in _FAMILIES if family.has(opcode, operands)), None)
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

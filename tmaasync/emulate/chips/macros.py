@@ -1,0 +1,30 @@
+"""A chip in the macros that the device headers read (tmaasync_emulate/cuda.hpp)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from tmaasync.emulate.chips.description import Chip
+from tmaasync.emulate.chips.instructions import F32X2, WGMMA, why_missing
+
+__all__ = ["macros_of"]
+
+# Functions of headers that stand for instructions of these families do not compile elsewhere.
+_FAMILIES = {"WGMMA": WGMMA, "F32X2": F32X2}
+
+
+def macros_of(chip: Chip) -> tuple[str, ...]:
+    """Return the compiler's options that define the macros."""
+    major, minor = chip.device.compute_capability
+    values: Mapping[str, object] = {
+        "ARCH": major * 100 + minor * 10,
+        "SMS": chip.device.sms,
+        "SM_WARPS": chip.sm_warps,
+        **{
+            f"WITHOUT_{name}": json.dumps(why_missing(chip, family).removesuffix("."))
+            for name, family in _FAMILIES.items()
+            if chip.arch not in family.archs
+        },
+    }
+    return tuple(f"-DTMAASYNC_EMULATE_{name}={value}" for name, value in values.items())
