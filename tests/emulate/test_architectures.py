@@ -14,7 +14,7 @@ from tmaasync.emulate.chips import CHIPS, SM_90A, SM_100A, SM_103A, SM_120A, Chi
 
 ARCHS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")
 
-# What a source may ask of its chip; the preprocessor of nvcc is the reference.
+# The macros of a chip; nvcc is the reference.
 MACROS = """
 #include <nv/target>
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -50,7 +50,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("given", ["arch", "option"])
 @pytest.mark.parametrize("arch", ARCHS)
-def test_the_macros_are_those_of_the_chip(arch: str, given: str) -> None:
+def test_the_macros_follow_the_chip(arch: str, given: str) -> None:
     out = np.full(len(ANSWERS[arch]), -1, np.int32)
     named = {"arch": arch} if given == "arch" else {"options": [f"--gpu-architecture={arch}"]}
 

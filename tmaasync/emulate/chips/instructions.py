@@ -112,7 +112,7 @@ _EVERYWHERE = "mma.sync"  # the tensor core instructions that every chip has
 
 
 def not_emulated(chip: Chip, opcode: str, operands: int) -> str | None:
-    """Return what is known of an instruction that this chip has, in a family of few chips.
+    """Return a predicate for an instruction of a family that the chip has and the CPU lacks.
 
     None for an instruction of no family.
     """
