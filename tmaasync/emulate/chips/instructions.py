@@ -64,7 +64,8 @@ _FAMILIES = (
     Family(r"cp\.async\.bulk\b.*::gather4\b", _BLACKWELL, "a copy for each row"),
     F32X2,
     Family(
-        r"(?:ld|st)\b(?!\.async)(?:(?=.*\.v8\b).*\.[busf]32\b|(?=.*\.v4\b).*\.[busf]64\b)",
+        r"(?:ld|st)\b(?!.*\.(?:async|shared|local|const|param)\b)"
+        r"(?:(?=.*\.v8\b).*\.[busf]32\b|(?=.*\.v4\b).*\.[busf]64\b)",
         _BLACKWELL,
         "two instructions of 128 bits",
     ),

@@ -48,6 +48,7 @@ _CPP = {
     "bf16x2": "::tmaasync_ptx::Pair<::tmaasync_ptx::BF16>",
     "f32": "float",
     "f64": "double",
+    "f32x2": "::tmaasync_ptx::Pair<float>",
     "tf32": "::std::uint32_t",
     "b128": "unsigned __int128",
     "e4m3x2": "::std::uint16_t",

@@ -211,6 +211,14 @@ T extreme(T a, T b) {
     return result;
 }
 
+// With .abs, the least or the greatest magnitude.
+template <bool kIsMax, bool kFtz, bool kKeepsNan, bool kAbs>
+float extreme_of_three(float a, float b, float c) {
+    if constexpr (kAbs) a = std::fabs(a), b = std::fabs(b), c = std::fabs(c);
+    const float first = extreme<kIsMax, kFtz, kKeepsNan, false>(a, b);
+    return extreme<kIsMax, kFtz, kKeepsNan, false>(first, c);
+}
+
 // --- both halves of a register -------------------------------------------------------------------
 
 template <typename T, typename Act>

@@ -3,6 +3,7 @@
 
 #include <ctime>
 #include <tmaasync_emulate/cuda.hpp>
+#include <tmaasync_emulate/inline_ptx/floats.hpp>
 #include <tmaasync_emulate/inline_ptx/registers.hpp>
 
 namespace tmaasync_emulate::inline_ptx {
@@ -74,6 +75,16 @@ TMAASYNC_EMULATE_INLINE std::uint32_t shuffled(
 TMAASYNC_EMULATE_INLINE bool is_uniform(bool value, std::uint32_t mask) {
     const std::uint32_t lanes = ballot(mask, value), all = ballot(mask, true);
     return lanes == 0 || lanes == all;
+}
+
+// redux.sync of floats: NaNs do not count, except with .NaN.
+template <bool kIsMax, bool kAbs, bool kKeepsNan>
+TMAASYNC_EMULATE_INLINE float reduced_floats(float value, std::uint32_t mask) {
+    if constexpr (kAbs) value = std::fabs(value);
+    const auto join = [](float a, float b) {
+        return extreme<kIsMax, false, kKeepsNan, false>(a, b);
+    };
+    return canonical(reduced(mask, value, join));
 }
 
 TMAASYNC_EMULATE_INLINE void elect_one(std::uint32_t& leader, bool& is_leader, std::uint32_t mask) {

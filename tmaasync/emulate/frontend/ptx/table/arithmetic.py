@@ -181,6 +181,20 @@ ROWS = (
         "d = <t>, a : <t>, b : <t>",
         f"multiplied{_FLOAT}(a, b)",
     ),
+    # --- pairs of floats ---
+    *(
+        Row(
+            f"{name}{{.<round:$ROUND>}}<is_ftz:.ftz>?.<t:f32x2>",
+            "d = <t>, a : <t>, b : <t>",
+            f"{function}{_FLOAT}(a, b)",
+        )
+        for name, function in (("add", "sum"), ("sub", "difference"), ("mul", "multiplied"))
+    ),
+    Row(
+        "fma.<round:$ROUND><is_ftz:.ftz>?.<t:f32x2>",
+        "d = <t>, a : <t>, b : <t>, c : <t>",
+        "fused<<round>, <is_ftz>, false, false>(a, b, c)",
+    ),
     Row(
         "(fma|mad).<round:$ROUND><is_ftz:.ftz>?<is_sat:.sat>?<is_relu:.relu>?.<t:$FLOAT|$HALF>",
         "d = <t>, a : <t>, b : <t>, c : <t>",
@@ -207,6 +221,14 @@ ROWS = (
         "max<is_ftz:.ftz>?<is_nan:.NaN>?<is_xor:.xorsign.abs>?.<t:$FLOAT|$HALF>",
         "d = <t>, a : <t>, b : <t>",
         "extreme<true, <is_ftz>, <is_nan>, <is_xor>>(a, b)",
+    ),
+    *(
+        Row(
+            f"{name}<is_ftz:.ftz>?<is_nan:.NaN>?<is_abs:.abs>?.f32",
+            "d = f32, a : f32, b : f32, c : f32",
+            f"extreme_of_three<{is_max}, <is_ftz>, <is_nan>, <is_abs>>(a, b, c)",
+        )
+        for name, is_max in (("min", "false"), ("max", "true"))
     ),
     Row(
         "rcp.(approx|<round:$ROUND>)<is_ftz:.ftz>?.<t:$FLOAT>",

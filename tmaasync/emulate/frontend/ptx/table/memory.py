@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tmaasync.emulate.frontend.ptx.row import Row
 
 __all__ = ["ROWS"]
@@ -12,6 +14,7 @@ _SPACE = (
     "{.<space:global|shared::cta|shared::cluster|shared|local|const"
     "|param::entry|param::func|param>}"
 )
+_GLOBAL = "{.<space:global>}"
 _ATOMIC_SPACE = "{.<space:global|shared::cta|shared::cluster|shared>}"
 _CACHE = "{.(ca|cg|cs|lu|cv|wb|wt)}"
 _HINTS = (
@@ -23,25 +26,39 @@ _WHOLE_OP = "add|min|max|inc|dec"
 _BIT_OP = "and|or|xor"
 _VALUES = "AtomicOp::<op>, <order>, <scope>, <t>"
 
-ROWS = (
-    # --- ld and st ---
-    Row(
-        f"ld{{.weak}}.global.nc{_CACHE}{_HINTS}{{.v(2|4|8)}}.<t:$ANY>",
+# Vectors of up to 128 bits, and of 256 bits in global memory.
+_VECTORS = (
+    (_SPACE, "{.v2}.<t:$ANY>"),
+    (_SPACE, ".v4.<t:b8|u8|s8|b16|u16|s16|b32|u32|s32|f16|f16x2|bf16|bf16x2|f32>"),
+    (_GLOBAL, ".v8.<t:b32|u32|s32|f32>"),
+    (_GLOBAL, ".v4.<t:b64|u64|s64|f64>"),
+)
+
+
+def _loads_and_stores(space: str, vector: str) -> Iterator[Row]:
+    """Yield the instructions for vectors of some types."""
+    yield Row(
+        f"ld{{.weak}}.global.nc{_CACHE}{_HINTS}{vector}",
         "&d* : <t>+, [a : g], ?policy : u64",
         "load_only_read<<t>>(a, d)",
-    ),
-    Row(
-        f"ld{{.mmio}}{_STRONG}{_SPACE}{_CACHE}{_HINTS}{{.v(2|4|8)}}.<t:$ANY>",
+    )
+    yield Row(
+        f"ld{{.mmio}}{_STRONG}{space}{_CACHE}{_HINTS}{vector}",
         "&d* : <t>+, [a : g], ?policy : u64",
         "load<<order>, <scope>, <t>>(a, d)",
-    ),
-    Row(
-        "ldu{.global}{.v(2|4)}.<t:$ANY>", "&d* : <t>+, [a : g]", "load<<order>, <scope>, <t>>(a, d)"
-    ),
-    Row(
-        f"st{{.mmio}}{_STRONG_STORE}{_SPACE}{_CACHE}{_HINTS}{{.v(2|4|8)}}.<t:$ANY>",
+    )
+    yield Row(
+        f"st{{.mmio}}{_STRONG_STORE}{space}{_CACHE}{_HINTS}{vector}",
         "[a : g], b* : <t>+, ?policy : u64",
         "store<<order>, <scope>, <t>>(a, b)",
+    )
+
+
+ROWS = (
+    # --- ld and st ---
+    *(row for vector in _VECTORS for row in _loads_and_stores(*vector)),
+    Row(
+        "ldu{.global}{.v(2|4)}.<t:$ANY>", "&d* : <t>+, [a : g]", "load<<order>, <scope>, <t>>(a, d)"
     ),
     # --- atom ---
     Row(

@@ -85,6 +85,14 @@ ROWS = (
         "d = b32, a : b32, m : u32",
         "::__reduce_<name>_sync(m, a)",
     ),
+    *(
+        Row(
+            f"redux.sync.{name}<is_abs:.abs>?<is_nan:.NaN>?.f32",
+            "d = f32, a : f32, m : u32",
+            f"reduced_floats<{is_max}, <is_abs>, <is_nan>>(a, m)",
+        )
+        for name, is_max in (("min", "false"), ("max", "true"))
+    ),
     Row("elect.sync", "&d|p : pred, m : u32", "elect_one(d, p, m)"),
     Row("bar.warp.sync", "m : u32", f"{_RUN}::sync_warp(m)"),
     # --- barriers ---
