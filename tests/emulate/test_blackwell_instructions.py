@@ -190,8 +190,8 @@ def test_an_instruction_on_pairs_is_two_on_floats(instruction: str) -> None:
     rng = np.random.default_rng(52)
     # 12 bits each, so that a double holds the result of an fma exactly.
     values = (rng.integers(-2048, 2048, (3, THREADS, 2)) / 64).astype(np.float32)
-    values[0, :3] = [[NAN, 1.0], [SUBNORMAL, -SUBNORMAL], [INFINITY, 0.5]]
-    values[1, :3] = [[1.0, NAN], [0.5, 1.0], [-INFINITY, 1.0]]
+    values[0, :3] = np.array([NAN, 1.0, SUBNORMAL, -SUBNORMAL, INFINITY, 0.5]).reshape(3, 2)
+    values[1, :3] = np.array([1.0, NAN, 0.5, 1.0, -INFINITY, 1.0]).reshape(3, 2)
     if ".rm" not in instruction and "fma" not in instruction:
         values[:, 4:] = rng.normal(0, 4, (3, THREADS - 4, 2)).astype(np.float32)
     out = np.zeros((THREADS, 2), np.float32)

@@ -24,6 +24,10 @@ _NARROW = {
     "bf16x2": "BfloatBits",
     "e4m3x2": "E4M3Bits",
     "e5m2x2": "E5M2Bits",
+    "e2m1x2": "E2M1Bits",
+    "e2m3x2": "E2M3Bits",
+    "e3m2x2": "E3M2Bits",
+    "ue8m0x2": "E8M0Bits",
 }
 _ELEMENTS = {"b32": "U32", "b64": "U64"}
 _NAMES = ("cmp", "bool", "op", "class", "vote", "mode")

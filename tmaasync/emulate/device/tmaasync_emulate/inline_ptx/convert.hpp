@@ -7,15 +7,23 @@ namespace tmaasync_emulate::inline_ptx {
 
 // --- narrow floats -------------------------------------------------------------------------------
 
-// A float with this many bits of exponent and mantissa. Without infinity, the largest exponent
-// holds numbers too, and its largest mantissa is NaN.
-template <int kExponent, int kMantissa, bool kHasInfinity>
+// The largest exponent holds infinity and NaN; or numbers, and its largest mantissa is NaN; or only
+// numbers.
+enum class Top { kInfinity, kNan, kNumbers };
+
+// A float with this many bits of exponent and mantissa.
+template <int kExponent, int kMantissa, Top kTop>
 struct NarrowFloat {
+    static constexpr bool kHasInfinity = kTop == Top::kInfinity;
+    // Distance in a register of two: 6 bits are in a byte.
+    static constexpr int kPackedBits = std::bit_ceil(1u + kExponent + kMantissa);
     static constexpr int kBias = (1 << (kExponent - 1)) - 1;
     static constexpr std::uint32_t kSign = 1u << (kExponent + kMantissa);
     static constexpr std::uint32_t kInfinity = ((1u << kExponent) - 1) << kMantissa;
-    static constexpr std::uint32_t kLargest = kHasInfinity ? kInfinity - 1 : kSign - 2;
-    static constexpr std::uint32_t kNan = kSign - 1;
+    static constexpr std::uint32_t kLargest = kHasInfinity        ? kInfinity - 1
+                                              : kTop == Top::kNan ? kSign - 2
+                                                                  : kSign - 1;
+    static constexpr std::uint32_t kNan = kSign - 1;  // without NaN, the largest number
 
     // The bits of a value, rounded once.
     static std::uint32_t of(double value, Round round, bool saturates) {
@@ -55,7 +63,7 @@ struct NarrowFloat {
     static float to(std::uint32_t bits) {
         const float sign = bits & kSign ? -1.0f : 1.0f;
         const std::uint32_t size = bits & (kSign - 1);
-        if (kHasInfinity ? size > kInfinity : size == kNan) return nan_of<float>();
+        if (kHasInfinity ? size > kInfinity : size > kLargest) return nan_of<float>();
         if (kHasInfinity && size == kInfinity) return sign * std::numeric_limits<float>::infinity();
         const auto exponent = static_cast<int>(size >> kMantissa);
         const auto mantissa = static_cast<float>(size & ((1u << kMantissa) - 1));
@@ -64,11 +72,35 @@ struct NarrowFloat {
     }
 };
 
-using HalfBits = NarrowFloat<5, 10, true>;
-using BfloatBits = NarrowFloat<8, 7, true>;
-using TfloatBits = NarrowFloat<8, 10, true>;
-using E4M3Bits = NarrowFloat<4, 3, false>;
-using E5M2Bits = NarrowFloat<5, 2, true>;
+using HalfBits = NarrowFloat<5, 10, Top::kInfinity>;
+using BfloatBits = NarrowFloat<8, 7, Top::kInfinity>;
+using TfloatBits = NarrowFloat<8, 10, Top::kInfinity>;
+using E4M3Bits = NarrowFloat<4, 3, Top::kNan>;
+using E5M2Bits = NarrowFloat<5, 2, Top::kInfinity>;
+using E2M1Bits = NarrowFloat<2, 1, Top::kNumbers>;
+using E2M3Bits = NarrowFloat<2, 3, Top::kNumbers>;
+using E3M2Bits = NarrowFloat<3, 2, Top::kNumbers>;
+
+// ue8m0, a power of two from 2^-127 to 2^127, or NaN. It drops the sign.
+struct E8M0Bits {
+    static constexpr int kPackedBits = 8;
+    static constexpr std::uint32_t kLargest = 0xfe, kNan = 0xff;
+
+    static std::uint32_t of(double value, Round round, bool saturates) {
+        const double size = std::fabs(value);
+        if (value != value) return kNan;
+        if (size < 0x1p-127) return 0;
+        const int exponent = std::isinf(size) ? 128 : std::ilogb(size);
+        const bool up =
+            round == Round::kRp && !std::isinf(size) && size > std::ldexp(1.0, exponent);
+        const auto word = static_cast<std::uint32_t>(exponent + 127 + up);
+        return word <= kLargest ? word : saturates ? kLargest : kNan;
+    }
+
+    static float to(std::uint32_t word) {
+        return word == kNan ? nan_of<float>() : std::ldexp(1.0f, static_cast<int>(word) - 127);
+    }
+};
 
 template <typename Narrow, Round kRound, bool kRelu, bool kSaturates>
 std::uint32_t narrow_bits(double value) {
@@ -79,8 +111,7 @@ std::uint32_t narrow_bits(double value) {
 // cvt.d.f32 with two operands: the first operand becomes the upper half.
 template <typename Narrow, Round kRound, bool kRelu, bool kSaturates>
 std::uint32_t packed(float high, float low) {
-    constexpr int kBits =
-        std::is_same_v<Narrow, HalfBits> || std::is_same_v<Narrow, BfloatBits> ? 16 : 8;
+    constexpr int kBits = Narrow::kPackedBits;
     return narrow_bits<Narrow, kRound, kRelu, kSaturates>(high) << kBits |
            narrow_bits<Narrow, kRound, kRelu, kSaturates>(low);
 }
@@ -92,10 +123,18 @@ std::uint32_t packed_halves(Pair<F16> halves) {
 }
 template <typename Narrow, bool kRelu>
 Pair<F16> unpacked_halves(std::uint32_t both) {
-    const auto half = [](std::uint32_t byte) {
-        return rectified<kRelu>(canonical(static_cast<F16>(Narrow::to(byte))));
+    constexpr std::uint32_t kMask = (1u << Narrow::kPackedBits) - 1;
+    const auto half = [](std::uint32_t word) {
+        return rectified<kRelu>(canonical(static_cast<F16>(Narrow::to(word))));
     };
-    return {half(both & 0xff), half(both >> 8 & 0xff)};
+    return {half(both & kMask), half(both >> Narrow::kPackedBits & kMask)};
+}
+inline std::uint32_t packed_scales(Pair<BF16> values, Round round, bool saturates) {
+    return E8M0Bits::of(values.high, round, saturates) << 8 |
+           E8M0Bits::of(values.low, round, saturates);
+}
+inline Pair<BF16> unpacked_scales(std::uint32_t both) {
+    return {BF16(E8M0Bits::to(both & 0xff)), BF16(E8M0Bits::to(both >> 8 & 0xff))};
 }
 // tf32 in the upper bits of a float.
 template <Round kRound, bool kRelu, bool kSaturates>

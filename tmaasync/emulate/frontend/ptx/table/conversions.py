@@ -11,6 +11,9 @@ _NUMBER = "u8|s8|u16|s16|u32|s32|u64|s64|f16|bf16|f32|f64"
 _NARROW = "narrow_bits<<narrow>, <round>, <is_relu>, <is_satfinite>>"
 _PACKED = "packed<<narrow>, <round>, <is_relu>, <is_satfinite>>"
 
+# Floats of 4 and 6 bits, and the register of two: each of 6 bits is in a byte.
+_SMALL = (("e2m1x2", "b8"), ("e2m3x2|e3m2x2", "b16"))
+
 ROWS = (
     Row("mov.pred", "d = pred, a : pred", "a"),
     Row("mov.<t:$ANY>", "d = <t>, a : <t>", "a"),
@@ -35,6 +38,33 @@ ROWS = (
         "d = f16x2, a : b16",
         "unpacked_halves<<narrow>, <is_relu>>(a)",
     ),
+    *(
+        Row(
+            f"cvt.<round:rn>.<is_satfinite:satfinite>{{<is_relu:.relu>}}.<narrow:{kinds}>.f32",
+            f"d = {register}, a : f32, b : f32",
+            f"{_PACKED}(a, b)",
+        )
+        for kinds, register in _SMALL
+    ),
+    *(
+        Row(
+            f"cvt.rn{{<is_relu:.relu>}}.f16x2.<narrow:{kinds}>",
+            f"d = f16x2, a : {register}",
+            "unpacked_halves<<narrow>, <is_relu>>(a)",
+        )
+        for kinds, register in _SMALL
+    ),
+    Row(
+        "cvt.<round:rz|rp>{<is_satfinite:.satfinite>}.<narrow:ue8m0x2>.f32",
+        "d = b16, a : f32, b : f32",
+        f"{_PACKED}(a, b)",
+    ),
+    Row(
+        "cvt.<round:rz|rp>{<is_satfinite:.satfinite>}.ue8m0x2.bf16x2",
+        "d = b16, a : bf16x2",
+        "packed_scales(a, <round>, <is_satfinite>)",
+    ),
+    Row("cvt.rn.bf16x2.ue8m0x2", "d = bf16x2, a : b16", "unpacked_scales(a)"),
     Row(
         "cvt.<round:rna|rn|rz>{<is_relu:.relu>}{<is_satfinite:.satfinite>}.tf32.f32",
         "d = b32, a : f32",
