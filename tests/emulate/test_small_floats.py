@@ -21,6 +21,7 @@ DTYPES: dict[str, Any] = {
     "e2m3": ml_dtypes.float6_e2m3fn,
     "e3m2": ml_dtypes.float6_e3m2fn,
 }
+LARGEST = {"e2m1": 6.0, "e2m3": 7.5, "e3m2": 28.0}  # OCP Microscaling Formats, tables 3 to 5
 BITS = {"e2m1": 4, "e2m3": 8, "e3m2": 8}  # of one float in a register of two
 
 TO = """
@@ -81,7 +82,7 @@ def floats(kind: str) -> npt.NDArray[np.float32]:
 @pytest.mark.parametrize("kind", DTYPES)
 def test_floats_become_small_ones(kind: str, relu: str) -> None:
     values = floats(kind)
-    limit = np.float32(ml_dtypes.finfo(DTYPES[kind]).max)
+    limit = np.float32(LARGEST[kind])
 
     words = run(to_text(kind, f"cvt.rn.satfinite{relu}.{kind}x2.f32"), values, values.size // 2)
 
@@ -94,7 +95,7 @@ def test_floats_become_small_ones(kind: str, relu: str) -> None:
 @pytest.mark.parametrize("kind", DTYPES)
 def test_no_number_becomes_the_largest_one(kind: str) -> None:
     values = np.full(64, np.nan, np.float32)
-    largest = int(np.array(ml_dtypes.finfo(DTYPES[kind]).max).view(np.uint8))
+    largest = int(np.array(LARGEST[kind], DTYPES[kind]).view(np.uint8))
 
     words = run(to_text(kind, f"cvt.rn.satfinite.{kind}x2.f32"), values, 32)
 

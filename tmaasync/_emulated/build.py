@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from tmaasync._tile.pointer import PackedArgument, Pointer
 from tmaasync.emulate import EmulatedLaunch, Extent
 from tmaasync.emulate.chips import CHIPS, SM_90A, Chip
 from tmaasync.emulate.chips.occupancy import max_resident_clusters
+from tmaasync.emulate.frontend.ptx import target_of
 from tmaasync.emulate.launch.queued import StreamQueue
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.kernel.arguments import Placed, View, pack, require_all_current
@@ -119,16 +119,11 @@ class EmulatedBuild:
         )
 
 
-# The driver compiles a module for its own GPU, unless the target has features of one chip alone.
-_TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
-
-
 def _chip_of(recipe: Recipe) -> Chip:
     """Return the chip of a kernel: the one that it names, or a module's target, else Hopper."""
     named = [("arch", recipe.arch)] if recipe.arch is not None else []
     if recipe.source.is_ptx and not named:
-        target = _TARGET.search(recipe.source.text)
-        return SM_90A if target is None else CHIPS.get(target[1], SM_90A)
+        return target_of(recipe.source.text)
     given = option_values(("--gpu-architecture", "-arch"), recipe.source.options)
     named += [(f"options: {option}", arch) for option, arch in given]
     chip: Chip | None = None

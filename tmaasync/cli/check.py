@@ -14,7 +14,7 @@ import typer
 from tmaasync._source.program import Entry, entries_of
 from tmaasync.cli._scripts import run_script
 from tmaasync.cli._tables import AsJson, print_json
-from tmaasync.emulate.frontend.ptx import module_code
+from tmaasync.emulate.frontend.ptx import module_code, target_of
 from tmaasync.emulate.launch.observed import observe_launches
 from tmaasync.errors import ArgumentError, CompileError
 from tmaasync.kernel.source import source_of
@@ -164,7 +164,7 @@ def _types(entry: Entry) -> list[str]:
 def _refusal(text: str, source: str, entry: str) -> str | None:
     """Return the first thing of an entry that the emulator lacks, with its line."""
     try:
-        module_code(text, source, entry)
+        module_code(text, source, entry, target_of(text))
     except CompileError as error:
         return _in_one_line(error, entry)
     return None

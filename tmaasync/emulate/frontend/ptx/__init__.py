@@ -6,7 +6,13 @@ write the C++: `instructions` finds the row of each in `table`, `operands` write
 operands, and `row_code` fills them in.
 """
 
-from tmaasync.emulate.frontend.ptx.module import INCLUDED, ModuleCode, module_code, without_inlined
+from tmaasync.emulate.frontend.ptx.module import (
+    INCLUDED,
+    ModuleCode,
+    module_code,
+    target_of,
+    without_inlined,
+)
 from tmaasync.emulate.frontend.ptx.translate import ASM_SUFFIX, Translated, has_asm, translated
 
 __all__ = [
@@ -16,6 +22,7 @@ __all__ = [
     "Translated",
     "has_asm",
     "module_code",
+    "target_of",
     "translated",
     "without_inlined",
 ]

@@ -2,10 +2,11 @@
 
 `reader` finds the functions and variables of a module, and `lines` the source line of each line.
 `body` reads a function into a program, `accumulators` lays out the registers that wgmma keeps, and
-`function`, `variables` and `code` write the C++.
+`function`, `variables` and `code` write the C++. `target` is its chip.
 """
 
 from tmaasync.emulate.frontend.ptx.module.code import INCLUDED, ModuleCode, module_code
 from tmaasync.emulate.frontend.ptx.module.lines import without_inlined
+from tmaasync.emulate.frontend.ptx.module.target import target_of
 
-__all__ = ["INCLUDED", "ModuleCode", "module_code", "without_inlined"]
+__all__ = ["INCLUDED", "ModuleCode", "module_code", "target_of", "without_inlined"]
