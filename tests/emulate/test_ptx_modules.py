@@ -358,7 +358,10 @@ def launch(body: str) -> None:
             "ret;\nframe.buffer 3;",
             "kernel.ptx:7: `frame.buffer 3` is an ",
         ),
-        "another chip's": ("tcgen05.wait::ld.sync.aligned;", "is of sm_100 and later"),
+        "another chip's": (
+            "tcgen05.wait::ld.sync.aligned;",
+            "is of sm_100a and sm_103a, and the kernel is compiled for sm_90a",
+        ),
         "a result without a register": ("mov.u32 %r1, 3;", "needs a register for its result"),
         "an unknown function": ("call f, ();", "names f, which the text declares nowhere"),
         "a branch to nowhere": ("bra THERE;", "branches to a label that the text does not have"),
