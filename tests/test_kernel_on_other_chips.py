@@ -122,7 +122,7 @@ def test_wgmma_in_a_header_of_the_callers_own_is_found(tmp_path: Path) -> None:
         arch_for(source, RTX)
 
 
-@pytest.mark.parametrize("header", ["mainloop", "attention"])
+@pytest.mark.parametrize("header", ["structured/mainloop", "attention"])
 def test_wgmma_in_a_header_of_the_package_is_found(header: str) -> None:
     text = f'#include <tmaasync/{header}.cuh>\nextern "C" __global__ void mine() {{}}\n'
     source = Kernel(text, "mine")._recipe.source
