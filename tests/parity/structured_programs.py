@@ -65,7 +65,9 @@ def move(source: str, debug: bool) -> None:
 # A GEMM whose consumers share a tile: roles, schedule, main loop and epilogue.
 LAYERED = """
 #include <tmaasync/shared.cuh>
+#include <tmaasync/structured/dynamic_scheduler.cuh>
 #include <tmaasync/structured/epilogue.cuh>
+#include <tmaasync/structured/list_scheduler.cuh>
 #include <tmaasync/structured/mainloop.cuh>
 #include <tmaasync/structured/output_tiles.cuh>
 #include <tmaasync/structured/roles.cuh>

@@ -47,6 +47,7 @@ STATEMENT = """
 #include <tmaasync/structured/output_tiles.cuh>
 #include <tmaasync/structured/ring.cuh>
 #include <tmaasync/structured/roles.cuh>
+#include <tmaasync/structured/split_k.cuh>
 #include <tmaasync/structured/static_scheduler.cuh>
 #include <tmaasync/structured/store_ring.cuh>
 
@@ -157,8 +158,9 @@ COMPILER = (
         ("more threads than a CTA has", "WarpSpecialized<8, RegisterSplit<0, 0>>::kThreads;",
          "1 to 7 consumer warpgroups"),
         ("a cluster that K does not split evenly",
-         "WarpSpecialized<2, DefaultRegisterSplit<2>, 3, 2>::kThreads;",
-         "the same number for every share of K"),
+         "WarpSpecialized<2, DefaultRegisterSplit<2>, 3,"
+         " SplitKExchange<ClusterShape<2>>>::kThreads;",
+         "in groups of one size that share loads"),
         ("shared memory without init()", "WarpSpecialized<2>::run(*shared, [] {}, [](int) {});",
          'has no member "init"'),
         ("a consumer without its number",

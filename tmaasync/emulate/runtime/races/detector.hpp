@@ -20,6 +20,10 @@
 
 namespace tmaasync_emulate {
 
+inline constexpr uintptr_t kIsAcquired = 1;  // maps lie at multiples of 64
+inline constexpr uint64_t kFewBytes = 2 * kCellBytes;
+inline constexpr uint8_t kWholeCell = 0xff;
+
 class Detector {
 public:
     Detector(
@@ -246,10 +250,6 @@ private:
         return old.had_readers && old.cluster != cluster_ && actor.operation == Operation::kRead &&
                actor.view->others_acquired.at(old.cluster, old.agent) < old.epoch;
     }
-
-    static constexpr uintptr_t kIsAcquired = 1;  // maps lie at multiples of 64
-    static constexpr uint64_t kFewBytes = 2 * kCellBytes;
-    static constexpr uint8_t kWholeCell = 0xff;
 
     GridRaces& grid_;
     const Rules& rules_;
