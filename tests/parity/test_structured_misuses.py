@@ -158,8 +158,7 @@ COMPILER = (
         ("more threads than a CTA has", "WarpSpecialized<8, RegisterSplit<0, 0>>::kThreads;",
          "1 to 7 consumer warpgroups"),
         ("a cluster that K does not split evenly",
-         "WarpSpecialized<2, DefaultRegisterSplit<2>, 3,"
-         " SplitKExchange<ClusterShape<2>>>::kThreads;",
+         "WarpSpecialized<2, RegisterSplit<0, 0>, 3, SplitKExchange<ClusterShape<2>>>::kThreads;",
          "in groups of one size that share loads"),
         ("shared memory without init()", "WarpSpecialized<2>::run(*shared, [] {}, [](int) {});",
          'has no member "init"'),
