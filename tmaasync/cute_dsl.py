@@ -8,13 +8,11 @@ a launch is one of a `Kernel`. Written for CuTe DSL 4.8.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import ctypes
 import functools
 import importlib.metadata
 import re
 import tempfile
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +21,7 @@ from typing import Any, NamedTuple
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._kinds import shown
+from tmaasync._patches import Patches
 from tmaasync._source.program import entries_of
 from tmaasync._tile.pointer import PackedArgument
 from tmaasync.emulate import LIMITS
@@ -74,39 +73,17 @@ def on_cpu() -> Iterator[None]:
     Warns:
         UserWarning: It is another version than this module was written for.
     """
-    _patch()
-    token = _IS_ON_CPU.set(True)
-    try:
+    with _PATCHES.applied():
         yield
-    finally:
-        _IS_ON_CPU.reset(token)
-        _unpatch()
 
 
-_IS_ON_CPU = contextvars.ContextVar("tmaasync cute_dsl", default=False)
-_LOCK = threading.Lock()
-_PATCHES: list[tuple[contextlib.ExitStack, int]] = []  # at most one, with the `on_cpu` that need it
+def _patch(patches: Patches) -> None:
+    _check_version()
+    _patch_classes(patches)
+    _patch_compiler(patches)
 
 
-def _patch() -> None:
-    with _LOCK:
-        if not _PATCHES:
-            _check_version()
-            patches = contextlib.ExitStack()
-            _patch_classes(patches)
-            _patch_compiler(patches)
-            _PATCHES.append((patches, 0))
-        patches, users = _PATCHES.pop()
-        _PATCHES.append((patches, users + 1))
-
-
-def _unpatch() -> None:
-    with _LOCK:
-        patches, users = _PATCHES.pop()
-        if users > 1:
-            _PATCHES.append((patches, users - 1))
-        else:
-            patches.close()
+_PATCHES = Patches("cute_dsl", _patch)
 
 
 @functools.cache
@@ -117,27 +94,16 @@ def _check_version() -> None:
             f"{_DISTRIBUTION} is {version}; tmaasync.cute_dsl was written for {_VERSION}, and may "
             f"fail with another. Install {_DISTRIBUTION}=={_VERSION}.*, or launch the PTX with "
             "tmaasync.Kernel.",
-            stacklevel=5,
+            stacklevel=8,
         )
 
 
-def _patch_classes(patches: contextlib.ExitStack) -> None:
+def _patch_classes(patches: Patches) -> None:
     from cutlass.base_dsl.jit_executor import JitCompiledFunction
     from cutlass.cute.runtime import _Tensor
     from cutlass.utils import HardwareInfo
 
-    def replace(of: type, name: str, ours: Callable[..., Any]) -> None:
-        theirs = getattr(of, name)
-
-        @functools.wraps(theirs)
-        def method(self: Any, *args: Any, **named: Any) -> Any:
-            if _IS_ON_CPU.get():
-                return ours(theirs, self, *args, **named)
-            return theirs(self, *args, **named)
-
-        patches.callback(setattr, of, name, theirs)
-        setattr(of, name, method)
-
+    replace = patches.replace
     replace(JitCompiledFunction, "__call__", _call)
     replace(JitCompiledFunction, "run_compiled_program", _run_compiled)
     replace(_Tensor, "__init__", _make_tensor)
@@ -150,12 +116,12 @@ def _patch_classes(patches: contextlib.ExitStack) -> None:
     replace(HardwareInfo, "get_device_multiprocessor_count", lambda *args: LIMITS.sms)
 
 
-def _patch_compiler(patches: contextlib.ExitStack) -> None:
+def _patch_compiler(patches: Patches) -> None:
     """Let CuTe DSL compile for sm_90a, with line tables, and keep the PTX."""
     from cutlass.cutlass_dsl import CuTeDSL
 
     dsl = CuTeDSL._get_dsl()
-    folder = patches.enter_context(tempfile.TemporaryDirectory(prefix="tmaasync-cute-dsl-"))
+    folder = patches.undo.enter_context(tempfile.TemporaryDirectory(prefix="tmaasync-cute-dsl-"))
     settings = {
         "_arch": "sm_90a",
         "keep_ptx": True,
@@ -163,11 +129,13 @@ def _patch_compiler(patches: contextlib.ExitStack) -> None:
         "dump_dir": folder,
     }
     for name, value in settings.items():
-        patches.callback(setattr, dsl.envar, name, getattr(dsl.envar, name))
-        setattr(dsl.envar, name, value)
+        patches.set(dsl.envar, name, value)
     warn = dsl.print_warning  # a method; the PTX that is kept turns the cache off, with a warning
-    patches.callback(vars(dsl).pop, "print_warning")
-    dsl.print_warning = lambda text: None if text.startswith("Cache is disabled") else warn(text)
+    patches.set(
+        dsl,
+        "print_warning",
+        lambda text: None if text.startswith("Cache is disabled") else warn(text),
+    )
 
 
 # --- arrays ------------------------------------------------------------------------------------

@@ -6,10 +6,8 @@ Numba passes an array as its address, size, shape and strides. Written for numba
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -19,6 +17,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._kinds import shown
+from tmaasync._patches import Patches
 from tmaasync._source.program import entries_of
 from tmaasync._tile.pointer import PackedArgument
 from tmaasync.errors import ArgumentError, ArrayTypeError
@@ -57,11 +56,6 @@ def run(kernel: Any, grid: Any, block: Any, *args: Any, shared_mem: int = 0) -> 
     compiled.kernel(grid, block, given, shared_mem=shared_mem)
 
 
-_IS_ON_CPU = contextvars.ContextVar("tmaasync numba", default=False)
-_LOCK = threading.Lock()
-_USERS: list[contextlib.ExitStack] = []
-
-
 @contextlib.contextmanager
 def on_cpu() -> Iterator[None]:
     """Run the launches of Numba-CUDA kernels inside the ``with`` on this machine's CPU.
@@ -72,36 +66,23 @@ def on_cpu() -> Iterator[None]:
     Raises:
         ImportError: numba-cuda is not installed.
     """
+    with _PATCHES.applied():
+        yield
+
+
+def _patch(patches: Patches) -> None:
     from numba.cuda.dispatcher import CUDADispatcher
 
-    with _LOCK:
-        if not _USERS:
-            theirs = CUDADispatcher.call
-            CUDADispatcher.call = _on_cpu_or(theirs)
-            undo = contextlib.ExitStack()
-            undo.callback(setattr, CUDADispatcher, "call", theirs)
-            _USERS.append(undo)
-        _USERS.append(contextlib.ExitStack())
-    token = _IS_ON_CPU.set(True)
-    try:
-        yield
-    finally:
-        _IS_ON_CPU.reset(token)
-        with _LOCK:
-            _USERS.pop()
-            if len(_USERS) == 1:
-                _USERS.pop().close()
+    patches.replace(CUDADispatcher, "call", _call)
 
 
-def _on_cpu_or(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(theirs)
-    def call(kernel: Any, args: Sequence[Any], launch_config: Any) -> Any:
-        if not _IS_ON_CPU.get():
-            return theirs(kernel, args, launch_config)
-        sides = (launch_config.griddim, launch_config.blockdim)
-        return run(kernel, *sides, *args, shared_mem=launch_config.sharedmem)
+_PATCHES = Patches("numba", _patch)
 
-    return call
+
+def _call(theirs: Callable[..., Any], kernel: Any, args: Sequence[Any], launch_config: Any) -> None:
+    del theirs  # of a GPU
+    sides = (launch_config.griddim, launch_config.blockdim)
+    run(kernel, *sides, *args, shared_mem=launch_config.sharedmem)
 
 
 # --- compilation --------------------------------------------------------------------------------

@@ -7,13 +7,11 @@ sizes and strides for each tensor descriptor. They change with Triton's releases
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import copy
 import functools
 import importlib.util
 import re
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -24,6 +22,7 @@ import numpy as np
 
 from tmaasync import _arrays, _torch_cuda
 from tmaasync._kinds import shown
+from tmaasync._patches import Patches
 from tmaasync.emulate import LIMITS, scheduled
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
@@ -72,9 +71,6 @@ def run(kernel: Any, grid: Grid, *args: Any, **named: Any) -> None:
 
 # --- launches of unchanged code -----------------------------------------------------------------
 
-_CONFIG = contextvars.ContextVar[int | None]("tmaasync triton config", default=None)
-_LOCK = threading.Lock()
-_PATCHES: list[tuple[contextlib.ExitStack, int]] = []  # at most one, with the `on_cpu` that need it
 _DEVICE = "tmaasync"  # what Triton caches these kernels under
 
 
@@ -94,14 +90,8 @@ def on_cpu(*, config: int = 0) -> Iterator[None]:
         ImportError: Triton is not installed.
         ArgumentError: A launched kernel has no config of that number.
     """
-    _patch()
-    token = _CONFIG.set(config)
-    try:
-        with _torch_cuda.redirected():
-            yield
-    finally:
-        _CONFIG.reset(token)
-        _unpatch()
+    with _PATCHES.applied(config), _torch_cuda.redirected():
+        yield
 
 
 @contextlib.contextmanager
@@ -112,63 +102,29 @@ def searched() -> Iterator[None]:
         yield
 
 
-def _patch() -> None:
+def _patch(patches: Patches) -> None:
     from triton.compiler import CompiledKernel
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.driver import DriverConfig
     from triton.runtime.jit import JITFunction
 
-    with _LOCK:
-        if not _PATCHES:
-            patches, driver = contextlib.ExitStack(), DriverConfig.active
-            active = property(
-                lambda self: driver.fget(self) if _CONFIG.get() is None else _driver()
-            )
-            _replace(patches, DriverConfig, "active", active)
-            _replace(patches, JITFunction, "run", _on_cpu_or(JITFunction.run, _run))
-            _replace(patches, Autotuner, "run", _on_cpu_or(Autotuner.run, _run_config))
-            item = CompiledKernel.__getitem__
-            _replace(patches, CompiledKernel, "__getitem__", _on_cpu_or(item, _launcher))
-            _patch_torch(patches)
-            _PATCHES.append((patches, 0))
-        patches, users = _PATCHES.pop()
-        _PATCHES.append((patches, users + 1))
-
-
-def _patch_torch(patches: contextlib.ExitStack) -> None:
+    driver = DriverConfig.active
+    active = property(lambda self: driver.fget(self) if patches.value is None else _driver())
+    patches.set(DriverConfig, "active", active)
+    patches.replace(JITFunction, "run", _run)
+    patches.replace(Autotuner, "run", _run_config)
+    patches.replace(CompiledKernel, "__getitem__", _launcher)
     if (torch := _torch_cuda.torch_or_none()) is not None:
         for name, answer in _torch_cuda.answers(LIMITS).items():
-            theirs = getattr(torch.cuda, name)
-            _replace(patches, torch.cuda, name, _in_place_of(theirs, answer))
+            patches.replace(torch.cuda, name, functools.partial(_answer, answer))
 
 
-def _in_place_of(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is ours inside `on_cpu`, and theirs in other threads."""
-
-    @functools.wraps(theirs)
-    def function(*args: Any, **named: Any) -> Any:
-        return (theirs if _CONFIG.get() is None else ours)(*args, **named)
-
-    return function
+_PATCHES = Patches("triton", _patch)  # with the number of the config
 
 
-def _unpatch() -> None:
-    with _LOCK:
-        patches, users = _PATCHES.pop()
-        if users > 1:
-            _PATCHES.append((patches, users - 1))
-        else:
-            patches.close()
-
-
-def _replace(patches: contextlib.ExitStack, of: Any, name: str, new: Any) -> None:
-    patches.callback(setattr, of, name, vars(of)[name])
-    setattr(of, name, new)
-
-
-def _on_cpu_or(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that is ours inside `on_cpu`, and theirs in other threads."""
-    return _in_place_of(theirs, lambda *args, **named: ours(theirs, *args, **named))
+def _answer(answer: Callable[..., Any], theirs: Any, *args: Any, **named: Any) -> Any:
+    del theirs  # of a GPU
+    return answer(*args, **named)
 
 
 def _run(
@@ -202,7 +158,7 @@ def _launcher(theirs: Callable[..., Any], compiled: Any, grid: Sequence[int]) ->
 
 def _run_config(theirs: Callable[..., Any], tuner: Any, *args: Any, **named: Any) -> Any:
     """Launch one config of an autotuned kernel, and leave nothing in the cache of timings."""
-    configs, number = tuner.configs, _CONFIG.get() or 0
+    configs, number = tuner.configs, _PATCHES.value
     if tuner.early_config_prune:
         given = dict(zip(tuner.arg_names, args, strict=False))
         configs = tuner.early_config_prune(configs, given, **named)
