@@ -27,8 +27,8 @@ __global__ void low_bits(unsigned* out, unsigned long long mask) {
         ((unsigned*)dynamic)[5] = 200 + rank;
         asm volatile("ld.shared.u32 %0, [%1];" : "=r"(mine[0]) : "r"(low(&fixed[2])));
         asm volatile("ld.shared.u32 %0, [%1];" : "=r"(mine[1]) : "r"(low(dynamic + 20)));
-        mine[2] = low(dynamic) - (unsigned)__cvta_generic_to_shared(dynamic);
-        mine[3] = low(fixed) - (unsigned)__cvta_generic_to_shared(fixed);
+        mine[2] = low(dynamic) - ((unsigned)__cvta_generic_to_shared(dynamic) & mask);
+        mine[3] = low(fixed) - ((unsigned)__cvta_generic_to_shared(fixed) & mask);
     }
     cg::this_cluster().sync();
     if (threadIdx.x == 0) {

@@ -15,6 +15,10 @@ HEADER_SENTENCES = {
         "a pointer was taken for an address in the CTA's shared memory and points elsewhere. "
         "Declare the object in shared memory"
     ),
+    "SharedOfOtherCta": (
+        "an instruction on the thread block's own shared memory, .shared::cta, is given an address "
+        "in CTA {}'s. Pass an address in its own"
+    ),
     "Alignment": (
         "a load or store whose address is no multiple of its size. Move fewer bytes at once, or "
         "align the address"

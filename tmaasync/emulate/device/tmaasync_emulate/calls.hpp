@@ -21,16 +21,17 @@ namespace tmaasync_emulate {
 // A power of two, and the alignment of every stack: a thread finds itself by its stack pointer.
 constexpr std::size_t kStackBytes = 128 * 1024;
 
-// A shared address is an offset into the CTA's window, which starts with its dynamic memory. The
-// address in another CTA of the cluster has the CTA's rank plus one above bit 24.
+// As on the chip, a shared address is the rank of a CTA of the cluster from bit 24 up, and an offset
+// into the CTA's window below, which starts with its dynamic memory.
 constexpr uint32_t kMaxDynamicBytes = 227 * 1024;
 constexpr uint32_t kMaxStaticBytes = 48 * 1024;
 constexpr uint32_t kWindowBytes = 228 * 1024 + kMaxStaticBytes;
 constexpr int kRankShift = 24;
 constexpr uint32_t kOffsetMask = (1u << kRankShift) - 1;
-// Distance of the windows of a cluster's CTAs. As on the chip, the low 24 bits of a generic pointer
-// into shared memory are the offset, and the bits above them count CTAs.
+// Distance of the windows of a cluster's CTAs, and the alignment of the first, for the 16 CTAs that
+// a cluster may have: the low bits of a generic pointer into shared memory are the shared address.
 constexpr std::size_t kWindowStride = std::size_t{1} << kRankShift;
+constexpr std::size_t kWindowsAlignment = 16 * kWindowStride;
 
 // The shared address of a pointer to other memory. CUDA leaves it undefined, so that only a use of
 // it is a fault. No CTA has that rank, and no shared memory these offset bits, of which a wgmma

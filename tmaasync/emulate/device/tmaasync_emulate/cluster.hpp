@@ -18,20 +18,16 @@ namespace tmaasync_emulate {
     fail(FaultKind::kMapaRank, facts, 2);
 }
 
-// mapa: the same offset in another CTA's shared memory. The windows of a cluster are contiguous.
+// mapa: the same offset in another CTA's shared memory.
 TMAASYNC_EMULATE_INLINE void* in_shared_of(const void* pointer, uint32_t rank) {
-    const Thread& thread = current_thread();
-    if (rank >= thread.ctas) fail_beyond_cluster(rank);
+    if (rank >= current_thread().ctas) fail_beyond_cluster(rank);
     const std::size_t address = __cvta_generic_to_shared(pointer);
     if (is_no_shared_address(address)) return reinterpret_cast<void*>(address);
-    const std::size_t offset = address & kOffsetMask;
-    const std::ptrdiff_t ranks = std::ptrdiff_t{rank} - std::ptrdiff_t{thread.rank};
-    return thread.window + ranks * std::ptrdiff_t{kWindowStride} + offset;
+    return shared_pointer((address & kOffsetMask) | std::size_t{rank} << kRankShift);
 }
 
 TMAASYNC_EMULATE_INLINE uint32_t rank_of_shared(const void* pointer) {
-    const std::size_t above = __cvta_generic_to_shared(pointer) >> kRankShift;
-    return above == 0 ? current_thread().rank : static_cast<uint32_t>(above - 1);
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer) >> kRankShift);
 }
 
 }  // namespace tmaasync_emulate

@@ -205,6 +205,7 @@ enum class FaultKind : uint32_t {
     kArgument,
     kMapaRank,
     kPointerOutsideShared,
+    kSharedOfOtherCta,
     kAlignment,
     kGenericAddress,
     kGenericOutsideShared,

@@ -119,32 +119,22 @@ inline unsigned __isGlobal(const void* pointer) {
 
 namespace tmaasync_emulate {
 
-// PTX ISA: the window of .shared::cluster holds the CTA's own, .shared::cta.
-__attribute__((noinline)) inline std::size_t address_in_cluster(const void* pointer) {
-    if (!is_shared_in_cluster(pointer)) return kNoSharedAddress;
-    const auto from_first = static_cast<std::size_t>(
-        offset_in_windows(pointer) +
-        std::ptrdiff_t{current_thread().rank} * std::ptrdiff_t{kWindowStride}
-    );
-    return from_first + kWindowStride;
+// The pointer to a shared address. A rank beyond the cluster leads to memory that does not exist.
+TMAASYNC_EMULATE_INLINE std::uint8_t* shared_pointer(std::size_t address) {
+    if (is_no_shared_address(address)) return reinterpret_cast<std::uint8_t*>(address);
+    const auto window = reinterpret_cast<std::uintptr_t>(current_thread().window);
+    return reinterpret_cast<std::uint8_t*>(window / kWindowsAlignment * kWindowsAlignment + address);
 }
 
 }  // namespace tmaasync_emulate
 
 TMAASYNC_EMULATE_INLINE std::size_t __cvta_generic_to_shared(const void* pointer) {
-    if (!tmaasync_emulate::is_own_shared(pointer)) {
-        return tmaasync_emulate::address_in_cluster(pointer);
-    }
-    return static_cast<std::size_t>(tmaasync_emulate::offset_in_windows(pointer));
+    using namespace tmaasync_emulate;
+    if (!is_shared_in_cluster(pointer)) return kNoSharedAddress;
+    return reinterpret_cast<std::uintptr_t>(pointer) % kWindowsAlignment;
 }
 inline void* __cvta_shared_to_generic(std::size_t address) {
-    using namespace tmaasync_emulate;
-    const Thread& thread = current_thread();
-    if (is_no_shared_address(address)) return reinterpret_cast<void*>(address);
-    const std::size_t above = address >> kRankShift;
-    const std::ptrdiff_t ranks =
-        above == 0 ? 0 : static_cast<std::ptrdiff_t>(above) - 1 - std::ptrdiff_t{thread.rank};
-    return thread.window + ranks * std::ptrdiff_t{kWindowStride} + (address & kOffsetMask);
+    return tmaasync_emulate::shared_pointer(address);
 }
 
 // In all other spaces, addresses are the values of pointers.

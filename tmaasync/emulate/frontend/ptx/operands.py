@@ -157,14 +157,14 @@ class Operands:
             return self._tensor(spec, operand, address, captures)
         if operand.more:
             raise MisfitError("takes an address without coordinates here.")
-        is_shared = ".shared" in opcode
+        own = "" if ".shared::cluster" in opcode else "own_"
         if spec.kind == "s":
-            function = "shared_address" if is_shared else "shared_of_generic"
+            function = f"{own}shared_address" if ".shared" in opcode else "shared_of_generic"
         elif spec.kind == "map":
             function = "map_at" if captures.get("space") else "generic_pointer"
         else:
             in_shared = spec.kind == "g" and captures.get("space", "").startswith("shared")
-            function = "shared_pointer" if in_shared else "generic_pointer"
+            function = f"{own}shared_pointer" if in_shared else "generic_pointer"
         return {spec.name: f"{PTX}{function}({address})"}
 
     def _tensor(

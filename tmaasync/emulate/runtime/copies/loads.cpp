@@ -115,7 +115,7 @@ void issue_multicast(
     record_multicast(fiber, flight, shared, barrier);
     for (uint32_t rank = 0; rank < ctas; ++rank) {
         if (!(cta_mask >> rank & 1)) continue;
-        const uint32_t in_rank = (rank + 1) << kRankShift;
+        const uint32_t in_rank = rank << kRankShift;
         issue_load(
             fiber, flight, (shared & kOffsetMask) | in_rank, (barrier & kOffsetMask) | in_rank
         );

@@ -117,7 +117,8 @@ static void replace_field(void* map, MapField field, int ordinal, uint64_t value
     }
 }
 
-void* shared_map_at(Fiber& fiber, uint32_t offset) {
+void* shared_map_at(Fiber& fiber, uint32_t address) {
+    const uint32_t offset = own_offset(fiber, address);
     if (offset % kMapBytes) {
         fail(fiber, {FaultKind::kMapEditPlace, shared_at(offset)});
     }

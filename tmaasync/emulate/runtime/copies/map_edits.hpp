@@ -9,7 +9,7 @@
 
 namespace tmaasync_emulate {
 
-void* shared_map_at(Fiber& fiber, uint32_t offset);
+void* shared_map_at(Fiber& fiber, uint32_t address);
 
 // Edits a map in shared or global memory: an ordinary write of the whole map.
 void edit_map(Fiber& fiber, void* map, MapField field, int ordinal, uint64_t value);

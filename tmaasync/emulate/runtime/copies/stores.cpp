@@ -145,7 +145,8 @@ static void wait_for_writes(Fiber& fiber, std::size_t pending) {
     while (fiber.stores.groups.size() > pending) fiber.stores.groups.pop_front();
 }
 
-void issue_store(Fiber& fiber, Store store, uint32_t shared) {
+void issue_store(Fiber& fiber, Store store, uint32_t address) {
+    const uint32_t shared = own_offset(fiber, address);
     check_inside_shared(fiber, shared, store.bytes, copy_by(operation_of(store)));
     if (store.kind == Store::Kind::kBulk) {
         or_fail(fiber, [&] { detail::check_bulk_size(FaultKind::kBulkStore, store.bytes); });

@@ -8,7 +8,7 @@
 
 namespace tmaasync_emulate {
 
-void issue_store(Fiber& fiber, Store store, uint32_t shared);
+void issue_store(Fiber& fiber, Store store, uint32_t address);
 
 void commit_stores(Fiber& fiber);
 

@@ -62,6 +62,7 @@ static void check_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
 }
 
 void issue_thread_copy(Fiber& fiber, ThreadCopy copy) {
+    copy.shared = own_offset(fiber, copy.shared);
     check_thread_copy(fiber, copy);
     if (copy.source_bytes) check_grids_awaited(fiber, reinterpret_cast<uintptr_t>(copy.global));
     copy.epoch = fiber.copies.epoch;

@@ -26,16 +26,22 @@ Access remote_access(const Fiber& fiber) {
 Place locate(Fiber& fiber, uint32_t address) {
     const uint32_t rank = address >> kRankShift;
     auto& ctas = fiber.cluster->ctas;
-    if (rank == 0) return {fiber.cta, address};
     if (is_no_shared_address(address)) fail(fiber, FaultKind::kPointerOutsideShared);
-    if (rank > ctas.size()) {
-        fail(fiber, {FaultKind::kNoSuchCta, rank - 1, ctas.size()});
+    if (rank >= ctas.size()) {
+        fail(fiber, {FaultKind::kNoSuchCta, rank, ctas.size()});
     }
-    Cta& cta = ctas[rank - 1];
+    Cta& cta = ctas[rank];
     if (cta.live == 0) {
         break_rule(fiber, {FaultKind::kCtaHasEnded, cta.rank});
     }
     return {&cta, address & kOffsetMask};
+}
+
+uint32_t own_offset(Fiber& fiber, uint32_t address) {
+    const uint32_t rank = address >> kRankShift;
+    if (is_no_shared_address(address)) fail(fiber, FaultKind::kPointerOutsideShared);
+    if (rank && rank != fiber.cta->rank) fail(fiber, {FaultKind::kSharedOfOtherCta, rank});
+    return address & kOffsetMask;
 }
 
 Place resolve(Fiber& fiber, uint32_t address) {

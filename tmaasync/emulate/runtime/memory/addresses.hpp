@@ -22,6 +22,9 @@ Access remote_access(const Fiber& fiber);
 // Resolves a shared address of this thread to a CTA and an offset.
 Place locate(Fiber& fiber, uint32_t address);
 
+// The offset of an address of .shared::cta. One without the bits of a rank is the CTA's own.
+uint32_t own_offset(Fiber& fiber, uint32_t address);
+
 // Resolves an address that the thread accesses, and notes an access to another CTA.
 Place resolve(Fiber& fiber, uint32_t address);
 
@@ -34,7 +37,6 @@ inline uint32_t shared_end(const Fiber& fiber) {
 // The fault of an access beyond the CTA's shared memory; none if the bytes are the CTA's.
 template <typename Name>
 Reason beyond_shared(const Fiber& fiber, uint32_t offset, uint64_t bytes, const Name& what) {
-    if (is_no_shared_address(offset)) return FaultKind::kPointerOutsideShared;
     const uint32_t end = shared_end(fiber);
     if (offset + bytes <= end) return {};
     return {

@@ -42,20 +42,16 @@ public:
     }
 
 private:
-    // Alignment of the first window: the bits of a pointer from kRankShift up are the CTA's rank,
-    // for the 16 CTAs that a cluster may have.
-    static constexpr std::size_t kAlignment = 16 * kWindowStride;
-
     // Address space without memory, of which all but an aligned part is given back.
     static uint8_t* reserve_aligned(std::size_t bytes) {
         constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        void* const mapped = mmap(nullptr, bytes + kAlignment, PROT_NONE, kFlags, -1, 0);
+        void* const mapped = mmap(nullptr, bytes + kWindowsAlignment, PROT_NONE, kFlags, -1, 0);
         if (mapped == MAP_FAILED) throw std::bad_alloc();
         const auto start = reinterpret_cast<std::uintptr_t>(mapped);
-        const std::size_t before = -start % kAlignment;
+        const std::size_t before = -start % kWindowsAlignment;
         auto* const first = static_cast<uint8_t*>(mapped) + before;
         if (before) munmap(mapped, before);
-        if (before < kAlignment) munmap(first + bytes, kAlignment - before);
+        if (before < kWindowsAlignment) munmap(first + bytes, kWindowsAlignment - before);
         return first;
     }
 

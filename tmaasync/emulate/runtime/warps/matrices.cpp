@@ -66,6 +66,7 @@ void meet_for_matrices(Operands& mine, void (*act)(Meeting&)) {
         fail(fiber, {FaultKind::kMatrixOfPart, Operands::kName});
     }
     if (fiber.lane < static_cast<uint32_t>(mine.matrices) * 8) {
+        mine.row = own_offset(fiber, mine.row);
         check_inside_shared(fiber, mine.row, 16, Operands::kName);
         if (mine.row % 16) fail(fiber, {FaultKind::kMatrixRow, Operands::kName, mine.row});
         if (fiber.cluster->detector) {

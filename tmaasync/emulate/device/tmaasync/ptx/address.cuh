@@ -16,7 +16,7 @@ __device__ __forceinline__ u32 mapa(u32 shared, u32 cta_rank) {
     using namespace tmaasync_emulate;
     if (cta_rank >= current_thread().ctas) fail_beyond_cluster(cta_rank);
     if (is_no_shared_address(shared)) return shared;
-    return (shared & kOffsetMask) | (cta_rank + 1) << kRankShift;
+    return (shared & kOffsetMask) | cta_rank << kRankShift;
 }
 
 __device__ __forceinline__ u64 mapa(u64 address, u32 cta_rank) {
@@ -25,9 +25,7 @@ __device__ __forceinline__ u64 mapa(u64 address, u32 cta_rank) {
 }
 
 __device__ __forceinline__ u32 getctarank(u32 remote) {
-    using namespace tmaasync_emulate;
-    const u32 above = remote >> kRankShift;
-    return above == 0 ? current_thread().rank : above - 1;
+    return remote >> tmaasync_emulate::kRankShift;
 }
 
 }  // namespace tmaasync::ptx

@@ -22,16 +22,18 @@ TMAASYNC_EMULATE_INLINE std::uint32_t shared_address(std::uint64_t address) {
 
 // Pointer to shared memory of this CTA or, after mapa, of another CTA of the cluster.
 TMAASYNC_EMULATE_INLINE std::uint8_t* shared_pointer(std::uint64_t address) {
+    return tmaasync_emulate::shared_pointer(shared_address(address));
+}
+
+// An address of .shared::cta. Kernels also give one without the bits of a rank, which the chip does
+// not read there.
+TMAASYNC_EMULATE_INLINE std::uint32_t own_shared_address(std::uint64_t address) {
     const std::uint32_t shared = shared_address(address);
-    const Thread& thread = current_thread();
-    const std::uint32_t above = shared >> kRankShift;
-    std::uint8_t* window = thread.window;
-    if (above) {
-        if (is_no_shared_address(shared)) return reinterpret_cast<std::uint8_t*>(address);
-        window +=
-            (std::int64_t{above} - 1 - std::int64_t{thread.rank}) * std::int64_t{kWindowStride};
-    }
-    return window + (shared & kOffsetMask);
+    return shared >> kRankShift ? shared : shared | current_thread().rank << kRankShift;
+}
+
+TMAASYNC_EMULATE_INLINE std::uint8_t* own_shared_pointer(std::uint64_t address) {
+    return tmaasync_emulate::shared_pointer(own_shared_address(address));
 }
 
 TMAASYNC_EMULATE_INLINE std::uint8_t* generic_pointer(std::uint64_t address) {
@@ -45,16 +47,9 @@ TMAASYNC_EMULATE_INLINE void* map_at(std::uint64_t shared) {
 // The shared address of a generic address in the cluster's shared memory, for instructions on
 // shared memory.
 TMAASYNC_EMULATE_INLINE std::uint32_t shared_of_generic(std::uint64_t address) {
-    const Thread& thread = current_thread();
-    const auto first =
-        reinterpret_cast<std::uint64_t>(thread.window) - std::uint64_t{thread.rank} * kWindowStride;
-    const std::uint64_t offset = address - first;
-    if (offset >= std::uint64_t{thread.ctas} * kWindowStride) {
-        fail(FaultKind::kGenericOutsideShared);
-    }
-    const auto rank = static_cast<std::uint32_t>(offset / kWindowStride);
-    const auto within = static_cast<std::uint32_t>(offset % kWindowStride);
-    return rank == thread.rank ? within : within | (rank + 1) << kRankShift;
+    const std::size_t shared = __cvta_generic_to_shared(reinterpret_cast<const void*>(address));
+    if (is_no_shared_address(shared)) fail(FaultKind::kGenericOutsideShared);
+    return static_cast<std::uint32_t>(shared);
 }
 
 // cvta.to.shared

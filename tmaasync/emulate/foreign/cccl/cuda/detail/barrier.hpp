@@ -109,7 +109,7 @@ public:
     // not be waited for.
     [[nodiscard]] TMAASYNC_EMULATE_INLINE arrival_token arrive(::std::ptrdiff_t count = 1) {
         return tmaasync_emulate::mbarrier_arrive(
-            detail::cluster_address(this), static_cast<unsigned>(count), 0,
+            detail::shared_address(this), static_cast<unsigned>(count), 0,
             tmaasync_emulate::Order::kOrdered
         );
     }

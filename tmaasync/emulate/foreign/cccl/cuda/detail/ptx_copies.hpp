@@ -97,7 +97,7 @@ TMAASYNC_EMULATE_INLINE void cp_async_bulk(
     detail::BarrierWord barrier
 ) {
     detail::tma::cp_async_bulk_load(
-        detail::cluster_address(target), source, bytes, detail::cluster_address(barrier), 0
+        detail::shared_address(target), source, bytes, detail::shared_address(barrier), 0
     );
 }
 TMAASYNC_EMULATE_INLINE void cp_async_bulk(
@@ -122,8 +122,8 @@ TMAASYNC_EMULATE_INLINE void cp_async_bulk(
     detail::BarrierWord remote_barrier
 ) {
     detail::tma::cp_async_bulk_push(
-        detail::cluster_address(target), detail::shared_address(source), bytes,
-        detail::cluster_address(remote_barrier)
+        detail::shared_address(target), detail::shared_address(source), bytes,
+        detail::shared_address(remote_barrier)
     );
 }
 TMAASYNC_EMULATE_INLINE void cp_async_bulk(
@@ -161,8 +161,8 @@ TMAASYNC_EMULATE_INLINE void cp_reduce_async_bulk(
 ) {
     constexpr auto kType = detail::element_type<T>(kOp == dot_op::add);
     detail::tma::cp_reduce_async_bulk_push<detail::reduce_op(kOp), kType>(
-        detail::cluster_address(target), detail::shared_address(source), bytes,
-        detail::cluster_address(remote_barrier)
+        detail::shared_address(target), detail::shared_address(source), bytes,
+        detail::shared_address(remote_barrier)
     );
 }
 

@@ -86,7 +86,7 @@ TMAASYNC_EMULATE_INLINE T* mapa(space_cluster_t, T* pointer, unsigned cta_rank) 
     return reinterpret_cast<T*>(detail::tma::mapa(address, cta_rank));
 }
 TMAASYNC_EMULATE_INLINE unsigned getctarank(space_cluster_t, const void* pointer) {
-    return detail::tma::getctarank(detail::cluster_address(pointer));
+    return detail::tma::getctarank(detail::shared_address(pointer));
 }
 
 // --- edits of tensor maps ------------------------------------------------------------------------

@@ -75,7 +75,7 @@ mbarrier_arrive_no_complete(detail::BarrierWord barrier, uint32_t arrivals) {
         SEM, scope_cluster_t, space_cluster_t, detail::BarrierWord barrier, uint32_t arrivals = 1 \
     ) {                                                                                           \
         detail::arrive_at(                                                                        \
-            detail::cluster_address(barrier), arrivals, 0, tmaasync_emulate::Order::ORDER         \
+            detail::shared_address(barrier), arrivals, 0, tmaasync_emulate::Order::ORDER         \
         );                                                                                        \
     }                                                                                             \
     template <dot_scope kScope>                                                                   \
@@ -90,7 +90,7 @@ mbarrier_arrive_no_complete(detail::BarrierWord barrier, uint32_t arrivals) {
         SEM, scope_cluster_t, space_cluster_t, detail::BarrierWord barrier, uint32_t bytes        \
     ) {                                                                                           \
         detail::arrive_at(                                                                        \
-            detail::cluster_address(barrier), 1, bytes, tmaasync_emulate::Order::ORDER            \
+            detail::shared_address(barrier), 1, bytes, tmaasync_emulate::Order::ORDER            \
         );                                                                                        \
     }
 TMAASYNC_EMULATE_ARRIVALS(sem_release_t, kOrdered)
@@ -107,7 +107,7 @@ template <dot_scope kScope>
 TMAASYNC_EMULATE_INLINE void mbarrier_expect_tx(
     sem_relaxed_t, scope_t<kScope>, space_cluster_t, detail::BarrierWord barrier, uint32_t bytes
 ) {
-    detail::tma::mbarrier_expect_tx(detail::cluster_address(barrier), bytes);
+    detail::tma::mbarrier_expect_tx(detail::shared_address(barrier), bytes);
 }
 
 TMAASYNC_EMULATE_INLINE void cp_async_mbarrier_arrive(detail::BarrierWord barrier) {

@@ -47,7 +47,7 @@ TMAASYNC_EMULATE_INLINE void st_async(
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "st.async moves words of 4 or 8 bytes");
     using Word = tmaasync_emulate::inline_ptx::Bits<sizeof(T)>;
     tmaasync_emulate::inline_ptx::store_async<Word>(
-        detail::cluster_address(target), detail::cluster_address(barrier),
+        detail::shared_address(target), detail::shared_address(barrier),
         __builtin_bit_cast(Word, value)
     );
 }
@@ -58,8 +58,8 @@ TMAASYNC_EMULATE_INLINE void st_async(
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "st.async moves words of 4 or 8 bytes");
     static_assert(kCount == 2 || kCount == 4, "st.async moves 1, 2 or 4 words");
     using Word = tmaasync_emulate::inline_ptx::Bits<sizeof(T)>;
-    const auto remote = detail::cluster_address(target);
-    const auto at = detail::cluster_address(barrier);
+    const auto remote = detail::shared_address(target);
+    const auto at = detail::shared_address(barrier);
     const auto word = [&](int i) { return __builtin_bit_cast(Word, values[i]); };
     if constexpr (kCount == 2) {
         tmaasync_emulate::inline_ptx::store_async<Word>(remote, at, word(0), word(1));
@@ -76,7 +76,7 @@ TMAASYNC_EMULATE_INLINE void red_async(
 ) {
     static_assert(sizeof(T) == 4 || kOp == dot_op::add, "of 8 bytes, red.async only adds");
     tmaasync_emulate::inline_ptx::reduce_async<detail::atomic_op<kOp>(), T>(
-        detail::cluster_address(target), detail::cluster_address(barrier), value
+        detail::shared_address(target), detail::shared_address(barrier), value
     );
 }
 

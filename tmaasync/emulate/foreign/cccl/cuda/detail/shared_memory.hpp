@@ -7,23 +7,9 @@
 
 namespace cuda::detail {
 
-// The address in shared::cta of an object in the shared memory of this CTA.
+// The shared address of an object in the shared memory of any CTA of the cluster.
 TMAASYNC_EMULATE_INLINE ::std::uint32_t shared_address(const void* pointer) {
     return static_cast<::std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-// The address in shared::cluster of an object in the shared memory of any CTA of the cluster. The
-// windows of a cluster are contiguous.
-TMAASYNC_EMULATE_INLINE ::std::uint32_t cluster_address(const void* pointer) {
-    using namespace tmaasync_emulate;
-    const Thread& thread = current_thread();
-    const ::std::uint8_t* const first = thread.window - ::std::size_t{thread.rank} * kWindowStride;
-    const auto offset =
-        static_cast<::std::size_t>(static_cast<const ::std::uint8_t*>(pointer) - first);
-    if (offset >= ::std::size_t{thread.ctas} * kWindowStride) return kNoSharedAddress;
-    const auto rank = static_cast<::std::uint32_t>(offset / kWindowStride);
-    const auto place = static_cast<::std::uint32_t>(offset % kWindowStride);
-    return rank == thread.rank ? place : place | (rank + 1) << kRankShift;
 }
 
 TMAASYNC_EMULATE_INLINE bool is_shared(const void* pointer) {
