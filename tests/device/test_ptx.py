@@ -21,6 +21,7 @@ SCAFFOLDING = re.compile(
 )
 # Functions that are not one asm statement with one instruction, and why.
 EXCEPTIONS = {
+    "even_cta_of_pair": "no instruction, but the rank in a shared address",
     "grid_barrier": "the address of the workspace is in two registers",
     "shared_address": "CUDA has the instruction, cvta.to.shared, as a built-in function",
     "wgmma_fence_operand": "no instruction, but a fence for the compiler, which assembly alone is",

@@ -43,6 +43,17 @@ INSTRUCTIONS = {
     f"{TENSOR_COPY}::cluster.global.tile.{COMPLETE} [%r1], [%rd1, {{%r2, %r3}}], [%r4];": ARCHS,
     "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
     " [%rd1, {%r2, %r3, %r4, %r5, %r6}], [%r7];": DATA_CENTER,
+    "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile::scatter4.bulk_group"
+    " [%rd1, {%r2, %r3, %r4, %r5, %r6}], [%r7];": DATA_CENTER,
+    "cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4"
+    " [%rd1, {%r2, %r3, %r4, %r5, %r6}];": DATA_CENTER,
+    f"cp.async.bulk.tensor.4d.shared::cta.global.im2col::w::128.{COMPLETE}"
+    " [%r1], [%rd1, {%r2, %r3, %r4, %r5}], [%r6], {%h1, %h2};": DATA_CENTER,
+    f"cp.async.bulk.tensor.4d.shared::cluster.global.im2col.{COMPLETE}.cta_group::2"
+    " [%r1], [%rd1, {%r2, %r3, %r4, %r5}], [%r6], {%h1, %h2};": DATA_CENTER,
+    "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1], [%r1], %r2, %h1;": BLACKWELL,
+    "st.bulk.weak.shared::cta [%r1], %rd2, 0;": BLACKWELL,
+    "tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%rd1], 1;": BLACKWELL,
     "add.rn.f32x2 %rd1, %rd2, %rd3;": BLACKWELL,
     "sub.f32x2 %rd1, %rd2, %rd3;": BLACKWELL,
     "fma.rz.ftz.f32x2 %rd1, %rd2, %rd3, %rd4;": BLACKWELL,

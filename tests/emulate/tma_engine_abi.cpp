@@ -81,7 +81,7 @@ int64_t tma_decode(const void* map128, int64_t* numbers) {
         int64_t* next = numbers;
         for (const int64_t number : {
                  static_cast<int64_t>(map.address),
-                 int64_t{map.is_im2col},
+                 int64_t{map.kind != MapKind::kTiled},
                  int64_t{map.rank},
                  static_cast<int64_t>(map.type),
                  static_cast<int64_t>(map.interleave),
@@ -96,7 +96,7 @@ int64_t tma_decode(const void* map128, int64_t* numbers) {
             *next++ = static_cast<int64_t>(map.strides_bytes[dim]);
             *next++ = map.element_strides[dim];
         }
-        for (int dim = 0; map.is_im2col && dim < map.rank - 2; ++dim) {
+        for (int dim = 0; map.kind != MapKind::kTiled && dim < map.rank - 2; ++dim) {
             *next++ = map.lower_corner[dim];
             *next++ = map.upper_corner[dim];
         }

@@ -274,6 +274,7 @@ class LaunchNumbers(ctypes.Structure):
         ("arrays", ctypes.c_uint64),
         ("array", ctypes.POINTER(Array)),
         ("registers", ctypes.c_uint32),
+        ("has_wide_maps", ctypes.c_uint32),
         ("searched_words", ctypes.c_uint64),
         ("log", ctypes.POINTER(EventLog)),
         ("written", ctypes.POINTER(ctypes.c_char)),

@@ -34,6 +34,8 @@ class Chip:
         static_shared_bytes: ``__shared__`` variables of a kernel, at most, but for ``extern`` ones.
         tensor_cores: The instructions of its tensor cores, by the first word of their opcodes.
         tensor_memory: Its tensor memory, None without one.
+        has_wide_maps: Whether tensor maps have packed types, swizzles of larger atoms and wide
+            im2col.
         active_clusters: Max active clusters of the device by size, where it is not SMs / size.
     """
 
@@ -47,6 +49,7 @@ class Chip:
     static_shared_bytes: int = 48 * 1024  # as in ptxas
     tensor_cores: str
     tensor_memory: TensorMemory | None = None
+    has_wide_maps: bool = False
     active_clusters: Mapping[int, int] = field(default_factory=dict)
 
     @property

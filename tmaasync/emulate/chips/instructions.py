@@ -52,16 +52,19 @@ _FAMILIES = (
     Family(r"mma\.sync\b.*\.kind::", ("sm_120a",)),
     Family(r"clusterlaunchcontrol\b", _BLACKWELL, "a counter of tiles and atomicAdd()"),
     Family(
-        r"cp\.async\.bulk\b.*(?:\.cta_group::|::scatter4\b|\.im2col::w\b)",
+        r"cp\.(?:reduce\.)?async\.bulk\b.*(?:\.cta_group::|::scatter4\b|\.im2col::w\b)",
         _DATA_CENTER,
         "a copy for each CTA, row or window",
     ),
     Family(
-        r"cp\.async\.bulk\b(?=.*\.shared::cluster\b).*::gather4\b",
+        r"cp\.async\.bulk\b(?=.*\.(?:shared::cluster|prefetch)\b).*::gather4\b",
         _DATA_CENTER,
         "a copy for each row",
     ),
     Family(r"cp\.async\.bulk\b.*::gather4\b", _BLACKWELL, "a copy for each row"),
+    Family(r"cp\.async\.bulk\b.*\.cp_mask\b", _BLACKWELL, "a copy for each run of bytes"),
+    Family(r"st\.bulk\b", _BLACKWELL, "st.shared in a loop"),
+    Family(r"tensormap\.replace\b.*\.swizzle_atomicity\b", _BLACKWELL, "a map made on the host"),
     F32X2,
     Family(
         r"(?:ld|st)\b(?!.*\.(?:async|shared|local|const|param)\b)"

@@ -70,7 +70,7 @@ class Parameters(NamedTuple):
         size = estimate(program, config, schedule.workers or _cores())
         LaunchError.raise_for(size.violations(schedule.max_threads))
         tolerated = bits_of(schedule.tolerated(is_ptx=program.source.is_ptx))
-        numbers = _numbers(config, schedule, size, extents, program.registers, tolerated)
+        numbers = _numbers(config, schedule, size, extents, program, tolerated)
         if schedule.searched_words:
             known = own_subscripts(program.path, pointers)
             numbers.subscripts, numbers.subscript = len(known), known
@@ -109,7 +109,7 @@ def _numbers(
     schedule: Schedule,
     size: LaunchEstimate,
     known: Sequence[Extent],
-    registers: int,
+    program: EmulatedProgram,
     tolerated: int,
 ) -> abi.LaunchNumbers:
     arrays = (abi.Array * len(known))(
@@ -130,7 +130,8 @@ def _numbers(
         schedule.budget_seconds,
         len(known),
         arrays,
-        registers,
+        program.registers,
+        program.chip.has_wide_maps,
         schedule.searched_words,
         None,
         ctypes.create_string_buffer(max(1, len(known))),

@@ -19,6 +19,7 @@ HEADER_SENTENCES = {
         "an instruction on the thread block's own shared memory, .shared::cta, is given an address "
         "in CTA {}'s. Pass an address in its own"
     ),
+    "StBulkSize": "the size of st.bulk is no multiple of 8 bytes. Fill whole words of 8 bytes",
     "Alignment": (
         "a load or store whose address is no multiple of its size. Move fewer bytes at once, or "
         "align the address"

@@ -240,6 +240,11 @@ SENTENCES = {
         "a TMA load writes into one CTA and credits an mbarrier of another; both lie in the same "
         "one"
     ),
+    "LoadCreditsOtherPair": (
+        "a TMA load of .cta_group::2 writes into one CTA and credits an mbarrier outside its pair, "
+        "of the ranks 2 n and 2 n + 1; both lie in one pair. Pass the barrier's address in the "
+        "CTA's pair: clear or set bit 24 of its own"
+    ),
     "MulticastMask": "a multicast names the CTAs of mask {}; the cluster has {}",
     "PushOfOtherCta": (
         "a copy between shared memories reads another CTA's; it must read its own. Let the other "
@@ -278,6 +283,14 @@ SENTENCES = {
     ),
     # --- tensor maps
     "MapRank": "the instruction is of {} dimensions, and its tensor map has {}",
+    "MapOfOtherChip": (
+        "the tensor map has a packed type, a swizzle of larger atoms or wide im2col, which exist "
+        'on sm_100a and sm_103a. Make a tile without them, or pass arch="sm_100a" to Kernel'
+    ),
+    "RowsMap": (
+        "gather4 and scatter4 take a tiled map of two dimensions whose box has one row, without "
+        "interleave; this box has {} rows. Make the map with create_tma_tile_gather4()"
+    ),
     "MapEditPlace": (
         "a tensor map is edited at {}; it must lie at a multiple of 128. Declare it alignas(128)"
     ),
@@ -321,6 +334,8 @@ SENTENCES = {
     "MapKind": "{} copy was given {} map. Use the instruction of the map's kind",
     "Tiled": "a tiled",
     "Im2col": "an im2col",
+    "Im2colW": "an im2col::w",
+    "Im2colW128": "an im2col::w::128",
     "SharedAlignment": (
         "the shared address is {}; it must be a multiple of {}. Align the buffer with alignas({})"
     ),
@@ -350,6 +365,13 @@ SENTENCES = {
     "Im2colInterleave": (
         "an im2col map is interleaved; which bytes the chip moves then is not established. Use "
         "Interleave.NONE"
+    ),
+    "WideOffset": "{} is {}; it must be 0 to {}. Use a smaller filter or dilation",
+    "Halo": "wHalo",
+    "WidthOffset": "wOffset",
+    "LoadOnlyType": (
+        "the map's type, 16U4_ALIGN16B, is for loads only. Store through a map of 16U4_ALIGN8B, "
+        "whose tile has no gaps"
     ),
     "BulkAddress": (
         "a bulk copy's global address is {}; it must be a multiple of 16. Start the copy at one"

@@ -63,6 +63,18 @@ __device__ __forceinline__ void cp_async_bulk_store(
     );
 }
 
+// The same for byte i of every 16 whose bit i is set in the mask; of sm_100a, 103a and 120a.
+__device__ __forceinline__ void cp_async_bulk_store_masked(
+    void* global, u32 shared, u32 bytes, u16 byte_mask, u64 policy
+) {
+    asm volatile(
+        "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.cp_mask [%0], [%1], %2, %3, "
+        "%4;" ::"l"(global),
+        "r"(shared), "r"(bytes), "l"(policy), "h"(byte_mask)
+        : "memory"
+    );
+}
+
 // Close the bulk group of the stores this thread issued.
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");

@@ -21,8 +21,8 @@ namespace tmaasync_emulate {
 // A power of two, and the alignment of every stack: a thread finds itself by its stack pointer.
 constexpr std::size_t kStackBytes = 128 * 1024;
 
-// As on the chip, a shared address is the rank of a CTA of the cluster from bit 24 up, and an offset
-// into the CTA's window below, which starts with its dynamic memory.
+// As on the chip, a shared address is the rank of a CTA of the cluster from bit 24 up, and an
+// offset into the CTA's window below, which starts with its dynamic memory.
 constexpr uint32_t kMaxDynamicBytes = 227 * 1024;
 constexpr uint32_t kMaxStaticBytes = 48 * 1024;
 constexpr uint32_t kWindowBytes = 228 * 1024 + kMaxStaticBytes;
@@ -265,13 +265,19 @@ TMAASYNC_EMULATE_CALL bool mbarrier_test_state(uint32_t barrier, uint64_t state)
 
 // --- asynchronous copies -------------------------------------------------------------------------
 
+// The elements that a tensor instruction moves: a box; pixels of a convolution, also along its
+// width alone (im2col::w, im2col::w::128); or four rows of a matrix (tile::gather4,
+// tile::scatter4).
+enum class BoxMode : uint8_t { kTile, kIm2col, kIm2colW, kIm2colW128, kRows };
+
 // The box of a tensor instruction: `rank` coordinates, innermost first, and the offsets of an
-// im2col copy.
+// im2col copy. For kRows, rank is 2, and the coordinates are a column and four rows.
 struct Box {
     const void* map;
     int rank;
     const int32_t* at;
     const uint16_t* offsets = nullptr;
+    BoxMode mode = BoxMode::kTile;
 };
 
 TMAASYNC_EMULATE_CALL void bulk_load(
@@ -281,7 +287,10 @@ TMAASYNC_EMULATE_CALL void bulk_load_multicast(
     uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier, uint32_t cta_mask
 );
 TMAASYNC_EMULATE_CALL void bulk_prefetch(const void* global, uint32_t bytes);
-TMAASYNC_EMULATE_CALL void bulk_store(void* global, uint32_t shared, uint32_t bytes);
+// Bit i of `byte_mask` chooses byte i of every 16.
+TMAASYNC_EMULATE_CALL void bulk_store(
+    void* global, uint32_t shared, uint32_t bytes, uint32_t byte_mask = 0xffff
+);
 
 // The numbers of tmaasync::ptx::ReduceOp and tmaasync::ptx::ElementType.
 struct Reduction {
@@ -300,9 +309,12 @@ TMAASYNC_EMULATE_CALL void bulk_push(
     uint32_t remote_barrier,
     const Reduction* reduction
 );
-TMAASYNC_EMULATE_CALL void tensor_load(uint32_t shared, const Box& box, uint32_t barrier);
+// With a `cta_group` of 2, the barrier may lie in the other CTA of the target's pair.
+TMAASYNC_EMULATE_CALL void tensor_load(
+    uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_group = 1
+);
 TMAASYNC_EMULATE_CALL void tensor_load_multicast(
-    uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_mask
+    uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_mask, uint32_t cta_group = 1
 );
 TMAASYNC_EMULATE_CALL void tensor_store(const Box& box, uint32_t shared);
 // `op` is a number of tmaasync::ptx::ReduceOp.
@@ -335,6 +347,7 @@ enum class MapField : uint8_t {
     kElementType,
     kInterleave,
     kSwizzle,
+    kSwizzleAtom,
     kFill,
 };
 

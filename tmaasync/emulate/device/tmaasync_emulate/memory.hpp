@@ -123,7 +123,9 @@ namespace tmaasync_emulate {
 TMAASYNC_EMULATE_INLINE std::uint8_t* shared_pointer(std::size_t address) {
     if (is_no_shared_address(address)) return reinterpret_cast<std::uint8_t*>(address);
     const auto window = reinterpret_cast<std::uintptr_t>(current_thread().window);
-    return reinterpret_cast<std::uint8_t*>(window / kWindowsAlignment * kWindowsAlignment + address);
+    return reinterpret_cast<std::uint8_t*>(
+        window / kWindowsAlignment * kWindowsAlignment + address
+    );
 }
 
 }  // namespace tmaasync_emulate

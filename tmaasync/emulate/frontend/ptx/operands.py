@@ -153,8 +153,9 @@ class Operands:
         address = self._sum(operand)
         if _ON_STACK.search(opcode) and not isinstance(operand.base, Symbol):
             address = f"{PTX}on_stack({address})"
-        if spec.kind == "tensor":
-            return self._tensor(spec, operand, address, captures)
+        if spec.kind.startswith("tensor"):
+            count = 5 if spec.kind == "tensor_rows" else int(captures["n"])
+            return self._tensor(spec, operand, address, count)
         if operand.more:
             raise MisfitError("takes an address without coordinates here.")
         own = "" if ".shared::cluster" in opcode else "own_"
@@ -172,14 +173,13 @@ class Operands:
         spec: Spec,
         operand: Address,
         address: str,
-        captures: dict[str, str],
+        count: int,
     ) -> dict[str, str]:
         if len(operand.more) != 1:
             raise MisfitError("takes [map, {coordinates}] here.")
         items = items_of(operand.more[0])
-        rank = int(captures["n"])
-        if len(items) != rank:
-            raise MisfitError(f"has {len(items)} coordinates and takes {rank}.")
+        if len(items) != count:
+            raise MisfitError(f"has {len(items)} coordinates and takes {count}.")
         return {
             spec.name: f"{PTX}generic_pointer({address})",
             f"{spec.name}_at": ", ".join(self.value(item, "s32") for item in items),

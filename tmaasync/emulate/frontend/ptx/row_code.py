@@ -12,6 +12,7 @@ __all__ = ["PTX", "filled", "kind_of"]
 PTX = "::tmaasync_ptx::"
 """The namespace of the functions that stand for instructions."""
 
+_RUN = "::tmaasync_emulate::"
 _WORD = re.compile(r"(?<![\w:.])([A-Za-z_]\w*)(?=\s*\(|<|::)")
 _NAME = re.compile(r"(?<![\w:.>])([A-Za-z_]\w*)(?!\w|::)")
 _CAPTURE = re.compile(r"<(\w+)>")
@@ -61,6 +62,8 @@ def _captured(name: str, captures: Mapping[str, str]) -> str:
     others = {
         "reduction": lambda: f"::tmaasync::ptx::ReduceOp::k{captures['op'].title()}",
         "element": lambda: f"::tmaasync::ptx::ElementType::k{_ELEMENTS.get(text, text.title())}",
+        "group": lambda: text or "1",
+        "columns": lambda: f"{_RUN}BoxMode::kIm2col{text.replace('::', '').upper()}",
         "narrow": lambda: f"{PTX}{_NARROW[text]}",
         "t": lambda: cpp_type(text),
         "t1": lambda: cpp_type(text),

@@ -23,7 +23,7 @@ void bulk_load(uint32_t shared, const void* global, uint32_t bytes, uint32_t bar
     Flight flight{.kind = Flight::Kind::kBulk};
     flight.global = global;
     flight.bytes = bytes;
-    issue_load(TMAASYNC_EMULATE_CALLER(), flight, shared, barrier);
+    issue_load(TMAASYNC_EMULATE_CALLER(), flight, shared, {barrier});
 }
 
 void bulk_load_multicast(
@@ -33,7 +33,7 @@ void bulk_load_multicast(
     Flight flight{.kind = Flight::Kind::kBulk};
     flight.global = global;
     flight.bytes = bytes;
-    issue_multicast(TMAASYNC_EMULATE_CALLER(), flight, shared, barrier, cta_mask);
+    issue_multicast(TMAASYNC_EMULATE_CALLER(), flight, shared, {barrier}, cta_mask);
 }
 
 void bulk_prefetch(const void* global, uint32_t bytes) {
@@ -68,22 +68,25 @@ void bulk_reduce(Reduction reduction, void* global, uint32_t shared, uint32_t by
     issue_store(TMAASYNC_EMULATE_CALLER(), store, shared);
 }
 
-void bulk_store(void* global, uint32_t shared, uint32_t bytes) {
+void bulk_store(void* global, uint32_t shared, uint32_t bytes, uint32_t byte_mask) {
     if (bytes == 0) return;
     Store store{.kind = Store::Kind::kBulk};
+    store.byte_mask = byte_mask;
     store.global = global;
     store.bytes = bytes;
     issue_store(TMAASYNC_EMULATE_CALLER(), store, shared);
 }
 
-void tensor_load(uint32_t shared, const Box& box, uint32_t barrier) {
+void tensor_load(uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_group) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    issue_load(fiber, flight_of(fiber, box), shared, barrier);
+    issue_load(fiber, flight_of(fiber, box), shared, {barrier, cta_group});
 }
 
-void tensor_load_multicast(uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_mask) {
+void tensor_load_multicast(
+    uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_mask, uint32_t cta_group
+) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    issue_multicast(fiber, flight_of(fiber, box), shared, barrier, cta_mask);
+    issue_multicast(fiber, flight_of(fiber, box), shared, {barrier, cta_group}, cta_mask);
 }
 
 void tensor_store(const Box& box, uint32_t shared) {

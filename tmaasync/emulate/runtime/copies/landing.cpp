@@ -1,6 +1,7 @@
 #include "copies/landing.hpp"
 
 #include "barriers/mbarrier.hpp"
+#include "copies/maps.hpp"
 #include "copies/observer.hpp"
 #include "copies/thread_copies.hpp"
 #include "schedule/events.hpp"
@@ -57,6 +58,7 @@ static uint32_t write_flight(const Flight& flight, CopyObserver& observer) {
         case Flight::Kind::kTiled:
             return tiled_load(flight.map, flight.at.data(), window, flight.shared, observer);
         case Flight::Kind::kIm2col:
+            detail::check_kind(flight.map, kind_of(flight.mode));
             return im2col_load(
                 flight.map, flight.at.data(), flight.offsets.data(), window, flight.shared, observer
             );
@@ -71,7 +73,7 @@ static uint32_t write_flight(const Flight& flight, CopyObserver& observer) {
 static void record_landing(
     Cluster& cluster, const Flight& flight, const Mbarrier& barrier, uint32_t bytes
 ) {
-    Event event = on_barrier(EventKind::kLoadLanded, *flight.target, barrier);
+    Event event = on_barrier(EventKind::kLoadLanded, *flight.credited, barrier);
     event.shared = flight.shared;
     event.bytes = bytes;
     event.sequence = flight.sequence;
@@ -123,14 +125,14 @@ static Reason credit(Cluster& cluster, const Flight& flight, Mbarrier& barrier, 
     if (reason) return reason;
     record_landing(cluster, flight, barrier, bytes);
     reason = overwritten_by(flight);
-    if (!reason) complete_phase(cluster, *flight.target, barrier);
+    if (!reason) complete_phase(cluster, *flight.credited, barrier);
     return reason;
 }
 
 void land(Cluster& cluster, const Flight& flight) {
     Reason reason;
     try {
-        Mbarrier* barrier = find_barrier(*flight.target, flight.barrier, reason);
+        Mbarrier* barrier = find_barrier(*flight.credited, flight.barrier, reason);
         if (barrier && flight.kind == Flight::Kind::kArrival) {
             land_thread_copies(*flight.issuer, flight.epoch);
             return arrive_for_copies(cluster, flight, *barrier);

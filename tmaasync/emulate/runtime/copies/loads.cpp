@@ -8,14 +8,27 @@
 #include "schedule/events.hpp"
 #include "state/names.hpp"
 #include "tma/bulk.hpp"
+#include "tma/im2col.hpp"
 
 namespace tmaasync_emulate {
+
+// Adds the rows of the halos.
+static void widen(Fiber& fiber, Flight& flight) {
+    or_fail(fiber, [&] {
+        detail::check_kind(flight.map, kind_of(flight.mode));
+        flight.map = with_halo(flight.map, flight.offsets.data());
+    });
+    flight.bytes = flight.map.rows * flight.map.row_pitch_bytes;
+}
 
 Flight flight_of(Fiber& fiber, const Box& box) {
     Flight flight = copy_of<Flight>(fiber, box);
     if (!box.offsets) return flight;
     flight.kind = Flight::Kind::kIm2col;
-    std::copy_n(box.offsets, box.rank - 2, flight.offsets.begin());
+    flight.mode = box.mode;
+    const bool is_wide = box.mode != BoxMode::kIm2col;
+    std::copy_n(box.offsets, is_wide ? 2 : box.rank - 2, flight.offsets.begin());
+    if (is_wide) widen(fiber, flight);
     return flight;
 }
 
@@ -57,15 +70,26 @@ static void check_load(Fiber& fiber, const Flight& flight) {
     }
 }
 
-void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) {
-    const Place place = locate(fiber, shared);
-    const Place credited = locate(fiber, barrier);
-    if (place.cta != credited.cta) {
-        fail(fiber, FaultKind::kLoadCreditsOtherCta);
+static void check_credited(Fiber& fiber, const Cta& target, const Cta& credited, uint32_t group) {
+    if (target.rank / group == credited.rank / group) return;
+    fail(fiber, group == 1 ? FaultKind::kLoadCreditsOtherCta : FaultKind::kLoadCreditsOtherPair);
+}
+
+// Notes the CTAs, besides the issuer's own, that a load writes to or credits.
+static void note_targets(const Fiber& fiber, const Flight& flight, const Mbarrier& barrier) {
+    for (Cta* cta : {flight.target, flight.credited}) {
+        if (cta != fiber.cta) note_remote(cta->races.remote, landing_of(fiber, barrier));
     }
+}
+
+void issue_load(Fiber& fiber, Flight flight, uint32_t shared, Counting counting) {
+    const Place place = locate(fiber, shared);
+    const Place credited = locate(fiber, counting.barrier);
+    check_credited(fiber, *place.cta, *credited.cta, counting.cta_group);
     flight.target = place.cta;
     flight.shared = place.offset;
     check_load(fiber, flight);
+    flight.credited = credited.cta;
     flight.barrier = credited.offset;
     flight.issuer = &fiber;
     flight.site = fiber.site;
@@ -77,9 +101,7 @@ void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) 
     flight.phase = is_expected ? expected.phase : counted->phase;
     if (Detector* detector = fiber.cluster->detector.get()) {
         check_init_is_fenced(fiber, *credited.cta, *counted);
-        if (place.cta != fiber.cta) {
-            note_remote(place.cta->races.remote, landing_of(fiber, *counted));
-        }
+        note_targets(fiber, flight, *counted);
         flight.issued = detector->issue(fiber.number, fiber.site);
     }
     if (flight.kind == Flight::Kind::kBulk) {
@@ -105,19 +127,27 @@ static void record_multicast(Fiber& fiber, Flight& flight, uint32_t shared, uint
     );
 }
 
+// PTX ISA: with a group of 2, a multicast signals all even CTAs of the pairs, or all odd ones, like
+// the CTA of the barrier that the instruction names.
+static uint32_t credited_rank(uint32_t target, Counting counting) {
+    const uint32_t group = counting.cta_group;
+    return target / group * group + (counting.barrier >> kRankShift) % group;
+}
+
 void issue_multicast(
-    Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier, uint32_t cta_mask
+    Fiber& fiber, Flight flight, uint32_t shared, Counting counting, uint32_t cta_mask
 ) {
     const auto ctas = static_cast<uint32_t>(fiber.cluster->ctas.size());
     if (cta_mask == 0 || cta_mask >> ctas) {
         fail(fiber, {FaultKind::kMulticastMask, cta_mask, ctas});
     }
-    record_multicast(fiber, flight, shared, barrier);
+    record_multicast(fiber, flight, shared, counting.barrier);
     for (uint32_t rank = 0; rank < ctas; ++rank) {
         if (!(cta_mask >> rank & 1)) continue;
-        const uint32_t in_rank = rank << kRankShift;
+        const uint32_t credited = credited_rank(rank, counting) << kRankShift;
         issue_load(
-            fiber, flight, (shared & kOffsetMask) | in_rank, (barrier & kOffsetMask) | in_rank
+            fiber, flight, (shared & kOffsetMask) | rank << kRankShift,
+            {(counting.barrier & kOffsetMask) | credited, counting.cta_group}
         );
     }
 }
@@ -131,7 +161,7 @@ void issue_push(Fiber& fiber, Flight flight, uint32_t from, uint32_t to, uint32_
     or_fail(fiber, [&] { check_push(source.offset, to & kOffsetMask, flight.bytes); });
     flight.source = source.cta;
     flight.source_offset = source.offset;
-    issue_load(fiber, std::move(flight), to, barrier);
+    issue_load(fiber, std::move(flight), to, {barrier});
 }
 
 }  // namespace tmaasync_emulate

@@ -68,10 +68,10 @@ static void replace_element_stride(void* map, int ordinal, uint64_t stride) {
     detail::set_side(map, 416 + 3 * ordinal, 3, "element_stride", stride);
 }
 
-// PTX ISA: 11 is tf32, and 12 is tf32 with subnormals flushed.
+// PTX ISA: 11 is tf32, and 12 is tf32 with subnormals flushed; 13 to 15 are packed types.
 static void replace_type(void* map, uint64_t type) {
-    detail::check_field("elemtype", type, 0, 12);
-    const bool is_tf32 = type >= 11;
+    detail::check_field("elemtype", type, 0, 15);
+    const bool is_tf32 = type == 11 || type == 12;
     set_map_bits(map, 71, 4, is_tf32 ? type - 4 : type);
     set_map_bits(map, 80, 1, is_tf32);
 }
@@ -85,6 +85,12 @@ static void replace_interleave(void* map, uint64_t layout) {
 static void replace_swizzle(void* map, uint64_t mode) {
     detail::check_field("swizzle_mode", mode, 0, 3);
     set_map_bits(map, 77, 2, mode);
+}
+
+// Bytes of the atom: 0 is 16, 1 is 32, 2 is 32 with exchanged halves of 16, 3 is 64.
+static void replace_atom(void* map, uint64_t atom) {
+    detail::check_field("swizzle_atomicity", atom, 0, 3);
+    set_map_bits(map, 83, 2, atom);
 }
 
 static void replace_fill(void* map, uint64_t fill) {
@@ -112,6 +118,8 @@ static void replace_field(void* map, MapField field, int ordinal, uint64_t value
             return replace_interleave(map, value);
         case MapField::kSwizzle:
             return replace_swizzle(map, value);
+        case MapField::kSwizzleAtom:
+            return replace_atom(map, value);
         case MapField::kFill:
             return replace_fill(map, value);
     }

@@ -7,6 +7,7 @@
 
 #include "copies/map_history.hpp"
 #include "schedule/faults.hpp"
+#include "tma/rows.hpp"
 
 namespace tmaasync_emulate {
 
@@ -16,6 +17,17 @@ TensorMapView decode_for(Fiber& fiber, const void* map);
 // start where the pattern does. Boxes smaller than the pattern share one.
 void check_swizzle_alignment(Fiber& fiber, const TensorMapView& map, uint32_t shared);
 
+// The kind of map that an instruction takes.
+inline MapKind kind_of(BoxMode mode) {
+    using enum BoxMode;
+    if (mode == kTile || mode == kRows) return MapKind::kTiled;
+    if (mode == kIm2col) return MapKind::kIm2col;
+    return mode == kIm2colW ? MapKind::kIm2colW : MapKind::kIm2colW128;
+}
+
+// Gives the map of a gather4 or a scatter4 its four rows. Faults if its box has not one.
+void take_rows(Fiber& fiber, TensorMapView& map);
+
 // The map's present state and the box's start. Faults if the map has another rank.
 template <typename Copy>
 Copy copy_of(Fiber& fiber, const Box& box) {
@@ -24,7 +36,8 @@ Copy copy_of(Fiber& fiber, const Box& box) {
     if (static_cast<int>(copy.map.rank) != box.rank) {
         fail(fiber, {FaultKind::kMapRank, box.rank, copy.map.rank});
     }
-    std::copy_n(box.at, box.rank, copy.at.begin());
+    if (box.mode == BoxMode::kRows) take_rows(fiber, copy.map);
+    std::copy_n(box.at, detail::coordinates_of(copy.map), copy.at.begin());
     const auto address = reinterpret_cast<uintptr_t>(box.map);
     const bool is_parameter = (address ^ stack_pointer()) < kStackBytes;
     copy.map_address = is_parameter ? 0 : address;

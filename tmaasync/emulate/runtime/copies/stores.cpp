@@ -36,7 +36,13 @@ static void write_observed(Fiber& fiber, const Store& store, const uint8_t* wind
                 store.op, store.map, store.at.data(), window, store.shared, observer
             );
         case Store::Kind::kBulk:
-            bulk_store(store.global, store.bytes, window, store.shared, observer);
+            if (store.byte_mask == 0xffff) {
+                bulk_store(store.global, store.bytes, window, store.shared, observer);
+            } else {
+                bulk_store_masked(
+                    store.global, store.bytes, store.byte_mask, window, store.shared, observer
+                );
+            }
             return;
         case Store::Kind::kBulkReduce:
             bulk_reduce(

@@ -38,10 +38,10 @@ void arrive_for_copies(Cluster& cluster, const Flight& flight, Mbarrier& barrier
     if (barrier.pending == 0) {
         return report_fault(*flight.issuer, too_many_arrivals(barrier, 1), flight.site);
     }
-    record(cluster, *flight.target, on_barrier(EventKind::kArrive, *flight.target, barrier));
+    record(cluster, *flight.credited, on_barrier(EventKind::kArrive, *flight.credited, barrier));
     --barrier.pending;
     note_arrival(*flight.issuer, barrier, flight.site);
-    complete_phase(cluster, *flight.target, barrier);
+    complete_phase(cluster, *flight.credited, barrier);
 }
 
 static void check_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
@@ -108,7 +108,7 @@ void arrive_after_thread_copies(Fiber& fiber, uint32_t address, bool raises) {
         ++barrier.pending;
     }
     Flight flight{.kind = Flight::Kind::kArrival};
-    flight.target = place.cta;
+    flight.target = flight.credited = place.cta;
     flight.barrier = place.offset;
     flight.issuer = &fiber;
     flight.epoch = fiber.copies.epoch++;

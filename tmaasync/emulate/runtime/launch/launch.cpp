@@ -97,6 +97,7 @@ static Launch launch_from(
          {{numbers.subscript, numbers.subscripts}, numbers.array, library.memory.start}},
         library.static_bytes,
         numbers.registers,
+        numbers.has_wide_maps != 0,
         numbers.searched_words ? &races : nullptr,
         numbers.log ? &trace : nullptr,
         numbers.grid_barrier,

@@ -42,7 +42,7 @@ static void check_nothing_lands(Fiber& fiber) {
                 {FaultKind::kEndsInPush, shared_at(flight.source_offset)}
             );
         }
-        if (flight.target != fiber.cta) continue;
+        if (flight.target != fiber.cta && flight.credited != fiber.cta) continue;
         if (flight.kind == Flight::Kind::kArrival) {
             break_rule_at(
                 fiber, {flight.issuer, flight.site},
@@ -54,14 +54,14 @@ static void check_nothing_lands(Fiber& fiber) {
             break_rule_at(
                 fiber, {flight.issuer, flight.site},
                 {FaultKind::kEndsAfterEarlyPhase, name_of(operation_of(flight)),
-                 shared_at(flight.shared), of_cta(*flight.issuer, *fiber.cta), early}
+                 shared_at(flight.shared), of_cta(*flight.issuer, *flight.target), early}
             );
         }
         break_rule_at(
             fiber, {flight.issuer, flight.site},
             {FaultKind::kEndsInFlight, name_of(operation_of(flight)), shared_at(flight.shared),
-             of_cta(*flight.issuer, *fiber.cta), barrier_at(flight.barrier),
-             wrong_wait(fiber, *fiber.cta, flight.barrier)}
+             of_cta(*flight.issuer, *flight.target), barrier_at(flight.barrier),
+             wrong_wait(fiber, *flight.credited, flight.barrier)}
         );
     }
 }
@@ -69,7 +69,7 @@ static void check_nothing_lands(Fiber& fiber) {
 // True for a barrier whose loads are in flight still, which the launch tolerates.
 static bool is_credited_by_flight(const Cluster& cluster, const Cta& cta, const Mbarrier& barrier) {
     return std::any_of(cluster.flights.begin(), cluster.flights.end(), [&](const Flight& flight) {
-        return flight.target == &cta && flight.barrier == barrier.offset;
+        return flight.credited == &cta && flight.barrier == barrier.offset;
     });
 }
 

@@ -61,17 +61,17 @@ Reason early_phase(
     }
     for (const Flight& flight : cluster.flights) {
         const bool is_of_phase =
-            flight.target == &owner && flight.barrier == barrier.offset && flight.phase == phase;
+            flight.credited == &owner && flight.barrier == barrier.offset && flight.phase == phase;
         if (is_of_phase && flight.kind != Flight::Kind::kArrival) delivered += flight.bytes;
     }
     return {FaultKind::kEndedEarly, barrier_at(barrier.offset), phase, expected, delivered};
 }
 
 Reason ended_early(const Cluster& cluster, const Flight& flight) {
-    const Mbarrier* const barrier = barrier_of(*flight.target, flight.barrier);
+    const Mbarrier* const barrier = barrier_of(*flight.credited, flight.barrier);
     if (!barrier || barrier->phase <= flight.phase) return {};
     if (barrier->phase - flight.phase > barrier->history.expected_before.size()) return {};
-    return early_phase(cluster, *flight.target, *barrier, flight.phase);
+    return early_phase(cluster, *flight.credited, *barrier, flight.phase);
 }
 
 const EndedWait* last_wait(const Fiber& fiber, uint32_t order, bool counts_loads) {
@@ -114,9 +114,9 @@ static Reason wait_for_other_load(const Fiber& reader, const Flight& flight) {
 // Names the wait that must precede the read of a TMA load's target, or of a copy between CTAs.
 static Reason remedy_for_flight(const Fiber& reader, const Flight& flight, FaultKind otherwise) {
     const Mention barrier = barrier_at(flight.barrier);
-    if (flight.target != reader.cta) return {FaultKind::kPeerWaits, barrier};
+    if (flight.credited != reader.cta) return {FaultKind::kPeerWaits, barrier};
     if (const Reason early = ended_early(*reader.cluster, flight)) return early;
-    if (const Reason wrong = wrong_wait(reader, *flight.target, flight.barrier)) {
+    if (const Reason wrong = wrong_wait(reader, *flight.credited, flight.barrier)) {
         return {FaultKind::kWaitForPhase, barrier, wrong};
     }
     // wgmma and copies read later than they are issued.

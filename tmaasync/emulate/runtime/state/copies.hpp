@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <tmaasync_emulate/calls.hpp>
 #include <vector>
 
 #include "races/race.hpp"
@@ -28,11 +29,13 @@ struct Flight {
     TensorMapView map;
     std::array<int32_t, kMaxRank> at;
     std::array<uint16_t, kMaxSpatial> offsets;
+    BoxMode mode;  // of a tensor copy
     const void* global;
     uint32_t bytes;  // size in shared memory
     Cta* target;
     uint32_t shared;
-    uint32_t barrier;
+    Cta* credited;     // the CTA of the barrier
+    uint32_t barrier;  // its offset
     // The barrier's phase when the copy was issued; or when its thread expected bytes, if it has
     // not waited since.
     uint64_t phase = 0;
@@ -67,7 +70,8 @@ struct Store {
     ReduceOp op;
     ElementType type;  // reductions without a map only
     void* global;
-    uint32_t bytes;  // size in shared memory
+    uint32_t bytes;               // size in shared memory
+    uint32_t byte_mask = 0xffff;  // bit i chooses byte i of every 16; copies without a map only
     uint32_t shared;
     uintptr_t site = 0;
     uintptr_t map_address;  // 0 for a parameter, which is never written

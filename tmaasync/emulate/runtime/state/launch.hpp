@@ -27,6 +27,7 @@ struct Launch {
     LaunchMemory memory;
     uint32_t static_bytes = 0;  // bytes of static shared variables
     uint32_t registers = 0;     // registers of each thread, if setmaxnreg may change them
+    bool has_wide_maps = false;
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
     uint32_t* grid_barrier = nullptr;  // null unless the launch is cooperative

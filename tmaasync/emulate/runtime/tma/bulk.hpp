@@ -90,6 +90,29 @@ uint32_t bulk_store(
     return moved;
 }
 
+// Copies byte i of every 16 whose bit i is set (.cp_mask).
+template <class Observer>
+void bulk_store_masked(
+    void* global,
+    uint32_t bytes,
+    uint32_t byte_mask,
+    const uint8_t* cta_shared_base,
+    uint32_t shared_offset,
+    Observer&& observer
+) {
+    detail::check_bulk_addresses(global, shared_offset);
+    auto* const target = static_cast<uint8_t*>(global);
+    for (uint32_t at = 0; at < detail::bulk_bytes(bytes); ++at) {
+        if (!(byte_mask >> at % kUnitBytes & 1)) continue;
+        detail::access_bulk(observer, target + at, 1, true);
+        if constexpr (requires { observer.source(cta_shared_base, shared_offset, 1u); }) {
+            observer.source(cta_shared_base, shared_offset + at, 1);
+        }
+        target[at] = cta_shared_base[shared_offset + at];
+        observer.shared(shared_offset + at, 1, false);
+    }
+}
+
 // The reduction of an instruction without a map. For bitwise operations only the size counts.
 inline detail::RowReduction bulk_reduction(ReduceOp op, ElementType type) {
     const bool takes_bits = op == ReduceOp::kAnd || op == ReduceOp::kOr || op == ReduceOp::kXor;

@@ -239,6 +239,9 @@ inline RowReduction reduction(ReduceOp op, ElementType type) {
             return one_of<double, Add>(op);
         case kUint8:
         case kUint16:
+        case kPacked4:
+        case kPacked4Gaps:
+        case kPacked6Gaps:
             break;
     }
     return nullptr;

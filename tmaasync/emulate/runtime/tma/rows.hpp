@@ -32,18 +32,36 @@ constexpr uint16_t kNanFill = 0x7ff7;       // per 16 bits, whatever the type (m
 
 // --- shared memory ------------------------------------------------------------------------------
 
-// A box in shared memory. The swizzle XORs address bits 4 to 6 with bits 7 to 9 under the mask.
+// A box in shared memory. The swizzle XORs address bits from `target` up with the bits from 7 up
+// under the mask.
 struct SharedImage {
     uint8_t* base;
     uint32_t offset;
     uint32_t mask;
+    int target;
+    bool flips;  // the halves of the units of every other line are exchanged
 
     SharedImage(const TensorMapView& map, const uint8_t* cta_shared_base, uint32_t shared_offset)
         : base(const_cast<uint8_t*>(cta_shared_base)),
           offset(shared_offset),
-          mask((1u << static_cast<int>(map.swizzle)) - 1) {}
+          mask(bits_of(map.swizzle).mask),
+          target(bits_of(map.swizzle).target),
+          flips(map.swizzle == Swizzle::kB128Atom32Flip8) {}
 
-    uint32_t swizzled(uint32_t address) const { return address ^ ((address >> 7 & mask) << 4); }
+    uint32_t swizzled(uint32_t address) const {
+        return address ^ ((address >> 7 & mask) << target);
+    }
+
+    // Copies a unit that lies at an address before the swizzle, into shared memory or out of it.
+    void copy_unit(uint8_t* to, const uint8_t* from, uint32_t address) const {
+        const uint32_t half = flips ? address >> 4 & 8 : 0;  // address bit 3 is XORed with bit 7
+        if (half == 0) {
+            std::memcpy(to, from, kUnitBytes);
+            return;
+        }
+        std::memcpy(to, from + half, half);
+        std::memcpy(to + half, from, half);
+    }
 
     void write(uint32_t at, const uint8_t* row, uint32_t bytes) const {
         if (mask == 0) {
@@ -51,7 +69,7 @@ struct SharedImage {
             return;
         }
         for (uint32_t unit = 0; unit < bytes; unit += kUnitBytes) {
-            std::memcpy(base + swizzled(offset + at + unit), row + unit, kUnitBytes);
+            copy_unit(base + swizzled(offset + at + unit), row + unit, offset + at + unit);
         }
     }
 
@@ -61,7 +79,7 @@ struct SharedImage {
             return;
         }
         for (uint32_t unit = 0; unit < bytes; unit += kUnitBytes) {
-            std::memcpy(row + unit, base + swizzled(offset + at + unit), kUnitBytes);
+            copy_unit(row + unit, base + swizzled(offset + at + unit), offset + at + unit);
         }
     }
 
@@ -98,10 +116,26 @@ struct SharedImage {
 
 // --- checks -------------------------------------------------------------------------------------
 
+// The innermost coordinate in units, once it was checked.
+inline int64_t first_unit(const TensorMapView& map, const int32_t* coordinates) {
+    return int64_t{coordinates[0]} / map.unit_elements;
+}
+
+// Address of the units at the innermost coordinate, in the first row.
+inline uint64_t first_address(const TensorMapView& map, const int32_t* coordinates) {
+    return map.address + static_cast<uint64_t>(first_unit(map, coordinates)) * map.unit_bytes;
+}
+
+// The number of coordinates that an instruction gives: a column and its rows, or one a dimension.
+inline int coordinates_of(const TensorMapView& map) {
+    return map.lists_rows ? 1 + kListedRows : map.rank;
+}
+
 // The coordinates as a list of facts, innermost first.
 inline Reason listed(FaultKind kind, const TensorMapView& map, const int32_t* coordinates) {
-    Reason reason(kind, list_of(static_cast<std::size_t>(map.rank)));
-    for (int dim = 0; dim < map.rank; ++dim) reason.add(coordinates[dim]);
+    const int count = coordinates_of(map);
+    Reason reason(kind, list_of(static_cast<std::size_t>(count)));
+    for (int dim = 0; dim < count; ++dim) reason.add(coordinates[dim]);
     return reason;
 }
 
@@ -109,10 +143,14 @@ inline FaultKind verb_of(bool is_write) {
     return is_write ? FaultKind::kWrites : FaultKind::kReads;
 }
 
-inline void check_kind(const TensorMapView& map, bool is_im2col) {
-    if (map.is_im2col == is_im2col) return;
-    const FaultKind kinds[] = {FaultKind::kTiled, FaultKind::kIm2col};
-    fault(FaultKind::kMapKind, kinds[is_im2col], kinds[map.is_im2col]);
+inline void check_kind(const TensorMapView& map, MapKind wanted) {
+    if (map.kind == wanted) return;
+    constexpr FaultKind kNames[] = {
+        FaultKind::kTiled, FaultKind::kIm2col, FaultKind::kIm2colW, FaultKind::kIm2colW128
+    };
+    fault(
+        FaultKind::kMapKind, kNames[static_cast<int>(wanted)], kNames[static_cast<int>(map.kind)]
+    );
 }
 
 // Measured: another alignment is a misaligned-address fault.
@@ -123,15 +161,16 @@ inline void check_shared_alignment(uint32_t shared_offset, uint32_t granule) {
 
 // Measured, for tiled and im2col maps without interleave: an illegal instruction otherwise.
 inline void check_inner_coordinate(const TensorMapView& map, const int32_t* coordinates) {
-    const int64_t bytes = int64_t{coordinates[0]} * map.element_bytes;
-    if (bytes % kUnitBytes == 0) return;
-    const uint32_t step = kUnitBytes / map.element_bytes;
+    const bool has_gaps = map.unit_elements == 16;
+    const uint32_t step = has_gaps ? 128 : kUnitBytes * map.unit_elements / map.unit_bytes;
+    if (coordinates[0] % static_cast<int32_t>(step) == 0) return;
+    const int64_t bytes = int64_t{coordinates[0]} * map.unit_bytes / map.unit_elements;
     fault(FaultKind::kInnerCoordinate, coordinates[0], bytes, name(map.type), step);
 }
 
 // Measured, for stores and reductions: a negative coordinate is an illegal instruction.
 inline void check_not_negative(const TensorMapView& map, const int32_t* coordinates) {
-    for (int dim = 0; dim < map.rank; ++dim) {
+    for (int dim = 0; dim < coordinates_of(map); ++dim) {
         if (coordinates[dim] >= 0) continue;
         Reason reason = listed(FaultKind::kNegativeCoordinate, map, coordinates);
         reason.add(dim);
@@ -164,15 +203,15 @@ void access_global(
 
 // --- rows ---------------------------------------------------------------------------------------
 
-// The elements of a row that lie inside the tensor: [first, end).
+// The units of a row that lie inside the tensor: [first, end).
 struct InnerRange {
     uint32_t first;
     uint32_t end;
 
     InnerRange(const TensorMapView& map, int64_t start, int64_t extent) {
-        const int64_t elements = map.row_elements;
-        first = static_cast<uint32_t>(std::clamp<int64_t>(-start, 0, elements));
-        end = static_cast<uint32_t>(std::clamp<int64_t>(extent - start, first, elements));
+        const int64_t units = map.row_units;
+        first = static_cast<uint32_t>(std::clamp<int64_t>(-start, 0, units));
+        end = static_cast<uint32_t>(std::clamp<int64_t>(extent - start, first, units));
     }
 
     bool is_empty() const { return first == end; }
@@ -187,7 +226,9 @@ void visit_rows(const TensorMapView& map, const int32_t* coordinates, Visit visi
         uint64_t offset = 0;  // wraps where a row lies outside
         bool is_inside = true;
         for (int dim = 1; dim < map.rank; ++dim) {
-            const int64_t place = coordinates[dim] + int64_t{steps[dim]} * map.element_strides[dim];
+            const int64_t place =
+                map.lists_rows ? coordinates[dim + row]
+                               : coordinates[dim] + int64_t{steps[dim]} * map.element_strides[dim];
             is_inside &= 0 <= place && place < map.extents[dim];
             offset += static_cast<uint64_t>(place) * map.strides_bytes[dim];
         }
@@ -223,6 +264,25 @@ inline void round_row_to_tf32(uint8_t* row, uint32_t bytes) {
     }
 }
 
+// What the chip leaves in the gaps of packed types is undefined; here they hold this.
+constexpr uint8_t kGap = 0xa5;
+
+// Copies units to shared memory, with their gaps.
+inline void copy_units(
+    const TensorMapView& map, uint8_t* target, const uint8_t* source, uint32_t units
+) {
+    if (map.unit_bytes == map.shared_unit_bytes) {
+        std::memcpy(target, source, units * map.unit_bytes);
+        return;
+    }
+    std::memset(target, kGap, units * map.shared_unit_bytes);
+    for (uint32_t unit = 0; unit < units; ++unit) {
+        std::memcpy(
+            target + unit * map.shared_unit_bytes, source + unit * map.unit_bytes, map.unit_bytes
+        );
+    }
+}
+
 // Measured: for a load with no element in bounds, the chip touches the map's address, and faults
 // without memory there.
 template <class Observer>
@@ -248,18 +308,19 @@ void load_row(
     uint64_t address,  // address of the row's first element, inside the tensor or not
     InnerRange inner
 ) {
-    const uint32_t bytes = (inner.end - inner.first) * map.element_bytes;
-    const uint64_t start = address + uint64_t{inner.first} * map.element_bytes;
+    const uint32_t bytes = (inner.end - inner.first) * map.unit_bytes;
+    const uint64_t start = address + uint64_t{inner.first} * map.unit_bytes;
     const auto* source = reinterpret_cast<const uint8_t*>(start);
     if (bytes) access_global(observer, map, coordinates, start, bytes, false);
-    if (bytes == map.row_bytes && !is_tf32(map.type)) {
+    const bool is_copied = !is_tf32(map.type) && map.unit_bytes == map.shared_unit_bytes;
+    if (bytes == map.row_bytes && is_copied) {
         image.write(at, source, bytes);
         return;
     }
     alignas(kUnitBytes) uint8_t row[kMaxRowBytes];
-    uint8_t* const inside = row + inner.first * map.element_bytes;
+    uint8_t* const inside = row + inner.first * map.shared_unit_bytes;
     fill_row(map, row);
-    if (bytes) std::memcpy(inside, source, bytes);
+    if (bytes) copy_units(map, inside, source, inner.end - inner.first);
     if (is_tf32(map.type)) round_row_to_tf32(inside, bytes);
     image.write(at, row, map.row_bytes);
 }

@@ -30,19 +30,41 @@ enum class ElementType : uint8_t {
     kFloat32Ftz,
     kTfloat32,
     kTfloat32Ftz,
+    kPacked4,      // two elements of 4 bits a byte
+    kPacked4Gaps,  // the same, and in shared memory 8 bytes unused after every 16 elements
+    kPacked6Gaps,  // elements of 6 bits, and in shared memory 4 bytes unused after every 16
 };
 
 inline const char* name(ElementType type) {
     static constexpr const char* kNames[] = {
-        "UINT8",   "UINT16",  "UINT32",   "INT32",       "UINT64",   "INT64",        "FLOAT16",
-        "FLOAT32", "FLOAT64", "BFLOAT16", "FLOAT32_FTZ", "TFLOAT32", "TFLOAT32_FTZ",
+        "UINT8",        "UINT16",       "UINT32",        "INT32",         "UINT64",      "INT64",
+        "FLOAT16",      "FLOAT32",      "FLOAT64",       "BFLOAT16",      "FLOAT32_FTZ", "TFLOAT32",
+        "TFLOAT32_FTZ", "16U4_ALIGN8B", "16U4_ALIGN16B", "16U6_ALIGN16B",
     };
     return kNames[static_cast<int>(type)];
 }
 
-inline uint32_t element_bytes(ElementType type) {
-    static constexpr uint8_t kBytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+inline bool is_packed(ElementType type) {
+    return type >= ElementType::kPacked4;
+}
+
+// Bytes in global memory of what a copy moves as one: an element, or of the packed types a byte or
+// 16 elements.
+inline uint32_t unit_bytes(ElementType type) {
+    static constexpr uint8_t kBytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4, 1, 8, 12};
     return kBytes[static_cast<int>(type)];
+}
+
+// Bytes of it in shared memory, where the packed types may have gaps.
+inline uint32_t shared_unit_bytes(ElementType type) {
+    const bool has_gaps = type == ElementType::kPacked4Gaps || type == ElementType::kPacked6Gaps;
+    return has_gaps ? 16 : unit_bytes(type);
+}
+
+// Elements of it.
+inline uint32_t unit_elements(ElementType type) {
+    if (!is_packed(type)) return 1;
+    return type == ElementType::kPacked4 ? 2 : 16;
 }
 
 inline bool is_tf32(ElementType type) {
@@ -50,9 +72,45 @@ inline bool is_tf32(ElementType type) {
 }
 
 enum class Interleave : uint8_t { kNone, kB16, kB32 };
-enum class Swizzle : uint8_t { kNone, kB32, kB64, kB128 };
+enum class Swizzle : uint8_t {
+    kNone,
+    kB32,
+    kB64,
+    kB128,
+    kB128Atom32,
+    kB128Atom32Flip8,
+    kB128Atom64,
+};
+
+// Bytes of a swizzled row.
+inline uint32_t span_of(Swizzle swizzle) {
+    const int code = static_cast<int>(swizzle);
+    return 16u << (code < 3 ? code : 3);
+}
+
+// The address bits from 7 up that a swizzle reads, and the lowest bit of those that they change.
+struct SwizzleBits {
+    uint32_t mask;
+    int target;
+};
+
+inline SwizzleBits bits_of(Swizzle swizzle) {
+    static constexpr SwizzleBits kBits[] = {
+        {0, 4}, {1, 4}, {3, 4}, {7, 4}, {3, 5}, {3, 5}, {1, 6},
+    };
+    return kBits[static_cast<int>(swizzle)];
+}
+
+// Bytes after which a swizzle repeats.
+inline uint32_t period_of(Swizzle swizzle) {
+    return 128 * (bits_of(swizzle).mask + 1);
+}
+
+// The kinds of maps. The last two walk along the width alone: im2col::w and im2col::w::128.
+enum class MapKind : uint8_t { kTiled, kIm2col, kIm2colW, kIm2colW128 };
 
 constexpr int kMaxRank = 5;
+constexpr int kListedRows = 4;  // of a gather4 or a scatter4
 constexpr int kMaxSpatial = 3;
 constexpr uint32_t kMapBytes = 128;
 constexpr uint32_t kMapAlignment = 64;
@@ -61,10 +119,13 @@ constexpr uint32_t kUnitBytes = 16;  // TMA moves, swizzles and clips in units o
 // The fields of a map. Arrays over dimensions run innermost first, as coordinates do.
 struct TensorMapView {
     uint64_t address;
-    bool is_im2col;
+    MapKind kind;
     int rank;
     ElementType type;
-    uint32_t element_bytes;
+    // Counts along the innermost dimension are of units: elements, but for the packed types.
+    uint32_t unit_bytes;         // in global memory
+    uint32_t shared_unit_bytes;  // in shared memory
+    uint32_t unit_elements;
     Interleave interleave;
     Swizzle swizzle;
     bool fills_nan;
@@ -74,18 +135,21 @@ struct TensorMapView {
 
     // The bytes that one instruction moves. In an im2col map, elements are channels and rows are
     // pixels.
-    uint32_t row_elements;
+    uint32_t row_units;
     uint32_t row_bytes;
     uint32_t rows;
-    uint32_t box_bytes;        // bytes moved, and credited to the barrier
+    uint32_t box_bytes;        // in shared memory, gaps within units included
+    uint32_t credited_bytes;   // credited to the barrier: as many as are moved
     uint32_t row_pitch_bytes;  // distance between rows in shared memory
     uint32_t shared_bytes;  // distance from the first byte in shared memory to the end of the last
 
     // For tiled maps: elements that the box takes per dimension, ceil(side / element stride). The
     // innermost side is whole, because the chip ignores the innermost stride (measured).
     uint32_t moved[kMaxRank];
+    bool lists_rows;  // the rows have a coordinate each, in gather4 and scatter4
 
-    // For im2col maps, innermost spatial dimension first.
+    // For im2col maps, innermost spatial dimension first; along the width alone, the width's.
+    uint32_t pixels;  // of a column, without halos
     int32_t lower_corner[kMaxSpatial];
     int32_t upper_corner[kMaxSpatial];
 };
@@ -139,6 +203,7 @@ inline ElementType decoded_type(const MapBits& bits) {
     const bool tf32 = bits.unsigned_at(80, 1);
     if (tf32 && code == 7) return kTfloat32;
     if (tf32 && code == 8) return kTfloat32Ftz;
+    if (!tf32 && code >= 13) return static_cast<ElementType>(code);
     if (tf32 || code > 10) not_a_map({FaultKind::kItsType, code});
     return type_of_code(code);
 }
@@ -147,7 +212,7 @@ inline ElementType decoded_type(const MapBits& bits) {
 // Memory that holds no map, such as zeros, rarely passes. Measured on an H100: the chip does not
 // read that word, which is 0 in a map that tensormap.replace makes of 128 zero bytes.
 inline void check_constant_bits(const MapBits& bits) {
-    if (bits.unsigned_at(65, 3) || bits.unsigned_at(83, 13) || bits.unsigned_at(431, 9) ||
+    if (bits.unsigned_at(67, 1) || bits.unsigned_at(85, 11) || bits.unsigned_at(431, 9) ||
         bits.unsigned_at(490, 22)) {
         not_a_map(FaultKind::kItsBits);
     }
@@ -159,11 +224,12 @@ inline void check_constant_bits(const MapBits& bits) {
 }
 
 inline void decode_tensor(const MapBits& bits, TensorMapView& map) {
-    map.strides_bytes[0] = map.element_bytes;
+    map.strides_bytes[0] = map.unit_bytes;
     for (int dim = 0; dim < map.rank; ++dim) {
         map.extents[dim] = static_cast<int64_t>(bits.unsigned_at(256 + 32 * dim, 32)) + 1;
         map.element_strides[dim] = static_cast<uint32_t>(bits.unsigned_at(416 + 3 * dim, 3)) + 1;
     }
+    map.extents[0] = (map.extents[0] + map.unit_elements - 1) / map.unit_elements;
     for (int dim = 1; dim < map.rank; ++dim) {
         const uint64_t low = bits.unsigned_at(96 + 32 * (dim - 1), 32);
         const uint64_t high = bits.unsigned_at(224 + 4 * (dim - 1), 4);
@@ -173,7 +239,7 @@ inline void decode_tensor(const MapBits& bits, TensorMapView& map) {
 
 inline void decode_box(const MapBits& bits, TensorMapView& map) {
     map.rows = 1;
-    map.moved[0] = map.row_elements;
+    map.moved[0] = map.row_units;
     for (int dim = 1; dim < map.rank; ++dim) {
         const auto side = static_cast<uint32_t>(bits.unsigned_at(448 + 8 * (dim - 1), 8)) + 1;
         const uint32_t stride = map.element_strides[dim];
@@ -183,9 +249,10 @@ inline void decode_box(const MapBits& bits, TensorMapView& map) {
 }
 
 inline void decode_column(const MapBits& bits, TensorMapView& map) {
-    map.rows = static_cast<uint32_t>(bits.unsigned_at(480, 10)) + 1;
-    const int width = map.rank == 3 ? 16 : map.rank == 4 ? 8 : 5;
-    for (int spatial = 0; spatial < map.rank - 2; ++spatial) {
+    map.rows = map.pixels = static_cast<uint32_t>(bits.unsigned_at(480, 10)) + 1;
+    const bool is_wide = map.kind != MapKind::kIm2col;
+    const int width = map.rank == 3 || is_wide ? 16 : map.rank == 4 ? 8 : 5;
+    for (int spatial = 0; spatial < (is_wide ? 1 : map.rank - 2); ++spatial) {
         map.lower_corner[spatial] = bits.signed_at(448 + width * spatial, width);
         map.upper_corner[spatial] = bits.signed_at(464 + width * spatial, width);
     }
@@ -195,14 +262,16 @@ inline void decode_column(const MapBits& bits, TensorMapView& map) {
 // pitch of interleaved rows is not established; they are taken to be dense.
 inline void lay_out_rows(TensorMapView& map) {
     const bool keeps_span = map.swizzle != Swizzle::kNone && map.interleave == Interleave::kNone;
-    const uint32_t span = kUnitBytes << static_cast<int>(map.swizzle);
+    const uint32_t span = span_of(map.swizzle);
     map.box_bytes = map.rows * map.row_bytes;
+    map.credited_bytes = map.rows * map.row_units * map.unit_bytes;
     map.row_pitch_bytes = keeps_span && map.row_bytes < span ? span : map.row_bytes;
     map.shared_bytes = (map.rows - 1) * map.row_pitch_bytes + map.row_bytes;
 }
 
 inline void check_granules(const TensorMapView& map) {
-    const uint32_t granule = map.interleave == Interleave::kB32 ? 2 * kUnitBytes : kUnitBytes;
+    const bool is_coarse = map.interleave == Interleave::kB32 || map.unit_elements == 16;
+    const uint32_t granule = is_coarse ? 2 * kUnitBytes : kUnitBytes;
     if (map.address % granule) {
         fault(FaultKind::kMapAddress, hexadecimal(map.address), granule);
     }
@@ -212,7 +281,30 @@ inline void check_granules(const TensorMapView& map) {
     }
 }
 
+// im2col::w and im2col::w::128 take the two bits after im2col's.
+inline MapKind decoded_kind(const MapBits& bits) {
+    if (!bits.unsigned_at(64, 1)) return MapKind::kTiled;
+    if (!bits.unsigned_at(65, 1)) return MapKind::kIm2col;
+    return bits.unsigned_at(66, 1) ? MapKind::kIm2colW128 : MapKind::kIm2colW;
+}
+
+inline void decode_units(const MapBits& bits, TensorMapView& map) {
+    map.type = decoded_type(bits);
+    map.unit_bytes = unit_bytes(map.type);
+    map.shared_unit_bytes = shared_unit_bytes(map.type);
+    map.unit_elements = unit_elements(map.type);
+    map.row_units = (static_cast<uint32_t>(bits.unsigned_at(440, 8)) + 1) / map.unit_elements;
+    map.row_bytes = map.row_units * map.shared_unit_bytes;
+}
+
 }  // namespace detail
+
+// True if only Blackwell of data centers has what the map uses. Its bits are the emulator's own:
+// those that the chip reads are not published.
+inline bool needs_sm_100(const TensorMapView& map) {
+    const bool is_wide = map.kind == MapKind::kIm2colW || map.kind == MapKind::kIm2colW128;
+    return is_wide || is_packed(map.type) || map.swizzle > Swizzle::kB128;
+}
 
 // Reads a map as the chip does when an instruction names it.
 inline TensorMapView decode(const void* map128) {
@@ -223,22 +315,19 @@ inline TensorMapView decode(const void* map128) {
     const detail::MapBits bits(map128);
     TensorMapView map{};
     map.address = bits.unsigned_at(0, 64);
-    map.is_im2col = bits.unsigned_at(64, 1);
+    map.kind = detail::decoded_kind(bits);
     map.rank = static_cast<int>(bits.unsigned_at(68, 3)) + 1;
-    if (map.rank > kMaxRank || (map.is_im2col && map.rank < 3)) {
+    if (map.rank > kMaxRank || (map.kind != MapKind::kTiled && map.rank < 3)) {
         detail::not_a_map({FaultKind::kItsRank, map.rank});
     }
     if (bits.unsigned_at(75, 2) > 2) detail::not_a_map(FaultKind::kItsInterleave);
     detail::check_constant_bits(bits);
-    map.type = detail::decoded_type(bits);
-    map.element_bytes = element_bytes(map.type);
+    detail::decode_units(bits, map);
     map.interleave = static_cast<Interleave>(bits.unsigned_at(75, 2));
-    map.swizzle = static_cast<Swizzle>(bits.unsigned_at(77, 2));
+    map.swizzle = static_cast<Swizzle>(bits.unsigned_at(77, 2) + bits.unsigned_at(83, 2));
     map.fills_nan = bits.unsigned_at(79, 1);
     detail::decode_tensor(bits, map);
-    map.row_elements = static_cast<uint32_t>(bits.unsigned_at(440, 8)) + 1;
-    map.row_bytes = map.row_elements * map.element_bytes;
-    map.is_im2col ? detail::decode_column(bits, map) : detail::decode_box(bits, map);
+    map.kind == MapKind::kTiled ? detail::decode_box(bits, map) : detail::decode_column(bits, map);
     detail::lay_out_rows(map);
     detail::check_granules(map);
     return map;

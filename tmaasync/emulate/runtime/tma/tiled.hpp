@@ -20,13 +20,13 @@ uint32_t tiled_load(
     uint32_t shared_offset,
     Observer&& observer = Observer{}
 ) {
-    detail::check_kind(map, false);
+    detail::check_kind(map, MapKind::kTiled);
     detail::check_shared_alignment(shared_offset, detail::kTensorAlignment);
     detail::check_inner_coordinate(map, coordinates);
     const detail::SharedImage image(map, cta_shared_base, shared_offset);
-    const detail::InnerRange inner(map, coordinates[0], map.extents[0]);
+    const detail::InnerRange inner(map, detail::first_unit(map, coordinates), map.extents[0]);
     const detail::InnerRange nothing(map, 0, 0);
-    const uint64_t first = map.address + static_cast<uint64_t>(coordinates[0]) * map.element_bytes;
+    const uint64_t first = detail::first_address(map, coordinates);
     bool is_outside = true;
     detail::visit_rows(map, coordinates, [&](uint32_t row, uint64_t offset, bool is_inside) {
         is_outside &= !is_inside || inner.is_empty();
@@ -37,7 +37,7 @@ uint32_t tiled_load(
     });
     if (is_outside) detail::check_address_of(observer, map, coordinates);
     image.report(observer, map, true);
-    return map.box_bytes;
+    return map.credited_bytes;
 }
 
 // --- stores -------------------------------------------------------------------------------------
@@ -55,14 +55,15 @@ void for_stored_rows(
     const SharedImage& image,
     Move move
 ) {
-    check_kind(map, false);
+    check_kind(map, MapKind::kTiled);
     check_shared_alignment(image.offset, kTensorAlignment);
     check_not_negative(map, coordinates);
     check_inner_coordinate(map, coordinates);
-    const InnerRange inner(map, coordinates[0], map.extents[0]);
-    const uint32_t inside_bytes = inner.end * map.element_bytes;
-    const uint32_t bytes = (inside_bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
-    const uint64_t first = map.address + static_cast<uint64_t>(coordinates[0]) * map.element_bytes;
+    const InnerRange inner(map, first_unit(map, coordinates), map.extents[0]);
+    const uint32_t inside_bytes = inner.end * map.shared_unit_bytes;
+    const uint32_t written = inner.end * map.unit_bytes;
+    const uint32_t bytes = (written + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+    const uint64_t first = first_address(map, coordinates);
     visit_rows(map, coordinates, [&](uint32_t row, uint64_t offset, bool is_inside) {
         if (!is_inside || inner.is_empty()) return;
         access_global(observer, map, coordinates, first + offset, bytes, true);
@@ -70,6 +71,27 @@ void for_stored_rows(
         move(row * map.row_pitch_bytes, reinterpret_cast<uint8_t*>(first + offset), bytes);
     });
     image.report(observer, map, false);
+}
+
+// Packs 16 elements, each in the low 6 bits of a byte, into 12 bytes.
+inline void pack_6_bits(uint8_t* target, const uint8_t* bytes) {
+    std::memset(target, 0, 12);
+    for (int element = 0; element < 16; ++element) {
+        const uint32_t value = (bytes[element] & 0x3f) << element * 6 % 8;
+        target[element * 6 / 8] |= value & 0xff;
+        if (value >> 8) target[element * 6 / 8 + 1] |= value >> 8;
+    }
+}
+
+// PTX ISA: a store takes elements of 6 bits from bytes (.b6p2x16).
+inline void store_packed_row(
+    const SharedImage& image, uint32_t at, uint8_t* target, uint32_t bytes
+) {
+    for (uint32_t unit = 0; unit < bytes / 12; ++unit) {
+        uint8_t held[16];
+        image.read(at + 16 * unit, held, 16);
+        pack_6_bits(target + 12 * unit, held);
+    }
 }
 
 }  // namespace detail
@@ -83,10 +105,14 @@ void tiled_store(
     uint32_t shared_offset,
     Observer&& observer = Observer{}
 ) {
+    if (map.type == ElementType::kPacked4Gaps) detail::fault(FaultKind::kLoadOnlyType);
     const detail::SharedImage image(map, cta_shared_base, shared_offset);
+    const bool packs = map.type == ElementType::kPacked6Gaps;
     detail::for_stored_rows(
-        observer, map, coordinates, image,
-        [&](uint32_t at, uint8_t* target, uint32_t bytes) { image.read(at, target, bytes); }
+        observer, map, coordinates, image, [&](uint32_t at, uint8_t* target, uint32_t bytes) {
+            packs ? detail::store_packed_row(image, at, target, bytes)
+                  : image.read(at, target, bytes);
+        }
     );
 }
 

@@ -36,6 +36,13 @@ __device__ __forceinline__ void cp_async_bulk_store(
     tmaasync_emulate::bulk_store(global, shared, bytes);
 }
 
+__device__ __forceinline__ void cp_async_bulk_store_masked(
+    void* global, u32 shared, u32 bytes, u16 byte_mask, u64 policy
+) {
+    (void)policy;
+    tmaasync_emulate::bulk_store(global, shared, bytes, byte_mask);
+}
+
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
     tmaasync_emulate::bulk_commit();
 }

@@ -33,7 +33,9 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
 ) {
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
     (void)policy;
-    tmaasync_emulate::tensor_load(shared, {map, kRank, at.values, offsets}, barrier);
+    tmaasync_emulate::tensor_load(
+        shared, {map, kRank, at.values, offsets, tmaasync_emulate::BoxMode::kIm2col}, barrier
+    );
 }
 
 template <int kRank>

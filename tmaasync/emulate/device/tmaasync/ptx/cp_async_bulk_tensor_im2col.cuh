@@ -17,7 +17,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col_multicast(
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
     (void)policy;
     tmaasync_emulate::tensor_load_multicast(
-        shared, {map, kRank, at.values, offsets}, barrier, cta_mask
+        shared, {map, kRank, at.values, offsets, tmaasync_emulate::BoxMode::kIm2col}, barrier,
+        cta_mask
     );
 }
 
@@ -27,7 +28,9 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_im2col(
 ) {
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
     (void)policy;
-    tmaasync_emulate::tensor_prefetch({map, kRank, at.values, offsets});
+    tmaasync_emulate::tensor_prefetch(
+        {map, kRank, at.values, offsets, tmaasync_emulate::BoxMode::kIm2col}
+    );
 }
 
 }  // namespace tmaasync::ptx

@@ -32,8 +32,13 @@ TMAASYNC_EMULATE_INLINE Box box_of(const std::uint8_t* map, const At<kRank>& at)
     return {map, kRank, at.at};
 }
 template <int kRank>
-TMAASYNC_EMULATE_INLINE Box box_with_offsets(const std::uint8_t* map, const At<kRank>& at) {
-    return {map, kRank, at.at, at.offsets};
+TMAASYNC_EMULATE_INLINE Box
+box_with_offsets(const std::uint8_t* map, const At<kRank>& at, BoxMode mode) {
+    return {map, kRank, at.at, at.offsets, mode};
+}
+// A column and four rows.
+TMAASYNC_EMULATE_INLINE Box box_of_rows(const std::uint8_t* map, const At<5>& at) {
+    return {map, 2, at.at, nullptr, BoxMode::kRows};
 }
 
 // --- tensor maps ---------------------------------------------------------------------------------
@@ -65,6 +70,19 @@ TMAASYNC_EMULATE_INLINE void reduce_in_cluster(
     );
     const Reduction reduction{static_cast<int>(kOp), static_cast<int>(kType)};
     bulk_push(remote, shared, bytes, barrier, &reduction);
+}
+
+// --- st.bulk ---
+
+// Fills shared memory with zeros, 8 bytes at a time.
+template <int kValue>
+TMAASYNC_EMULATE_INLINE void store_bulk(std::uint8_t* pointer, std::uint64_t bytes) {
+    static_assert(kValue == 0, "st.bulk fills with zeros");
+    check_aligned(pointer, 8);
+    if (bytes % 8) fail(FaultKind::kStBulkSize);
+    for (std::uint64_t at = 0; at < bytes; at += 8) {
+        store<Order::kNone, Reach::kNone, std::uint64_t>(pointer + at, std::uint64_t{0});
+    }
 }
 
 // --- st.async and red.async ----------------------------------------------------------------------

@@ -15,8 +15,15 @@ _CP_ASYNC = "cp.async.(ca|cg).shared{::cta}.global{.L2::cache_hint}{.L2::(64B|12
 _TENSOR = "cp.async.bulk.tensor.<n:1|2|3|4|5>d.shared::(cluster|cta).global"
 _LANDED = ".mbarrier::complete_tx::bytes"
 _MULTICAST = ".multicast::cluster"
+_PAIR = "{.cta_group::<group:1|2>}"
 _BOX = "box_of(map, At<<n>>{{map_at}})"
-_COLUMN = "box_with_offsets(map, At<<n>>{{map_at}, {o}})"
+_ROWS = "box_of_rows(map, At<5>{{map_at}})"
+_COLUMN = "box_with_offsets(map, At<<n>>{{map_at}, {o}}, <columns>)"
+_IM2COL = ".im2col<columns:::w|::w::128>?"
+_GATHERED = (
+    "cp.async.bulk.tensor.2d.shared::(cluster|cta).global.tile::gather4"
+    ".mbarrier::complete_tx::bytes"
+)
 _REDUCED = "u32|s32|u64|s64|f16|bf16|f32|f64|b32|b64"
 _OPS = "add|min|max|inc|dec|and|or|xor"
 _MAP = "tensormap.replace.tile"
@@ -32,6 +39,7 @@ def _map_rows() -> tuple[Row, ...]:
         ("elemtype", "kElementType", "imm", 32),
         ("interleave_layout", "kInterleave", "imm", 32),
         ("swizzle_mode", "kSwizzle", "imm", 32),
+        ("swizzle_atomicity", "kSwizzleAtom", "imm", 32),
         ("fill_mode", "kFill", "imm", 32),
     ):
         code = f"{_RUN}::replace_in_map(a, {_RUN}::MapField::{field}, 0, v)"
@@ -162,6 +170,16 @@ ROWS = (
         f"{_RUN}::bulk_store(a, b, n)",
     ),
     Row(
+        "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.cp_mask",
+        "[a : w], [b : s], n : u32, policy : u64, mask : b16",
+        f"{_RUN}::bulk_store(a, b, n, mask)",
+    ),
+    Row(
+        "cp.async.bulk.global.shared::cta.bulk_group.cp_mask",
+        "[a : w], [b : s], n : u32, mask : b16",
+        f"{_RUN}::bulk_store(a, b, n, mask)",
+    ),
+    Row(
         "cp.async.bulk.prefetch.L2.global$HINT",
         "[a : m], n : u32, ?policy : u64",
         f"{_RUN}::bulk_prefetch(a, n)",
@@ -183,24 +201,34 @@ ROWS = (
     ),
     # --- tensor copies ---
     Row(
-        f"{_TENSOR}{{.tile}}{_LANDED}$HINT",
+        f"{_TENSOR}{{.tile}}{_LANDED}{_PAIR}$HINT",
         "[a : s], [map : tensor], [c : s], ?policy : u64",
-        f"{_RUN}::tensor_load(a, {_BOX}, c)",
+        f"{_RUN}::tensor_load(a, {_BOX}, c, <group>)",
     ),
     Row(
-        f"{_TENSOR}{{.tile}}{_LANDED}{_MULTICAST}$HINT",
+        f"{_TENSOR}{{.tile}}{_LANDED}{_MULTICAST}{_PAIR}$HINT",
         "[a : s], [map : tensor], [c : s], m : b16, ?policy : u64",
-        f"{_RUN}::tensor_load_multicast(a, {_BOX}, c, m)",
+        f"{_RUN}::tensor_load_multicast(a, {_BOX}, c, m, <group>)",
     ),
     Row(
-        f"{_TENSOR}.im2col{_LANDED}$HINT",
+        f"{_GATHERED}{_PAIR}$HINT",
+        "[a : s], [map : tensor_rows], [c : s], ?policy : u64",
+        f"{_RUN}::tensor_load(a, {_ROWS}, c, <group>)",
+    ),
+    Row(
+        f"{_GATHERED}{_MULTICAST}{_PAIR}$HINT",
+        "[a : s], [map : tensor_rows], [c : s], m : b16, ?policy : u64",
+        f"{_RUN}::tensor_load_multicast(a, {_ROWS}, c, m, <group>)",
+    ),
+    Row(
+        f"{_TENSOR}{_IM2COL}{_LANDED}{_PAIR}$HINT",
         "[a : s], [map : tensor], [c : s], o* : b16, ?policy : u64",
-        f"{_RUN}::tensor_load(a, {_COLUMN}, c)",
+        f"{_RUN}::tensor_load(a, {_COLUMN}, c, <group>)",
     ),
     Row(
-        f"{_TENSOR}.im2col{_LANDED}{_MULTICAST}$HINT",
+        f"{_TENSOR}{_IM2COL}{_LANDED}{_MULTICAST}{_PAIR}$HINT",
         "[a : s], [map : tensor], [c : s], o* : b16, m : b16, ?policy : u64",
-        f"{_RUN}::tensor_load_multicast(a, {_COLUMN}, c, m)",
+        f"{_RUN}::tensor_load_multicast(a, {_COLUMN}, c, m, <group>)",
     ),
     Row(
         "cp.async.bulk.tensor.<n:1|2|3|4|5>d.global.shared::cta{.tile|.im2col_no_offs}"
@@ -209,10 +237,21 @@ ROWS = (
         f"{_RUN}::tensor_store({_BOX}, a)",
     ),
     Row(
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group$HINT",
+        "[map : tensor_rows], [a : s], ?policy : u64",
+        f"{_RUN}::tensor_store({_ROWS}, a)",
+    ),
+    Row(
         f"cp.reduce.async.bulk.tensor.<n:1|2|3|4|5>d.global.shared::cta.<op:{_OPS}>"
         "{.tile|.im2col_no_offs}.bulk_group$HINT",
         "[map : tensor], [a : s], ?policy : u64",
         f"{_RUN}::tensor_reduce(static_cast<int>(<reduction>), {_BOX}, a)",
+    ),
+    Row(
+        f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.<op:{_OPS}>"
+        ".tile::scatter4.bulk_group$HINT",
+        "[map : tensor_rows], [a : s], ?policy : u64",
+        f"{_RUN}::tensor_reduce(static_cast<int>(<reduction>), {_ROWS}, a)",
     ),
     Row(
         "cp.async.bulk.prefetch.tensor.<n:1|2|3|4|5>d.L2.global{.tile}$HINT",
@@ -220,7 +259,12 @@ ROWS = (
         f"{_RUN}::tensor_prefetch({_BOX})",
     ),
     Row(
-        "cp.async.bulk.prefetch.tensor.<n:3|4|5>d.L2.global.im2col$HINT",
+        "cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4$HINT",
+        "[map : tensor_rows], ?policy : u64",
+        f"{_RUN}::tensor_prefetch({_ROWS})",
+    ),
+    Row(
+        f"cp.async.bulk.prefetch.tensor.<n:3|4|5>d.L2.global{_IM2COL}$HINT",
         "[map : tensor], o* : b16, ?policy : u64",
         f"{_RUN}::tensor_prefetch({_COLUMN})",
     ),

@@ -102,6 +102,8 @@ ROWS = (
         "[a : g], b* : <t>, ?policy : u64",
         f"reduce<{_VALUES}>(a, b)",
     ),
+    Row("st.bulk{.weak}.<space:shared::cta>", "[a : g], n : u64, v : imm", "store_bulk<v>(a, n)"),
+    Row("st.bulk{.weak}", "[a : w], n : u64, v : imm", "store_bulk<v>(a, n)"),
     # --- st.async and red.async ---
     Row(
         "st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v(2|4)}"

@@ -75,7 +75,7 @@ mbarrier_arrive_no_complete(detail::BarrierWord barrier, uint32_t arrivals) {
         SEM, scope_cluster_t, space_cluster_t, detail::BarrierWord barrier, uint32_t arrivals = 1 \
     ) {                                                                                           \
         detail::arrive_at(                                                                        \
-            detail::shared_address(barrier), arrivals, 0, tmaasync_emulate::Order::ORDER         \
+            detail::shared_address(barrier), arrivals, 0, tmaasync_emulate::Order::ORDER          \
         );                                                                                        \
     }                                                                                             \
     template <dot_scope kScope>                                                                   \
@@ -90,7 +90,7 @@ mbarrier_arrive_no_complete(detail::BarrierWord barrier, uint32_t arrivals) {
         SEM, scope_cluster_t, space_cluster_t, detail::BarrierWord barrier, uint32_t bytes        \
     ) {                                                                                           \
         detail::arrive_at(                                                                        \
-            detail::shared_address(barrier), 1, bytes, tmaasync_emulate::Order::ORDER            \
+            detail::shared_address(barrier), 1, bytes, tmaasync_emulate::Order::ORDER             \
         );                                                                                        \
     }
 TMAASYNC_EMULATE_ARRIVALS(sem_release_t, kOrdered)
