@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
     ("case", "launches"),
     [
         pytest.param("examples/09_peers", 4, id="launches of several devices, and their signals"),
+        pytest.param("matmul float8", 1, id="an operation"),
         pytest.param("docs/kernels", 2, id="a __device__ variable that a launch counts in"),
     ],
 )

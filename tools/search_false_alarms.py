@@ -191,13 +191,13 @@ class Replays:
     launches: int = 0
     runs: int = 0
     reports: list[str] = field(default_factory=list)
-    queued: list[emulate.EmulatedLaunch] = field(default_factory=list)  # of several devices
+    queued: list[_Queued] = field(default_factory=list)  # of several devices
 
     def run(self, launch: emulate.EmulatedLaunch, once: Callable[[Any], None]) -> None:
         if launch._queue is not None:
-            self.queued.append(launch)
+            self.queued.append((launch, launch._arguments.snapshot()))
             return once(launch)
-        self._repeat(_memory([launch]), 1, lambda: once(launch))
+        self._repeat(_memory([(launch, launch._arguments)]), 1, lambda: once(launch))
         return None
 
     def run_world(
@@ -211,7 +211,8 @@ class Replays:
 
         def all_together() -> None:
             nonlocal first
-            for launch in () if first else launches:
+            for launch, arguments in () if first else launches:
+                launch._arguments = arguments  # a later call may have written others
                 once(launch)
             first = False
             synchronize(world)
@@ -246,16 +247,17 @@ class Replays:
 
 
 Memory = list[tuple[int, bytes]]
+_Queued = tuple[emulate.EmulatedLaunch, parameters.PackedArguments]
 
 
-def _memory(launches: Sequence[emulate.EmulatedLaunch]) -> Memory:
+def _memory(launches: Sequence[_Queued]) -> Memory:
     """Return what the arrays and the variables of launches hold, as far as they are known.
 
     An operation may be repeated on other arrays as it left them.
     """
     spans = set()
-    for launch in launches:
-        for extents in launch._arguments.arrays or ():
+    for launch, arguments in launches:
+        for extents in arguments.arrays:
             spans |= {(one.address + one.first, one.end - one.first) for one in extents}
         program = launch._program
         for variable in variables_of(program.path).values():
@@ -273,7 +275,8 @@ def _restore(memory: Memory) -> None:
 @contextlib.contextmanager
 def repeated(replays: Replays) -> Iterator[None]:
     """Repeat every launch inside of the ``with``."""
-    once, synchronize = emulate.EmulatedLaunch.__call__, World.synchronize
+    # Operations launch their kernels at addresses, and not by __call__.
+    once, synchronize = emulate.EmulatedLaunch._run_or_queue, World.synchronize
 
     def call(launch: emulate.EmulatedLaunch) -> None:
         replays.run(launch, once)
@@ -281,12 +284,12 @@ def repeated(replays: Replays) -> Iterator[None]:
     def call_all(world: World) -> None:
         replays.run_world(world, once, synchronize)
 
-    emulate.EmulatedLaunch.__call__ = call  # type: ignore[assignment, method-assign]
+    emulate.EmulatedLaunch._run_or_queue = call  # type: ignore[assignment, method-assign]
     World.synchronize = call_all  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
-        emulate.EmulatedLaunch.__call__ = once  # type: ignore[method-assign]
+        emulate.EmulatedLaunch._run_or_queue = once  # type: ignore[method-assign]
         World.synchronize = synchronize  # type: ignore[method-assign]
 
 

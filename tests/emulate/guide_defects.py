@@ -105,7 +105,7 @@ DEFECTS = (
          (after("while (!ptx::mbarrier_try_wait_parity(&full[i], phase)) {}",
                 "ptx::mbarrier_arrive(&empty[i]);"),
           without("ptx::mbarrier_arrive(&empty[i]);")),
-         RACE, "2 * stage[i][k]", r"had arrived on empty\[0\] before this read"),
+         RACE, "2 * stage[i][k]", r"had arrived on empty\[0\] before this access"),
     ),
     *_of(
         "scan",

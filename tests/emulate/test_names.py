@@ -256,8 +256,8 @@ def test_a_race_names_roles_and_the_member_and_the_barrier_that_is_missing() -> 
         "pair: a race on pipes.ring_k.stages[1].k (shared offset 512):\n"
         "  consumer 0 (thread 32 of block (0, 0, 0)) at kernel.cu:N: ordinary read\n"
         f"  {PRODUCER} at kernel.cu:N: TMA load\n"
-        "consumer 0 (thread 32) had arrived on pipes.ring_k.empty[1] before this read. Arrive "
-        "after the last read of the stage; if one lane arrives for its warp, call __syncwarp() "
+        "consumer 0 (thread 32) had arrived on pipes.ring_k.empty[1] before this access. Arrive "
+        "after the last access to the stage; if one lane arrives for its warp, call __syncwarp() "
         "first."
     )
 

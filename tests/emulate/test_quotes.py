@@ -89,7 +89,7 @@ def test_another_process_gets_the_quotes(how: int) -> None:
     assert (str(returned), returned.__notes__) == (str(error), error.__notes__)
 
 
-def test_the_users_line_is_quoted_and_no_header_s(tmp_path: Path) -> None:
+def test_the_users_line_is_quoted_and_then_his_header_s(tmp_path: Path) -> None:
     (tmp_path / "put.hpp").write_text(
         "#pragma once\n__device__ inline void put(float* out, int at) {\n    out[at] = 1;\n}\n"
     )
@@ -100,5 +100,54 @@ def test_the_users_line_is_quoted_and_no_header_s(tmp_path: Path) -> None:
     error = reported(1, text=text, include_dirs=[tmp_path])
 
     (quoted,) = error.__notes__
-    assert re.fullmatch(r"  kernel\.cu:\d+: case 1: put\(out, 1000\); break;", quoted)
+    assert re.fullmatch(
+        r"  kernel\.cu:\d+: case 1: put\(out, 1000\); break;\n  put\.hpp:3: out\[at\] = 1;", quoted
+    )
     assert "(in put.hpp:3)" in str(error)
+
+
+STORE = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry store(.param .u64 out) {
+    .reg .u64 %rd<3>;
+    LOC
+    ld.param.u64 %rd1, [out];
+    cvta.to.global.u64 %rd2, %rd1;
+    st.global.u32 [%rd2+64], 1;
+    ret;
+}
+FILE
+"""
+
+
+def quoted_of_module(loc: str, file: str) -> tuple[str, str]:
+    """Return the report of a store outside the array, and its note."""
+    kernel = Kernel(STORE.replace("LOC", loc).replace("FILE", file), "store")
+    with pytest.raises(TMAError) as caught:
+        kernel(1, 1, (np.zeros(4, np.int32),))
+    return str(caught.value), "".join(getattr(caught.value, "__notes__", []))
+
+
+def test_a_module_s_report_quotes_the_source_of_its_lines(tmp_path: Path) -> None:
+    source = tmp_path / "store.py"
+    source.write_text("first\n    out[16] = 1\n")
+
+    report, quoted = quoted_of_module(".loc 1 2 0", f'.file 1 "{source}"')
+
+    assert "store.py:2" in report
+    assert quoted == "  store.py:2: out[16] = 1"
+
+
+def test_a_module_without_lines_quotes_its_own() -> None:
+    report, quoted = quoted_of_module("", "")
+
+    assert "kernel.ptx:9" in report
+    assert quoted == "  kernel.ptx:9: st.global.u32 [%rd2+64], 1;"
+
+
+@pytest.mark.parametrize("file", ["gone.py", "/gone/gone.py"])
+def test_a_source_that_is_not_here_is_not_quoted(file: str) -> None:
+    report, quoted = quoted_of_module(".loc 1 2 0", f'.file 1 "{file}"')
+
+    assert ("gone.py:2" in report, quoted) == (True, "")

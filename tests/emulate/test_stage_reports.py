@@ -45,11 +45,29 @@ def two_loads(copies: str) -> tuple[Edit, ...]:
     )
 
 
+DOUBLE = "out.data()[i] = 2 * in.data()[i];"
+NO_PRODUCT = without(f"{READ} {DOUBLE} }}")
+
+
+def store_of_stage(store: str) -> tuple[Edit, ...]:
+    """Return the edits by which TMA stores the stage itself, or adds it to the target."""
+    return (
+        NO_PRODUCT,
+        without(RELEASE),
+        Edit(
+            "target.async_store(out, {0, tile * Tile::side(0)}); commit_group();",
+            f"target.{store}(in, {{0, tile * Tile::side(0)}}); commit_group(); "
+            f"wait_group_read<0>(); }} consumers.sync(); {{ {RELEASE}",
+        ),
+    )
+
+
 TOO_FEW_BYTES = (
     r"full\[\d\] completed phase \d with 2048 bytes expected, and its copies deliver 4096"
 )
 LAST_WAIT = (
-    r"last waited (for a load )?on full\[\d\].*if the read is meant for .* correct the index"
+    r"last waited (for a load )?on full\[\d\].*if the (read|access) is meant for .* correct "
+    r"the index"
 )
 PARITY = r"a consumer's first wait names parity 0, a producer's 1"
 TOO_FEW_ARRIVALS = (
@@ -110,6 +128,21 @@ DEFECTS = (
     Defect("pipe", "the producer does not step its phase",
            (Edit("empty[state.index].wait(state.phase)", "empty[state.index].wait(1)"),),
            RACE + FAULT, r"no phase of empty\[0\] had completed|gets 1 arrival in phase \d"),
+    # A TMA store or reduction uses the stage, or a write.
+    *(Defect("pipe", f"the consumer starts as a producer, and TMA's {store} reads the stage",
+             (*store_of_stage(store), ZEROS,
+              Edit("State::for_consumer()", "State::for_producer()")),
+             RACE + DEADLOCK + FAULT, PARITY)
+      for store in ("async_store", "async_reduce<ReduceOp::kAdd>")),
+    Defect("pipe", "a store reads stage 0 always",
+           (*store_of_stage("async_store"), Edit(STAGE, "auto& in = shared.in[0];")), RACE + FAULT,
+           LAST_WAIT),
+    Defect("pipe", "the consumer starts as a producer and overwrites the stage",
+           (Edit("State::for_consumer()", "State::for_producer()"),
+            Edit(DOUBLE, f"in.data()[i] = 1; {DOUBLE}")), RACE + DEADLOCK, PARITY),
+    Defect("pipe", "stage 0 is overwritten always",
+           (Edit(DOUBLE, "in.data()[i] = 1; out.data()[i] = 2; fence_async_view_proxy();"),
+            Edit(STAGE, "auto& in = shared.in[0];")), RACE, LAST_WAIT),
     # init() counts other arrivals than come.
     Defect("pipe", "empty counts half of the threads",
            (Edit("empty[stage].init(kConsumers)", "empty[stage].init(kConsumers / 2)"),),
@@ -125,7 +158,7 @@ DEFECTS = (
            r"only warp 4 filled stage 0, with 1 of the 128 arrivals that init\(\) counts"),
     # A stage is filled again before its readers have released it.
     Defect("pipe", "released before it is read", (before(READ, RELEASE), without(RELEASE, nth=1)),
-           RACE, r"thread \d+ had arrived on empty\[\d\] before this read\. Arrive after"),
+           RACE, r"thread \d+ had arrived on empty\[\d\] before this access\. Arrive after"),
     Defect("multicast", "only the own CTA is released",
            (Edit(RELEASE_CLUSTER, "shared.empty[consumer.index].arrive(kCtas);"),), RACE,
            NO_PEER.format(count=128)),

@@ -48,18 +48,11 @@ class LineTable:
     def file_name(self, number: int) -> str:
         """Return the name of a row's file; empty if it has none."""
         index = number - self._first_file
-        return self._files[index] if 0 <= index < len(self._files) else ""
+        return self.files[index] if 0 <= index < len(self.files) else ""
 
     @cached_property
-    def _program(self) -> Any:
-        return self._unit.dwarfinfo.line_program_for_CU(self._unit)
-
-    @property
-    def _first_file(self) -> int:
-        return 0 if self._unit["version"] >= 5 else 1
-
-    @cached_property
-    def _files(self) -> tuple[str, ...]:
+    def files(self) -> tuple[str, ...]:
+        """The names of the files, in the order of their numbers."""
         own = self._unit.get_top_DIE().attributes["DW_AT_comp_dir"].value
         header = self._program.header
         folders = [own] * self._first_file + list(header.include_directory)
@@ -70,6 +63,14 @@ class LineTable:
             ).decode(errors="replace")
             for file in header.file_entry
         )
+
+    @cached_property
+    def _program(self) -> Any:
+        return self._unit.dwarfinfo.line_program_for_CU(self._unit)
+
+    @property
+    def _first_file(self) -> int:
+        return 0 if self._unit["version"] >= 5 else 1
 
 
 def line_tables(library: bytes) -> Iterator[LineTable]:

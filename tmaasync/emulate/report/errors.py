@@ -50,7 +50,7 @@ def error_of(launches: Sequence[Facts], report: Report) -> TMAError:
         for one in launches
     ]
     error = _in_words(launches, several, report)
-    quote(error, (words.program.source for words in several))
+    quote(error, (words.program for words in several))
     return error
 
 

@@ -15,9 +15,9 @@ STAGE_SENTENCES = {
     ),
     "LoadPassedAtFirst": "the data may not have landed{}",
     "StaleStage": (
-        "before this read {} last waited on {}, and {} counts the loads into these bytes. Wait on "
-        "{} first; if the read is meant for the stage of {}, correct the index, or the pointer to "
-        "an earlier stage"
+        "before this access {} last waited on {}, and {} counts the loads into these bytes. Wait "
+        "on {} first; if the access is meant for the stage of {}, correct the index, or the "
+        "pointer to an earlier stage"
     ),
     "RepeatedWait": (
         "the wait of {} on {} ended with phase {}, as its wait before did. Wait for the next "
@@ -29,13 +29,13 @@ STAGE_SENTENCES = {
         "phase: step the state once for each stage"
     ),
     "ReleasedFirst": (
-        "{} had arrived on {}{} before this read. Arrive after the last read of the stage; if one "
-        "lane arrives for its warp, call __syncwarp() first"
+        "{} had arrived on {}{} before this access. Arrive after the last access to the stage; if "
+        "one lane arrives for its warp, call __syncwarp() first"
     ),
     "NotReleased": (
         "the load waited on {}{}, whose phase {} completed by the arrivals of {}; {} had not "
-        "arrived. Let every reader arrive on it after its last read, or meet the thread that does; "
-        "init() counts {} arrivals"
+        "arrived. Let every reader arrive on it after its last access, or synchronise with the "
+        "thread that does; init() counts {} arrivals"
     ),
     "NobodyReleased": (
         "the load waited on {}{}, whose phase {} completed by the arrivals of {}; no thread of CTA "

@@ -10,6 +10,7 @@ from tmaasync.emulate.frontend.ptx.module import (
     INCLUDED,
     ModuleCode,
     module_code,
+    paths_of_lines,
     target_of,
     without_inlined,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Translated",
     "has_asm",
     "module_code",
+    "paths_of_lines",
     "target_of",
     "translated",
     "without_inlined",

@@ -71,6 +71,10 @@ class Unit:
     def _ranges(self) -> Ranges:
         return code_ranges(self._unit.get_top_DIE())
 
+    def files(self) -> tuple[str, ...]:
+        """Return the names of the files that the unit was compiled from."""
+        return self._table.files
+
     # --- addresses -----------------------------------------------------------------------------
 
     def frames(self, address: int) -> tuple[Frame, ...]:

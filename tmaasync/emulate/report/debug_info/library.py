@@ -91,6 +91,10 @@ class DebugInfo:
             functions = {call for call, line in found.items() if line is None}
         return sorted(lines, key=lambda line: (len(line), line))
 
+    def header_paths(self) -> dict[str, str]:
+        """Return the paths of headers by their names in `source_line`, without the toolchain's."""
+        return self._asked(self._header_paths, {})
+
     def callers(self, address: int) -> tuple[int, ...]:
         """Return the calls of the function that contains the instruction, except inlined calls.
 
@@ -142,6 +146,10 @@ class DebugInfo:
             if unit.covers(address):
                 return unit.frames(address)
         return ()
+
+    def _header_paths(self) -> dict[str, str]:
+        paths = {path.removesuffix(ASM_SUFFIX) for unit in self._units for path in unit.files()}
+        return {Path(path).name: path for path in paths if not is_of_toolchain(path)}
 
     def _entry(self, address: int) -> int:
         return next((unit.entry(address) for unit in self._units if unit.covers(address)), 0)

@@ -35,12 +35,12 @@ static Reason early_phase_of(const Cluster& cluster, const CountedLoad& load) {
     return {};
 }
 
-// A wait of the reader for parity 1 on the new barrier of the load.
-static Reason passed_by_reader(const Fiber& reader, const CountedLoad& load) {
-    for (const EndedWait& wait : reader.past.waits) {
+// A wait of the thread for parity 1 on the new barrier of the load.
+static Reason passed_by_user(const Fiber& user, const CountedLoad& load) {
+    for (const EndedWait& wait : user.past.waits) {
         if (!wait.is_on(*load.cta, load.barrier->offset)) continue;
         if (wait.phase != EndedWait::kNoPhase) continue;
-        const Reason passed(FaultKind::kPassedAtFirst, name_of({&reader, wait.site}));
+        const Reason passed(FaultKind::kPassedAtFirst, name_of({&user, wait.site}));
         return {FaultKind::kLoadPassedAtFirst, passed};
     }
     return {};
@@ -64,8 +64,7 @@ static Reason repeated(const Fiber& fiber, const EndedWait& last) {
     return {};
 }
 
-// --- the release before a load
-// --------------------------------------------------------------------
+// --- the release before a load ---
 
 static uint32_t rank_of(const Cluster& cluster, uint32_t warp) {
     return warp / static_cast<uint32_t>(cluster.ctas[0].warps.size());
@@ -171,12 +170,26 @@ static Reason missing_release(const Release& release, const Cta& target) {
     return not_released_by(release, target);
 }
 
-// --- a read and a load
-// ----------------------------------------------------------------------------
+// --- a load and the use of a stage ---
 
-static bool is_read(const Access& access) {
-    return access.operation == Operation::kRead || access.operation == Operation::kLdmatrix ||
-           access.operation == Operation::kWgmma;
+// True for what a thread does with the bytes of a stage, and false for barriers and registers.
+static bool is_use(const Access& access) {
+    switch (access.operation) {
+        case Operation::kRead:
+        case Operation::kWrite:
+        case Operation::kAtomic:
+        case Operation::kBlockAtomic:
+        case Operation::kLdmatrix:
+        case Operation::kStmatrix:
+        case Operation::kWgmma:
+        case Operation::kTmaStore:
+        case Operation::kTmaReduce:
+        case Operation::kTmaPush:
+        case Operation::kTmaPushReduce:
+            return true;
+        default:
+            return false;
+    }
 }
 
 static Reason stale_stage(const Fiber& reader, const EndedWait& wait, const CountedLoad& load) {
@@ -205,35 +218,35 @@ static Reason cause_of_loads(
     return counts_too_few(release) ? too_few_counted(release) : Reason();
 }
 
-static Reason cause_of_read(const Cluster& cluster, const CountedLoad& load, const Access& read) {
-    const Fiber& reader = thread_of(cluster, read);
+static Reason cause_of_use(const Cluster& cluster, const CountedLoad& load, const Access& use) {
+    const Fiber& user = thread_of(cluster, use);
     const Release release = release_before(cluster, *load.access);
-    if (const Reason missing = missing_release(release, *reader.cta)) return missing;
+    if (const Reason missing = missing_release(release, *user.cta)) return missing;
     if (const Reason early = early_phase_of(cluster, load)) return early;
-    if (const Reason passed = passed_by_reader(reader, load)) return passed;
-    const EndedWait* const wait = last_wait(reader, read.order, true);
+    if (const Reason passed = passed_by_user(user, load)) return passed;
+    const EndedWait* const wait = last_wait(user, use.order, true);
     const bool is_of_load = wait && wait->is_on(*load.cta, load.barrier->offset);
     const bool is_stale = wait && wait->cta == load.cta && !is_of_load;
-    const bool is_load_first = load.access->order < read.order;
-    if (is_load_first && is_stale) return stale_stage(reader, *wait, load);
+    const bool is_load_first = load.access->order < use.order;
+    if (is_load_first && is_stale) return stale_stage(user, *wait, load);
     if (is_load_first && !is_of_load) return {};
     if (is_load_first) {
-        if (const Reason twice = repeated(reader, *wait)) return twice;
+        if (const Reason twice = repeated(user, *wait)) return twice;
     }
     if (!release.barrier) return {};
     const bool runs_ahead =
         !release.is_last_phase() || release.barrier->phase > load.barrier->phase;
     if (runs_ahead && counts_too_few(release)) return too_few_counted(release);
     if (!release.is_last_phase() || release.arrived().threads.empty()) return {};
-    if (!has_arrived(release.arrived(), reader, read.operation)) {
-        return not_released_by(release, reader);
+    if (!has_arrived(release.arrived(), user, use.operation)) {
+        return not_released_by(release, user);
     }
     if (is_load_first) return {};
-    if (is_stale) return stale_stage(reader, *wait, load);
-    if (read.operation == Operation::kWgmma) return {};
+    if (is_stale) return stale_stage(user, *wait, load);
+    if (use.is_async) return {};  // its wait is missing
     const Reason owner = in_cluster(cluster, *release.wait->cta);
     return {
-        FaultKind::kReleasedFirst, name_of({&reader, 0}), barrier_at(release.wait->barrier), owner
+        FaultKind::kReleasedFirst, name_of({&user, 0}), barrier_at(release.wait->barrier), owner
     };
 }
 
@@ -244,8 +257,8 @@ Reason cause_of_load_race(const Cluster& cluster, const Race& race) {
     if (race.place.space != Space::kShared || is_of_fence || !is_here) return {};
     const CountedLoad first = counted(cluster, race.first), second = counted(cluster, race.second);
     if (first.access && second.access) return cause_of_loads(cluster, first, second);
-    if (first.access && is_read(race.second)) return cause_of_read(cluster, first, race.second);
-    if (second.access && is_read(race.first)) return cause_of_read(cluster, second, race.first);
+    if (first.access && is_use(race.second)) return cause_of_use(cluster, first, race.second);
+    if (second.access && is_use(race.first)) return cause_of_use(cluster, second, race.first);
     return {};
 }
 

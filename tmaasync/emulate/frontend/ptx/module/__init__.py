@@ -6,7 +6,14 @@
 """
 
 from tmaasync.emulate.frontend.ptx.module.code import INCLUDED, ModuleCode, module_code
-from tmaasync.emulate.frontend.ptx.module.lines import without_inlined
+from tmaasync.emulate.frontend.ptx.module.lines import paths_of_lines, without_inlined
 from tmaasync.emulate.frontend.ptx.module.target import target_of
 
-__all__ = ["INCLUDED", "ModuleCode", "module_code", "target_of", "without_inlined"]
+__all__ = [
+    "INCLUDED",
+    "ModuleCode",
+    "module_code",
+    "paths_of_lines",
+    "target_of",
+    "without_inlined",
+]

@@ -6,9 +6,9 @@ import bisect
 import re
 from pathlib import PurePath
 
-from tmaasync.emulate.frontend.ptx.module.reader import Function, Module
+from tmaasync.emulate.frontend.ptx.module.reader import Function, Module, read_files
 
-__all__ = ["Lines", "without_inlined"]
+__all__ = ["Lines", "paths_of_lines", "without_inlined"]
 
 _LOC = re.compile(
     r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)"
@@ -101,6 +101,12 @@ def _short_names(files: dict[int, str]) -> dict[int, str]:
         number: path.name if len(folders[path.name]) == 1 else "/".join(path.parts[-2:])
         for number, path in paths.items()
     }
+
+
+def paths_of_lines(text: str) -> dict[str, str]:
+    """Return the paths of the sources of a module's lines, by their names in reports."""
+    files = read_files(text)
+    return {name: files[number] for number, name in _short_names(files).items()}
 
 
 def _printable(path: str) -> str:

@@ -13,7 +13,7 @@ from tmaasync._source.tokens import at_commas
 from tmaasync.emulate.frontend.ptx.program import bits_of, refusal
 from tmaasync.errors import CompileError
 
-__all__ = ["Function", "Module", "Variable", "declared_variable", "read_module"]
+__all__ = ["Function", "Module", "Variable", "declared_variable", "read_files", "read_module"]
 
 # In inline PTX, LLVM adds the line within the asm text to the line of the statement: the .loc
 # before the text is right, those in it are not.
@@ -105,13 +105,17 @@ def read_module(text: str, name: str) -> Module:
     Raises:
         CompileError: A directive is not PTX.
     """
-    files = {int(one[1]): _path(one) for one in _FILE.finditer(text)}
     own = _INLINE_ASM.sub(lambda found: _LOC.sub("", found[0]), text)
     plain = _STRING_OR_COMMENT.sub(_blank, own)
     starts = [0, *(at + 1 for at, letter in enumerate(plain) if letter == "\n")]
-    module = Module(name, plain, starts, {}, {}, files)
+    module = Module(name, plain, starts, {}, {}, read_files(text))
     _read(module)
     return module
+
+
+def read_files(text: str) -> dict[int, str]:
+    """Return the paths of the sources of a module's lines, by their numbers."""
+    return {int(one[1]): _path(one) for one in _FILE.finditer(text)}
 
 
 def _path(found: re.Match[str]) -> str:
