@@ -396,6 +396,11 @@ TMAASYNC_EMULATE_MMA TMAASYNC_EMULATE_CALL void mma_commit();
 TMAASYNC_EMULATE_MMA TMAASYNC_EMULATE_CALL void mma_wait(uint32_t pending);
 #undef TMAASYNC_EMULATE_MMA
 
+// --- tcgen05 -------------------------------------------------------------------------------------
+
+// The kind of a tcgen05.mma.
+enum class Tcgen05Kind : uint8_t { kF16, kTF32, kF8F6F4, kI8, kMXF8F6F4, kMXF4, kMXF4NVF4 };
+
 // --- the kernel itself ---------------------------------------------------------------------------
 
 struct ParameterFacts {

@@ -99,7 +99,7 @@ static OperandBytes search(const Fiber& issuer, const Matrix& matrix, uint32_t r
 }
 
 static Reason reason_of_pattern(const Matrix& matrix, const char* name) {
-    const uint32_t pattern = 128u << matrix.swizzle;
+    const uint32_t pattern = 8 * matrix.span();
     return {FaultKind::kOperandPattern, name, shared_at(matrix.start), pattern, pattern};
 }
 
@@ -109,7 +109,7 @@ static bool is_defect(
 ) {
     const uint32_t units_of_row = matrix.transposed ? kMmaDepthBytes / 2 : 2;
     if (unwritten.is_defect(matrix.transposed ? rows / 8 : rows, units_of_row)) return true;
-    const uint32_t span = kMmaUnitBytes << matrix.swizzle;
+    const uint32_t span = matrix.span();
     return !matrix.transposed && matrix.swizzle &&
            unwritten.is_half_written(issuer.cta->window, span);
 }
