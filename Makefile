@@ -45,15 +45,16 @@ demo: $(DEMO_READY)
 PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # Tests on a GPU, and tests with packages that `make test` does not install.
 WITHOUT_GPU := --ignore tests/gpu
-WITHOUT_EXTRAS := $(WITHOUT_GPU) --ignore tmaasync/torch --ignore-glob 'tests/test_torch_*' \
-	$(addprefix --ignore ,tests/test_attention_peer.py \
+WITHOUT_EXTRAS := $(WITHOUT_GPU) $(addprefix --ignore ,tmaasync/torch tests/with_torch \
+	tests/benchmarks/test_attention_peer.py \
 	$(addprefix tests/parity/test_,cutlass.py flash_attn.py torch_signatures.py))
 
 # The layers without a compiler, and one kernel of each family.
-QUICK := tests/lint/test_ptx.py $(addprefix tests/test_,$(addsuffix .py,access allocation arrays barrier \
-	call_cache elements errors graph_tiles im2col ops_conv2d ops_paged_attention ops_ragged \
-	ops_scaled_matmul pipeline prepared_launch public_names ragged registers sources split split_kv swizzle \
-	tensormap_hazards tensormap_remedy tensormap_rules tensormap_spec tile tile_array wgmma wgmma_descriptor)) \
+QUICK := tests/arrays tests/tensormap tests/wgmma $(addprefix tests/,$(addsuffix .py, \
+	lint/test_ptx kernel/test_prepared_launch package/test_errors package/test_public_names \
+	source/test_sources $(addprefix tiles/test_,barrier graph_tiles im2col pipeline ragged registers \
+	split swizzle tile tile_array) $(addprefix ops/test_,allocation call_cache conv2d paged_attention \
+	ragged scaled_matmul split_kv))) \
 	$(addprefix tests/parity/test_, \
 	attention.py::test_scale \
 	attention_backward.py::test_head_dims_and_types \

@@ -15,7 +15,7 @@ from pathlib import Path
 from tmaasync._source.compile import Source, compile_source
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "helpers")]
 
 # Only now is their folder on the path.
 from parity.device_calls import kernel_text  # noqa: E402

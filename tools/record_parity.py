@@ -16,7 +16,7 @@ import cupy
 from tmaasync import _driver
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "helpers")]
 
 # Only now is their folder on the path.
 from parity import map_edits, random_columns, tile_digests  # noqa: E402

@@ -24,7 +24,12 @@ _SUFFIXES = {
     *(".yaml", ".ipynb"),
 }
 # Recorded results, and this list.
-_EXCLUDED = ("benchmarks/results/", "tests/data/", "tools/retired_words.py", "tests/test_words.py")
+_EXCLUDED = (
+    "benchmarks/results/",
+    "tests/data/",
+    "tools/retired_words.py",
+    "tests/documents/test_words.py",
+)
 
 _CODE_WITHOUT_TESTS = (
     "README docs kernels tmaasync examples tools benchmarks CHANGELOG CONTRIBUTING"

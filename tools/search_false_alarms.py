@@ -37,13 +37,13 @@ from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._operation import tile_configs
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/helpers", "benchmarks")]
 
 # Only now are their folders on the path.
+from documents.test_documents import blocks  # noqa: E402
 from emulate.planted.kernels import KERNELS, builder_of  # noqa: E402
 from emulate.shipped import whole_text  # noqa: E402
 from emulate.test_mutations import SHIPPED  # noqa: E402
-from test_documents import blocks  # noqa: E402
 
 RNG = np.random.default_rng(0)
 

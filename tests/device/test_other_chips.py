@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import test_kernels as shipped
+from device import test_kernels as shipped
 from parity import test_im2col, test_tile_edits, test_tiles
 
 from tmaasync import (

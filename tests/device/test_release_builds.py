@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-import test_kernels as shipped
+from device import test_kernels as shipped
 from elftools.elf.elffile import ELFFile
 from parity.backends import Emulate
 from parity.planted_hangs import PlantedHangs

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import cupy
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from parity.backends import Cuda

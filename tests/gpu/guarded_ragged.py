@@ -18,6 +18,7 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from emulate.test_ragged import wrapping

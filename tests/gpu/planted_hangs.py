@@ -16,6 +16,7 @@ from typing import Any
 
 import cupy
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from parity.backends import Cuda

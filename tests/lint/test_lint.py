@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import test_kernels as shipped
+from device import test_kernels as shipped
 from typer.testing import CliRunner
 
 from tmaasync import Kernel, _arrays, ops

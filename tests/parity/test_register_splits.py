@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from test_registers import kernel, mixed
+from tiles.test_registers import kernel, mixed
 
 from tmaasync import RegisterSplit
 

@@ -1,6 +1,6 @@
 """Structs that the host shares with the attention kernels, filled by name and passed as bytes.
 
-Each dtype mirrors a device struct in name and fields; tests/test_flash_abi.py compares both.
+Each dtype mirrors a device struct in name and fields; tests/ops/test_flash_abi.py compares both.
 """
 
 from __future__ import annotations

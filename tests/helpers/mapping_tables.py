@@ -1,0 +1,77 @@
+"""The tables of docs/from_*.md: for each name of another library, the name here."""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tmaasync._source.paths import include_dir
+
+DOCS = Path(__file__).parents[2] / "docs"
+_CODE = re.compile(r"`([^`]+)`")
+_LINK = re.compile(r"\[(test_\w+)\]\(([^)]+)\)")
+
+
+class Row(NamedTuple):
+    theirs: str
+    python: str
+    kernels: str
+    difference: str
+    test: str
+
+    def __str__(self) -> str:
+        return self.theirs or self.kernels
+
+    @property
+    def names(self) -> list[str]:
+        """The names in the other library."""
+        return _CODE.findall(self.theirs)
+
+    @property
+    def is_offered(self) -> bool:
+        return bool(self.python or self.kernels)
+
+
+def rows(document: str) -> list[Row]:
+    """All rows but the heads of the tables."""
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (DOCS / document).read_text().splitlines()
+        if line[:1] == "|"
+    ]
+    found = [Row(*row) for row in cells]
+    return [row for row in found if row.python != "Python" and set(row.theirs) != {"-"}]
+
+
+@functools.cache
+def _headers() -> str:
+    return "\n".join(path.read_text() for path in include_dir().rglob("*.cuh"))
+
+
+def exists(name: str) -> bool:
+    """Whether the package has this name, or the headers have it."""
+    try:
+        pkgutil.resolve_name(f"tmaasync.{name}")
+    except (AttributeError, ImportError, ValueError):
+        return all(re.search(rf"\b{part}\b", _headers()) for part in name.split("::"))
+    return True
+
+
+def check_names(row: Row) -> None:
+    """Raise if a name of the row does not exist in the package, or in the headers."""
+    for name in _CODE.findall(row.python):
+        pkgutil.resolve_name(f"tmaasync.{name}")
+    for name in _CODE.findall(row.kernels):
+        for part in name.split("::"):
+            assert re.search(rf"\b{part}\b", _headers()), name
+
+
+def check_test(row: Row) -> None:
+    """Raise if the row does not name one test, which exists."""
+    (link,) = _LINK.findall(row.test)
+    name, path = link
+
+    assert f"def {name}(" in (DOCS / path).read_text()
