@@ -133,6 +133,22 @@ void tcgen05_scale(uint32_t row, uint32_t index, uint32_t id, uint32_t rows, uin
     place[2] = found.byte;
 }
 
+// Where along K the stored elements of a row are, of a part whose lanes have these words.
+uint32_t tcgen05_metadata(
+    uint32_t bits,
+    Form form,
+    uint32_t row,
+    const uint32_t* words,
+    uint32_t columns,
+    uint8_t* indices
+) {
+    const InstructionDescriptor at(bits, form);
+    const auto read = [&](uint32_t lane, uint32_t column) {
+        return words[lane * columns + column];
+    };
+    return decode_metadata(at, row_metadata(at.form.kind, row, read), indices);
+}
+
 // One instruction on codes. `slowly` takes each element alone.
 void tcgen05_multiply(
     uint32_t bits,

@@ -144,6 +144,11 @@ REFUSED: dict[str, tuple[Instruction, int | None, str]] = {
     "D of tf32": (Instruction(kind="tf32", a="tf32", b="tf32", d="f16"), None, "type of D"),
     "ue4m3 of mxf4": (replace(MXF4, scales=Scales.UE4M3), None, "ue4m3"),
     "sparsity": (BF16, BF16.bits | 1 << 2, "sparse_mismatch_between_idesc_mod"),
+    "sparsity selector": (
+        replace(BF16, facts={"is_sparse": 1}),
+        replace(BF16, facts={"is_sparse": 1}).bits | 2,
+        "sparsity selector 2",
+    ),
     "transposed tensor memory": (
         replace(BF16, transposes=(True, False), facts={"a_in_tensor_memory": 1}),
         None,
@@ -410,3 +415,94 @@ def test_scale_factors_follow_the_copied_atom(rows: int) -> None:
         library().tcgen05_scale(*map(ctypes.c_uint32, (row, index, 0, rows)), place)
         atom, byte = divmod(row // 128 * 512 + row % 32 * 16 + row % 128 // 32 * 4 + index, 512)
         assert list(place) == [byte // 16, atom * 4 + byte % 16 // 4, byte % 4]
+
+
+# --- sparse metadata ------------------------------------------------------------------------------
+
+# CuTe's shapes and strides of CUTLASS's tmem_e_frg, in elements along K: lane + 128 * bit / bits.
+METADATA: dict[str, tuple[Instruction, tuple[Any, ...], tuple[Any, ...], float]] = {
+    "tf32": (
+        Instruction(kind="tf32", a="tf32", b="tf32", facts={"is_sparse": 1}),
+        ((8, 2, 8), (8, 2)),
+        ((1, 1024, 16), (128, 8)),
+        2,
+    ),
+    "bf16": (
+        replace(BF16, facts={"is_sparse": 1}),
+        ((8, 2, 8), (16, 2)),
+        ((1, 2048, 16), (128, 8)),
+        1,
+    ),
+    "e4m3": (
+        Instruction(kind="f8f6f4", a="e4m3", b="e4m3", facts={"is_sparse": 1}),
+        ((128,), (64,)),
+        ((1,), (128,)),
+        1,
+    ),
+    "e2m1": (
+        replace(MXF4, facts={"scale_vector": 2, "is_sparse": 1}),
+        ((128,), (128,)),
+        ((1,), (128,)),
+        0.5,
+    ),
+}
+SELECTORS = {"tf32": (0x4, 0xE)}
+PLACES = {0x4: (0, 1), 0x8: (0, 2), 0xC: (0, 3), 0x9: (1, 2), 0xD: (1, 3), 0x6: (2, 1), 0xE: (2, 3)}
+
+
+@pytest.mark.parametrize("kind", METADATA)
+def test_sparse_metadata(kind: str) -> None:
+    instruction, shape, stride, bits = METADATA[kind]
+    rng = np.random.default_rng(4)
+    legal = SELECTORS.get(kind, tuple(PLACES))
+    group = int(4 / bits)
+    selectors = rng.choice(legal, (128, instruction.k // group))
+    lanes = np.zeros((128, 64), np.uint8)  # bits
+    for row, k in itertools.product(range(128), range(0, instruction.k, group)):
+        place, lane = divmod(offset_of(shape, stride, (row, k)), 128)
+        for bit in range(4):
+            lanes[lane, int(place * bits) + bit] = selectors[row, k // group] >> bit & 1
+    words = np.packbits(lanes, axis=1, bitorder="little").view("<u4")
+
+    for row in range(128):
+        indices = np.zeros(instruction.stored_k, np.uint8)
+        arguments = ctypes.c_void_p(words.ctypes.data), ctypes.c_uint32(2)
+        refused = library().tcgen05_metadata(
+            ctypes.c_uint32(instruction.bits),
+            instruction.form,
+            ctypes.c_uint32(row),
+            *arguments,
+            ctypes.c_void_p(indices.ctypes.data),
+        )
+        assert refused == 0
+        assert indices.tolist() == [
+            index
+            for k, selector in enumerate(selectors[row])
+            for index in chosen(kind, k * group, int(selector))
+        ]
+
+
+def chosen(kind: str, k: int, selector: int) -> list[int]:
+    if kind == "tf32":
+        return [k + (selector == 0xE)]
+    if kind == "e2m1":
+        return [k + 2 * place + half for place in PLACES[selector] for half in (0, 1)]
+    return [k + place for place in PLACES[selector]]
+
+
+@pytest.mark.parametrize("selector", [0x0, 0x1, 0x5, 0xF])
+def test_illegal_metadata(selector: int) -> None:
+    instruction = replace(BF16, facts={"is_sparse": 1})
+    words = np.full((128, 1), int(f"{selector:x}" * 8, 16), np.uint32)
+    indices = np.zeros(16, np.uint8)
+
+    refused = library().tcgen05_metadata(
+        ctypes.c_uint32(instruction.bits),
+        instruction.form,
+        ctypes.c_uint32(0),
+        ctypes.c_void_p(words.ctypes.data),
+        ctypes.c_uint32(1),
+        ctypes.c_void_p(indices.ctypes.data),
+    )
+
+    assert refused == selector | 16

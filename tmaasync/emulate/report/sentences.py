@@ -486,6 +486,14 @@ SENTENCES = {
         "the instruction descriptor {} has sparsity bit {}, and the instruction is {} "
         "(sparse_mismatch_between_idesc_mod). Set bit 2 for tcgen05.mma.sp alone"
     ),
+    "InstructionSelector": (
+        "the instruction descriptor {} has sparsity selector {}, which the emulator does not know. "
+        "Clear bits 0 and 1, and give the metadata's own address"
+    ),
+    "SparseMetadata": (
+        "the sparse metadata of row {} has selector {}, and legal ones are {}. Copy the metadata "
+        "to tensor memory before the MMA, in the layout of its kind"
+    ),
     "InstructionTransposed": (
         "the instruction descriptor {} transposes A, which is in tensor memory and has K along the "
         "columns. Clear bit 15"

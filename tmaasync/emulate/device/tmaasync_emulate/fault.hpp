@@ -203,6 +203,8 @@ enum class FaultKind : uint32_t {
     kShapesOfI8,
     kShapesOfWs,
     kInstructionSparsity,
+    kInstructionSelector,
+    kSparseMetadata,
     kInstructionTransposed,
     kInstructionNegated,
     kInstructionDepth,

@@ -169,6 +169,9 @@ Reason rule_of_modifiers(const InstructionDescriptor& at) {
             at.form.is_sparse ? "sparse" : "dense"
         };
     }
+    if (at.is_sparse && at.selector) {
+        return {FaultKind::kInstructionSelector, hexadecimal(at.bits), at.selector};
+    }
     if (at.a_transposed && at.form.a_in_tensor_memory) {
         return {FaultKind::kInstructionTransposed, hexadecimal(at.bits)};
     }

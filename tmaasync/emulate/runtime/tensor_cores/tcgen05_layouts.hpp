@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "tensor_cores/tcgen05_instruction.hpp"
 
@@ -78,12 +79,59 @@ struct ScalePlace {
 };
 
 // The place of the scale factor `index` along K of a row of A, or column of B, in a matrix of
-// `rows` in this CTA, whose first lies at byte `id`. A fifth one begins the next word, after the
+// `rows`, whose first lies at byte `id`. Rows of A count from the CTA's first one, columns of B
+// from the part's first one, whose lanes have them. A fifth one begins the next word, after the
 // words of all rows (an assumption: the ISA has it in a figure alone).
 inline ScalePlace scale_place(uint32_t row, uint32_t index, uint32_t id, uint32_t rows) {
     const uint32_t place = id + index;
     const uint32_t words = (rows + kWarpLanes - 1) / kWarpLanes;
     return {row % kWarpLanes, place / 4 * words + row / kWarpLanes, place % 4};
+}
+
+// --- sparse metadata -----------------------------------------------------------------------------
+
+// Columns of the metadata in tensor memory.
+inline uint32_t metadata_columns(Tcgen05Kind kind) {
+    return kind <= Tcgen05Kind::kTF32 ? 1 : 2;
+}
+
+// The metadata of a row of a part: four bits for each group of elements along K, the first in the
+// lowest. read(lane, column) returns a word, its lane counted from the part's first one (CUTLASS,
+// tmem_e_frg; for layouts C and F as a harness of github.com/sf-tensor/tcgen05 writes them).
+template <class Read>
+uint64_t row_metadata(Tcgen05Kind kind, uint32_t row, Read read) {
+    if (metadata_columns(kind) == 2) return read(row, 0) | uint64_t{read(row, 1)} << 32;
+    const uint32_t lane = row / 16 * 16 + row % 8, shift = row / 8 % 2 * 16;
+    return (read(lane, 0) >> shift & 0xffff) | (read(lane + 8, 0) >> shift & 0xffff) << 16;
+}
+
+// Writes where along K each stored element of a row is. Returns 0, or the first illegal
+// selector and bit 4.
+// One of two elements of tf32, two of four, and of packed elements two pairs of four.
+inline uint32_t decode_metadata(
+    const InstructionDescriptor& instruction, uint64_t metadata, uint8_t* indices
+) {
+    constexpr uint32_t kLegal =
+        1u << 0x4 | 1u << 0x8 | 1u << 0xc | 1u << 0x9 | 1u << 0xd | 1u << 0x6 | 1u << 0xe;
+    const bool is_tf32 = instruction.form.kind == Tcgen05Kind::kTF32;
+    const bool has_pairs = instruction.form.is_packed();
+    const uint32_t group = is_tf32 ? 2 : has_pairs ? 8 : 4;
+    for (uint32_t k = 0; k < instruction.k; k += group) {
+        const uint32_t selector = metadata >> (k / group * 4) & 15;
+        const uint32_t first = selector & 3, second = selector >> 2;
+        if (is_tf32) {
+            if (selector != 0x4 && selector != 0xe) return selector | 16;
+            *indices++ = static_cast<uint8_t>(k + (selector == 0xe));
+            continue;
+        }
+        if (!(kLegal >> selector & 1)) return selector | 16;
+        for (const uint32_t place : {first, second}) {
+            const uint32_t at = k + (has_pairs ? 2 * place : place);
+            *indices++ = static_cast<uint8_t>(at);
+            if (has_pairs) *indices++ = static_cast<uint8_t>(at + 1);
+        }
+    }
+    return 0;
 }
 
 }  // namespace tmaasync_emulate
