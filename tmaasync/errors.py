@@ -327,8 +327,9 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
     """On the CPU: two accesses to the same bytes, one of them a write, that nothing orders.
 
     Attributes:
-        memory: ``"shared"``, ``"global"`` or ``"registers"``.
-        start: The first byte of both, as an offset in shared memory or as an address.
+        memory: ``"shared"``, ``"global"``, ``"registers"`` or ``"tensor"``.
+        start: The first byte of both, as an offset in shared memory or as an address; the first
+            word of both in tensor memory, with the lane above bit 16.
         name: The variable in the kernel's source, such as ``stages[1].b``; None if unknown.
         first: The access that came first in this run, asynchronous ones when they were issued; in
             another run it may be the second.
@@ -363,6 +364,7 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
             "shared": f"shared offset {start}",
             "global": f"global address {start:#x}",
             "registers": "A's registers of wgmma" if start else "the accumulators of wgmma",
+            "tensor": f"lane {start >> 16}, column {start & 0xFFFF} of tensor memory",
         }
         place = places[memory] if name is None else f"{name} ({places[memory]})"
         super().__init__(

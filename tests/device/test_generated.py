@@ -1,14 +1,17 @@
-"""The generated header is what the generator prints."""
+"""The generated headers are what the generators print."""
 
 from __future__ import annotations
 
 import runpy
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_committed_wgmma_header_is_what_the_generator_prints() -> None:
-    generator = runpy.run_path(str(ROOT / "tools" / "generate_wgmma_mma.py"))
+@pytest.mark.parametrize("name", ["generate_wgmma_mma.py", "generate_tcgen05_ld_st.py"])
+def test_the_committed_header_is_what_the_generator_prints(name: str) -> None:
+    generator = runpy.run_path(str(ROOT / "tools" / name))
 
     assert generator["HEADER"].read_text() == generator["generate"]()

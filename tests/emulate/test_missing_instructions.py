@@ -151,8 +151,8 @@ extern "C" __global__ void k(int* x) {
         ("sm_120a", "tcgen05.wait::ld.sync.aligned;", r"is .* for sm_120a, .* Use mma\.sync,"),
         (
             "sm_103a",
-            "tcgen05.wait::ld.sync.aligned;",
-            "is .* not emulate it yet, nor the tensor memory of 128 lanes and 512 columns.* B300",
+            "tcgen05.wait::all.sync.aligned;",
+            r"is of sm_100a and sm_103a, and the CPU does not emulate it yet\. .* B300",
         ),
     ],
 )

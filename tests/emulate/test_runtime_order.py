@@ -33,6 +33,7 @@ LAYERS = (
     "warps",
     "copies",
     "wgmma",
+    "tensor_memory",
     "signals",
     "report",
     "launch",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from emulate import test_dependent_launches, test_rewritten_maps, test_stale_reads, test_wgmma
+from emulate.tcgen05 import test_tensor_memory_rules
 
 from tmaasync import ArgumentError, EmulatedFault, EmulatedRace, Kernel, Swizzle, emulate
 from tmaasync.emulate.rules import RULES, name_of
@@ -218,6 +219,7 @@ WHOLE_KERNELS: dict[str, Callable[[], object]] = {
     "wgmma-swizzle": lambda: test_wgmma.multiply_loaded(Swizzle.B64, Swizzle.B128),
     "other-array": index_of_another_array,
     "pdl-wait": lambda: test_dependent_launches.run("no wait", uses_tma=False),
+    **test_tensor_memory_rules.WHOLE_KERNELS,
 }
 """Kernels of other tests, by the rule that they break."""
 
@@ -246,7 +248,8 @@ def test_a_whole_kernel_runs_only_if_its_rule_is_relaxed(
 
 
 def test_the_tolerance_of_every_rule_is_tested() -> None:
-    assert {case.rule for case in CASES.values()} | {*WHOLE_KERNELS} == {*map(name_of, RULES)}
+    rules = {case.rule for case in CASES.values()} | {*WHOLE_KERNELS}
+    assert rules | test_tensor_memory_rules.NOTED == {*map(name_of, RULES)}
 
 
 def test_different_values_are_no_same_value_stores() -> None:
@@ -381,7 +384,7 @@ def test_the_environment_names_rules() -> None:
 
 def test_the_guide_lists_every_rule_and_no_other() -> None:
     page = Path(__file__).parents[2] / "docs" / "emulator_rules.md"
-    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", page.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.*?) \|", page.read_text(), re.MULTILINE)
     assert [(name, text.replace("`", "")) for name, text in rows] == [
         (name_of(rule), text) for rule, text in RULES.items()
     ]

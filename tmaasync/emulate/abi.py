@@ -11,39 +11,12 @@ import enum
 from typing import Any
 
 __all__ = [
-    "ADDRESS_BITS",
-    "STATIC_ALIGNMENT",
-    "AccessReport",
-    "Array",
-    "BarrierReport",
-    "DeviceLaunch",
-    "EventLog",
-    "Extents",
-    "Interpreter",
-    "LaunchNumbers",
-    "MbarrierWait",
-    "Mention",
-    "MentionKind",
-    "NamedBarrierWait",
-    "Numbers",
-    "Operation",
-    "ParameterFacts",
-    "Policy",
-    "RaceFact",
-    "RaceReport",
-    "Report",
-    "ReportKind",
-    "Rule",
-    "RuleNote",
-    "RuleNotes",
-    "SignalWait",
-    "Space",
-    "Subscript",
-    "WaitKind",
-    "WaitReport",
-    "WarpReport",
-    "text_of",
-]
+    "ADDRESS_BITS", "STATIC_ALIGNMENT", "AccessReport", "Array", "BarrierReport", "DeviceLaunch",
+    "EventLog", "Extents", "Interpreter", "LaunchNumbers", "MbarrierWait", "Mention",
+    "MentionKind", "NamedBarrierWait", "Numbers", "Operation", "ParameterFacts", "Policy",
+    "RaceFact", "RaceReport", "Report", "ReportKind", "Rule", "RuleNote", "RuleNotes",
+    "SignalWait", "Space", "Subscript", "WaitKind", "WaitReport", "WarpReport", "text_of",
+]  # fmt: skip
 
 STATIC_ALIGNMENT = 1024
 """Static shared variables lie after the dynamic shared memory, at a multiple of these bytes."""
@@ -66,6 +39,7 @@ class Space(enum.IntEnum):
     SHARED = 0
     GLOBAL = 1
     REGISTERS = 2
+    TENSOR = 3
 
 
 class Operation(enum.IntEnum):
@@ -89,6 +63,12 @@ class Operation(enum.IntEnum):
     LDMATRIX = 15
     BLOCK_ATOMIC = 16
     EARLIER_WRITE = 17
+    TCGEN05_LOAD = 18
+    TCGEN05_STORE = 19
+    TCGEN05_MMA = 20
+    TCGEN05_COPY = 21
+    TCGEN05_SHIFT = 22
+    TCGEN05_DEALLOC = 23
 
 
 class ReportKind(enum.IntEnum):
@@ -114,6 +94,7 @@ class WaitKind(enum.IntEnum):
     WARPGROUP = 5
     REGISTERS = 6
     SIGNAL = 7
+    TENSOR_MEMORY = 8
 
 
 class Activity(enum.IntEnum):
@@ -162,6 +143,9 @@ class RaceFact(enum.IntEnum):
     IS_KNOWN = 64
     LACKS_ACQUIRE = 128
     LACKS_READER_FENCE = 256
+    LACKS_TENSOR_BEFORE = 512
+    LACKS_TENSOR_AFTER = 1024
+    IS_ISSUED_BEFORE = 2048
 
 
 class Rule(enum.IntEnum):
@@ -192,6 +176,12 @@ class Rule(enum.IntEnum):
     SHUFFLE_SOURCE = 22
     REPLICATED_LOAD = 23
     OTHER_ARRAY = 24
+    TCGEN05_FENCE = 25
+    TCGEN05_BY_LANES = 26
+    TCGEN05_AT_EXIT = 27
+    TENSOR_MEMORY_LANES = 28
+    TENSOR_MEMORY_GROWTH = 29
+    UNWRITTEN_TENSOR_MEMORY = 30
 
 
 # --- a launch ---------------------------------------------------------------------------------

@@ -36,6 +36,12 @@ RULES = {
     Rule.SHUFFLE_SOURCE: "a shuffle reads from a lane that does not take part",
     Rule.REPLICATED_LOAD: "threads load bytes that one of their block stores without a barrier",
     Rule.OTHER_ARRAY: "a subscript of a pointer parameter leads into another array",
+    Rule.TCGEN05_FENCE: "a fence of tcgen05 is missing next to a barrier",
+    Rule.TCGEN05_BY_LANES: "several lanes of a warp issue an instruction of tcgen05 for one thread",
+    Rule.TCGEN05_AT_EXIT: "a CTA ends while its tcgen05 operations may be in flight",
+    Rule.TENSOR_MEMORY_LANES: "tcgen05.ld or tcgen05.st names lanes other than its warp's",
+    Rule.TENSOR_MEMORY_GROWTH: "a tcgen05.alloc asks for more columns than the one before",
+    Rule.UNWRITTEN_TENSOR_MEMORY: "tensor memory is read that nothing has written",
 }
 """A rule is broken when this happens."""
 

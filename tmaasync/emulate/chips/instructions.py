@@ -123,13 +123,9 @@ def not_emulated(chip: Chip, opcode: str, operands: int) -> str | None:
     family = _family_of(opcode, operands)
     if family is None:
         return None
-    memory, use = chip.tensor_memory, family.instead or _EVERYWHERE
-    shown = ""
-    if memory is not None and opcode.startswith("tcgen05"):
-        shown = f", nor the tensor memory of {memory.lanes} lanes and {memory.columns} columns"
     return (
-        f"is of {_listed(family.archs)}, and the CPU does not emulate it yet{shown}. "
-        f"Use {use}, or pass arrays on a {chip.gpu}."
+        f"is of {_listed(family.archs)}, and the CPU does not emulate it yet. "
+        f"Use {family.instead or _EVERYWHERE}, or pass arrays on a {chip.gpu}."
     )
 
 

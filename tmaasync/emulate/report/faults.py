@@ -30,6 +30,12 @@ OPERATIONS = {
     Operation.LDMATRIX: "ldmatrix",
     Operation.BLOCK_ATOMIC: "atomic operation of one block",
     Operation.EARLIER_WRITE: EmulatedAccess.EARLIER,
+    Operation.TCGEN05_LOAD: "tcgen05.ld",
+    Operation.TCGEN05_STORE: "tcgen05.st",
+    Operation.TCGEN05_MMA: "tcgen05.mma",
+    Operation.TCGEN05_COPY: "tcgen05.cp",
+    Operation.TCGEN05_SHIFT: "tcgen05.shift",
+    Operation.TCGEN05_DEALLOC: "tcgen05.dealloc",
 }
 _SENTENCES = tuple(SENTENCES.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tmaasync.emulate.report.tensor_causes import TENSOR_CAUSES
 from tmaasync.errors import EmulatedAccess
 
 __all__ = ["RacingPair", "cause_in_a_kernel"]
@@ -31,6 +32,7 @@ class RacingPair:
         first, second = self.first, self.second
         facts = {
             "is_global": self.memory == "global",
+            "is_tensor": self.memory == "tensor",
             "first_writes": first.is_write,
             "both_write": first.is_write and second.is_write,
             "first_reads_memory": first.operation in ("ordinary read", "ldmatrix"),
@@ -75,6 +77,7 @@ _FLAG = (
 
 # The first matching rule applies.
 _RULES = (
+    *(_Rule(one.before, one.after, one.cause, one.needs, one.lacks) for one in TENSOR_CAUSES),
     *(
         _Rule(
             before,

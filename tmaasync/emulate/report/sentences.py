@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tmaasync.emulate.report.header_sentences import HEADER_SENTENCES
 from tmaasync.emulate.report.stage_sentences import STAGE_SENTENCES
+from tmaasync.emulate.report.tensor_sentences import TENSOR_SENTENCES
 
 __all__ = ["SENTENCES"]
 
@@ -542,6 +543,7 @@ SENTENCES = {
         "the matrix descriptor {} of {} gives the address of its second part (bit 52), which the "
         "emulator does not emulate. Clear bit 52 and give the leading byte offset"
     ),
+    **TENSOR_SENTENCES,
     # --- the end of a CTA
     "EndsInPush": (
         "the CTA ends while TMA still copies its {} to another CTA. Let the receiver signal that "

@@ -71,8 +71,14 @@ enum class Rule : uint8_t {
     kShuffleSource,
     kReplicatedLoad,
     kOtherArray,
+    kTcgen05Fence,
+    kTcgen05ByLanes,
+    kTcgen05AtExit,
+    kTensorMemoryLanes,
+    kTensorMemoryGrowth,
+    kUnwrittenTensorMemory,
 };
-constexpr std::size_t kRules = 25;
+constexpr std::size_t kRules = 31;
 
 // The violations of a rule in a launch that goes on.
 struct RuleNote {
@@ -192,8 +198,9 @@ struct EventLog {
 
 // --- the report of a failed launch ---------------------------------------------------------------
 
-// Shared or global memory: a proxy fence may cover one of them only. Registers have no fence.
-enum class Space : uint8_t { kShared, kGlobal, kRegisters };
+// Shared or global memory: a proxy fence may cover one of them only. Registers have no fence, and
+// tensor memory has those of tcgen05.
+enum class Space : uint8_t { kShared, kGlobal, kRegisters, kTensor };
 
 // The operations of accesses that a report names.
 enum class Operation : uint8_t {
@@ -214,7 +221,13 @@ enum class Operation : uint8_t {
     kTmaPushReduce,
     kLdmatrix,
     kBlockAtomic,  // of the threads of one CTA
-    kEarlierWrite  // before the launch
+    kEarlierWrite,  // before the launch
+    kTcgen05Load,
+    kTcgen05Store,
+    kTcgen05Mma,
+    kTcgen05Copy,
+    kTcgen05Shift,
+    kTcgen05Dealloc,
 };
 
 enum class ReportKind : uint8_t {
@@ -235,7 +248,8 @@ enum class WaitKind : uint8_t {
     kWarp,
     kWarpgroup,
     kRegisters,
-    kSignal
+    kSignal,
+    kTensorMemory
 };
 
 // The activities of threads that wait at no instruction with a name.
@@ -324,6 +338,9 @@ enum class RaceFact : uint32_t {
     kIsKnown = 64,
     kLacksAcquire = 128,
     kLacksReaderFence = 256,
+    kLacksTensorBefore = 512,
+    kLacksTensorAfter = 1024,
+    kIsIssuedBefore = 2048,
 };
 
 struct AccessReport {

@@ -47,6 +47,14 @@ constexpr Rule rule_of(FaultKind kind) {
             return Rule::kShuffleSource;
         case FaultKind::kOtherArray:
             return Rule::kOtherArray;
+        case FaultKind::kTcgen05ByLanes:
+            return Rule::kTcgen05ByLanes;
+        case FaultKind::kTcgen05InFlight:
+            return Rule::kTcgen05AtExit;
+        case FaultKind::kTensorLaneOwner:
+            return Rule::kTensorMemoryLanes;
+        case FaultKind::kUnwrittenTensor:
+            return Rule::kUnwrittenTensorMemory;
         default:
             return Rule::kNone;
     }

@@ -25,6 +25,8 @@ from tmaasync.emulate.frontend.ptx.table import SPECIAL_REGISTERS
 __all__ = ["MisfitError", "Operands", "items_of"]
 
 
+# The functions of addresses that mean the same with and without .shared.
+_FUNCTIONS = {"t": "tensor_address", "c": "shared_of_any"}
 _ON_STACK = re.compile(r"\.(?:local|param)\b")
 
 
@@ -161,6 +163,8 @@ class Operands:
         own = "" if ".shared::cluster" in opcode else "own_"
         if spec.kind == "s":
             function = f"{own}shared_address" if ".shared" in opcode else "shared_of_generic"
+        elif spec.kind in _FUNCTIONS:
+            function = _FUNCTIONS[spec.kind]
         elif spec.kind == "map":
             function = "map_at" if captures.get("space") else "generic_pointer"
         else:

@@ -12,6 +12,7 @@ Operands, separated by commas:
 * ``a* : t``: a vector of values, or a single one.
 * ``[a : s]``: a shared address of 32 bits; without ``.shared`` a generic address is converted.
 * ``[a : g]``: a pointer into the space that ``<space>`` names. ``[a : m]``, ``[a : w]``: generic.
+* ``[a : t]``: an address in tensor memory. ``[a : c]``: a shared address, or a generic one.
 * ``@d*``, ``@a*``: a vector of operands of the statement, by reference.
 * ``n : imm``: a constant.
 * ``?``: this operand and all after it may be missing; their default follows ``~``.

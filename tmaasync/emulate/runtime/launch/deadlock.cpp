@@ -1,6 +1,7 @@
 #include "launch/deadlock.hpp"
 
 #include "barriers/mbarrier.hpp"
+#include "tensor_memory/allocation.hpp"
 #include "warps/lanes.hpp"
 #include "wgmma/setmaxnreg.hpp"
 #include "wgmma/whole_warpgroups.hpp"
@@ -24,6 +25,7 @@ static bool has_lone_waiter(Cluster& cluster, const Cta& cta) {
 static Reason vain_wait_of(const Fiber& fiber) {
     Reason reason;
     if (fiber.wait.kind == Wait::Kind::kRegisters) return shortage_of(fiber);
+    if (fiber.wait.kind == Wait::Kind::kTensorMemory) return reason_of_waiting(fiber);
     if (fiber.wait.kind != Wait::Kind::kMbarrier) return reason;
     find_barrier(fiber.cluster->ctas[fiber.wait.cta->rank], fiber.wait.number, reason);
     return reason;

@@ -7,6 +7,7 @@
 #include "launch/thread_end.hpp"
 #include "schedule/faults.hpp"
 #include "schedule/worker.hpp"
+#include "tensor_memory/operations.hpp"
 
 namespace tmaasync_emulate {
 
@@ -72,6 +73,7 @@ static void start_cta(Cluster& cluster, uint64_t index, uint32_t rank) {
     for (const Mbarrier& barrier : cta.barriers) cta.barrier_at[barrier.offset / 8] = -1;
     cta.barriers.clear();
     cta.races = {};
+    cta.tensor = {};
     cta.named = {};
     cta.votes = {};
     cta.block = launch.block_of(index - launch.first_cluster, rank);
@@ -100,7 +102,10 @@ void start(Cluster& cluster, uint64_t index) {
     cluster.barrier = {};
     cluster.turns.pauses = kPauses;
     note_progress(cluster);
-    if (cluster.detector) cluster.detector->reset(static_cast<uint32_t>(index), launch.history);
+    if (cluster.detector) {
+        cluster.detector->reset(static_cast<uint32_t>(index), launch.history);
+        cluster.tensor_races->reset();
+    }
     if (Recorder* recorder = cluster.recorder.get()) {
         recorder->reset(index - launch.first_cluster);
         if (launch.begins_after) recorder->come_after(launch.begins_after);
@@ -138,7 +143,8 @@ static void land_one(Cluster& cluster) {
     cluster.flights.erase(cluster.flights.begin() + static_cast<std::ptrdiff_t>(index));
     note_progress(cluster);
     cluster.running = flight.issuer;
-    land(cluster, flight);
+    const bool is_tensor = flight.kind == Flight::Kind::kTensor;
+    is_tensor ? execute_tensor_operation(cluster, *flight.target) : land(cluster, flight);
     note_race(cluster);
 }
 

@@ -8,6 +8,7 @@
 #include "memory/unwritten.hpp"
 #include "schedule/events.hpp"
 #include "state/names.hpp"
+#include "tensor_memory/allocation.hpp"
 #include "warps/lanes.hpp"
 #include "wgmma/setmaxnreg.hpp"
 #include "wgmma/wgmma.hpp"
@@ -43,6 +44,10 @@ static void check_nothing_lands(Fiber& fiber) {
             );
         }
         if (flight.target != fiber.cta && flight.credited != fiber.cta) continue;
+        if (flight.kind == Flight::Kind::kTensor) {
+            break_rule_at(fiber, {flight.issuer, flight.site}, FaultKind::kTcgen05InFlight);
+            continue;
+        }
         if (flight.kind == Flight::Kind::kArrival) {
             break_rule_at(
                 fiber, {flight.issuer, flight.site},
@@ -159,6 +164,7 @@ static void forget_thread(Fiber& fiber) {
 static void check_cta_is_done(Fiber& fiber) {
     check_register_changes(fiber);
     check_mma_calls(fiber);
+    check_columns_are_free(fiber);
     check_nothing_lands(fiber);
     check_no_bytes_missing(fiber);
     check_loads_were_awaited(fiber);

@@ -84,9 +84,15 @@ Issued Detector::issue(uint32_t thread, uintptr_t site) {
     return issued;
 }
 
+void Detector::learn(uint32_t thread, const Clock& done) {
+    views_[thread].seen.join(done);
+    views_[thread].issued_after.join(done);
+}
+
 void Detector::release_relaxed(uint32_t thread, View& target) {
     target.join(fenced_[thread]);
     target.join_async_agents(views_[thread], threads_);
+    target.tensor.join(views_[thread].tensor);
     target.arrivals.raise(thread, epochs_[thread]);
     ++epochs_[thread];
 }

@@ -57,15 +57,13 @@ public:
 
     // Everything that happens before the thread's next access.
     View view_of(uint32_t thread) const;
+    View& own_view(uint32_t thread) { return views_[thread]; }
 
     Issued issue(uint32_t thread, uintptr_t site);
 
     // Marks the thread's accesses so far, for others to `learn`.
     Epoch mark(uint32_t thread) { return epochs_[thread]++; }
-    void learn(uint32_t thread, const Clock& done) {
-        views_[thread].seen.join(done);
-        views_[thread].issued_after.join(done);
-    }
+    void learn(uint32_t thread, const Clock& done);
 
     // An arrival with release: publishes the thread's happens-before set in `target`.
     void release(uint32_t thread, View& target) {
@@ -149,6 +147,7 @@ public:
     // --- accesses ---
 
     Actor ordinary(uint32_t thread, uintptr_t site, Operation operation, bool is_system = false);
+    Access access_of(const Actor& actor, uint8_t mask, bool writes) const;
 
     void shared(const Actor& actor, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes);
 
@@ -237,8 +236,6 @@ private:
     bool is_replicated(const Access& old, const Access& access, const RacedPlace& place);
 
     bool is_of_one_instruction(const Access& old, const Access& access) const;
-
-    Access access_of(const Actor& actor, uint8_t mask, bool writes) const;
 
     bool is_known(const Access& old, const Actor& actor) const;
 

@@ -31,6 +31,11 @@ struct Race {
     bool is_known = false;
     bool lacks_acquire = false;
     bool lacks_reader_fence = false;
+    // Facts for the remedy in tensor memory: a barrier orders the accesses, and a fence of tcgen05
+    // is missing before or after it; or the first access was issued before the second.
+    bool lacks_tensor_before = false;
+    bool lacks_tensor_after = false;
+    bool is_issued_before = false;
     Rule rule = Rule::kNone;  // that a launch may relax
 };
 

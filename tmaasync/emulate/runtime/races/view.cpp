@@ -27,6 +27,7 @@ void View::join_relaxed(const View& other) {
     fenced_for_all.join(other.fenced_for_all);
     others_fenced_for_all.join(other.others_fenced_for_all);
     offered.join(other.offered);
+    tensor.join(other.tensor);
 }
 
 void View::join_async_agents(const View& other, Agent first) {

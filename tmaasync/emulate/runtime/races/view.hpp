@@ -1,7 +1,7 @@
 // Happens-before sets, kinds of accesses apart.
 #pragma once
 
-#include "races/clocks.hpp"
+#include "races/tensor_clocks.hpp"
 
 namespace tmaasync_emulate {
 
@@ -42,6 +42,8 @@ struct View {
     Clock fenced_for_all;
     ClusterClocks others_fenced_for_all;
     ClusterClocks offered;
+    // Operations of tcgen05 that a tcgen05.fence::before_thread_sync, or a commit, published.
+    TensorClocks tensor;
 };
 
 }  // namespace tmaasync_emulate

@@ -181,6 +181,9 @@ private:
             {RaceFact::kIsKnown, race.is_known},
             {RaceFact::kLacksAcquire, race.lacks_acquire},
             {RaceFact::kLacksReaderFence, race.lacks_reader_fence},
+            {RaceFact::kLacksTensorBefore, race.lacks_tensor_before},
+            {RaceFact::kLacksTensorAfter, race.lacks_tensor_after},
+            {RaceFact::kIsIssuedBefore, race.is_issued_before},
         };
         RaceReport& found = report_->race;
         found.start = race.place.start;

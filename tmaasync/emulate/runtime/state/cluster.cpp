@@ -17,6 +17,9 @@ Cluster::Cluster(const Launch& its_launch, Worker& its_worker)
         *launch.races, launch.rules, static_cast<uint32_t>(fibers.size()), launch.cluster_ctas(),
         windows()
     );
+    tensor_races = std::make_unique<TensorRaces>(
+        *detector, static_cast<uint32_t>(fibers.size()), static_cast<uint32_t>(ctas.size())
+    );
 }
 
 Cluster::~Cluster() {

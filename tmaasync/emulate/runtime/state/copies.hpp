@@ -23,9 +23,10 @@ struct BulkReduction {
     ElementType type;
 };
 
-// A copy in flight into shared memory, or an arrival that waits for a thread's cp.async copies.
+// A copy in flight into shared memory, or an arrival that waits for a thread's cp.async copies, or
+// an operation of tcgen05: the oldest of the target's queue.
 struct Flight {
-    enum class Kind : uint8_t { kTiled, kIm2col, kBulk, kPush, kArrival } kind;
+    enum class Kind : uint8_t { kTiled, kIm2col, kBulk, kPush, kArrival, kTensor } kind;
     TensorMapView map;
     std::array<int32_t, kMaxRank> at;
     std::array<uint16_t, kMaxSpatial> offsets;

@@ -10,6 +10,7 @@
 
 #include "state/barriers.hpp"
 #include "state/fiber.hpp"
+#include "state/tensor_unit.hpp"
 
 namespace tmaasync_emulate {
 
@@ -40,6 +41,7 @@ struct Cta {
     std::vector<int32_t> barrier_at;  // indexed by shared offset / 8; -1 without a barrier
     std::deque<Mbarrier> barriers;
     CtaRaces races;
+    TensorUnit tensor;
 };
 
 }  // namespace tmaasync_emulate

@@ -12,6 +12,7 @@ from tmaasync.emulate.frontend.ptx.table import (
     conversions,
     matrices,
     memory,
+    tensor_memory,
     threads,
 )
 
@@ -24,7 +25,7 @@ SPECIAL_REGISTERS = threads.SPECIAL_REGISTERS
 def rows_by_family() -> Mapping[str, tuple[Row, ...]]:
     """Return all rows, in the order in which an opcode is tried."""
     families: dict[str, tuple[Row, ...]] = {}
-    modules = (arithmetic, conversions, memory, threads, asynchronous, matrices)
+    modules = (arithmetic, conversions, memory, threads, asynchronous, matrices, tensor_memory)
     for row in (row for module in modules for row in module.ROWS):
         for family in {family_of(_plain(start)) for start in _starts(row.pattern)}:
             families[family] = (*families.get(family, ()), row)

@@ -1,0 +1,84 @@
+"""Rules of tensor memory that a launch may relax, and those that are only noted."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tmaasync import Kernel
+
+SOURCE = """
+#include <tmaasync/ptx/tcgen05_alloc.cuh>
+#include <tmaasync/ptx/tcgen05_ld_st.cuh>
+#include <tmaasync/ptx/tcgen05_order.cuh>
+using namespace tmaasync;
+using namespace tmaasync::ptx;
+
+extern "C" __global__ void breaks(u32 what, u32* out) {
+    __shared__ u32 base;
+    __shared__ u64 done;
+    const u32 warp = threadIdx.x / 32, barrier = static_cast<u32>(__cvta_generic_to_shared(&done));
+    const u32 place = static_cast<u32>(__cvta_generic_to_shared(&base));
+    if (threadIdx.x == 0) mbarrier_init(barrier, what == 2 ? 2 : 1);
+    if (warp == 0) {
+        tcgen05_alloc(place, 32);
+        if (what == 4) {
+            tcgen05_dealloc(0, 32);
+            tcgen05_alloc(place, 64);
+        }
+    }
+    __syncthreads();
+    const u32 own = base + (warp * 32 << 16);
+    u32 held[1] = {threadIdx.x};
+    if (what != 0) {
+        tcgen05_st<Tcgen05Shape::k32x32b>(own, held);
+        tcgen05_wait_st();
+    }
+    if (what == 1) {
+        const u32 other = base + ((warp + 1) % 2 * 32 << 16);
+        tcgen05_ld<Tcgen05Shape::k32x32b>(held, other);
+    } else {
+        tcgen05_ld<Tcgen05Shape::k32x32b>(held, own);
+    }
+    tcgen05_wait_ld();
+    out[threadIdx.x] = held[0];
+    if (what == 2 && threadIdx.x < 2) tcgen05_commit(barrier);
+    if (what == 3 && threadIdx.x == 0) tcgen05_commit(barrier);
+    if (what == 2) mbarrier_try_wait_parity(barrier, 0);
+    __syncthreads();
+    if (warp == 0) tcgen05_dealloc(base, what == 4 ? 64 : 32);
+}
+""".replace("#include <tmaasync/ptx/tcgen05_order.cuh>", """#include <tmaasync/ptx/tcgen05_order.cuh>
+#include <tmaasync/ptx/mbarrier.cuh>""")
+
+
+@functools.cache
+def kernel() -> Kernel:
+    return Kernel(SOURCE, "breaks", arch="sm_100a")
+
+
+def run(what: int) -> None:
+    kernel()(1, 64, (what, np.zeros(64, np.uint32)))
+
+
+WHOLE_KERNELS: dict[str, Callable[[], object]] = {
+    "unwritten-tensor-memory": lambda: run(0),
+    "tensor-memory-lanes": lambda: run(1),
+    "tcgen05-by-lanes": lambda: run(2),
+    "tcgen05-at-exit": lambda: run(3),
+}
+NOTED = {"tensor-memory-growth"}
+"""Rules that no launch has to relax."""
+
+
+def test_a_larger_allocation_is_noted(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "tmaasync"):
+        run(4)
+
+    (message,) = caplog.messages
+    assert "asks for more columns than the one before (once, first at kernel.cu:" in message
+    assert "[rule: tensor-memory-growth]" in message
