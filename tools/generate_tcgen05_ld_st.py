@@ -1,4 +1,4 @@
-"""Write ``kernels/include/tmaasync/ptx/tcgen05_ld_st.cuh``: a function for each number of registers.
+"""Write ``kernels/include/tmaasync/ptx/tcgen05_ld_st.cuh``: a function per number of registers.
 
 A test compares the committed header with what this prints. The shape and the modifiers are template
 parameters, which the constraint "C" turns into the instruction's text.
@@ -20,9 +20,9 @@ _OPENING = """\
 
 #include <tmaasync/operands/tcgen05.cuh>
 
-// PTX ISA: "tcgen05.ld" and "tcgen05.st" (sm_100a, sm_103a). The whole warp executes each, and moves
-// words between the array of every thread and the lanes of tensor memory that belong to the warp:
-// 32 * (warp % 4) to 31 above. The array's length and the shape determine the repeats. kPack takes
+// PTX ISA: "tcgen05.ld" and "tcgen05.st" (sm_100a, sm_103a). The whole warp executes each, and
+// moves words between the array of every thread and the lanes of tensor memory that belong to the
+// warp: 32 * (warp % 4) to 31 above. The array's length and the shape determine the repeats. kPack takes
 // two neighbouring columns, 16 bits of each, into one register. kSplit is the column offset of the
 // second half, for the shape 16x32bx2 alone. The registers of a load have their values after
 // tcgen05_wait_ld().

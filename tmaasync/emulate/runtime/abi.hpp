@@ -220,7 +220,7 @@ enum class Operation : uint8_t {
     kTmaPush,
     kTmaPushReduce,
     kLdmatrix,
-    kBlockAtomic,  // of the threads of one CTA
+    kBlockAtomic,   // of the threads of one CTA
     kEarlierWrite,  // before the launch
     kTcgen05Load,
     kTcgen05Store,

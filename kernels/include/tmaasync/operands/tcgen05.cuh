@@ -75,8 +75,8 @@ struct Tcgen05Text {
     static constexpr char letters[] = {kLetters..., '\0'};
 };
 template <int kNumber, char... kAfter>
-struct Tcgen05Number : Tcgen05Number<kNumber / 10, static_cast<char>('0' + kNumber % 10), kAfter...> {
-};
+struct Tcgen05Number
+    : Tcgen05Number<kNumber / 10, static_cast<char>('0' + kNumber % 10), kAfter...> {};
 template <char kFirst, char... kAfter>
 struct Tcgen05Number<0, kFirst, kAfter...> : Tcgen05Text<kFirst, kAfter...> {};
 

@@ -25,8 +25,8 @@ __device__ __forceinline__ void tcgen05_fence_after_thread_sync() {
     asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 
-// Arrive on the mbarrier when all earlier mma, cp and shift of the thread have completed. One thread
-// executes it. The address may be in another CTA of the cluster.
+// Arrive on the mbarrier when all earlier mma, cp and shift of the thread have completed. One
+// thread executes it. The address may be in another CTA of the cluster.
 template <int kCtas = 1>
 __device__ __forceinline__ void tcgen05_commit(u32 barrier) {
     static_assert(kCtas == 1 || kCtas == 2, "cta_group is 1 or 2");

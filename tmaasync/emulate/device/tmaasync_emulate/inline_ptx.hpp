@@ -9,6 +9,6 @@
 #include <tmaasync_emulate/inline_ptx/integers.hpp>
 #include <tmaasync_emulate/inline_ptx/matrices.hpp>
 #include <tmaasync_emulate/inline_ptx/memory.hpp>
-#include <tmaasync_emulate/inline_ptx/tensor.hpp>
 #include <tmaasync_emulate/inline_ptx/registers.hpp>
+#include <tmaasync_emulate/inline_ptx/tensor.hpp>
 #include <tmaasync_emulate/inline_ptx/threads.hpp>

@@ -15,8 +15,8 @@ inline float tcgen05_float(uint32_t word, bool is_absolute) {
 inline bool tcgen05_is_ahead(float b, float a, bool is_max, bool keeps_nan) {
     if (b != b) return keeps_nan;
     if (a != a) return !keeps_nan;
-    if (a == b) return __builtin_signbit(a) != __builtin_signbit(b) &&
-                       bool(__builtin_signbit(a)) == is_max;
+    if (a == b)
+        return __builtin_signbit(a) != __builtin_signbit(b) && bool(__builtin_signbit(a)) == is_max;
     return is_max ? b > a : b < a;
 }
 

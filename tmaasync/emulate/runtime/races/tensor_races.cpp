@@ -137,9 +137,7 @@ bool TensorRaces::is_over(const Entry& old, const IssuedTensor& tensor) const {
     return old.kind == TensorKind::kLoad && view.seen.at(old.access.thread) >= old.thread_epoch;
 }
 
-bool TensorRaces::is_before(
-    const Entry& old, const IssuedTensor& tensor, const Entry& next
-) const {
+bool TensorRaces::is_before(const Entry& old, const IssuedTensor& tensor, const Entry& next) const {
     if (next.kind == TensorKind::kDealloc) return is_over(old, tensor);
     if (old.access.agent == next.access.agent && old.access.epoch == next.access.epoch) return true;
     if (tensor.known->completed.at(old.access.agent) >= old.access.epoch) return true;
@@ -155,8 +153,8 @@ void TensorRaces::report(
     const bool is_pair = is_pipelined(old, next);
     const Clock& offered = is_pair ? view.tensor.issued : view.tensor.completed;
     // A barrier orders the two for the threads, but tcgen05 needs its fences around the barrier.
-    const bool is_synchronised =
-        is_pair ? view.seen.at(old.access.thread) >= old.thread_epoch : view.seen.at(agent) >= epoch;
+    const bool is_synchronised = is_pair ? view.seen.at(old.access.thread) >= old.thread_epoch
+                                         : view.seen.at(agent) >= epoch;
     Race race{.first = old.access, .second = next.access, .place = place};
     race.lacks_tensor_after = offered.at(agent) >= epoch;
     race.lacks_tensor_before = !race.lacks_tensor_after && is_synchronised;

@@ -1,7 +1,7 @@
 // The race detector of tensor memory: which operations of tcgen05 happen before which.
 //
-// Every tcgen05 operation but allocation is asynchronous. The loads and the stores of a warp are one
-// agent each, and so are a thread's mma, cp and shift. PTX ISA, "Memory Consistency Model for
+// Every tcgen05 operation but allocation is asynchronous. The loads and the stores of a warp are
+// one agent each, and so are a thread's mma, cp and shift. PTX ISA, "Memory Consistency Model for
 // tcgen05 operations": an operation happens before another if it has completed (tcgen05.wait, or
 // a commit and a wait on its mbarrier), or if the tensor core executes the two in order and the
 // second is issued after the first. Other threads learn of both by fences alone:
@@ -111,7 +111,9 @@ private:
     bool is_issued_before(const Entry& old, const IssuedTensor& tensor, const Entry& next) const;
     bool is_before(const Entry& old, const IssuedTensor& tensor, const Entry& next) const;
     bool is_over(const Entry& old, const IssuedTensor& tensor) const;
-    void add(Cell& cell, uint32_t number, const IssuedTensor& tensor, uint32_t rank, uint32_t place);
+    void add(
+        Cell& cell, uint32_t number, const IssuedTensor& tensor, uint32_t rank, uint32_t place
+    );
     void report(
         const Entry& old, const Entry& next, const IssuedTensor& tensor, const RacedPlace& place
     );
@@ -119,9 +121,9 @@ private:
     Detector& detector_;
     uint32_t threads_;
     uint32_t ctas_;
-    std::vector<TensorClocks> known_;   // indexed by thread: happens before its next operation
-    std::vector<Stream> cores_;         // indexed by thread: mma, cp and shift
-    std::vector<Stream> loads_;         // indexed by the first thread of a warp
+    std::vector<TensorClocks> known_;  // indexed by thread: happens before its next operation
+    std::vector<Stream> cores_;        // indexed by thread: mma, cp and shift
+    std::vector<Stream> loads_;        // indexed by the first thread of a warp
     std::vector<Stream> stores_;
     std::vector<Cells> cells_;  // indexed by CTA
     std::vector<Entry> entries_;

@@ -36,7 +36,7 @@ struct TensorOperation {
     Tcgen05Mma mma{};
     Tcgen05Copy copy{};
     uint32_t group = 1;
-    uint32_t address = 0;  // in tensor memory: the target of a shift
+    uint32_t address = 0;                 // in tensor memory: the target of a shift
     std::vector<TensorBarrier> barriers;  // commits only
     Fiber* issuer = nullptr;
     uintptr_t site = 0;

@@ -12,8 +12,7 @@ static constexpr const char* kAlloc = "tcgen05.alloc";
 static constexpr const char* kDealloc = "tcgen05.dealloc";
 
 static bool is_size(uint32_t columns) {
-    return columns >= kTensorGranule && columns <= kTensorColumns &&
-           (columns & (columns - 1)) == 0;
+    return columns >= kTensorGranule && columns <= kTensorColumns && (columns & (columns - 1)) == 0;
 }
 
 static uint32_t rounded_up(uint32_t columns) {
@@ -68,9 +67,7 @@ static bool requests_agree(const Fiber& fiber, const PairRequest& mine, const Pa
     };
     for (const auto& fact : facts) {
         if (fact.mine == fact.other) continue;
-        report_fault(
-            fiber, {FaultKind::kTensorPairDiffers, fact.what, fact.mine, fact.other}
-        );
+        report_fault(fiber, {FaultKind::kTensorPairDiffers, fact.what, fact.mine, fact.other});
         return false;
     }
     return true;
@@ -168,7 +165,8 @@ static void free_for_warp(Meeting& meeting) {
     Cta& cta = *fiber.cta;
     if (TensorRaces* races = fiber.cluster->tensor_races.get()) {
         races->free(
-            fiber.number, fiber.site, {cta.rank, tensor_groups(0, kTensorLanes), start, first.columns}
+            fiber.number, fiber.site,
+            {cta.rank, tensor_groups(0, kTensorLanes), start, first.columns}
         );
     }
     cta.tensor.columns.remove(start);
@@ -198,8 +196,7 @@ void relinquish_permit(Fiber& fiber, uint32_t group) {
 Reason reason_of_waiting(const Fiber& fiber) {
     const Cta& cta = *fiber.cta;
     const PairRequest& request = cta.tensor.request;
-    const Cta* const peer =
-        cta.tensor.group == 2 ? &fiber.cluster->ctas[cta.rank ^ 1] : nullptr;
+    const Cta* const peer = cta.tensor.group == 2 ? &fiber.cluster->ctas[cta.rank ^ 1] : nullptr;
     if (peer && !peer->tensor.request.is_open) {
         return {FaultKind::kTensorPairMissing, peer->rank, request.warp};
     }
@@ -214,9 +211,7 @@ void check_columns_are_free(Fiber& fiber) {
     if (all.empty()) return;
     const TensorAllocation& first = all.front();
     const Fiber& owner = *(&fiber - fiber.index + first.warp * 32);
-    report_fault(
-        owner, {FaultKind::kTensorLeak, first.columns, first.start}, first.site
-    );
+    report_fault(owner, {FaultKind::kTensorLeak, first.columns, first.start}, first.site);
     fail(fiber, {});
 }
 

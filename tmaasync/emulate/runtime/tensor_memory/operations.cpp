@@ -37,15 +37,14 @@ static TensorOperation operation_of(
 static void enqueue(Fiber& fiber, TensorOperation operation) {
     Cluster& cluster = *fiber.cluster;
     Cta& owner = operation.group == 2 ? cluster.ctas[fiber.cta->rank & ~1u] : *fiber.cta;
-    if (operation.group == 2 && cluster.detector && operation.kind != TensorOperation::Kind::kCommit) {
+    if (operation.group == 2 && cluster.detector &&
+        operation.kind != TensorOperation::Kind::kCommit) {
         Cta& peer = peer_of(cluster, *fiber.cta);
-        note_remote(
-            peer.races.remote, cluster.tensor_races->last_of(fiber.number, fiber.site)
-        );
+        note_remote(peer.races.remote, cluster.tensor_races->last_of(fiber.number, fiber.site));
     }
     owner.tensor.queue.push_back(std::move(operation));
     Flight flight{.kind = Flight::Kind::kTensor};
-    flight.target = &owner;
+    flight.target = flight.credited = &owner;
     flight.issuer = &fiber;
     flight.site = fiber.site;
     cluster.flights.push_back(std::move(flight));
@@ -69,8 +68,7 @@ static void add_barrier(Fiber& fiber, TensorOperation& operation, uint32_t addre
 
 void issue_tensor_commit(Fiber& fiber, uint32_t group, uint32_t barrier, uint32_t cta_mask) {
     constexpr const char* kName = "tcgen05.commit";
-    TensorOperation operation =
-        operation_of(fiber, TensorOperation::Kind::kCommit, kName, group);
+    TensorOperation operation = operation_of(fiber, TensorOperation::Kind::kCommit, kName, group);
     const auto ctas = static_cast<uint32_t>(fiber.cluster->ctas.size());
     if (cta_mask >> ctas) fail(fiber, {FaultKind::kMulticastMask, hexadecimal(cta_mask), ctas});
     if (cta_mask == 0) add_barrier(fiber, operation, barrier);

@@ -1,4 +1,5 @@
-// tcgen05.mma, cp, shift and commit: issued by one thread, and executed later in the order of issue.
+// tcgen05.mma, cp, shift and commit: issued by one thread, and executed later in the order of
+// issue.
 #pragma once
 
 #include <cstdint>

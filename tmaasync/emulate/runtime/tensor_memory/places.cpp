@@ -6,9 +6,12 @@ Reason reason_of_range(const Cta& cta, const char* instruction, const TensorRang
     const uint32_t last_lane = range.lane + range.lanes - 1;
     const uint32_t last_column = range.column + range.columns - 1;
     if (last_lane >= kTensorLanes || last_column >= kTensorColumns) {
-        return {
-            FaultKind::kTensorOutside, instruction, range.lane, last_lane, range.column, last_column
-        };
+        return {FaultKind::kTensorOutside,
+                instruction,
+                range.lane,
+                last_lane,
+                range.column,
+                last_column};
     }
     const uint32_t column = cta.tensor.columns.first_free(range.column, range.columns);
     if (column == kTensorColumns) return {};

@@ -21,8 +21,8 @@ struct TensorPlace {
     uint32_t column;
 };
 
-// The word of a register in one lane, before packing, after the address of the instruction (CUTLASS,
-// cute/atom/copy_traits_sm100.hpp).
+// The word of a register in one lane, before packing, after the address of the instruction
+// (CUTLASS, cute/atom/copy_traits_sm100.hpp).
 static TensorPlace place_of(const Tcgen05Transfer& form, uint32_t thread, uint32_t index) {
     const uint32_t registers = tcgen05_registers(form.shape);
     const uint32_t within = index % registers;
@@ -132,9 +132,7 @@ static void search(const Transfer& first, uint32_t lane, bool stores) {
     for (std::size_t i = 0; i < (is_split ? 2 : 1); ++i) {
         const TensorRange& range = ranges[i];
         const uint32_t groups = tensor_groups(range.lane, range.lanes);
-        races->touch(
-            tensor, {first.fiber->cta->rank, groups, range.column, range.columns}, stores
-        );
+        races->touch(tensor, {first.fiber->cta->rank, groups, range.column, range.columns}, stores);
     }
 }
 
@@ -145,17 +143,15 @@ static void load_for_warp(Meeting& meeting) {
     search(first, lane, false);
     const TensorMemory& memory = *first.fiber->cta->tensor.memory;
     UnwrittenWords unwritten(memory);
-    for_each_word(
-        meeting, lane, [&](uint32_t& held, uint32_t half, uint32_t at, uint32_t column) {
-            const uint32_t word = memory.read(at, column);
-            unwritten.add(at, column);
-            if (!first.form.is_packed) {
-                held = word;
-            } else {
-                held = half ? (held & 0xffff) | word << 16 : word & 0xffff;
-            }
+    for_each_word(meeting, lane, [&](uint32_t& held, uint32_t half, uint32_t at, uint32_t column) {
+        const uint32_t word = memory.read(at, column);
+        unwritten.add(at, column);
+        if (!first.form.is_packed) {
+            held = word;
+        } else {
+            held = half ? (held & 0xffff) | word << 16 : word & 0xffff;
         }
-    );
+    });
     const Reason reason = unwritten.reason(first.instruction, "words", false);
     if (reason && !is_pardoned(*first.fiber, reason.kind(), first.fiber->site)) {
         report_fault(*first.fiber, reason);
@@ -168,14 +164,11 @@ static void store_for_warp(Meeting& meeting) {
     if (!check_transfer(meeting, lane)) return;
     search(first, lane, true);
     TensorMemory& memory = *first.fiber->cta->tensor.memory;
-    for_each_word(
-        meeting, lane, [&](uint32_t held, uint32_t half, uint32_t at, uint32_t column) {
-            const uint32_t word = first.form.is_packed ? held >> 16 * half & 0xffff : held;
-            memory.write(at, column, word);
-        }
-    );
+    for_each_word(meeting, lane, [&](uint32_t held, uint32_t half, uint32_t at, uint32_t column) {
+        const uint32_t word = first.form.is_packed ? held >> 16 * half & 0xffff : held;
+        memory.write(at, column, word);
+    });
 }
-
 
 void load_registers(
     Fiber& fiber, const Tcgen05Transfer& transfer, uint32_t address, uint32_t* registers
@@ -191,8 +184,9 @@ void store_registers(
 ) {
     maybe_yield(fiber);
     constexpr const char* kName = "tcgen05.st";
-    Transfer mine{address, columns_of(transfer), transfer, kName, &fiber,
-                  const_cast<uint32_t*>(registers)};
+    Transfer mine{
+        address, columns_of(transfer), transfer, kName, &fiber, const_cast<uint32_t*>(registers)
+    };
     meet_whole_warp(kName, &store_for_warp, &mine);
 }
 

@@ -37,11 +37,10 @@ bool lanes_agree(Meeting& meeting, const char* what) {
         if (first.address == other.address && first.columns == other.columns) continue;
         const bool is_address = first.address != other.address;
         report_fault(
-            *first.fiber,
-            {FaultKind::kTcgen05LanesDiffer, warp_of(*first.fiber), what, lane,
-             is_address ? FaultKind::kTensorAddress : FaultKind::kTensorColumnCount,
-             hexadecimal(is_address ? other.address : other.columns),
-             hexadecimal(is_address ? first.address : first.columns)}
+            *first.fiber, {FaultKind::kTcgen05LanesDiffer, warp_of(*first.fiber), what, lane,
+                           is_address ? FaultKind::kTensorAddress : FaultKind::kTensorColumnCount,
+                           hexadecimal(is_address ? other.address : other.columns),
+                           hexadecimal(is_address ? first.address : first.columns)}
         );
         return false;
     }

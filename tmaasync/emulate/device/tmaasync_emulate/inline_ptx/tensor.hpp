@@ -48,9 +48,7 @@ TMAASYNC_EMULATE_INLINE void reduce_tensor(
     );
     std::uint32_t values[sizeof...(Words)];
     tcgen05_load({kShape, kRepeats, false, split}, address, values);
-    reduced = tcgen05_reduced(
-        kType, kIsMax, kIsAbsolute, kKeepsNan, values, sizeof...(Words)
-    );
+    reduced = tcgen05_reduced(kType, kIsMax, kIsAbsolute, kKeepsNan, values, sizeof...(Words));
     int i = 0;
     ((targets = values[i++]), ...);
 }

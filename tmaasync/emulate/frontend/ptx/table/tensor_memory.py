@@ -75,8 +75,7 @@ ROWS = (
         f"{_RUN}::tcgen05_commit(<group>, a, 0)",
     ),
     Row(
-        f"tcgen05.commit.{_GROUP}.mbarrier::arrive::one{{.shared::cluster}}"
-        ".multicast::cluster.b64",
+        f"tcgen05.commit.{_GROUP}.mbarrier::arrive::one{{.shared::cluster}}.multicast::cluster.b64",
         "[a : c], m : u16",
         f"{_RUN}::tcgen05_commit(<group>, a, m)",
     ),
