@@ -1,10 +1,90 @@
-"""The sentences of faults in tensor memory, a part of `SENTENCES`."""
+"""The sentences of faults of tcgen05 and tensor memory, a part of `SENTENCES`."""
 
 from __future__ import annotations
 
 __all__ = ["TENSOR_SENTENCES"]
 
 TENSOR_SENTENCES = {
+    # --- descriptors of tcgen05
+    "InstructionBits": (
+        "bits {} of the instruction descriptor {} must be 0 for kind::{}. Fill it by the table of "
+        "the kind: the fields differ (PTX ISA, instruction descriptor)"
+    ),
+    "InstructionType": (
+        "the instruction descriptor {} has {} as the type of {}, which kind::{} does not have. "
+        "Give it the code of {}"
+    ),
+    "InstructionScaleType": (
+        "the instruction descriptor {} has scale factors of ue4m3, which are for mxf4nvf4 with 4X. "
+        "Set bit 23: ue8m0"
+    ),
+    "InstructionShape": (
+        "the instruction descriptor {} has M {} and N {}. kind::{} with cta_group::{}{} takes {}"
+    ),
+    "ShapesInSteps": "M {} and N {} to 256 in steps of {}",
+    "ShapesOfI8": "M 64 or 128 and N 8, 16, 24, or 32 to 256 in steps of 16",
+    "ShapesOfWs": "M 32, 64 or 128 and N {}",
+    "InstructionSparsity": (
+        "the instruction descriptor {} has sparsity bit {}, and the instruction is {} "
+        "(sparse_mismatch_between_idesc_mod). Set bit 2 for tcgen05.mma.sp alone"
+    ),
+    "InstructionSelector": (
+        "the instruction descriptor {} has sparsity selector {}, which the emulator does not know. "
+        "Clear bits 0 and 1, and give the metadata's own address"
+    ),
+    "SparseMetadata": (
+        "the sparse metadata of row {} has selector {}, and legal ones are {}. Copy the metadata "
+        "to tensor memory before the MMA, in the layout of its kind"
+    ),
+    "InstructionTransposed": (
+        "the instruction descriptor {} transposes A, which is in tensor memory and has K along the "
+        "columns. Clear bit 15"
+    ),
+    "InstructionNegated": (
+        "the instruction descriptor {} negates an operand, and kind::i8 has no negation. Clear "
+        "bits 13 and 14"
+    ),
+    "InstructionDepth": (
+        "the instruction descriptor {} asks for K = 96, which exists on sm_103a, dense alone. "
+        "Clear bit 31"
+    ),
+    "InstructionScaleId": (
+        "the instruction descriptor {} takes the scale factors of {} from byte {} of a word, and "
+        "with {} they begin at byte {}. Set its scale factor id"
+    ),
+    "InstructionMaxShift": (
+        "the instruction descriptor {} has a greatest shift of {} with M = 32, and the chip traps. "
+        "Clear bits 30 and 31"
+    ),
+    "InstructionWs": (
+        "tcgen05.mma.ws exists for cta_group::1 and without block scales, and this is kind::{} "
+        "with cta_group::{}. Use tcgen05.mma"
+    ),
+    "InstructionScaleVector": (
+        "tcgen05.mma of kind::{} does not have {} scale factors for the K of an instruction. "
+        "mxf8f6f4 has 1X, mxf4 2X, mxf4nvf4 2X and 4X, and the other kinds none"
+    ),
+    "MatrixBits": (
+        "bits {} of the matrix descriptor {} of {} are {}, and tcgen05 needs {}. Bits 46 to 48 are "
+        "0b001 and bits 53 to 60 are 0; wgmma's descriptors differ"
+    ),
+    "MatrixSwizzle": (
+        "the matrix descriptor {} of {} has swizzle code {}. Bits 61 to 63 are 0 for none, 1 for "
+        "128 bytes with atoms of 32, 2 for 128 bytes, 4 for 64, 6 for 32"
+    ),
+    "MatrixSwizzleOfTf32": (
+        "the matrix descriptor {} of {} has swizzle code {}, and tf32 with M or N contiguous takes "
+        "code 1 alone: load the tile with a swizzle of 128 bytes and atoms of 32"
+    ),
+    "MatrixAtoms32": (
+        "the matrix descriptor {} of {} has swizzle code 1 (128 bytes with atoms of 32), which "
+        "with M or N contiguous is for tf32 alone. Use code 2: 128 bytes"
+    ),
+    "MatrixAbsolute": (
+        "the matrix descriptor {} of {} gives the address of its second part (bit 52), which the "
+        "emulator does not emulate. Clear bit 52 and give the leading byte offset"
+    ),
+    # --- tensor memory and tcgen05
     "Tcgen05LanesDiffer": (
         "the lanes of warp {} give {} different operands: lane {} gives the {} {}, and lane 0 {}. "
         "All lanes of the warp give the same"
@@ -37,6 +117,20 @@ TENSOR_SENTENCES = {
         "the CTA ends while this operation of tcgen05 may be in flight. Commit it, and wait on "
         "the mbarrier of the commit"
     ),
+    "Tcgen05Sparse": (
+        "{} of a sparse matrix: the emulator does not know the layout of its metadata in tensor "
+        "memory. Multiply dense matrices"
+    ),
+    "Tcgen05ZeroColumns": (
+        "tcgen05.mma.ws with a mask of zero columns, which the emulator does not emulate. Pass 0, "
+        "or leave the mask out"
+    ),
+    "TensorOperandLane": (
+        "{} begins at lane {} of tensor memory; {}. Add only columns to the address that "
+        "tcgen05.alloc wrote"
+    ),
+    "TensorFirstLane": "it begins at lane 0 of the CTA",
+    "TensorFirstOrHalf": "with M 64 it begins at lane 0 or 16",
     "TensorSize": (
         "{} of {} columns; a power of two from 32 to 512 is possible. Ask for {} (guardrail "
         "allocation_granularity_invalid)"

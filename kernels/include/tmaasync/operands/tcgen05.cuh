@@ -17,6 +17,27 @@ __device__ constexpr int registers_of(Tcgen05Shape shape) {
 // The reduction of tcgen05.ld.red over the columns that a thread loads.
 enum class Tcgen05Reduction { kMinU32, kMaxU32, kMinS32, kMaxS32, kMinF32, kMaxF32 };
 
+// The kind of a tcgen05.mma: the types of its operands, and whether they have scale factors.
+enum class Tcgen05Kind { kF16, kTF32, kF8F6F4, kI8, kMXF8F6F4, kMXF4, kMXF4NVF4 };
+
+__device__ constexpr bool is_block_scaled(Tcgen05Kind kind) {
+    return kind == Tcgen05Kind::kMXF8F6F4 || kind == Tcgen05Kind::kMXF4 ||
+           kind == Tcgen05Kind::kMXF4NVF4;
+}
+
+// Rows, and bits of a row, of a tcgen05.cp, with the lanes that get a copy.
+enum class Tcgen05Copy {
+    k128x256b,
+    k128x128b,
+    k4x256b,
+    k64x128bWarpx2_02_13,
+    k64x128bWarpx2_01_23,
+    k32x128bWarpx4,
+};
+
+// Groups of 16 elements in shared memory, which tcgen05.cp expands to bytes.
+enum class Tcgen05Format { kBytes, kB6x16P32, kB4x16P64 };
+
 // The names, as variables: the constraint "C" takes no literals.
 struct Tcgen05Names {
     static constexpr char kNone[] = "";
@@ -33,6 +54,23 @@ struct Tcgen05Names {
     static constexpr char kMaxS32[] = "max.s32";
     static constexpr char kMinF32[] = "min.f32";
     static constexpr char kMaxF32[] = "max.f32";
+    static constexpr char kF16[] = "f16";
+    static constexpr char kTF32[] = "tf32";
+    static constexpr char kF8F6F4[] = "f8f6f4";
+    static constexpr char kI8[] = "i8";
+    static constexpr char kMXF8F6F4[] = "mxf8f6f4";
+    static constexpr char kMXF4[] = "mxf4";
+    static constexpr char kMXF4NVF4[] = "mxf4nvf4";
+    static constexpr char kBlock16[] = ".block16";
+    static constexpr char kBlock32[] = ".block32";
+    static constexpr char k128x256b[] = "128x256b";
+    static constexpr char k128x128b[] = "128x128b";
+    static constexpr char k4x256b[] = "4x256b";
+    static constexpr char k64x128bWarpx2_02_13[] = "64x128b.warpx2::02_13";
+    static constexpr char k64x128bWarpx2_01_23[] = "64x128b.warpx2::01_23";
+    static constexpr char k32x128bWarpx4[] = "32x128b.warpx4";
+    static constexpr char kB6x16P32[] = ".b8x16.b6x16_p32";
+    static constexpr char kB4x16P64[] = ".b8x16.b4x16_p64";
 };
 
 __device__ constexpr const char* name_of(Tcgen05Shape shape) {
@@ -67,6 +105,61 @@ __device__ constexpr const char* name_of(Tcgen05Reduction reduction) {
             return Tcgen05Names::kMaxF32;
     }
     return Tcgen05Names::kNone;
+}
+
+__device__ constexpr const char* name_of(Tcgen05Kind value) {
+    switch (value) {
+        case Tcgen05Kind::kF16:
+            return Tcgen05Names::kF16;
+        case Tcgen05Kind::kTF32:
+            return Tcgen05Names::kTF32;
+        case Tcgen05Kind::kF8F6F4:
+            return Tcgen05Names::kF8F6F4;
+        case Tcgen05Kind::kI8:
+            return Tcgen05Names::kI8;
+        case Tcgen05Kind::kMXF8F6F4:
+            return Tcgen05Names::kMXF8F6F4;
+        case Tcgen05Kind::kMXF4:
+            return Tcgen05Names::kMXF4;
+        case Tcgen05Kind::kMXF4NVF4:
+            return Tcgen05Names::kMXF4NVF4;
+    }
+    return Tcgen05Names::kNone;
+}
+
+__device__ constexpr const char* name_of(Tcgen05Copy value) {
+    switch (value) {
+        case Tcgen05Copy::k128x256b:
+            return Tcgen05Names::k128x256b;
+        case Tcgen05Copy::k128x128b:
+            return Tcgen05Names::k128x128b;
+        case Tcgen05Copy::k4x256b:
+            return Tcgen05Names::k4x256b;
+        case Tcgen05Copy::k64x128bWarpx2_02_13:
+            return Tcgen05Names::k64x128bWarpx2_02_13;
+        case Tcgen05Copy::k64x128bWarpx2_01_23:
+            return Tcgen05Names::k64x128bWarpx2_01_23;
+        case Tcgen05Copy::k32x128bWarpx4:
+            return Tcgen05Names::k32x128bWarpx4;
+    }
+    return Tcgen05Names::kNone;
+}
+
+__device__ constexpr const char* name_of(Tcgen05Format value) {
+    switch (value) {
+        case Tcgen05Format::kBytes:
+            return Tcgen05Names::kNone;
+        case Tcgen05Format::kB6x16P32:
+            return Tcgen05Names::kB6x16P32;
+        case Tcgen05Format::kB4x16P64:
+            return Tcgen05Names::kB4x16P64;
+    }
+    return Tcgen05Names::kNone;
+}
+
+// The number of elements that a scale factor is of.
+__device__ constexpr const char* name_of_block(int elements) {
+    return elements == 16 ? Tcgen05Names::kBlock16 : Tcgen05Names::kBlock32;
 }
 
 // Text that becomes part of an instruction, and a number as such a text.

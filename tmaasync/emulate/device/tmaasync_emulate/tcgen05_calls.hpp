@@ -42,6 +42,11 @@ TMAASYNC_EMULATE_CALL void tcgen05_wait_store();
 TMAASYNC_EMULATE_CALL void tcgen05_fence_before();
 TMAASYNC_EMULATE_CALL void tcgen05_fence_after();
 
+// The runtime is of no architecture.
+#if !defined(TMAASYNC_EMULATE_ARCH)
+#define TMAASYNC_EMULATE_ARCH 0
+#endif
+
 // One tcgen05.mma. Addresses are in tensor memory, descriptors name shared memory.
 struct Tcgen05Mma {
     uint32_t group = 1;
@@ -54,7 +59,7 @@ struct Tcgen05Mma {
     uint32_t metadata = 0;
     uint64_t zero_columns = 0;
     uint32_t disabled_lanes[8] = {};
-    uint8_t kind = 0;          // a Tcgen05Kind
+    Tcgen05Kind kind = Tcgen05Kind::kF16;
     uint8_t scale_vector = 0;  // 1, 2 or 4; 0 without block scales
     uint8_t scale_of_d = 0;    // scale-input-d
     bool a_in_tensor_memory = false;
@@ -62,6 +67,7 @@ struct Tcgen05Mma {
     bool is_ws = false;
     bool accumulates = false;  // enable-input-d
     bool shifts_a = false;
+    bool is_sm_103 = TMAASYNC_EMULATE_ARCH == 1030;
 };
 TMAASYNC_EMULATE_CALL void tcgen05_mma(const Tcgen05Mma& mma);
 

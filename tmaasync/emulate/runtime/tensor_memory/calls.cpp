@@ -47,6 +47,18 @@ void tcgen05_fence_after() {
     if (TensorRaces* races = fiber.cluster->tensor_races.get()) races->fence_after(fiber.number);
 }
 
+void tcgen05_mma(const Tcgen05Mma& mma) {
+    issue_tensor_mma(TMAASYNC_EMULATE_CALLER(), mma);
+}
+
+void tcgen05_copy(const Tcgen05Copy& copy) {
+    issue_tensor_copy(TMAASYNC_EMULATE_CALLER(), copy);
+}
+
+void tcgen05_shift(uint32_t group, uint32_t address) {
+    issue_tensor_shift(TMAASYNC_EMULATE_CALLER(), group, address);
+}
+
 void tcgen05_commit(uint32_t group, uint32_t barrier, uint32_t cta_mask) {
     issue_tensor_commit(TMAASYNC_EMULATE_CALLER(), group, barrier, cta_mask);
 }

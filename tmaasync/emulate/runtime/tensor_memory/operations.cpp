@@ -3,7 +3,9 @@
 #include "barriers/init_order.hpp"
 #include "barriers/mbarrier.hpp"
 #include "state/names.hpp"
+#include "tensor_memory/multiplication.hpp"
 #include "tensor_memory/pairs.hpp"
+#include "tensor_memory/tensor_copies.hpp"
 
 namespace tmaasync_emulate {
 
@@ -82,6 +84,41 @@ void issue_tensor_commit(Fiber& fiber, uint32_t group, uint32_t barrier, uint32_
     enqueue(fiber, std::move(operation));
 }
 
+static void note_issue(Fiber& fiber, TensorOperation& operation, TensorKind kind, Operation name) {
+    TensorRaces* const races = fiber.cluster->tensor_races.get();
+    if (races) operation.tensor = races->issue(fiber.number, fiber.site, kind, name);
+}
+
+void issue_tensor_mma(Fiber& fiber, const Tcgen05Mma& mma) {
+    TensorOperation operation =
+        operation_of(fiber, TensorOperation::Kind::kMma, "tcgen05.mma", mma.group);
+    check_multiplication(fiber, mma);
+    operation.mma = mma;
+    note_issue(fiber, operation, TensorKind::kMma, Operation::kTcgen05Mma);
+    operation.tensor.accumulators = accumulators_of(mma);
+    enqueue(fiber, std::move(operation));
+}
+
+void issue_tensor_copy(Fiber& fiber, const Tcgen05Copy& copy) {
+    TensorOperation operation =
+        operation_of(fiber, TensorOperation::Kind::kCopy, "tcgen05.cp", copy.group);
+    check_tensor_copy(fiber, copy);
+    operation.copy = copy;
+    const bool is_row = copy.shape == Tcgen05CopyShape::k4x256b;
+    const TensorKind kind = is_row ? TensorKind::kCopyOfRow : TensorKind::kCopy;
+    note_issue(fiber, operation, kind, Operation::kTcgen05Copy);
+    enqueue(fiber, std::move(operation));
+}
+
+void issue_tensor_shift(Fiber& fiber, uint32_t group, uint32_t address) {
+    TensorOperation operation =
+        operation_of(fiber, TensorOperation::Kind::kShift, "tcgen05.shift", group);
+    check_tensor_shift(fiber, address);
+    operation.address = address;
+    note_issue(fiber, operation, TensorKind::kShift, Operation::kTcgen05Shift);
+    enqueue(fiber, std::move(operation));
+}
+
 static Reason arrive_on(Cluster& cluster, const TensorOperation& operation, TensorBarrier target) {
     Cta& cta = cluster.ctas[target.rank];
     Reason reason;
@@ -110,7 +147,14 @@ void execute_tensor_operation(Cluster& cluster, Cta& cta) {
         case TensorOperation::Kind::kCommit:
             reason = execute_commit(cluster, operation);
             break;
-        default:
+        case TensorOperation::Kind::kMma:
+            reason = execute_multiplication(cluster, cta, operation);
+            break;
+        case TensorOperation::Kind::kCopy:
+            reason = execute_tensor_copy(cluster, cta, operation);
+            break;
+        case TensorOperation::Kind::kShift:
+            reason = execute_tensor_shift(cluster, cta, operation);
             break;
     }
     if (reason) report_fault(*operation.issuer, reason, operation.site);

@@ -59,6 +59,14 @@ static void check_agreement(Fiber& last, Fiber* threads) {
     }
 }
 
+static void check_operand(
+    const Fiber& issuer, const IssuedMma& mma, const Matrix& matrix, uint32_t rows, const char* name
+) {
+    const Reason reason = reason_of_operand(issuer, *issuer.cta, matrix, rows, {"wgmma", name});
+    if (!reason || is_pardoned(issuer, reason.kind(), mma.site)) return;
+    report_fault(issuer, reason, mma.site);
+}
+
 static void check_operands(Fiber& last, const Fiber* threads) {
     const IssuedMma& mma = threads[0].mmas.queue.front();
     if (!mma.a_in_registers) check_operand(threads[0], mma, matrix_a(mma), kMmaRows, "A");

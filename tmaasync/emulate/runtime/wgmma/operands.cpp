@@ -57,12 +57,13 @@ static Reason swizzle_of_bytes(uint32_t swizzle) {
 }
 
 static Reason reason_of_other_swizzle(
-    const Fiber& issuer, const Matrix& matrix, const char* name, const Access& load
+    const Fiber& issuer, const Matrix& matrix, const OperandName& name, const Access& load
 ) {
     const Fiber& loader = issuer.cluster->fibers[load.thread];
     return {
         FaultKind::kOperandSwizzle,
-        name,
+        name.instruction,
+        name.operand,
         shared_at(matrix.start),
         swizzle_of_bytes(matrix.swizzle),
         name_of({&loader, load.site}, issuer),
@@ -78,67 +79,64 @@ struct OperandBytes {
     const Access* other_load = nullptr;  // a load with another swizzle
 };
 
-static OperandBytes search(const Fiber& issuer, const Matrix& matrix, uint32_t rows) {
+static OperandBytes search(Detector* detector, const Cta& cta, const Matrix& matrix, uint32_t rows) {
     const auto& poison = poisoned_window();
-    const uint8_t* window = issuer.cta->window;
-    Detector* detector = issuer.cluster->detector.get();
+    const uint8_t* window = cta.window;
     OperandBytes found;
     matrix.for_each_unit(0, rows, [&](uint32_t row, uint32_t, uint32_t offset) {
         found.furthest = std::max(found.furthest, offset);
         if (offset > kWindowBytes - kMmaUnitBytes) return;
         // The results of further rows may be unused.
         if (row < 8 && detector && !found.other_load) {
-            const Access* const load = detector->load_at(issuer.cta->rank, offset);
+            const Access* const load = detector->load_at(cta.rank, offset);
             if (load && matrix.differs(load->pattern - 1u, offset)) found.other_load = load;
         }
         if (is_poison(poison, window, offset)) return found.unwritten.add(row, offset);
         if (!detector || found.part.bytes) return;
-        found.part = unwritten_part(*detector, issuer.cta->rank, offset, kMmaUnitBytes);
+        found.part = unwritten_part(*detector, cta.rank, offset, kMmaUnitBytes);
     });
     return found;
 }
 
-static Reason reason_of_pattern(const Matrix& matrix, const char* name) {
+static Reason reason_of_pattern(const Matrix& matrix, const OperandName& name) {
     const uint32_t pattern = 8 * matrix.span();
-    return {FaultKind::kOperandPattern, name, shared_at(matrix.start), pattern, pattern};
+    return {FaultKind::kOperandPattern, name.instruction,           name.operand,
+            shared_at(matrix.start),    pattern,                    pattern};
 }
 
 // True if unwritten rows are in use.
 static bool is_defect(
-    const Fiber& issuer, const Matrix& matrix, uint32_t rows, const UnwrittenRows& unwritten
+    const Cta& cta, const Matrix& matrix, uint32_t rows, const UnwrittenRows& unwritten
 ) {
-    const uint32_t units_of_row = matrix.transposed ? kMmaDepthBytes / 2 : 2;
-    if (unwritten.is_defect(matrix.transposed ? rows / 8 : rows, units_of_row)) return true;
+    const uint32_t unit = matrix.transposed ? matrix.tile.element_bytes : kMmaUnitBytes;
+    const uint32_t units_of_row = matrix.tile.depth_bytes / unit;
+    if (unwritten.is_defect(rows / matrix.unit_rows(), units_of_row)) return true;
     const uint32_t span = matrix.span();
     return !matrix.transposed && matrix.swizzle &&
-           unwritten.is_half_written(issuer.cta->window, span);
+           unwritten.is_half_written(cta.window, span);
 }
 
-static Reason reason_of_operand(
-    const Fiber& issuer, const Matrix& matrix, uint32_t rows, const char* name
+Reason reason_of_operand(
+    const Fiber& issuer,
+    const Cta& cta,
+    const Matrix& matrix,
+    uint32_t rows,
+    const OperandName& name
 ) {
-    const OperandBytes found = search(issuer, matrix, rows);
-    Reason reason = beyond_shared(issuer, found.furthest, kMmaUnitBytes, FaultKind::kMmaOperand);
+    const OperandBytes found = search(issuer.cluster->detector.get(), cta, matrix, rows);
+    Reason reason = beyond_shared(
+        issuer, found.furthest, kMmaUnitBytes, Reason(FaultKind::kMmaOperand, name.instruction)
+    );
     if (reason) return reason;
     if (matrix.is_off_pattern()) return reason_of_pattern(matrix, name);
     if (found.other_load) return reason_of_other_swizzle(issuer, matrix, name, *found.other_load);
-    const bool has_rows = is_defect(issuer, matrix, rows, found.unwritten);
+    const bool has_rows = is_defect(cta, matrix, rows, found.unwritten);
     if (!has_rows && !found.part.bytes) return {};
     const uint32_t first = has_rows ? found.unwritten.first() : found.part.offset;
     return {
-        FaultKind::kUnwrittenOperand, name, shared_at(first),
-        remedy_for_unwritten(
-            issuer, *issuer.cta, first, kMmaUnitBytes, FaultKind::kInitialiseOperand
-        )
+        FaultKind::kUnwrittenOperand, name.instruction, name.operand, shared_at(first),
+        remedy_for_unwritten(issuer, cta, first, kMmaUnitBytes, FaultKind::kInitialiseOperand)
     };
-}
-
-void check_operand(
-    const Fiber& issuer, const IssuedMma& mma, const Matrix& matrix, uint32_t rows, const char* name
-) {
-    const Reason reason = reason_of_operand(issuer, matrix, rows, name);
-    if (!reason || is_pardoned(issuer, reason.kind(), mma.site)) return;
-    report_fault(issuer, reason, mma.site);
 }
 
 }  // namespace tmaasync_emulate

@@ -1,4 +1,4 @@
-// Checks of the operands of wgmma in shared memory.
+// Checks of the operands of wgmma and tcgen05.mma in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,20 @@
 
 namespace tmaasync_emulate {
 
-// Checks where an operand of `rows` rows lies, and whether it was written.
-void check_operand(
-    const Fiber& issuer, const IssuedMma& mma, const Matrix& matrix, uint32_t rows, const char* name
+// An operand as reports name it.
+struct OperandName {
+    const char* instruction;
+    const char* operand;
+};
+
+// The fault of an operand of `rows` rows in the shared memory of a CTA: it lies elsewhere, or was
+// not written, or in another pattern.
+Reason reason_of_operand(
+    const Fiber& issuer,
+    const Cta& cta,
+    const Matrix& matrix,
+    uint32_t rows,
+    const OperandName& name
 );
 
 }  // namespace tmaasync_emulate

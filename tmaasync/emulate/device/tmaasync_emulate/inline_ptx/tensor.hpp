@@ -65,4 +65,91 @@ TMAASYNC_EMULATE_INLINE void store_tensor(
     tcgen05_store({kShape, kRepeats, kPacks, split}, address, values);
 }
 
+// --- tcgen05.mma ---------------------------------------------------------------------------------
+
+enum class TensorKindName { f16, tf32, f8f6f4, i8, mxf8f6f4, mxf4, mxf4nvf4 };
+
+// One tcgen05.mma, put together from the operands of its form.
+struct MmaForm {
+    Tcgen05Mma mma;
+
+    TMAASYNC_EMULATE_INLINE MmaForm shared_a(std::uint64_t descriptor) {
+        mma.a = descriptor;
+        return *this;
+    }
+    TMAASYNC_EMULATE_INLINE MmaForm tensor_a(std::uint32_t address) {
+        mma.a = address;
+        mma.a_in_tensor_memory = true;
+        return *this;
+    }
+    TMAASYNC_EMULATE_INLINE MmaForm scaled(
+        std::uint32_t a, std::uint32_t b, bool is_4x, bool is_2x, bool is_1x
+    ) {
+        const bool is_mxf4 = mma.kind == Tcgen05Kind::kMXF4;
+        const bool is_one = is_1x || (!is_4x && !is_2x && mma.kind == Tcgen05Kind::kMXF8F6F4);
+        mma.a_scales = a;
+        mma.b_scales = b;
+        mma.scale_vector = is_4x && !is_mxf4 ? 4 : is_one ? 1 : 2;
+        return *this;
+    }
+    TMAASYNC_EMULATE_INLINE MmaForm sparse(bool is_sparse, std::uint32_t metadata) {
+        mma.is_sparse = is_sparse;
+        mma.metadata = metadata;
+        return *this;
+    }
+    TMAASYNC_EMULATE_INLINE MmaForm shifted(bool is_shifted) {
+        mma.shifts_a = is_shifted;
+        return *this;
+    }
+    TMAASYNC_EMULATE_INLINE MmaForm ws(std::uint64_t zero_columns) {
+        mma.is_ws = true;
+        mma.zero_columns = zero_columns;
+        return *this;
+    }
+    TMAASYNC_EMULATE_INLINE MmaForm scale_d(std::uint32_t exponent) {
+        mma.scale_of_d = static_cast<std::uint8_t>(exponent);
+        return *this;
+    }
+    // disable-output-lane: a vector of 4 words, or of 8 for a pair.
+    template <typename... Words>
+    TMAASYNC_EMULATE_INLINE MmaForm without_lanes(Words... words) {
+        static_assert(sizeof...(Words) == 4 || sizeof...(Words) == 8, "4 words, or 8 for a pair");
+        int i = 0;
+        ((mma.disabled_lanes[i++] = static_cast<std::uint32_t>(words)), ...);
+        return *this;
+    }
+    TMAASYNC_EMULATE_INLINE void issue() const { tcgen05_mma(mma); }
+};
+
+TMAASYNC_EMULATE_INLINE MmaForm mma_form(
+    std::uint32_t group,
+    TensorKindName kind,
+    std::uint32_t d,
+    std::uint64_t b,
+    std::uint32_t instruction,
+    bool accumulates
+) {
+    MmaForm form;
+    form.mma.group = group;
+    form.mma.kind = static_cast<Tcgen05Kind>(kind);
+    form.mma.d = d;
+    form.mma.b = b;
+    form.mma.instruction = instruction;
+    form.mma.accumulates = accumulates;
+    return form;
+}
+
+// --- tcgen05.cp ----------------------------------------------------------------------------------
+
+TMAASYNC_EMULATE_INLINE void copy_to_tensor(
+    std::uint32_t group,
+    Tcgen05CopyShape shape,
+    Tcgen05Multicast multicast,
+    Tcgen05Source source,
+    std::uint32_t address,
+    std::uint64_t matrix
+) {
+    tcgen05_copy({group, address, matrix, shape, multicast, source});
+}
+
 }  // namespace tmaasync_emulate::inline_ptx

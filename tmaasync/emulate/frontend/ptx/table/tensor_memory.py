@@ -47,6 +47,67 @@ def _reductions() -> Iterator[Row]:
             )
 
 
+_PLAIN_KINDS = "kind::<kind:f16|tf32|f8f6f4|i8>"
+_SCALED_KINDS = "kind::<kind:mxf8f6f4|mxf4|mxf4nvf4>"
+_VECTOR = "{.(<is_4x:scale_vec::4X|block16>|<is_2x:scale_vec::2X>|<is_1x:scale_vec::1X>|block32)}"
+_COLLECTOR = "{.collector::a::(fill|use|lastuse|discard)}"
+_COLLECTOR_B = "{.collector::b(0|1|2|3)::(fill|use|lastuse|discard)}"
+
+
+def _multiplications() -> Iterator[Row]:
+    """Yield mma with A in shared and in tensor memory, dense and sparse."""
+    for a, source in (("a : b64", "shared_a(a)"), ("[a : t]", "tensor_a(a)")):
+        for metadata, meta in (("", "0"), (", [m : t]", "m")):
+            form = "mma_form(<group>, TensorKindName::<kind>, d, b, i, p)"
+            form += f".{source}.sparse({'true' if metadata else 'false'}, {meta})"
+            sparse = ".sp" if metadata else ""
+            operands = f"[d : t], {a}, b : b64{metadata}, i : b32"
+            yield from _plain(sparse, operands, form)
+            yield Row(
+                f"tcgen05.mma{sparse}.{_GROUP}.{_SCALED_KINDS}.block_scale{_VECTOR}{_COLLECTOR}",
+                f"{operands}, [e : t], [f : t], p : pred",
+                f"{form}.scaled(e, f, <is_4x>, <is_2x>, <is_1x>).issue()",
+            )
+            yield Row(
+                f"tcgen05.mma.ws{sparse}.{_GROUP}.{_PLAIN_KINDS}{_COLLECTOR_B}",
+                f"{operands}, p : pred, ?z : b64",
+                f"{form}.ws(z).issue()",
+            )
+
+
+def _plain(sparse: str, operands: str, form: str) -> Iterator[Row]:
+    """Yield mma without block scales: with and without lanes whose output is disabled."""
+    pattern = f"tcgen05.mma{sparse}.{_GROUP}.{_PLAIN_KINDS}<is_shifted:.ashift>?{_COLLECTOR}"
+    shifted = f"{form}.shifted(<is_shifted>).scale_d(s)"
+    yield Row(pattern, f"{operands}, p : pred, ?s : imm", f"{shifted}.issue()")
+    yield Row(
+        pattern,
+        f"{operands}, l* : b32, p : pred, ?s : imm",
+        f"{shifted}.without_lanes(l).issue()",
+    )
+
+
+def _copies() -> Iterator[Row]:
+    """Yield cp: a shape, its multicast, and the format that it decompresses."""
+    for shapes, cast, name in (
+        ("<shape:128x256b|128x128b|4x256b>", "", "kNone"),
+        ("<shape:64x128b>", ".warpx2::02_13", "kX2_02_13"),
+        ("<shape:64x128b>", ".warpx2::01_23", "kX2_01_23"),
+        ("<shape:32x128b>", ".warpx4", "kX4"),
+    ):
+        for format_, kind in (
+            ("", "kWords"),
+            (".b8x16.b6x16_p32", "kB6x16P32"),
+            (".b8x16.b4x16_p64", "kB4x16P64"),
+        ):
+            yield Row(
+                f"tcgen05.cp.{_GROUP}.{shapes}{cast}{format_}",
+                "[a : t], m : b64",
+                f"copy_to_tensor(<group>, {_RUN}::Tcgen05CopyShape::k<shape>, "
+                f"{_RUN}::Tcgen05Multicast::{name}, {_RUN}::Tcgen05Source::{kind}, a, m)",
+            )
+
+
 ROWS = (
     Row(
         f"tcgen05.alloc.{_GROUP}.sync.aligned{{.shared::cta}}.b32",
@@ -65,6 +126,9 @@ ROWS = (
     ),
     *_transfers(),
     *_reductions(),
+    *_multiplications(),
+    *_copies(),
+    Row(f"tcgen05.shift.{_GROUP}.down", "[a : t]", f"{_RUN}::tcgen05_shift(<group>, a)"),
     Row("tcgen05.wait::ld.sync.aligned", "", f"{_RUN}::tcgen05_wait_load()"),
     Row("tcgen05.wait::st.sync.aligned", "", f"{_RUN}::tcgen05_wait_store()"),
     Row("tcgen05.fence::before_thread_sync", "", f"{_RUN}::tcgen05_fence_before()"),

@@ -1,0 +1,122 @@
+"""GEMMs by tcgen05.mma: right in every order of the threads, and their defects are reported."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulate.tcgen05.gemms import GEMM, Problem, problem
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, after, before, defects, without
+from planted_choices import Choices, choices
+
+from tmaasync import Kernel, emulate
+from tmaasync.emulate.launch.schedule import Policy
+
+MMA = "tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction, accumulates);"
+AFTER, BEFORE = "tcgen05_fence_after_thread_sync();", "tcgen05_fence_before_thread_sync();"
+LOAD = "tcgen05_ld<Tcgen05Shape::k32x32b>(held, d + (warp * 32 << 16) + column);"
+DEFECTS = defects(
+    "gemm",
+    ("the accumulators are drained before the commit completes",
+     without("shared.accumulated[half].wait(tile / 2 & 1);"), RACE + FAULT,
+     r"(?s)tensor memory.*tcgen05\.(mma|ld).*commit|nothing has written|tensor-memory"),
+    ("no fence after the wait for the accumulators", without(AFTER, "drain"), RACE,
+     r"(?s)tensor memory.*the second executes tcgen05\.fence::after_thread_sync.*tcgen05-fence"),
+    ("no fence before the accumulators are released", without(BEFORE), RACE,
+     r"(?s)tensor memory.*needs its fences around the barrier.*before_thread_sync.*tcgen05-fence"),
+    ("no fence after the wait for drained accumulators", without(AFTER, "multiply", 1), RACE,
+     r"(?s)tensor memory.*(after_thread_sync).*tcgen05-fence"),
+    ("no wait for the loads of accumulators", without("tcgen05_wait_ld();"), RACE,
+     r"(?s)tcgen05\.ld may still read the columns.*tcgen05\.wait::ld"),
+    ("accumulators are rewritten without a wait",
+     without("shared.drained[half].wait((tile / 2 & 1) ^ 1);"), RACE,
+     r"(?s)tensor memory.*tcgen05\.(ld|mma)"),
+    ("the first step adds to what nobody wrote",
+     Edit("accumulates = step > 0 || k > 0", "accumulates = true"), FAULT,
+     r"tcgen05\.mma reads D of lane 0 from column \d+ .*nothing has written.*enable-input-d false"),
+    ("the stage is released before its mma complete",
+     Edit("tcgen05_commit(shared.empty[stage].address());", "shared.empty[stage].arrive();"), RACE,
+     r"(?s)race on shared\.[ab]\[\d\].*tcgen05\.mma may still be reading the stage.*commit"),
+    ("operands are multiplied before they have landed",
+     without("shared.full[stage].wait(i / kStages & 1);"), RACE + FAULT,
+     r"may not have landed|tcgen05\.mma reads [AB] at .*nothing has written"),
+    ("every lane multiplies", Edit("warp == 5 && elect()", "warp == 5"), FAULT,
+     r"tcgen05\.mma is issued by lanes \d+ and \d+ of warp 5.*elect\.sync.*tcgen05-by-lanes"),
+    ("no commit of the accumulators",
+     without("tcgen05_commit(shared.accumulated[half].address());"), DEADLOCK,
+     r"accumulated\[0\]"),
+    ("a commit to the wrong barrier",
+     Edit("tcgen05_commit(shared.accumulated[half].address());",
+          "tcgen05_commit(shared.accumulated[half ^ 1].address());"), DEADLOCK + FAULT + RACE,
+     r"accumulated\[\d\]|tensor memory"),
+    ("D lies at the shared address",
+     Edit("d = shared.tensor + half * kN;", "d = shared_address(&shared.tensor) + half * kN;",
+          "multiply"), FAULT,
+     r"tcgen05\.mma.*(lane|columns)"),
+    ("D behind the allocation",
+     Edit("tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a,", "tcgen05_mma_ss<Tcgen05Kind::kF16>(d + kN, a,"),
+     FAULT, r"tcgen05\.mma uses columns 128 to 191 .*unallocated_columns_access"),
+    ("fewer columns are allocated",
+     Edit("tcgen05_alloc(shared_address(&shared.tensor), 2 * kN);",
+          "tcgen05_alloc(shared_address(&shared.tensor), kN);"), FAULT,
+     r"tcgen05\.mma uses columns 64 to 127 .*column 64 is not allocated"),
+    ("the descriptor of N disagrees",
+     Edit(MMA, "tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction + (4 << 17), accumulates);"),
+     FAULT + RACE, r"tcgen05\.mma"),
+    ("M 192", Edit(MMA, "tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction + (4 << 24), "
+     "accumulates);"), FAULT, r"M 192 and N 64"),
+    ("another kind", Edit(MMA, "tcgen05_mma_ss<Tcgen05Kind::kTF32>(d, a, b, kInstruction, "
+     "accumulates);"), FAULT, r"kind::tf32"),
+    ("half of the columns by an mma of another shape",
+     after(MMA, "if (k == 3) tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction - (4 << 17), "
+     "true);"), RACE, r"(?s)two tcgen05\.mma in order only if .*same accumulators, shape and kind"),
+    ("mixed groups",
+     Edit("tcgen05_relinquish_alloc_permit();", "tcgen05_relinquish_alloc_permit<2>();"), FAULT,
+     r"relinquish_alloc_permit has cta_group::2, and an earlier .* cta_group::1"),
+    ("the tensor memory is freed at once", before("if (warp == 4 && elect())",
+     "if (warp == 0) tcgen05_dealloc(shared.tensor, 2 * kN);"), FAULT + RACE,
+     r"not allocated|dealloc|did not return"),
+)  # fmt: skip
+TILES, STEPS = 3, 3
+SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
+
+
+@pytest.fixture(scope="module")
+def texts() -> Choices:
+    return choices(GEMM, DEFECTS)
+
+
+@pytest.fixture(scope="module")
+def one() -> Problem:
+    return problem(TILES, STEPS)
+
+
+def run(texts: Choices, one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
+    kernel = built(texts.text_with(defect), one)
+    texts.choose(kernel, defect)
+    one.out.fill(0)
+    with emulate.scheduled(policy, seed=seed, races=True):
+        kernel(1, 192, (one.a, one.b, one.out, TILES, STEPS))
+
+
+_BUILT: dict[str, Kernel] = {}
+
+
+def built(text: str, one: Problem) -> Kernel:
+    if text not in _BUILT:
+        _BUILT[text] = Kernel(text, "gemm", types={"TileA": one.a, "TileB": one.b}, arch="sm_100a")
+    return _BUILT[text]
+
+
+def test_a_gemm_is_right_in_every_order(texts: Choices, one: Problem) -> None:
+    for seed in range(50):
+        run(texts, one, None, "adversarial" if seed % 2 else "random", seed)
+        np.testing.assert_allclose(one.out, one.exact, atol=1e-4)
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
+def test_a_defect_is_reported_in_every_order(
+    texts: Choices, one: Problem, defect: Defect
+) -> None:
+    for policy, seed in SCHEDULES:
+        with pytest.raises(defect.reported, match=defect.says):
+            run(texts, one, defect, policy, seed)
