@@ -1,0 +1,41 @@
+"""GEMMs by tcgen05.mma: their kernels, operands and results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from tmaasync import Swizzle, create_tma_tile
+
+__all__ = ["COLUMNS", "GEMM", "Problem", "problem"]
+
+FOLDER = Path(__file__).parent
+COLUMNS = 64  # of D
+GEMM = (FOLDER / "gemm.cu").read_text(encoding="utf-8").replace("kN", str(COLUMNS))
+DEPTH, ROWS = 64, 128  # of a stage
+
+
+class Problem(NamedTuple):
+    """The tiles of A and B, an empty D, and D in float64."""
+
+    a: Any
+    b: Any
+    out: npt.NDArray[np.float32]
+    exact: npt.NDArray[np.float64]
+
+
+def problem(tiles: int, steps: int, rows: int = ROWS, columns: int = COLUMNS) -> Problem:
+    """Return random operands of several tiles of D and steps along K."""
+    rng = np.random.default_rng(tiles * 10 + steps)
+    a = rng.standard_normal((tiles * rows, steps * DEPTH)).astype(ml_dtypes.bfloat16)
+    b = rng.standard_normal((columns, steps * DEPTH)).astype(ml_dtypes.bfloat16)
+    exact = a.astype(np.float64) @ b.astype(np.float64).T
+    boxes = [
+        create_tma_tile(one, (side, DEPTH), swizzle=Swizzle.B128)
+        for one, side in ((a, ROWS), (b, min(columns, COLUMNS)))
+    ]
+    return Problem(*boxes, np.zeros(exact.shape, np.float32), exact)
