@@ -15,7 +15,7 @@ __all__ = ["COLUMNS", "GEMM", "Problem", "problem"]
 
 FOLDER = Path(__file__).parent
 COLUMNS = 64  # of D
-GEMM = (FOLDER / "gemm.cu").read_text(encoding="utf-8").replace("kN", str(COLUMNS))
+GEMM = (FOLDER / "gemm.cu").read_text(encoding="utf-8")
 DEPTH, ROWS = 64, 128  # of a stage
 
 

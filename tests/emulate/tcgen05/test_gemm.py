@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulate.tcgen05.gemms import GEMM, Problem, problem
-from planted import DEADLOCK, FAULT, RACE, Defect, Edit, after, before, defects, without
+from emulate.tcgen05.gemms import COLUMNS, GEMM, Problem, problem
+from planted import DEADLOCK, EVERY, FAULT, RACE, Defect, Edit, after, before, defects, without
 from planted_choices import Choices, choices
 
 from tmaasync import Kernel, emulate
@@ -23,7 +23,7 @@ DEFECTS = defects(
      r"(?s)tensor memory.*the second executes tcgen05\.fence::after_thread_sync.*tcgen05-fence"),
     ("no fence before the accumulators are released", without(BEFORE), RACE,
      r"(?s)tensor memory.*needs its fences around the barrier.*before_thread_sync.*tcgen05-fence"),
-    ("no fence after the wait for drained accumulators", without(AFTER, "multiply", 1), RACE,
+    ("no fence after the wait for drained accumulators", without(AFTER, "multiply", EVERY), RACE,
      r"(?s)tensor memory.*(after_thread_sync).*tcgen05-fence"),
     ("no wait for the loads of accumulators", without("tcgen05_wait_ld();"), RACE,
      r"(?s)tcgen05\.ld may still read the columns.*tcgen05\.wait::ld"),
@@ -35,7 +35,7 @@ DEFECTS = defects(
      r"tcgen05\.mma reads D of lane 0 from column \d+ .*nothing has written.*enable-input-d false"),
     ("the stage is released before its mma complete",
      Edit("tcgen05_commit(shared.empty[stage].address());", "shared.empty[stage].arrive();"), RACE,
-     r"(?s)race on shared\.[ab]\[\d\].*tcgen05\.mma may still be reading the stage.*commit"),
+     r"(?s)race on [ab]\[\d\].*tcgen05\.mma may still be reading the stage.*commit"),
     ("operands are multiplied before they have landed",
      without("shared.full[stage].wait(i / kStages & 1);"), RACE + FAULT,
      r"may not have landed|tcgen05\.mma reads [AB] at .*nothing has written"),
@@ -53,14 +53,14 @@ DEFECTS = defects(
           "multiply"), FAULT,
      r"tcgen05\.mma.*(lane|columns)"),
     ("D behind the allocation",
-     Edit("tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a,", "tcgen05_mma_ss<Tcgen05Kind::kF16>(d + kN, a,"),
+     Edit("(d, a, b, kInstruction,", "(d + 2 * kN, a, b, kInstruction,"),
      FAULT, r"tcgen05\.mma uses columns 128 to 191 .*unallocated_columns_access"),
     ("fewer columns are allocated",
      Edit("tcgen05_alloc(shared_address(&shared.tensor), 2 * kN);",
           "tcgen05_alloc(shared_address(&shared.tensor), kN);"), FAULT,
      r"tcgen05\.mma uses columns 64 to 127 .*column 64 is not allocated"),
     ("the descriptor of N disagrees",
-     Edit(MMA, "tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction + (4 << 17), accumulates);"),
+     Edit("b, kInstruction,", "b, kInstruction + (4 << 17),"),
      FAULT + RACE, r"tcgen05\.mma"),
     ("M 192", Edit(MMA, "tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction + (4 << 24), "
      "accumulates);"), FAULT, r"M 192 and N 64"),
@@ -103,7 +103,9 @@ _BUILT: dict[str, Kernel] = {}
 
 def built(text: str, one: Problem) -> Kernel:
     if text not in _BUILT:
-        _BUILT[text] = Kernel(text, "gemm", types={"TileA": one.a, "TileB": one.b}, arch="sm_100a")
+        types = {"TileA": one.a, "TileB": one.b}
+        constants = {"kN": COLUMNS}
+        _BUILT[text] = Kernel(text, "gemm", types=types, constants=constants, arch="sm_100a")
     return _BUILT[text]
 
 
@@ -114,9 +116,7 @@ def test_a_gemm_is_right_in_every_order(texts: Choices, one: Problem) -> None:
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
-def test_a_defect_is_reported_in_every_order(
-    texts: Choices, one: Problem, defect: Defect
-) -> None:
+def test_a_defect_is_reported_in_every_order(texts: Choices, one: Problem, defect: Defect) -> None:
     for policy, seed in SCHEDULES:
         with pytest.raises(defect.reported, match=defect.says):
             run(texts, one, defect, policy, seed)

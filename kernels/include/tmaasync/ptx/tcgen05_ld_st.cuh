@@ -8,8 +8,8 @@
 // PTX ISA: "tcgen05.ld" and "tcgen05.st" (sm_100a, sm_103a). The whole warp executes each, and
 // moves words between the array of every thread and the lanes of tensor memory that belong to the
 // warp: 32 * (warp % 4) to 31 above. The array's length and the shape determine the repeats. kPack
-// takes two neighbouring columns, 16 bits of each, into one register. kSplit is the column offset of
-// the second half, for the shape 16x32bx2 alone. The registers of a load have their values after
+// takes two neighbouring columns, 16 bits of each, into one register. kSplit is the column offset
+// of the second half, for the shape 16x32bx2 alone. The registers of a load have their values after
 // tcgen05_wait_ld().
 namespace tmaasync::ptx {
 
