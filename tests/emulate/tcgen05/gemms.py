@@ -34,8 +34,6 @@ def problem(tiles: int, steps: int, rows: int = ROWS, columns: int = COLUMNS) ->
     a = rng.standard_normal((tiles * rows, steps * DEPTH)).astype(ml_dtypes.bfloat16)
     b = rng.standard_normal((columns, steps * DEPTH)).astype(ml_dtypes.bfloat16)
     exact = a.astype(np.float64) @ b.astype(np.float64).T
-    boxes = [
-        create_tma_tile(one, (side, DEPTH), swizzle=Swizzle.B128)
-        for one, side in ((a, ROWS), (b, min(columns, COLUMNS)))
-    ]
-    return Problem(*boxes, np.zeros(exact.shape, np.float32), exact)
+    tile_a = create_tma_tile(a, (ROWS, DEPTH), swizzle=Swizzle.B128)
+    tile_b = create_tma_tile(b, (min(columns, COLUMNS), DEPTH), swizzle=Swizzle.B128)
+    return Problem(tile_a, tile_b, np.zeros(exact.shape, np.float32), exact)
