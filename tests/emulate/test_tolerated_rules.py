@@ -22,6 +22,7 @@ from tmaasync.emulate.rules import RULES, name_of
 START = """
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
+#include <tmaasync/cluster_launch_control.cuh>
 using namespace tmaasync;
 __shared__ alignas(128) float x[1024];
 __shared__ SharedMemBarrier full;
@@ -39,9 +40,14 @@ class Case(NamedTuple):
     block: int = 32
     grid: int = 1
     cluster: int = 1
+    arch: str = "sm_90a"
 
 
 INIT = "if (thread == 0) { full.init(1); fence_barrier_init(); } __syncthreads();"
+REQUEST = (
+    "__shared__ ClusterRequest request;"
+    "if (thread == 0) { request.init(); fence_barrier_init(); } __syncthreads();"
+)
 LOAD = "if (thread == 0) { full.expect_bytes(128); tma_load_1d(in, full, x, 128); }"
 MULTIPLIED = (
     "for (int i = thread; i < 1024; i += 128) x[i] = 0; fence_async_view_proxy(); __syncthreads();"
@@ -107,6 +113,22 @@ CASES = {
         "if (thread == 0) { tma_store_1d(out, x, 128); commit_group(); wait_group<0>(); } //@",
         None,
     ),
+    "the block of a failed request": Case(
+        "ctaid-of-failure",
+        f"{REQUEST} if (thread == 0) request.ask(); request.answered.wait(0);"
+        "const ptx::Ctaid first = ptx::clusterlaunchcontrol_first_ctaid(request.response);"
+        " out[thread] = first.y == first.z; //@",
+        np.ones(32),
+        arch="sm_100a",
+    ),
+    "a response where one was read": Case(
+        "response-without-proxy-fence",
+        f"{REQUEST} u64 sum = 1; for (int phase = 0; phase < 2; ++phase) {{"
+        " if (thread == 0) request.ask(); request.answered.wait(phase);"
+        " sum += request.response.high; __syncthreads(); } out[thread] = sum; //@",
+        np.ones(32),
+        arch="sm_100a",
+    ),
     "two lines of __syncthreads": Case(
         "syncthreads-apart", "if (thread < 16) __syncthreads();\nelse __syncthreads(); //@"
     ),
@@ -150,7 +172,7 @@ CASES = {
 
 def run(case: Case, *tolerated: str) -> Any:
     out, word = np.zeros(64, np.float32), np.zeros(64, np.int32)
-    kernel = Kernel(START + case.body + "\n}\n", "breaks")
+    kernel = Kernel(START + case.body + "\n}\n", "breaks", arch=case.arch)
     with emulate.scheduled(races=True, tolerate=set(tolerated)):
         kernel(case.grid, case.block, (np.ones(128, np.float32), out, word), cluster=case.cluster)
     return out

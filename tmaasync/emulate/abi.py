@@ -69,6 +69,7 @@ class Operation(enum.IntEnum):
     TCGEN05_COPY = 21
     TCGEN05_SHIFT = 22
     TCGEN05_DEALLOC = 23
+    CLUSTER_RESPONSE = 24
 
 
 class ReportKind(enum.IntEnum):
@@ -182,6 +183,8 @@ class Rule(enum.IntEnum):
     TENSOR_MEMORY_LANES = 28
     TENSOR_MEMORY_GROWTH = 29
     UNWRITTEN_TENSOR_MEMORY = 30
+    RESPONSE_WITHOUT_PROXY_FENCE = 31
+    CTAID_OF_FAILURE = 32
 
 
 # --- a launch ---------------------------------------------------------------------------------

@@ -42,6 +42,10 @@ RULES = {
     Rule.TENSOR_MEMORY_LANES: "tcgen05.ld or tcgen05.st names lanes other than its warp's",
     Rule.TENSOR_MEMORY_GROWTH: "a tcgen05.alloc asks for more columns than the one before",
     Rule.UNWRITTEN_TENSOR_MEMORY: "tensor memory is read that nothing has written",
+    Rule.RESPONSE_WITHOUT_PROXY_FENCE: (
+        "no proxy fence lies between a read of a response of try_cancel and the next one there"
+    ),
+    Rule.CTAID_OF_FAILURE: "the block of a response of try_cancel is taken that has no cluster",
 }
 """A rule is broken when this happens."""
 

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 
 from tmaasync.emulate.chips.description import Chip
 
-__all__ = ["F32X2", "WGMMA", "Family", "missing", "not_emulated", "why_missing"]
+__all__ = [
+    "BYTE_MASK",
+    "CLUSTER_LAUNCH_CONTROL",
+    "F32X2",
+    "TENSOR_COPIES",
+    "WGMMA",
+    "Family",
+    "missing",
+    "not_emulated",
+    "why_missing",
+]
 
 _BLACKWELL = ("sm_100a", "sm_103a", "sm_120a")
 _DATA_CENTER = ("sm_100a", "sm_103a")
@@ -44,25 +54,30 @@ WGMMA = Family(r"wgmma\b", ("sm_90a",))
 F32X2 = Family(
     r"(?:add|sub|mul|fma)\b.*\.f32x2\b", _BLACKWELL, "the instruction of f32 for each half"
 )
+CLUSTER_LAUNCH_CONTROL = Family(
+    r"clusterlaunchcontrol\b", _BLACKWELL, "a counter of tiles and atomicAdd()"
+)
+TENSOR_COPIES = Family(
+    r"cp\.(?:reduce\.)?async\.bulk\b.*(?:\.cta_group::|::scatter4\b|\.im2col::w\b)",
+    _DATA_CENTER,
+    "a copy for each CTA, row or window",
+)
+BYTE_MASK = Family(r"cp\.async\.bulk\b.*\.cp_mask\b", _BLACKWELL, "a copy for each run of bytes")
 _FAMILIES = (
     WGMMA,
     Family(r"tcgen05\.ld\.red\b", ("sm_103a",)),
     Family(r"tcgen05\b.*\.kind::i8\b", ("sm_100a",)),
     Family(r"tcgen05\b", _DATA_CENTER),
     Family(r"mma\.sync\b.*\.kind::", ("sm_120a",)),
-    Family(r"clusterlaunchcontrol\b", _BLACKWELL, "a counter of tiles and atomicAdd()"),
-    Family(
-        r"cp\.(?:reduce\.)?async\.bulk\b.*(?:\.cta_group::|::scatter4\b|\.im2col::w\b)",
-        _DATA_CENTER,
-        "a copy for each CTA, row or window",
-    ),
+    CLUSTER_LAUNCH_CONTROL,
+    TENSOR_COPIES,
     Family(
         r"cp\.async\.bulk\b(?=.*\.(?:shared::cluster|prefetch)\b).*::gather4\b",
         _DATA_CENTER,
         "a copy for each row",
     ),
     Family(r"cp\.async\.bulk\b.*::gather4\b", _BLACKWELL, "a copy for each row"),
-    Family(r"cp\.async\.bulk\b.*\.cp_mask\b", _BLACKWELL, "a copy for each run of bytes"),
+    BYTE_MASK,
     Family(r"st\.bulk\b", _BLACKWELL, "st.shared in a loop"),
     Family(r"tensormap\.replace\b.*\.swizzle_atomicity\b", _BLACKWELL, "a map made on the host"),
     F32X2,

@@ -6,12 +6,25 @@ import json
 from collections.abc import Mapping
 
 from tmaasync.emulate.chips.description import Chip
-from tmaasync.emulate.chips.instructions import F32X2, WGMMA, why_missing
+from tmaasync.emulate.chips.instructions import (
+    BYTE_MASK,
+    CLUSTER_LAUNCH_CONTROL,
+    F32X2,
+    TENSOR_COPIES,
+    WGMMA,
+    why_missing,
+)
 
 __all__ = ["macros_of"]
 
 # Functions of headers that stand for instructions of these families do not compile elsewhere.
-_FAMILIES = {"WGMMA": WGMMA, "F32X2": F32X2}
+_FAMILIES = {
+    "WGMMA": WGMMA,
+    "F32X2": F32X2,
+    "CLUSTER_LAUNCH_CONTROL": CLUSTER_LAUNCH_CONTROL,
+    "TENSOR_COPIES": TENSOR_COPIES,
+    "BYTE_MASK": BYTE_MASK,
+}
 
 
 def macros_of(chip: Chip) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ OPERATIONS = {
     Operation.TMA_PUSH_REDUCE: "TMA reduction between CTAs",
     Operation.LDMATRIX: "ldmatrix",
     Operation.BLOCK_ATOMIC: "atomic operation of one block",
+    Operation.CLUSTER_RESPONSE: "response of try_cancel",
     Operation.EARLIER_WRITE: EmulatedAccess.EARLIER,
     Operation.TCGEN05_LOAD: "tcgen05.ld",
     Operation.TCGEN05_STORE: "tcgen05.st",

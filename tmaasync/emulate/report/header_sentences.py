@@ -1,4 +1,4 @@
-"""The sentences of faults in device headers, the last of `SENTENCES`."""
+"""The sentences of faults in device headers and of cluster requests, the last of `SENTENCES`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ HEADER_SENTENCES = {
     "SharedOfOtherCta": (
         "an instruction on the thread block's own shared memory, .shared::cta, is given an address "
         "in CTA {}'s. Pass an address in its own"
+    ),
+    "RequestAfterFailure": (
+        "another try_cancel follows one whose failure is known: {} has seen it. End the loop when "
+        "is_canceled is false"
+    ),
+    "CtaidOfFailure": (
+        "get_first_ctaid reads a response without a cluster: is_canceled is false. Ask is_canceled "
+        "first, and leave the loop"
     ),
     "StBulkSize": "the size of st.bulk is no multiple of 8 bytes. Fill whole words of 8 bytes",
     "Alignment": (

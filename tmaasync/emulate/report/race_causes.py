@@ -12,6 +12,7 @@ __all__ = ["RacingPair", "cause_in_a_kernel"]
 _ATOMIC, _BLOCK_ATOMIC = "atomic operation", "atomic operation of one block"
 _LOAD, _INIT, _REGISTERS = "TMA load", "mbarrier.init", "use of registers"
 _MAP_READ = "TMA's read of a tensor map"
+_RESPONSE = "response of try_cancel"
 _EARLIER = EmulatedAccess.EARLIER
 _THREAD_COPY = "cp.async"
 _STORES = ("TMA store", "TMA reduction")
@@ -153,6 +154,25 @@ _RULES = (
         "the value from before the write, which was read there earlier. Call __threadfence() after "
         "the poll, or poll with an acquire: ld.acquire.gpu",
         ("lacks_acquire",),
+    ),
+    _Rule(
+        None,
+        _RESPONSE,
+        "the response overwrites one that was read. Every reading thread calls "
+        "fence_async_view_proxy() after the read and before the barrier, as ClusterRequest does",
+        ("lacks_fence",),
+    ),
+    _Rule(
+        None,
+        _RESPONSE,
+        "the next response may land before this one was read. Let every reading thread arrive at a "
+        "barrier, and ask for the next cluster after it",
+    ),
+    _Rule(
+        _RESPONSE,
+        None,
+        "the response is read before it has landed. Expect 16 bytes on its mbarrier, and wait for "
+        "them",
     ),
     _Rule(
         None,

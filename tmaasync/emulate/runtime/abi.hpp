@@ -77,8 +77,10 @@ enum class Rule : uint8_t {
     kTensorMemoryLanes,
     kTensorMemoryGrowth,
     kUnwrittenTensorMemory,
+    kResponseWithoutProxyFence,
+    kCtaidOfFailure,
 };
-constexpr std::size_t kRules = 31;
+constexpr std::size_t kRules = 33;
 
 // The violations of a rule in a launch that goes on.
 struct RuleNote {
@@ -228,6 +230,7 @@ enum class Operation : uint8_t {
     kTcgen05Copy,
     kTcgen05Shift,
     kTcgen05Dealloc,
+    kClusterResponse,  // of clusterlaunchcontrol.try_cancel
 };
 
 enum class ReportKind : uint8_t {

@@ -55,6 +55,8 @@ constexpr Rule rule_of(FaultKind kind) {
             return Rule::kTensorMemoryLanes;
         case FaultKind::kUnwrittenTensor:
             return Rule::kUnwrittenTensorMemory;
+        case FaultKind::kCtaidOfFailure:
+            return Rule::kCtaidOfFailure;
         default:
             return Rule::kNone;
     }

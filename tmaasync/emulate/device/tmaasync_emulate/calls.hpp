@@ -334,6 +334,40 @@ TMAASYNC_EMULATE_CALL void thread_copies_wait(uint32_t pending);
 // Arrives when the copies have landed. If `raises`, it first raises the pending count.
 TMAASYNC_EMULATE_CALL void thread_copies_arrive(uint32_t barrier, bool raises);
 
+// Called by headers for instructions of some chips. On the others the call does not compile.
+#if defined(TMAASYNC_EMULATE_WITHOUT_TENSOR_COPIES)
+[[gnu::error(
+    "this tensor copy " TMAASYNC_EMULATE_WITHOUT_TENSOR_COPIES
+)]] void need_tensor_copies();
+#else
+inline void need_tensor_copies() {}
+#endif
+#if defined(TMAASYNC_EMULATE_WITHOUT_BYTE_MASK)
+[[gnu::error("a copy with a byte mask " TMAASYNC_EMULATE_WITHOUT_BYTE_MASK)]] void need_byte_mask();
+#else
+inline void need_byte_mask() {}
+#endif
+
+// --- cluster launch control ----------------------------------------------------------------------
+
+#if defined(TMAASYNC_EMULATE_WITHOUT_CLUSTER_LAUNCH_CONTROL)
+#define TMAASYNC_EMULATE_CLUSTERS \
+    [[gnu::error("clusterlaunchcontrol " TMAASYNC_EMULATE_WITHOUT_CLUSTER_LAUNCH_CONTROL)]]
+#else
+#define TMAASYNC_EMULATE_CLUSTERS
+#endif
+// Asks for the work of a cluster that has not started. The response of 16 bytes lands in this CTA,
+// or with `is_for_all` at the same offset in every CTA of the cluster, and counts on the mbarrier
+// there.
+TMAASYNC_EMULATE_CLUSTERS TMAASYNC_EMULATE_CALL void try_cancel(
+    uint32_t response, uint32_t barrier, bool is_for_all
+);
+// True if the response of four words has a cluster.
+TMAASYNC_EMULATE_CLUSTERS TMAASYNC_EMULATE_CALL bool is_canceled(const uint32_t* response);
+// The position in the grid of that cluster's first CTA.
+TMAASYNC_EMULATE_CLUSTERS TMAASYNC_EMULATE_CALL uint3 first_ctaid(const uint32_t* response);
+#undef TMAASYNC_EMULATE_CLUSTERS
+
 // --- edits of tensor maps ------------------------------------------------------------------------
 
 // The fields that tensormap.replace sets.

@@ -274,6 +274,8 @@ enum class FaultKind : uint32_t {
     kMapaRank,
     kPointerOutsideShared,
     kSharedOfOtherCta,
+    kRequestAfterFailure,
+    kCtaidOfFailure,
     kStBulkSize,
     kAlignment,
     kGenericAddress,

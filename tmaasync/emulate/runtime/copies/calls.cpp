@@ -1,5 +1,6 @@
 // The functions that kernels call for asynchronous copies and tensor maps.
 
+#include "copies/cluster_requests.hpp"
 #include "copies/loads.hpp"
 #include "copies/map_edits.hpp"
 #include "copies/maps.hpp"
@@ -87,6 +88,18 @@ void tensor_load_multicast(
 ) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     issue_multicast(fiber, flight_of(fiber, box), shared, {barrier, cta_group}, cta_mask);
+}
+
+void try_cancel(uint32_t response, uint32_t barrier, bool is_for_all) {
+    request_cluster(TMAASYNC_EMULATE_CALLER(), response, barrier, is_for_all);
+}
+
+bool is_canceled(const uint32_t* response) {
+    return has_cluster(TMAASYNC_EMULATE_CALLER(), response);
+}
+
+uint3 first_ctaid(const uint32_t* response) {
+    return first_cta_of(TMAASYNC_EMULATE_CALLER(), response);
 }
 
 void tensor_store(const Box& box, uint32_t shared) {

@@ -64,6 +64,10 @@ static uint32_t write_flight(const Flight& flight, CopyObserver& observer) {
             );
         case Flight::Kind::kBulk:
             return bulk_load(flight.global, flight.bytes, window, flight.shared, observer);
+        case Flight::Kind::kResponse:
+            std::memcpy(window + flight.shared, flight.response.data(), flight.bytes);
+            observer.shared(flight.shared, flight.bytes, true);
+            return flight.bytes;
         case Flight::Kind::kArrival:
             break;
     }

@@ -24,10 +24,12 @@ struct Lane {
         : launch(launch),
           most_resident(most_resident),
           previous(previous),
-          order(launch.clusters(), window, {launch.policy, launch.seed + launch.number}) {}
+          order(launch.clusters(), window, {launch.policy, launch.seed + launch.number}) {
+        this->launch.unstarted = &order;
+    }
 
     bool may_start() const { return !previous || previous->is_over(); }
-    bool is_over() const { return ended == launch.clusters(); }
+    bool is_over() const { return ended + order.cancelled() == launch.clusters(); }
 
     Launch launch;
     const uint64_t most_resident;

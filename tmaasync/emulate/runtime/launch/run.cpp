@@ -100,6 +100,7 @@ void start(Cluster& cluster, uint64_t index) {
     cluster.flights.clear();
     cluster.late_stores.clear();
     cluster.barrier = {};
+    cluster.failed_requests.clear();
     cluster.turns.pauses = kPauses;
     note_progress(cluster);
     if (cluster.detector) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -32,6 +33,14 @@ public:
         return true;
     }
 
+    // Takes the next cluster for a thread that asks for its work: it does not start.
+    bool cancel(uint64_t& index) {
+        if (!take(index)) return false;
+        ++cancelled_;
+        return true;
+    }
+    uint64_t cancelled() const { return cancelled_.load(); }
+
     bool is_empty() {
         const std::lock_guard guard(lock_);
         return taken_ == clusters_;
@@ -51,6 +60,7 @@ private:
     const uint64_t window_;
     ClusterChoices choices_;
     std::mutex lock_;
+    std::atomic<uint64_t> cancelled_{0};
     uint64_t taken_ = 0;
     std::vector<uint64_t> places_;
 };

@@ -91,6 +91,10 @@ public:
         return order_ == Order::kLast ? count - 1 : random_.below(count);
     }
 
+    // True if a request for a cluster fails while there are some. The chip may keep them for itself
+    // at any time.
+    bool refuses_cluster() { return policy_ != Policy::kRoundRobin && random_.one_in(8); }
+
     // True if a store reads shared memory as soon as it is issued.
     bool reads_at_once() { return is_at_once(reading_); }
 

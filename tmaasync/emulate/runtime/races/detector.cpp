@@ -377,9 +377,11 @@ void Detector::compare(
     );
 }
 
-// True for an ordinary write before an access of the async proxy.
+// True for an ordinary write before an access of the async proxy, and for an ordinary read before
+// the response of a try_cancel (PTX ISA, "clusterlaunchcontrol.try_cancel").
 static bool needs_proxy_fence(const Access& old, const Actor& actor) {
-    return actor.is_async && !old.is_async && old.is_write;
+    const bool counts = old.is_write || actor.operation == Operation::kClusterResponse;
+    return actor.is_async && !old.is_async && counts;
 }
 
 bool Detector::keeps_first_read(const Race& race) {

@@ -11,6 +11,9 @@ Rule rule_of(const Race& race) {
     }
     if (race.place.space == Space::kRegisters) return Rule::kWgmmaRegisters;
     const bool is_map = second.operation == Operation::kMapRead;
+    if (race.lacks_proxy_fence && second.operation == Operation::kClusterResponse) {
+        return Rule::kResponseWithoutProxyFence;
+    }
     if (race.lacks_proxy_fence) {
         return is_map ? Rule::kMapWithoutAcquire : Rule::kWriteWithoutProxyFence;
     }

@@ -47,6 +47,13 @@ struct ClusterBarrier {
     View completed;  // published in the phase before
 };
 
+// A thread has seen that a request for another cluster failed.
+struct FailedRequest {
+    uint32_t thread;
+    Epoch epoch;  // of the thread, with a detector
+    uintptr_t site;
+};
+
 // Polls and turns of a cluster's threads.
 struct Turns {
     uint64_t progress = 0;  // the cluster's part of the worker's progress
@@ -76,10 +83,10 @@ struct Cluster {
     std::vector<Fiber> fibers;
     std::vector<Cta> ctas;
     std::unique_ptr<MmaBuffers> mma_buffers;
-    std::unique_ptr<Detector> detector;         // null unless the launch is searched for races
+    std::unique_ptr<Detector> detector;  // null unless the launch is searched for races
     std::unique_ptr<Tcgen05Multiplication> tensor_core;  // null before the first tcgen05.mma
-    std::unique_ptr<TensorRaces> tensor_races;  // null without a detector
-    std::unique_ptr<Recorder> recorder;         // null without a trace
+    std::unique_ptr<TensorRaces> tensor_races;           // null without a detector
+    std::unique_ptr<Recorder> recorder;                  // null without a trace
     uint64_t index = 0;  // number in the grid, or in all grids that run together
     uint32_t live = 0;   // threads that have not ended
     Choices choices;
@@ -90,6 +97,7 @@ struct Cluster {
     std::deque<Flight> flights;
     std::vector<LateStore> late_stores;
     ClusterBarrier barrier;
+    std::vector<FailedRequest> failed_requests;
     Halt halt = Halt::kNone;
     Failure failure;
 };

@@ -23,10 +23,19 @@ struct BulkReduction {
     ElementType type;
 };
 
-// A copy in flight into shared memory, or an arrival that waits for a thread's cp.async copies, or
-// an operation of tcgen05: the oldest of the target's queue.
+// A copy in flight into shared memory, the response of a request for a cluster, an arrival that
+// waits for a thread's cp.async copies, or an operation of tcgen05: the oldest of the target's
+// queue.
 struct Flight {
-    enum class Kind : uint8_t { kTiled, kIm2col, kBulk, kPush, kArrival, kTensor } kind;
+    enum class Kind : uint8_t {
+        kTiled,
+        kIm2col,
+        kBulk,
+        kPush,
+        kResponse,
+        kArrival,
+        kTensor,
+    } kind;
     TensorMapView map;
     std::array<int32_t, kMaxRank> at;
     std::array<uint16_t, kMaxSpatial> offsets;
@@ -50,6 +59,7 @@ struct Flight {
     Cta* source = nullptr;
     uint32_t source_offset = 0;
     std::optional<BulkReduction> reduction;
+    std::array<uint32_t, 4> response{};  // of a request for a cluster
 };
 
 // A cp.async in flight.

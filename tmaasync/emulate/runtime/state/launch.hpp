@@ -14,6 +14,8 @@
 
 namespace tmaasync_emulate {
 
+class StartOrder;
+
 struct Launch {
     void (*kernel)(void* const* arguments);
     void* const* arguments;
@@ -33,6 +35,7 @@ struct Launch {
     uint32_t* grid_barrier = nullptr;  // null unless the launch is cooperative
     const Stop* stop = nullptr;
     Rules rules{};
+    StartOrder* unstarted = nullptr;  // its clusters that have not started
     // Members of a launch that runs together with launches of other devices.
     uint32_t number = 0;
     uint32_t first_cluster = 0;

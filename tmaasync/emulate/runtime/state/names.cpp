@@ -26,6 +26,7 @@ Reason name_of(const Issuer& issuer) {
 }
 
 Operation operation_of(const Flight& flight) {
+    if (flight.kind == Flight::Kind::kResponse) return Operation::kClusterResponse;
     if (flight.kind != Flight::Kind::kPush) return Operation::kTmaLoad;
     return flight.reduction ? Operation::kTmaPushReduce : Operation::kTmaPush;
 }

@@ -14,6 +14,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_pair(
 ) {
     static_assert(kRank >= 2 && kRank <= 5, "a copy of a CTA pair has 2 to 5 dimensions");
     (void)policy;
+    tmaasync_emulate::need_tensor_copies();
     tmaasync_emulate::tensor_load(shared, box_of(map, at), barrier, 2);
 }
 
@@ -23,6 +24,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast_pair(
 ) {
     static_assert(kRank >= 2 && kRank <= 5, "a copy of a CTA pair has 2 to 5 dimensions");
     (void)policy;
+    tmaasync_emulate::need_tensor_copies();
     tmaasync_emulate::tensor_load_multicast(shared, box_of(map, at), barrier, cta_mask, 2);
 }
 

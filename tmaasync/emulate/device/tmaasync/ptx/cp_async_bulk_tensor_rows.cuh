@@ -18,6 +18,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_gather4(
 ) {
     static_assert(kCtaGroup == 1 || kCtaGroup == 2, "a CTA group has 1 or 2 CTAs");
     (void)policy;
+    tmaasync_emulate::need_tensor_copies();
     tmaasync_emulate::tensor_load(shared, box_of_rows(map, at), barrier, kCtaGroup);
 }
 
@@ -27,6 +28,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_gather4_multicast(
 ) {
     static_assert(kCtaGroup == 1 || kCtaGroup == 2, "a CTA group has 1 or 2 CTAs");
     (void)policy;
+    tmaasync_emulate::need_tensor_copies();
     tmaasync_emulate::tensor_load_multicast(
         shared, box_of_rows(map, at), barrier, cta_mask, kCtaGroup
     );
@@ -36,6 +38,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_scatter4(
     const TensorMap* map, Coordinates<5> at, u32 shared, u64 policy
 ) {
     (void)policy;
+    tmaasync_emulate::need_tensor_copies();
     tmaasync_emulate::tensor_store(box_of_rows(map, at), shared);
 }
 
@@ -43,6 +46,7 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_gather4(
     const TensorMap* map, Coordinates<5> at, u64 policy
 ) {
     (void)policy;
+    tmaasync_emulate::need_tensor_copies();
     tmaasync_emulate::tensor_prefetch(box_of_rows(map, at));
 }
 

@@ -72,6 +72,27 @@ TMAASYNC_EMULATE_INLINE void reduce_in_cluster(
     bulk_push(remote, shared, bytes, barrier, &reduction);
 }
 
+// --- cluster launch control ---
+
+// The words of a response.
+struct Response {
+    std::uint32_t words[4];
+
+    explicit Response(unsigned __int128 bits) {
+        for (int i = 0; i < 4; ++i) words[i] = static_cast<std::uint32_t>(bits >> 32 * i);
+    }
+};
+
+// The ISA leaves the fourth word undefined.
+template <typename A, typename B, typename C, typename D>
+TMAASYNC_EMULATE_INLINE void first_ctaid_of(const Response& response, A& x, B& y, C& z, D& rest) {
+    const uint3 first = first_ctaid(response.words);
+    set<std::uint32_t>(x, first.x);
+    set<std::uint32_t>(y, first.y);
+    set<std::uint32_t>(z, first.z);
+    set<std::uint32_t>(rest, 0);
+}
+
 // --- st.bulk ---
 
 // Fills shared memory with zeros, 8 bytes at a time.

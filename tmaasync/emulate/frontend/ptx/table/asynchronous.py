@@ -268,6 +268,28 @@ ROWS = (
         "[map : tensor], o* : b16, ?policy : u64",
         f"{_RUN}::tensor_prefetch({_COLUMN})",
     ),
+    # --- cluster launch control ---
+    Row(
+        f"clusterlaunchcontrol.try_cancel.async{{.shared::cta}}{_LANDED}"
+        "<is_for_all:.multicast::cluster::all>?.b128",
+        "[a : s], [b : s]",
+        f"{_RUN}::try_cancel(a, b, <is_for_all>)",
+    ),
+    Row(
+        "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128",
+        "d = pred, a : b128",
+        f"{_RUN}::is_canceled(Response(a).words)",
+    ),
+    Row(
+        "clusterlaunchcontrol.query_cancel.get_first_ctaid::<side:x|y|z>.b32.b128",
+        "d = b32, a : b128",
+        f"{_RUN}::first_ctaid(Response(a).words).<side>",
+    ),
+    Row(
+        "clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128",
+        "&d* : b32, a : b128",
+        "first_ctaid_of(Response(a), d)",
+    ),
     # --- edits of tensor maps ---
     *_map_rows(),
     Row(

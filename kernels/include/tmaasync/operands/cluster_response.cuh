@@ -1,0 +1,18 @@
+#pragma once
+
+#include <tmaasync/operands/integers.cuh>
+
+namespace tmaasync::ptx {
+
+// The response to clusterlaunchcontrol.try_cancel.
+struct alignas(16) ClusterResponse {
+    u64 low;
+    u64 high;
+};
+
+// The position of a block in the grid.
+struct Ctaid {
+    u32 x, y, z;
+};
+
+}  // namespace tmaasync::ptx
