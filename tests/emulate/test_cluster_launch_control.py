@@ -18,8 +18,9 @@ from tmaasync.emulate import scheduled
 
 BLACKWELL = ("sm_100a", "sm_103a", "sm_120a")
 
-# A dynamic persistent scheduler: each cluster works on its own tile, then on those of clusters that
-# it cancels. visits counts the work of each block of the grid, and by says which one did it.
+# A dynamic persistent scheduler: each cluster works on its own tile, then on the tiles of
+# clusters that it cancels. visits counts the work of each block of the grid, and by says which one
+# did it.
 SCHEDULER = """
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/cluster_launch_control.cuh>
@@ -200,7 +201,7 @@ DEFECTS: dict[str, tuple[dict[str, str], tuple[str, str], type[Exception], str]]
         EmulatedFault,
         r"mbarrier|expects",
     ),
-    "a block leaves while the answer is under way": (
+    "a block leaves before the answer lands": (
         SEVERAL,
         (WAIT, f"if (rank == 1) return;\n        {WAIT}"),
         EmulatedFault,

@@ -26,7 +26,7 @@ struct CanceledCluster {
 //     __syncthreads();
 //
 // In a cluster of several blocks, every block calls expect(), the first one asks for all with
-// ask_for_all(), and cluster_sync() takes the place of __syncthreads().
+// ask_for_all(), and cluster_sync() replaces __syncthreads().
 struct ClusterRequest {
     static constexpr u32 kBytes = sizeof(ptx::ClusterResponse);
 

@@ -54,8 +54,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_pair(
     }
 }
 
-// Global to the same shared offset of every CTA in the mask. Of each pair, the CTA whose rank is
-// even or odd like that of the CTA with the barrier counts the bytes, at the barrier's offset.
+// Global to the same shared offset of every CTA in the mask. One CTA of each pair counts the bytes,
+// at the barrier's offset: all even ones if the barrier's CTA is even, else all odd ones.
 template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast_pair(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u16 cta_mask, u64 policy

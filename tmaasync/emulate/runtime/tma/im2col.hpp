@@ -131,7 +131,7 @@ inline TensorMapView with_halo(TensorMapView map, const uint16_t* offsets) {
 // Loads a column from global to shared memory through an im2col map of rank 3 to 5:
 // `channels_per_pixel` channels of `pixels_per_column` pixels, pixel by pixel, then swizzled.
 // `offsets` has one number per spatial dimension, innermost first; wHalo and wOffset for a map that
-// walks along the width, which with_halo() made. Returns the bytes to credit: all
+// is of the width, which with_halo() made. Returns the bytes to credit: all
 // of them (measured).
 template <class Observer = NoObserver>
 uint32_t im2col_load(

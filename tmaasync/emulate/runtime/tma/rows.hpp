@@ -39,14 +39,14 @@ struct SharedImage {
     uint32_t offset;
     uint32_t mask;
     int target;
-    bool flips;  // the halves of the units of every other line are exchanged
+    bool swaps_halves;  // the halves of the units of every other line are exchanged
 
     SharedImage(const TensorMapView& map, const uint8_t* cta_shared_base, uint32_t shared_offset)
         : base(const_cast<uint8_t*>(cta_shared_base)),
           offset(shared_offset),
           mask(bits_of(map.swizzle).mask),
           target(bits_of(map.swizzle).target),
-          flips(map.swizzle == Swizzle::kB128Atom32Flip8) {}
+          swaps_halves(map.swizzle == Swizzle::kB128Atom32Flip8) {}
 
     uint32_t swizzled(uint32_t address) const {
         return address ^ ((address >> 7 & mask) << target);
@@ -54,7 +54,8 @@ struct SharedImage {
 
     // Copies a unit that lies at an address before the swizzle, into shared memory or out of it.
     void copy_unit(uint8_t* to, const uint8_t* from, uint32_t address) const {
-        const uint32_t half = flips ? address >> 4 & 8 : 0;  // address bit 3 is XORed with bit 7
+        const uint32_t half =
+            swaps_halves ? address >> 4 & 8 : 0;  // address bit 3 is XORed with bit 7
         if (half == 0) {
             std::memcpy(to, from, kUnitBytes);
             return;
@@ -264,7 +265,7 @@ inline void round_row_to_tf32(uint8_t* row, uint32_t bytes) {
     }
 }
 
-// What the chip leaves in the gaps of packed types is undefined; here they hold this.
+// The bytes in the gaps of packed types, which the chip leaves undefined.
 constexpr uint8_t kGap = 0xa5;
 
 // Copies units to shared memory, with their gaps.

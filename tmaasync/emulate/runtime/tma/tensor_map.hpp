@@ -88,7 +88,7 @@ inline uint32_t span_of(Swizzle swizzle) {
     return 16u << (code < 3 ? code : 3);
 }
 
-// The address bits from 7 up that a swizzle reads, and the lowest bit of those that they change.
+// The address bits from 7 up that a swizzle reads, and the lowest bit that it changes.
 struct SwizzleBits {
     uint32_t mask;
     int target;
@@ -106,7 +106,7 @@ inline uint32_t period_of(Swizzle swizzle) {
     return 128 * (bits_of(swizzle).mask + 1);
 }
 
-// The kinds of maps. The last two walk along the width alone: im2col::w and im2col::w::128.
+// The kinds of maps. The last two move pixels along the width alone: im2col::w and im2col::w::128.
 enum class MapKind : uint8_t { kTiled, kIm2col, kIm2colW, kIm2colW128 };
 
 constexpr int kMaxRank = 5;
