@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from tmaasync import Swizzle, create_tma_tile
 
-__all__ = ["COLUMNS", "GEMM", "Problem", "problem"]
+__all__ = ["COLUMNS", "GEMM", "PAIR_GEMM", "Problem", "problem"]
 
 FOLDER = Path(__file__).parent
 COLUMNS = 64  # of D
 GEMM = (FOLDER / "gemm.cu").read_text(encoding="utf-8")
+PAIR_GEMM = (FOLDER / "pair_gemm.cu").read_text(encoding="utf-8")
 DEPTH, ROWS = 64, 128  # of a stage
 
 

@@ -117,10 +117,6 @@ TENSOR_SENTENCES = {
         "the CTA ends while this operation of tcgen05 may be in flight. Commit it, and wait on "
         "the mbarrier of the commit"
     ),
-    "Tcgen05Sparse": (
-        "{} of a sparse matrix: the emulator does not know the layout of its metadata in tensor "
-        "memory. Multiply dense matrices"
-    ),
     "Tcgen05ZeroColumns": (
         "tcgen05.mma.ws with a mask of zero columns, which the emulator does not emulate. Pass 0, "
         "or leave the mask out"

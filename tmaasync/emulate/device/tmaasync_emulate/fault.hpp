@@ -229,7 +229,6 @@ enum class FaultKind : uint32_t {
     kTcgen05MixedGroups,
     kTcgen05ByLanes,
     kTcgen05InFlight,
-    kTcgen05Sparse,
     kTcgen05ZeroColumns,
     kTensorOperandLane,
     kTensorFirstLane,

@@ -60,7 +60,8 @@ struct TensorUnit {
     uint32_t group = 0;  // cta_group of the CTA's instructions; 0 before the first
     uintptr_t group_site = 0;
     PairRequest request;
-    std::vector<Fiber*> waiters;
+    std::vector<Fiber*> waiters;  // lanes that wait for columns
+    uint64_t changes = 0;         // counts the times when they were woken
     std::deque<TensorOperation> queue;
     std::vector<IssuingLane> issuers;
 };

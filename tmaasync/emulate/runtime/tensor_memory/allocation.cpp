@@ -73,6 +73,12 @@ static bool requests_agree(const Fiber& fiber, const PairRequest& mine, const Pa
     return true;
 }
 
+// Lanes that have not begun to wait see by the number that they must not.
+static void wake_waiters(TensorUnit& unit) {
+    ++unit.changes;
+    wake_all(unit.waiters);
+}
+
 // Grants the requests of both CTAs of a pair at once, at the same columns.
 static void grant_pair(const Fiber& fiber, Cta& cta, Cta& peer) {
     PairRequest &mine = cta.tensor.request, &other = peer.tensor.request;
@@ -83,7 +89,7 @@ static void grant_pair(const Fiber& fiber, Cta& cta, Cta& peer) {
         request->is_granted = true;
         request->start = start;
     }
-    wake_all(peer.tensor.waiters);
+    wake_waiters(peer.tensor);
 }
 
 static uint32_t allocate_in_pair(const WarpOperands& operands) {
@@ -110,6 +116,9 @@ static void allocate_for_warp(Meeting& meeting) {
     auto& first = operands_of<WarpOperands>(meeting, 0);
     Fiber& fiber = *first.fiber;
     const TensorColumns& own = fiber.cta->tensor.columns;
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        operands_of<WarpOperands>(meeting, lane).changes = fiber.cta->tensor.changes;
+    }
     const uint32_t start =
         first.group == 2 ? allocate_in_pair(first) : own.find(first.columns, own);
     if (start == kTensorColumns) return;
@@ -130,6 +139,7 @@ void allocate_columns(Fiber& fiber, uint32_t group, uint32_t shared, uint32_t co
     while (true) {
         meet_whole_warp(kAlloc, &allocate_for_warp, &mine);
         if (mine.is_done) return;
+        if (mine.changes != fiber.cta->tensor.changes) continue;
         fiber.cta->tensor.waiters.push_back(&fiber);
         block(fiber, {Wait::Kind::kTensorMemory, kAlloc});
     }
@@ -171,8 +181,8 @@ static void free_for_warp(Meeting& meeting) {
     }
     cta.tensor.columns.remove(start);
     note_progress(*fiber.cluster);
-    wake_all(cta.tensor.waiters);
-    if (first.group == 2) wake_all(peer_of(*fiber.cluster, cta).tensor.waiters);
+    wake_waiters(cta.tensor);
+    if (first.group == 2) wake_waiters(peer_of(*fiber.cluster, cta).tensor);
 }
 
 void free_columns(Fiber& fiber, uint32_t group, uint32_t address, uint32_t columns) {

@@ -11,6 +11,8 @@ namespace tmaasync_emulate {
 
 static constexpr const char* kMma = "tcgen05.mma";
 static constexpr const char *kScalesOfA = "scale-A", *kScalesOfB = "scale-B";
+static constexpr const char* kMetadata = "sp-meta";
+static constexpr const char *kSelectors = "4, 6, 8, 9, c, d, e", *kSelectorsOfTf32 = "4, e";
 
 static Tcgen05Form form_of(const Tcgen05Mma& mma) {
     Tcgen05Form form{mma.kind};
@@ -113,8 +115,9 @@ static Reason reason_of_tensor_operands(const Multiplication& one, const Cta& ct
     check(mma.d, columns);
     if (instruction_has_scales(one)) {
         check(mma.a_scales & kScaleAddress, scale_columns(one, one.rows_of_a()));
-        check(mma.b_scales & kScaleAddress, scale_columns(one, one.instruction.n));
+        check(mma.b_scales & kScaleAddress, scale_columns(one, columns));
     }
+    if (mma.is_sparse) check(mma.metadata, metadata_columns(mma.kind));
     if (mma.a_in_tensor_memory) {
         if (!reason) reason = reason_of_lane(one, mma.a, "A");
         check(static_cast<uint32_t>(mma.a), operand_columns(one.instruction));
@@ -123,7 +126,6 @@ static Reason reason_of_tensor_operands(const Multiplication& one, const Cta& ct
 }
 
 static Reason reason_of_form(const Tcgen05Mma& mma) {
-    if (mma.is_sparse) return {FaultKind::kTcgen05Sparse, kMma};
     if (mma.zero_columns) return FaultKind::kTcgen05ZeroColumns;
     return descriptor_of(mma).broken_rule();
 }
@@ -152,11 +154,14 @@ void check_multiplication(Fiber& fiber, const Tcgen05Mma& mma) {
 
 // --- the execution -------------------------------------------------------------------------------
 
-// Scale factors of some rows of an operand.
+// Scale factors of some rows of an operand, and the lanes that have them.
 struct ScaleRows {
     uint8_t (*codes)[kMaxScales];
     uint32_t rows;
     uint32_t id;
+    uint32_t address;
+    uint32_t lane;
+    uint32_t lanes;
 };
 
 // An mma as it is executed: by `first` alone, or by it and the next CTA.
@@ -181,10 +186,9 @@ private:
     Reason gather_shared(OperandCodes& codes, const Matrix& matrix, uint32_t rows, const char* name);
     Reason gather_operands();
     Reason gather_tensor(uint32_t index);
-    Reason gather_scales(
-        uint32_t index, uint32_t address, const ScaleRows& target, const char* name
-    );
-    Reason gather_all_scales();
+    Reason gather_scales(uint32_t index, const ScaleRows& target, const char* name);
+    Reason gather_all_scales(uint32_t index);
+    Reason gather_metadata(uint32_t index);
     Reason reason_of_accumulators(uint32_t index);
     void multiply(uint32_t index);
 
@@ -240,56 +244,96 @@ Reason Execution::gather_tensor(uint32_t index) {
     return unwritten.reason(kMma, "A", false);
 }
 
-// Reads scale factors of `rows` rows in a CTA. All four groups of 32 lanes have a copy.
-Reason Execution::gather_scales(
-    uint32_t index, uint32_t address, const ScaleRows& target, const char* name
-) {
+// Reads scale factors in a CTA. Each of its groups of 32 lanes has a copy.
+Reason Execution::gather_scales(uint32_t index, const ScaleRows& target, const char* name) {
     const TensorMemory& memory = *cta(index).tensor.memory;
-    const uint32_t first = tensor_column(address), scales = one_.instruction.scales();
+    const uint32_t first = tensor_column(target.address), scales = one_.instruction.scales();
     UnwrittenWords unwritten(memory);
     for (uint32_t row = 0; row < target.rows; ++row) {
         for (uint32_t i = 0; i < scales; ++i) {
             const ScalePlace place = scale_place(row, i, target.id, target.rows);
             const uint32_t column = first + place.column;
-            for (uint32_t lane = place.lane; lane < kTensorLanes; lane += 32) {
-                unwritten.add(lane, column);
+            for (uint32_t lane = place.lane; lane < target.lanes; lane += 32) {
+                unwritten.add(target.lane + lane, column);
             }
-            const uint32_t word = memory.read(place.lane + row / 32 % 4 * 32, column);
+            const uint32_t group = row / 32 % (target.lanes / 32) * 32;
+            const uint32_t word = memory.read(target.lane + group + place.lane, column);
             target.codes[row][i] = static_cast<uint8_t>(word >> 8 * place.byte);
         }
     }
     const Reason reason = unwritten.reason(kMma, name, true);
     if (!reason && cluster_.tensor_races) {
+        const uint32_t groups = tensor_groups(target.lane, target.lanes);
+        const uint32_t columns = scale_columns(one_, target.rows);
         cluster_.tensor_races->touch(
-            operation_.tensor,
-            {cta(index).rank, tensor_groups(0, kTensorLanes), first,
-             scale_columns(one_, target.rows)},
-            false
+            operation_.tensor, {cta(index).rank, groups, first, columns}, false
         );
     }
     return reason;
 }
 
-Reason Execution::gather_all_scales() {
-    Reason reason;
-    for (uint32_t index = 0; index < one_.ctas() && !reason; ++index) {
-        const uint32_t rows = one_.rows_of_a();
+Reason Execution::gather_all_scales(uint32_t index) {
+    const uint32_t rows = one_.rows_of_a();
+    Reason reason = gather_scales(
+        index,
+        {core().a_scales + index * rows, rows, one_.instruction.a_scale_id,
+         one_.mma.a_scales & kScaleAddress, 0, kTensorLanes},
+        kScalesOfA
+    );
+    one_.for_each_part(index, [&](const AccumulatorPart& part) {
+        if (reason || part.row != index * rows) return;
         reason = gather_scales(
-            index, one_.mma.a_scales,
-            {core().a_scales + index * rows, rows, one_.instruction.a_scale_id}, kScalesOfA
+            index,
+            {core().b_scales + part.column, part.columns, one_.instruction.b_scale_id,
+             one_.mma.b_scales & kScaleAddress, part.lane, part.rows},
+            kScalesOfB
         );
-        if (reason) return reason;
-        reason = gather_scales(
-            index, one_.mma.b_scales,
-            {core().b_scales, one_.instruction.n, one_.instruction.b_scale_id}, kScalesOfB
+    });
+    return reason;
+}
+
+// Reads where along K each element of sparse A is.
+Reason Execution::gather_metadata(uint32_t index) {
+    const TensorMemory& memory = *cta(index).tensor.memory;
+    const Tcgen05Kind kind = one_.mma.kind;
+    const uint32_t column = tensor_column(one_.mma.metadata);
+    const uint32_t lane = tensor_lane(one_.mma.metadata), columns = metadata_columns(kind);
+    UnwrittenWords unwritten(memory);
+    Reason reason;
+    uint32_t groups = 0;
+    one_.for_each_part(index, [&](const AccumulatorPart& part) {
+        groups |= tensor_groups(lane + part.lane, part.rows);
+        for (uint32_t row = 0; row < part.rows && !reason; ++row) {
+            unwritten.add(lane + part.lane + row, column, columns);
+            const uint64_t metadata = row_metadata(kind, row, [&](uint32_t at, uint32_t offset) {
+                return memory.read(lane + part.lane + at, column + offset);
+            });
+            if (part.column) continue;
+            const uint32_t broken =
+                decode_metadata(one_.instruction, metadata, core().indices[part.row + row]);
+            if (!broken) continue;
+            const bool is_tf32 = kind == Tcgen05Kind::kTF32;
+            reason = {
+                FaultKind::kSparseMetadata, part.row + row, hexadecimal(broken & 15),
+                is_tf32 ? kSelectorsOfTf32 : kSelectors
+            };
+        }
+    });
+    if (cluster_.tensor_races) {
+        cluster_.tensor_races->touch(
+            operation_.tensor, {cta(index).rank, groups, column, columns}, false
         );
     }
-    return reason;
+    const Reason missing = unwritten.reason(kMma, kMetadata, true);
+    return missing ? missing : reason;
 }
 
 Reason Execution::gather_operands() {
     Reason reason;
-    if (instruction_has_scales(one_)) reason = gather_all_scales();
+    for (uint32_t index = 0; index < one_.ctas(); ++index) {
+        if (!reason && instruction_has_scales(one_)) reason = gather_all_scales(index);
+        if (!reason && one_.mma.is_sparse) reason = gather_metadata(index);
+    }
     if (reason) return reason;
     if (!one_.mma.a_in_tensor_memory) {
         reason = gather_shared(core().a, one_.matrix_a(), one_.rows_of_a(), "A");

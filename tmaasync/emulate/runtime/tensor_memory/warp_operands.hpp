@@ -15,6 +15,7 @@ struct WarpOperands {
     uint32_t columns = 0;
     Fiber* fiber = nullptr;
     bool is_done = false;
+    uint64_t changes = 0;  // of the CTA's allocations, when the lanes met
 };
 
 inline uint32_t warp_of(const Fiber& fiber) {

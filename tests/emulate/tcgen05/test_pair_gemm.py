@@ -1,0 +1,88 @@
+"""A GEMM by a pair of CTAs is right in every order, and its defects are reported."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from emulate.tcgen05.gemms import PAIR_GEMM, Problem, problem
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from planted_choices import choices
+
+from tmaasync import EmulatedFault, Kernel, emulate
+from tmaasync.emulate.launch.schedule import Policy
+
+COLUMNS, STEPS = 128, 3
+ALLOC = "tcgen05_alloc<2>(shared_address(&shared.tensor), kN);"
+DEFECTS = defects(
+    "pair_gemm",
+    ("nothing shows that the peer runs", Edit("cluster_sync(); if (warp == 0) { tcgen05_alloc",
+     "__syncthreads(); if (warp == 0) { tcgen05_alloc"), FAULT,
+     r"cta_group::2, and nothing shows that CTA \d.* has started. Call cluster_sync\(\)"),
+    ("unequal shared offsets",
+     Edit(ALLOC, "tcgen05_alloc<2>(shared_address(&shared.tensor) - 4 * rank, kN);"), FAULT,
+     r"tcgen05\.alloc with a different shared offset"),
+    ("unequal warps", (Edit("if (warp == 0) { tcgen05_alloc", "if (warp == rank) { tcgen05_alloc"),),
+     FAULT, r"tcgen05\.alloc with a different warp: (0 and 1|1 and 0)"),
+    ("unequal columns", Edit(ALLOC, "tcgen05_alloc<2>(shared_address(&shared.tensor), kN << rank);"),
+     FAULT, "tcgen05.alloc with a different number of columns"),
+    ("one CTA allocates", Edit(ALLOC, "if (rank == 0) tcgen05_alloc<2>(shared_address(&shared.tensor), "
+     "kN);"), FAULT, r"waits for ever for CTA 1, the other one of the pair"),
+    ("the commit reaches one CTA",
+     Edit("tcgen05_commit_multicast<2>(shared.accumulated.address(), kBoth);",
+          "tcgen05_commit_multicast<2>(shared.accumulated.address(), 1);"), DEADLOCK,
+     r"block \(1, 0, 0\), threads 0-127 .*on accumulated"),
+    ("the stage of one CTA is released",
+     Edit("tcgen05_commit_multicast<2>(shared.empty[stage].address(), kBoth);",
+          "tcgen05_commit<2>(shared.empty[stage].address());"), DEADLOCK,
+     r"block \(1, 0, 0\), thread 128 .*on empty\[\d\]"),
+    ("mixed groups",
+     Edit("tcgen05_commit_multicast<2>(shared.empty[stage].address(), kBoth);",
+          "tcgen05_commit_multicast<1>(shared.empty[stage].address(), kBoth);"), FAULT,
+     r"tcgen05\.commit has cta_group::1, and an earlier .* cta_group::2"),
+    ("bytes of one CTA alone are expected",
+     Edit("expect_bytes(2 * (TileA::kBytes + TileB::kBytes));",
+          "expect_bytes(TileA::kBytes + TileB::kBytes);"), FAULT + RACE + DEADLOCK,
+     r"may not have landed|nothing has written|bytes|expect"),
+    ("both CTAs multiply", Edit("warp == 5 && rank == 0 && elect()", "warp == 5 && elect()"),
+     FAULT + RACE + DEADLOCK, r"tensor memory|tcgen05|arrivals"),
+    ("columns are freed before the peer has drained them",
+     Edit("cluster_sync(); if (warp == 0) tcgen05_dealloc", "if (warp == 0) tcgen05_dealloc"),
+     RACE + FAULT, r"tcgen05\.dealloc|not allocated"),
+)  # fmt: skip
+SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
+TEXTS = choices(PAIR_GEMM, DEFECTS)
+ONE = problem(1, STEPS, 256, COLUMNS)
+
+
+@functools.cache
+def built(text: str) -> Kernel:
+    types = {"TileA": ONE.a, "TileB": ONE.b}
+    return Kernel(text, "pair_gemm", types=types, constants={"kN": COLUMNS}, arch="sm_100a")
+
+
+def run(one: Problem, defect: Defect | None, policy: Policy, seed: int, cluster: int = 2) -> None:
+    kernel = built(TEXTS.text_with(defect))
+    TEXTS.choose(kernel, defect)
+    one.out.fill(0)
+    with emulate.scheduled(policy, seed=seed, races=True):
+        kernel(2, 192, (one.a, one.b, one.out, STEPS), cluster=cluster)
+
+
+def test_a_pair_multiplies_in_every_order() -> None:
+    for seed in range(50):
+        run(ONE, None, "adversarial" if seed % 2 else "random", seed)
+        np.testing.assert_allclose(ONE.out, ONE.exact, atol=1e-4)
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
+def test_a_defect_is_reported_in_every_order(defect: Defect) -> None:
+    for policy, seed in SCHEDULES:
+        with pytest.raises(defect.reported, match=defect.says):
+            run(ONE, defect, policy, seed)
+
+
+def test_a_pair_needs_a_cluster_of_an_even_size() -> None:
+    with pytest.raises(EmulatedFault, match=r"cta_group::2 in a cluster of 1 CTAs.*even size"):
+        run(ONE, None, "round_robin", 0, cluster=1)
