@@ -66,7 +66,9 @@ def descriptor(form: Form) -> int:
 def stored(values: npt.NDArray[Any]) -> Bytes:
     """Return rows of 32 bytes; two elements of four bits are one byte."""
     raw = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
-    return raw if raw.shape[1] == 32 else raw[:, ::2] | raw[:, 1::2] << 4
+    if raw.shape[1] == 32:
+        return raw
+    return np.asarray(raw[:, ::2] | raw[:, 1::2] << 4, np.uint8)
 
 
 def placed(image: Bytes, at: int, rows: Bytes) -> int:

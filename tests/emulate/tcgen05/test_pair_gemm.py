@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 from emulate.tcgen05.gemms import PAIR_GEMM, Problem, problem
-from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects
 from planted_choices import choices
 
 from tmaasync import EmulatedFault, Kernel, emulate
@@ -21,14 +21,14 @@ DEFECTS = defects(
      "__syncthreads(); if (warp == 0) { tcgen05_alloc"), FAULT,
      r"cta_group::2, and nothing shows that CTA \d.* has started. Call cluster_sync\(\)"),
     ("unequal shared offsets",
-     Edit(ALLOC, "tcgen05_alloc<2>(shared_address(&shared.tensor) - 4 * rank, kN);"), FAULT,
+     Edit("&shared.tensor), kN);", "&shared.tensor) - 4 * rank, kN);"), FAULT,
      r"tcgen05\.alloc with a different shared offset"),
-    ("unequal warps", (Edit("if (warp == 0) { tcgen05_alloc", "if (warp == rank) { tcgen05_alloc"),),
+    ("unequal warps", Edit("if (warp == 0) { tcgen05_alloc", "if (warp == rank) { tcgen05_alloc"),
      FAULT, r"tcgen05\.alloc with a different warp: (0 and 1|1 and 0)"),
-    ("unequal columns", Edit(ALLOC, "tcgen05_alloc<2>(shared_address(&shared.tensor), kN << rank);"),
-     FAULT, "tcgen05.alloc with a different number of columns"),
-    ("one CTA allocates", Edit(ALLOC, "if (rank == 0) tcgen05_alloc<2>(shared_address(&shared.tensor), "
-     "kN);"), FAULT, r"waits for ever for CTA 1, the other one of the pair"),
+    ("unequal columns", Edit("&shared.tensor), kN);", "&shared.tensor), kN << rank);"), FAULT,
+     "tcgen05.alloc with a different number of columns"),
+    ("one CTA allocates", before(ALLOC, "if (rank == 0)"), FAULT,
+     r"waits for ever for CTA 1, the other one of the pair"),
     ("the commit reaches one CTA",
      Edit("tcgen05_commit_multicast<2>(shared.accumulated.address(), kBoth);",
           "tcgen05_commit_multicast<2>(shared.accumulated.address(), 1);"), DEADLOCK,
