@@ -29,6 +29,7 @@ __all__ = [
     "Swizzle",
     "SwizzleMode",
     "SwizzleName",
+    "Tcgen05SwizzleMode",
 ]
 
 SwizzleName = Literal["none", "32B", "64B", "128B"]
@@ -247,6 +248,39 @@ class SwizzleMode(_NamedIntEnum):
     def swizzle_atom_size(self) -> int:
         """Units of 16 bytes in one swizzled row; 1 for ``NONE``."""
         return self.swizzle.span_bytes // 16
+
+
+class Tcgen05SwizzleMode(_NamedIntEnum):
+    """The layout field of a matrix descriptor of ``tcgen05`` (PTX ISA, "matrix descriptor")."""
+
+    NONE = 0
+    B128_ATOM_32B = 1
+    B128 = 2
+    B64 = 4
+    B32 = 6
+
+    @classmethod
+    def from_swizzle(cls, swizzle: Swizzle | SwizzleName) -> Tcgen05SwizzleMode:
+        """Return the number under which ``tcgen05`` knows the swizzle of a tile.
+
+        Raises:
+            ArgumentError: ``swizzle`` names no mode, or one that tcgen05 does not read.
+
+        >>> int(Tcgen05SwizzleMode.from_swizzle("128B"))
+        2
+        """
+        mode = Swizzle.of(swizzle, "swizzle")
+        found = cls.__members__.get(mode.name)
+        if found is None:
+            raise ArgumentError.broken(
+                "swizzle", mode, "tcgen05 reads no operand with it", "Use Swizzle.B128"
+            )
+        return found
+
+    @property
+    def swizzle(self) -> Swizzle:
+        """The tensor map's name of the pattern."""
+        return Swizzle[self.name]
 
 
 class L2Promotion(Mode):

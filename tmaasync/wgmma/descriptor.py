@@ -42,11 +42,18 @@ class MatrixDescriptor:
             raise ArgumentError.broken(
                 "swizzle", swizzle, "it exists on sm_100 and later", "Use Swizzle.B128"
             )
+        return self.encode_offsets() | SwizzleMode.from_swizzle(swizzle) << 62
+
+    def encode_offsets(self) -> int:
+        """Return bits 0 to 45, which ``wgmma`` and ``tcgen05`` share: address and distances.
+
+        Raises:
+            ArgumentError: A field is no multiple of 16 or too large.
+        """
         address = _sixteenths("address", self.address)
         leading = _sixteenths("leading_bytes", self.leading_bytes)
         stride = _sixteenths("stride_bytes", self.stride_bytes)
-        layout = SwizzleMode.from_swizzle(swizzle)
-        return address | leading << 16 | stride << 32 | layout << 62
+        return address | leading << 16 | stride << 32
 
 
 def increase_descriptor_offset(descriptor: int, offset_bytes: int) -> int:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tmaasync._elements import Element
 from tmaasync._hardware import MATRIX_DESCRIPTOR_UNIT, MAX_SHARED_BYTES
 from tmaasync._kinds import check_flags, check_integers, is_integer, shown
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.modes import Swizzle, SwizzleMode, SwizzleName
+from tmaasync.modes import Swizzle, SwizzleMode, SwizzleName, Tcgen05SwizzleMode
 from tmaasync.wgmma.descriptor import MatrixDescriptor
 from tmaasync.wgmma.forms import (
     INSTRUCTION_K_BYTES,
@@ -53,7 +54,9 @@ class WGMMADescriptorParams:
         slice_start: First element of the slice along M or N, and along K.
     """
 
-    swizzle_mode: SwizzleMode
+    descriptor_type: ClassVar[type[MatrixDescriptor]] = MatrixDescriptor
+
+    swizzle_mode: SwizzleMode | Tcgen05SwizzleMode
     leading_byte_offset: int
     stride_byte_offset: int
     swizzle_atom_elems: int
@@ -108,7 +111,7 @@ class WGMMADescriptorParams:
                 f"{self.alignment}",
                 "Align the buffer, as Tile::Shared does",
             )
-        return MatrixDescriptor(
+        return self.descriptor_type(
             address=address + self.start_bytes(step, first),
             leading_bytes=self.leading_byte_offset,
             stride_bytes=self.stride_byte_offset,
@@ -249,7 +252,7 @@ def _buffer(
         raise ArgumentError.broken(
             "swizzle", mode, "it exists on sm_100 and later", "Use Swizzle.B128"
         )
-    if not _are_two_sides(shape):
+    if not are_two_sides(shape):
         raise ArgumentError.broken(
             "shape",
             shown(shape),
@@ -259,7 +262,7 @@ def _buffer(
     return _Buffer(found, mode, is_k_major, *shape)
 
 
-def _are_two_sides(shape: object) -> bool:
+def are_two_sides(shape: object) -> bool:
     sides = tuple(shape) if isinstance(shape, Sequence) else ()
     return len(sides) == 2 and all(is_integer(side) and 1 <= side <= _MAX_SIDE for side in sides)
 
@@ -367,18 +370,28 @@ def _up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def _params(buffer: _Buffer, along_mn: range, along_k: range) -> WGMMADescriptorParams:
-    panel_bytes = buffer.rows * buffer.swizzle.span_bytes
-    group_bytes = _GROUP_ROWS * buffer.swizzle.span_bytes
-    is_swizzled = buffer.swizzle is not Swizzle.NONE
+def panel_offsets(
+    rows: int, swizzle: Swizzle, *, is_k_major: bool, group_rows: int = _GROUP_ROWS
+) -> tuple[int, int, int]:
+    """Return leading and stride byte offset of a buffer, and the bytes of a panel."""
+    panel_bytes = rows * swizzle.span_bytes
+    group_bytes = group_rows * swizzle.span_bytes
+    is_swizzled = swizzle is not Swizzle.NONE
     # Swizzled rows of K need no leading distance. Without swizzle the two distances are exchanged.
-    leading = MATRIX_DESCRIPTOR_UNIT if is_swizzled and buffer.is_k_major else panel_bytes
-    if not is_swizzled and not buffer.is_k_major:
-        leading, group_bytes = group_bytes, panel_bytes
+    leading = MATRIX_DESCRIPTOR_UNIT if is_swizzled and is_k_major else panel_bytes
+    if not is_swizzled and not is_k_major:
+        return group_bytes, panel_bytes, panel_bytes
+    return leading, group_bytes, panel_bytes
+
+
+def _params(buffer: _Buffer, along_mn: range, along_k: range) -> WGMMADescriptorParams:
+    leading, stride, panel_bytes = panel_offsets(
+        buffer.rows, buffer.swizzle, is_k_major=buffer.is_k_major
+    )
     return WGMMADescriptorParams(
         swizzle_mode=SwizzleMode.from_swizzle(buffer.swizzle),
         leading_byte_offset=leading,
-        stride_byte_offset=group_bytes,
+        stride_byte_offset=stride,
         swizzle_atom_elems=buffer.span,
         k_atom_size=max(buffer.swizzle.span_bytes // INSTRUCTION_K_BYTES, 1),
         elems_in_bytes=buffer.element.itemsize,
