@@ -1,4 +1,3 @@
-
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/ptx/tcgen05_alloc.cuh>
 #include <tmaasync/ptx/tcgen05_cp.cuh>
@@ -9,8 +8,9 @@
 using namespace tmaasync;
 using namespace tmaasync::ptx;
 
-// One tcgen05.mma. `image` is copied to shared memory; descriptors and offsets count from its start.
-// Columns 0 to 255 hold D, those from 256 on A and the scale factors of A, and from 384 on of B.
+// One tcgen05.mma. `image` is copied to shared memory; descriptors and offsets count from its
+// start. Columns 0 to 255 hold D, those from 256 on A and the scale factors of A, and from 384 on
+// of B.
 struct SharedMemory {
     alignas(1024) u32 image[16384];
     SharedMemBarrier done;
@@ -56,7 +56,14 @@ __device__ void multiply(int what, const Operands& o) {
 }
 
 extern "C" __global__ void form(
-    int what, const u32* image, u64 a, u64 b, u32 instruction, u64 a_scales, u64 b_scales, u32 fill,
+    int what,
+    const u32* image,
+    u64 a,
+    u64 b,
+    u32 instruction,
+    u64 a_scales,
+    u64 b_scales,
+    u32 fill,
     u32* out
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
@@ -90,8 +97,7 @@ extern "C" __global__ void form(
             tcgen05_cp<Tcgen05Copy::k32x128bWarpx4>(tensor + 384, b_scales + start);
         }
         multiply(
-            what,
-            {tensor, tensor + 256, tensor + 384, a + start, b + start, instruction, fill != 0}
+            what, {tensor, tensor + 256, tensor + 384, a + start, b + start, instruction, fill != 0}
         );
         tcgen05_commit(shared.done.address());
     }

@@ -1,4 +1,3 @@
-
 #include <tmaasync/ptx/special_registers.cuh>
 #include <tmaasync/ptx/tcgen05_alloc.cuh>
 #include <tmaasync/ptx/tcgen05_ld_st.cuh>
@@ -9,7 +8,7 @@ using namespace tmaasync;
 using namespace tmaasync::ptx;
 
 // D = A * B^T of bf16, in tiles of 128 x kN: TMA warp 4, MMA warp 5, epilogue warps 0 to 3. The
-// accumulators of the tiles take turns in two halves of tensor memory.
+// accumulators alternate between two halves of tensor memory.
 constexpr u32 kStages = 2, kK = 64, kRows = 128;
 constexpr u32 kInstruction = 1 << 4 | 1 << 7 | 1 << 10 | kN / 8 << 17 | kRows / 16 << 24;
 
@@ -77,7 +76,11 @@ __device__ void drain(SharedMemory& shared, float* out, u32 tiles) {
 }
 
 extern "C" __global__ void gemm(
-    const __grid_constant__ TileA a, const __grid_constant__ TileB b, float* out, u32 tiles, u32 steps
+    const __grid_constant__ TileA a,
+    const __grid_constant__ TileB b,
+    float* out,
+    u32 tiles,
+    u32 steps
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
     const u32 warp = threadIdx.x / 32;

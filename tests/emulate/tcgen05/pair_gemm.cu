@@ -1,4 +1,3 @@
-
 #include <tmaasync/ptx/cp_async_bulk_tensor_pair.cuh>
 #include <tmaasync/ptx/tcgen05_alloc.cuh>
 #include <tmaasync/ptx/tcgen05_ld_st.cuh>

@@ -114,7 +114,7 @@ def run(form: Form, fill: int, wanted: Callable[[npt.NDArray[Any]], npt.NDArray[
         image[:4096] = stored(a).ravel()
     of_a = 0 if in_tensor_memory else placed(image, A_AT, stored(a))
     of_b = placed(image, B_AT, stored(b))
-    products, of_scales = a.astype(np.float64), [0, 0]
+    left, of_scales = a.astype(np.float64), [0, 0]
     other = b.astype(np.float64)
     if form.block:
         powers = [rng.integers(-2, 3, (128, 4)) for _ in range(2)]
@@ -125,9 +125,9 @@ def run(form: Form, fill: int, wanted: Callable[[npt.NDArray[Any]], npt.NDArray[
             for at, code in zip((A_SCALES_AT, B_SCALES_AT), codes, strict=True)
         ]
         blocks = form.depth // form.block
-        products *= np.repeat(2.0 ** powers[0][:, :blocks], form.block, axis=1)
+        left *= np.repeat(2.0 ** powers[0][:, :blocks], form.block, axis=1)
         other *= np.repeat(2.0 ** powers[1][:, :blocks], form.block, axis=1)
-    exact = wanted(products @ other.T).astype(form.result)
+    exact = wanted(left @ other.T).astype(form.result)
     out = np.zeros((128, 256), np.uint32)
     arguments = (image.view(np.uint32), of_a, of_b, descriptor(form), *of_scales, fill, out)
     kernel()(1, 128, (form.what, *arguments))
@@ -145,14 +145,14 @@ def run(form: Form, fill: int, wanted: Callable[[npt.NDArray[Any]], npt.NDArray[
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_multiplies_exactly(name: str) -> None:
-    run(FORMS[name], 0, lambda product: product + 0.0)
+    run(FORMS[name], 0, lambda exact: exact + 0.0)
 
 
 @pytest.mark.parametrize("name", ["f16, M 128", "bf16, M 64", "ws, M 32", "e4m3", "mxf4nvf4"])
 def test_a_form_adds_to_d(name: str) -> None:
-    run(FORMS[name], int(np.float32(5).view(np.uint32)), lambda product: product + 5)
+    run(FORMS[name], int(np.float32(5).view(np.uint32)), lambda exact: exact + 5)
 
 
 def test_scale_input_d_divides_d_by_a_power_of_two() -> None:
     fill = int(np.float32(40).view(np.uint32))
-    run(FORMS["scale-input-d"], fill, lambda product: product + 5)
+    run(FORMS["scale-input-d"], fill, lambda exact: exact + 5)

@@ -52,7 +52,7 @@ DEFECTS = defects(
      Edit("d = shared.tensor + half * kN;", "d = shared_address(&shared.tensor) + half * kN;",
           "multiply"), FAULT,
      r"tcgen05\.mma.*(lane|columns)"),
-    ("D behind the allocation",
+    ("D beyond the allocation",
      Edit("(d, a, b, kInstruction,", "(d + 2 * kN, a, b, kInstruction,"),
      FAULT, r"tcgen05\.mma uses columns 128 to 191 .*unallocated_columns_access"),
     ("fewer columns are allocated",

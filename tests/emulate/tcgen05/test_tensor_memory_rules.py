@@ -32,14 +32,15 @@ extern "C" __global__ void breaks(u32 what, u32* out) {
         }
     }
     __syncthreads();
-    const u32 own = base + (warp * 32 << 16);
+    const u32 own = base + (warp % 4 * 32 << 16);
     u32 held[1] = {threadIdx.x};
-    if (what != 0) {
+    if (what != 0 && warp < 4) {
         tcgen05_st<Tcgen05Shape::k32x32b>(own, held);
         tcgen05_wait_st();
     }
+    if (what == 5) __syncthreads();
     if (what == 1) {
-        const u32 other = base + ((warp + 1) % 2 * 32 << 16);
+        const u32 other = base + ((warp + 1) * 32 << 16);
         tcgen05_ld<Tcgen05Shape::k32x32b>(held, other);
     } else {
         tcgen05_ld<Tcgen05Shape::k32x32b>(held, own);
@@ -64,8 +65,8 @@ def kernel() -> Kernel:
     return Kernel(SOURCE, "breaks", arch="sm_100a")
 
 
-def run(what: int) -> None:
-    kernel()(1, 64, (what, np.zeros(64, np.uint32)))
+def run(what: int, block: int = 64) -> None:
+    kernel()(1, block, (what, np.zeros(block, np.uint32)))
 
 
 WHOLE_KERNELS: dict[str, Callable[[], object]] = {
@@ -73,6 +74,7 @@ WHOLE_KERNELS: dict[str, Callable[[], object]] = {
     "tensor-memory-lanes": lambda: run(1),
     "tcgen05-by-lanes": lambda: run(2),
     "tcgen05-at-exit": lambda: run(3),
+    "tcgen05-fence": lambda: run(5, 160),
 }
 NOTED = {"tensor-memory-growth"}
 """Rules that no launch has to relax."""

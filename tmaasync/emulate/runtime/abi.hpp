@@ -201,7 +201,7 @@ struct EventLog {
 // --- the report of a failed launch ---------------------------------------------------------------
 
 // Shared or global memory: a proxy fence may cover one of them only. Registers have no fence, and
-// tensor memory has those of tcgen05.
+// tensor memory has the fences of tcgen05.
 enum class Space : uint8_t { kShared, kGlobal, kRegisters, kTensor };
 
 // The operations of accesses that a report names.

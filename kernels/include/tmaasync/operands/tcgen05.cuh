@@ -162,7 +162,7 @@ __device__ constexpr const char* name_of_block(int elements) {
     return elements == 16 ? Tcgen05Names::kBlock16 : Tcgen05Names::kBlock32;
 }
 
-// Text that becomes part of an instruction, and a number as such a text.
+// Text that becomes part of an instruction, and a number in this form.
 template <char... kLetters>
 struct Tcgen05Text {
     static constexpr char letters[] = {kLetters..., '\0'};

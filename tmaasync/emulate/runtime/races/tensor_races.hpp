@@ -75,7 +75,7 @@ public:
     void fence_before(uint32_t thread);
     void fence_after(uint32_t thread);
 
-    // What a commit of the thread publishes on its mbarrier when it arrives.
+    // The happens-before set that a commit of the thread publishes when it arrives.
     View commit(uint32_t thread);
 
     // The epoch of the thread's last mma, cp or shift, and its agent.

@@ -32,7 +32,8 @@ InstructionDescriptor descriptor_of(const Tcgen05Mma& mma) {
 uint64_t accumulators_of(const Tcgen05Mma& mma) {
     const InstructionDescriptor shape = descriptor_of(mma);
     const uint64_t form = uint64_t{mma.group} << 4 | static_cast<uint64_t>(mma.kind);
-    return 1 | uint64_t{mma.d} << 1 | uint64_t{shape.m} << 33 | uint64_t{shape.n} << 43 | form << 54;
+    return 1 | uint64_t{mma.d} << 1 | uint64_t{shape.m} << 33 | uint64_t{shape.n} << 43 |
+           form << 54;
 }
 
 // One instruction with what follows from its descriptors.
@@ -65,8 +66,7 @@ struct Multiplication {
     template <class Act>
     void for_each_part(uint32_t cta, Act act) const {
         for_each_accumulator_part(
-            layout, instruction.m, instruction.n,
-            [&](const AccumulatorPart& part) {
+            layout, instruction.m, instruction.n, [&](const AccumulatorPart& part) {
                 if (part.cta == cta) act(part);
             }
         );
@@ -183,7 +183,9 @@ private:
 
     void search_shared(Cta& cta, const Matrix& matrix, uint32_t rows);
     void search_tensor(uint32_t index);
-    Reason gather_shared(OperandCodes& codes, const Matrix& matrix, uint32_t rows, const char* name);
+    Reason gather_shared(
+        OperandCodes& codes, const Matrix& matrix, uint32_t rows, const char* name
+    );
     Reason gather_operands();
     Reason gather_tensor(uint32_t index);
     Reason gather_scales(uint32_t index, const ScaleRows& target, const char* name);
@@ -203,8 +205,7 @@ void Execution::search_shared(Cta& cta, const Matrix& matrix, uint32_t rows) {
     Detector* const detector = cluster_.detector.get();
     if (!detector) return;
     const IssuedTensor& tensor = operation_.tensor;
-    const Actor actor =
-        tensor.issued.as(tensor.agent, tensor.epoch, Operation::kTcgen05Mma);
+    const Actor actor = tensor.issued.as(tensor.agent, tensor.epoch, Operation::kTcgen05Mma);
     LastCell last;
     matrix.for_each_unit(0, rows, [&](uint32_t, uint32_t, uint32_t offset) {
         detector->shared(actor, cta.rank, offset, kMmaUnitBytes, false, last);
@@ -358,9 +359,7 @@ void Execution::search_tensor(uint32_t index) {
     });
     if (mma.a_in_tensor_memory) {
         const uint32_t columns = operand_columns(one_.instruction);
-        races->touch(
-            operation_.tensor, {rank, reads, tensor_column(mma.a), columns}, false
-        );
+        races->touch(operation_.tensor, {rank, reads, tensor_column(mma.a), columns}, false);
     }
     races->touch(operation_.tensor, {rank, groups, tensor_column(mma.d), width}, true, true);
 }

@@ -46,14 +46,16 @@ static Matrix matrix_of(const Tcgen05Copy& copy) {
 }
 
 void check_tensor_copy(Fiber& fiber, const Tcgen05Copy& copy) {
-    Reason reason = Tcgen05MatrixDescriptor{copy.matrix}.broken_rule("of tcgen05.cp", OperandType::kU8, false);
+    Reason reason =
+        Tcgen05MatrixDescriptor{copy.matrix}.broken_rule("of tcgen05.cp", OperandType::kU8, false);
     const uint32_t lane = tensor_lane(copy.address);
     for (uint32_t index = 0; index < copy.group && !reason; ++index) {
         const Cta& cta = index ? peer_of(*fiber.cluster, *fiber.cta) : *fiber.cta;
         const uint32_t column = tensor_column(copy.address);
         reason = reason_of_range(cta, kCopy, {0, kTensorLanes, column, columns_of(copy.shape)});
     }
-    if (!reason && lane) reason = {FaultKind::kTensorOperandLane, kCopy, lane, FaultKind::kTensorFirstLane};
+    if (!reason && lane)
+        reason = {FaultKind::kTensorOperandLane, kCopy, lane, FaultKind::kTensorFirstLane};
     if (reason) fail(fiber, reason);
 }
 
@@ -80,8 +82,7 @@ static void search(Cluster& cluster, const Cta& cta, const TensorOperation& oper
     LastCell last;
     uint32_t groups = 0;
     matrix_of(copy).for_each_unit(
-        0, rows_of(copy.shape),
-        [&](uint32_t row, uint32_t, uint32_t offset) {
+        0, rows_of(copy.shape), [&](uint32_t row, uint32_t, uint32_t offset) {
             cluster.detector->shared(actor, cta.rank, offset, kMmaUnitBytes, false, last);
             for_each_lane(copy, row, [&](uint32_t lane) { groups |= tensor_groups(lane, 1); });
         }
@@ -100,22 +101,19 @@ static Reason copy_in(Cluster& cluster, Cta& cta, const TensorOperation& operati
     if (reason && !is_pardoned(*operation.issuer, reason.kind(), operation.site)) return reason;
     if (cluster.detector) search(cluster, cta, operation);
     TensorMemory& memory = *cta.tensor.memory;
-    matrix.for_each_unit(
-        0, rows_of(copy.shape),
-        [&](uint32_t row, uint32_t k, uint32_t offset) {
-            uint32_t words[kMmaUnitBytes / 4];
-            const uint8_t* const source = cta.window + offset;
-            if (copy.source == Tcgen05Source::kWords) {
-                std::memcpy(words, source, sizeof(words));
-            } else {
-                decompress(source, copy.source, reinterpret_cast<uint8_t*>(words));
-            }
-            const uint32_t column = tensor_column(copy.address) + k / 4;
-            for_each_lane(copy, row, [&](uint32_t lane) {
-                for (uint32_t i = 0; i < 4; ++i) memory.write(lane, column + i, words[i]);
-            });
+    matrix.for_each_unit(0, rows_of(copy.shape), [&](uint32_t row, uint32_t k, uint32_t offset) {
+        uint32_t words[kMmaUnitBytes / 4];
+        const uint8_t* const source = cta.window + offset;
+        if (copy.source == Tcgen05Source::kWords) {
+            std::memcpy(words, source, sizeof(words));
+        } else {
+            decompress(source, copy.source, reinterpret_cast<uint8_t*>(words));
         }
-    );
+        const uint32_t column = tensor_column(copy.address) + k / 4;
+        for_each_lane(copy, row, [&](uint32_t lane) {
+            for (uint32_t i = 0; i < 4; ++i) memory.write(lane, column + i, words[i]);
+        });
+    });
     return {};
 }
 
@@ -128,12 +126,12 @@ Reason execute_tensor_copy(Cluster& cluster, Cta& cta, const TensorOperation& op
 }
 
 void check_tensor_shift(Fiber& fiber, uint32_t address) {
-    const TensorRange range{
-        tensor_lane(address), 1, tensor_column(address), kShiftColumns
-    };
+    const TensorRange range{tensor_lane(address), 1, tensor_column(address), kShiftColumns};
     Reason reason = reason_of_range(*fiber.cta, kShift, range);
     if (!reason && range.lane % 32) {
-        reason = {FaultKind::kTensorLaneAlignment, kShift, range.lane, FaultKind::kTensorWholeLanes};
+        reason = {
+            FaultKind::kTensorLaneAlignment, kShift, range.lane, FaultKind::kTensorWholeLanes
+        };
     }
     if (reason) fail(fiber, reason);
 }

@@ -79,7 +79,9 @@ struct OperandBytes {
     const Access* other_load = nullptr;  // a load with another swizzle
 };
 
-static OperandBytes search(Detector* detector, const Cta& cta, const Matrix& matrix, uint32_t rows) {
+static OperandBytes search(
+    Detector* detector, const Cta& cta, const Matrix& matrix, uint32_t rows
+) {
     const auto& poison = poisoned_window();
     const uint8_t* window = cta.window;
     OperandBytes found;
@@ -100,8 +102,8 @@ static OperandBytes search(Detector* detector, const Cta& cta, const Matrix& mat
 
 static Reason reason_of_pattern(const Matrix& matrix, const OperandName& name) {
     const uint32_t pattern = 8 * matrix.span();
-    return {FaultKind::kOperandPattern, name.instruction,           name.operand,
-            shared_at(matrix.start),    pattern,                    pattern};
+    return {FaultKind::kOperandPattern, name.instruction, name.operand,
+            shared_at(matrix.start),    pattern,          pattern};
 }
 
 // True if unwritten rows are in use.
@@ -112,8 +114,7 @@ static bool is_defect(
     const uint32_t units_of_row = matrix.tile.depth_bytes / unit;
     if (unwritten.is_defect(rows / matrix.unit_rows(), units_of_row)) return true;
     const uint32_t span = matrix.span();
-    return !matrix.transposed && matrix.swizzle &&
-           unwritten.is_half_written(cta.window, span);
+    return !matrix.transposed && matrix.swizzle && unwritten.is_half_written(cta.window, span);
 }
 
 Reason reason_of_operand(

@@ -82,9 +82,8 @@ struct MmaForm {
         mma.a_in_tensor_memory = true;
         return *this;
     }
-    TMAASYNC_EMULATE_INLINE MmaForm scaled(
-        std::uint32_t a, std::uint32_t b, bool is_4x, bool is_2x, bool is_1x
-    ) {
+    TMAASYNC_EMULATE_INLINE MmaForm
+    scaled(std::uint32_t a, std::uint32_t b, bool is_4x, bool is_2x, bool is_1x) {
         const bool is_mxf4 = mma.kind == Tcgen05Kind::kMXF4;
         const bool is_one = is_1x || (!is_4x && !is_2x && mma.kind == Tcgen05Kind::kMXF8F6F4);
         mma.a_scales = a;
