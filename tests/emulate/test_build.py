@@ -95,6 +95,30 @@ def test_sources_share_what_is_precompiled(own_cache: Path) -> None:
     assert len([*own_cache.glob("prefix-*.gch")]) == 1
 
 
+PRIMITIVES = "#include <tmaasync/tmaasync.cuh>\n"
+
+
+@pytest.mark.skipif(not can_precompile(), reason="clang++ reads no prefix")
+@pytest.mark.parametrize(
+    ("text", "options", "has_primitives"),
+    [
+        (f"// A kernel.\n{PRIMITIVES}{EMPTY}", (), True),
+        (f"/* {PRIMITIVES} */{EMPTY}", (), False),
+        (f"#define TMAASYNC_DEBUG 1\n{PRIMITIVES}{EMPTY}", (), False),
+        (f"{PRIMITIVES}{EMPTY}", ("-DTMAASYNC_DEBUG=1",), False),
+    ],
+)
+def test_primitives_are_precompiled_where_nothing_could_change_them(
+    text: str, options: tuple[str, ...], has_primitives: bool
+) -> None:
+    one = source(text, options=options)
+    kernel_flags = (*flags(is_kernel=True), *macros_of(SM_90A))
+    prefix = prefix_of(one, kernel_flags, tuple(headers_of(text, one)), precompiles=False)
+
+    assert prefix is not None
+    assert ("tmaasync.cuh" in prefix.text) == has_primitives
+
+
 def test_a_source_is_the_same_text_whether_or_not_its_prefix_is_precompiled() -> None:
     bounded, kernel_flags = source(BOUNDED), (*flags(is_kernel=True), *macros_of(SM_90A))
     headers = tuple(headers_of(BOUNDED, bounded))

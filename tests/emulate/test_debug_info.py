@@ -421,6 +421,19 @@ def test_a_stripped_library_yields_nothing(own: EmulatedLaunch, tmp_path: Path) 
     assert knows_nothing(stripped)
 
 
+@pytest.mark.skipif(shutil.which("objcopy") is None, reason="no objcopy")
+def test_compressed_sections_are_read(own: EmulatedLaunch, tmp_path: Path) -> None:
+    path, compressed = own._program.path, tmp_path / "compressed.so"
+    command = ["objcopy", "--compress-debug-sections=zlib", str(path), str(compressed)]
+    subprocess.run(command, check=True)
+    assert compressed.stat().st_size < path.stat().st_size
+
+    addresses, fresh = instructions(path, "pass")[::7], DebugInfo(compressed)
+    wanted = [debug_info(path).frames(address) for address in addresses]
+    assert [fresh.frames(address) for address in addresses] == wanted
+    assert any(wanted)
+
+
 def test_without_pyelftools_nothing_is_known(
     own: EmulatedLaunch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,7 +54,7 @@ from tmaasync.errors import CompileError
 
 __all__ = ["build"]
 
-_FORMAT = 5
+_FORMAT = 6
 _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"

@@ -6,10 +6,10 @@ import bisect
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tmaasync._forks import cached_property
-from tmaasync.emulate.line_table import LineTable, Row
+from tmaasync.emulate.line_table import LineTable, Row, Sections
 from tmaasync.emulate.report.debug_info.dwarf_types import (
     OBJECTS,
     POINTERS,
@@ -60,7 +60,6 @@ class Unit:
 
     def __init__(self, unit: CompileUnit) -> None:
         self._unit = unit
-        self._table = LineTable(unit)
         self._known: dict[int, tuple[tuple[Ranges, DIE], ...]] = {}
 
     def covers(self, address: int) -> bool:
@@ -70,6 +69,13 @@ class Unit:
     @cached_property
     def _ranges(self) -> Ranges:
         return code_ranges(self._unit.get_top_DIE())
+
+    @cached_property
+    def _table(self) -> LineTable:
+        info: Any = self._unit.dwarfinfo
+        every = (info.debug_line_sec, info.debug_line_str_sec, info.debug_str_sec)
+        sections = Sections(*(one.stream.getvalue() if one else b"" for one in every))
+        return LineTable(sections, number(self._unit.get_top_DIE(), "DW_AT_stmt_list", 0))
 
     def files(self) -> tuple[str, ...]:
         """Return the names of the files that the unit was compiled from."""
