@@ -147,10 +147,12 @@ def element(
     b_scales: Sequence[int] = (),
     indices: Sequence[int] | None = None,
     scale_input_d: int = 0,
+    is_of_warp: bool = False,
 ) -> int:
     """Return D's word.
 
     ``a`` has the stored elements of a row, ``indices`` where they are along K; ``b`` a column.
+    ``is_of_warp`` is the arithmetic of mma.sync.
     """
     if instruction.kind == "i8":
         return integer_element(instruction, a, b, word, indices)
@@ -174,6 +176,8 @@ def element(
     old = Number(old.value * power(-scale_input_d), old.exponent - scale_input_d)
     if not terms and not old.value:
         return 0
+    if is_of_warp and instruction.kind in ("mxf4", "mxf4nvf4"):
+        return encode(sum_of_warp(terms, old), instruction.d)
     return encode(finite_sum(instruction, terms, old), instruction.d)
 
 
@@ -256,6 +260,12 @@ def sum_of_e8m0(instruction: Instruction, terms: list[Term], old: Number) -> Fra
     floor = power(max(unit, -174))
     kept = [part for part, scale in parts if scale == greatest_scale or abs(part) >= floor]
     return first + sum(kept)
+
+
+def sum_of_warp(terms: list[Term], old: Number) -> Fraction:
+    """MMA-Sim, arXiv 2511.10909: 35 bits below scale factors and D, every K = 16 summed exactly."""
+    unit = max([*(term.scale for term in terms), *([old.exponent] if old.value else [])]) - 35
+    return cut(old.value, unit) + sum(cut(total(group), unit) for group in grouped(terms, 16))
 
 
 def integer_element(

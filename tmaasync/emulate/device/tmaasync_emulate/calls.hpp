@@ -435,6 +435,25 @@ TMAASYNC_EMULATE_MMA TMAASYNC_EMULATE_CALL void mma_wait(uint32_t pending);
 // The kind of a tcgen05.mma.
 enum class Tcgen05Kind : uint8_t { kF16, kTF32, kF8F6F4, kI8, kMXF8F6F4, kMXF4, kMXF4NVF4 };
 
+// One mma.sync of m16n8 with a kind, as one lane executes it.
+struct WarpMma {
+    Tcgen05Kind kind;
+    uint32_t instruction;  // types as in tcgen05's instruction descriptor
+    uint32_t scale_vector;
+    uint32_t a[4];
+    uint32_t b[2];
+    uint32_t sums[4];  // of D; two halves in one
+    uint32_t a_scales;
+    uint32_t b_scales;
+    // The byte of the scale factors, and the lane of a quad that has them.
+    uint16_t a_byte;
+    uint16_t a_thread;
+    uint16_t b_byte;
+    uint16_t b_thread;
+};
+
+TMAASYNC_EMULATE_CALL void multiply_with_warp(WarpMma& mma);
+
 // --- the kernel itself ---------------------------------------------------------------------------
 
 struct ParameterFacts {

@@ -74,6 +74,7 @@ void Tcgen05Multiplication::reset(const InstructionDescriptor& instruction) {
     b.reset(instruction.b, instruction.k, instruction.form.is_packed());
     accumulates = true;
     scale_input_d = 0;
+    is_of_warp = false;
 }
 
 void Tcgen05Multiplication::decode() {

@@ -175,6 +175,18 @@ uint32_t sum_of_e8m0(const GroupSum& terms) {
     return rounded(sum, unit);
 }
 
+// mma.sync of sm_120: every K = 16 is summed exactly, and cut 35 bits below the greatest exponent
+// of scale factors and D's old value (MMA-Sim, arXiv 2511.10909).
+uint32_t sum_of_warp(const GroupSum& terms) {
+    const Old& old = terms.old;
+    const int32_t unit = std::max(terms.greatest_scale, old.exponent) - kScaleBits;
+    int64_t sum = cut(old.significand, old.unit, unit);
+    for (uint32_t i = 0; i < terms.count; ++i) {
+        sum += cut(terms.groups[i].significand, terms.groups[i].unit, unit);
+    }
+    return rounded(sum, unit);
+}
+
 class Groups {
 public:
     Groups(const Tcgen05Multiplication& mma, uint32_t row)
@@ -182,7 +194,7 @@ public:
         per_scale_ = at_.k / at_.scales() / kFinest;
         // Exact sums: K = 16 with scale factors of e8m0 (32 if A is sparse, by analogy); K = 4 with
         // e4m3.
-        together_ = at_.has_e8m0_scales ? (at_.is_sparse ? 8 : 4) : 1;
+        together_ = mma.is_of_warp ? 4 : at_.has_e8m0_scales ? (at_.is_sparse ? 8 : 4) : 1;
     }
 
     uint32_t element(const GroupBlock& block, uint32_t i, uint32_t column, uint32_t word) const {
@@ -198,6 +210,7 @@ public:
         const bool old_is_special = (word >> 23 & 255) == 255;
         if (is_nan || (old_is_special && (word & 0x7fffff))) return kFloatNan;
         if (old_is_special || terms.greatest < kLeastExponent) return word;
+        if (mma_.is_of_warp) return sum_of_warp(terms);
         return at_.has_e8m0_scales ? sum_of_e8m0(terms) : sum_of_e4m3(terms, per_scale_);
     }
 

@@ -36,6 +36,7 @@ public:
     uint8_t indices[kMaxTcgen05Rows][kMaxTcgen05Depth];
     bool accumulates = true;     // false: D's words are not read
     uint32_t scale_input_d = 0;  // D counts 2^-scale_input_d times
+    bool is_of_warp = false;     // mma.sync of sm_120
 
     void reset(const InstructionDescriptor& instruction);
 

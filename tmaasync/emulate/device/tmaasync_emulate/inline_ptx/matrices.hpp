@@ -203,4 +203,112 @@ TMAASYNC_EMULATE_INLINE void multiply_to_halves(
     }
 }
 
+// --- mma.sync with a kind ------------------------------------------------------------------------
+
+// Codes of the types in tcgen05's instruction descriptor.
+struct SmallFloatCode {
+    static constexpr std::uint32_t e4m3 = 0, e5m2 = 1, e2m3 = 3, e3m2 = 4, e2m1 = 5;
+};
+
+constexpr std::uint32_t kind_types(std::uint32_t a, std::uint32_t b, std::uint32_t others) {
+    return a << 7 | b << 10 | others;
+}
+
+// The words of scale factors, and byte and thread of each.
+struct ScaleOperands {
+    std::uint32_t words[2];
+    std::uint16_t ids[4];
+};
+
+inline ScaleOperands scale_operands(
+    std::uint32_t a,
+    std::uint32_t b,
+    std::uint16_t a_byte,
+    std::uint16_t a_thread,
+    std::uint16_t b_byte,
+    std::uint16_t b_thread
+) {
+    return {{a, b}, {a_byte, a_thread, b_byte, b_thread}};
+}
+
+template <Tcgen05Kind kKind, int kScaleVector, int kSums>
+TMAASYNC_EMULATE_INLINE void multiply_kind(
+    std::uint32_t instruction,
+    std::uint32_t (&d)[kSums],
+    const std::uint32_t (&a)[4],
+    const std::uint32_t (&b)[2],
+    const std::uint32_t (&c)[kSums],
+    const ScaleOperands& scales = {}
+) {
+    WarpMma mma{
+        .kind = kKind,
+        .instruction = instruction,
+        .scale_vector = kScaleVector,
+        .a = {a[0], a[1], a[2], a[3]},
+        .b = {b[0], b[1]},
+        .sums = {},
+        .a_scales = scales.words[0],
+        .b_scales = scales.words[1],
+        .a_byte = scales.ids[0],
+        .a_thread = scales.ids[1],
+        .b_byte = scales.ids[2],
+        .b_thread = scales.ids[3],
+    };
+    for (int i = 0; i < kSums; ++i) mma.sums[i] = c[i];
+    multiply_with_warp(mma);
+    for (int i = 0; i < kSums; ++i) d[i] = mma.sums[i];
+}
+
+// m8n8k4 of fp16: four matrices of 8 x 8, one for the lanes 4 q to 4 q + 3 and 16 above.
+template <bool kAIsColumn, bool kBIsRow>
+TMAASYNC_EMULATE_INLINE void multiply_in_quad_pairs(
+    float (&sums)[8],
+    int (&rows)[8],
+    int (&columns)[8],
+    const std::uint32_t (&a)[2],
+    const std::uint32_t (&b)[2]
+) {
+    const std::uint32_t mine[4] = {a[0], a[1], b[0], b[1]};
+    std::uint32_t all[32][4];
+    gather_words("mma.sync", mine, 4, &all[0][0]);
+    const int quad = static_cast<int>(current_thread().lane) % 16 / 4 * 4;
+    // The element of four that the lane holds: its lane is `at` of the side that lanes follow.
+    const auto element = [&](bool follows_k, int side, int k, int first) {
+        const int at = follows_k ? k : side % 4, i = follows_k ? side % 4 : k;
+        const std::uint32_t* const words = all[quad + at + side / 4 * 16] + first;
+        return HalfBits::to(words[i / 2] >> 16 * (i % 2) & 0xffff);
+    };
+    for (int i = 0; i < 8; ++i) {
+        for (int k = 0; k < 4; ++k) {
+            sums[i] += element(kAIsColumn, rows[i], k, 0) * element(kBIsRow, columns[i], k, 2);
+        }
+    }
+}
+
+// PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16": accumulators of f32, and of f16 in rows.
+template <bool kAIsColumn, bool kBIsRow, bool kHasHalves>
+TMAASYNC_EMULATE_INLINE void multiply_quads(
+    std::uint32_t (&d)[kHasHalves ? 4 : 8],
+    const std::uint32_t (&a)[2],
+    const std::uint32_t (&b)[2],
+    const std::uint32_t (&c)[kHasHalves ? 4 : 8]
+) {
+    const int lane = static_cast<int>(current_thread().lane);
+    int rows[8], columns[8];
+    float sums[8];
+    for (int i = 0; i < 8; ++i) {
+        rows[i] = (kHasHalves ? lane % 4 : (lane & 1) + (i & 2)) + lane / 16 * 4;
+        columns[i] = kHasHalves ? i : (i & 4) + (lane & 2) + (i & 1);
+        sums[i] = kHasHalves ? HalfBits::to(c[i / 2] >> i % 2 * 16 & 0xffff)
+                             : std::bit_cast<float>(c[kHasHalves ? 0 : i]);
+    }
+    multiply_in_quad_pairs<kAIsColumn, kBIsRow>(sums, rows, columns, a, b);
+    for (int i = 0; i < (kHasHalves ? 4 : 8); ++i) {
+        d[i] =
+            kHasHalves
+                ? packed<HalfBits, Round::kRn, false, false>(sums[(2 * i + 1) % 8], sums[2 * i % 8])
+                : std::bit_cast<std::uint32_t>(sums[i]);
+    }
+}
+
 }  // namespace tmaasync_emulate::inline_ptx

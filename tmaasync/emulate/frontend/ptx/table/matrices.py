@@ -75,6 +75,56 @@ def _mma(pairs: tuple[tuple[str, str], ...], depths: tuple[int, ...], total: str
             )
 
 
+def _with_kind(kind: str, shape: str, middle: str) -> str:
+    """Return the pattern of mma.sync, whose kind stands before or after the shape."""
+    return f"mma.sync.aligned(.{kind}.{shape}.row.col|.{shape}.row.col.{kind}).{middle}"
+
+
+_SMALL = "e4m3|e5m2|e2m3|e3m2|e2m1"
+_KIND = "::tmaasync_emulate::Tcgen05Kind::k"
+_CODES = "SmallFloatCode::<a>, SmallFloatCode::<b>"
+_SCALED = "&d* : b32, a* : b32, b* : b32, c* : b32, m* : b32, p* : b16, q* : b32, r* : b16"
+
+
+def _mma_kinds() -> Iterator[Row]:
+    for total, count in (("f32", 4), ("f16", 2)):
+        call = f"multiply_kind<{_KIND}F8F6F4, 0>(kind_types({_CODES}, {(count == 4) << 4}), after"
+        yield Row(
+            _with_kind("kind::f8f6f4", "m16n8k32", f"{total}.<a:{_SMALL}>.<b:{_SMALL}>.{total}"),
+            "&d* : b32, a* : b32, b* : b32, c* : b32",
+            _MULTIPLY.replace("%s(after", call) % count,
+        )
+    small, packed = f"f32.<a:{_SMALL}>.<b:{_SMALL}>.f32", "f32.e2m1.e2m1.f32"
+    for kind, vector, shape, types, scale in (
+        ("mxf8f6f4", "{.scale_vec::1X}", "m16n8k32", small, "ue8m0"),
+        ("mxf4", "{.scale_vec::2X}", "m16n8k64", packed, "ue8m0"),
+        ("mxf4nvf4", ".scale_vec::2X", "m16n8k64", packed, "ue8m0"),
+        ("mxf4nvf4", ".scale_vec::4X", "m16n8k64", packed, "ue8m0"),
+        ("mxf4nvf4", ".scale_vec::4X", "m16n8k64", packed, "ue4m3"),
+    ):
+        codes = _CODES if types == small else "1, 1"
+        bits = 1 << 23 if scale == "ue8m0" else 0
+        scales = next(digit for digit in vector if digit.isdigit())
+        yield Row(
+            _with_kind(f"kind::{kind}.block_scale{vector}", shape, f"{types}.{scale}"),
+            _SCALED,
+            "{ const ::std::uint32_t left[] = {a}, right[] = {b}, before[] = {c}; "
+            "::std::uint32_t after[4]; "
+            f"multiply_kind<{_KIND}{kind.upper()}, {scales}>(kind_types({codes}, {bits}), after, "
+            "left, right, before, scale_operands(m, q, p, r)); spread(after, d); }",
+        )
+
+
+def _mma_quads() -> Iterator[Row]:
+    for total, count in (("f32", 8), ("f16", 4)):
+        sides = "(.row|<is_col:.col>)(.col|<is_row:.row>)"
+        yield Row(
+            f"mma.sync.aligned.m8n8k4{sides}.{total}.f16.f16.{total}",
+            "&d* : b32, a* : b32, b* : b32, c* : b32",
+            _MULTIPLY % (count, f"multiply_quads<<is_col>, <is_row>, {str(count == 4).lower()}>"),
+        )
+
+
 def _mma_f64(m: int, depth: int) -> Row:
     counts = m * 8 // 32, m * depth // 32, 8 * depth // 32
     return Row(
@@ -111,6 +161,8 @@ ROWS = (
     *_mma((("tf32", "tf32"),), (4, 8), "f32"),
     *_mma(_FLOAT8, (16, 32), "f32"),
     *_mma(_INT8, (16, 32), "s32"),
+    *_mma_kinds(),
+    *_mma_quads(),
     _mma_f64(8, 4),
     *(_mma_f64(16, depth) for depth in (4, 8, 16)),
 )
