@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tmaasync import Kernel
+from tmaasync import Kernel, emulate
 
 SOURCE = """
 #include <tmaasync/ptx/tcgen05_alloc.cuh>
@@ -87,3 +87,39 @@ def test_a_larger_allocation_is_noted(caplog: pytest.LogCaptureFixture) -> None:
     (message,) = [one for one in caplog.messages if "[rule:" in one]
     assert "asks for more columns than the one before (once, first at kernel.cu:" in message
     assert "[rule: tensor-memory-growth]" in message
+
+
+CONTENDED = """
+#include <tmaasync/ptx/tcgen05_alloc.cuh>
+#include <tmaasync/ptx/tcgen05_ld_st.cuh>
+#include <tmaasync/ptx/tcgen05_order.cuh>
+using namespace tmaasync;
+using namespace tmaasync::ptx;
+
+extern "C" __global__ void contended(u32* out) {
+    __shared__ u32 bases[4];
+    const u32 warp = threadIdx.x / 32;
+    for (u32 round = 0; round < 3; ++round) {
+        tcgen05_alloc(static_cast<u32>(__cvta_generic_to_shared(&bases[warp])), 256);
+        __syncwarp();
+        const u32 base = bases[warp], own = base + (warp * 32 << 16);
+        u32 held[1] = {threadIdx.x + round};
+        tcgen05_st<Tcgen05Shape::k32x32b>(own, held);
+        tcgen05_wait_st();
+        tcgen05_ld<Tcgen05Shape::k32x32b>(held, own);
+        tcgen05_wait_ld();
+        out[threadIdx.x] = held[0];
+        __syncwarp();
+        tcgen05_dealloc(base, 256);
+    }
+}
+"""
+
+
+def test_an_allocation_waits_until_another_warp_frees_its_columns() -> None:
+    kernel = Kernel(CONTENDED, "contended", arch="sm_100a")
+    for seed in range(20):
+        out = np.zeros(128, np.uint32)
+        with emulate.scheduled("adversarial" if seed % 2 else "random", seed=seed, races=True):
+            kernel(1, 128, (out,))
+        np.testing.assert_array_equal(out, np.arange(128) + 2)
