@@ -27,7 +27,7 @@ _PREFIX_HEADERS = (
     "cuda_fp16.h",
     "cuda_fp8.h",
 )
-# Of half of the kernels, those with types of tiles above all, it is the first line.
+# The first include of every source with types of tiles, and of many others.
 _PRIMITIVES = "tmaasync/tmaasync.cuh"
 _BEGINS_WITH_PRIMITIVES = re.compile(
     rf"(?:\s+|#\s*line[^\n]*\n)*#\s*include\s*<{re.escape(_PRIMITIVES)}>"
