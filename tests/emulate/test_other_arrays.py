@@ -68,6 +68,7 @@ def four(*starts: int) -> list[np.ndarray]:
         (2, 16, "a read of 4 bytes by a subscript leads to c[16], right after the end of c"),
         (3, 17, "a read of 4 bytes by a subscript leads to scale[17], 4 bytes after the end"),
         (4, 16, None),  # index ends the memory of the four
+        (8, 17, "a read of 4 bytes by a subscript leads to scale[17], 4 bytes after the end"),
         (7, -16, "a write of 4 bytes by a subscript leads to c[-16], 64 bytes before the start"),
     ],
 )
@@ -99,11 +100,49 @@ def test_accesses_inside_their_arrays_are_legal_wherever_these_lie(
         kernel(1, 1, (*four(*starts), which, at))
 
 
-@pytest.mark.parametrize("which", [8, 9], ids=["a copy of the pointer", "a function's parameter"])
-def test_pointers_that_no_subscript_of_a_parameter_names_are_not_known(
-    kernel: Kernel, which: int
-) -> None:
-    kernel(1, 1, (*four(0, 16, 32, 48), which, 17))
+def test_a_function_s_parameter_is_not_known(kernel: Kernel) -> None:
+    kernel(1, 1, (*four(0, 16, 32, 48), 9, 17))
+
+
+# One build: `which` chooses the access. All begin at scale[at] or c[at].
+COPIES = """
+extern "C" __global__ void copies(const float* scale, float* c, int which, int at) {
+    const float* row = scale + at;
+    auto* other = c + 1;
+    const float* moving = &scale[at];
+    int* __restrict__ cast = reinterpret_cast<int*>(c + at);
+    const float* again = row - 1;
+    float sum = 0;
+    if (which == 0) sum = row[0];
+    if (which == 1) sum = *row;
+    if (which == 2) other[at - 1] = 1;
+    if (which == 3) for (int i = 0; i < 2; ++i) sum += *moving++;
+    if (which == 4) cast[0] = 3;
+    if (which == 5) *(c + at) = 4;
+    if (which == 6) sum = *(scale + at);
+    if (which == 7) *(c + at) += 4;
+    if (which == 8) sum = 2.f * *(scale + at);
+    if (which == 9) { const float known = again[1]; sum = known; }
+    if (sum != 0) c[0] = sum;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def copies() -> Kernel:
+    return Kernel(COPIES, "copies")
+
+
+@pytest.mark.parametrize("which", range(10))
+def test_copies_of_a_parameter_and_dereferences_are_known(copies: Kernel, which: int) -> None:
+    memory = np.zeros(FLOATS, np.float32)
+    copies(1, 1, (memory[16:32], memory[32:48], which, 14))
+    copies(1, 1, (memory[16:32], memory[16:32], which, 14))
+    first, second = memory[:16], memory[16:32]
+    arrays, name = ((second, first), "c") if which in (2, 4, 5, 7) else ((first, second), "scale")
+    with pytest.raises(EmulatedFault, match=re.escape(f"leads to {name}[16]")) as caught:
+        copies(1, 1, (*arrays, which, 16))
+    assert "Check" in str(caught.value)
 
 
 def test_an_array_that_ends_in_a_larger_one_is_left_at_its_own_end(kernel: Kernel) -> None:
@@ -182,6 +221,7 @@ def known(body: str, before: str = "", parameters: str = "float* p, const float*
         "if (p != nullptr && q == nullptr) g(reinterpret_cast<int*>(p), (long)q[0]);",
         "if (x) p[3] = 2; else p[4] = 3; return p[0]; const float* copy = p; f = s.p; s->p = 3;",
         "auto f = [&] { return a > 0 ? p[1] : q[2]; }; f(&p[3]); struct S { int n; };",
+        "x = *p; f(*p); *p = 3; if (*p > 1) ++*p;",
         'x = a * p[4]; // p = q;\n const char* s = "p = q";',
     ],
 )
@@ -198,6 +238,9 @@ def test_uses_of_a_parameter_keep_it_known(body: str) -> None:
         "float*& r = p;",
         "auto& r = p;",
         "auto** r = &p;",
+        "float (*p)[4];",
+        "void (*p)(int);",
+        "float *r, *p;",
         "for (float* p = other; ;) ;",
         "{ float* p(other); }",
         "{ float* p{other}; }",
@@ -230,6 +273,42 @@ def test_what_may_give_a_name_another_array_makes_it_unknown(body: str) -> None:
 )
 def test_a_kernel_that_cannot_be_read_has_no_known_parameter(body: str) -> None:
     assert known(body) == []
+
+
+def copied(body: str) -> set[int]:
+    """The numbers of the parameters p and q that `r[5]` may be an access by."""
+    text = f'#line 1 "k.cu"\n__global__ void f(float* p, const float* q) {{\n{body}\n\nr[5] = 1; }}'
+    return {number for (line, _), (number, _) in places(text, "f", "k.cu", ()).items() if line > 3}
+
+
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        ("float* r = p;", 0),
+        ("const float *const __restrict__ r = q + f(1, 2);", None),  # a call may hide a pointer
+        ("const float* r = q + (1 + i);", None),
+        ("const float* r = &q[3 * i];", 1),
+        ("auto r = q - 3;", 1),
+        ("const auto* r = (const int*)(p + 1);", 0),
+        ("Box<int>* r = reinterpret_cast<Box<int>*>(p);", None),
+        ("auto r = static_cast<float*>(p), s = 3;", 0),
+        ("float* a = p + 2; float* r = a - 1; r += 3;", 0),
+        ("for (float* r = p; ; r += 2) ;", 0),
+        ("float* r = p; r = other;", None),
+        ("float* r = p; { float* r = other; }", None),
+        ("float* r = p; f(r);", None),
+        ("float* r = i ? p : other;", None),
+        ("auto r = p[3];", None),
+        ("auto& r = p[3];", None),
+        ("*r = p[3];", None),
+        ("float* r = p; p = other;", None),
+        ("auto* r = [=] { return p; };", None),
+    ],
+)
+def test_a_local_pointer_is_known_where_it_begins_as_a_parameter(
+    body: str, number: int | None
+) -> None:
+    assert copied(body) == (set() if number is None else {number})
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
-"""Accesses by a subscript of a kernel's pointer parameter, as in ``scale[row]``.
+"""Accesses by a kernel's pointer parameter, as in ``scale[row]`` and ``*(scale + row)``.
 
 Compiled code keeps no array with an address. But g++ gives a load the column of the subscript's
-``]`` (in templates ``[``), and a store the column of the assignment, so that an instruction leads
+``]`` (in templates ``[``) or of the ``*``, the load of a struct that initialises a variable the
+column of its name, and a store the column of the assignment, so that an instruction leads
 to the text. A parameter is known in the whole kernel only if nothing there can give it another
-array: no assignment, no reference, no second variable of its name. Other accesses are left out.
+array: no assignment, no reference, no second variable of its name. A local pointer is known if it
+begins as a known one, as in ``const float* row = scale + 8;``. Other accesses are left out.
 """
 
 from __future__ import annotations
@@ -61,9 +63,11 @@ def places(text: str, name: str, file: str, macros: Sequence[str]) -> Places:
         for number, parameter in enumerate(parameters)
         if (known := _pointer(parameter)) and known not in defined and _keeps(body, known)
     }
+    pointers = _with_copies(body, pointers)
+    accesses = (*_subscripts(body), *_dereferences(body))
     return {
         own.place(body[at].start): (pointers[pointer], is_store)
-        for at, pointer, is_store in _subscripts(body)
+        for at, pointer, is_store in accesses
         if pointer in pointers and own.is_unique(body[at].start)
     }
 
@@ -153,14 +157,97 @@ def _is_unknown(body: Sequence[Token]) -> bool:
     )
 
 
-def _keeps(body: Sequence[Token], name: str) -> bool:
-    """Return whether a name means the same parameter with the same array in the whole body."""
+def _keeps(body: Sequence[Token], name: str, declaration: int = -1) -> bool:
+    """Return whether a name means the same pointer with the same array in the whole body."""
     texts = ["{", "{", "{", *words(body), "}", "}"]
     return all(
         _is_use(texts[at - 3 : at], texts[at + 1 : at + 3])
         for at, text in enumerate(texts)
-        if text == name
+        if text == name and at - 3 != declaration
     )
+
+
+def _with_copies(body: Sequence[Token], pointers: Mapping[str, int]) -> dict[str, int]:
+    """Return the known parameters, and the local pointers that begin as one of them."""
+    known = dict(pointers)
+    for at, token in enumerate(body):
+        if token.text != "=" or not _is_pointer_declared(body, at - 1):
+            continue
+        name, source = body[at - 1].text, _origin(words(body[at + 1 : _end(body, at)]))
+        if source in known and name not in known and _keeps(body, name, at - 1):
+            known[name] = known[source]
+    return known
+
+
+def _is_pointer_declared(body: Sequence[Token], at: int) -> bool:
+    """Return whether a name is declared here with one ``*`` after a type, or with ``auto``."""
+    texts = ["{", "{", *words(body[max(0, at - 4) : at])]
+    while texts[-1] in _QUALIFIERS:
+        texts.pop()
+    if texts[-1] != "*":
+        return texts[-1] == "auto"
+    before = texts[-2]
+    is_type = before == ">" or (before.isidentifier() and before not in _STATEMENTS)
+    return is_type and body[at].text.isidentifier()
+
+
+def _end(body: Sequence[Token], at: int) -> int:
+    """Return where the initialiser ends that begins after a token."""
+    depth = 0
+    for end in range(at + 1, len(body)):
+        text = body[end].text
+        if depth == 0 and text in (";", ",", ")"):
+            return end
+        depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
+    return at + 1
+
+
+def _origin(code: Sequence[str]) -> str:
+    """Return the pointer that an initialiser takes, moved by elements; empty if it is not known.
+
+    Known are ``p``, ``p + n``, ``p - n``, ``&p[n]``, and casts of one of them.
+    """
+    if code and code[0] in ("reinterpret_cast", "static_cast") and ">" in code:
+        code = code[code.index(">") + 1 :]
+    elif code and code[0] == "(" and "*" in code and list(code).index("*") + 1 == code.index(")"):
+        code = code[code.index(")") + 1 :]
+    if code and code[0] == "(" and code[-1] == ")":
+        code = code[1:-1]
+    if not code or {"?", "=", ",", "(", ")"} & set(code):
+        return ""
+    if code[0] == "&":
+        return code[1] if code[2:3] == ["["] and code[-1] == "]" else ""
+    return code[0] if code[1:2] in ([], ["+"], ["-"]) else ""
+
+
+def _dereferences(body: Sequence[Token]) -> Iterator[tuple[int, str, bool]]:
+    """Yield what `_subscripts` does for ``*p``, ``*p++`` and ``*(p + n)``."""
+    for at, token in enumerate(body[:-2]):
+        before = body[at - 1].text if at else "{"
+        if token.text != "*" or not (before in _BEFORE or before in _STATEMENTS):
+            continue
+        name, end = _operand(body, at + 1)
+        is_target = before in _BEFORE_TARGETS and _is_assignment(body[end : end + 3])
+        is_product = before == ")" and not is_target
+        if not name or is_product:
+            continue
+        yield at, name, False
+        if words(body[end : end + 1]) == [";"]:
+            yield from _initialised(body, at - 1, name)
+        if is_target:
+            yield end, name, True
+
+
+def _operand(body: Sequence[Token], at: int) -> tuple[str, int]:
+    """Return the pointer that a ``*`` before a token reads, empty if unknown, and what follows."""
+    name, end = body[at].text, at + 1
+    if name == "(":
+        end = closing(body, at) + 1
+        name = _origin(words(body[at + 1 : end - 1]))
+    elif words(body[at + 1 : at + 3]) in (["+", "+"], ["-", "-"]):
+        end = at + 3
+    is_more = words(body[end : end + 1]) in (["["], ["("], ["."], [":"])
+    return ("" if is_more or not name.isidentifier() else name), end
 
 
 def _is_use(before: Sequence[str], after: Sequence[str]) -> bool:
@@ -176,8 +263,11 @@ def _is_use(before: Sequence[str], after: Sequence[str]) -> bool:
         return last != "*" or not is_declared
     if after[0] in _AFTER:
         return last != "&"
-    if last == "=" and after[0] == ";":  # `const float* row = scale;` is no reference
-        return first == "*"
+    is_copied = last == "=" and after[0] == ";"  # `const float* row = scale;` is no reference
+    is_declared = after[0] == ")" and after[1] in ("[", "(")  # int (*p)[4];
+    is_read = last == "*" and second in "({};[=+-/<?:!&|" and not is_declared  # x = *p;
+    if is_copied or is_read:
+        return is_read or first == "*"
     # Compared with something, or cast: (scale == nullptr), if (scale), reinterpret_cast<T>(scale).
     is_alone = last == "(" and after[0] == ")"
     return after in (["=", "="], ["!", "="]) or (is_alone and second in ("if", ">"))
@@ -196,9 +286,19 @@ def _subscripts(body: Sequence[Token]) -> Iterator[tuple[int, str, bool]]:
             name = body[begin - 1].text
             yield at, name, False
             yield begin, name, False
+            if words(body[at + 1 : at + 2]) == [";"]:
+                yield from _initialised(body, begin - 2, name)
             is_target = begin < 2 or body[begin - 2].text in _BEFORE_TARGETS
             if is_target and _is_assignment(body[at + 1 : at + 4]):
                 yield at + 1, name, True
+
+
+def _initialised(body: Sequence[Token], at: int, name: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield the variable and the sign of ``x = p[n];``: a load may have the column of either."""
+    is_sign = at > 1 and body[at].text == "=" and body[at - 1].text.isidentifier()
+    if is_sign and body[at - 2].text not in (".", "->", "::"):
+        yield at - 1, name, False
+        yield at, name, False
 
 
 def _is_assignment(after: Sequence[Token]) -> bool:

@@ -25,28 +25,36 @@ void for_each_element(Meeting& meeting, Act act) {
     }
 }
 
-// A row that two lanes of the instruction store: their bytes are compared with each other, and not
-// with the bytes before the instruction.
-static void note_equal_rows(Meeting& meeting, uint32_t lane, bool is_kept) {
-    const Fiber* const fiber = operands_of<StoreMatrix>(meeting, lane).fiber;
-    Repeat* const repeat = fiber->races.repeat.get();
-    if (!repeat || repeat->race.rule != Rule::kNone) return;
-    for (std::size_t i = 0; i < repeat->bytes; ++i) {
-        repeat->held[i] = static_cast<uint8_t>(is_kept ? repeat->at[i] : ~repeat->at[i]);
-    }
+// The store of a lane to bytes that another lane has just stored to; null if it is the only one.
+static Repeat* repeated_row(Meeting& meeting, uint32_t lane) {
+    Repeat* const repeat = operands_of<StoreMatrix>(meeting, lane).fiber->races.repeat.get();
+    return repeat && repeat->race.rule == Rule::kNone ? repeat : nullptr;
 }
 
-static void store_matrices(Meeting& meeting) {
+// The bytes of a row that two lanes of the instruction store are compared with each other, and not
+// with the bytes before the instruction.
+static void compare_rows(Meeting& meeting) {
     bool is_kept = true;
-    for_each_element<StoreMatrix>(meeting, [](uint32_t held, uint32_t half, uint8_t* where) {
-        const auto value = static_cast<uint16_t>(held >> 16 * half);
-        std::memcpy(where, &value, sizeof(value));
-    });
     for_each_element<StoreMatrix>(meeting, [&](uint32_t held, uint32_t half, const uint8_t* where) {
         const auto value = static_cast<uint16_t>(held >> 16 * half);
         is_kept &= std::memcmp(where, &value, sizeof(value)) == 0;
     });
-    for (uint32_t lane = 0; lane < 32; ++lane) note_equal_rows(meeting, lane, is_kept);
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        Repeat* const repeat = repeated_row(meeting, lane);
+        for (std::size_t i = 0; repeat && i < repeat->bytes; ++i) {
+            repeat->held[i] = static_cast<uint8_t>(is_kept ? repeat->at[i] : ~repeat->at[i]);
+        }
+    }
+}
+
+static void store_matrices(Meeting& meeting) {
+    for_each_element<StoreMatrix>(meeting, [](uint32_t held, uint32_t half, uint8_t* where) {
+        const auto value = static_cast<uint16_t>(held >> 16 * half);
+        std::memcpy(where, &value, sizeof(value));
+    });
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (repeated_row(meeting, lane)) return compare_rows(meeting);
+    }
 }
 
 static void load_matrices(Meeting& meeting) {
