@@ -1,8 +1,8 @@
 // The latest ordinary reads of each thread, by their instruction.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace tmaasync_emulate {
@@ -12,9 +12,15 @@ namespace tmaasync_emulate {
 class ReplicatedLoads {
 public:
     // Prepares for the next cluster.
-    void reset(uint32_t threads) { latest_.assign(threads, {}); }
+    void reset(uint32_t threads) {
+        threads_ = threads;
+        latest_.assign(std::size_t{threads} * kept_, {});
+    }
 
-    void note(uint32_t thread, uintptr_t site, uintptr_t cell) { at(thread, site) = {site, cell}; }
+    void note(uint32_t thread, uintptr_t site, uintptr_t cell) {
+        while (is_taken(thread, site) && kept_ < kMost) grow();
+        at(thread, site) = {site, cell};
+    }
 
     // True if the instruction was the thread's too, on the same cell.
     bool holds(uint32_t thread, uintptr_t site, uintptr_t cell) {
@@ -27,11 +33,28 @@ private:
         uintptr_t site;
         uintptr_t cell;
     };
-    static constexpr std::size_t kKept = 8;
+    static constexpr std::size_t kMost = 512;  // of a thread; beyond them a load replaces another
 
-    Load& at(uint32_t thread, uintptr_t site) { return latest_[thread][site / 4 % kKept]; }
+    bool is_taken(uint32_t thread, uintptr_t site) {
+        const uintptr_t held = at(thread, site).site;
+        return held && held != site;
+    }
 
-    std::vector<std::array<Load, kKept>> latest_;  // indexed by thread
+    Load& at(uint32_t thread, uintptr_t site) { return latest_[thread * kept_ + site / 4 % kept_]; }
+
+    void grow() {
+        const std::vector<Load> before = std::move(latest_);
+        const std::size_t kept = kept_;
+        kept_ *= 2;
+        latest_.assign(std::size_t{threads_} * kept_, {});
+        for (std::size_t i = 0; i < before.size(); ++i) {
+            if (before[i].site) at(static_cast<uint32_t>(i / kept), before[i].site) = before[i];
+        }
+    }
+
+    uint32_t threads_ = 0;
+    std::size_t kept_ = 8;      // of each thread, a power of two
+    std::vector<Load> latest_;  // of thread after thread
 };
 
 }  // namespace tmaasync_emulate
