@@ -1,8 +1,9 @@
 """PTX modules on the CPU: each function's body is a unit, as an ``asm`` statement is.
 
 `reader` finds the functions and variables of a module, and `lines` the source line of each line.
-`body` reads a function into a program, `accumulators` lays out the registers that wgmma keeps, and
-`function`, `variables` and `code` write the C++. `target` is its chip.
+`register_parameters` puts the parameters of functions into memory. `body` reads a function into a
+program, `accumulators` lays out the registers that wgmma keeps, and `function`, `variables` and
+`code` write the C++. `target` is its chip.
 """
 
 from tmaasync.emulate.frontend.ptx.module.code import INCLUDED, ModuleCode, module_code

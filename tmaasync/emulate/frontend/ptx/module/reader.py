@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tmaasync._source.tokens import at_commas
+from tmaasync.emulate.frontend.ptx.module.register_parameters import with_parameters_in_memory
 from tmaasync.emulate.frontend.ptx.program import bits_of, refusal
 from tmaasync.errors import CompileError
 
@@ -106,7 +107,7 @@ def read_module(text: str, name: str) -> Module:
         CompileError: A directive is not PTX.
     """
     own = _INLINE_ASM.sub(lambda found: _LOC.sub("", found[0]), text)
-    plain = _STRING_OR_COMMENT.sub(_blank, own)
+    plain = with_parameters_in_memory(_STRING_OR_COMMENT.sub(_blank, own))
     starts = [0, *(at + 1 for at, letter in enumerate(plain) if letter == "\n")]
     module = Module(name, plain, starts, {}, {}, read_files(text))
     _read(module)
