@@ -17,37 +17,40 @@ using ScoresOperand = u32[BLOCK_M / 16][4];
 using KeyGradients = float[HEAD_DIM / 2];
 using QueryGradients = float[kDqAccumulators];
 
-// Call use(i, values of columns i and i + 1) for every pair of a thread's accumulators.
-template <typename Use>
-__device__ __forceinline__ void for_column_pairs(const RowValues& values, const Use& use) {
-    if constexpr (RowValues::kInQuads) {
+// A thread's values of the columns of its transposed scores.
+struct ColumnValues {
+    float2 pairs[BLOCK_M / 8];
+
+    __device__ __forceinline__ void load(const RowValues& rows) {
         u32 lane = lane_index();
         wgmma_fence_operands(lane);  // force recomputation: keeping it would spill a register
-        const auto* quads = reinterpret_cast<const float4*>(values.values) + lane % 4;
+        if constexpr (RowValues::kInQuads) {
+            const auto* quads = reinterpret_cast<const float4*>(rows.values) + lane % 4;
 #pragma unroll
-        for (int i = 0; i < BLOCK_M / 2; i += 8) {
-            const float4 quad = quads[i / 2];
-            const float2 first = {quad.x, quad.y}, second = {quad.z, quad.w};
-            use(i, first);
-            use(i + 2, first);
-            use(i + 4, second);
-            use(i + 6, second);
-        }
-    } else {
-        const int first = accumulator_column(thread_in_warpgroup(), 0);
+            for (int i = 0; i < BLOCK_M / 8; i += 2) {
+                const float4 quad = quads[2 * i];
+                pairs[i] = {quad.x, quad.y};
+                pairs[i + 1] = {quad.z, quad.w};
+            }
+        } else {
+            const auto* own = reinterpret_cast<const float2*>(rows.values) + lane % 4;
 #pragma unroll
-        for (int i = 0; i < BLOCK_M / 2; i += 4) {
-            const float* pair = values.values + first + accumulator_column(0, i);
-            const float2 of_pair = *reinterpret_cast<const float2*>(pair);
-            use(i, of_pair);
-            use(i + 2, of_pair);
+            for (int i = 0; i < BLOCK_M / 8; ++i) pairs[i] = own[4 * i];
         }
     }
-}
 
-// Set the exponents of masked keys to minus infinity.
-__device__ __forceinline__ void mask_exponents(
-    Scores& exponents, const BackwardProblem& problem, const KeyTile& tile, i32 block, int consumer
+    // The value of the i-th accumulator's column.
+    __device__ __forceinline__ float operator[](int i) const {
+        const float2& pair = pairs[i / 4];
+        return i % 2 == 0 ? pair.x : pair.y;
+    }
+};
+
+// Set the probabilities of masked keys to zero. The first kPowers of the scores are probabilities,
+// and the others exponents.
+template <int kPowers>
+__device__ __forceinline__ void mask_probabilities(
+    Scores& scores, const BackwardProblem& problem, const KeyTile& tile, i32 block, int consumer
 ) {
     const i32 first_key =
         tile.position + consumer * kConsumerKeys + accumulator_row(thread_in_warpgroup(), 0);
@@ -61,7 +64,8 @@ __device__ __forceinline__ void mask_exponents(
         visible.end[half] = key < tile.keys.length ? end : 0;
         visible.first[half] = own - problem.right - first_query;
     }
-    mask_scores<HAS_RIGHT>(exponents, visible);
+    mask_scores<HAS_RIGHT>(scores, visible, 0, 0, kPowers);
+    mask_scores<HAS_RIGHT>(scores, visible, masked_score(), kPowers);
 }
 
 struct Consumer {
@@ -117,13 +121,18 @@ private:
         const KeyRows& values = shared.rows.stages[kValues];
         Scores scores, dp;
         ScoresOperand p, ds;
+        ColumnValues lse;
         queries.wait();
         issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
+        // Next to S, if registers suffice: 2 to 4 % faster (docs/decisions/attention.md).
+        constexpr bool kEarly = RowValues::kInQuads && !HAS_SOFTCAP;
+        if constexpr (kEarly) lse.load(queries.peek_side());
         gradients.wait();
         if constexpr (!HAS_SOFTCAP) issue_transposed(dp, values, gradients.peek());
         wgmma_wait_group<HAS_SOFTCAP ? 0 : 1>();
         wgmma_fence_operands(scores);
-        find_probabilities(scores, p, tile, block);
+        if constexpr (!kEarly) lse.load(queries.peek_side());
+        find_probabilities(scores, p, lse, tile, block);
         // With softcap there are no registers for dP until now.
         if constexpr (HAS_SOFTCAP) issue_transposed(dp, values, gradients.peek());
         wgmma_wait_group<0>();
@@ -157,9 +166,8 @@ private:
     // Compute P from S. The scores become the factors of dS: P, with softcap P times its
     // derivative.
     __device__ __forceinline__ void find_probabilities(
-        Scores& scores, ScoresOperand& p, const KeyTile& tile, i32 block
+        Scores& scores, ScoresOperand& p, const ColumnValues& lse, const KeyTile& tile, i32 block
     ) const {
-        const RowValues& lse = queries.peek_side();
         const float scale = problem.scale_log2;
         float factors[HAS_SOFTCAP ? BLOCK_M / 2 : 1];
         if constexpr (HAS_SOFTCAP) {
@@ -167,14 +175,18 @@ private:
 #pragma unroll
             for (int i = 0; i < BLOCK_M / 2; ++i) factors[i] = 1 - scores[i] * scores[i];
         }
-        for_column_pairs(lse, [&](int i, float2 of_pair) {
-            scores[i] = scores[i] * scale - of_pair.x;
-            scores[i + 1] = scores[i + 1] * scale - of_pair.y;
-        });
-        // No branch after the exponentials, so that the assembler interleaves them with dS.
-        if (!tile.blocks.is_unmasked(block)) mask_exponents(scores, problem, tile, block, index);
 #pragma unroll
-        for (float& score : scores) score = ptx::ex2_approx_ftz(score);
+        for (int i = 0; i < BLOCK_M / 2; ++i) scores[i] = scores[i] * scale - lse[i];
+        // The assembler moves no exponentials over the branch: half are computed next to dP, and it
+        // interleaves the others with dS.
+        constexpr int kBefore = HAS_SOFTCAP ? 0 : BLOCK_M / 4;
+#pragma unroll
+        for (int i = 0; i < kBefore; ++i) scores[i] = ptx::ex2_approx_ftz(scores[i]);
+        if (!tile.blocks.is_unmasked(block)) {
+            mask_probabilities<kBefore>(scores, problem, tile, block, index);
+        }
+#pragma unroll
+        for (int i = kBefore; i < BLOCK_M / 2; ++i) scores[i] = ptx::ex2_approx_ftz(scores[i]);
         accumulators_to_a<Element>(p, scores);
         if constexpr (HAS_SOFTCAP) {
 #pragma unroll
@@ -186,10 +198,10 @@ private:
     __device__ __forceinline__ void find_ds(
         Scores& scores, const Scores& dp, ScoresOperand& ds
     ) const {
-        for_column_pairs(gradients.peek_side(), [&](int i, float2 delta) {
-            scores[i] *= dp[i] - delta.x;
-            scores[i + 1] *= dp[i + 1] - delta.y;
-        });
+        ColumnValues delta;
+        delta.load(gradients.peek_side());
+#pragma unroll
+        for (int i = 0; i < BLOCK_M / 2; ++i) scores[i] *= dp[i] - delta[i];
         accumulators_to_a<Element>(ds, scores);
     }
 

@@ -625,6 +625,7 @@ def backward_types(config: BackwardConfig, variant: BackwardVariant) -> tuple[st
     [
         with_a_gpu(128, BackwardVariant(), False),
         with_a_gpu(128, BackwardVariant(has_right=True), True),
+        (128, BackwardVariant(has_right=True), False),
         (128, BackwardVariant(has_left=True, has_right=True), False),
         (128, BackwardVariant(has_softcap=True), False),
         (128, BackwardVariant(is_deterministic=True, has_softcap=True), True),
@@ -639,8 +640,9 @@ def backward_types(config: BackwardConfig, variant: BackwardVariant) -> tuple[st
 def test_the_attention_backward_compiles_clean(
     head_dim: int, variant: BackwardVariant, shares_kv_heads: bool
 ) -> None:
+    heads_on_sms = 2 if shares_kv_heads else 1
     config = choose_backward_config(
-        head_dim, variant, shares_kv_heads=shares_kv_heads, heads_on_sms=2
+        head_dim, variant, shares_kv_heads=shares_kv_heads, heads_on_sms=heads_on_sms
     )
 
     assert_clean(backward_kernel(backward_types(config, variant), variant, config))

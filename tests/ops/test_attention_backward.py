@@ -136,6 +136,28 @@ def test_longer_heads_are_worked_on_fewer_at_a_time(
     assert config.tiles_descend == (variant.is_deterministic and variant.is_masked)
 
 
+@pytest.mark.parametrize(
+    ("variant", "keys", "block_m"),
+    [
+        (BackwardVariant(), 1024, 80),
+        (BackwardVariant(has_right=True), 8192, 64),
+        (BackwardVariant(has_right=True), 16384, 80),
+        (BackwardVariant(has_right=True, has_left=True), 16384, 64),
+        (BackwardVariant(has_right=True, has_softcap=True), 16384, 64),
+        (BackwardVariant(has_right=True, is_packed=True), 16384, 64),
+        (BackwardVariant(has_right=True, is_deterministic=True), 16384, 64),
+    ],
+)
+def test_a_causal_mask_has_blocks_of_80_queries_in_long_heads(
+    variant: BackwardVariant, keys: int, block_m: int
+) -> None:
+    config = choose_backward_config(
+        128, variant, shares_kv_heads=False, heads_on_sms=heads_on_sms(keys, 132)
+    )
+
+    assert config.block_m == block_m
+
+
 @pytest.mark.parametrize(("keys", "heads"), [(2048, 8), (4096, 4), (8192, 2), (16384, 1)])
 def test_deterministic_gqa_works_on_the_heads_that_fill_the_sms(keys: int, heads: int) -> None:
     """The orders that were fastest on an H200 and an H100, of 8 KV heads of 128 columns."""

@@ -243,12 +243,21 @@ def test_random_packed_sequences(backend: Any, number: int, deterministic: bool)
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("config", OF_80_QUERIES, ids=["first", "alternating", "down"])
+@pytest.mark.parametrize(
+    ("config", "mask"),
+    [
+        (OF_80_QUERIES[0], Mask()),
+        (OF_80_QUERIES[1], Mask(causal=True)),
+        (OF_80_QUERIES[1], Mask()),
+        (OF_80_QUERIES[2], Mask()),
+    ],
+    ids=["first", "alternating, causal", "alternating", "down"],
+)
 @pytest.mark.usefixtures("two_ctas")
-def test_blocks_of_80_queries(backend: Any, config: BackwardConfig) -> None:
+def test_blocks_of_80_queries(backend: Any, config: BackwardConfig, mask: Mask) -> None:
     """Their dQ is computed transposed."""
     lengths = {"queries": (79, 80, 81, 1, 200, 0), "keys": (127, 128, 129, 200, 1, 3)}
-    problem = drawn(0, **lengths, head_dim=128, heads=2, kv_heads=1, mask=Mask(), softcap=None)
+    problem = drawn(0, **lengths, head_dim=128, heads=2, kv_heads=1, mask=mask, softcap=None)
 
     with tile_configs(lambda _: config), scheduled("adversarial", seed=3, races=True):
         check_packed(backend, problem)

@@ -153,8 +153,9 @@ def choose_backward_config(
     """Return the tile config of a variant; ``shares_kv_heads`` means GQA.
 
     ``heads_on_sms`` is the number of heads whose tiles of keys fill the SMs. The choices were
-    measured on an H200, the deterministic ones without a mask on an H100 too (2026-11-24,
-    docs/decisions/attention.md), without windows and softcap.
+    measured on an H200, the deterministic ones without a mask on an H100 too (2026-11-24, blocks
+    of 80 queries under a mask 2026-11-29, docs/decisions/attention.md), without windows and
+    softcap.
     """
     if head_dim <= 64:
         return _narrow_config(variant, heads_on_sms)
@@ -168,10 +169,18 @@ def choose_backward_config(
     if variant.is_deterministic:
         return replace(config, starts_last=True, alternates=True, heads_at_once=8)
     if variant.is_masked:
+        block_m = 80 if _is_long_and_causal(variant, heads_on_sms) else 64
         heads = _within(2, twice, 16)
-        return replace(config, starts_last=True, alternates=True, heads_at_once=heads)
+        masked = replace(config, block_m=block_m, starts_last=True, alternates=True)
+        return replace(masked, heads_at_once=heads)
     full = BackwardConfig(128, 80, starts_last=True, alternates=True)
     return replace(full, heads_at_once=_within(2, heads_on_sms, 8))
+
+
+def _is_long_and_causal(variant: BackwardVariant, heads_on_sms: float) -> bool:
+    """Return whether padded heads with a causal mask fill two thirds of the SMs each."""
+    is_causal = not (variant.has_left or variant.has_softcap or variant.is_packed)
+    return is_causal and heads_on_sms < 1.5
 
 
 def _narrow_config(variant: BackwardVariant, heads_on_sms: float) -> BackwardConfig:

@@ -41,12 +41,17 @@ struct VisibleColumns {
     i32 end[2];
 };
 
+// Replace the scores from `first` to before `end` that a thread's rows do not see.
 template <bool kHasFirst, int kScores>
 __device__ __forceinline__ void mask_scores(
-    float (&scores)[kScores], const VisibleColumns& visible, float masked = masked_score()
+    float (&scores)[kScores],
+    const VisibleColumns& visible,
+    float masked = masked_score(),
+    int first = 0,
+    int end = kScores
 ) {
 #pragma unroll
-    for (int i = 0; i < kScores; ++i) {
+    for (int i = first; i < end; ++i) {
         const int column = accumulator_column(0, i), half = i / 2 % 2;
         if (column >= visible.end[half]) scores[i] = masked;
         if (kHasFirst && column < visible.first[half]) scores[i] = masked;
