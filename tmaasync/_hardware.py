@@ -14,6 +14,7 @@ __all__ = [
     "HOPPER",
     "INT32_LIMIT",
     "INTERLEAVED_ALIGNMENT",
+    "MAP_ARCHS",
     "MATRIX_DESCRIPTOR_UNIT",
     "MAX_BLOCK_THREADS",
     "MAX_BOX_SIDE",
@@ -29,6 +30,7 @@ __all__ = [
     "WARPGROUP_THREADS",
     "WARPGROUP_WARPS",
     "WARP_THREADS",
+    "WIDE_MAP_ARCHS",
     "ChipLimits",
     "chip_limits",
 ]
@@ -36,6 +38,13 @@ __all__ = [
 # --- compute capabilities ---------------------------------------------------------------------
 
 HOPPER = (9, 0)
+MAP_ARCHS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")
+"""Architectures whose rules of tensor maps are known."""
+
+WIDE_MAP_ARCHS = ("sm_100a", "sm_103a")
+"""Architectures whose tensor maps have packed types, swizzles of larger atoms and wide im2col
+(PTX ISA, "Tensors")."""
+
 """The compute capability of H100 and H200, the only one with wgmma."""
 
 PORTABLE_CLUSTER_BLOCKS = 8

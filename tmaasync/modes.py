@@ -153,6 +153,22 @@ class DataType(_NamedIntEnum):
             ) from None
 
     @property
+    def bits(self) -> int:
+        """Bits of one element in global memory.
+
+        >>> DataType.FLOAT16.bits, DataType.PACKED_16U6_ALIGN16B.bits
+        (16, 6)
+        """
+        if not self.needs_sm_100:
+            return 8 * self.itemsize
+        return 6 if self is DataType.PACKED_16U6_ALIGN16B else 4
+
+    @property
+    def has_gaps(self) -> bool:
+        """True if 16 elements take 16 bytes of shared memory, of which some are unused."""
+        return self > DataType.PACKED_16U4_ALIGN8B
+
+    @property
     def is_float(self) -> bool:
         """True if the type can be filled with NaN out of bounds."""
         return DataType.FLOAT16 <= self <= DataType.TFLOAT32_FTZ

@@ -18,6 +18,9 @@ element strides are stored less one, byte strides in units of 16.
 | 224-239 | strides, upper 4 bits each | | |
 
 A corner takes 16, 8 or 5 bits at rank 3, 4 or 5. All other bits are zero.
+
+The bits of sm_100a are not published. Maps of its packed types, 13 to 15 at bits 71-74, and of its
+swizzles, whose number above 128B is at bits 83-84, are for the emulator alone.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tmaasync._hardware import SWIZZLE_CHUNK_BYTES, TMA_ALIGNMENT
+from tmaasync._hardware import SWIZZLE_CHUNK_BYTES, TMA_ALIGNMENT, WIDE_MAP_ARCHS
 from tmaasync.errors import TensorMapError
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import form, rules
@@ -72,6 +75,7 @@ _SWIZZLE = _Run(77, 2)
 _OOB_FILL = _Run(79, 1)
 _IS_TF32 = _Run(80, 1)
 _L2_PROMOTION = _Run(81, 2)
+_SWIZZLE_ATOM = _Run(83, 2)
 _STRIDES_LOW = _Run(96, 32)
 _STRIDES_HIGH = _Run(224, 4)
 _SHAPE = _Run(256, 32, bias=1)
@@ -97,6 +101,9 @@ _TYPE_CODE = {
     DataType.TFLOAT32_FTZ: (8, 1),
     DataType.FLOAT64: (9, 0),
     DataType.BFLOAT16: (10, 0),
+    DataType.PACKED_16U4_ALIGN8B: (13, 0),
+    DataType.PACKED_16U4_ALIGN16B: (14, 0),
+    DataType.PACKED_16U6_ALIGN16B: (15, 0),
 }
 _TYPE_OF_CODE = {code: dtype for dtype, code in _TYPE_CODE.items()}
 
@@ -129,7 +136,10 @@ def decode(data: Any) -> tuple[bool, dict[str, Any]]:
         common = _unpack_common(bits, rank)
     except ValueError as error:
         raise _not_a_map(str(error)) from None
-    return bool(is_im2col), {**common, "dtype": _TYPE_OF_CODE[type_code, is_tf32], **own}
+    dtype = _TYPE_OF_CODE[type_code, is_tf32]
+    if dtype.needs_sm_100 or common["swizzle"].needs_sm_100:
+        common["arch"] = WIDE_MAP_ARCHS[0]
+    return bool(is_im2col), {**common, "dtype": dtype, **own}
 
 
 def check_round_trip(spec: MapFields, data: Any) -> None:
@@ -160,7 +170,8 @@ def _pack_common(spec: MapFields) -> int:
         | _RANK.pack(spec.rank)
         | _TYPE.pack(type_code)
         | _INTERLEAVE.pack(spec.interleave)
-        | _SWIZZLE.pack(spec.swizzle)
+        | _SWIZZLE.pack(min(spec.swizzle, Swizzle.B128))
+        | _SWIZZLE_ATOM.pack(max(spec.swizzle - Swizzle.B128, 0))
         | _OOB_FILL.pack(spec.oob_fill)
         | _IS_TF32.pack(is_tf32)
         | _L2_PROMOTION.pack(spec.l2_promotion)
@@ -186,7 +197,7 @@ def _unpack_common(bits: int, rank: int) -> dict[str, Any]:
         "strides_bytes": _outermost_first(strides),
         "element_strides": _outermost_first(_ELEMENT_STRIDES.unpack(bits, rank)),
         "interleave": Interleave(*_INTERLEAVE.unpack(bits)),
-        "swizzle": Swizzle(*_SWIZZLE.unpack(bits)),
+        "swizzle": Swizzle(_SWIZZLE.unpack(bits)[0] + _SWIZZLE_ATOM.unpack(bits)[0]),
         "l2_promotion": L2Promotion(*_L2_PROMOTION.unpack(bits)),
         "oob_fill": OOBFill(*_OOB_FILL.unpack(bits)),
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from tmaasync._elements import element
-from tmaasync._hardware import MAX_BOX_SIDE, MAX_IM2COL_PIXELS
+from tmaasync._hardware import MAX_BOX_SIDE, MAX_IM2COL_PIXELS, WIDE_MAP_ARCHS
 from tmaasync.errors import ArrayTypeError
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 
@@ -57,6 +57,7 @@ class MapFields(ABC):
     swizzle: Swizzle = field(default=Swizzle.NONE, kw_only=True)
     l2_promotion: L2Promotion = field(default=L2Promotion.NONE, kw_only=True)
     oob_fill: OOBFill = field(default=OOBFill.ZERO, kw_only=True)
+    arch: str = field(default="sm_90a", kw_only=True)
 
     def __post_init__(self) -> None:
         """Convert NumPy integers to int, sequences to tuples and names to modes.
@@ -109,7 +110,12 @@ class MapFields(ABC):
         strides it counts ``ceil(side / element stride)`` elements a side (cuda.h), and the
         innermost side whole, because the hardware ignores the innermost stride.
         """
-        return math.prod(self.box_shape_moved) * self.dtype.itemsize
+        return math.prod(self.box_shape_moved) * self.dtype.bits // 8
+
+    @property
+    def has_wide_maps(self) -> bool:
+        """True if the architecture has packed types and swizzles of larger atoms."""
+        return self.arch in WIDE_MAP_ARCHS
 
     @property
     def smem_alignment(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
+from tmaasync._hardware import MAP_ARCHS
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType
 from tmaasync.tensormap.fields import MODE_ARGUMENTS, MODES, Im2colFields, MapFields
@@ -39,6 +40,9 @@ def malformed(spec: MapFields) -> Iterator[Violation]:
         value = getattr(spec, argument)
         if not isinstance(value, mode):
             yield mode.violation(value, argument)
+    if spec.arch not in MAP_ARCHS:
+        remedy = f"Pass one of {', '.join(MAP_ARCHS)}"
+        yield Violation("arch", repr(spec.arch), "tensor maps of it are not known", remedy)
     scalars = ["address"]
     if is_im2col(spec):
         scalars += ["pixels_per_column", "channels_per_pixel"]

@@ -24,7 +24,7 @@ __all__ = ["coordinate_violations", "hazards"]
 
 def hazards(spec: MapFields) -> tuple[Violation, ...]:
     """Return every hazard of a legal spec."""
-    if rules.violations(spec):
+    if rules.violations(spec) or spec.dtype.needs_sm_100:
         return ()
     return tuple(found for hazard in _HAZARDS for found in hazard(spec))
 
@@ -187,9 +187,8 @@ def _out_of_range(places: tuple[int, ...], *, store: bool) -> Iterator[Violation
 def _unaligned(spec: MapFields, place: int) -> Iterator[Violation]:
     """Measured for tiled maps without interleave; for the others it is not established."""
     is_measured = not form.is_im2col(spec) and spec.interleave is Interleave.NONE
-    itemsize = spec.dtype.itemsize
-    if is_measured and place * itemsize % TMA_ALIGNMENT:
-        step = TMA_ALIGNMENT // itemsize
+    step = 128 if spec.dtype.has_gaps else TMA_ALIGNMENT * 8 // spec.dtype.bits
+    if is_measured and place % step:
         yield Violation(
             f"coordinates[{spec.rank - 1}]",
             place,

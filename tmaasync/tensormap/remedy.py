@@ -116,7 +116,7 @@ def _rank(spec: MapFields) -> MapFields:
 def _modes(spec: MapFields) -> MapFields:
     if spec.dtype.needs_sm_100:
         spec = _as_bytes(spec)
-    if spec.swizzle.needs_sm_100:
+    if spec.swizzle.needs_sm_100 and not spec.has_wide_maps:
         spec = replace(spec, swizzle=Swizzle.B128)
     if spec.rank < 3:
         spec = replace(spec, interleave=Interleave.NONE)

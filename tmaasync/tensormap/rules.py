@@ -20,6 +20,7 @@ from tmaasync._hardware import (
 )
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, OOBFill, Swizzle
+from tmaasync.tensormap import packed
 from tmaasync.tensormap.fields import Im2colFields, MapFields
 from tmaasync.tensormap.form import is_im2col, is_integer, malformed, rank_of
 
@@ -59,7 +60,13 @@ def violations(spec: MapFields) -> tuple[Violation, ...]:
 
 def granule_bytes(spec: MapFields) -> int:
     """Return the alignment of addresses and strides in bytes."""
-    return INTERLEAVED_ALIGNMENT if spec.interleave is Interleave.B32 else TMA_ALIGNMENT
+    is_coarse = spec.interleave is Interleave.B32 or _has_gaps(spec)
+    return INTERLEAVED_ALIGNMENT if is_coarse else TMA_ALIGNMENT
+
+
+def _has_gaps(spec: MapFields) -> bool:
+    dtype: object = spec.dtype
+    return spec.has_wide_maps and isinstance(dtype, DataType) and dtype.has_gaps
 
 
 def encoded_bytes(spec: MapFields) -> int:
@@ -72,7 +79,7 @@ def encoded_bytes(spec: MapFields) -> int:
     if not is_im2col(spec):
         pairs = zip(spec.sides, spec.element_strides, strict=True)
         elements = math.prod(side.value // stride for side, stride in pairs)
-    return elements * spec.dtype.itemsize
+    return elements * (8 if spec.dtype.has_gaps else spec.dtype.bits) // 8
 
 
 def bounding_box(spec: Im2colFields) -> Iterator[tuple[int, int, int]]:
@@ -140,6 +147,8 @@ def _address(spec: MapFields) -> Iterator[Violation]:
 
 
 def _because(spec: MapFields) -> str:
+    if _has_gaps(spec):
+        return f" for {spec.dtype}"
     return " under Interleave.B32" if spec.interleave is Interleave.B32 else ""
 
 
@@ -205,13 +214,17 @@ def _corners(spec: MapFields) -> Iterator[Violation]:
 
 
 def _sm_100_modes(spec: MapFields) -> Iterator[Violation]:
+    if spec.has_wide_maps:
+        return
     for argument, remedy in (
         ("dtype", "Unpack the elements, or move them as DataType.UINT8"),
         ("swizzle", "Use Swizzle.B128"),
     ):
         value = getattr(spec, argument)
         if isinstance(value, (DataType, Swizzle)) and value.needs_sm_100:
-            yield Violation(argument, value, "it exists on sm_100 and later; this is sm_90", remedy)
+            chip = spec.arch.rstrip("a")
+            rule = f"it exists on sm_100 and later; this is {chip}"
+            yield Violation(argument, value, rule, f'{remedy}, or pass arch="sm_100a"')
 
 
 _RULES_OF_ONE_ARGUMENT: tuple[Callable[[Any], Iterator[Violation]], ...] = (
@@ -240,7 +253,8 @@ def _interleave_rank(spec: MapFields) -> Iterator[Violation]:
 
 
 def _oob_fill(spec: MapFields) -> Iterator[Violation]:
-    if spec.oob_fill is OOBFill.NAN and not spec.dtype.is_float and not spec.dtype.needs_sm_100:
+    is_refused = spec.dtype.needs_sm_100 and not spec.has_wide_maps
+    if spec.oob_fill is OOBFill.NAN and not spec.dtype.is_float and not is_refused:
         rule = f"only floating-point types have a NaN, and dtype is {spec.dtype}"
         yield Violation("oob_fill", spec.oob_fill, rule, "Use OOBFill.ZERO")
 
@@ -260,11 +274,12 @@ def _inner_side(spec: MapFields) -> Iterator[Violation]:
         remedy = f"Use a multiple of {step} elements, such as {-(-value // step) * step}"
         yield Violation(argument, value, rule, remedy)
     # The span does not limit an interleaved box (measured, and so cuda.h).
-    is_swizzled = spec.swizzle is not Swizzle.NONE and not spec.swizzle.needs_sm_100
+    is_known = spec.has_wide_maps or not spec.swizzle.needs_sm_100
+    is_swizzled = spec.swizzle is not Swizzle.NONE and is_known
     span = spec.swizzle.span_bytes
     if is_swizzled and spec.interleave is Interleave.NONE and inner_bytes > span:
         rule = f"the innermost side takes {inner_bytes} bytes, above the {span} of {spec.swizzle}"
-        wider = "" if spec.swizzle is Swizzle.B128 else ", or a wider swizzle"
+        wider = "" if spec.swizzle >= Swizzle.B128 else ", or a wider swizzle"
         remedy = f"Use {span // itemsize} elements and several boxes{wider}"
         yield Violation(argument, value, rule, remedy)
 
@@ -274,7 +289,7 @@ def _shared_memory(spec: MapFields) -> Iterator[Violation]:
     is_legal = all(1 <= side.value <= side.limit for side in sides) and all(
         1 <= stride <= MAX_ELEMENT_STRIDE for stride in spec.element_strides
     )
-    if not is_legal or spec.dtype.needs_sm_100:
+    if not is_legal or (spec.dtype.needs_sm_100 and not spec.has_wide_maps):
         return  # another rule names the side that is wrong
     size = encoded_bytes(spec)
     if size > ENCODED_BYTES_LIMIT:
@@ -315,4 +330,5 @@ _RULES_THAT_JOIN: tuple[Callable[[Any], Iterator[Violation]], ...] = (
     _inner_side,
     _shared_memory,
     _bounding_box,
+    packed.violations,
 )

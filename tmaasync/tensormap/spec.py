@@ -100,8 +100,8 @@ class TensorMapSpec(Spec, TiledFields):
     Everything per dimension runs outermost first, like a NumPy shape. Making a spec never fails:
     `violations` lists the rules that it breaks, `explain` proposes a legal one, `check` and
     `encode` raise. NumPy integers and any sequence are accepted, and names of modes and element
-    types (``swizzle="128B"``, ``dtype="bf16"``), which become members. Gather, scatter and
-    im2col-wide maps need sm_100 and have no spec.
+    types (``swizzle="128B"``, ``dtype="bf16"``), which become members. Maps of gather4 and scatter4
+    are tiled maps whose box has one row; wide im2col maps have no spec.
 
     Args:
         address: Where the tensor starts in global memory, in bytes; a multiple of 16, of 32 with
@@ -120,6 +120,9 @@ class TensorMapSpec(Spec, TiledFields):
         swizzle: How 16-byte chunks are permuted in shared memory.
         l2_promotion: What L2 fetches at least.
         oob_fill: What a load writes beyond the tensor; ``NAN`` for floating-point types only.
+        arch: The architecture whose rules hold. ``"sm_100a"`` and ``"sm_103a"`` have packed types
+            and swizzles of larger atoms; their bytes are for the emulator, and were not run on a
+            chip.
 
     Sources: cuda.h on ``cuTensorMapEncodeTiled``; verdicts and bytes of driver 580.159 on an H200.
 
@@ -162,6 +165,7 @@ class Im2colSpec(Spec, Im2colFields):
         swizzle: As in `TensorMapSpec`.
         l2_promotion: As in `TensorMapSpec`.
         oob_fill: As in `TensorMapSpec`.
+        arch: As in `TensorMapSpec`.
 
     Sources: cuda.h on ``cuTensorMapEncodeIm2col``; verdicts and bytes of driver 580.159 on an H200.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tmaasync._driver import DeviceLimits
-from tmaasync._hardware import MAX_BLOCK_THREADS, chip_limits
+from tmaasync._hardware import MAX_BLOCK_THREADS, WIDE_MAP_ARCHS, chip_limits
 
 __all__ = ["Chip", "TensorMemory", "device_of"]
 
@@ -34,8 +34,6 @@ class Chip:
         static_shared_bytes: ``__shared__`` variables of a kernel, at most, but for ``extern`` ones.
         tensor_cores: The instructions of its tensor cores, by the first word of their opcodes.
         tensor_memory: Its tensor memory, None without one.
-        has_wide_maps: Whether tensor maps have packed types, swizzles of larger atoms and wide
-            im2col.
         active_clusters: Max active clusters of the device by size, where it is not SMs / size.
     """
 
@@ -49,8 +47,12 @@ class Chip:
     static_shared_bytes: int = 48 * 1024  # as in ptxas
     tensor_cores: str
     tensor_memory: TensorMemory | None = None
-    has_wide_maps: bool = False
     active_clusters: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def has_wide_maps(self) -> bool:
+        """Whether tensor maps have packed types, swizzles of larger atoms and wide im2col."""
+        return self.arch in WIDE_MAP_ARCHS
 
     @property
     def sm_registers(self) -> int:

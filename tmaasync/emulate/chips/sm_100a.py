@@ -23,8 +23,6 @@ SM_100A = Chip(
     tensor_cores="tcgen05",
     # PTX ISA, "Tensor Memory": 256 KiB per SM.
     tensor_memory=TensorMemory(lanes=128, columns=512),
-    # PTX ISA, "Tensors": of sm_100a, 103a and 110a.
-    has_wide_maps=True,
 )
 
 # The number of SMs is uncertain: a full chip has 160, and a B300 is sold with 148 as far as known.

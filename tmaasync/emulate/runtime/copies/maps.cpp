@@ -15,7 +15,7 @@ static void check_map_memory(Fiber& fiber, uintptr_t map) {
 TensorMapView decode_for(Fiber& fiber, const void* map) {
     check_map_memory(fiber, reinterpret_cast<uintptr_t>(map));
     TensorMapView decoded;
-    or_fail(fiber, [&] { decoded = decode(map); });
+    or_fail(fiber, [&] { decoded = decode(map, true); });
     if (needs_sm_100(decoded) && !fiber.cluster->launch.has_wide_maps) {
         fail(fiber, FaultKind::kMapOfOtherChip);
     }

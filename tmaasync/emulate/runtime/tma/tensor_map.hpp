@@ -197,13 +197,13 @@ inline ElementType type_of_code(uint64_t code) {
     return kOfCode[code];
 }
 
-inline ElementType decoded_type(const MapBits& bits) {
+inline ElementType decoded_type(const MapBits& bits, bool has_wide_maps) {
     using enum ElementType;
     const uint64_t code = bits.unsigned_at(71, 4);
     const bool tf32 = bits.unsigned_at(80, 1);
     if (tf32 && code == 7) return kTfloat32;
     if (tf32 && code == 8) return kTfloat32Ftz;
-    if (!tf32 && code >= 13) return static_cast<ElementType>(code);
+    if (!tf32 && code >= 13 && has_wide_maps) return static_cast<ElementType>(code);
     if (tf32 || code > 10) not_a_map({FaultKind::kItsType, code});
     return type_of_code(code);
 }
@@ -211,7 +211,10 @@ inline ElementType decoded_type(const MapBits& bits) {
 // Checks the bits that no map sets, and the derived word that holds the swizzle's period in bytes.
 // Memory that holds no map, such as zeros, rarely passes. Measured on an H100: the chip does not
 // read that word, which is 0 in a map that tensormap.replace makes of 128 zero bytes.
-inline void check_constant_bits(const MapBits& bits) {
+inline void check_constant_bits(const MapBits& bits, bool has_wide_maps) {
+    const bool is_odd = bits.unsigned_at(65, 2) && (bits.unsigned_at(64, 2) != 3);
+    const bool is_newer = bits.unsigned_at(65, 2) || bits.unsigned_at(83, 2);
+    if (is_odd || (is_newer && !has_wide_maps)) not_a_map(FaultKind::kItsBits);
     if (bits.unsigned_at(67, 1) || bits.unsigned_at(85, 11) || bits.unsigned_at(431, 9) ||
         bits.unsigned_at(490, 22)) {
         not_a_map(FaultKind::kItsBits);
@@ -288,8 +291,8 @@ inline MapKind decoded_kind(const MapBits& bits) {
     return bits.unsigned_at(66, 1) ? MapKind::kIm2colW128 : MapKind::kIm2colW;
 }
 
-inline void decode_units(const MapBits& bits, TensorMapView& map) {
-    map.type = decoded_type(bits);
+inline void decode_units(const MapBits& bits, TensorMapView& map, bool has_wide_maps) {
+    map.type = decoded_type(bits, has_wide_maps);
     map.unit_bytes = unit_bytes(map.type);
     map.shared_unit_bytes = shared_unit_bytes(map.type);
     map.unit_elements = unit_elements(map.type);
@@ -307,7 +310,7 @@ inline bool needs_sm_100(const TensorMapView& map) {
 }
 
 // Reads a map as the chip does when an instruction names it.
-inline TensorMapView decode(const void* map128) {
+inline TensorMapView decode(const void* map128, bool has_wide_maps = false) {
     const auto place = reinterpret_cast<uintptr_t>(map128);
     if (place % kMapAlignment) {
         detail::fault(FaultKind::kMapPlace, hexadecimal(place));
@@ -321,8 +324,8 @@ inline TensorMapView decode(const void* map128) {
         detail::not_a_map({FaultKind::kItsRank, map.rank});
     }
     if (bits.unsigned_at(75, 2) > 2) detail::not_a_map(FaultKind::kItsInterleave);
-    detail::check_constant_bits(bits);
-    detail::decode_units(bits, map);
+    detail::check_constant_bits(bits, has_wide_maps);
+    detail::decode_units(bits, map, has_wide_maps);
     map.interleave = static_cast<Interleave>(bits.unsigned_at(75, 2));
     map.swizzle = static_cast<Swizzle>(bits.unsigned_at(77, 2) + bits.unsigned_at(83, 2));
     map.fills_nan = bits.unsigned_at(79, 1);
