@@ -19,7 +19,8 @@ __all__ = ["field_facts", "map_facts", "rule_facts", "rules_table", "shown"]
 
 def field_facts(spec: TensorMapSpec | Im2colSpec) -> dict[str, Any]:
     """Return every field, outermost dimension first, legal or not."""
-    fields = {item.name: _plain(getattr(spec, item.name)) for item in dataclasses.fields(spec)}
+    shown = (item for item in dataclasses.fields(spec) if item.name != "arch" or spec.has_wide_maps)
+    fields = {item.name: _plain(getattr(spec, item.name)) for item in shown}
     return {"kind": "im2col" if spec.IS_IM2COL else "tiled", **fields}
 
 
