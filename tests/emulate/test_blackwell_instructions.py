@@ -153,6 +153,41 @@ def test_a_reduction_of_floats_is_of_the_lanes_of_its_mask() -> None:
     assert (out[16:] == values[16:].min()).all()
 
 
+# --- a half and floats ----------------------------------------------------------------------------
+
+MIXED = """
+extern "C" __global__ void mixed(const unsigned short* halves, const float* in, float* out) {
+    const int t = threadIdx.x;
+    asm volatile("INSTRUCTION" : "=f"(out[t]) : "h"(halves[t]), "h"(halves[32 + t]), "f"(in[t]));
+}
+"""
+SUMS: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
+    "add.f32.TYPE %0, %1, %3;": lambda a, b, c: a + c,
+    "sub.rn.f32.TYPE %0, %1, %3;": lambda a, b, c: a - c,
+    "add.rm.f32.TYPE %0, %1, %3;": lambda a, b, c: rounded_down(exactly(np.add, a, c)),
+    "add.sat.f32.TYPE %0, %1, %3;": lambda a, b, c: np.clip(a + c, 0, 1),
+    "fma.rn.f32.TYPE %0, %1, %2, %3;": lambda a, b, c: exactly(
+        lambda x, y, z: x * y + z, a, b, c
+    ).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("instruction", SUMS)
+def test_a_half_and_floats(instruction: str, kind: str) -> None:
+    rng = np.random.default_rng(53)
+    words = (rng.integers(-128, 128, (2, THREADS)) / 32).astype(np.float32)
+    halves = words.astype(np.float16).view(np.uint16)
+    if kind == "bf16":
+        halves = (words.view(np.uint32) >> 16).astype(np.uint16)
+    values, out = rng.normal(0, 4, THREADS).astype(np.float32), np.zeros(THREADS, np.float32)
+
+    text = MIXED.replace("INSTRUCTION", instruction.replace("TYPE", kind))
+    Kernel(text, "mixed", arch="sm_100a")(1, THREADS, (halves, values, out))
+
+    assert (out == SUMS[instruction](*words, values)).all()
+
+
 # --- pairs of floats ------------------------------------------------------------------------------
 
 PAIR = """

@@ -87,6 +87,9 @@ _FAMILIES = (
         _BLACKWELL,
         "two instructions of 128 bits",
     ),
+    Family(
+        r"(?:add|sub|fma)\b.*\.f32\.b?f16\b", _BLACKWELL, "cvt to f32, and the instruction of f32"
+    ),
     Family(r"redux\b.*\.f32\b", _DATA_CENTER, "shfl.sync.bfly and min or max"),
     Family(r"(?:min|max)\b.*\.f32\b", _BLACKWELL, "two instructions of two inputs", operands=4),
     Family(r"cvt\.rs\b", _DATA_CENTER, "cvt.rn"),

@@ -181,6 +181,20 @@ ROWS = (
         "d = <t>, a : <t>, b : <t>",
         f"multiplied{_FLOAT}(a, b)",
     ),
+    # --- a half and floats ---
+    *(
+        Row(
+            f"{name}{{.<round:$ROUND>}}<is_sat:.sat>?.f32.<t:f16|bf16>",
+            "d = f32, a : <t>, b : f32",
+            f"{function}<<round>, false, <is_sat>>(static_cast<float>(a), b)",
+        )
+        for name, function in (("add", "sum"), ("sub", "difference"))
+    ),
+    Row(
+        "fma.<round:$ROUND><is_sat:.sat>?.f32.<t:f16|bf16>",
+        "d = f32, a : <t>, b : <t>, c : f32",
+        "fused<<round>, false, <is_sat>, false>(static_cast<float>(a), static_cast<float>(b), c)",
+    ),
     # --- pairs of floats ---
     *(
         Row(
