@@ -185,4 +185,8 @@ struct Tcgen05Buffer : OperandBuffer<T, kSwizzle, kOperandMajor, kRows, kColumns
     }
 };
 
+// The operand that a tile loads.
+template <typename Tile, Major kOperandMajor>
+struct Tcgen05Operand : TileOperand<Tcgen05Buffer, Tile, kOperandMajor> {};
+
 }  // namespace tmaasync

@@ -93,50 +93,8 @@ struct WgmmaBuffer : OperandBuffer<T, kSwizzle, kOperandMajor, kRows, kColumns> 
     }
 };
 
-template <typename Tile>
-__device__ constexpr int rows_in_shared() {
-    int rows = 1;
-    for (int dim = 0; dim < Tile::kRank - 1; ++dim) {
-        rows *= Tile::boxes(dim) * Tile::box_side(dim);
-    }
-    return rows;
-}
-
-// True if the rows of all boxes follow one another: a side may be cut if a box has one of each side
-// before it.
-template <typename Tile>
-__device__ constexpr bool has_rows_in_order() {
-    int before = 1;
-    for (int dim = 0; dim < Tile::kRank - 1; ++dim) {
-        if (Tile::boxes(dim) > 1 && before > 1) return false;
-        before *= Tile::box_side(dim);
-    }
-    return true;
-}
-
-// The operand that a tile loads. If the tile has more than two sides, all but the last make up the
-// rows.
+// The operand that a tile loads.
 template <typename Tile, Major kOperandMajor>
-struct WgmmaOperand : WgmmaBuffer<
-                          typename Tile::Element,
-                          Tile::kSwizzle,
-                          kOperandMajor,
-                          rows_in_shared<Tile>(),
-                          Tile::side(Tile::kRank - 1)> {
-    using Buffer = WgmmaBuffer<
-        typename Tile::Element,
-        Tile::kSwizzle,
-        kOperandMajor,
-        rows_in_shared<Tile>(),
-        Tile::side(Tile::kRank - 1)>;
-    static_assert(
-        Tile::box_side(Tile::kRank - 1) == Buffer::kSpanElements,
-        "a box is one span wide, 16 bytes without swizzle: make the tile with create_tensor_tile"
-    );
-    static_assert(
-        has_rows_in_order<Tile>(),
-        "boxes are cut along the last side, and one that has only sides of 1 before it in a box"
-    );
-};
+struct WgmmaOperand : TileOperand<WgmmaBuffer, Tile, kOperandMajor> {};
 
 }  // namespace tmaasync
