@@ -185,7 +185,27 @@ def test_a_half_and_floats(instruction: str, kind: str) -> None:
     text = MIXED.replace("INSTRUCTION", instruction.replace("TYPE", kind))
     Kernel(text, "mixed", arch="sm_100a")(1, THREADS, (halves, values, out))
 
-    assert (out == SUMS[instruction](*words, values)).all()
+    assert (out == SUMS[instruction](words[0], words[1], values)).all()
+
+
+FOUR_BITS = """
+extern "C" __global__ void narrow(const unsigned* in, unsigned short* out) {
+    asm volatile(
+        "{\\n.reg .b8 r;\\ncvt.rn.satfinite.e2m1x2.f16x2 r, %1;\\nmov.b16 %0, {r, 0};\\n}"
+        : "=h"(out[threadIdx.x]) : "r"(in[threadIdx.x])
+    );
+}
+"""
+
+
+def test_halves_become_floats_of_four_bits() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values = np.random.default_rng(54).normal(0, 2, 2 * THREADS).astype(np.float16)
+    values[:4] = (6, -100, 0.25, -0.75)
+    out = np.zeros(THREADS, np.uint16)
+    Kernel(FOUR_BITS, "narrow", arch="sm_120a")(1, THREADS, (values.view(np.uint32), out))
+    codes = np.clip(values, -6, 6).astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
+    assert (out == codes[::2] | codes[1::2] << 4).all()
 
 
 # --- pairs of floats ------------------------------------------------------------------------------

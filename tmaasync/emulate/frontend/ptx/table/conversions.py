@@ -46,6 +46,11 @@ ROWS = (
         )
         for kinds, register in _SMALL
     ),
+    Row(
+        "cvt.rn.satfinite{<is_relu:.relu>}.<narrow:e2m1x2>.f16x2",
+        "d = b8, a : f16x2",
+        "packed_halves<<narrow>, <is_relu>>(a)",
+    ),
     *(
         Row(
             f"cvt.rn{{<is_relu:.relu>}}.f16x2.<narrow:{kinds}>",
