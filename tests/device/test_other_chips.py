@@ -1,10 +1,11 @@
-"""Headers and kernels without wgmma compile for Hopper and for Blackwell; wgmma for Hopper alone.
+"""Headers and kernels compile for Hopper and for Blackwell, but for those with one's tensor cores.
 
 NVRTC and ptxas check every instruction against the target. Nothing is run.
 """
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from collections.abc import Callable
@@ -39,10 +40,12 @@ from tmaasync.ops._ragged_tiles import RAGGED_PIPELINE, ragged_kernel, ragged_ti
 CAPABILITIES = [(9, 0), (10, 0), (10, 3), (12, 0)]
 BLACKWELL = CAPABILITIES[1:]
 HEADERS = sorted(path.relative_to(include_dir()) for path in include_dir().rglob("*.cuh"))
-ISSUE_WGMMA = {"wgmma.cuh", "wgmma_mma.cuh"}
-ISSUE_TCGEN05 = {name.name for name in HEADERS if name.match("ptx/tcgen05_*.cuh")}
+ISSUE_WGMMA = re.compile(r"wgmma(_mma)?\.cuh")
+ISSUE_TCGEN05 = re.compile(r"ptx/tcgen05_\w+\.cuh")
+WITH_TCGEN05 = [(10, 0), (10, 3)]
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9][0-9]_*.py"))
 STEPS_WITH_WGMMA = ("06", "07", "08")
+STEPS_WITH_TCGEN05 = ("10",)
 # For sm_120a too ptxas prints that other targets multicast faster.
 ADVICE = "'.multicast::cluster' modifier"
 
@@ -58,20 +61,33 @@ def warnings_of(log: str) -> list[str]:
 # --- headers --------------------------------------------------------------------------------------
 
 
-def issuing(names: set[str]) -> set[str]:
-    """The headers of these names, and those that include one, as the main loops do."""
+def that_issue(instructions: re.Pattern[str]) -> list[str]:
+    """The headers that issue these, or include one that does, as the main loops do."""
     folders = (include_dir(),)
-    return {
+    return [
         str(header)
         for header in HEADERS
-        if names
-        & {header.name, *(path.name for path in reached(f"#include <{header}>\n", folders))}
-    }
+        if any(
+            instructions.search(str(path))
+            for path in (header, *reached(f"#include <{header}>\n", folders))
+        )
+    ]
 
 
-def with_wgmma() -> set[str]:
-    """The headers that issue wgmma."""
-    return issuing(ISSUE_WGMMA)
+# Instructions that came with Blackwell, as ptxas names them where a target lacks them.
+NEWER = re.compile(
+    r"due to errors|clusterlaunchcontrol|_cancel|_ctaid|cp_mask|[gr]4|cta_group|cluster::all|::w"
+)
+
+
+def complaints(headers: list[str], arch: str) -> list[str]:
+    """What ptxas says of every function, but for instructions that newer chips have."""
+    try:
+        return warnings_of(emitted(headers, arch).log)
+    except CompileError as error:
+        errors = [line for line in error.log.splitlines() if "error" in line]
+        assert errors
+        return [line for line in errors if not NEWER.search(line)]
 
 
 def emitted(headers: list[str], arch: str) -> Assembly:
@@ -84,22 +100,31 @@ def emitted(headers: list[str], arch: str) -> Assembly:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=target)
-def test_every_function_of_the_headers_assembles_without_wgmma(capability: tuple[int, int]) -> None:
-    others = set[str]() if capability[0] == 10 else issuing(ISSUE_TCGEN05)
-    headers = sorted({*map(str, HEADERS)} - with_wgmma() - others)
+def test_every_function_without_tensor_cores_assembles(capability: tuple[int, int]) -> None:
+    others = {*that_issue(ISSUE_WGMMA), *that_issue(ISSUE_TCGEN05)}
+    headers = sorted({*map(str, HEADERS)} - others)
 
-    assembly = emitted(headers, target(capability, "a"))
-
-    assert assembly.ptx.count(".visible .func") > 100
-    assert warnings_of(assembly.log) == []
+    assert complaints(headers, target(capability, "a")) == []
+    if capability in WITH_TCGEN05:  # which have every instruction
+        assert emitted(headers, target(capability, "a")).ptx.count(".visible .func") > 100
 
 
 def test_wgmma_assembles_for_hopper_alone() -> None:
-    emitted(sorted(with_wgmma()), "sm_90a")
+    assert complaints(that_issue(ISSUE_WGMMA), "sm_90a") == []
 
     for capability in BLACKWELL:
         with pytest.raises(CompileError, match=r"exists on compute capability 9\.0 alone"):
-            emitted(sorted(with_wgmma()), target(capability, "a"))
+            emitted(that_issue(ISSUE_WGMMA), target(capability, "a"))
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=target)
+def test_tcgen05_assembles_for_chips_with_tensor_memory(capability: tuple[int, int]) -> None:
+    headers = that_issue(ISSUE_TCGEN05)
+    if capability in WITH_TCGEN05:
+        assert warnings_of(emitted(headers, target(capability, "a")).log) == []
+        return
+    with pytest.raises(CompileError, match=r"tcgen05\.\w+' not supported"):
+        emitted(headers, target(capability, "a"))
 
 
 def test_no_header_depends_on_the_target() -> None:
@@ -203,7 +228,9 @@ def test_a_kernel_that_uses_layouts_of_wgmma_alone_compiles_by_name_of_the_targe
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_compiles_or_needs_wgmma(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_compiles_or_needs_other_tensor_cores(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", [str(path)])
     with observe(launches=False) as seen, pytest.raises(SystemExit, match="wrong"):
         runpy.run_path(str(path), run_name="__main__")
@@ -212,6 +239,9 @@ def test_an_example_compiles_or_needs_wgmma(path: Path, monkeypatch: pytest.Monk
     for capability in BLACKWELL:
         if path.stem.startswith(STEPS_WITH_WGMMA):
             with pytest.raises(BackendError, match="needs wgmma"):
+                arch_for(kernel.source, capability)
+        elif path.stem.startswith(STEPS_WITH_TCGEN05) and capability not in WITH_TCGEN05:
+            with pytest.raises(BackendError, match="needs tcgen05"):
                 arch_for(kernel.source, capability)
         else:
             program = compile_source(kernel.source, arch_for(kernel.source, capability))

@@ -122,6 +122,18 @@ def test_wgmma_in_a_header_of_the_callers_own_is_found(tmp_path: Path) -> None:
         arch_for(source, RTX)
 
 
+@pytest.mark.parametrize(("capability", "instead"), [((9, 0), "wgmma"), (RTX, r"mma\.sync")])
+def test_tcgen05_is_refused_with_what_the_chip_has_instead(
+    capability: tuple[int, int], instead: str
+) -> None:
+    text = '#include <tmaasync/tcgen05.cuh>\nextern "C" __global__ void mine() {}\n'
+    source = Kernel(text, "mine")._recipe.source
+
+    assert arch_for(source, B200) == "sm_100a"
+    with pytest.raises(BackendError, match=rf"kernel\.cu needs tcgen05.* take {instead} instead"):
+        arch_for(source, capability)
+
+
 @pytest.mark.parametrize("header", ["structured/mainloop", "attention"])
 def test_wgmma_in_a_header_of_the_package_is_found(header: str) -> None:
     text = f'#include <tmaasync/{header}.cuh>\nextern "C" __global__ void mine() {{}}\n'

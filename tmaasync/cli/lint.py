@@ -17,12 +17,10 @@ from tmaasync.cli._scripts import run_script
 from tmaasync.cli._shipped_kernels import is_shipped, kernels_of
 from tmaasync.errors import ArgumentError, CompileError, TMAError
 from tmaasync.kernel.observed import SeenKernel, observe
-from tmaasync.kernel.source import arch_for, source_of
+from tmaasync.kernel.source import arch_without_device, source_of
 from tmaasync.lint import Finding, check
 
 __all__ = ["lint"]
-
-_SM_90 = (9, 0)
 
 
 def lint(
@@ -144,7 +142,7 @@ def _of_script(file: str, arguments: Sequence[str]) -> _Job:
 
 
 def _compiled(kernel: SeenKernel) -> _Compiled:
-    return _Compiled(kernel.source, kernel.arch or arch_for(kernel.source, _SM_90), kernel.name)
+    return _Compiled(kernel.source, kernel.arch or arch_without_device(kernel.source), kernel.name)
 
 
 def _of_source(file: str, types: Mapping[str, str], constants: Mapping[str, str]) -> _Job:
@@ -155,7 +153,7 @@ def _of_source(file: str, types: Mapping[str, str], constants: Mapping[str, str]
         raise ArgumentError.broken(
             "file", file, f"it cannot be read ({error})", "Pass another"
         ) from None
-    return _Job((_Compiled(source, arch_for(source, _SM_90), None),))
+    return _Job((_Compiled(source, arch_without_device(source), None),))
 
 
 def _names(option: str, given: Sequence[str] | None) -> dict[str, str]:

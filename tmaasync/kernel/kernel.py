@@ -24,7 +24,7 @@ from tmaasync.kernel.recipe import LaunchRequest, Recipe
 from tmaasync.kernel.repeated import RepeatedCall
 from tmaasync.kernel.source import (
     DEBUG_OPTIONS,
-    arch_for,
+    arch_without_device,
     check_names,
     default_name,
     from_the_call,
@@ -294,8 +294,8 @@ class Kernel:
         With ``trace=True`` it compiles the traced build for GPUs.
 
         Args:
-            arch: By default the kernel's own ``arch``, else the source decides between ``sm_90``
-                and ``sm_90a``.
+            arch: By default the kernel's own ``arch``, else ``sm_90a``, or ``sm_100a`` for a source
+                that includes ``<tmaasync/tcgen05.cuh>``.
 
         Raises:
             CompileError: The source does not compile, or has no function of this name.
@@ -303,7 +303,7 @@ class Kernel:
         """
         check_names(arch=arch)
         recipe = self._recipe
-        arch = arch or recipe.arch or arch_for(recipe.source, (9, 0))
+        arch = arch or recipe.arch or arch_without_device(recipe.source)
         with from_the_call():
             return recipe.program(arch, is_traced=bool(self._trace))
 

@@ -24,6 +24,7 @@ from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Compile
 __all__ = [
     "DEBUG_OPTIONS",
     "arch_for",
+    "arch_without_device",
     "check_names",
     "check_runs",
     "default_name",
@@ -36,9 +37,11 @@ __all__ = [
 ]
 
 _CONSUMER_MAJOR = 12
-# ptxas 13.5 assembles wgmma only for sm_90a (tests/device/test_other_chips.py).
-# Code that includes this header, directly or not, uses wgmma.
+# Which chips have these instructions was read off ptxas 13.5 (tests/device/test_other_chips.py).
+# Code that includes one of these headers, directly or not, uses its instructions.
 _WGMMA_HEADER = "tmaasync/wgmma.cuh"
+_TCGEN05_HEADER = "tmaasync/tcgen05.cuh"
+_WITH_TCGEN05 = (10, 11)  # majors of compute capabilities
 
 
 def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
@@ -333,11 +336,23 @@ def arch_for(source: Source, capability: tuple[int, int], device: str = "this de
     and headers such as CUTLASS's omit instructions that other targets do not assemble.
 
     Raises:
-        BackendError: The source needs wgmma, and the device has none.
+        BackendError: The source needs wgmma or tcgen05, and the device has none.
     """
-    if capability != HOPPER and "wgmma" in _own_code(source):
+    code = _own_code(source)
+    if capability != HOPPER and "wgmma" in code:
         raise without_wgmma(source.name, capability, device)
+    if capability[0] not in _WITH_TCGEN05 and _TCGEN05_HEADER in code:
+        raise _without_tcgen05(source.name, capability, device)
     return f"sm_{capability[0]}{capability[1]}a"
+
+
+def arch_without_device(source: Source) -> str:
+    """Return the architecture to compile a source for, where no device is named.
+
+    >>> arch_without_device(source_of("#include <tmaasync/tcgen05.cuh>"))
+    'sm_100a'
+    """
+    return "sm_100a" if _TCGEN05_HEADER in _own_code(source) else arch_for(source, HOPPER)
 
 
 def check_runs(arch: str, capability: tuple[int, int], device: str) -> None:
@@ -365,11 +380,24 @@ def check_runs(arch: str, capability: tuple[int, int], device: str) -> None:
 
 def without_wgmma(user: str, capability: tuple[int, int], device: str) -> BackendError:
     """Return the error for a kernel or operation that needs wgmma on a device without it."""
-    instructions = "mma.sync" if capability[0] == _CONSUMER_MAJOR else "tcgen05"
+    needed = "wgmma, the tensor core instructions of compute capability 9.0 alone"
+    return _without(user, needed, capability, device, "an H100 or H200, or on NumPy arrays")
+
+
+def _without_tcgen05(user: str, capability: tuple[int, int], device: str) -> BackendError:
+    needed = "tcgen05, the tensor core instructions of compute capabilities 10.0 and 10.3"
+    instead = 'a B200 or B300, or on NumPy arrays with arch="sm_100a"'
+    return _without(user, needed, capability, device, instead)
+
+
+def _without(
+    user: str, needed: str, capability: tuple[int, int], device: str, instead: str
+) -> BackendError:
+    own = "wgmma" if capability == HOPPER else "tcgen05"
+    own = "mma.sync" if capability[0] == _CONSUMER_MAJOR else own
     return BackendError(
-        f"{user} needs wgmma, the tensor core instructions of compute capability 9.0 alone; "
-        f"{device} has compute capability {capability[0]}.{capability[1]}, whose tensor cores take "
-        f"{instructions} instead. Run it on an H100 or H200, or on NumPy arrays."
+        f"{user} needs {needed}; {device} has compute capability {capability[0]}.{capability[1]}, "
+        f"whose tensor cores take {own} instead. Run it on {instead}."
     )
 
 
@@ -377,13 +405,13 @@ def _own_code(source: Source) -> str:
     """Return the text, the preamble and the caller's headers, without comments.
 
     The package's headers are left out, because they mention instructions that the kernel may not
-    use. For the wgmma header its name is added instead.
+    use. For the headers of wgmma and tcgen05 their names are added instead.
     """
     texts = [source.preamble, source.text]
     folders = (include_dir(), *source.header_dirs)
     with contextlib.suppress(ComputedIncludeError):
         headers = tuple(reached(source.including_text, folders))
         texts += [text_of(path) for path in headers if not path.is_relative_to(include_dir())]
-        if include_dir() / _WGMMA_HEADER in headers:
-            texts.append(_WGMMA_HEADER)
+        ours = (_WGMMA_HEADER, _TCGEN05_HEADER)
+        texts += [header for header in ours if include_dir() / header in headers]
     return without_comments("\n".join(texts))

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/operand_buffer.cuh>
+#include <tmaasync/operands/tcgen05.cuh>
 #include <tmaasync/same_type.cuh>
 #include <tmaasync/types.cuh>
 
@@ -30,39 +31,38 @@ struct scale_ue4m3 {
 
 // --- the instruction descriptor ------------------------------------------------------------------
 
-// Groups of types that one kind multiplies.
-enum class Tcgen05Family { kHalf, kTF32, kSmallFloat, kInteger };
+using ptx::Tcgen05Kind;
 
-// The code of a type of A or B.
-template <Tcgen05Family kItsFamily, int kItsCode>
+// The code of a type of A or B, and the kind without scale factors that multiplies it.
+template <Tcgen05Kind kItsKind, int kItsCode>
 struct Tcgen05Code {
-    static constexpr Tcgen05Family kFamily = kItsFamily;
+    static constexpr Tcgen05Kind kKind = kItsKind;
     static constexpr u32 kCode = kItsCode;
 };
 template <typename T>
 struct Tcgen05TypeOf;
 template <>
-struct Tcgen05TypeOf<float16> : Tcgen05Code<Tcgen05Family::kHalf, 0> {};
+struct Tcgen05TypeOf<float16> : Tcgen05Code<Tcgen05Kind::kF16, 0> {};
 template <>
-struct Tcgen05TypeOf<bfloat16> : Tcgen05Code<Tcgen05Family::kHalf, 1> {};
+struct Tcgen05TypeOf<bfloat16> : Tcgen05Code<Tcgen05Kind::kF16, 1> {};
 template <>
-struct Tcgen05TypeOf<tfloat32> : Tcgen05Code<Tcgen05Family::kTF32, 2> {};
+struct Tcgen05TypeOf<tfloat32> : Tcgen05Code<Tcgen05Kind::kTF32, 2> {};
 template <>
-struct Tcgen05TypeOf<float> : Tcgen05Code<Tcgen05Family::kTF32, 2> {};
+struct Tcgen05TypeOf<float> : Tcgen05Code<Tcgen05Kind::kTF32, 2> {};
 template <>
-struct Tcgen05TypeOf<float8_e4m3> : Tcgen05Code<Tcgen05Family::kSmallFloat, 0> {};
+struct Tcgen05TypeOf<float8_e4m3> : Tcgen05Code<Tcgen05Kind::kF8F6F4, 0> {};
 template <>
-struct Tcgen05TypeOf<float8_e5m2> : Tcgen05Code<Tcgen05Family::kSmallFloat, 1> {};
+struct Tcgen05TypeOf<float8_e5m2> : Tcgen05Code<Tcgen05Kind::kF8F6F4, 1> {};
 template <>
-struct Tcgen05TypeOf<float6_e2m3> : Tcgen05Code<Tcgen05Family::kSmallFloat, 3> {};
+struct Tcgen05TypeOf<float6_e2m3> : Tcgen05Code<Tcgen05Kind::kF8F6F4, 3> {};
 template <>
-struct Tcgen05TypeOf<float6_e3m2> : Tcgen05Code<Tcgen05Family::kSmallFloat, 4> {};
+struct Tcgen05TypeOf<float6_e3m2> : Tcgen05Code<Tcgen05Kind::kF8F6F4, 4> {};
 template <>
-struct Tcgen05TypeOf<float4_e2m1> : Tcgen05Code<Tcgen05Family::kSmallFloat, 5> {};
+struct Tcgen05TypeOf<float4_e2m1> : Tcgen05Code<Tcgen05Kind::kF8F6F4, 5> {};
 template <>
-struct Tcgen05TypeOf<unsigned char> : Tcgen05Code<Tcgen05Family::kInteger, 0> {};
+struct Tcgen05TypeOf<unsigned char> : Tcgen05Code<Tcgen05Kind::kI8, 0> {};
 template <>
-struct Tcgen05TypeOf<signed char> : Tcgen05Code<Tcgen05Family::kInteger, 1> {};
+struct Tcgen05TypeOf<signed char> : Tcgen05Code<Tcgen05Kind::kI8, 1> {};
 
 // The parts of a descriptor that types and shape do not determine.
 struct Tcgen05Modifiers {
@@ -89,11 +89,10 @@ __device__ constexpr u32 tcgen05_descriptor_bits(
 // int.
 template <typename A, typename B, typename D, int kM, int kN, int kCtas = 1>
 __device__ constexpr u32 tcgen05_instruction_descriptor(Tcgen05Modifiers modifiers = {}) {
-    constexpr Tcgen05Family kFamily = Tcgen05TypeOf<A>::kFamily;
-    constexpr bool kIsInteger = kFamily == Tcgen05Family::kInteger;
-    constexpr bool kHasHalf =
-        kFamily == Tcgen05Family::kHalf || kFamily == Tcgen05Family::kSmallFloat;
-    static_assert(Tcgen05TypeOf<B>::kFamily == kFamily, "A and B are of one kind: see MmaForm");
+    constexpr Tcgen05Kind kKind = Tcgen05TypeOf<A>::kKind;
+    constexpr bool kIsInteger = kKind == Tcgen05Kind::kI8;
+    constexpr bool kHasHalf = kKind == Tcgen05Kind::kF16 || kKind == Tcgen05Kind::kF8F6F4;
+    static_assert(Tcgen05TypeOf<B>::kKind == kKind, "A and B are of one kind: see MmaForm");
     static_assert(
         kIsInteger ? kSameType<D, int> : kSameType<D, float> || (kHasHalf && kSameType<D, float16>),
         "D is int for integers, float for tf32, and float or float16 for other floats"
@@ -129,11 +128,11 @@ template <
 __device__ constexpr u32 tcgen05_scaled_instruction_descriptor(
     u32 id_a, u32 id_b, Tcgen05Modifiers modifiers = {}
 ) {
-    constexpr Tcgen05Family kSmall = Tcgen05Family::kSmallFloat;
+    constexpr Tcgen05Kind kSmall = Tcgen05Kind::kF8F6F4;
     constexpr bool kIsE8M0 = kSameType<Scale, scale_ue8m0>;
     constexpr bool kIsFloat4 = kSameType<A, float4_e2m1> && kSameType<B, float4_e2m1>;
     static_assert(
-        Tcgen05TypeOf<A>::kFamily == kSmall && Tcgen05TypeOf<B>::kFamily == kSmall,
+        Tcgen05TypeOf<A>::kKind == kSmall && Tcgen05TypeOf<B>::kKind == kSmall,
         "scale factors are for elements of 8 bits or fewer"
     );
     static_assert(kIsE8M0 || kSameType<Scale, scale_ue4m3>, "scale_ue8m0 or scale_ue4m3");

@@ -15,6 +15,7 @@ __all__ = [
     "BYTE_MASK",
     "CLUSTER_LAUNCH_CONTROL",
     "F32X2",
+    "TCGEN05",
     "TENSOR_COPIES",
     "WGMMA",
     "Family",
@@ -51,6 +52,7 @@ class Family:
 
 
 WGMMA = Family(r"wgmma\b", ("sm_90a",))
+TCGEN05 = Family(r"tcgen05\b", _DATA_CENTER)
 F32X2 = Family(
     r"(?:add|sub|mul|fma)\b.*\.f32x2\b", _BLACKWELL, "the instruction of f32 for each half"
 )
@@ -67,7 +69,7 @@ _FAMILIES = (
     WGMMA,
     Family(r"tcgen05\.ld\.red\b", ("sm_103a",)),
     Family(r"tcgen05\b.*\.kind::i8\b", ("sm_100a",)),
-    Family(r"tcgen05\b", _DATA_CENTER),
+    TCGEN05,
     Family(r"mma\.sync\b.*\.kind::", ("sm_120a",)),
     CLUSTER_LAUNCH_CONTROL,
     TENSOR_COPIES,

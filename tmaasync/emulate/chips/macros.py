@@ -10,6 +10,7 @@ from tmaasync.emulate.chips.instructions import (
     BYTE_MASK,
     CLUSTER_LAUNCH_CONTROL,
     F32X2,
+    TCGEN05,
     TENSOR_COPIES,
     WGMMA,
     why_missing,
@@ -20,6 +21,7 @@ __all__ = ["macros_of"]
 # Functions of headers that stand for instructions of these families do not compile elsewhere.
 _FAMILIES = {
     "WGMMA": WGMMA,
+    "TCGEN05": TCGEN05,
     "F32X2": F32X2,
     "CLUSTER_LAUNCH_CONTROL": CLUSTER_LAUNCH_CONTROL,
     "TENSOR_COPIES": TENSOR_COPIES,

@@ -79,9 +79,8 @@ enum class Rule : uint8_t {
     kUnwrittenTensorMemory,
     kResponseWithoutProxyFence,
     kCtaidOfFailure,
-    kTcgen05PairStart,
 };
-constexpr std::size_t kRules = 34;
+constexpr std::size_t kRules = 33;
 
 // The violations of a rule in a launch that goes on.
 struct RuleNote {

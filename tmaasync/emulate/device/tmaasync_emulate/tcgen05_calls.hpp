@@ -3,12 +3,20 @@
 
 #include <tmaasync_emulate/calls.hpp>
 
+// Defined for a chip without tcgen05: the reason, as a string.
+#if defined(TMAASYNC_EMULATE_WITHOUT_TCGEN05)
+#define TMAASYNC_EMULATE_TCGEN05 \
+    [[gnu::error("tcgen05 " TMAASYNC_EMULATE_WITHOUT_TCGEN05)]] TMAASYNC_EMULATE_CALL
+#else
+#define TMAASYNC_EMULATE_TCGEN05 TMAASYNC_EMULATE_CALL
+#endif
+
 namespace tmaasync_emulate {
 
 // `group` is the number of cta_group, 1 or 2. A shared address may carry the rank of a CTA.
-TMAASYNC_EMULATE_CALL void tcgen05_alloc(uint32_t group, uint32_t shared, uint32_t columns);
-TMAASYNC_EMULATE_CALL void tcgen05_dealloc(uint32_t group, uint32_t address, uint32_t columns);
-TMAASYNC_EMULATE_CALL void tcgen05_relinquish(uint32_t group);
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_alloc(uint32_t group, uint32_t shared, uint32_t columns);
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_dealloc(uint32_t group, uint32_t address, uint32_t columns);
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_relinquish(uint32_t group);
 
 // Shapes of tcgen05.ld and tcgen05.st.
 enum class Tcgen05Shape : uint8_t { k32x32b, k16x64b, k16x128b, k16x256b, k16x32bx2 };
@@ -31,16 +39,16 @@ constexpr uint32_t tcgen05_columns(Tcgen05Shape shape) {
     return kColumns[static_cast<uint32_t>(shape)];
 }
 
-TMAASYNC_EMULATE_CALL void tcgen05_load(
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_load(
     const Tcgen05Transfer& transfer, uint32_t address, uint32_t* registers
 );
-TMAASYNC_EMULATE_CALL void tcgen05_store(
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_store(
     const Tcgen05Transfer& transfer, uint32_t address, const uint32_t* registers
 );
-TMAASYNC_EMULATE_CALL void tcgen05_wait_load();
-TMAASYNC_EMULATE_CALL void tcgen05_wait_store();
-TMAASYNC_EMULATE_CALL void tcgen05_fence_before();
-TMAASYNC_EMULATE_CALL void tcgen05_fence_after();
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_wait_load();
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_wait_store();
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_fence_before();
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_fence_after();
 
 // The runtime is of no architecture.
 #if !defined(TMAASYNC_EMULATE_ARCH)
@@ -69,7 +77,7 @@ struct Tcgen05Mma {
     bool shifts_a = false;
     bool is_sm_103 = TMAASYNC_EMULATE_ARCH == 1030;
 };
-TMAASYNC_EMULATE_CALL void tcgen05_mma(const Tcgen05Mma& mma);
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_mma(const Tcgen05Mma& mma);
 
 enum class Tcgen05CopyShape : uint8_t { k128x256b, k128x128b, k64x128b, k32x128b, k4x256b };
 enum class Tcgen05Multicast : uint8_t { kNone, kX2_02_13, kX2_01_23, kX4 };
@@ -83,10 +91,10 @@ struct Tcgen05Copy {
     Tcgen05Multicast multicast = Tcgen05Multicast::kNone;
     Tcgen05Source source = Tcgen05Source::kWords;
 };
-TMAASYNC_EMULATE_CALL void tcgen05_copy(const Tcgen05Copy& copy);
-TMAASYNC_EMULATE_CALL void tcgen05_shift(uint32_t group, uint32_t address);
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_copy(const Tcgen05Copy& copy);
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_shift(uint32_t group, uint32_t address);
 
 // `cta_mask` names the CTAs of a multicast; 0 without one.
-TMAASYNC_EMULATE_CALL void tcgen05_commit(uint32_t group, uint32_t barrier, uint32_t cta_mask);
+TMAASYNC_EMULATE_TCGEN05 void tcgen05_commit(uint32_t group, uint32_t barrier, uint32_t cta_mask);
 
 }  // namespace tmaasync_emulate

@@ -228,8 +228,8 @@ def _dereferences(body: Sequence[Token]) -> Iterator[tuple[int, str, bool]]:
             continue
         name, end = _operand(body, at + 1)
         is_target = before in _BEFORE_TARGETS and _is_assignment(body[end : end + 3])
-        is_product = before == ")" and not is_target
-        if not name or is_product:
+        is_factor = before == ")" and not is_target
+        if not name or is_factor:
             continue
         yield at, name, False
         if words(body[end : end + 1]) == [";"]:

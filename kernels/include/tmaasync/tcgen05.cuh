@@ -1,0 +1,65 @@
+#pragma once
+
+#include <tmaasync/barrier.cuh>
+#include <tmaasync/ptx/tcgen05_mma.cuh>
+#include <tmaasync/tcgen05_descriptor.cuh>
+#include <tmaasync/tmem.cuh>
+
+// Matrix multiply-accumulate of Blackwell (tcgen05, sm_100a and sm_103a): both operands are in
+// shared memory, the accumulators in tensor memory. One thread multiplies and commits.
+namespace tmaasync {
+
+// Order the thread's earlier tcgen05 operations before a barrier, and later ones after it. A
+// barrier that tcgen05_commit() arrives on needs the second alone.
+__device__ __forceinline__ void tcgen05_fence_before_thread_sync() {
+    ptx::tcgen05_fence_before_thread_sync();
+}
+__device__ __forceinline__ void tcgen05_fence_after_thread_sync() {
+    ptx::tcgen05_fence_after_thread_sync();
+}
+
+// Multiply all rows of A by all rows of B (columns of the result), over the whole depth, one
+// instruction per step along K: D = A B, and A B + D if `accumulate`. In a pair of CTAs (kCtas 2)
+// one of them issues it: each has its rows of A and half of the columns of B at the same offsets.
+// The instructions run asynchronously: after tcgen05_commit() a barrier completes when they have.
+// Operands that were written by ordinary stores need fence_async_view_proxy() first.
+template <
+    typename OperandA,
+    typename OperandB,
+    int kCtas = 1,
+    typename T,
+    int kN,
+    typename SharedA,
+    typename SharedB>
+__device__ __forceinline__ void tcgen05_mma(
+    const TmemTile<T, kN>& accumulators, const SharedA& a, const SharedB& b, bool accumulate
+) {
+    constexpr int kRows = kCtas * OperandA::kExtent;
+    static_assert(OperandA::kDepth == OperandB::kDepth, "A and B are equally deep");
+    static_assert(
+        OperandA::kExtent == 128, "accumulators have 128 rows, one in each lane of tensor memory"
+    );
+    static_assert(kN == kCtas * OperandB::kExtent, "as many accumulators as B has columns");
+    using A = typename OperandA::Element;
+    using B = typename OperandB::Element;
+    constexpr u32 kInstruction = tcgen05_instruction_descriptor<A, B, T, kRows, kN, kCtas>(
+        {.major_a = OperandA::kMajor, .major_b = OperandB::kMajor}
+    );
+    const u64 start_a = OperandA::descriptor(a), start_b = OperandB::descriptor(b);
+#pragma unroll
+    for (int step = 0; step < OperandA::kSteps; ++step) {
+        ptx::tcgen05_mma_ss<Tcgen05TypeOf<A>::kKind, kCtas>(
+            accumulators.address, start_a + OperandA::step_offset(step),
+            start_b + OperandB::step_offset(step), kInstruction, accumulate || step > 0
+        );
+    }
+}
+
+// Arrive once on the barrier, in this CTA or another of the cluster, when all tcgen05_mma() of this
+// thread have completed.
+template <int kCtas = 1>
+__device__ __forceinline__ void tcgen05_commit(SharedMemBarrier& barrier) {
+    ptx::tcgen05_commit<kCtas>(barrier.address());
+}
+
+}  // namespace tmaasync
