@@ -2,8 +2,8 @@
 
 #include "copies/loads.hpp"
 #include "copies/observer.hpp"
-#include "launch/start_order.hpp"
 #include "memory/addresses.hpp"
+#include "policy/start_order.hpp"
 #include "schedule/scheduler.hpp"
 #include "state/names.hpp"
 #include "tma/rows.hpp"

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "launch/start_order.hpp"
+#include "policy/start_order.hpp"
 #include "report/report.hpp"
 #include "schedule/worker.hpp"
 #include "state/cluster.hpp"
