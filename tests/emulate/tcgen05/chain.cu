@@ -1,4 +1,3 @@
-
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/ptx/tcgen05_alloc.cuh>
 #include <tmaasync/ptx/tcgen05_ld_st.cuh>
