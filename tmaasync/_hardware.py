@@ -38,14 +38,14 @@ __all__ = [
 # --- compute capabilities ---------------------------------------------------------------------
 
 HOPPER = (9, 0)
+"""The compute capability of H100 and H200, the only one with wgmma."""
+
 MAP_ARCHS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")
 """Architectures whose rules of tensor maps are known."""
 
 WIDE_MAP_ARCHS = ("sm_100a", "sm_103a")
 """Architectures whose tensor maps have packed types, swizzles of larger atoms and wide im2col
 (PTX ISA, "Tensors")."""
-
-"""The compute capability of H100 and H200, the only one with wgmma."""
 
 PORTABLE_CLUSTER_BLOCKS = 8
 """Thread blocks of a cluster on every device that has clusters; more need the kernel's opt-in."""

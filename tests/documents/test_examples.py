@@ -18,12 +18,13 @@ from typing import Any
 
 import pytest
 
-from tmaasync import Kernel, emulate
+from tmaasync import ArgumentError, Kernel, emulate
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = [pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("*.py"))]
 STEPS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 TUTORIAL = [pytest.param(path, id=path.stem) for path in STEPS]
+FOR_BLACKWELL = {"10_tensor_memory"}
 STRUCTURED = [
     pytest.param(ROOT / "examples" / f"{name}.py", id=name)
     for name in ("07_gemm", "08_ragged_attention")
@@ -151,8 +152,14 @@ def test_a_step_notices_a_kernel_that_does_nothing(
 @pytest.mark.gpu
 @pytest.mark.hopper
 @pytest.mark.parametrize("path", ALL)
-def test_an_example_runs_on_a_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_runs_on_a_gpu_or_names_its_architecture(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("cupy")
+    if path.stem in FOR_BLACKWELL:
+        with pytest.raises(ArgumentError, match="does not run code for sm_100a"):
+            run(path, monkeypatch, "--gpu")
+        return
 
     run(path, monkeypatch, "--gpu")
 
