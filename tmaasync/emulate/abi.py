@@ -185,6 +185,7 @@ class Rule(enum.IntEnum):
     UNWRITTEN_TENSOR_MEMORY = 30
     RESPONSE_WITHOUT_PROXY_FENCE = 31
     CTAID_OF_FAILURE = 32
+    TCGEN05_PAIR_START = 33
 
 
 # --- a launch ---------------------------------------------------------------------------------

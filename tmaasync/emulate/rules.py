@@ -46,6 +46,7 @@ RULES = {
         "no proxy fence lies between a read of a response of try_cancel and the next one there"
     ),
     Rule.CTAID_OF_FAILURE: "the block of a response of try_cancel is taken that has no cluster",
+    Rule.TCGEN05_PAIR_START: "a pair allocates before it is known that its other CTA runs",
 }
 """A rule is broken when this happens."""
 

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 from emulate.tcgen05.gemms import PAIR_GEMM, Problem, problem
-from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, exchanged
 from planted_choices import choices
 
 from tmaasync import EmulatedFault, Kernel, emulate
@@ -17,6 +17,10 @@ COLUMNS, STEPS = 128, 3
 ALLOC = "tcgen05_alloc<2>(shared_address(&shared.tensor), kN);"
 DEFECTS = defects(
     "pair_gemm",
+    ("an allocation before the cluster synchronises", exchanged("cluster_sync();",
+     "if (warp == 0) { tcgen05_alloc<2>(shared_address(&shared.tensor), kN); "
+     "tcgen05_relinquish_alloc_permit<2>(); }"), FAULT,
+     r"nothing shows that CTA \d.* has started.*tcgen05-pair-start"),
     ("nothing shows that the peer runs", Edit("cluster_sync(); if (warp == 0) { tcgen05_alloc",
      "__syncthreads(); if (warp == 0) { tcgen05_alloc"), FAULT,
      r"cta_group::2, and nothing shows that CTA \d.* has started. Call cluster_sync\(\)"),
@@ -68,6 +72,13 @@ def run(one: Problem, defect: Defect | None, policy: Policy, seed: int, cluster:
     one.out.fill(0)
     with emulate.scheduled(policy, seed=seed, races=True):
         kernel(2, 192, (one.a, one.b, one.out, STEPS), cluster=cluster)
+
+
+def allocate_early() -> None:
+    """Launch the pair that allocates before its CTAs synchronise, as the caller schedules it."""
+    kernel = built(TEXTS.text_with(DEFECTS[0]))
+    TEXTS.choose(kernel, DEFECTS[0])
+    kernel(2, 192, (ONE.a, ONE.b, ONE.out, STEPS), cluster=2)
 
 
 def test_a_pair_multiplies_in_every_order() -> None:

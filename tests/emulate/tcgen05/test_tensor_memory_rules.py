@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from emulate.tcgen05 import test_pair_gemm
 
 from tmaasync import Kernel, emulate
 
@@ -75,6 +76,7 @@ WHOLE_KERNELS: dict[str, Callable[[], object]] = {
     "tcgen05-by-lanes": lambda: run(2),
     "tcgen05-at-exit": lambda: run(3),
     "tcgen05-fence": lambda: run(5, 160),
+    "tcgen05-pair-start": test_pair_gemm.allocate_early,
 }
 NOTED = {"tensor-memory-growth"}
 """Rules that no launch has to relax."""

@@ -79,8 +79,9 @@ enum class Rule : uint8_t {
     kUnwrittenTensorMemory,
     kResponseWithoutProxyFence,
     kCtaidOfFailure,
+    kTcgen05PairStart,
 };
-constexpr std::size_t kRules = 33;
+constexpr std::size_t kRules = 34;
 
 // The violations of a rule in a launch that goes on.
 struct RuleNote {

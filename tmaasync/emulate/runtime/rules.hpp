@@ -55,6 +55,8 @@ constexpr Rule rule_of(FaultKind kind) {
             return Rule::kTensorMemoryLanes;
         case FaultKind::kUnwrittenTensor:
             return Rule::kUnwrittenTensorMemory;
+        case FaultKind::kTcgen05PairUnknown:
+            return Rule::kTcgen05PairStart;
         case FaultKind::kCtaidOfFailure:
             return Rule::kCtaidOfFailure;
         default:

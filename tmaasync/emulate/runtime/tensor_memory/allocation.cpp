@@ -132,7 +132,7 @@ static void allocate_for_warp(Meeting& meeting) {
 
 void allocate_columns(Fiber& fiber, uint32_t group, uint32_t shared, uint32_t columns) {
     check_whole_warp(fiber, kAlloc);
-    check_group(fiber, kAlloc, group);
+    check_running_group(fiber, kAlloc, group);
     const uint32_t offset = shared & kOffsetMask;
     check_alloc(fiber, offset, columns);
     WarpOperands mine{kAlloc, group, offset, columns, &fiber};

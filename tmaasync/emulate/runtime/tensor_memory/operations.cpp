@@ -26,7 +26,7 @@ static void note_issuer(Fiber& fiber, const char* instruction) {
 static TensorOperation operation_of(
     Fiber& fiber, TensorOperation::Kind kind, const char* instruction, uint32_t group
 ) {
-    check_group(fiber, instruction, group);
+    check_running_group(fiber, instruction, group);
     note_issuer(fiber, instruction);
     TensorOperation operation{.kind = kind};
     operation.group = group;

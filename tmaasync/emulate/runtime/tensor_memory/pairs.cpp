@@ -14,12 +14,10 @@ static bool is_known_to_run(const Fiber& fiber, const Cta& peer) {
 }
 
 static void check_pair(Fiber& fiber, const char* instruction) {
-    const std::size_t ctas = fiber.cluster->ctas.size();
-    if (ctas % 2) fail(fiber, {FaultKind::kTcgen05NoPair, instruction, ctas});
     const Cta& peer = peer_of(*fiber.cluster, *fiber.cta);
     if (peer.live == 0) fail(fiber, {FaultKind::kTcgen05PairEnded, instruction, peer.rank});
     if (!fiber.cluster->detector || is_known_to_run(fiber, peer)) return;
-    fail(fiber, {FaultKind::kTcgen05PairUnknown, instruction, peer.rank});
+    break_rule(fiber, {FaultKind::kTcgen05PairUnknown, instruction, peer.rank});
 }
 
 void check_group(Fiber& fiber, const char* instruction, uint32_t group) {
@@ -34,6 +32,12 @@ void check_group(Fiber& fiber, const char* instruction, uint32_t group) {
                     line_of(fiber, unit.group_site)}
         );
     }
+    const std::size_t ctas = fiber.cluster->ctas.size();
+    if (group == 2 && ctas % 2) fail(fiber, {FaultKind::kTcgen05NoPair, instruction, ctas});
+}
+
+void check_running_group(Fiber& fiber, const char* instruction, uint32_t group) {
+    check_group(fiber, instruction, group);
     if (group == 2) check_pair(fiber, instruction);
 }
 

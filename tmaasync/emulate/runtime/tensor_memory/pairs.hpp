@@ -15,4 +15,7 @@ inline Cta& peer_of(Cluster& cluster, const Cta& cta) {
 // Checks that all instructions of the CTA have one cta_group, and that a pair is there.
 void check_group(Fiber& fiber, const char* instruction, uint32_t group);
 
+// Checks too that the other CTA of a pair runs.
+void check_running_group(Fiber& fiber, const char* instruction, uint32_t group);
+
 }  // namespace tmaasync_emulate
