@@ -152,6 +152,15 @@ TMAASYNC_EMULATE_CALL void load_matrix(
     uint32_t row, int matrices, bool is_transposed, uint32_t* values
 );
 
+// Forms of ldmatrix and stmatrix for bytes: 16 rows of 16 bytes, or 8 for stmatrix, transposed; 8
+// rows of 16 elements of 4 or 6 bits, which become bytes.
+enum class ByteMatrix : uint8_t { kNone, kTransposed, kFrom4Bits, kFrom6Bits };
+
+TMAASYNC_EMULATE_CALL void store_byte_matrix(uint32_t row, int matrices, const uint32_t* values);
+TMAASYNC_EMULATE_CALL void load_byte_matrix(
+    uint32_t row, int matrices, ByteMatrix form, uint32_t* values
+);
+
 // Gathers `count` words of every lane of the warp, lane after lane.
 TMAASYNC_EMULATE_CALL void gather_words(
     const char* instruction, const uint32_t* words, int count, uint32_t* all

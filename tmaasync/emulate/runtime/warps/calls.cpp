@@ -68,6 +68,20 @@ void load_matrix(uint32_t row, int matrices, bool is_transposed, uint32_t* value
     for (int matrix = 0; matrix < matrices; ++matrix) values[matrix] = mine.values[matrix];
 }
 
+void store_byte_matrix(uint32_t row, int matrices, const uint32_t* values) {
+    TMAASYNC_EMULATE_CALLER();
+    StoreMatrix mine{.row = row, .matrices = matrices, .bytes = ByteMatrix::kTransposed};
+    for (int matrix = 0; matrix < matrices; ++matrix) mine.values[matrix] = values[matrix];
+    store_matrices_of_lane(mine);
+}
+
+void load_byte_matrix(uint32_t row, int matrices, ByteMatrix form, uint32_t* values) {
+    TMAASYNC_EMULATE_CALLER();
+    LoadMatrix mine{.row = row, .matrices = matrices, .bytes = form};
+    load_matrices_of_lane(mine);
+    for (int i = 0; i < matrices * mine.rows() / 8; ++i) values[i] = mine.values[i];
+}
+
 void gather_words(const char* instruction, const uint32_t* words, int count, uint32_t* all) {
     TMAASYNC_EMULATE_CALLER();
     GatheredWords mine{words, count, all};

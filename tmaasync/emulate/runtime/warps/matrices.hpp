@@ -16,8 +16,16 @@ struct LaneMatrices {
     uint32_t row;
     int matrices;
     bool is_transposed;
+    ByteMatrix bytes = ByteMatrix::kNone;
     uint32_t values[4];
     Fiber* fiber;
+
+    // Bytes of a row that are read or written; packed elements leave a gap after theirs.
+    uint32_t row_bytes() const {
+        return bytes == ByteMatrix::kFrom4Bits ? 8 : bytes == ByteMatrix::kFrom6Bits ? 12 : 16;
+    }
+    // Rows of a matrix, whose addresses as many lanes give.
+    int rows() const { return !kStores && bytes == ByteMatrix::kTransposed ? 16 : 8; }
 };
 using StoreMatrix = LaneMatrices<true>;
 using LoadMatrix = LaneMatrices<false>;

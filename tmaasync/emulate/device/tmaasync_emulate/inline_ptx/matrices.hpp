@@ -21,6 +21,24 @@ TMAASYNC_EMULATE_INLINE void store_matrices(std::uint32_t row, Words... words) {
     store_matrix(row, sizeof...(Words), kIsTransposed, values);
 }
 
+template <ByteMatrix kForm, int kMatrices, typename... Words>
+TMAASYNC_EMULATE_INLINE void load_byte_matrices(std::uint32_t row, Words&... targets) {
+    static_assert(
+        sizeof...(Words) == kMatrices * (kForm == ByteMatrix::kTransposed ? 2 : 1),
+        "ldmatrix has two registers for each matrix of 16 rows, and one for each of 8"
+    );
+    std::uint32_t values[sizeof...(Words)];
+    load_byte_matrix(row, kMatrices, kForm, values);
+    int i = 0;
+    ((targets = values[i++]), ...);
+}
+template <int kMatrices, typename... Words>
+TMAASYNC_EMULATE_INLINE void store_byte_matrices(std::uint32_t row, Words... words) {
+    static_assert(sizeof...(Words) == kMatrices, "stmatrix has a register for each matrix");
+    const std::uint32_t values[] = {words...};
+    store_byte_matrix(row, kMatrices, values);
+}
+
 // Transposes an 8 x 8 matrix: each lane gives two elements of its row, and gets the same two of the
 // transposed matrix.
 TMAASYNC_EMULATE_INLINE std::uint32_t transposed_matrix(std::uint32_t row) {

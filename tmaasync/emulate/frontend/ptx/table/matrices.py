@@ -146,6 +146,24 @@ ROWS = (
         "[a : s], b* : b32",
         "store_matrices<<is_trans>, <n>>(a, b)",
     ),
+    Row(
+        "ldmatrix.sync.aligned.m16n16.x<n:1|2>.trans{.shared{::cta}}.b8",
+        "&d* : b32, [a : s]",
+        f"load_byte_matrices<{_RUN}::ByteMatrix::kTransposed, <n>>(a, d)",
+    ),
+    *(
+        Row(
+            f"ldmatrix.sync.aligned.m8n16.x<n:1|2|4>{{.shared{{::cta}}}}.b8x16.{source}",
+            "&d* : b32, [a : s]",
+            f"load_byte_matrices<{_RUN}::ByteMatrix::k{form}, <n>>(a, d)",
+        )
+        for source, form in (("b4x16_p64", "From4Bits"), ("b6x16_p32", "From6Bits"))
+    ),
+    Row(
+        "stmatrix.sync.aligned.m16n8.x<n:1|2|4>.trans{.shared{::cta}}.b8",
+        "[a : s], b* : b32",
+        "store_byte_matrices<<n>>(a, b)",
+    ),
     Row("movmatrix.sync.aligned.m8n8.trans.b16", "d = b32, a : b32", "transposed_matrix(a)"),
     Row("wgmma.fence.sync.aligned", "", f"{_RUN}::mma_fence()"),
     Row("wgmma.commit_group.sync.aligned", "", f"{_RUN}::mma_commit()"),
