@@ -9,7 +9,7 @@ from tmaasync._kinds import is_sequence, shown
 from tmaasync.emulate.abi import Rule
 from tmaasync.errors import ArgumentError
 
-__all__ = ["OF_COMPILERS", "RULES", "bits_of", "checked", "name_of"]
+__all__ = ["OF_COMPILERS", "RULES", "UNPUNISHED", "bits_of", "checked", "name_of"]
 
 RULES = {
     Rule.CP_ASYNC_AT_EXIT: "a thread ends while its cp.async are in flight",
@@ -57,6 +57,12 @@ OF_COMPILERS = frozenset({"init-without-fence", "replicated-load", "same-value-s
 Triton issues TMA loads after ``mbarrier.init`` and ``bar.sync``, without a fence. Several warps of
 its replicated layouts store one value, and each thread loads a scalar that one of them stores. A
 launch of a PTX module notes them by default."""
+
+UNPUNISHED = frozenset({"tcgen05-fence", "tcgen05-pair-start"})
+"""Rules that public kernels break and that chips do not punish as far as known.
+
+Both fences of tcgen05 compile to no instruction. A launch notes these rules by default, and a full
+search for races reports them."""
 
 
 def name_of(rule: int) -> str | None:

@@ -41,8 +41,8 @@ class Schedule:
     earlier ones; with None only accesses to the first `SEARCHED_WORDS` words of a launch; with
     False none. During the race search clusters run on one core, and clusters that signal each other
     through global memory are interleaved there. ``tolerate`` has the names of rules to relax: a
-    launch that breaks one logs a note, and goes on. With None these are no rules for CUDA C++, and
-    `rules.OF_COMPILERS` for PTX modules.
+    launch that breaks one logs a note, and goes on. With None these are
+    `rules.UNPUNISHED` unless ``races=True``, and `rules.OF_COMPILERS` for PTX modules.
     """
 
     policy: Policy = "round_robin"
@@ -83,7 +83,8 @@ class Schedule:
         """Return the names of the rules that launches of a source relax."""
         if self.tolerate is not None:
             return self.tolerate
-        return rules.OF_COMPILERS if is_ptx else frozenset()
+        unpunished = frozenset() if self.races else rules.UNPUNISHED
+        return unpunished | rules.OF_COMPILERS if is_ptx else unpunished
 
     @property
     def searched_words(self) -> int:

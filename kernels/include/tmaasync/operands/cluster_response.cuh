@@ -12,7 +12,9 @@ struct alignas(16) ClusterResponse {
 
 // The position of a block in the grid.
 struct Ctaid {
-    u32 x, y, z;
+    u32 x;
+    u32 y;
+    u32 z;
 };
 
 }  // namespace tmaasync::ptx
