@@ -198,7 +198,7 @@ def test_the_traceback_has_the_call_and_no_step_of_the_build(back_end: str) -> N
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("Swizzle::kB128", "Did you mean Swizzle::k128B? Swizzle has kNone, k32B, k64B, k128B."),
+        ("Swizzle::kB128", "Did you mean Swizzle::k128B? Swizzle has kNone, k32B, k64B, k128B, "),
         ("Swizzle::B64", "Did you mean Swizzle::k64B? "),
         ("OobFill::ZERO", "Did you mean OobFill::kZero? OobFill has kZero, kNan."),
         ("OobFill::kInfinite", "OobFill has kZero, kNan."),

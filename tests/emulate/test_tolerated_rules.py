@@ -400,7 +400,7 @@ def test_the_environment_names_rules() -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     assert printed("store-at-exit, pdl-wait").stdout == "['pdl-wait', 'store-at-exit']"
-    assert printed("").stdout == "[]"
+    assert printed("").stdout == "['tcgen05-fence', 'tcgen05-pair-start']"
     assert "Did you mean 'pdl-wait'" in printed("pdl-waits").stderr
 
 
