@@ -182,7 +182,8 @@ class Words:
         return address if name is None else f"{address} ({name})"
 
 
-_MAX_OFFSET = 2**32 - 1  # smaller numbers are masks and offsets
+# Smaller numbers are masks and offsets. A Python that is no PIE has its heap below 4 GiB.
+_MAX_OFFSET = 2**24 - 1
 _BARRIER_BYTES = 8
 _MAX_BARRIERS_BEYOND = 16  # an mbarrier farther away is not a bad index of the array
 
