@@ -15,7 +15,7 @@ STRAYS = """
 extern "C" __global__ void scaled(const float* scale, float* c, int rows) {
     const int row = blockIdx.x;
     c[row] = 2;
-    const float* rows_of_scale = scale;
+    const float* rows_of_scale = rows ? scale : c;
     if (threadIdx.x == 0 && row < rows) c[row] = POINTER[row + SHIFT];
 }
 """
