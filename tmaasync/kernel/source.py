@@ -338,10 +338,9 @@ def arch_for(source: Source, capability: tuple[int, int], device: str = "this de
     Raises:
         BackendError: The source needs wgmma or tcgen05, and the device has none.
     """
-    code = _own_code(source)
-    if capability != HOPPER and "wgmma" in code:
+    if capability != HOPPER and "wgmma" in _own_code(source):
         raise without_wgmma(source.name, capability, device)
-    if capability[0] not in _WITH_TCGEN05 and _TCGEN05_HEADER in code:
+    if capability[0] not in _WITH_TCGEN05 and _includes_tcgen05(source):
         raise _without_tcgen05(source.name, capability, device)
     return f"sm_{capability[0]}{capability[1]}a"
 
@@ -352,7 +351,7 @@ def arch_without_device(source: Source) -> str:
     >>> arch_without_device(source_of("#include <tmaasync/tcgen05.cuh>"))
     'sm_100a'
     """
-    return "sm_100a" if _TCGEN05_HEADER in _own_code(source) else arch_for(source, HOPPER)
+    return "sm_100a" if _includes_tcgen05(source) else "sm_90a"
 
 
 def check_runs(arch: str, capability: tuple[int, int], device: str) -> None:
@@ -401,17 +400,27 @@ def _without(
     )
 
 
+def _includes_tcgen05(source: Source) -> bool:
+    try:
+        return include_dir() / _TCGEN05_HEADER in _headers_of(source)
+    except ComputedIncludeError:
+        return _TCGEN05_HEADER in _own_code(source)
+
+
+def _headers_of(source: Source) -> tuple[Path, ...]:
+    return tuple(reached(source.including_text, (include_dir(), *source.header_dirs)))
+
+
 def _own_code(source: Source) -> str:
     """Return the text, the preamble and the caller's headers, without comments.
 
     The package's headers are left out, because they mention instructions that the kernel may not
-    use. For the headers of wgmma and tcgen05 their names are added instead.
+    use. For the wgmma header its name is added instead.
     """
     texts = [source.preamble, source.text]
-    folders = (include_dir(), *source.header_dirs)
     with contextlib.suppress(ComputedIncludeError):
-        headers = tuple(reached(source.including_text, folders))
+        headers = _headers_of(source)
         texts += [text_of(path) for path in headers if not path.is_relative_to(include_dir())]
-        ours = (_WGMMA_HEADER, _TCGEN05_HEADER)
-        texts += [header for header in ours if include_dir() / header in headers]
+        if include_dir() / _WGMMA_HEADER in headers:
+            texts.append(_WGMMA_HEADER)
     return without_comments("\n".join(texts))
