@@ -1,8 +1,7 @@
 #pragma once
 
+#include <tmaasync/cluster.cuh>
 #include <tmaasync/ptx/address.cuh>
-#include <tmaasync/ptx/cluster.cuh>
-#include <tmaasync/ptx/sync.cuh>
 #include <tmaasync/ptx/tcgen05_alloc.cuh>
 #include <tmaasync/ptx/tcgen05_ld_st.cuh>
 #include <tmaasync/ptx/tcgen05_order.cuh>
@@ -91,8 +90,7 @@ public:
 private:
     __device__ __forceinline__ static void synchronise() {
         if constexpr (kCtas == 2) {
-            ptx::barrier_cluster_arrive();
-            ptx::barrier_cluster_wait();
+            cluster_sync();
         } else {
             __syncthreads();
         }
