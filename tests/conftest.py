@@ -75,7 +75,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow all but the promised number of cases of each test that is sampled."""
+    """Drop the CPU's twins of cases for a GPU, and mark as slow what a sampled test leaves out."""
+    items[:] = [item for item in items if not (_is_on_gpu(item) and _back_end(item) == "emulate")]
     cases: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sampled") and not _is_on_gpu(item):
@@ -86,6 +87,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for index, item in enumerate(group):
             if index not in kept:
                 item.add_marker("slow")
+
+
+def _back_end(item: pytest.Item) -> object:
+    case = getattr(item, "callspec", None)
+    return case and case.params.get("backend")
 
 
 def _argument(item: pytest.Item, name: str) -> tuple[Any, ...]:
