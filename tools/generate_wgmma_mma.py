@@ -81,21 +81,14 @@ def _function(accumulators: _Accumulators, n: int, *, a_in_registers: bool) -> s
     outputs = ", ".join(f'"+{accumulators.constraint}"(d[{i}])' for i in range(count))
     return f"""
 template <MmaType kA, MmaType kB, {_TRANSPOSES[place]}, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_{place}(
-    {accumulators.register} (&d)[{count}], {_A[place]}, u64 b, u32 scale_d
-) {{
+__device__ __forceinline__ void wgmma_mma_async_{place}({accumulators.register} (&d)[{count}], {_A[place]}, u64 b, u32 scale_d) {{
     using Form = MmaForm<{accumulators.register}, kA, kB, {_TRANSPOSED[place]}, kScaleA, kScaleB>;
-    asm volatile(
-        "{{\\n\\t.reg .pred p;\\n\\tsetp.ne.b32 p, %{b + 1}, 0;\\n\\t"
-        "wgmma.mma_async.sync.aligned.m64n{n}{depth}.{accumulators.ptx_type}{a_type}{b_type} "
-        "{{{_registers(0, count)}}}, "
-        "{a_text}, %{b}, p{scales}{"".join(transposes)};\\n\\t}}"
+    asm volatile("{{\\n\\t.reg .pred p;\\n\\tsetp.ne.b32 p, %{b + 1}, 0;\\n\\twgmma.mma_async.sync.aligned.m64n{n}{depth}.{accumulators.ptx_type}{a_type}{b_type} {{{_registers(0, count)}}}, {a_text}, %{b}, p{scales}{"".join(transposes)};\\n\\t}}"
         : {outputs}
         : {", ".join(inputs)}
-        : "memory"
-    );
+        : "memory");
 }}
-"""
+"""  # noqa: E501 - the header's lines
 
 
 def generate() -> str:

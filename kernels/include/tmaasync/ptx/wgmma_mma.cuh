@@ -12,2627 +12,1479 @@
 namespace tmaasync::ptx {
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[4], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[4], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %6, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n8%9.f32%10%11 "
-        "{%0, %1, %2, %3}, "
-        "%4, %5, p, %7, %8%12%13;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %6, 0;\n\twgmma.mma_async.sync.aligned.m64n8%9.f32%10%11 {%0, %1, %2, %3}, %4, %5, p, %7, %8%12%13;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[8], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[8], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %10, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n16%13.f32%14%15 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "%8, %9, p, %11, %12%16%17;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %10, 0;\n\twgmma.mma_async.sync.aligned.m64n16%13.f32%14%15 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, p, %11, %12%16%17;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[12], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[12], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %14, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n24%17.f32%18%19 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
-        "%12, %13, p, %15, %16%20%21;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %14, 0;\n\twgmma.mma_async.sync.aligned.m64n24%17.f32%18%19 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, %12, %13, p, %15, %16%20%21;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[16], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[16], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %18, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n32%21.f32%22%23 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "%16, %17, p, %19, %20%24%25;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %18, 0;\n\twgmma.mma_async.sync.aligned.m64n32%21.f32%22%23 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, %19, %20%24%25;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[20], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[20], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %22, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n40%25.f32%26%27 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, "
-        "%20, %21, p, %23, %24%28%29;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %22, 0;\n\twgmma.mma_async.sync.aligned.m64n40%25.f32%26%27 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, %20, %21, p, %23, %24%28%29;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[24], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[24], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %26, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n48%29.f32%30%31 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
-        "%24, %25, p, %27, %28%32%33;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %26, 0;\n\twgmma.mma_async.sync.aligned.m64n48%29.f32%30%31 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, %24, %25, p, %27, %28%32%33;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[28], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[28], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %30, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n56%33.f32%34%35 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, "
-        "%28, %29, p, %31, %32%36%37;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %30, 0;\n\twgmma.mma_async.sync.aligned.m64n56%33.f32%34%35 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, %28, %29, p, %31, %32%36%37;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[32], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[32], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n64%37.f32%38%39 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "%32, %33, p, %35, %36%40%41;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\twgmma.mma_async.sync.aligned.m64n64%37.f32%38%39 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, %35, %36%40%41;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[36], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[36], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %38, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n72%41.f32%42%43 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, "
-        "%36, %37, p, %39, %40%44%45;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %38, 0;\n\twgmma.mma_async.sync.aligned.m64n72%41.f32%42%43 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, %36, %37, p, %39, %40%44%45;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[40], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[40], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %42, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n80%45.f32%46%47 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
-        "%40, %41, p, %43, %44%48%49;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %42, 0;\n\twgmma.mma_async.sync.aligned.m64n80%45.f32%46%47 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, %40, %41, p, %43, %44%48%49;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[44], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[44], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %46, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n88%49.f32%50%51 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43}, "
-        "%44, %45, p, %47, %48%52%53;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %46, 0;\n\twgmma.mma_async.sync.aligned.m64n88%49.f32%50%51 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43}, %44, %45, p, %47, %48%52%53;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[48], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[48], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n96%53.f32%54%55 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-        "%48, %49, p, %51, %52%56%57;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\twgmma.mma_async.sync.aligned.m64n96%53.f32%54%55 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, %48, %49, p, %51, %52%56%57;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[52], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[52], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %54, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n104%57.f32%58%59 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51}, "
-        "%52, %53, p, %55, %56%60%61;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %54, 0;\n\twgmma.mma_async.sync.aligned.m64n104%57.f32%58%59 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51}, %52, %53, p, %55, %56%60%61;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[56], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[56], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %58, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n112%61.f32%62%63 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, "
-        "%56, %57, p, %59, %60%64%65;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %58, 0;\n\twgmma.mma_async.sync.aligned.m64n112%61.f32%62%63 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, %56, %57, p, %59, %60%64%65;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[60], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[60], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %62, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n120%65.f32%66%67 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59}, "
-        "%60, %61, p, %63, %64%68%69;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %62, 0;\n\twgmma.mma_async.sync.aligned.m64n120%65.f32%66%67 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59}, %60, %61, p, %63, %64%68%69;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[64], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[64], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n128%69.f32%70%71 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, p, %67, %68%72%73;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\twgmma.mma_async.sync.aligned.m64n128%69.f32%70%71 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, p, %67, %68%72%73;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[68], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[68], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %70, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n136%73.f32%74%75 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67}, "
-        "%68, %69, p, %71, %72%76%77;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %70, 0;\n\twgmma.mma_async.sync.aligned.m64n136%73.f32%74%75 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67}, %68, %69, p, %71, %72%76%77;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[72], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[72], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %74, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n144%77.f32%78%79 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71}, "
-        "%72, %73, p, %75, %76%80%81;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %74, 0;\n\twgmma.mma_async.sync.aligned.m64n144%77.f32%78%79 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71}, %72, %73, p, %75, %76%80%81;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[76], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[76], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %78, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n152%81.f32%82%83 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75}, "
-        "%76, %77, p, %79, %80%84%85;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %78, 0;\n\twgmma.mma_async.sync.aligned.m64n152%81.f32%82%83 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75}, %76, %77, p, %79, %80%84%85;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[80], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[80], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %82, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n160%85.f32%86%87 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
-        "%80, %81, p, %83, %84%88%89;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %82, 0;\n\twgmma.mma_async.sync.aligned.m64n160%85.f32%86%87 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, %80, %81, p, %83, %84%88%89;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[84], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[84], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %86, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n168%89.f32%90%91 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83}, "
-        "%84, %85, p, %87, %88%92%93;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %86, 0;\n\twgmma.mma_async.sync.aligned.m64n168%89.f32%90%91 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83}, %84, %85, p, %87, %88%92%93;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[88], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[88], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %90, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n176%93.f32%94%95 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87}, "
-        "%88, %89, p, %91, %92%96%97;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %90, 0;\n\twgmma.mma_async.sync.aligned.m64n176%93.f32%94%95 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87}, %88, %89, p, %91, %92%96%97;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[92], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[92], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %94, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n184%97.f32%98%99 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91}, "
-        "%92, %93, p, %95, %96%100%101;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %94, 0;\n\twgmma.mma_async.sync.aligned.m64n184%97.f32%98%99 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91}, %92, %93, p, %95, %96%100%101;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[96], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[96], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %98, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n192%101.f32%102%103 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-        "%96, %97, p, %99, %100%104%105;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %98, 0;\n\twgmma.mma_async.sync.aligned.m64n192%101.f32%102%103 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, %96, %97, p, %99, %100%104%105;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[100], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[100], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %102, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n200%105.f32%106%107 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99}, "
-        "%100, %101, p, %103, %104%108%109;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %102, 0;\n\twgmma.mma_async.sync.aligned.m64n200%105.f32%106%107 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99}, %100, %101, p, %103, %104%108%109;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[104], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[104], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %106, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n208%109.f32%110%111 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103}, "
-        "%104, %105, p, %107, %108%112%113;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %106, 0;\n\twgmma.mma_async.sync.aligned.m64n208%109.f32%110%111 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103}, %104, %105, p, %107, %108%112%113;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[108], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[108], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %110, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n216%113.f32%114%115 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107}, "
-        "%108, %109, p, %111, %112%116%117;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %110, 0;\n\twgmma.mma_async.sync.aligned.m64n216%113.f32%114%115 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107}, %108, %109, p, %111, %112%116%117;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[112], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[112], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %114, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n224%117.f32%118%119 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}, "
-        "%112, %113, p, %115, %116%120%121;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %114, 0;\n\twgmma.mma_async.sync.aligned.m64n224%117.f32%118%119 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}, %112, %113, p, %115, %116%120%121;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[116], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[116], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %118, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n232%121.f32%122%123 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115}, "
-        "%116, %117, p, %119, %120%124%125;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %118, 0;\n\twgmma.mma_async.sync.aligned.m64n232%121.f32%122%123 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115}, %116, %117, p, %119, %120%124%125;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[120], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[120], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %122, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n240%125.f32%126%127 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119}, "
-        "%120, %121, p, %123, %124%128%129;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %122, 0;\n\twgmma.mma_async.sync.aligned.m64n240%125.f32%126%127 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119}, %120, %121, p, %123, %124%128%129;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[124], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[124], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %126, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n248%129.f32%130%131 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123}, "
-        "%124, %125, p, %127, %128%132%133;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %126, 0;\n\twgmma.mma_async.sync.aligned.m64n248%129.f32%130%131 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123}, %124, %125, p, %127, %128%132%133;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    float (&d)[128], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(float (&d)[128], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %130, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n256%133.f32%134%135 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-        "%128, %129, p, %131, %132%136%137;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %130, 0;\n\twgmma.mma_async.sync.aligned.m64n256%133.f32%134%135 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, %128, %129, p, %131, %132%136%137;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[4], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[4], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %9, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n8%12.f32%13%14 "
-        "{%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, %8, p, %10, %11%15;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %9, 0;\n\twgmma.mma_async.sync.aligned.m64n8%12.f32%13%14 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, p, %10, %11%15;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[8], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[8], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %13, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n16%16.f32%17%18 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "{%8, %9, %10, %11}, %12, p, %14, %15%19;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %13, 0;\n\twgmma.mma_async.sync.aligned.m64n16%16.f32%17%18 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p, %14, %15%19;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[12], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[12], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %17, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n24%20.f32%21%22 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
-        "{%12, %13, %14, %15}, %16, p, %18, %19%23;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %17, 0;\n\twgmma.mma_async.sync.aligned.m64n24%20.f32%21%22 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, %16, p, %18, %19%23;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[16], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[16], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %21, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n32%24.f32%25%26 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "{%16, %17, %18, %19}, %20, p, %22, %23%27;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %21, 0;\n\twgmma.mma_async.sync.aligned.m64n32%24.f32%25%26 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, %22, %23%27;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[20], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[20], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %25, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n40%28.f32%29%30 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, "
-        "{%20, %21, %22, %23}, %24, p, %26, %27%31;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %25, 0;\n\twgmma.mma_async.sync.aligned.m64n40%28.f32%29%30 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, {%20, %21, %22, %23}, %24, p, %26, %27%31;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[24], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[24], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %29, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n48%32.f32%33%34 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
-        "{%24, %25, %26, %27}, %28, p, %30, %31%35;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %29, 0;\n\twgmma.mma_async.sync.aligned.m64n48%32.f32%33%34 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, {%24, %25, %26, %27}, %28, p, %30, %31%35;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[28], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[28], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %33, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n56%36.f32%37%38 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, "
-        "{%28, %29, %30, %31}, %32, p, %34, %35%39;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %33, 0;\n\twgmma.mma_async.sync.aligned.m64n56%36.f32%37%38 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, {%28, %29, %30, %31}, %32, p, %34, %35%39;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[32], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[32], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n64%40.f32%41%42 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, p, %38, %39%43;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\twgmma.mma_async.sync.aligned.m64n64%40.f32%41%42 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, %38, %39%43;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[36], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[36], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %41, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n72%44.f32%45%46 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, "
-        "{%36, %37, %38, %39}, %40, p, %42, %43%47;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %41, 0;\n\twgmma.mma_async.sync.aligned.m64n72%44.f32%45%46 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, {%36, %37, %38, %39}, %40, p, %42, %43%47;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[40], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[40], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %45, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n80%48.f32%49%50 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
-        "{%40, %41, %42, %43}, %44, p, %46, %47%51;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %45, 0;\n\twgmma.mma_async.sync.aligned.m64n80%48.f32%49%50 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, {%40, %41, %42, %43}, %44, p, %46, %47%51;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[44], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[44], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %49, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n88%52.f32%53%54 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43}, "
-        "{%44, %45, %46, %47}, %48, p, %50, %51%55;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %49, 0;\n\twgmma.mma_async.sync.aligned.m64n88%52.f32%53%54 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43}, {%44, %45, %46, %47}, %48, p, %50, %51%55;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[48], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[48], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %53, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n96%56.f32%57%58 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-        "{%48, %49, %50, %51}, %52, p, %54, %55%59;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %53, 0;\n\twgmma.mma_async.sync.aligned.m64n96%56.f32%57%58 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, %51}, %52, p, %54, %55%59;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[52], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[52], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %57, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n104%60.f32%61%62 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51}, "
-        "{%52, %53, %54, %55}, %56, p, %58, %59%63;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %57, 0;\n\twgmma.mma_async.sync.aligned.m64n104%60.f32%61%62 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51}, {%52, %53, %54, %55}, %56, p, %58, %59%63;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[56], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[56], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %61, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n112%64.f32%65%66 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, "
-        "{%56, %57, %58, %59}, %60, p, %62, %63%67;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %61, 0;\n\twgmma.mma_async.sync.aligned.m64n112%64.f32%65%66 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, {%56, %57, %58, %59}, %60, p, %62, %63%67;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[60], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[60], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %65, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n120%68.f32%69%70 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59}, "
-        "{%60, %61, %62, %63}, %64, p, %66, %67%71;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %65, 0;\n\twgmma.mma_async.sync.aligned.m64n120%68.f32%69%70 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59}, {%60, %61, %62, %63}, %64, p, %66, %67%71;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[64], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[64], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n128%72.f32%73%74 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, p, %70, %71%75;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\twgmma.mma_async.sync.aligned.m64n128%72.f32%73%74 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, p, %70, %71%75;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[68], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[68], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %73, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n136%76.f32%77%78 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67}, "
-        "{%68, %69, %70, %71}, %72, p, %74, %75%79;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %73, 0;\n\twgmma.mma_async.sync.aligned.m64n136%76.f32%77%78 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67}, {%68, %69, %70, %71}, %72, p, %74, %75%79;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[72], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[72], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %77, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n144%80.f32%81%82 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71}, "
-        "{%72, %73, %74, %75}, %76, p, %78, %79%83;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %77, 0;\n\twgmma.mma_async.sync.aligned.m64n144%80.f32%81%82 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71}, {%72, %73, %74, %75}, %76, p, %78, %79%83;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[76], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[76], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %81, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n152%84.f32%85%86 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75}, "
-        "{%76, %77, %78, %79}, %80, p, %82, %83%87;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %81, 0;\n\twgmma.mma_async.sync.aligned.m64n152%84.f32%85%86 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75}, {%76, %77, %78, %79}, %80, p, %82, %83%87;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[80], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[80], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %85, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n160%88.f32%89%90 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
-        "{%80, %81, %82, %83}, %84, p, %86, %87%91;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %85, 0;\n\twgmma.mma_async.sync.aligned.m64n160%88.f32%89%90 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, {%80, %81, %82, %83}, %84, p, %86, %87%91;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[84], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[84], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %89, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n168%92.f32%93%94 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83}, "
-        "{%84, %85, %86, %87}, %88, p, %90, %91%95;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %89, 0;\n\twgmma.mma_async.sync.aligned.m64n168%92.f32%93%94 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83}, {%84, %85, %86, %87}, %88, p, %90, %91%95;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[88], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[88], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %93, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n176%96.f32%97%98 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87}, "
-        "{%88, %89, %90, %91}, %92, p, %94, %95%99;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %93, 0;\n\twgmma.mma_async.sync.aligned.m64n176%96.f32%97%98 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87}, {%88, %89, %90, %91}, %92, p, %94, %95%99;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[92], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[92], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %97, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n184%100.f32%101%102 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91}, "
-        "{%92, %93, %94, %95}, %96, p, %98, %99%103;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %97, 0;\n\twgmma.mma_async.sync.aligned.m64n184%100.f32%101%102 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91}, {%92, %93, %94, %95}, %96, p, %98, %99%103;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[96], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[96], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %101, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n192%104.f32%105%106 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-        "{%96, %97, %98, %99}, %100, p, %102, %103%107;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %101, 0;\n\twgmma.mma_async.sync.aligned.m64n192%104.f32%105%106 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, {%96, %97, %98, %99}, %100, p, %102, %103%107;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[100], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[100], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %105, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n200%108.f32%109%110 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99}, "
-        "{%100, %101, %102, %103}, %104, p, %106, %107%111;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %105, 0;\n\twgmma.mma_async.sync.aligned.m64n200%108.f32%109%110 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99}, {%100, %101, %102, %103}, %104, p, %106, %107%111;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[104], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[104], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %109, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n208%112.f32%113%114 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103}, "
-        "{%104, %105, %106, %107}, %108, p, %110, %111%115;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %109, 0;\n\twgmma.mma_async.sync.aligned.m64n208%112.f32%113%114 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103}, {%104, %105, %106, %107}, %108, p, %110, %111%115;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[108], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[108], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %113, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n216%116.f32%117%118 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107}, "
-        "{%108, %109, %110, %111}, %112, p, %114, %115%119;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %113, 0;\n\twgmma.mma_async.sync.aligned.m64n216%116.f32%117%118 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107}, {%108, %109, %110, %111}, %112, p, %114, %115%119;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[112], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[112], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %117, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n224%120.f32%121%122 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}, "
-        "{%112, %113, %114, %115}, %116, p, %118, %119%123;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %117, 0;\n\twgmma.mma_async.sync.aligned.m64n224%120.f32%121%122 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}, {%112, %113, %114, %115}, %116, p, %118, %119%123;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[116], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[116], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %121, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n232%124.f32%125%126 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115}, "
-        "{%116, %117, %118, %119}, %120, p, %122, %123%127;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %121, 0;\n\twgmma.mma_async.sync.aligned.m64n232%124.f32%125%126 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115}, {%116, %117, %118, %119}, %120, p, %122, %123%127;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[120], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[120], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %125, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n240%128.f32%129%130 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119}, "
-        "{%120, %121, %122, %123}, %124, p, %126, %127%131;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %125, 0;\n\twgmma.mma_async.sync.aligned.m64n240%128.f32%129%130 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119}, {%120, %121, %122, %123}, %124, p, %126, %127%131;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[124], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[124], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %129, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n248%132.f32%133%134 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123}, "
-        "{%124, %125, %126, %127}, %128, p, %130, %131%135;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %129, 0;\n\twgmma.mma_async.sync.aligned.m64n248%132.f32%133%134 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123}, {%124, %125, %126, %127}, %128, p, %130, %131%135;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    float (&d)[128], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(float (&d)[128], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<float, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %133, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n256%136.f32%137%138 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-        "{%128, %129, %130, %131}, %132, p, %134, %135%139;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %133, 0;\n\twgmma.mma_async.sync.aligned.m64n256%136.f32%137%138 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, {%128, %129, %130, %131}, %132, p, %134, %135%139;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[2], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[2], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n8%7.f16%8%9 "
-        "{%0, %1}, "
-        "%2, %3, p, %5, %6%10%11;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\twgmma.mma_async.sync.aligned.m64n8%7.f16%8%9 {%0, %1}, %2, %3, p, %5, %6%10%11;\n\t}"
         : "+r"(d[0]), "+r"(d[1])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[4], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[4], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %6, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n16%9.f16%10%11 "
-        "{%0, %1, %2, %3}, "
-        "%4, %5, p, %7, %8%12%13;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %6, 0;\n\twgmma.mma_async.sync.aligned.m64n16%9.f16%10%11 {%0, %1, %2, %3}, %4, %5, p, %7, %8%12%13;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[6], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[6], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %8, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n24%11.f16%12%13 "
-        "{%0, %1, %2, %3, %4, %5}, "
-        "%6, %7, p, %9, %10%14%15;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %8, 0;\n\twgmma.mma_async.sync.aligned.m64n24%11.f16%12%13 {%0, %1, %2, %3, %4, %5}, %6, %7, p, %9, %10%14%15;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[8], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[8], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %10, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n32%13.f16%14%15 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "%8, %9, p, %11, %12%16%17;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %10, 0;\n\twgmma.mma_async.sync.aligned.m64n32%13.f16%14%15 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, p, %11, %12%16%17;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[10], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[10], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %12, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n40%15.f16%16%17 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9}, "
-        "%10, %11, p, %13, %14%18%19;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %12, 0;\n\twgmma.mma_async.sync.aligned.m64n40%15.f16%16%17 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9}, %10, %11, p, %13, %14%18%19;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[12], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[12], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %14, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n48%17.f16%18%19 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
-        "%12, %13, p, %15, %16%20%21;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %14, 0;\n\twgmma.mma_async.sync.aligned.m64n48%17.f16%18%19 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, %12, %13, p, %15, %16%20%21;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[14], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[14], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %16, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n56%19.f16%20%21 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13}, "
-        "%14, %15, p, %17, %18%22%23;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %16, 0;\n\twgmma.mma_async.sync.aligned.m64n56%19.f16%20%21 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13}, %14, %15, p, %17, %18%22%23;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[16], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[16], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %18, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n64%21.f16%22%23 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "%16, %17, p, %19, %20%24%25;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %18, 0;\n\twgmma.mma_async.sync.aligned.m64n64%21.f16%22%23 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, %19, %20%24%25;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[18], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[18], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %20, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n72%23.f16%24%25 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17}, "
-        "%18, %19, p, %21, %22%26%27;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %20, 0;\n\twgmma.mma_async.sync.aligned.m64n72%23.f16%24%25 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17}, %18, %19, p, %21, %22%26%27;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[20], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[20], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %22, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n80%25.f16%26%27 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, "
-        "%20, %21, p, %23, %24%28%29;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %22, 0;\n\twgmma.mma_async.sync.aligned.m64n80%25.f16%26%27 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, %20, %21, p, %23, %24%28%29;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[22], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[22], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %24, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n88%27.f16%28%29 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21}, "
-        "%22, %23, p, %25, %26%30%31;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %24, 0;\n\twgmma.mma_async.sync.aligned.m64n88%27.f16%28%29 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21}, %22, %23, p, %25, %26%30%31;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[24], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[24], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %26, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n96%29.f16%30%31 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
-        "%24, %25, p, %27, %28%32%33;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %26, 0;\n\twgmma.mma_async.sync.aligned.m64n96%29.f16%30%31 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, %24, %25, p, %27, %28%32%33;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[26], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[26], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %28, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n104%31.f16%32%33 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25}, "
-        "%26, %27, p, %29, %30%34%35;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %28, 0;\n\twgmma.mma_async.sync.aligned.m64n104%31.f16%32%33 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25}, %26, %27, p, %29, %30%34%35;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[28], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[28], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %30, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n112%33.f16%34%35 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, "
-        "%28, %29, p, %31, %32%36%37;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %30, 0;\n\twgmma.mma_async.sync.aligned.m64n112%33.f16%34%35 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, %28, %29, p, %31, %32%36%37;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[30], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[30], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %32, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n120%35.f16%36%37 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29}, "
-        "%30, %31, p, %33, %34%38%39;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %32, 0;\n\twgmma.mma_async.sync.aligned.m64n120%35.f16%36%37 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29}, %30, %31, p, %33, %34%38%39;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[32], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[32], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n128%37.f16%38%39 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "%32, %33, p, %35, %36%40%41;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\twgmma.mma_async.sync.aligned.m64n128%37.f16%38%39 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, %35, %36%40%41;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[34], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[34], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %36, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n136%39.f16%40%41 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33}, "
-        "%34, %35, p, %37, %38%42%43;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %36, 0;\n\twgmma.mma_async.sync.aligned.m64n136%39.f16%40%41 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33}, %34, %35, p, %37, %38%42%43;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[36], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[36], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %38, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n144%41.f16%42%43 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, "
-        "%36, %37, p, %39, %40%44%45;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %38, 0;\n\twgmma.mma_async.sync.aligned.m64n144%41.f16%42%43 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, %36, %37, p, %39, %40%44%45;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[38], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[38], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %40, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n152%43.f16%44%45 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37}, "
-        "%38, %39, p, %41, %42%46%47;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %40, 0;\n\twgmma.mma_async.sync.aligned.m64n152%43.f16%44%45 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37}, %38, %39, p, %41, %42%46%47;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[40], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[40], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %42, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n160%45.f16%46%47 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
-        "%40, %41, p, %43, %44%48%49;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %42, 0;\n\twgmma.mma_async.sync.aligned.m64n160%45.f16%46%47 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, %40, %41, p, %43, %44%48%49;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[42], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[42], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %44, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n168%47.f16%48%49 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41}, "
-        "%42, %43, p, %45, %46%50%51;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %44, 0;\n\twgmma.mma_async.sync.aligned.m64n168%47.f16%48%49 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41}, %42, %43, p, %45, %46%50%51;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[44], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[44], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %46, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n176%49.f16%50%51 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43}, "
-        "%44, %45, p, %47, %48%52%53;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %46, 0;\n\twgmma.mma_async.sync.aligned.m64n176%49.f16%50%51 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43}, %44, %45, p, %47, %48%52%53;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[46], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[46], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %48, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n184%51.f16%52%53 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45}, "
-        "%46, %47, p, %49, %50%54%55;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %48, 0;\n\twgmma.mma_async.sync.aligned.m64n184%51.f16%52%53 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45}, %46, %47, p, %49, %50%54%55;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[48], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[48], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n192%53.f16%54%55 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-        "%48, %49, p, %51, %52%56%57;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\twgmma.mma_async.sync.aligned.m64n192%53.f16%54%55 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, %48, %49, p, %51, %52%56%57;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[50], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[50], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %52, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n200%55.f16%56%57 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49}, "
-        "%50, %51, p, %53, %54%58%59;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %52, 0;\n\twgmma.mma_async.sync.aligned.m64n200%55.f16%56%57 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49}, %50, %51, p, %53, %54%58%59;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[52], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[52], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %54, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n208%57.f16%58%59 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51}, "
-        "%52, %53, p, %55, %56%60%61;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %54, 0;\n\twgmma.mma_async.sync.aligned.m64n208%57.f16%58%59 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51}, %52, %53, p, %55, %56%60%61;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[54], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[54], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %56, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n216%59.f16%60%61 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53}, "
-        "%54, %55, p, %57, %58%62%63;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %56, 0;\n\twgmma.mma_async.sync.aligned.m64n216%59.f16%60%61 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53}, %54, %55, p, %57, %58%62%63;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[56], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[56], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %58, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n224%61.f16%62%63 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, "
-        "%56, %57, p, %59, %60%64%65;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %58, 0;\n\twgmma.mma_async.sync.aligned.m64n224%61.f16%62%63 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, %56, %57, p, %59, %60%64%65;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[58], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[58], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %60, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n232%63.f16%64%65 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57}, "
-        "%58, %59, p, %61, %62%66%67;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %60, 0;\n\twgmma.mma_async.sync.aligned.m64n232%63.f16%64%65 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57}, %58, %59, p, %61, %62%66%67;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[60], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[60], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %62, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n240%65.f16%66%67 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59}, "
-        "%60, %61, p, %63, %64%68%69;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %62, 0;\n\twgmma.mma_async.sync.aligned.m64n240%65.f16%66%67 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59}, %60, %61, p, %63, %64%68%69;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[62], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[62], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %64, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n248%67.f16%68%69 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61}, "
-        "%62, %63, p, %65, %66%70%71;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %64, 0;\n\twgmma.mma_async.sync.aligned.m64n248%67.f16%68%69 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61}, %62, %63, p, %65, %66%70%71;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    u32 (&d)[64], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(u32 (&d)[64], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n256%69.f16%70%71 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, p, %67, %68%72%73;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\twgmma.mma_async.sync.aligned.m64n256%69.f16%70%71 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, p, %67, %68%72%73;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
         : "l"(a), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeA::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[2], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[2], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %7, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n8%10.f16%11%12 "
-        "{%0, %1}, "
-        "{%2, %3, %4, %5}, %6, p, %8, %9%13;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %7, 0;\n\twgmma.mma_async.sync.aligned.m64n8%10.f16%11%12 {%0, %1}, {%2, %3, %4, %5}, %6, p, %8, %9%13;\n\t}"
         : "+r"(d[0]), "+r"(d[1])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[4], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[4], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %9, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n16%12.f16%13%14 "
-        "{%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, %8, p, %10, %11%15;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %9, 0;\n\twgmma.mma_async.sync.aligned.m64n16%12.f16%13%14 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, p, %10, %11%15;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[6], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[6], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %11, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n24%14.f16%15%16 "
-        "{%0, %1, %2, %3, %4, %5}, "
-        "{%6, %7, %8, %9}, %10, p, %12, %13%17;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %11, 0;\n\twgmma.mma_async.sync.aligned.m64n24%14.f16%15%16 {%0, %1, %2, %3, %4, %5}, {%6, %7, %8, %9}, %10, p, %12, %13%17;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[8], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[8], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %13, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n32%16.f16%17%18 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "{%8, %9, %10, %11}, %12, p, %14, %15%19;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %13, 0;\n\twgmma.mma_async.sync.aligned.m64n32%16.f16%17%18 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p, %14, %15%19;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[10], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[10], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %15, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n40%18.f16%19%20 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9}, "
-        "{%10, %11, %12, %13}, %14, p, %16, %17%21;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %15, 0;\n\twgmma.mma_async.sync.aligned.m64n40%18.f16%19%20 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9}, {%10, %11, %12, %13}, %14, p, %16, %17%21;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[12], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[12], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %17, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n48%20.f16%21%22 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
-        "{%12, %13, %14, %15}, %16, p, %18, %19%23;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %17, 0;\n\twgmma.mma_async.sync.aligned.m64n48%20.f16%21%22 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, %16, p, %18, %19%23;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[14], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[14], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %19, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n56%22.f16%23%24 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13}, "
-        "{%14, %15, %16, %17}, %18, p, %20, %21%25;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %19, 0;\n\twgmma.mma_async.sync.aligned.m64n56%22.f16%23%24 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13}, {%14, %15, %16, %17}, %18, p, %20, %21%25;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[16], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[16], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %21, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n64%24.f16%25%26 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "{%16, %17, %18, %19}, %20, p, %22, %23%27;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %21, 0;\n\twgmma.mma_async.sync.aligned.m64n64%24.f16%25%26 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, %22, %23%27;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[18], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[18], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %23, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n72%26.f16%27%28 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17}, "
-        "{%18, %19, %20, %21}, %22, p, %24, %25%29;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %23, 0;\n\twgmma.mma_async.sync.aligned.m64n72%26.f16%27%28 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17}, {%18, %19, %20, %21}, %22, p, %24, %25%29;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[20], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[20], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %25, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n80%28.f16%29%30 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, "
-        "{%20, %21, %22, %23}, %24, p, %26, %27%31;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %25, 0;\n\twgmma.mma_async.sync.aligned.m64n80%28.f16%29%30 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, {%20, %21, %22, %23}, %24, p, %26, %27%31;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[22], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[22], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %27, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n88%30.f16%31%32 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21}, "
-        "{%22, %23, %24, %25}, %26, p, %28, %29%33;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %27, 0;\n\twgmma.mma_async.sync.aligned.m64n88%30.f16%31%32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21}, {%22, %23, %24, %25}, %26, p, %28, %29%33;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[24], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[24], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %29, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n96%32.f16%33%34 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
-        "{%24, %25, %26, %27}, %28, p, %30, %31%35;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %29, 0;\n\twgmma.mma_async.sync.aligned.m64n96%32.f16%33%34 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, {%24, %25, %26, %27}, %28, p, %30, %31%35;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[26], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[26], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %31, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n104%34.f16%35%36 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25}, "
-        "{%26, %27, %28, %29}, %30, p, %32, %33%37;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %31, 0;\n\twgmma.mma_async.sync.aligned.m64n104%34.f16%35%36 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25}, {%26, %27, %28, %29}, %30, p, %32, %33%37;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[28], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[28], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %33, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n112%36.f16%37%38 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, "
-        "{%28, %29, %30, %31}, %32, p, %34, %35%39;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %33, 0;\n\twgmma.mma_async.sync.aligned.m64n112%36.f16%37%38 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, {%28, %29, %30, %31}, %32, p, %34, %35%39;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[30], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[30], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %35, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n120%38.f16%39%40 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29}, "
-        "{%30, %31, %32, %33}, %34, p, %36, %37%41;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %35, 0;\n\twgmma.mma_async.sync.aligned.m64n120%38.f16%39%40 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29}, {%30, %31, %32, %33}, %34, p, %36, %37%41;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[32], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[32], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n128%40.f16%41%42 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, p, %38, %39%43;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\twgmma.mma_async.sync.aligned.m64n128%40.f16%41%42 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, %38, %39%43;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[34], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[34], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %39, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n136%42.f16%43%44 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33}, "
-        "{%34, %35, %36, %37}, %38, p, %40, %41%45;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %39, 0;\n\twgmma.mma_async.sync.aligned.m64n136%42.f16%43%44 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33}, {%34, %35, %36, %37}, %38, p, %40, %41%45;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[36], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[36], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %41, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n144%44.f16%45%46 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, "
-        "{%36, %37, %38, %39}, %40, p, %42, %43%47;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %41, 0;\n\twgmma.mma_async.sync.aligned.m64n144%44.f16%45%46 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, {%36, %37, %38, %39}, %40, p, %42, %43%47;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[38], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[38], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %43, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n152%46.f16%47%48 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37}, "
-        "{%38, %39, %40, %41}, %42, p, %44, %45%49;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %43, 0;\n\twgmma.mma_async.sync.aligned.m64n152%46.f16%47%48 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37}, {%38, %39, %40, %41}, %42, p, %44, %45%49;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[40], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[40], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %45, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n160%48.f16%49%50 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
-        "{%40, %41, %42, %43}, %44, p, %46, %47%51;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %45, 0;\n\twgmma.mma_async.sync.aligned.m64n160%48.f16%49%50 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, {%40, %41, %42, %43}, %44, p, %46, %47%51;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[42], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[42], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %47, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n168%50.f16%51%52 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41}, "
-        "{%42, %43, %44, %45}, %46, p, %48, %49%53;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %47, 0;\n\twgmma.mma_async.sync.aligned.m64n168%50.f16%51%52 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41}, {%42, %43, %44, %45}, %46, p, %48, %49%53;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[44], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[44], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %49, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n176%52.f16%53%54 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43}, "
-        "{%44, %45, %46, %47}, %48, p, %50, %51%55;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %49, 0;\n\twgmma.mma_async.sync.aligned.m64n176%52.f16%53%54 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43}, {%44, %45, %46, %47}, %48, p, %50, %51%55;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[46], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[46], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %51, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n184%54.f16%55%56 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45}, "
-        "{%46, %47, %48, %49}, %50, p, %52, %53%57;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %51, 0;\n\twgmma.mma_async.sync.aligned.m64n184%54.f16%55%56 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45}, {%46, %47, %48, %49}, %50, p, %52, %53%57;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[48], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[48], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %53, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n192%56.f16%57%58 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-        "{%48, %49, %50, %51}, %52, p, %54, %55%59;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %53, 0;\n\twgmma.mma_async.sync.aligned.m64n192%56.f16%57%58 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, %51}, %52, p, %54, %55%59;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[50], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[50], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %55, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n200%58.f16%59%60 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49}, "
-        "{%50, %51, %52, %53}, %54, p, %56, %57%61;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %55, 0;\n\twgmma.mma_async.sync.aligned.m64n200%58.f16%59%60 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49}, {%50, %51, %52, %53}, %54, p, %56, %57%61;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[52], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[52], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %57, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n208%60.f16%61%62 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51}, "
-        "{%52, %53, %54, %55}, %56, p, %58, %59%63;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %57, 0;\n\twgmma.mma_async.sync.aligned.m64n208%60.f16%61%62 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51}, {%52, %53, %54, %55}, %56, p, %58, %59%63;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[54], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[54], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %59, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n216%62.f16%63%64 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53}, "
-        "{%54, %55, %56, %57}, %58, p, %60, %61%65;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %59, 0;\n\twgmma.mma_async.sync.aligned.m64n216%62.f16%63%64 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53}, {%54, %55, %56, %57}, %58, p, %60, %61%65;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[56], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[56], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %61, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n224%64.f16%65%66 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, "
-        "{%56, %57, %58, %59}, %60, p, %62, %63%67;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %61, 0;\n\twgmma.mma_async.sync.aligned.m64n224%64.f16%65%66 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, {%56, %57, %58, %59}, %60, p, %62, %63%67;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[58], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[58], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %63, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n232%66.f16%67%68 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57}, "
-        "{%58, %59, %60, %61}, %62, p, %64, %65%69;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %63, 0;\n\twgmma.mma_async.sync.aligned.m64n232%66.f16%67%68 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57}, {%58, %59, %60, %61}, %62, p, %64, %65%69;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[60], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[60], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %65, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n240%68.f16%69%70 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59}, "
-        "{%60, %61, %62, %63}, %64, p, %66, %67%71;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %65, 0;\n\twgmma.mma_async.sync.aligned.m64n240%68.f16%69%70 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59}, {%60, %61, %62, %63}, %64, p, %66, %67%71;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[62], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[62], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %67, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n248%70.f16%71%72 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61}, "
-        "{%62, %63, %64, %65}, %66, p, %68, %69%73;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %67, 0;\n\twgmma.mma_async.sync.aligned.m64n248%70.f16%71%72 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61}, {%62, %63, %64, %65}, %66, p, %68, %69%73;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    u32 (&d)[64], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(u32 (&d)[64], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<u32, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n256%72.f16%73%74 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, p, %70, %71%75;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\twgmma.mma_async.sync.aligned.m64n256%72.f16%73%74 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, p, %70, %71%75;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kScaleA), "n"(kScaleB), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters), "C"(Form::TransposeB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[4], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[4], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %6, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n8%7.s32%8%9 "
-        "{%0, %1, %2, %3}, "
-        "%4, %5, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %6, 0;\n\twgmma.mma_async.sync.aligned.m64n8%7.s32%8%9 {%0, %1, %2, %3}, %4, %5, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[8], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[8], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %10, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n16%11.s32%12%13 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "%8, %9, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %10, 0;\n\twgmma.mma_async.sync.aligned.m64n16%11.s32%12%13 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[12], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[12], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %14, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n24%15.s32%16%17 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
-        "%12, %13, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %14, 0;\n\twgmma.mma_async.sync.aligned.m64n24%15.s32%16%17 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, %12, %13, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[16], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[16], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %18, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n32%19.s32%20%21 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "%16, %17, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %18, 0;\n\twgmma.mma_async.sync.aligned.m64n32%19.s32%20%21 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[24], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[24], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %26, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n48%27.s32%28%29 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
-        "%24, %25, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %26, 0;\n\twgmma.mma_async.sync.aligned.m64n48%27.s32%28%29 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, %24, %25, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[32], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[32], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n64%35.s32%36%37 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "%32, %33, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\twgmma.mma_async.sync.aligned.m64n64%35.s32%36%37 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[40], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[40], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %42, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n80%43.s32%44%45 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
-        "%40, %41, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %42, 0;\n\twgmma.mma_async.sync.aligned.m64n80%43.s32%44%45 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, %40, %41, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[48], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[48], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n96%51.s32%52%53 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-        "%48, %49, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\twgmma.mma_async.sync.aligned.m64n96%51.s32%52%53 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, %48, %49, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[56], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[56], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %58, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n112%59.s32%60%61 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, "
-        "%56, %57, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %58, 0;\n\twgmma.mma_async.sync.aligned.m64n112%59.s32%60%61 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, %56, %57, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[64], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[64], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n128%67.s32%68%69 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\twgmma.mma_async.sync.aligned.m64n128%67.s32%68%69 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[72], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[72], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %74, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n144%75.s32%76%77 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71}, "
-        "%72, %73, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %74, 0;\n\twgmma.mma_async.sync.aligned.m64n144%75.s32%76%77 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71}, %72, %73, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[80], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[80], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %82, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n160%83.s32%84%85 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
-        "%80, %81, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %82, 0;\n\twgmma.mma_async.sync.aligned.m64n160%83.s32%84%85 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, %80, %81, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[88], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[88], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %90, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n176%91.s32%92%93 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87}, "
-        "%88, %89, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %90, 0;\n\twgmma.mma_async.sync.aligned.m64n176%91.s32%92%93 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87}, %88, %89, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[96], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[96], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %98, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n192%99.s32%100%101 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-        "%96, %97, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %98, 0;\n\twgmma.mma_async.sync.aligned.m64n192%99.s32%100%101 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, %96, %97, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[104], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[104], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %106, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n208%107.s32%108%109 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103}, "
-        "%104, %105, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %106, 0;\n\twgmma.mma_async.sync.aligned.m64n208%107.s32%108%109 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103}, %104, %105, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]), "+r"(d[103])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[112], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[112], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %114, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n224%115.s32%116%117 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}, "
-        "%112, %113, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %114, 0;\n\twgmma.mma_async.sync.aligned.m64n224%115.s32%116%117 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}, %112, %113, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]), "+r"(d[103]), "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]), "+r"(d[109]), "+r"(d[110]), "+r"(d[111])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[120], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[120], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %122, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n240%123.s32%124%125 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119}, "
-        "%120, %121, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %122, 0;\n\twgmma.mma_async.sync.aligned.m64n240%123.s32%124%125 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119}, %120, %121, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]), "+r"(d[103]), "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]), "+r"(d[109]), "+r"(d[110]), "+r"(d[111]), "+r"(d[112]), "+r"(d[113]), "+r"(d[114]), "+r"(d[115]), "+r"(d[116]), "+r"(d[117]), "+r"(d[118]), "+r"(d[119])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_ss(
-    int (&d)[128], u64 a, u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_ss(int (&d)[128], u64 a, u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %130, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n256%131.s32%132%133 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-        "%128, %129, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %130, 0;\n\twgmma.mma_async.sync.aligned.m64n256%131.s32%132%133 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, %128, %129, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]), "+r"(d[103]), "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]), "+r"(d[109]), "+r"(d[110]), "+r"(d[111]), "+r"(d[112]), "+r"(d[113]), "+r"(d[114]), "+r"(d[115]), "+r"(d[116]), "+r"(d[117]), "+r"(d[118]), "+r"(d[119]), "+r"(d[120]), "+r"(d[121]), "+r"(d[122]), "+r"(d[123]), "+r"(d[124]), "+r"(d[125]), "+r"(d[126]), "+r"(d[127])
         : "l"(a), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[4], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[4], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %9, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n8%10.s32%11%12 "
-        "{%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, %8, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %9, 0;\n\twgmma.mma_async.sync.aligned.m64n8%10.s32%11%12 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[8], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[8], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %13, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n16%14.s32%15%16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "{%8, %9, %10, %11}, %12, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %13, 0;\n\twgmma.mma_async.sync.aligned.m64n16%14.s32%15%16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[12], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[12], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %17, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n24%18.s32%19%20 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
-        "{%12, %13, %14, %15}, %16, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %17, 0;\n\twgmma.mma_async.sync.aligned.m64n24%18.s32%19%20 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, %16, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[16], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[16], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %21, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n32%22.s32%23%24 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "{%16, %17, %18, %19}, %20, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %21, 0;\n\twgmma.mma_async.sync.aligned.m64n32%22.s32%23%24 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[24], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[24], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %29, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n48%30.s32%31%32 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
-        "{%24, %25, %26, %27}, %28, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %29, 0;\n\twgmma.mma_async.sync.aligned.m64n48%30.s32%31%32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, {%24, %25, %26, %27}, %28, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[32], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[32], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n64%38.s32%39%40 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\twgmma.mma_async.sync.aligned.m64n64%38.s32%39%40 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[40], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[40], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %45, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n80%46.s32%47%48 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
-        "{%40, %41, %42, %43}, %44, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %45, 0;\n\twgmma.mma_async.sync.aligned.m64n80%46.s32%47%48 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, {%40, %41, %42, %43}, %44, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[48], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[48], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %53, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n96%54.s32%55%56 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-        "{%48, %49, %50, %51}, %52, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %53, 0;\n\twgmma.mma_async.sync.aligned.m64n96%54.s32%55%56 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, %51}, %52, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[56], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[56], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %61, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n112%62.s32%63%64 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, "
-        "{%56, %57, %58, %59}, %60, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %61, 0;\n\twgmma.mma_async.sync.aligned.m64n112%62.s32%63%64 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, {%56, %57, %58, %59}, %60, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[64], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[64], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n128%70.s32%71%72 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\twgmma.mma_async.sync.aligned.m64n128%70.s32%71%72 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[72], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[72], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %77, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n144%78.s32%79%80 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71}, "
-        "{%72, %73, %74, %75}, %76, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %77, 0;\n\twgmma.mma_async.sync.aligned.m64n144%78.s32%79%80 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71}, {%72, %73, %74, %75}, %76, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[80], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[80], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %85, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n160%86.s32%87%88 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
-        "{%80, %81, %82, %83}, %84, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %85, 0;\n\twgmma.mma_async.sync.aligned.m64n160%86.s32%87%88 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, {%80, %81, %82, %83}, %84, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[88], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[88], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %93, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n176%94.s32%95%96 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87}, "
-        "{%88, %89, %90, %91}, %92, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %93, 0;\n\twgmma.mma_async.sync.aligned.m64n176%94.s32%95%96 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87}, {%88, %89, %90, %91}, %92, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[96], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[96], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %101, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n192%102.s32%103%104 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-        "{%96, %97, %98, %99}, %100, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %101, 0;\n\twgmma.mma_async.sync.aligned.m64n192%102.s32%103%104 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, {%96, %97, %98, %99}, %100, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[104], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[104], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %109, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n208%110.s32%111%112 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103}, "
-        "{%104, %105, %106, %107}, %108, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %109, 0;\n\twgmma.mma_async.sync.aligned.m64n208%110.s32%111%112 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103}, {%104, %105, %106, %107}, %108, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]), "+r"(d[103])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[112], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[112], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %117, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n224%118.s32%119%120 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}, "
-        "{%112, %113, %114, %115}, %116, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %117, 0;\n\twgmma.mma_async.sync.aligned.m64n224%118.s32%119%120 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}, {%112, %113, %114, %115}, %116, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]), "+r"(d[103]), "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]), "+r"(d[109]), "+r"(d[110]), "+r"(d[111])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[120], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[120], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %125, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n240%126.s32%127%128 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119}, "
-        "{%120, %121, %122, %123}, %124, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %125, 0;\n\twgmma.mma_async.sync.aligned.m64n240%126.s32%127%128 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119}, {%120, %121, %122, %123}, %124, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]), "+r"(d[103]), "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]), "+r"(d[109]), "+r"(d[110]), "+r"(d[111]), "+r"(d[112]), "+r"(d[113]), "+r"(d[114]), "+r"(d[115]), "+r"(d[116]), "+r"(d[117]), "+r"(d[118]), "+r"(d[119])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 template <MmaType kA, MmaType kB, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>
-__device__ __forceinline__ void wgmma_mma_async_rs(
-    int (&d)[128], const u32 (&a)[4], u64 b, u32 scale_d
-) {
+__device__ __forceinline__ void wgmma_mma_async_rs(int (&d)[128], const u32 (&a)[4], u64 b, u32 scale_d) {
     using Form = MmaForm<int, kA, kB, 0, kTransposeB, kScaleA, kScaleB>;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %133, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n256%134.s32%135%136 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-        "{%128, %129, %130, %131}, %132, p;\n\t}"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %133, 0;\n\twgmma.mma_async.sync.aligned.m64n256%134.s32%135%136 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, {%128, %129, %130, %131}, %132, p;\n\t}"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]), "+r"(d[103]), "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]), "+r"(d[109]), "+r"(d[110]), "+r"(d[111]), "+r"(d[112]), "+r"(d[113]), "+r"(d[114]), "+r"(d[115]), "+r"(d[116]), "+r"(d[117]), "+r"(d[118]), "+r"(d[119]), "+r"(d[120]), "+r"(d[121]), "+r"(d[122]), "+r"(d[123]), "+r"(d[124]), "+r"(d[125]), "+r"(d[126]), "+r"(d[127])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "C"(Form::Depth::letters), "C"(Form::NameA::letters), "C"(Form::NameB::letters)
-        : "memory"
-    );
+        : "memory");
 }
 
 }  // namespace tmaasync::ptx
