@@ -26,10 +26,6 @@ PAGES = [*COOKBOOK.glob("*.md"), *COOKBOOK.parent.glob("from_*.md")]
 WITH_KERNELS = sorted(path for path in PAGES if "__global__" in path.read_text())
 
 
-# ptxas's words where a page takes a wait out of its kernel: it puts the wait back.
-INJECTED = "wgmma.wait_group is injected"
-
-
 class _LaunchedError(Exception):
     pass
 
@@ -42,12 +38,7 @@ def test_a_page_compiles_for_the_gpu(path: Path, monkeypatch: pytest.MonkeyPatch
     compiled: list[Kernel] = []
 
     def compile_instead(kernel: Kernel, *_: object, **__: object) -> NoReturn:
-        warnings, text = kernel.compile().warnings, kernel._recipe.source.text
-        if "wgmma.commit_group" in text and "wgmma.wait_group" not in text:
-            (injected,) = warnings
-            assert INJECTED in injected
-        else:
-            assert warnings == ()
+        assert kernel.compile().warnings == ()
         compiled.append(kernel)
         raise _LaunchedError
 
