@@ -164,6 +164,11 @@ extern "C" __global__ void count(int* c) {
     Fragments<experimental::precision::b1, 128> one;
     static_assert(four.a.num_elements == 8 && one.b.num_elements == 32);
     fill_fragment(four.sums, 5);
+    fill_fragment(four.a, -3);
+    fill_fragment(also_four.b, 0x15);
+    fill_fragment(one.a, 3);
+    four.sums.x[0] += four.a.x[0] != (int)0xdddddddd || also_four.b.x[0] != 0x55555555;
+    four.sums.x[0] += one.a.x[0] != 0xffffffff;
     USE
     store_matrix_sync(c, four.sums, 8, mem_row_major);
 }

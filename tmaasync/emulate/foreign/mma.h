@@ -194,8 +194,14 @@ TMAASYNC_EMULATE_SUB_BYTE(b1, unsigned, 32)
 
 template <typename Use, int m, int n, int k, typename T, typename Layout, typename Value>
 TMAASYNC_EMULATE_INLINE void fill_fragment(fragment<Use, m, n, k, T, Layout>& a, const Value& v) {
-    using Held = typename fragment<Use, m, n, k, T, Layout>::storage_element_type;
-    for (auto& element : a.x) element = Held(v);
+    using Fragment = fragment<Use, m, n, k, T, Layout>;
+    using Held = typename Fragment::storage_element_type;
+    if constexpr (detail::is_sub_byte<m, n, k> && !std::is_same_v<Use, accumulator>) {
+        constexpr unsigned mask = (1u << 32 / Fragment::num_elements) - 1;
+        a.x[0] = Held((unsigned(v) & mask) * (~0u / mask));  // the low bits in every element
+    } else {
+        for (auto& element : a.x) element = Held(v);
+    }
 }
 
 namespace detail {

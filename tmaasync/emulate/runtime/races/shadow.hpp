@@ -101,8 +101,11 @@ public:
             --count_;
         }
         accesses_[count_] = access;
-        accesses_[count_++].had_readers = access.is_write && had_readers;
-        if (access.is_write) written_ |= access.bytes;
+        if (access.is_write) {
+            if (had_readers) accesses_[count_].had_readers = true;
+            written_ |= access.bytes;
+        }
+        ++count_;
     }
 
     // Compares the access as `add` does, and keeps nothing.
@@ -224,14 +227,15 @@ private:
 class GlobalShadow {
 public:
     Cell& at(uintptr_t address) {
-        const uintptr_t index = address / kCellBytes;
-        if (index / kPage != last_number_) {
-            auto& page = pages_[index / kPage];
+        const uintptr_t index = address / kCellBytes, number = index / kPage;
+        // Threads mostly stride by a power of two, which a product spreads over the slots.
+        Found& found = found_[number * 0x9e3779b97f4a7c15 >> (64 - kFoundBits)];
+        if (number != found.number) {
+            auto& page = pages_[number];
             if (!page) page = std::make_unique<Page>();
-            last_number_ = index / kPage;
-            last_page_ = page.get();
+            found = {number, page.get()};
         }
-        return (*last_page_)[index % kPage];
+        return (*found.page)[index % kPage];
     }
 
     void clear(uintptr_t address, uint64_t bytes) {
@@ -259,9 +263,13 @@ public:
 private:
     static constexpr uintptr_t kPage = 64;
     using Page = std::array<Cell, kPage>;
+    static constexpr int kFoundBits = 10;
+    struct Found {
+        uintptr_t number = ~uintptr_t{0};
+        Page* page = nullptr;
+    };
     std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages_;
-    uintptr_t last_number_ = ~uintptr_t{0};
-    Page* last_page_ = nullptr;
+    std::array<Found, 1 << kFoundBits> found_;  // the pages that were asked for last
 };
 
 // Calls act(first address, mask of the bytes) for each cell of a range.
