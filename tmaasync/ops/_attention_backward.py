@@ -47,19 +47,15 @@ def attention_backward(  # noqa: PLR0913 - the parameters of attention, and the 
     about 1e-7 times the log-sum-exp. If its magnitude exceeds 65536, where the error reaches 1 %,
     the gradients of the query, and of the keys and values that it attends to, are NaN.
 
+    k, v and the options of the scores and the mask are as in the call of `attention`.
+
     Queries and keys together may be up to 2^31 - 2^18 (2,147,221,504).
 
     Args:
         dout: Gradient of the output, [batch, positions, heads, head_dim], an array like q.
         q: As in `attention`, bfloat16 or float16; head_dim up to 128.
-        k: As in `attention`.
-        v: As in `attention`.
         out: The output of `attention`, with any strides that `attention` accepts.
         lse: The log-sum-exp of `attention`: float32 [batch, heads, positions], contiguous.
-        causal: As in the call of `attention`; the same holds for the next three.
-        scale: As in `attention`; see above for large scores.
-        window: As in `attention`.
-        softcap: As in `attention`.
         deterministic: Whether to accumulate dq in a fixed order, for bitwise equal results in every
             call. dk and dv are always deterministic.
         dq: The output for dq, an array like q; by default a new contiguous array.

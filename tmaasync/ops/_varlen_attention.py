@@ -88,7 +88,8 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     """Compute `attention` within each sequence of packed arrays.
 
     TMA itself stops at the end of each sequence: loads fill the rows after it with zeros, and
-    stores skip them. Rows after the last sequence are not written.
+    stores skip them. Rows after the last sequence are not written. The options of the scores and
+    the mask are as in `attention`, for each sequence; so is ``return_lse``.
 
     The rows of q and k together may be up to 2^31 - 2^18 (2,147,221,504); with pages the
     rows of q and max_seqlen_k together, and the rows of all pages.
@@ -105,15 +106,10 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         max_seqlen_q: Rows of the longest sequence in q; required if ``cu_seqlens_q`` is on a
             device.
         max_seqlen_k: The same for k; without ``cu_seqlens_k`` by default ``max_seqlen_q``.
-        causal: As in `attention`, for each sequence.
-        scale: As in `attention`.
-        window: As in `attention`.
-        softcap: As in `attention`.
         page_table: The pages of each sequence's keys, [sequences, pages_per_sequence], int32 on the
             arrays' device: key i of sequence s is row ``i % page_size`` of page
             ``page_table[s, i // page_size]``. Sequences may share pages. Rows after a sequence's
             last key, and entries after its last page, are ignored.
-        return_lse: As in `attention`.
         scales: As in `attention`, for float8 operands: numbers, or arrays with one element or of
             shape [sequences, kv_heads].
         dtype: As in `attention`: the element type of q, k and v, for frameworks without it.

@@ -47,7 +47,8 @@ def varlen_attention_backward(  # noqa: PLR0913 - the parameters of attention, a
 
     TMA itself stops at the end of each sequence, in loads and stores. Rows after the last sequence
     are not written. The workspace is as in `attention_backward`, with each sequence rounded up to
-    whole blocks.
+    whole blocks. Lengths, scores and mask are as in the call of `varlen_attention`;
+    ``deterministic`` is as in `attention_backward`.
 
     The rows of q and k together may be up to 2^31 - 2^18 (2,147,221,504).
 
@@ -58,15 +59,6 @@ def varlen_attention_backward(  # noqa: PLR0913 - the parameters of attention, a
         v: As k.
         out: The output of `varlen_attention`.
         lse: The log-sum-exp of `varlen_attention`: float32 [heads, rows], contiguous.
-        cu_seqlens_q: As in the call of `varlen_attention`; the same holds for the next three.
-        cu_seqlens_k: As in `varlen_attention`.
-        max_seqlen_q: As in `varlen_attention`.
-        max_seqlen_k: As in `varlen_attention`.
-        causal: As in `attention`, for each sequence.
-        scale: As in `attention`.
-        window: As in `attention`.
-        softcap: As in `attention`.
-        deterministic: As in `attention_backward`.
         dq: The output for dq, an array like q. By default a new contiguous array, whose rows after
             the last sequence are uninitialised.
         dk: The same for dk, an array like k.

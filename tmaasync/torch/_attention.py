@@ -129,7 +129,7 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     This is `tmaasync.ops.varlen_attention` as the operator ``torch.ops.tmaasync.varlen_attention``,
     or ``varlen_attention_with_lse`` with ``return_lse`` or if an input requires grad. It has the
     same backward as `attention`, but not with a paged KV cache. Tensors that TMA cannot read are
-    copied, except a paged KV cache, which is rejected.
+    copied, except a paged KV cache, which is rejected. Options are as in `attention`.
 
     Args:
         q: [rows, heads, head_dim].
@@ -141,14 +141,8 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
         cu_seqlens_k: The same for k; by default ``cu_seqlens_q``.
         max_seqlen_q: Rows of the longest sequence in q; required if ``cu_seqlens_q`` is on a GPU.
         max_seqlen_k: The same for k.
-        causal: As in `attention`.
-        scale: As in `attention`.
-        window: As in `attention`.
-        softcap: As in `attention`.
         page_table: The pages of each sequence's keys, as in `tmaasync.ops.varlen_attention`.
-        return_lse: As in `attention`.
         scales: As in `attention`; tensors of one element or of shape [sequences, kv_heads].
-        deterministic: As in `attention`.
         out: The output, a tensor like q.
 
     Returns:

@@ -84,6 +84,8 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
 ) -> Any:
     """Compute ``flash_attn.flash_attn_varlen_func``; the backward is as in `flash_attn_func`.
 
+    So are the options; ``causal`` applies to each sequence.
+
     Args:
         q: [rows, heads, head_dim], bfloat16 or float16, head_dim up to 256.
         k: [key_rows, kv_heads, head_dim]; with ``block_table`` [blocks, block_size, kv_heads,
@@ -93,14 +95,6 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
         cu_seqlens_k: The same for k.
         max_seqlen_q: Rows of the longest sequence in q; None if ``cu_seqlens_q`` is in host memory.
         max_seqlen_k: The same for k.
-        dropout_p: As in `flash_attn_func`.
-        softmax_scale: As in `flash_attn_func`.
-        causal: As in `flash_attn_func`, for each sequence.
-        window_size: As in `flash_attn_func`.
-        softcap: As in `flash_attn_func`.
-        alibi_slopes: As in `flash_attn_func`.
-        deterministic: As in `flash_attn_func`.
-        return_attn_probs: As in `flash_attn_func`.
         block_table: The blocks of each sequence's keys, [sequences, blocks_per_sequence], int32.
 
     Returns:
@@ -115,16 +109,10 @@ def flash_attn_varlen_func(  # noqa: PLR0913 - the parameters of flash_attn
     require_tensors_or_none(block_table=block_table)
     check_flags(return_attn_probs=return_attn_probs)
     ArgumentError.raise_for(unsupported_options(dropout_p, alibi_slopes))
-    longest = (
-        _count(name, one)
-        for name, one in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k))
-    )
-    lengths = (cu_seqlens_q, cu_seqlens_k, *longest)
-    options = {
-        **mask_options(causal, window_size, softcap, softmax_scale),
-        "return_lse": return_attn_probs,
-    }
-    options["deterministic"] = deterministic
+    given = {"max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k}
+    lengths = (cu_seqlens_q, cu_seqlens_k, *(_count(*one) for one in given.items()))
+    mask = mask_options(causal, window_size, softcap, softmax_scale)
+    options = {**mask, "return_lse": return_attn_probs, "deterministic": deterministic}
     if block_table is None:
         results = attend_packed(q, k, v, *lengths, **options)
     else:

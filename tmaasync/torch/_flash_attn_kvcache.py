@@ -49,6 +49,8 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
 ) -> Any:
     """Compute ``flash_attn.flash_attn_with_kvcache``, without rotary embeddings.
 
+    The options of the scores and the mask are as in `flash_attn_func`.
+
     Args:
         q: [batch, positions, heads, head_dim], bfloat16 or float16, head_dim a multiple of 8.
         k_cache: [cache_batch, cache_length, kv_heads, head_dim]; with ``block_table`` [blocks,
@@ -66,12 +68,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
         cache_batch_idx: The cache entry of each sequence; not with ``block_table``.
         cache_leftpad: None; the keys of a sequence start at the start of its cache.
         block_table: The blocks of each sequence, [batch, blocks_per_sequence], int32.
-        softmax_scale: As in `flash_attn_func`.
-        causal: As in `flash_attn_func`.
-        window_size: As in `flash_attn_func`.
-        softcap: As in `flash_attn_func`.
         rotary_interleaved: Ignored, because there are no rotary embeddings.
-        alibi_slopes: As in `flash_attn_func`.
         num_splits: Ignored; the operation chooses the number of splits.
         return_softmax_lse: Whether to return the log-sum-exp too.
 

@@ -27,33 +27,13 @@ def flash_attn_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Call `flash_attn_func` with the parts of ``qkv``, which are not copied.
+    """Call `flash_attn_func` with the parts of ``qkv``, [batch, positions, 3, heads, head_dim].
 
-    Args:
-        qkv: [batch, positions, 3, heads, head_dim].
-        dropout_p: As in `flash_attn_func`, like all other arguments, results and errors.
-        softmax_scale: As in `flash_attn_func`.
-        causal: As in `flash_attn_func`.
-        window_size: As in `flash_attn_func`.
-        softcap: As in `flash_attn_func`.
-        alibi_slopes: As in `flash_attn_func`.
-        deterministic: As in `flash_attn_func`.
-        return_attn_probs: As in `flash_attn_func`.
+    They are not copied. All other arguments, results and errors are as there.
     """
     q, k, v = _parts(3, "[batch, positions, 3, heads, head_dim]", qkv=qkv)
-    return flash_attn_func(
-        q,
-        k,
-        v,
-        dropout_p,
-        softmax_scale,
-        causal,
-        window_size,
-        softcap,
-        alibi_slopes,
-        deterministic,
-        return_attn_probs,
-    )
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    return flash_attn_func(q, k, v, *options, return_attn_probs)
 
 
 def flash_attn_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
@@ -68,34 +48,13 @@ def flash_attn_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Call `flash_attn_func` with the parts of ``kv``, which are not copied.
+    """Call `flash_attn_func` with the parts of ``kv``, [batch, keys, 2, kv_heads, head_dim].
 
-    Args:
-        q: [batch, positions, heads, head_dim].
-        kv: [batch, keys, 2, kv_heads, head_dim].
-        dropout_p: As in `flash_attn_func`, like all other arguments, results and errors.
-        softmax_scale: As in `flash_attn_func`.
-        causal: As in `flash_attn_func`.
-        window_size: As in `flash_attn_func`.
-        softcap: As in `flash_attn_func`.
-        alibi_slopes: As in `flash_attn_func`.
-        deterministic: As in `flash_attn_func`.
-        return_attn_probs: As in `flash_attn_func`.
+    They are not copied. All other arguments, results and errors are as there.
     """
     k, v = _parts(2, "[batch, keys, 2, kv_heads, head_dim]", kv=kv, q=q)
-    return flash_attn_func(
-        q,
-        k,
-        v,
-        dropout_p,
-        softmax_scale,
-        causal,
-        window_size,
-        softcap,
-        alibi_slopes,
-        deterministic,
-        return_attn_probs,
-    )
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    return flash_attn_func(q, k, v, *options, return_attn_probs)
 
 
 def flash_attn_varlen_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
@@ -111,39 +70,15 @@ def flash_attn_varlen_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Call `flash_attn_varlen_func` with the parts of ``qkv``, which are not copied.
+    """Call `flash_attn_varlen_func` with the parts of ``qkv``, [rows, 3, heads, head_dim].
 
-    Args:
-        qkv: [rows, 3, heads, head_dim].
-        cu_seqlens: Cumulative lengths of the sequences, int32.
-        max_seqlen: Rows of the longest sequence; None if ``cu_seqlens`` is in host memory.
-        dropout_p: As in `flash_attn_varlen_func`, like all other arguments, results and errors.
-        softmax_scale: As in `flash_attn_varlen_func`.
-        causal: As in `flash_attn_varlen_func`.
-        window_size: As in `flash_attn_varlen_func`.
-        softcap: As in `flash_attn_varlen_func`.
-        alibi_slopes: As in `flash_attn_varlen_func`.
-        deterministic: As in `flash_attn_varlen_func`.
-        return_attn_probs: As in `flash_attn_varlen_func`.
+    They are not copied. ``cu_seqlens`` and ``max_seqlen`` hold for queries and keys. All other
+    arguments, results and errors are as there.
     """
     q, k, v = _parts(3, "[rows, 3, heads, head_dim]", qkv=qkv, cu_seqlens=cu_seqlens)
-    return flash_attn_varlen_func(
-        q,
-        k,
-        v,
-        cu_seqlens,
-        cu_seqlens,
-        max_seqlen,
-        max_seqlen,
-        dropout_p,
-        softmax_scale,
-        causal,
-        window_size,
-        softcap,
-        alibi_slopes,
-        deterministic,
-        return_attn_probs,
-    )
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    return flash_attn_varlen_func(q, k, v, *lengths, *options, return_attn_probs)
 
 
 def flash_attn_varlen_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
@@ -162,43 +97,15 @@ def flash_attn_varlen_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Call `flash_attn_varlen_func` with the parts of ``kv``, which are not copied.
+    """Call `flash_attn_varlen_func` with the parts of ``kv``, [key_rows, 2, kv_heads, head_dim].
 
-    Args:
-        q: [rows, heads, head_dim].
-        kv: [key_rows, 2, kv_heads, head_dim].
-        cu_seqlens_q: As in `flash_attn_varlen_func`, like all other arguments, results and errors.
-        cu_seqlens_k: As in `flash_attn_varlen_func`.
-        max_seqlen_q: As in `flash_attn_varlen_func`.
-        max_seqlen_k: As in `flash_attn_varlen_func`.
-        dropout_p: As in `flash_attn_varlen_func`.
-        softmax_scale: As in `flash_attn_varlen_func`.
-        causal: As in `flash_attn_varlen_func`.
-        window_size: As in `flash_attn_varlen_func`.
-        softcap: As in `flash_attn_varlen_func`.
-        alibi_slopes: As in `flash_attn_varlen_func`.
-        deterministic: As in `flash_attn_varlen_func`.
-        return_attn_probs: As in `flash_attn_varlen_func`.
+    They are not copied. All other arguments, results and errors are as there.
     """
-    lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
-    k, v = _parts(2, "[key_rows, 2, kv_heads, head_dim]", kv=kv, q=q, **lengths)
-    return flash_attn_varlen_func(
-        q,
-        k,
-        v,
-        cu_seqlens_q,
-        cu_seqlens_k,
-        max_seqlen_q,
-        max_seqlen_k,
-        dropout_p,
-        softmax_scale,
-        causal,
-        window_size,
-        softcap,
-        alibi_slopes,
-        deterministic,
-        return_attn_probs,
-    )
+    ends = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    k, v = _parts(2, "[key_rows, 2, kv_heads, head_dim]", kv=kv, q=q, **ends)
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    lengths = (*ends.values(), max_seqlen_q, max_seqlen_k)
+    return flash_attn_varlen_func(q, k, v, *lengths, *options, return_attn_probs)
 
 
 def _parts(count: int, axes: str, **tensors: Any) -> Any:
