@@ -9,8 +9,6 @@ import contextvars
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["COLLECTOR", "NOTES_PER_WARP", "CollectorOf", "TraceCollector", "current_collector"]
-
 NOTES_PER_WARP = 1024
 """Records of a warp on a GPU for which a collector has room by default."""
 

@@ -14,8 +14,6 @@ from tmaasync._kinds import shown
 from tmaasync.errors import ArrayTypeError
 from tmaasync.modes import DataType
 
-__all__ = ["BY_DTYPE", "ELEMENTS", "SHORT_NAMES", "Element", "element"]
-
 
 # Compared and hashed by identity: there is one object per type, and every cached tile asks for it.
 @dataclass(frozen=True, slots=True, eq=False)

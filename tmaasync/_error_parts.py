@@ -6,20 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-__all__ = [
-    "AwaitedSignal",
-    "Block",
-    "EmulatedAccess",
-    "HungSignal",
-    "HungThreads",
-    "WaitingThreads",
-    "at_source",
-    "listed",
-    "of_rule",
-    "on_device",
-    "one_thread",
-]
-
 Block = tuple[int, ...]
 
 

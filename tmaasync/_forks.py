@@ -11,8 +11,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar, overload
 
-__all__ = ["Lock", "cached_property"]
-
 
 class Lock:
     """A lock for ``with``, free in a forked child.

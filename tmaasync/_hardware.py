@@ -8,33 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = [
-    "BOX_START_ALIGNMENT",
-    "CHIP_LIMITS",
-    "HOPPER",
-    "INT32_LIMIT",
-    "INTERLEAVED_ALIGNMENT",
-    "MAP_ARCHS",
-    "MATRIX_DESCRIPTOR_UNIT",
-    "MAX_BLOCK_THREADS",
-    "MAX_BOX_SIDE",
-    "MAX_CLUSTER_CTAS",
-    "MAX_IM2COL_PIXELS",
-    "MAX_SHARED_BYTES",
-    "PORTABLE_CLUSTER_BLOCKS",
-    "REGISTER_GRANULE",
-    "SHARED_LINE_BYTES",
-    "STORE_SECTOR_BYTES",
-    "SWIZZLE_CHUNK_BYTES",
-    "TMA_ALIGNMENT",
-    "WARPGROUP_THREADS",
-    "WARPGROUP_WARPS",
-    "WARP_THREADS",
-    "WIDE_MAP_ARCHS",
-    "ChipLimits",
-    "chip_limits",
-]
-
 # --- compute capabilities ---------------------------------------------------------------------
 
 HOPPER = (9, 0)

@@ -16,22 +16,6 @@ import numpy as np
 
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = [
-    "as_int",
-    "check_flags",
-    "check_integers",
-    "is_flag",
-    "is_integer",
-    "is_number",
-    "is_number_in",
-    "is_one_of",
-    "is_sequence",
-    "not_flags",
-    "not_integers",
-    "not_sequences_of_integers",
-    "shown",
-]
-
 _SHOWN_CHARACTERS = 60
 
 

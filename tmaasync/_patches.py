@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["Patches"]
-
 
 class Patches:
     """Replacements that are in place while some thread is inside `applied`.

@@ -14,15 +14,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-__all__ = [
-    "Clocks",
-    "Timings",
-    "calls_per_slice",
-    "clocks_recorded",
-    "device_microseconds",
-    "time_interleaved",
-]
-
 _WARM_UP_CALLS = 3
 _LEAST_CALLS = 3
 _NVML = "libnvidia-ml.so.1"  # comes with the driver

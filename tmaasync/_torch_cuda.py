@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-__all__ = ["answers", "redirected", "torch_or_none"]
-
 _CAPABILITY = (9, 0)
 
 

@@ -14,23 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = [
-    "any_requires_grad",
-    "below_autograd",
-    "current_stream",
-    "dispatch_modes",
-    "forward_mode",
-    "has_tangent",
-    "is_batched",
-    "known_size",
-    "plain_keysets",
-    "recorded",
-    "refuse_old_release",
-    "refuse_tracing",
-    "tensor_allocator",
-    "tensor_guard",
-]
-
 LEAST_RELEASE = (2, 7)
 """The oldest release that the tests of tmaasync.torch were run with (2026-11-24); pyproject.toml
 names it too. Its torch.compile refuses a caller's output together with ``return_lse=True``."""

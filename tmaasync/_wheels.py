@@ -6,8 +6,6 @@ may be another's.
 
 from __future__ import annotations
 
-__all__ = ["WHEELS", "install_command"]
-
 WHEELS = {
     "cuda13": (
         "cuda-python>=13",

@@ -14,16 +14,6 @@ from tmaasync._arrays.value import ArrayView, Framework
 from tmaasync._elements import Element
 from tmaasync.errors import ArgumentError, ArrayTypeError, StaleTileError
 
-__all__ = [
-    "common_device",
-    "current_address",
-    "is_contiguous",
-    "may_overlap",
-    "require_current",
-    "require_writable",
-    "where",
-]
-
 _AddressAndShape = tuple[int, tuple[int, ...]]
 
 

@@ -19,8 +19,6 @@ from tmaasync._arrays.protocols import has_interface, view_cuda_array_interface,
 from tmaasync._arrays.value import ArrayView, choose_element, not_an_array
 from tmaasync._torch_internals import forward_mode, tensor_guard
 
-__all__ = ["AddressReader", "Guard", "address_reader", "fingerprint", "guard", "view"]
-
 _Reader = Callable[[Any, object, str], ArrayView]
 
 

@@ -17,8 +17,6 @@ from tmaasync._arrays.value import (
 from tmaasync._kinds import shown
 from tmaasync.errors import ArrayTypeError
 
-__all__ = ["ExportedTensor", "export", "have_stream_wait"]
-
 _CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 _READ_ONLY_FLAG, _IS_COPIED_FLAG = 1, 2
 _NEWEST_VERSION = (1, 1)

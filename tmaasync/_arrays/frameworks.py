@@ -14,18 +14,6 @@ from tmaasync._elements import BY_DTYPE
 from tmaasync._torch_internals import has_tangent
 from tmaasync.errors import ArgumentError
 
-__all__ = [
-    "refuse_tracer",
-    "require_no_derivative",
-    "require_no_tangent",
-    "require_updatable",
-    "requires_backward",
-    "view_cupy",
-    "view_jax",
-    "view_numpy",
-    "view_torch",
-]
-
 
 def view_numpy(array: np.ndarray[Any, Any], dtype: object, argument: str) -> ArrayView:
     if isinstance(array, np.ma.MaskedArray):

@@ -21,14 +21,6 @@ from tmaasync._arrays.value import (
 from tmaasync._kinds import is_flag, is_integer, shown
 from tmaasync.errors import ArgumentError
 
-__all__ = [
-    "CudaArrayInterface",
-    "has_interface",
-    "read_interface",
-    "view_cuda_array_interface",
-    "view_dlpack",
-]
-
 
 def view_dlpack(array: Any, dtype: object, argument: str) -> ArrayView:
     """View an array through ``__dlpack__``; the view's lease holds what it exported."""

@@ -13,8 +13,6 @@ from tmaasync._kinds import is_integer, shown
 from tmaasync._torch_internals import current_stream
 from tmaasync.errors import ArrayTypeError, LaunchError
 
-__all__ = ["current_stream_of", "stream_of"]
-
 
 def stream_of(frameworks: Iterable[str], device: int | None, stream: object = None) -> int:
     """Return the handle of the stream for work on arrays of these frameworks.

@@ -14,20 +14,6 @@ from tmaasync._elements import Element, element
 from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, ArrayTypeError
 
-__all__ = [
-    "MAX_DIMENSIONS",
-    "STAND_IN",
-    "ArrayView",
-    "Framework",
-    "choose_element",
-    "described",
-    "host_array",
-    "not_an_array",
-    "numpy_array",
-    "require_layout",
-    "require_memory",
-]
-
 Framework = Literal["numpy", "cupy", "torch", "jax", "other"]
 
 STAND_IN: Final = object()

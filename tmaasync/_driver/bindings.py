@@ -8,18 +8,6 @@ from typing import Any
 
 from tmaasync.errors import BackendError, DriverError
 
-__all__ = [
-    "call",
-    "device_count",
-    "driver",
-    "driver_version",
-    "error_text",
-    "fatal",
-    "require_success",
-    "results",
-    "start",
-]
-
 
 @functools.cache
 def driver() -> Any:

@@ -16,17 +16,6 @@ from tmaasync._driver import bindings
 from tmaasync._hardware import HOPPER, chip_limits
 from tmaasync.errors import BackendError, UntestedDeviceWarning
 
-__all__ = [
-    "DeviceLimits",
-    "current_device",
-    "cycle_ns",
-    "device_limits",
-    "note_untested",
-    "on_device",
-    "require_device",
-    "settle_on",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:

@@ -11,8 +11,6 @@ from typing import Any
 from tmaasync._driver.bindings import results
 from tmaasync._driver.launches import parameter_sizes
 
-__all__ = ["GraphNodes", "KernelNode", "graph_nodes"]
-
 
 class KernelNode:
     """A kernel of a captured graph, and the bytes of its parameters as they were captured.

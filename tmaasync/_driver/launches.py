@@ -12,18 +12,6 @@ from typing import Any, NamedTuple, Protocol
 from tmaasync._driver import bindings, devices
 from tmaasync.errors import DriverError, LaunchError
 
-__all__ = [
-    "UNTRACED",
-    "LaunchConfig",
-    "PreparedLaunch",
-    "Tracer",
-    "allow_large_clusters",
-    "allow_shared_bytes",
-    "function_handle",
-    "max_active_clusters",
-    "parameter_sizes",
-]
-
 
 class LaunchConfig(NamedTuple):
     """Grid, block, cluster (in blocks), dynamic shared memory and stream of a launch."""

@@ -12,23 +12,6 @@ import numpy as np
 from tmaasync._driver import bindings
 from tmaasync._driver.devices import on_device
 
-__all__ = [
-    "BLANK_BYTES",
-    "DeviceMemory",
-    "HostMemory",
-    "PinnedMemory",
-    "allocate",
-    "allocate_pinned",
-    "blank_address",
-    "bound_copy",
-    "clear",
-    "download",
-    "free",
-    "free_pinned",
-    "placed",
-    "upload",
-]
-
 
 def allocate(device: int, size_bytes: int) -> int:
     """Allocate memory on a device; return its address, a multiple of 256."""

@@ -10,8 +10,6 @@ from typing import Any
 from tmaasync._driver import bindings
 from tmaasync.errors import DriverError
 
-__all__ = ["load_module", "load_own_module", "module_function", "module_global"]
-
 
 def load_module(path: Path, device: int) -> Any:
     """Return the module of a cubin in the current context, which is the device's.

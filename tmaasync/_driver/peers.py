@@ -7,8 +7,6 @@ from typing import Any
 from tmaasync._driver import bindings
 from tmaasync._driver.devices import on_device
 
-__all__ = ["allows_access", "can_access_peer", "enable_peer_access", "has_peer_access"]
-
 # By the bindings too: a test's stand-in for the driver has pairs of its own.
 _ENABLED: set[tuple[Any, int, int]] = set()
 

@@ -10,18 +10,6 @@ from tmaasync._driver import bindings
 from tmaasync._driver.devices import on_device
 from tmaasync.errors import DriverError
 
-__all__ = [
-    "is_busy",
-    "is_capturing",
-    "peek_word",
-    "poke_word",
-    "synchronize",
-    "synchronize_device",
-    "wait_for",
-    "wait_for_word",
-    "write_word",
-]
-
 
 def wait_for(stream: int, other: int) -> None:
     """Make work submitted to a stream from now on wait for what another stream holds."""

@@ -15,8 +15,6 @@ from tmaasync._hardware import HOPPER
 from tmaasync.errors import BackendError
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-__all__ = ["encode"]
-
 
 def encode(spec: TensorMapSpec | Im2colSpec, device: int = 0) -> bytes:
     """Return the 128 bytes of a legal spec, from the driver, for kernels on a device.

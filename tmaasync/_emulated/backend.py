@@ -25,8 +25,6 @@ from tmaasync.kernel.device import Where, address_of, checked_ordinal, home, no_
 from tmaasync.kernel.hangs import BarrierName
 from tmaasync.kernel.recipe import Recipe
 
-__all__ = ["BACKEND", "EmulatorBackend"]
-
 
 class EmulatorBackend(HostBackend):
     """This machine's CPU: no streams, launches run one after the other."""

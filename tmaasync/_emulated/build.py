@@ -39,8 +39,6 @@ from tmaasync.kernel.recipe import LaunchRequest, Recipe
 from tmaasync.kernel.signature import elements_of_variable
 from tmaasync.kernel.variables import Variable
 
-__all__ = ["EmulatedBuild"]
-
 
 class EmulatedBuild:
     """A kernel on the emulator; grids run one by one, and only `emulate.devices` has streams."""

@@ -18,8 +18,6 @@ from tmaasync._pipeline.protocol import PipelineProtocol, remedies
 from tmaasync.barrier import BarrierWord
 from tmaasync.errors import ArgumentError, ProtocolError
 
-__all__ = ["PipelineFault", "check_protocol", "find_fault"]
-
 _MAX_STAGE_STATES = 4_000_000  # states x stages: some 15 seconds and 0.7 GB
 _MAX_LONE_CONSUMERS = 3
 _Item = TypeVar("_Item")

@@ -9,8 +9,6 @@ from typing import Self
 from tmaasync._kinds import not_flags, not_integers, not_sequences_of_integers, shown
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["PipelineProtocol", "remedies"]
-
 _PRODUCER_STEPS = ("wait", "expect_bytes", "expect_tx", "arrive", "load")
 _CONSUMER_STEPS = ("wait", "read", "arrive")
 

@@ -10,8 +10,6 @@ from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._kinds import shown
 from tmaasync.errors import Violation
 
-__all__ = ["BufferArray", "RingLayout", "SharedBuffer", "StagedTile", "tile_violations"]
-
 _BARRIER_BYTES = 8
 _FULL, _EMPTY, _EXTRA = "full_barriers", "empty_barriers", "extra"
 _EMPTY_STRUCT_BYTES = 1  # what C++ gives NoSide

@@ -16,8 +16,6 @@ from tmaasync.tensormap import TENSOR_MAP_BYTES, TensorMapSpec
 if TYPE_CHECKING:
     from tmaasync.tile import TMATensorTile
 
-__all__ = ["RaggedMap", "array_address"]
-
 _OUTLYING_BYTES = 384  # two maps and their extents, filled up to a multiple of 128
 _ARGUMENT_BYTES = 512
 _NUMBERS = struct.Struct("<2I")

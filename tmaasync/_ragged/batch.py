@@ -13,17 +13,6 @@ from tmaasync._hardware import INT32_LIMIT
 from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = [
-    "MAX_ROWS",
-    "BatchNames",
-    "check_flat_integers",
-    "checked_cu_seqlens",
-    "cumulative_lengths",
-    "is_listed",
-    "on_host",
-    "one_of",
-]
-
 MAX_ROWS = INT32_LIMIT - 1
 """TMA's coordinates are signed numbers of 32 bits."""
 

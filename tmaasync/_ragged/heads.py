@@ -28,8 +28,6 @@ from tmaasync.modes import (
 )
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["RaggedTMA3DTile", "create_ragged_tma_3d_tile"]
-
 
 class RaggedTMA3DTile(RaggedMap):
     """Rows of one head of a packed array (total_rows, heads, last) or (..., heads, groups, last).

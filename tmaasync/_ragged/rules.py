@@ -9,13 +9,6 @@ from tmaasync._hardware import INT32_LIMIT, TMA_ALIGNMENT
 from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import Violation
 
-__all__ = [
-    "address_violations",
-    "row_violations",
-    "sequence_violations",
-    "window_violations",
-]
-
 
 def address_violations(view: ArrayView) -> Iterator[Violation]:
     """Check the array's own address; the map's is ``max_length`` rows below."""

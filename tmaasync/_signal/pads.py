@@ -10,8 +10,6 @@ from tmaasync._arrays import ArrayView, is_contiguous
 from tmaasync._kinds import is_sequence, shown
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["MAX_RANKS", "uncopied", "views_of_pads"]
-
 MAX_RANKS = 16
 """As in kernels/include/tmaasync/instrument/signal.cuh."""
 

@@ -11,8 +11,6 @@ from tmaasync._driver import PinnedMemory
 from tmaasync._signal.pads import MAX_RANKS
 from tmaasync.errors import HungSignal
 
-__all__ = ["RECORD", "RECORDS", "RECORDS_OF_RANK", "WRITTEN", "HangReports"]
-
 # Mirrors of the structs in kernels/include/tmaasync/instrument/signal.cuh.
 RECORDS_OF_RANK = 8
 WRITTEN = 2

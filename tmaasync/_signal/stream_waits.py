@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from tmaasync import _driver
 from tmaasync.errors import HungSignal
 
-__all__ = ["EPOCH_MODULUS", "StreamWait", "StreamWaits"]
-
 EPOCH_MODULUS = 1 << 32
 _POLL_SECONDS = 1e-3
 

@@ -7,8 +7,6 @@ import functools
 from tmaasync.emulate.report.hangs import COPY_ENGINE
 from tmaasync.kernel import Kernel
 
-__all__ = ["copy", "post", "wait"]
-
 
 @functools.cache
 def _kernel(name: str) -> Kernel:

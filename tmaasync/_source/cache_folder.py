@@ -28,21 +28,6 @@ try:
 except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "builds",
-    "cache_dir",
-    "current_path",
-    "leftovers",
-    "load_facts",
-    "locked",
-    "made_once",
-    "read_facts",
-    "read_own",
-    "remove",
-    "store_with_facts",
-    "write_whole",
-]
-
 _REMEDY = "Set TMAASYNC_CACHE_DIR to a folder of your own."
 _MOST_LINKS = 40  # as in the kernel
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

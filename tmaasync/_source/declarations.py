@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from tmaasync._source.tokens import Token, closing, words
 
-__all__ = ["Declared", "declared", "end_of", "named_types", "variables"]
-
 Code = Sequence[Token]
 
 

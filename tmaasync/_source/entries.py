@@ -9,17 +9,6 @@ from typing import NamedTuple
 from tmaasync._source.tokens import Token, closing, parts, spelled, tokens, words
 from tmaasync.errors import ArgumentError
 
-__all__ = [
-    "Declaration",
-    "check_entry",
-    "declarations",
-    "declaring_text",
-    "entry_names",
-    "expression_of",
-    "function_name",
-    "template_of",
-]
-
 
 class Declaration(NamedTuple):
     """A declaration of a ``__global__`` function: its name, its parameters, and its template's.

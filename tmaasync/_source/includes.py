@@ -19,20 +19,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from tmaasync._source.tokens import without_comments
 
-__all__ = [
-    "ComputedIncludeError",
-    "Records",
-    "changed",
-    "digest",
-    "file_digest",
-    "included",
-    "reached",
-    "reached_digests",
-    "reached_or_all",
-    "recorded",
-    "text_of",
-]
-
 _T = TypeVar("_T")
 
 # Between two tokens of a directive.

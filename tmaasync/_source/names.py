@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["RingPart", "element_of", "ring_part", "role_name"]
-
 _MEMBERS = ("full", "empty", "stages", "side")
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tmaasync.errors import ArgumentError, BackendError
 
-__all__ = ["find_kernel", "header_of_names", "include_dir", "kernels_dir", "shipped_kernels"]
-
 _PACKAGE = Path(__file__).resolve().parents[1]
 _HEADER = Path("include", "tmaasync", "tmaasync.cuh")
 

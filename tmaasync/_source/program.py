@@ -10,17 +10,6 @@ from typing import Any
 
 from tmaasync._source.entries import function_name
 
-__all__ = [
-    "Assembly",
-    "Entry",
-    "Parameter",
-    "Program",
-    "entries_of",
-    "entry_from",
-    "is_ptx",
-    "required_block",
-]
-
 _MODULE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*\.version\s+\d", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)")
 _PARAMETER = re.compile(

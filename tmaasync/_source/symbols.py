@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from tmaasync.errors import ArgumentError
 
-__all__ = ["Symbol", "symbol_named", "variables_of"]
-
 
 class Symbol(NamedTuple):
     """A variable as the ELF file of a module has it.

@@ -7,20 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-__all__ = [
-    "COMMENT",
-    "TOKEN",
-    "Token",
-    "at_commas",
-    "closing",
-    "joined",
-    "parts",
-    "spelled",
-    "tokens",
-    "without_comments",
-    "words",
-]
-
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 _STRING = r'R"(?P<end>[^()\\\s"]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"'

@@ -19,16 +19,6 @@ from tmaasync._tile.cut import Cut
 from tmaasync.errors import TensorMapError
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-__all__ = [
-    "CutSizes",
-    "KernelArgument",
-    "MapArgument",
-    "MapForm",
-    "MapTile",
-    "UnboundTile",
-    "view_in_place",
-]
-
 
 class KernelArgument:
     """A kernel argument over an array: its bytes, its C++ type, and the array itself."""

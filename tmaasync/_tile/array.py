@@ -11,8 +11,6 @@ from tmaasync._kinds import shown
 from tmaasync._tile.argument import KernelArgument, MapTile
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["TMATensorTileArray"]
-
 _STRUCT = struct.Struct("<QQ")
 
 

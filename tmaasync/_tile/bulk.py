@@ -12,8 +12,6 @@ from tmaasync._tile.cut import is_positive_integer
 from tmaasync.access import bulk_violations
 from tmaasync.errors import TensorMapError, Violation
 
-__all__ = ["BulkTile"]
-
 
 class BulkTile(KernelArgument):
     """A tile of contiguous memory for 1-D bulk copies, of any length, without a tensor map.

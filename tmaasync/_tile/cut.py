@@ -14,22 +14,6 @@ from tmaasync._kinds import as_int, is_integer, shown
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle
 
-__all__ = [
-    "CUDA_SWIZZLE",
-    "Cut",
-    "argument_violations",
-    "covering_tile",
-    "cuda_sides",
-    "cut_violations",
-    "default_box",
-    "equal_part",
-    "is_positive_integer",
-    "layout_violations",
-    "per_side_violations",
-    "sides_of",
-]
-
-
 CUDA_SWIZZLE = {
     Swizzle.NONE: "kNone",
     Swizzle.B32: "k32B",

@@ -29,8 +29,6 @@ from tmaasync.modes import (
 )
 from tmaasync.tensormap import TensorMapSpec
 
-__all__ = ["FORMS", "TileForm", "TileOptions", "cached_form", "rebind_violations"]
-
 _MAX_FORMS = 4096
 
 

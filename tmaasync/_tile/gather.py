@@ -20,8 +20,6 @@ from tmaasync.modes import (
     SwizzleName,
 )
 
-__all__ = ["create_tma_tile_gather4", "gather4_tile_bytes"]
-
 _ROWS_PER_GATHER = 4
 
 

@@ -33,8 +33,6 @@ from tmaasync.modes import (
 )
 from tmaasync.tensormap import Im2colSpec
 
-__all__ = ["Im2colStart", "TMATensorTileIm2col", "create_tma_tile_im2col"]
-
 _OFFSET_BITS = {3: 16, 4: 8, 5: 5}
 _ARGUMENT_BYTES = 256  # the device's struct: 128 of map, five triples, one number, padding
 _TRIPLES = struct.Struct("<12I3iI")

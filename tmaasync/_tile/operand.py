@@ -11,8 +11,6 @@ from tmaasync._tile.tensor import TMATensorTile, create_tma_tile
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle, SwizzleName
 
-__all__ = ["create_tensor_tile"]
-
 
 def create_tensor_tile(
     array: object,

@@ -8,8 +8,6 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._tile.argument import KernelArgument
 
-__all__ = ["PackedArgument", "Pointer"]
-
 
 class Pointer(KernelArgument):
     """The address of an array, for a pointer parameter of any type.

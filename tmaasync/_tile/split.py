@@ -22,8 +22,6 @@ from tmaasync.modes import (
     SwizzleName,
 )
 
-__all__ = ["SplitLastDimTMATensorTile", "create_split_tma"]
-
 _ATOM_ROWS = 8
 
 

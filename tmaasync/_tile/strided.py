@@ -10,8 +10,6 @@ from tmaasync._hardware import INT32_LIMIT
 from tmaasync._tile.argument import KernelArgument
 from tmaasync.errors import TensorMapError, Violation
 
-__all__ = ["StridedTensor", "strided_violations"]
-
 _MAX_RANK = 5
 
 

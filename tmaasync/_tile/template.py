@@ -22,8 +22,6 @@ from tmaasync.modes import (
 )
 from tmaasync.tensormap import TensorMapSpec
 
-__all__ = ["TMATensorTileTemplate", "create_tma_tile_template"]
-
 
 @dataclass(frozen=True, slots=True)
 class TMATensorTileTemplate(UnboundTile):

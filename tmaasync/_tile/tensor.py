@@ -25,8 +25,6 @@ from tmaasync.modes import (
 )
 from tmaasync.tensormap import TensorMapSpec
 
-__all__ = ["TMATensorTile", "create_tma_tile"]
-
 
 class TMATensorTile(MapTile):
     """A tensor map over an array, and the shape of the tile that one call moves.

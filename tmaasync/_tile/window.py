@@ -10,8 +10,6 @@ from tmaasync._kinds import as_int, is_integer, shown
 from tmaasync._tile.cut import per_side_violations, sides_of
 from tmaasync.errors import TensorMapError, Violation
 
-__all__ = ["Padding", "PerSide", "Window", "window_of"]
-
 PerSide = int | Sequence[int]
 Padding = int | Sequence[int | Sequence[int]]
 

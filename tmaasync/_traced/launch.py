@@ -18,8 +18,6 @@ from tmaasync.kernel.tracing import TracedBuild
 from tmaasync.trace.chip import ChipLaunch, Layout, RawTrace, decode
 from tmaasync.trace.events import NameOf, offset_name
 
-__all__ = ["TRACE_SYMBOL", "ChipTracer", "check_not_captured"]
-
 TRACE_SYMBOL = "tmaasync_trace"
 # Serialises traced launches: a module has one variable with the address of the notes.
 _LOCK = threading.Lock()

@@ -23,8 +23,6 @@ from tmaasync.kernel.ranks import RankArgument
 from tmaasync.kernel.tracing import TracedBuild
 from tmaasync.trace.chip import RawTrace, decode
 
-__all__ = ["RankTracer", "UnpreparedTracer", "rank_tracer"]
-
 
 def _check_none_in_flight(name: str, of: RankArgument) -> None:
     """Reject the allocation of a trace while other launches run.

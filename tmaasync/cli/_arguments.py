@@ -6,8 +6,6 @@ import re
 
 from tmaasync.errors import ArgumentError
 
-__all__ = ["address", "integers"]
-
 _ADDRESS_BITS = 56  # more than any device maps
 
 

@@ -17,8 +17,6 @@ from tmaasync._elements import Element
 from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import ArgumentError
 
-__all__ = ["Job", "Libraries", "Operation", "Request", "prepare"]
-
 
 class Operation(StrEnum):
     MATMUL = "matmul"

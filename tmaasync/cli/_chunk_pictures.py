@@ -13,8 +13,6 @@ from tmaasync._wheels import install_command
 from tmaasync.cli._chunks import CHUNKS_PER_LINE, Chunk
 from tmaasync.errors import ArgumentError
 
-__all__ = ["BANK_NAMES", "COLOURS", "Picture", "save_png", "svg"]
-
 # One colour per chunk of a row; dark text stays readable on all of them.
 COLOURS = (
     "#9ecae9", "#f4c95d", "#a6d8a8", "#f2a7a0", "#cdb4e3", "#e8c4a0", "#b8d8d4", "#f3bcd9",

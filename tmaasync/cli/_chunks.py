@@ -14,8 +14,6 @@ from tmaasync._tile.cut import default_box
 from tmaasync.modes import Swizzle
 from tmaasync.swizzle import bank_words, tile_offset
 
-__all__ = ["CHUNKS_PER_LINE", "Access", "Chunk", "Cost", "Layout"]
-
 CHUNKS_PER_LINE = 8  # 128 bytes, all banks once
 _MATRIX_ROWS = 8
 

@@ -10,8 +10,6 @@ from tmaasync.errors import EmulatedDeadlock
 from tmaasync.kernel import Kernel
 from tmaasync.tile import create_tma_tile
 
-__all__ = ["BUG", "FIX", "LINE", "SOURCE", "BugReport", "run"]
-
 # With its line numbers it fits into 80 columns.
 SOURCE = """\
 #include <tmaasync/tmaasync.cuh>

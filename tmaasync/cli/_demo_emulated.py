@@ -19,8 +19,6 @@ from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import gemm_kernel
 from tmaasync.tile import create_tma_tile
 
-__all__ = ["JOBS", "PIPELINED", "EmulatedCase", "Job", "OnGPU", "run", "why_not"]
-
 _Array = np.ndarray[Any, Any]
 
 OnGPU = Callable[[Callable[..., Any], tuple[_Array, ...]], _Array]

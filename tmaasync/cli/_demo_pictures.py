@@ -12,8 +12,6 @@ from tmaasync.cli._demo_emulated import PIPELINED
 from tmaasync.errors import BackendError
 from tmaasync.modes import Swizzle
 
-__all__ = ["Pictures", "save"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pictures:

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["attention", "conv2d", "grouped", "matmul", "packed", "scaled", "varlen_attention"]
-
 _Array = np.ndarray[Any, Any]
 
 

@@ -13,8 +13,6 @@ from tmaasync._driver import DeviceLimits
 from tmaasync._wheels import install_command
 from tmaasync.errors import BackendError
 
-__all__ = ["repeat", "why_not"]
-
 
 def why_not(
     require_device: Callable[[int], DeviceLimits] = _driver.require_device,

@@ -14,8 +14,6 @@ from tmaasync.cli._wording import in_options
 from tmaasync.errors import Violation
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-__all__ = ["field_facts", "map_facts", "rule_facts", "rules_table", "shown"]
-
 
 def field_facts(spec: TensorMapSpec | Im2colSpec) -> dict[str, Any]:
     """Return every field, outermost dimension first, legal or not."""

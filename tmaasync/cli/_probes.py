@@ -25,8 +25,6 @@ from tmaasync.emulate import toolchain
 from tmaasync.errors import BackendError, CompileError, TMAError
 from tmaasync.kernel import Kernel
 
-__all__ = ["TEST_KERNEL", "Machine", "Part", "parts"]
-
 TEST_KERNEL = "test kernel on the CPU"
 
 # A half, launch bounds and the package's headers: CUDA's headers and the compiler must go together.

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from tmaasync.errors import ArgumentError
 
-__all__ = ["run_script"]
-
 
 def run_script(path: Path, arguments: Sequence[str], *, quietly: bool, wanted: str) -> int:
     """Run a script and return its exit code.

@@ -15,8 +15,6 @@ from tmaasync.errors import ArgumentError
 from tmaasync.kernel.observed import SeenKernel, observe
 from tmaasync.ops._operation import tile_configs
 
-__all__ = ["is_shipped", "kernels_of"]
-
 _BF16, _FP8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 _OFFSETS = np.array([0, 300, 512], np.int32)
 

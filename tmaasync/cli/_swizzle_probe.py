@@ -15,8 +15,6 @@ from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
 from tmaasync.tile import create_tma_tile
 
-__all__ = ["Load", "found_offsets", "load_on_emulator", "load_on_gpu"]
-
 _THREADS = 128
 _WORDS_PER_CHUNK = SWIZZLE_CHUNK_BYTES // 4
 

@@ -10,8 +10,6 @@ import typer
 from rich import box
 from rich.table import Table
 
-__all__ = ["AsJson", "print_json", "table"]
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 

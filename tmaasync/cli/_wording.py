@@ -7,8 +7,6 @@ from collections.abc import Collection
 
 from tmaasync import modes
 
-__all__ = ["in_options", "with_short_names"]
-
 _OPTIONS = {
     "Swizzle": ("swizzle", "mode_name"),
     "Interleave": ("interleave",),

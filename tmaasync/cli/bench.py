@@ -25,8 +25,6 @@ from tmaasync.cli._bench_jobs import Job, Operation, Request, prepare
 from tmaasync.cli._gpu import why_not
 from tmaasync.cli._tables import AsJson, print_json, table
 
-__all__ = ["GpuBench", "bench", "measured", "show"]
-
 _OURS = "tmaasync"
 
 

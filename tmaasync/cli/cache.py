@@ -14,8 +14,6 @@ from tmaasync._source.cache_folder import builds, cache_dir, leftovers, remove
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.ops._gemm.tuned import files as tuned_files
 
-__all__ = ["cache"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Kept:

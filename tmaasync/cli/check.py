@@ -20,8 +20,6 @@ from tmaasync.errors import ArgumentError, CompileError
 from tmaasync.kernel.source import source_of
 from tmaasync.triton import searched
 
-__all__ = ["check"]
-
 _WANTED = "a Python script, or a .ptx module"
 
 

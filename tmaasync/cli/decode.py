@@ -14,8 +14,6 @@ from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.tensormap import TENSOR_MAP_BYTES, TensorMapSpec
 
-__all__ = ["decode"]
-
 _MOST_BYTES_READ = 1 << 16
 _NUMBERS = {16: 8, 32: 4, TENSOR_MAP_BYTES: 1}
 """Bytes of a number, by the count of numbers: words of CUtensorMap, halves of them, bytes."""

@@ -28,9 +28,6 @@ from tmaasync.emulate.runtime_library import RUNTIME_SECONDS, build_runtime, run
 from tmaasync.errors import ArgumentError, BackendError, TensorMapError
 from tmaasync.tile import create_tma_tile
 
-__all__ = ["DemoParts", "demo"]
-
-
 _OUTPUT = Path("tmaasync-demo")
 _TIMED = (
     Request.of(Operation.COPY, (), element("float32"), is_causal=False),

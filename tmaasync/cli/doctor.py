@@ -14,8 +14,6 @@ from tmaasync.cli import _probes
 from tmaasync.cli._probes import TEST_KERNEL, Machine, Part
 from tmaasync.cli._tables import AsJson, print_json, table
 
-__all__ = ["doctor"]
-
 _GPU = ("driver", "device", "NVRTC", "driver and NVRTC")
 _BUILD = ("tmaasync's headers", "CUDA's headers", "cache")
 _ON_GPU, _ON_CPU = "run kernels on the GPU", "run kernels on the CPU"

@@ -24,8 +24,6 @@ from tmaasync.errors import ArgumentError
 from tmaasync.modes import Interleave, OOBFill, Swizzle
 from tmaasync.tensormap import Explanation, TensorMapSpec
 
-__all__ = ["explain"]
-
 _SOMEWHERE = "0x7f0000000000"
 _BOX_ROWS = 64
 _MAX_BOX_SIDE = 256

@@ -6,8 +6,6 @@ import typer
 
 from tmaasync._source.paths import include_dir
 
-__all__ = ["include"]
-
 
 def include() -> None:
     """Print the directory of the CUDA headers: nvcc -std=c++17 -I$(tmaasync include) my.cu."""

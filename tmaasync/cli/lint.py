@@ -20,8 +20,6 @@ from tmaasync.kernel.observed import SeenKernel, observe
 from tmaasync.kernel.source import arch_without_device, source_of
 from tmaasync.lint import Finding, check
 
-__all__ = ["lint"]
-
 
 def lint(
     file: Annotated[

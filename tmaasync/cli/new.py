@@ -13,8 +13,6 @@ import typer
 
 from tmaasync.errors import ArgumentError, BackendError
 
-__all__ = ["Kind", "new"]
-
 _TEMPLATES = Path(__file__).parent / "templates"
 _NAME = "my_kernel"
 """Stands in the templates, and in their files' names, for the name of the kernel."""

@@ -17,8 +17,6 @@ from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import Matmul
 from tmaasync.ops._tuning import Request
 
-__all__ = ["plan"]
-
 _H200_SMS = 132
 _OPERANDS = {
     "bfloat16": "bf16",

@@ -23,8 +23,6 @@ from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle
 
-__all__ = ["ProbedDevices", "swizzle"]
-
 _MATRIX_ROWS = 8
 _LINES_SHOWN = 64
 _MISPLACED_SHOWN = 32

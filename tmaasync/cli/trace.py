@@ -19,8 +19,6 @@ from tmaasync.trace import Collector, Role, Share, Summary, Trace
 from tmaasync.trace.lanes import warp_names
 from tmaasync.trace.plot import check_target
 
-__all__ = ["trace"]
-
 _BLOCKS = 8
 _WANTED = "a Python script, or a file that --save wrote"
 _NOTES = 4096

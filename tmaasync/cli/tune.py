@@ -22,8 +22,6 @@ from tmaasync.ops._gemm.tuned import Winner
 from tmaasync.ops._tuning import DeviceGemm, Request, steps
 from tmaasync.ops._tuning import tune as fastest
 
-__all__ = ["tune"]
-
 
 def tune(
     sides: Annotated[

@@ -12,8 +12,6 @@ from tmaasync.copy_plan.request import Request, is_row_major
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.tile import BulkTile, StridedTensor
 
-__all__ = ["bulk"]
-
 _SOURCE = "PTX ISA, cp.async.bulk"
 _TILE_SOURCE = "PTX ISA, cp.async.bulk, and docs/hardware.md"
 

@@ -34,8 +34,6 @@ from tmaasync.copy_plan.threads import cp_async, loop
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import CachePolicy, Swizzle, SwizzleName
 
-__all__ = ["plan_copy"]
-
 _Shared = Literal["shared"]
 _Prefer = Literal["tma", "cp_async", "sync"]
 

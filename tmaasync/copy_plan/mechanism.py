@@ -10,8 +10,6 @@ from tmaasync.copy_plan.request import Request
 from tmaasync.errors import Violation
 from tmaasync.tile import StridedTensor, TMATensorTile
 
-__all__ = ["ASKED", "KERNEL", "Chosen", "Mechanism", "Reason", "Refusal", "bits_only", "tma"]
-
 Reason = tuple[Violation, str]
 """A broken rule, and where the rule stands."""
 

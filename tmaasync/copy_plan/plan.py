@@ -15,8 +15,6 @@ from tmaasync.copy_plan.request import Request
 from tmaasync.copy_plan.threads import elements_of
 from tmaasync.modes import CachePolicy, Swizzle
 
-__all__ = ["CopyPair", "CopyPlan"]
-
 _CUDA_POLICY = {
     CachePolicy.EVICT_NORMAL: "kEvictNormal",
     CachePolicy.EVICT_FIRST: "kEvictFirst",

@@ -13,17 +13,6 @@ from tmaasync.errors import Violation
 from tmaasync.modes import CachePolicy, Swizzle
 from tmaasync.tensormap import TensorMapSpec
 
-__all__ = [
-    "Options",
-    "Request",
-    "conversion_violations",
-    "is_row_major",
-    "layout",
-    "layout_violations",
-    "overlap_violations",
-    "same_shape_violations",
-]
-
 _TRIAL_STRIDE = 1 << 20
 
 

@@ -10,17 +10,6 @@ from tmaasync._hardware import INT32_LIMIT
 from tmaasync._kinds import is_integer, is_sequence, shown
 from tmaasync.errors import Violation
 
-__all__ = [
-    "Start",
-    "Touched",
-    "covering",
-    "hanging_over",
-    "normalised",
-    "straddling",
-    "touched",
-    "violations",
-]
-
 Start = range | int
 
 

@@ -10,8 +10,6 @@ from tmaasync.copy_plan.request import Request
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["tensor"]
-
 _MAP_SOURCE = "cuda.h, cuTensorMapEncodeTiled, and docs/hardware.md"
 _MEASURED = "measured on an H200, docs/hardware.md"
 

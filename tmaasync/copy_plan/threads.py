@@ -12,8 +12,6 @@ from tmaasync.copy_plan.request import Request
 from tmaasync.errors import Violation
 from tmaasync.tile import StridedTensor
 
-__all__ = ["cp_async", "elements_of", "loop"]
-
 _CP_ASYNC_SOURCE = "PTX ISA, cp.async"
 _ACCESS_SOURCE = "CUDA C++ Programming Guide, device memory accesses"
 _CP_ASYNC_WIDTHS = (16, 8, 4)

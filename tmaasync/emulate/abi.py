@@ -10,14 +10,6 @@ import ctypes
 import enum
 from typing import Any
 
-__all__ = [
-    "ADDRESS_BITS", "STATIC_ALIGNMENT", "AccessReport", "Array", "BarrierReport", "DeviceLaunch",
-    "EventLog", "Extents", "Interpreter", "LaunchNumbers", "MbarrierWait", "Mention",
-    "MentionKind", "NamedBarrierWait", "Numbers", "Operation", "ParameterFacts", "Policy",
-    "RaceFact", "RaceReport", "Report", "ReportKind", "Rule", "RuleNote", "RuleNotes",
-    "SignalWait", "Space", "Subscript", "WaitKind", "WaitReport", "WarpReport", "text_of",
-]  # fmt: skip
-
 STATIC_ALIGNMENT = 1024
 """Static shared variables lie after the dynamic shared memory, at a multiple of these bytes."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Extent"]
-
 
 class Extent(NamedTuple):
     """An array's address, its byte range from ``first`` to ``end`` relative to it, and its layout.

@@ -8,8 +8,6 @@ from tmaasync._source.compile import toolkit_include_dirs
 from tmaasync._wheels import install_command
 from tmaasync.errors import BackendError
 
-__all__ = ["DEVICE_DIR", "EMULATOR_DIR", "OWN_FOLDERS", "toolkit_folders"]
-
 EMULATOR_DIR = Path(__file__).resolve().parent
 DEVICE_DIR = EMULATOR_DIR / "device"
 _FOREIGN_DIR = EMULATOR_DIR / "foreign"

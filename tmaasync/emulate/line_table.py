@@ -10,8 +10,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["LineTable", "Row", "Sections", "line_tables"]
-
 
 class Row(NamedTuple):
     """The place in the source of the instructions from an address on; line 0 ends the code."""

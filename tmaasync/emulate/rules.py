@@ -9,8 +9,6 @@ from tmaasync._kinds import is_sequence, shown
 from tmaasync.emulate.abi import Rule
 from tmaasync.errors import ArgumentError
 
-__all__ = ["OF_COMPILERS", "RULES", "UNPUNISHED", "bits_of", "checked", "name_of"]
-
 RULES = {
     Rule.CP_ASYNC_AT_EXIT: "a thread ends while its cp.async are in flight",
     Rule.STORE_AT_EXIT: "a thread ends while TMA may still read the source of its store",

@@ -16,15 +16,6 @@ from tmaasync.emulate import toolchain
 from tmaasync.emulate.include_path import DEVICE_DIR, EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
 from tmaasync.errors import BackendError
 
-__all__ = [
-    "RUNTIME_SECONDS",
-    "UNITS",
-    "Runtime",
-    "build_runtime",
-    "runtime_is_built",
-    "runtime_name",
-]
-
 RUNTIME_SECONDS = "5 to 20 s"
 """A first launch with g++ 12 took 4.8 to 5.0 s on two idle cores (benchmarks/bench_emulate.py,
 2026-11-23), and 17 s on two cores at a load of 2.5 (2026-11-29)."""

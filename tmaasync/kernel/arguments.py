@@ -18,16 +18,6 @@ from tmaasync.errors import LaunchError
 from tmaasync.kernel.cuda_core import is_descriptor, map_bytes
 from tmaasync.tensormap import TENSOR_MAP_BYTES
 
-__all__ = [
-    "Placed",
-    "View",
-    "bytes_of_number",
-    "pack",
-    "placed",
-    "require_all_current",
-    "views",
-]
-
 Placed = ArrayView | KernelArgument
 """An argument with memory, on a device or on the host."""
 View = Placed | None

@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from tmaasync._source.compile import Source
     from tmaasync.emulate import EmulatedLaunch
 
-__all__ = [
-    "ArrayMemory",
-    "Backend",
-    "BoundCall",
-    "Build",
-    "HostBackend",
-    "Launch",
-    "host_backend",
-    "register_host",
-]
-
 BoundCall = Callable[[], None]
 """Launches with fixed addresses, on a fixed stream."""
 

@@ -27,8 +27,6 @@ from tmaasync.kernel.tracing import LaunchTracer, TracedBuild, tracing
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, UnawaitedLaunch, WatchedLaunch
 
-__all__ = ["CudaBuild", "load_on_device", "max_active_clusters"]
-
 
 def load_on_device(recipe: Recipe, device: int, is_traced: bool, is_own: bool = False) -> Loaded:
     """Compile a kernel, and load it on a device whose context is current.

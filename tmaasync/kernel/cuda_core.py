@@ -9,8 +9,6 @@ import sys
 from tmaasync.errors import LaunchError
 from tmaasync.tensormap import TENSOR_MAP_BYTES
 
-__all__ = ["is_descriptor", "map_address", "map_bytes"]
-
 _MODULE, _NAME = "cuda.core._tensor_map", "TensorMapDescriptor"
 
 

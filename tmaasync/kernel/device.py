@@ -13,17 +13,6 @@ from tmaasync.errors import BackendError, LaunchError, Violation
 from tmaasync.kernel.arguments import Placed, View
 from tmaasync.kernel.backend import host_backend
 
-__all__ = [
-    "Placement",
-    "Where",
-    "address_of",
-    "checked_ordinal",
-    "home",
-    "is_on_one_device",
-    "no_access",
-    "placement_of",
-]
-
 Where = Callable[[Placed], int | None]
 """Returns the device of an array."""
 

@@ -14,16 +14,6 @@ from tmaasync._source.compile import Source
 from tmaasync._source.names import RingPart, ring_part, role_name
 from tmaasync.errors import HungThreads
 
-__all__ = [
-    "HANG_STATE",
-    "RECORDS",
-    "WAIT_RECORD",
-    "BarrierName",
-    "BarrierWord",
-    "hung_threads",
-    "unrecorded",
-]
-
 # Mirrors of the structs in kernels/include/tmaasync/instrument/draining.cuh.
 WAIT_RECORD = np.dtype(
     [

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from tmaasync.emulate import EmulatedLaunch
     from tmaasync.trace import Trace
 
-__all__ = ["Kernel"]
-
 _MAX_REQUESTS = 1024
 # One grid sees few argument kinds: tiles of different layouts, or different devices.
 _MAX_CALLS = 4

@@ -18,19 +18,6 @@ from tmaasync.kernel.arguments import Placed
 from tmaasync.kernel.modules import Module
 from tmaasync.kernel.watch import HangWatch
 
-__all__ = [
-    "Extents",
-    "Loaded",
-    "check_extents",
-    "check_launch_bounds",
-    "check_resident",
-    "check_static_shared",
-    "cluster_of",
-    "extents",
-    "shared_bytes",
-    "wait_for_producers",
-]
-
 _STATIC_SHARED_BYTES = 48 * 1024
 
 Extents = int | Sequence[int]

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 from tmaasync import _driver
 
-__all__ = ["Module", "load_module", "load_own_module"]
-
 
 class Module(Protocol):
     """A module on one device; the device's context must be current in every call."""

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from tmaasync._source.compile import Source
 
-__all__ = ["KernelObserver", "SeenKernel", "SkippedLaunch", "current_observer", "observe"]
-
 
 class SeenKernel(NamedTuple):
     """A kernel to compile: its entry function, source and requested architecture.

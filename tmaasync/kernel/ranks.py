@@ -9,8 +9,6 @@ from tmaasync._collectors import TraceCollector
 from tmaasync._tile.argument import KernelArgument
 from tmaasync.errors import LaunchError
 
-__all__ = ["RankArgument", "RankTracer", "TracedRanks", "check_call"]
-
 
 class RankTracer(Protocol):
     """The tracer of a launch whose trace is read after the launches of all ranks."""

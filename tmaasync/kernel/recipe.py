@@ -18,8 +18,6 @@ from tmaasync.errors import ArgumentError
 from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.signature import Signature, signature_of
 
-__all__ = ["TRACE_OPTIONS", "LaunchRequest", "Recipe"]
-
 TRACE_OPTIONS = ("--define-macro=TMAASYNC_TRACE=1",)
 """Compiler options of a traced build for a GPU."""
 

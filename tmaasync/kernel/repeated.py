@@ -21,8 +21,6 @@ from tmaasync._driver import PreparedLaunch
 from tmaasync._source.compile import Parameter
 from tmaasync.kernel.arguments import View
 
-__all__ = ["RepeatedCall", "repeated_call"]
-
 RepeatedCall = Callable[[Sequence[Any], object], bool]
 """Launches with these arguments, on a stream or the current one (None).
 

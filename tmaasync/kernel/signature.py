@@ -19,8 +19,6 @@ from tmaasync._tile.pointer import Pointer
 from tmaasync.errors import ArrayTypeError, CompileError, LaunchError, Violation
 from tmaasync.kernel.arguments import View
 
-__all__ = ["Signature", "elements_of_variable", "signature_of"]
-
 # --- kinds of parameters ----------------------------------------------------------------------
 
 

@@ -21,21 +21,6 @@ from tmaasync._source.tokens import without_comments
 from tmaasync._tile.argument import KernelArgument, UnboundTile
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, CompileError, Violation
 
-__all__ = [
-    "DEBUG_OPTIONS",
-    "arch_for",
-    "arch_without_device",
-    "check_names",
-    "check_runs",
-    "default_name",
-    "from_the_call",
-    "is_debug",
-    "preamble",
-    "read",
-    "source_of",
-    "without_wgmma",
-]
-
 _CONSUMER_MAJOR = 12
 # Which chips have these instructions was read off ptxas 13.5 (tests/device/test_other_chips.py).
 # Code that includes one of these headers, directly or not, uses its instructions.

@@ -12,8 +12,6 @@ from tmaasync._source.compile import Source
 from tmaasync.kernel.launch import Loaded
 from tmaasync.kernel.ranks import RankArgument
 
-__all__ = ["LastTrace", "LaunchTracer", "TracedBuild", "Tracing", "register_tracing", "tracing"]
-
 
 class TracedBuild(NamedTuple):
     """The traced build of one kernel on one device.

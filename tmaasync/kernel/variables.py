@@ -11,8 +11,6 @@ from tmaasync import _arrays
 from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError
 
-__all__ = ["Variable", "VariableMemory"]
-
 
 class VariableMemory(Protocol):
     """The bytes of a variable, in a module that a back end has loaded."""

@@ -27,8 +27,6 @@ from tmaasync.kernel.hangs import (
     unrecorded,
 )
 
-__all__ = ["STATE_NAME", "HangWatch", "UnawaitedLaunch", "WatchedLaunch", "budget_of"]
-
 STATE_NAME = "tmaasync_hang_state"
 """The variable of a debug build that the watch fills in."""
 

@@ -11,8 +11,6 @@ from tmaasync.lint import compiler
 from tmaasync.lint.finding import Finding
 from tmaasync.lint.ptx import Function, entries
 
-__all__ = ["RULES", "check"]
-
 RULES = (
     compiler.SETMAXNREG,
     compiler.CLAIM,

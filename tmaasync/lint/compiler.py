@@ -10,8 +10,6 @@ from tmaasync._source.compile import Entry
 from tmaasync.lint.finding import Finding
 from tmaasync.lint.ptx import Function, Instruction
 
-__all__ = ["ARRAY", "CLAIM", "SERIALISED", "SETMAXNREG", "SPILL", "advice", "claims", "memory"]
-
 SETMAXNREG = "setmaxnreg-ignored"
 CLAIM = "claim-never-fits"
 SERIALISED = "wgmma-serialised"

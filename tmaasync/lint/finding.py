@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tmaasync.lint.ptx import Location
 
-__all__ = ["Finding"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

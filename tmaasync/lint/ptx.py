@@ -10,8 +10,6 @@ from pathlib import Path
 from tmaasync._source.tokens import at_commas, without_comments
 from tmaasync.errors import BackendError
 
-__all__ = ["Function", "Instruction", "Location", "entries"]
-
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
 _HEADER = re.compile(
     r"^(?:\.(?:visible|weak)\s+)?\.entry\s+(?P<name>[\w$]+)\s*(?:\([^)]*\))?(?P<directives>[^;{]*)\{",

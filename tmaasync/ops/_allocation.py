@@ -19,26 +19,6 @@ from tmaasync.errors import ArrayTypeError, BackendError
 from tmaasync.kernel import backend_of
 from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 
-__all__ = [
-    "Allocator",
-    "Output",
-    "address_of",
-    "allocator",
-    "contiguous_copy",
-    "empty",
-    "empty_rows",
-    "fill",
-    "in_order",
-    "indexable",
-    "int32_on_device",
-    "output_element",
-    "reached_operand",
-    "reached_output",
-    "rows_allocator",
-    "saturated_int32",
-    "zeros",
-]
-
 _INT32 = np.iinfo(np.int32)
 _NEW = 1 << 46
 """The address of stand-ins for new arrays, above all other addresses."""

@@ -40,8 +40,6 @@ from tmaasync.ops._flash.tiles import attention_tiles
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, NamedBinding, Operation, overridden
 
-__all__ = ["attention"]
-
 _AXES = "[batch, positions, heads, head_dim]"
 _FLOAT32 = element(np.float32)
 _CALLS = CallCache()

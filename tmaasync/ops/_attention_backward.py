@@ -11,8 +11,6 @@ from tmaasync.ops._flash.gradients import INPUTS, Gradients
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._operation import NamedBinding
 
-__all__ = ["attention_backward"]
-
 _AXES = "[batch, positions, heads, head_dim]"
 _CALLS = CallCache()
 

@@ -14,8 +14,6 @@ from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.kernel import BoundCall, Launch, backend_of
 from tmaasync.ops._allocation import Allocator, address_of
 
-__all__ = ["Binding", "CallCache", "clear_on_forget", "forget"]
-
 _MAX_ENTRIES = 4096
 _MAX_OPERATIONS = 1024
 _MAX_LIKELY = 8  # the layouts of a model's layers with one option

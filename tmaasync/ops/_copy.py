@@ -22,21 +22,6 @@ from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_
 from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
-__all__ = [
-    "BARRIERS_BYTES",
-    "BULK_PIPELINE",
-    "TILED_PIPELINE",
-    "Copy",
-    "CopyPipeline",
-    "check_reach",
-    "check_rows",
-    "check_sectors",
-    "checked_target",
-    "copy",
-    "copy_kernel",
-    "tile_grid",
-]
-
 _CALLS = CallCache()
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["MAX_EXTENT", "check_extents", "extent_violations"]
-
 MAX_EXTENT = INT32_LIMIT - (1 << 18)
 """The largest extent of an operation: 2^31 - 2^18, which is 2,147,221,504.
 

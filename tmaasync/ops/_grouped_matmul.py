@@ -44,8 +44,6 @@ from tmaasync.ops._operation import Operation, overridden
 from tmaasync.ops._report import ReportingLaunch, report_of
 from tmaasync.ops._sequence_lengths import is_int32_in_place
 
-__all__ = ["GroupedMatmul", "Offsets", "checked", "describe_group", "grouped_matmul"]
-
 _OPERANDS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()

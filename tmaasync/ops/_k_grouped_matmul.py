@@ -35,8 +35,6 @@ from tmaasync.ops._layouts import (
 from tmaasync.ops._operation import Operation, overridden
 from tmaasync.ops._report import ReportingLaunch, report_of
 
-__all__ = ["KGroupedMatmul", "checked", "k_grouped_matmul"]
-
 _OPERANDS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()

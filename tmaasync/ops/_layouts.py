@@ -14,18 +14,6 @@ from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel import backend_of
 from tmaasync.ops._extents import MAX_EXTENT
 
-__all__ = [
-    "Layout",
-    "Operand",
-    "check_alike",
-    "check_output",
-    "check_type",
-    "is_apart",
-    "padded_row_bytes",
-    "refuse_overlap",
-    "with_merged_dims",
-]
-
 
 class Layout(NamedTuple):
     """Shape and strides (outermost first), element type and device of an array.

@@ -50,8 +50,6 @@ from tmaasync.ops._gemm.tuned import tuned_config
 from tmaasync.ops._layouts import Layout, Operand
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
 
-__all__ = ["Matmul", "matmul"]
-
 _NO_FACTORS = (1.0, 0.0)
 _CALLS = CallCache()
 

@@ -14,15 +14,6 @@ from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of
 from tmaasync.ops._allocation import Allocator, Output
 from tmaasync.ops._call_cache import Binding, CallCache, forget
 
-__all__ = [
-    "LaunchSequence",
-    "NamedBinding",
-    "Operation",
-    "overridden",
-    "shipped_kernel",
-    "tile_configs",
-]
-
 
 class Operation:
     """An operation on arrays of given layouts, for any addresses and stream.

@@ -32,16 +32,6 @@ from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
 from tmaasync.ragged import RaggedTensorMap
 from tmaasync.tile import TMATensorTile
 
-__all__ = [
-    "RaggedCopy",
-    "check_max_length",
-    "check_reach",
-    "checked_load",
-    "checked_store",
-    "ragged_load",
-    "ragged_store",
-]
-
 _CALLS = CallCache()
 
 

@@ -21,8 +21,6 @@ from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["MAX_ROW_DIMS", "PADDING_TILES", "RAGGED_PIPELINE", "ragged_kernel", "ragged_tiles"]
-
 # The fastest for strided arrays on an H200, which these are (benchmarks/bench_ragged.py --sweep).
 RAGGED_PIPELINE = TILED_PIPELINE
 

@@ -15,16 +15,6 @@ from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._layouts import Layout, Operand
 from tmaasync.ops._ranks import Ranks, array_on, views_of
 
-__all__ = [
-    "RankLayouts",
-    "RankedOperands",
-    "fill_with_zeros",
-    "outputs_of",
-    "resident_launch",
-    "unfit_operands",
-    "unfit_outputs",
-]
-
 _TYPES = ("bfloat16", "float16")
 _OUTPUTS = (*_TYPES, "float32")
 

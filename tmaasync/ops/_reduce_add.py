@@ -29,8 +29,6 @@ from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_
 from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["check_reach", "checked_target", "reduce_add"]
-
 _CALLS = CallCache()
 
 # PTX ISA, cp.reduce.async.bulk.tensor: .add uses the tensor map's type. It lacks s64; u64 gives the

@@ -10,8 +10,6 @@ from tmaasync.errors import ArgumentError
 from tmaasync.kernel import BoundCall, Launch
 from tmaasync.kernel.backend import Backend
 
-__all__ = ["Report", "ReportingLaunch", "report_of"]
-
 
 class Report:
     """A number, counted from 1, that kernels write if they read wrong numbers on the device.

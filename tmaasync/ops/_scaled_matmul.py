@@ -40,8 +40,6 @@ from tmaasync.ops._layouts import (
 )
 from tmaasync.ops._operation import Operation, overridden
 
-__all__ = ["ScaledMatmul", "checked", "scaled_matmul"]
-
 _OPERANDS = ("float8_e4m3fn", "float8_e5m2")
 _OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()

@@ -20,9 +20,6 @@ from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Backend, backend_of
 from tmaasync.ops._allocation import int32_on_device
 
-__all__ = ["CumulativeLengths", "Limits", "is_int32_in_place"]
-
-
 _USUAL_NAMES = BatchNames()
 
 

@@ -21,8 +21,6 @@ from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import Matmul
 from tmaasync.ops._operation import tile_configs
 
-__all__ = ["DeviceGemm", "Gemm", "Request", "steps", "tune"]
-
 _LAYOUTS = ("nn", "nt", "tn", "tt")
 _ROUGH_ROUNDS = 2
 _ROUNDS = 9

@@ -49,8 +49,6 @@ from tmaasync.ops._report import report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 from tmaasync.tile import Pointer
 
-__all__ = ["varlen_attention"]
-
 _AXES = "[rows, heads, head_dim]"
 _PAGE_AXES = "[pages, page_size, heads, head_dim]"
 _FLOAT32, _BYTE = element(np.float32), element(np.uint8)

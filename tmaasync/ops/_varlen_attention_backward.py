@@ -13,8 +13,6 @@ from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.sequences import Lengths
 from tmaasync.ops._operation import NamedBinding
 
-__all__ = ["varlen_attention_backward"]
-
 _AXES = "[rows, heads, head_dim]"
 _INTEGERS = (int, type(None))
 _CALLS = CallCache()

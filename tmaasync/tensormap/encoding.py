@@ -35,8 +35,6 @@ from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import form, rules
 from tmaasync.tensormap.fields import Im2colFields, MapFields
 
-__all__ = ["TENSOR_MAP_BYTES", "check_round_trip", "decode", "encode", "encode_words"]
-
 TENSOR_MAP_BYTES = 128
 _WORD_BYTES = 8
 _STRIDE_LOW_BITS = 32

@@ -14,16 +14,6 @@ from tmaasync._hardware import MAX_BOX_SIDE, MAX_IM2COL_PIXELS, WIDE_MAP_ARCHS
 from tmaasync.errors import ArrayTypeError
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 
-__all__ = [
-    "MODES",
-    "MODE_ARGUMENTS",
-    "Im2colFields",
-    "MapFields",
-    "Side",
-    "TiledFields",
-    "normalised",
-]
-
 MODE_ARGUMENTS = {
     "interleave": Interleave,
     "swizzle": Swizzle,

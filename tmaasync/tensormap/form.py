@@ -10,15 +10,6 @@ from tmaasync.errors import Violation
 from tmaasync.modes import DataType
 from tmaasync.tensormap.fields import MODE_ARGUMENTS, MODES, Im2colFields, MapFields
 
-__all__ = [
-    "is_im2col",
-    "is_integer",
-    "malformed",
-    "not_an_integer",
-    "rank_of",
-    "sequences",
-]
-
 
 def is_im2col(spec: MapFields) -> TypeGuard[Im2colFields]:
     """Tell an im2col map from a tiled one."""

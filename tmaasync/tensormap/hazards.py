@@ -19,8 +19,6 @@ from tmaasync.modes import Interleave, Swizzle
 from tmaasync.tensormap import form, rules
 from tmaasync.tensormap.fields import MapFields, normalised
 
-__all__ = ["coordinate_violations", "hazards"]
-
 
 def hazards(spec: MapFields) -> tuple[Violation, ...]:
     """Return every hazard of a legal spec."""

@@ -11,8 +11,6 @@ from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, Swizzle
 from tmaasync.tensormap.fields import MapFields
 
-__all__ = ["violations"]
-
 _GAP_SIDE = 128  # elements of a row of a type with gaps: 128 bytes of shared memory
 _STEP = 32  # packed elements of 4 bits in 16 bytes
 _GAP_SWIZZLES: tuple[Swizzle, ...] = (Swizzle.NONE, Swizzle.B128, Swizzle.B128_ATOM_32B)

@@ -12,8 +12,6 @@ from tmaasync.modes import DataType, Interleave, OOBFill, Swizzle
 from tmaasync.tensormap import form, hazards, rules
 from tmaasync.tensormap.fields import MapFields
 
-__all__ = ["Explanation", "explain"]
-
 _S = TypeVar("_S", bound="MapFields")
 
 _PACKED_BITS = {

@@ -24,18 +24,6 @@ from tmaasync.tensormap import packed
 from tmaasync.tensormap.fields import Im2colFields, MapFields
 from tmaasync.tensormap.form import is_im2col, is_integer, malformed, rank_of
 
-__all__ = [
-    "CORNER_BITS",
-    "ENCODED_BYTES_LIMIT",
-    "MAX_ELEMENT_STRIDE",
-    "MAX_EXTENT",
-    "STRIDE_LIMIT",
-    "bounding_box",
-    "encoded_bytes",
-    "granule_bytes",
-    "violations",
-]
-
 MAX_ELEMENT_STRIDE = 8
 MAX_EXTENT = 1 << 32
 STRIDE_LIMIT = 1 << 40

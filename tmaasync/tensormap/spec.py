@@ -10,8 +10,6 @@ from tmaasync.errors import TensorMapError, Violation
 from tmaasync.tensormap import encoding, hazards, remedy, rules
 from tmaasync.tensormap.fields import Im2colFields, MapFields, TiledFields
 
-__all__ = ["Im2colSpec", "Spec", "TensorMapSpec"]
-
 
 class Spec(MapFields):
     """Methods of both kinds of map."""

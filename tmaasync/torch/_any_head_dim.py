@@ -11,8 +11,6 @@ from tmaasync.errors import ArgumentError
 from tmaasync.torch._attention import attention, varlen_attention
 from tmaasync.torch._autocast import computed_type
 
-__all__ = ["attend", "attend_packed"]
-
 
 def attend(q: Any, k: Any, v: Any, *, scale: float | None, **options: Any) -> Any:
     """Call `attention`; v may have another head_dim than q and k, which the output has too.

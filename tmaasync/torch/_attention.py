@@ -35,8 +35,6 @@ from tmaasync.torch._registry import define, register_autocast, register_backwar
 from tmaasync.torch._stand_ins import stand_in_lengths, stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
-__all__ = ["attention", "fake_varlen", "mask_arguments", "varlen_attention"]
-
 _Window = tuple[int | None, int | None]
 _FLOAT8 = torch.float8_e4m3fn
 _SCALES = ("scales[0]", "scales[1]", "scales[2]")

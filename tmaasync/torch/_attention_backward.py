@@ -26,16 +26,6 @@ from tmaasync.torch._autocast import computed_type
 from tmaasync.torch._registry import define, refuse_second_backward
 from tmaasync.torch._stand_ins import stand_in_lengths, stand_ins
 
-__all__ = [
-    "backward",
-    "backward_varlen",
-    "check",
-    "check_varlen",
-    "has_backward",
-    "save",
-    "save_varlen",
-]
-
 _TYPES = (torch.bfloat16, torch.float16)
 _TORCHS = "torch.nn.functional.scaled_dot_product_attention"
 

@@ -11,17 +11,6 @@ from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.ops._allocation import empty
 from tmaasync.ops._flash.operands import reach_violations
 
-__all__ = [
-    "AXES",
-    "MASK",
-    "PACKED_AXES",
-    "PAGE_AXES",
-    "dense_copy",
-    "mask_options",
-    "reachable",
-    "reached",
-]
-
 AXES, PACKED_AXES = "[batch, positions, heads, head_dim]", "[rows, heads, head_dim]"
 PAGE_AXES = "[pages, page_size, heads, head_dim]"
 

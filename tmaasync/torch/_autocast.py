@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["cast_operands", "computed_type"]
-
 _CAST = (torch.float32, torch.bfloat16, torch.float16)
 
 

@@ -17,8 +17,6 @@ from tmaasync.torch._registry import define, register_autocast
 from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
-__all__ = ["conv2d"]
-
 _MOST_PIXELS = (1 << 31) - 1
 
 

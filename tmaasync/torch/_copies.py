@@ -17,8 +17,6 @@ from tmaasync.torch._registry import define, define_in_place
 from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
-__all__ = ["copy", "ragged_load", "ragged_store", "reduce_add"]
-
 
 def copy(source: Any, *, out: Any = None) -> Any:
     """Copy a tensor with TMA.

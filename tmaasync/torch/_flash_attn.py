@@ -15,8 +15,6 @@ from tmaasync.torch._attention import varlen_attention
 from tmaasync.torch._plain import is_symbolic
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
-__all__ = ["flash_attn_func", "flash_attn_varlen_func"]
-
 
 def flash_attn_func(  # noqa: PLR0913 - the parameters of flash_attn
     q: Any,

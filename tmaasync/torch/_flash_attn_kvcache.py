@@ -23,8 +23,6 @@ from tmaasync.torch._autocast import computed_type
 from tmaasync.torch._flash_attn import mask_options, unsupported_options
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
-__all__ = ["append", "flash_attn_with_kvcache"]
-
 
 def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     q: Any,

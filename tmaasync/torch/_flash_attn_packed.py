@@ -8,13 +8,6 @@ from tmaasync.errors import ArgumentError
 from tmaasync.torch._flash_attn import flash_attn_func, flash_attn_varlen_func
 from tmaasync.torch._tensors import require_tensors
 
-__all__ = [
-    "flash_attn_kvpacked_func",
-    "flash_attn_qkvpacked_func",
-    "flash_attn_varlen_kvpacked_func",
-    "flash_attn_varlen_qkvpacked_func",
-]
-
 
 def flash_attn_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
     qkv: Any,
@@ -76,9 +69,10 @@ def flash_attn_varlen_qkvpacked_func(  # noqa: PLR0913 - the parameters of flash
     arguments, results and errors are as there.
     """
     q, k, v = _parts(3, "[rows, 3, heads, head_dim]", qkv=qkv, cu_seqlens=cu_seqlens)
-    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    mask = (softmax_scale, causal, window_size, softcap, alibi_slopes)
+    options: Any = (dropout_p, *mask, deterministic, return_attn_probs)
     lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    return flash_attn_varlen_func(q, k, v, *lengths, *options, return_attn_probs)
+    return flash_attn_varlen_func(q, k, v, *lengths, *options)
 
 
 def flash_attn_varlen_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_attn
@@ -103,9 +97,10 @@ def flash_attn_varlen_kvpacked_func(  # noqa: PLR0913 - the parameters of flash_
     """
     ends = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     k, v = _parts(2, "[key_rows, 2, kv_heads, head_dim]", kv=kv, q=q, **ends)
-    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
-    lengths = (*ends.values(), max_seqlen_q, max_seqlen_k)
-    return flash_attn_varlen_func(q, k, v, *lengths, *options, return_attn_probs)
+    mask = (softmax_scale, causal, window_size, softcap, alibi_slopes)
+    options: Any = (dropout_p, *mask, deterministic, return_attn_probs)
+    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    return flash_attn_varlen_func(q, k, v, *lengths, *options)
 
 
 def _parts(count: int, axes: str, **tensors: Any) -> Any:

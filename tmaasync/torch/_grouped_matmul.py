@@ -17,8 +17,6 @@ from tmaasync.torch._registry import (
 from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
-__all__ = ["grouped_matmul", "k_grouped_matmul"]
-
 
 def grouped_matmul(a: Any, b: Any, offsets: Any, *, out: Any = None, dtype: Any = None) -> Any:
     """Grouped GEMM (MoE), ``out[rows of g] = a[rows of g] @ b[g]``, differentiable in a and b.

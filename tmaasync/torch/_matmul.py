@@ -30,8 +30,6 @@ from tmaasync.torch._registry import (
 from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
-__all__ = ["matmul"]
-
 _OUTPUTS = {
     torch.float8_e4m3fn: torch.bfloat16,
     torch.float8_e5m2: torch.bfloat16,

@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["NUMBERS", "NUMBERS_OR_NONE", "TEXT_OR_NONE", "is_symbolic"]
-
 # Tuples: torch.compile of torch 2.7 does not take ``in`` of a frozenset.
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.fx.Proxy)
 NUMBERS: tuple[Any, ...] = (float, *_SYMBOLS)

@@ -22,14 +22,6 @@ from tmaasync._torch_internals import (
 from tmaasync.errors import ArgumentError
 from tmaasync.torch._autocast import cast_operands
 
-__all__ = [
-    "define",
-    "define_in_place",
-    "refuse_second_backward",
-    "register_autocast",
-    "register_backward",
-]
-
 refuse_old_release()
 
 _LIBRARY = torch.library.Library("tmaasync", "DEF")

@@ -12,8 +12,6 @@ from tmaasync.torch._registry import define
 from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none, torchs_type
 
-__all__ = ["scaled_matmul"]
-
 
 def scaled_matmul(
     a: Any, b: Any, scale_a: Any, scale_b: Any, *, out: Any = None, dtype: Any = None

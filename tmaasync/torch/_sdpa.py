@@ -15,8 +15,6 @@ from tmaasync.torch._attention_backward import has_backward
 from tmaasync.torch._autocast import computed_type
 from tmaasync.torch._tensors import require_tensors, require_tensors_or_none
 
-__all__ = ["scaled_dot_product_attention"]
-
 _FALL_BACK = "Pass fallback=True, which calls torch.nn.functional.scaled_dot_product_attention"
 _NO_MASK = "the kernels add no bias or mask to the scores"
 _TYPES = (torch.bfloat16, torch.float16)

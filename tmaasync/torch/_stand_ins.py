@@ -10,8 +10,6 @@ from tmaasync._elements import element
 from tmaasync._torch_internals import known_size
 from tmaasync.ops._flash.sequences import Lengths
 
-__all__ = ["stand_in_lengths", "stand_ins"]
-
 _STORAGE_BYTES = 1 << 40
 """More than any storage has, so that stand-ins of two storages do not overlap."""
 

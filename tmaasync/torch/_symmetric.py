@@ -14,8 +14,6 @@ from tmaasync._kinds import shown
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.tile import TMATensorTileArray, create_tma_tile
 
-__all__ = ["symmetric_buffers", "symmetric_tiles"]
-
 _DEVICES = ("cuda",)
 """Where symmetric memory can be reached by TMA."""
 _EMPTY = "torch.distributed._symmetric_memory.empty(*shape, dtype=..., device='cuda')"

@@ -9,8 +9,6 @@ import torch
 from tmaasync._elements import element
 from tmaasync.errors import ArrayTypeError, Violation
 
-__all__ = ["require_tensors", "require_tensors_or_none", "torchs_type"]
-
 
 def require_tensors(**given: object) -> None:
     """Reject lists, NumPy and CuPy arrays, numbers and None, in a single error."""

@@ -25,8 +25,6 @@ from tmaasync.errors import ArgumentError, BackendError, Violation
 from tmaasync.torch._any_head_dim import attend, attend_packed
 from tmaasync.torch._autocast import computed_type
 
-__all__ = ["register_with_transformers"]
-
 _INSTEAD = 'Load the model with attn_implementation="sdpa"'
 _TYPES = (torch.bfloat16, torch.float16)
 _WITHOUT_INFLUENCE = {

@@ -10,8 +10,6 @@ from tmaasync.trace.events import EventKind
 from tmaasync.trace.parts import Part
 from tmaasync.trace.rows import Panel
 
-__all__ = ["Arrow", "Arrows"]
-
 _Place = tuple[float, float]
 Arrow = tuple[_Place, _Place]
 """Time and row of both ends."""

@@ -20,8 +20,6 @@ from tmaasync.trace.roles import WarpRoles
 from tmaasync.trace.saved import BROKEN, arguments_of, document_of
 from tmaasync.trace.trace import Trace
 
-__all__ = ["Collector", "current_collector", "load", "record"]
-
 
 @dataclass(slots=True, eq=False)
 class Collector:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from tmaasync.trace.lanes import Activity
 from tmaasync.trace.pipelines import StageState
 
-__all__ = ["DARK", "LIGHT", "Theme"]
-
 # Okabe and Ito's palette for the colour-blind.
 _ORANGE, _SKY, _GREEN, _YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 _BLUE, _VERMILION, _PURPLE = "#0072B2", "#D55E00", "#CC79A7"

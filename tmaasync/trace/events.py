@@ -11,8 +11,6 @@ import numpy as np
 
 from tmaasync.errors import ArgumentError
 
-__all__ = ["EVENT_DTYPE", "NOBODY", "NOTHING", "Event", "EventKind", "NameOf", "offset_name"]
-
 EVENT_DTYPE = np.dtype(
     [
         ("time", "<u8"),

@@ -30,8 +30,6 @@ from tmaasync.trace.parts import Part
 from tmaasync.trace.rows import Bar, Panel
 from tmaasync.trace.trace import Trace
 
-__all__ = ["draw"]
-
 _CLOCKS = {
     "step": "time in steps of the emulator's scheduler",
     "ns": "time in nanoseconds",

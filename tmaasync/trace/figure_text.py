@@ -11,17 +11,6 @@ from matplotlib.textpath import text_to_path
 
 from tmaasync.trace.rows import Bar
 
-__all__ = [
-    "DPI",
-    "LABEL_POINTS",
-    "TEXT_POINTS",
-    "fitting",
-    "legend_columns",
-    "shortened",
-    "text_pixels",
-    "wrapped",
-]
-
 DPI = 100
 TEXT_POINTS, LABEL_POINTS = 9, 8
 _MOST_LABELS = 600

@@ -16,16 +16,6 @@ from tmaasync.trace.events import NOBODY, NOTHING, WAIT_ENDS, EventKind, barrier
 from tmaasync.trace.launch import LaunchEvents, check_trace
 from tmaasync.trace.pipelines import Pipeline, find_pipelines
 
-__all__ = [
-    "Activity",
-    "Lane",
-    "LaneSpan",
-    "find_lanes",
-    "packed",
-    "role_and_warps",
-    "warp_names",
-]
-
 _Events = np.ndarray[Any, Any]
 
 

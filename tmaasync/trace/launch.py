@@ -23,8 +23,6 @@ from tmaasync.trace.events import (
 )
 from tmaasync.trace.roles import WarpRoles
 
-__all__ = ["Extents", "LaunchEvents", "check_trace"]
-
 Extents = tuple[int, int, int]
 """Blocks or threads along x, y, z."""
 

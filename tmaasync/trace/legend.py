@@ -16,8 +16,6 @@ from tmaasync.trace.lanes import Activity
 from tmaasync.trace.pipelines import StageState
 from tmaasync.trace.rows import Panel
 
-__all__ = ["add_legend", "entries_of_stages", "entries_of_warps"]
-
 
 def entries_of_warps(warps: Panel) -> dict[str, Activity]:
     """Return the texts, with the number of bars or loads that are shown, and their states."""

@@ -10,8 +10,6 @@ from tmaasync.trace.pipelines import find_pipelines
 from tmaasync.trace.rows import Row, lane_rows, stage_rows
 from tmaasync.trace.trace import Trace
 
-__all__ = ["Part"]
-
 _Times = tuple[int, int]
 
 

@@ -19,8 +19,6 @@ from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes, packed
 from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.pipelines import Pipeline, StageState, find_pipelines
 
-__all__ = ["trace_document"]
-
 _Record = dict[str, Any]
 _Track = tuple[int, int]  # pid, tid
 _Block = tuple[int, int, int]

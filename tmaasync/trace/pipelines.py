@@ -20,8 +20,6 @@ from tmaasync._source.names import element_of, ring_part
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
 from tmaasync.trace.launch import LaunchEvents, check_trace
 
-__all__ = ["Pipeline", "Stage", "StageSpan", "StageState", "find_pipelines"]
-
 
 class StageState(enum.Enum):
     """The state of a stage.

@@ -18,8 +18,6 @@ from tmaasync.trace.trace import Trace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["check_target", "plot"]
-
 _SUFFIXES = (".png", ".svg")
 _LEAST_INCHES, _MOST_INCHES = 8, 200
 

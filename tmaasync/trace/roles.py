@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["ROLE_DTYPE", "WarpRoles", "warp_roles"]
-
 ROLE_DTYPE = np.dtype([("cluster", "<u4"), ("rank", "<u2"), ("warp", "<u2"), ("role", "S40")])
 """``struct RoleRecord`` of the C++ runtime: 48 bytes. A later record of a warp replaces others."""
 

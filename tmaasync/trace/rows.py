@@ -11,8 +11,6 @@ from tmaasync._source.names import ring_part
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, packed
 from tmaasync.trace.pipelines import Pipeline, StageState
 
-__all__ = ["Bar", "Panel", "Row", "lane_rows", "stage_rows"]
-
 _MOST_STORE_ROWS = 4
 _LANE_GAP = 0.35  # In rows, between lanes
 _GROUP_GAP = 0.9  # between devices

@@ -16,8 +16,6 @@ from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.perfetto import trace_document
 from tmaasync.trace.roles import WarpRoles
 
-__all__ = ["BROKEN", "arguments_of", "document_of"]
-
 BROKEN = (KeyError, TypeError, ValueError, binascii.Error, zlib.error)
 """Exceptions that `arguments_of` raises for other JSON."""
 

@@ -21,8 +21,6 @@ from tmaasync.trace.events import (
 from tmaasync.trace.lanes import Activity
 from tmaasync.trace.launch import LaunchEvents
 
-__all__ = ["ACTIVITIES", "Spans", "find_spans", "thing"]
-
 ACTIVITIES = tuple(Activity)
 """What the numbers in `Spans.activity` stand for."""
 

@@ -15,8 +15,6 @@ from tmaasync.trace.lanes import Activity, role_and_warps
 from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.spans import ACTIVITIES, Spans, find_spans, thing
 
-__all__ = ["Role", "Share", "Summary", "summarize"]
-
 _Array = np.ndarray[Any, Any]
 _Names = dict[int, str]
 _DEEDS = {

@@ -10,8 +10,6 @@ from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.saved import document_of
 from tmaasync.trace.summary import Summary, summarize
 
-__all__ = ["Trace"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Trace(LaunchEvents):

@@ -9,8 +9,6 @@ from tmaasync._kinds import check_integers
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle, SwizzleMode, SwizzleName
 
-__all__ = ["MatrixDescriptor", "increase_descriptor_offset"]
-
 _ADDRESS_BITS = 14
 
 

@@ -10,16 +10,6 @@ from tmaasync._hardware import WARPGROUP_THREADS
 from tmaasync._kinds import check_integers, shown
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = [
-    "INSTRUCTION_K_BYTES",
-    "INSTRUCTION_M",
-    "MMA_FORMS",
-    "MmaForm",
-    "instruction_n",
-    "mma_form",
-    "operand_element",
-]
-
 INSTRUCTION_M = 64
 """Rows of A and of the accumulators of one instruction, 16 for each warp."""
 

@@ -14,8 +14,6 @@ from tmaasync._kinds import check_integers
 from tmaasync.errors import ArgumentError
 from tmaasync.wgmma.forms import INSTRUCTION_M, operand_element
 
-__all__ = ["a_fragment", "accumulator_fragment"]
-
 _Indices = npt.NDArray[np.int64]
 
 _MAX_COLUMNS = 256

@@ -16,8 +16,6 @@ from tmaasync.wgmma.operand import (
     compute_b_descriptor_params,
 )
 
-__all__ = ["WgmmaPlan"]
-
 _REGISTERS_OF_A = 4
 _MAX_REGISTERS = 255
 _SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)

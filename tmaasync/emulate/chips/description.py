@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from tmaasync._driver import DeviceLimits
 from tmaasync._hardware import MAX_BLOCK_THREADS, WIDE_MAP_ARCHS, chip_limits
 
-__all__ = ["Chip", "TensorMemory", "device_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMemory:

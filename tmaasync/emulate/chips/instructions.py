@@ -11,19 +11,6 @@ from dataclasses import dataclass
 
 from tmaasync.emulate.chips.description import Chip
 
-__all__ = [
-    "BYTE_MASK",
-    "CLUSTER_LAUNCH_CONTROL",
-    "F32X2",
-    "TCGEN05",
-    "TENSOR_COPIES",
-    "WGMMA",
-    "Family",
-    "missing",
-    "not_emulated",
-    "why_missing",
-]
-
 _BLACKWELL = ("sm_100a", "sm_103a", "sm_120a")
 _DATA_CENTER = ("sm_100a", "sm_103a")
 

@@ -16,8 +16,6 @@ from tmaasync.emulate.chips.instructions import (
     why_missing,
 )
 
-__all__ = ["macros_of"]
-
 # Functions of headers that stand for instructions of these families do not compile elsewhere.
 _FAMILIES = {
     "WGMMA": WGMMA,

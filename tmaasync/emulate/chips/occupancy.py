@@ -8,8 +8,6 @@ from tmaasync._driver import LaunchConfig
 from tmaasync._hardware import WARP_THREADS
 from tmaasync.emulate.chips import Chip
 
-__all__ = ["max_resident_clusters", "residency"]
-
 
 def max_resident_clusters(
     chip: Chip, config: LaunchConfig, registers: int, static_bytes: int = 0

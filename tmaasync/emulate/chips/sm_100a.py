@@ -10,8 +10,6 @@ from dataclasses import replace
 
 from tmaasync.emulate.chips.description import Chip, TensorMemory, device_of
 
-__all__ = ["SM_100A", "SM_103A"]
-
 SM_100A = Chip(
     arch="sm_100a",
     gpu="B200",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tmaasync.emulate.chips.description import Chip, device_of
 
-__all__ = ["SM_120A"]
-
 # Max active clusters are uncertain, as in sm_100a.py.
 SM_120A = Chip(
     arch="sm_120a",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tmaasync._hardware import HOPPER
 from tmaasync.emulate.chips.description import Chip, device_of
 
-__all__ = ["SM_90A"]
-
 SM_90A = Chip(
     arch="sm_90a",
     gpu="H200",

@@ -22,15 +22,6 @@ from tmaasync.emulate.runtime_library import build_runtime
 from tmaasync.errors import BackendError, CompileError
 from tmaasync.registers import launch_registers
 
-__all__ = [
-    "EXPORTED",
-    "EmulatedProgram",
-    "heeding_signals",
-    "loaded_program",
-    "loaded_runtime",
-    "taken_report",
-]
-
 EXPORTED = {
     "__launch_bounds__": ("tmaasync_emulate_max_threads", "tmaasync_emulate_min_blocks"),
     "__cluster_dims__": tuple(f"tmaasync_emulate_cluster_{side}" for side in "xyz"),

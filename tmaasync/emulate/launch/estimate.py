@@ -16,8 +16,6 @@ from tmaasync.emulate.chips.occupancy import max_resident_clusters
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.errors import Violation
 
-__all__ = ["LaunchEstimate", "estimate"]
-
 _WORKING_BYTES = 2 << 30
 """Clusters run side by side while they fit in here; one runs if it fits the machine."""
 _MOST_STACKS = 24_000

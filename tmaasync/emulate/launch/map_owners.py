@@ -15,8 +15,6 @@ import numpy as np
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
 
-__all__ = ["keep_maps"]
-
 _OWNED: dict[tuple[int, int, int], tuple[int, int]] = {}  # the bytes of live objects
 
 

@@ -10,8 +10,6 @@ from tmaasync.emulate.launch.parameters import Parameters
 from tmaasync.emulate.report.words import Facts, Words
 from tmaasync.emulate.rules import RULES, bits_of, name_of
 
-__all__ = ["heed_notes"]
-
 _LOG = logging.getLogger("tmaasync")
 _NOTED: set[tuple[str, int, int]] = set()  # of rules that no launch was asked to relax
 

@@ -6,8 +6,6 @@ import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
 
-__all__ = ["LaunchObserver", "current_launch_observer", "observe_launches"]
-
 LaunchObserver = Callable[[str, Exception | None], None]
 """Takes the kernel's name after each launch, and the error that ended it."""
 

@@ -20,8 +20,6 @@ from tmaasync.emulate.launch.subscripts import own_subscripts
 from tmaasync.emulate.rules import bits_of
 from tmaasync.errors import LaunchError, Violation
 
-__all__ = ["LaunchBefore", "PackedArguments", "Parameters", "launch_before"]
-
 
 class LaunchBefore(NamedTuple):
     """The previous launch's arrays, for each whether it wrote to it, and those by argument."""

@@ -23,9 +23,6 @@ from tmaasync.emulate.report.errors import error_of
 from tmaasync.emulate.report.words import Facts
 from tmaasync.errors import LaunchError
 
-__all__ = ["EmulatedLaunch", "EmulatedRun"]
-
-
 _MAKING = Lock()
 
 

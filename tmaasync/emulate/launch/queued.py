@@ -17,8 +17,6 @@ from tmaasync.emulate.launch.recording import Recording, TracedTo
 from tmaasync.emulate.report.errors import error_of
 from tmaasync.emulate.report.words import Facts
 
-__all__ = ["WORLD", "LaunchQueue", "QueuedLaunch", "StreamQueue", "run_together"]
-
 
 class StreamQueue(NamedTuple):
     """A stream of an emulated device, whose launches run in order."""

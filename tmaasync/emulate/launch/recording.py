@@ -17,8 +17,6 @@ from tmaasync.trace.events import EVENT_DTYPE, NOTHING, SIGNAL_KINDS
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
 from tmaasync.trace.trace import Trace
 
-__all__ = ["NOT_TRACED", "Recording", "TracedTo"]
-
 
 class TracedTo(NamedTuple):
     """The end of a world's traces so far: the first free time and post number."""

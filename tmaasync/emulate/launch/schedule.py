@@ -13,8 +13,6 @@ from tmaasync._kinds import is_number, is_one_of, not_flags, not_integers, shown
 from tmaasync.emulate import abi, rules
 from tmaasync.errors import ArgumentError
 
-__all__ = ["SEARCHED_WORDS", "Policy", "Schedule", "current_schedule", "is_scheduled", "scheduled"]
-
 SEARCHED_WORDS = 1 << 22
 """Words of 8 bytes whose accesses are checked for races unless the schedule decides: 0.26 s of a
 core for a GEMM of 512 x 512 x 512, most of it; ten times that for one of 1024 (2026-11-22)."""

@@ -10,8 +10,6 @@ from pathlib import Path
 from tmaasync._source.cache_folder import read_facts
 from tmaasync.emulate import abi
 
-__all__ = ["own_subscripts"]
-
 
 def own_subscripts(
     path: Path, pointers: Callable[[], Mapping[int, int]]

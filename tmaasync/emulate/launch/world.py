@@ -16,8 +16,6 @@ from tmaasync.emulate.launch.queued import WORLD, QueuedLaunch, run_together
 from tmaasync.emulate.launch.recording import NOT_TRACED
 from tmaasync.errors import ArgumentError
 
-__all__ = ["EmulatedDevice", "World", "current_world", "devices", "other_world_of"]
-
 _MAX_DEVICES = 16
 _ALIGNMENT = 256  # like cudaMalloc
 

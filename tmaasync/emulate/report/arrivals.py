@@ -8,8 +8,6 @@ from tmaasync._source.names import RingPart, ring_part
 from tmaasync.emulate.abi import BarrierReport, MbarrierWait, Report, WaitReport, text_of
 from tmaasync.trace.lanes import warp_names
 
-__all__ = ["Arrivals"]
-
 _DONE = {"full": "filled", "empty": "released"}
 
 _FIRST_PARITY = "a consumer's first wait names parity 0, a producer's 1"

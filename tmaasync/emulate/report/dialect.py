@@ -7,8 +7,6 @@ import re
 from tmaasync._source.compile import Source
 from tmaasync._source.includes import included
 
-__all__ = ["in_words_of"]
-
 _INSTRUCTIONS = {
     "ptx::fence_proxy_async_global()": "fence.proxy.async.global",
     "fence_async_view_proxy()": "fence.proxy.async.shared::cta",

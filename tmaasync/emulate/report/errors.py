@@ -26,8 +26,6 @@ from tmaasync.emulate.rules import name_of
 from tmaasync.errors import EmulatedAccess, EmulatedFault, EmulatedRace, LaunchError, TMAError
 from tmaasync.trace.events import NOTHING
 
-__all__ = ["error_of"]
-
 
 def error_of(launches: Sequence[Facts], report: Report) -> TMAError:
     """Return the exception for the runtime's report of launches that ran together, or of one.

@@ -9,8 +9,6 @@ from tmaasync.emulate.abi import Mention, MentionKind, Operation, text_of
 from tmaasync.emulate.report.sentences import SENTENCES
 from tmaasync.errors import EmulatedAccess
 
-__all__ = ["OPERATIONS", "written"]
-
 OPERATIONS = {
     Operation.READ: "ordinary read",
     Operation.WRITE: "ordinary write",

@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from tmaasync.emulate.extents import Extent
 
-__all__ = ["GlobalNames"]
-
 _FAR_BYTES = 1 << 24  # an address farther away is unrelated to the array
 _CLOSE_BYTES = 256
 _STRAY_BYTES = 4096  # or a row: a wrong index leads no farther beyond an array

@@ -21,8 +21,6 @@ from tmaasync.emulate.report.arrivals import Arrivals
 from tmaasync.emulate.report.words import Facts, Words
 from tmaasync.errors import AwaitedSignal, EmulatedDeadlock, EmulatedTimeout, WaitingThreads
 
-__all__ = ["COPY_ENGINE", "hang"]
-
 COPY_ENGINE = EMULATOR_DIR / "launch" / "copy_engine.cu"
 """What emulated streams do for `Signals`."""
 

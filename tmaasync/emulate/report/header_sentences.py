@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["HEADER_SENTENCES"]
-
 HEADER_SENTENCES = {
     "Called": "the kernel called {}",
     "CalledExit": "the kernel called {}. Return from it instead",

@@ -6,8 +6,6 @@ from collections.abc import Set
 
 from tmaasync.errors import EmulatedAccess
 
-__all__ = ["BETWEEN_STREAMS", "cause_between_devices"]
-
 _STORES = ("TMA store", "TMA reduction")
 _ATOMIC = "atomic operation"
 

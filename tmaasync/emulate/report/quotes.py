@@ -12,8 +12,6 @@ from tmaasync.emulate.frontend.ptx import paths_of_lines
 from tmaasync.emulate.report.debug_info import debug_info
 from tmaasync.errors import TMAError
 
-__all__ = ["quote"]
-
 _FILE_NAME = r"[\w.+-]+(?:/[\w.+-]+)?"
 
 

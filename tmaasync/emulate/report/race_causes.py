@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from tmaasync.emulate.report.tensor_causes import TENSOR_CAUSES
 from tmaasync.errors import EmulatedAccess
 
-__all__ = ["RacingPair", "cause_in_a_kernel"]
-
 _ATOMIC, _BLOCK_ATOMIC = "atomic operation", "atomic operation of one block"
 _LOAD, _INIT, _REGISTERS = "TMA load", "mbarrier.init", "use of registers"
 _MAP_READ = "TMA's read of a tensor map"

@@ -9,8 +9,6 @@ from tmaasync.emulate.report.header_sentences import HEADER_SENTENCES
 from tmaasync.emulate.report.stage_sentences import STAGE_SENTENCES
 from tmaasync.emulate.report.tensor_sentences import TENSOR_SENTENCES
 
-__all__ = ["SENTENCES"]
-
 SENTENCES = {
     # --- parts of sentences
     "None": "",

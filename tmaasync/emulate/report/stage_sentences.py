@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["STAGE_SENTENCES"]
-
 STAGE_SENTENCES = {
     "LastWaitedFor": (
         ". The thread last waited for a load on {}{}: if the read is meant for that stage, correct "

@@ -14,8 +14,6 @@ from tmaasync._source.tokens import without_comments
 from tmaasync.emulate.report.global_names import GlobalNames
 from tmaasync.errors import EmulatedAccess
 
-__all__ = ["with_stray"]
-
 _INDEXED = ("ordinary read", "ordinary write", "atomic operation", "cp.async")
 _ASSIGNMENT = re.compile(r"(?<![=!<>])=(?!=)")
 _NAME = re.compile(r"[A-Za-z_]\w*")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["TENSOR_CAUSES", "TensorCause"]
-
 _MMA, _COPY, _SHIFT = "tcgen05.mma", "tcgen05.cp", "tcgen05.shift"
 _LOAD, _STORE, _DEALLOC = "tcgen05.ld", "tcgen05.st", "tcgen05.dealloc"
 _BEFORE = "tcgen05.fence::before_thread_sync"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["TENSOR_SENTENCES"]
-
 TENSOR_SENTENCES = {
     # --- descriptors of tcgen05
     "InstructionBits": (

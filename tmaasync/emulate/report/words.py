@@ -30,8 +30,6 @@ from tmaasync.emulate.report.global_names import GlobalNames
 from tmaasync.emulate.report.sentences import SENTENCES
 from tmaasync.trace.events import NameOf, offset_name
 
-__all__ = ["Facts", "Words", "shared_names"]
-
 
 def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
     """Return the source's names for offsets in the kernel's shared memory."""

@@ -18,16 +18,6 @@ from tmaasync.emulate.toolchain.compiler import (
     written,
 )
 
-__all__ = [
-    "UNIT",
-    "Compiled",
-    "Prefix",
-    "can_precompile",
-    "compile_object",
-    "link",
-    "precompile",
-]
-
 _PREFIX = "prefix.hpp"
 UNIT = "tmaasync translation unit.cpp"
 """The file that is compiled. Its folder has nothing else that a source could include."""

@@ -17,21 +17,6 @@ from pathlib import Path
 
 from tmaasync.errors import BackendError
 
-__all__ = [
-    "TEXT",
-    "RefusedError",
-    "compiler_facts",
-    "environment_folders",
-    "in_file_system",
-    "is_clang",
-    "key_facts",
-    "reported_if_slow",
-    "run",
-    "run_compiler",
-    "temporary_folder",
-    "written",
-]
-
 _LOG = logging.getLogger("tmaasync")
 _NOTICE_AFTER_SECONDS = 2.0
 

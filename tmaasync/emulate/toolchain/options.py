@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from tmaasync.emulate.toolchain.compiler import compiler_facts, is_clang
 
-__all__ = ["flags"]
-
 _FIRST_GCC_WITH_PATTERNS = 12
 
 

@@ -10,26 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "BATCH_LIMITS",
-    "ENTRY",
-    "KEY_SPLIT",
-    "PAGED_ENTRY",
-    "PAGED_SEQUENCE",
-    "PAGED_WORK_ITEM",
-    "PROBLEM",
-    "RAGGED_SEQUENCE",
-    "SCALE",
-    "SCALES",
-    "SCHEDULED_SPAN",
-    "SPLIT_SPAN",
-    "VALUE_SIZES",
-    "WORK_ITEM",
-    "WORK_LIST",
-    "partial_output",
-    "record",
-]
-
 _ALIGNMENT = 16
 
 

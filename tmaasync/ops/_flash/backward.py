@@ -20,25 +20,6 @@ from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = [
-    "BACKWARD_PROBLEM",
-    "MAX_HEAD_DIM",
-    "Addresses",
-    "BackwardConfig",
-    "BackwardVariant",
-    "Maps",
-    "Workspace",
-    "backward_kernel",
-    "backward_problem",
-    "backward_steps",
-    "choose_backward_config",
-    "count_key_tiles",
-    "heads_in_l2",
-    "heads_on_sms",
-    "maps_over",
-    "queries_kernel",
-]
-
 MAX_HEAD_DIM = 128
 """Columns of dK and dV that a consumer's registers hold."""
 

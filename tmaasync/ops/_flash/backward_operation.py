@@ -34,8 +34,6 @@ from tmaasync.ops._operation import LaunchSequence, Operation, overridden
 from tmaasync.ops._report import report_of
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 
-__all__ = ["BackwardOperation"]
-
 _FLOAT32 = element(np.float32)
 _SEQUENCES = ("cu_seqlens_q", "cu_seqlens_k")
 

@@ -10,19 +10,6 @@ from tmaasync.modes import Swizzle
 from tmaasync.ops._flash.abi import PROBLEM, partial_output, record
 from tmaasync.ops._flash.operands import Scores
 
-__all__ = [
-    "GROUP_ROWS",
-    "MAX_CONSUMERS",
-    "Batch",
-    "Sizes",
-    "TileConfig",
-    "Variant",
-    "padded_dim",
-    "problem",
-    "shared_fields",
-    "widest",
-]
-
 GROUP_ROWS = 64
 """Rows of queries of a consumer warpgroup: M of one wgmma."""
 

@@ -19,17 +19,6 @@ from tmaasync.ops._flash.config import (
     padded_dim,
 )
 
-__all__ = [
-    "COEFFICIENTS",
-    "Coefficients",
-    "TileShape",
-    "choose_tile_config",
-    "coefficients",
-    "multicast_pays",
-    "rows_per_load",
-    "tile_shapes",
-]
-
 TileShape = tuple[int, int]
 """Consumers, and keys of a block."""
 

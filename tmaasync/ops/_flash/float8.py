@@ -17,16 +17,6 @@ from tmaasync.ops._allocation import Allocator, allocator
 from tmaasync.ops._flash.operands import Operands, Scores, positive_violations
 from tmaasync.ops._layouts import Layout, padded_row_bytes
 
-__all__ = [
-    "UNSCALED",
-    "Float8Workspace",
-    "Scale",
-    "Scales",
-    "check_factor",
-    "given_scales",
-    "scales_of",
-]
-
 _FLOAT32, _BYTE = element(np.float32), element(np.uint8)
 _OPERANDS = 3
 _OF_ALL = ((), (1,))  # shapes of a scale that applies to the whole operand

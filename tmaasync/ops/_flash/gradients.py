@@ -17,8 +17,6 @@ from tmaasync.ops._flash.backward import MAX_HEAD_DIM, Maps
 from tmaasync.ops._flash.operands import Operands, reach_violations, reachable
 from tmaasync.ops._layouts import Layout, refuse_overlap
 
-__all__ = ["GRADIENTS", "INPUTS", "Gradients"]
-
 INPUTS = ("dout", "q", "k", "v", "out", "lse")
 """The arrays that a call reads, in its order."""
 

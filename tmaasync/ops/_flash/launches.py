@@ -34,26 +34,6 @@ from tmaasync.ops._flash.tiles import (
 from tmaasync.ops._operation import LaunchSequence
 from tmaasync.ops._report import Report
 
-__all__ = [
-    "NO_SEQUENCES",
-    "Addresses",
-    "AttentionArguments",
-    "CombineArguments",
-    "PackedLaunch",
-    "Sequences",
-    "Step",
-    "TransposeArguments",
-    "Work",
-    "WorkListArguments",
-    "attend_steps",
-    "describe_paged_sequence",
-    "describe_sequence",
-    "prepared_step",
-    "transpose_step",
-    "work_list_bytes",
-    "work_list_step",
-]
-
 _TRANSPOSE_THREADS = 128
 _WORK_LIST_THREADS = 1024
 

@@ -18,21 +18,6 @@ from tmaasync.ops._allocation import Allocator, allocator, empty
 from tmaasync.ops._extents import MAX_EXTENT, extent_violations
 from tmaasync.ops._layouts import Layout, refuse_overlap
 
-__all__ = [
-    "FLOAT8",
-    "LEAST_TILE_ROWS",
-    "MAX_HEAD_DIM",
-    "TYPES",
-    "Operands",
-    "Options",
-    "Results",
-    "Scores",
-    "positive_violations",
-    "reachable",
-    "side_limit",
-    "window_violations",
-]
-
 TYPES = ("bfloat16", "float16")
 FLOAT8 = "float8_e4m3fn"
 _MAX_STRIDE_BYTES = 1 << 40

@@ -14,8 +14,6 @@ from tmaasync.ops._flash.schedule import packed_kv_splits, section
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import overridden
 
-__all__ = ["INVARIANT_SPLITS", "PackedProblem"]
-
 INVARIANT_SPLITS = 8
 """Splits of each sequence's keys in batch-invariant decode: against the choice of the cost model it
 takes 0.91 to 1.14 times as long from 1 to 64 sequences, with 16 splits 1.00 to 1.19 times (H200,

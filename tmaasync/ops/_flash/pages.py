@@ -16,8 +16,6 @@ from tmaasync.ops._extents import extent_violations
 from tmaasync.ops._flash.config import Batch
 from tmaasync.ops._flash.operands import Operands, reachable
 
-__all__ = ["PageTable", "Pages", "check_pages", "rows_of_pages"]
-
 _INT32_BYTES = 4
 _SWIZZLE_ROWS = 8  # period of a swizzle
 

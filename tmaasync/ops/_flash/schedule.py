@@ -23,16 +23,6 @@ from tmaasync.ops._flash.config import Sizes, TileConfig
 from tmaasync.ops._flash.cost_model import coefficients
 from tmaasync.ops._flash.operands import Scores
 
-__all__ = [
-    "Schedule",
-    "lpt_schedule",
-    "packed_kv_splits",
-    "padded_schedule",
-    "section",
-    "stream_k_pays",
-    "stream_k_schedule",
-]
-
 _NONE = -1
 _Work = tuple[int, tuple[int, int, int]]
 """A `SCHEDULED_SPAN`."""

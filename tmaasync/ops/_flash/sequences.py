@@ -14,8 +14,6 @@ from tmaasync.ops._flash.config import Batch
 from tmaasync.ops._flash.operands import LEAST_TILE_ROWS, Operands
 from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
 
-__all__ = ["Lengths", "check_longest"]
-
 
 class Lengths(NamedTuple):
     """The arguments of a call that describe its sequences.

@@ -13,21 +13,6 @@ from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = [
-    "COMBINE_THREADS",
-    "TRANSPOSED_KEYS",
-    "Maps",
-    "Tiles",
-    "attention_kernel",
-    "attention_tiles",
-    "combine_kernel",
-    "cuda_types",
-    "packed_maps",
-    "transpose_kernel",
-    "transpose_tiles",
-    "work_list_kernel",
-]
-
 COMBINE_THREADS = 512
 """Threads of a CTA of the combine kernel: a warp for every fourth row."""
 

@@ -16,16 +16,6 @@ from tmaasync.ops._operation import overridden, shipped_kernel
 from tmaasync.ops._ranks import PUSH_ROW_BYTES
 from tmaasync.tile import Pointer, TMATensorTile, TMATensorTileArray
 
-__all__ = [
-    "PUSH_ROWS",
-    "AllGatherGemmArguments",
-    "AllGatherTileConfig",
-    "AllGatherTiles",
-    "all_gather_config",
-    "all_gather_gemm_kernel",
-    "all_gather_tiles",
-]
-
 PUSH_ROWS = 16
 """Rows of a push tile."""
 

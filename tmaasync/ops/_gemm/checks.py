@@ -13,8 +13,6 @@ from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, EpilogueArguments
 from tmaasync.ops._gemm.operands import Reading, check_operands, output_shape, outputs_of
 from tmaasync.ops._layouts import Layout, check_output, refuse_overlap
 
-__all__ = ["MatmulCall", "checked"]
-
 
 class MatmulCall(NamedTuple):
     """Views of a call's arrays that match each other."""

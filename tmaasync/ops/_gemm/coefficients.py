@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-__all__ = ["COEFFICIENTS", "Coefficients", "coefficients"]
-
 
 @dataclass(frozen=True)
 class GemmCoefficients:

@@ -12,22 +12,6 @@ from tmaasync.kernel import Backend, backend_of
 from tmaasync.modes import Swizzle
 from tmaasync.ops._layouts import Layout
 
-__all__ = [
-    "BLOCK_K_BYTES",
-    "LINE_BYTES",
-    "MOST_SWAP_AB_ROWS",
-    "SCALES_PER_LOAD",
-    "SCALE_BLOCK",
-    "SKINNY_LIMIT",
-    "WIDE_SCALED",
-    "Occupancy",
-    "Orientation",
-    "PersistentWork",
-    "ScaledTileConfig",
-    "TileConfig",
-    "output_box",
-]
-
 BLOCK_K_BYTES = 128
 """Bytes of K in a stage: 64 elements of 16 bits, 128 of 8, 32 of 32."""
 

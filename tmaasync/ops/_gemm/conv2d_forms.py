@@ -17,8 +17,6 @@ from tmaasync.ops._gemm.config import BLOCK_K_BYTES, Occupancy, TileConfig
 from tmaasync.ops._gemm.cost_model import paired_in_many_waves
 from tmaasync.ops._gemm.tensor_time import soft_max, tensor_time
 
-__all__ = ["Conv2dForm", "FoldedConvolution", "can_fold", "ranked_conv2d_forms"]
-
 _K_BLOCK_DEPTH = BLOCK_K_BYTES // 2  # 16-bit elements
 
 

@@ -20,8 +20,6 @@ from tmaasync.tile import (
     create_tma_tile_im2col,
 )
 
-__all__ = ["Conv2dArguments", "conv2d_kernel", "conv2d_tiles"]
-
 _BOX_SWIZZLES = {64: Swizzle.B128, 32: Swizzle.B64, 16: Swizzle.B32}  # by channels per box
 
 

@@ -34,19 +34,6 @@ from tmaasync.ops._gemm.legal_tiles import (
 )
 from tmaasync.ops._gemm.tensor_time import config_time, sm_time, soft_max
 
-__all__ = [
-    "candidates",
-    "choose_config",
-    "choose_grouped_config",
-    "choose_scaled_config",
-    "choose_skinny_config",
-    "default_config",
-    "paired_in_many_waves",
-    "ranked_configs",
-    "ranked_over_grid",
-    "ranked_split_k",
-]
-
 _MIN_TILES_TO_SHARE = 4  # tiles along M in a batch: the last pair's second tile may be empty
 _NARROWEST = 2  # configs considered for a skinny GEMM: one and two consumers
 

@@ -20,17 +20,6 @@ from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._layouts import Layout
 
-__all__ = [
-    "NO_EPILOGUE",
-    "Activation",
-    "BiasSide",
-    "Epilogue",
-    "EpilogueArguments",
-    "activation_of",
-    "epilogue_numbers",
-    "layouts_of",
-]
-
 
 class Activation(IntEnum):
     """Activations of activation.cuh, with the kernels' numbers."""

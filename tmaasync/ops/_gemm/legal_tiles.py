@@ -9,27 +9,6 @@ from typing import NamedTuple
 from tmaasync._elements import element
 from tmaasync.ops._gemm.config import BLOCK_K_BYTES, SKINNY_LIMIT, TileConfig
 
-__all__ = [
-    "CLUSTERS",
-    "CONSUMER_LAYOUTS",
-    "MAX_GRID_SPLITS",
-    "SKINNY_WIDTHS",
-    "SPLITS",
-    "Fits",
-    "Problem",
-    "all_tiles",
-    "any_config",
-    "can_multicast_a",
-    "can_multicast_b",
-    "gains_side_by_side",
-    "has_large_consumers",
-    "is_legal",
-    "is_usual",
-    "paired_along_m",
-    "paired_along_n",
-    "skinny_tiles",
-]
-
 
 class Problem(NamedTuple):
     """A GEMM as the kernel computes it, after swap AB and staging.

@@ -12,15 +12,6 @@ from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.ops._extents import check_extents
 from tmaasync.ops._layouts import Layout
 
-__all__ = [
-    "AS_THEY_ARE",
-    "Reading",
-    "check_operands",
-    "output_shape",
-    "outputs_of",
-    "takes_any_layout",
-]
-
 _SIXTEEN_BITS = {"bfloat16", "float16"}
 _FLOAT8 = {"float8_e4m3fn", "float8_e5m2"}
 _INTEGERS = {"int8", "uint8"}

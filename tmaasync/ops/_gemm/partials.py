@@ -10,8 +10,6 @@ from tmaasync.ops._allocation import Allocator, allocator
 from tmaasync.ops._gemm.tiles import GemmMatrices
 from tmaasync.ops._layouts import padded_row_bytes
 
-__all__ = ["Partials", "SplitAddresses"]
-
 
 class Partials(NamedTuple):
     """Partial outputs: ``shape`` is [splits, m, n], with n rounded up to a multiple of 16 bytes."""

@@ -6,8 +6,6 @@ from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.legal_tiles import is_usual
 
-__all__ = ["MIN_CTAS", "MIN_UNSPLIT_K_BLOCKS", "grouped", "over_grid", "split_k"]
-
 _SPLIT_WIDTHS = (64, 128, 256)  # columns: benchmarks/bench_split.py --sweep, H200, 2026-11-21
 _MAX_CONSUMERS = 2  # of split-K, and of groups
 

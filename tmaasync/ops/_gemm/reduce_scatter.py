@@ -13,15 +13,6 @@ from tmaasync.ops._gemm.tiles import gemm_constants
 from tmaasync.ops._operation import overridden, shipped_kernel
 from tmaasync.tile import Pointer, TMATensorTile, TMATensorTileArray
 
-__all__ = [
-    "MAX_AREA",
-    "ReduceScatterArguments",
-    "reduce_scatter_config",
-    "reduce_scatter_kernel",
-    "slots_of",
-]
-
-
 MAX_AREA = 64 * 256
 """Elements of the output that a consumer accumulates: larger tiles spill in the epilogue, which
 adds what other ranks sent (2,884 bytes for 128 x 192)."""

@@ -8,8 +8,6 @@ from tmaasync.ops._gemm.coefficients import GemmCoefficients, coefficients
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
 from tmaasync.ops._gemm.legal_tiles import Problem, has_large_consumers, is_usual
 
-__all__ = ["busiest_sm_work", "config_time", "sm_time", "soft_max", "tensor_time"]
-
 _LARGE_TILE = 1 / 128 + 1 / 256  # elements loaded per multiply-add
 
 

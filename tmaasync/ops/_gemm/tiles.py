@@ -33,34 +33,6 @@ from tmaasync.tile import (
     create_tma_tile,
 )
 
-__all__ = [
-    "CombineArguments",
-    "GemmArguments",
-    "GemmEpilogueArguments",
-    "GemmMatrices",
-    "GroupedArguments",
-    "GroupedPointers",
-    "KGroupedArguments",
-    "ScaledArguments",
-    "ScaledMatrices",
-    "combine_kernel",
-    "gemm_constants",
-    "gemm_kernel",
-    "gemm_tiles",
-    "grouped_kernel",
-    "grouped_tiles",
-    "k_grouped_kernel",
-    "k_grouped_tiles",
-    "kernel_digest",
-    "operand_tile",
-    "output_tile",
-    "prepared_combine",
-    "prepared_persistent",
-    "scaled_gemm_constants",
-    "scaled_gemm_kernel",
-    "scaled_gemm_tiles",
-]
-
 _T = TypeVar("_T")
 _BLOCK_K = BLOCK_K_BYTES // 2
 _SHIFTED_ROWS = 64  # a load of these rows starts earlier if it would reach beyond A (kShiftsRows)

@@ -16,8 +16,6 @@ from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.legal_tiles import Problem, is_legal
 from tmaasync.ops._gemm.tiles import kernel_digest
 
-__all__ = ["CHOSEN", "Winner", "clear", "files", "forget", "keep", "kept", "tuned_config"]
-
 _FORMAT = 2
 _FOLDER = "tuned"
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from tmaasync.trace.chip.layout import RecordKind
 
-__all__ = ["ChipClock", "cycles_of"]
-
 _Array = np.ndarray[Any, Any]
 _ENOUGH_STEPS = 100
 

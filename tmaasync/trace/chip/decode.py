@@ -17,8 +17,6 @@ from tmaasync.trace.events import NameOf, offset_name
 from tmaasync.trace.roles import WarpRoles
 from tmaasync.trace.trace import Trace
 
-__all__ = ["ChipLaunch", "RawTrace", "decode"]
-
 _Extents = tuple[int, int, int]
 
 

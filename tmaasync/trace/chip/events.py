@@ -22,8 +22,6 @@ from tmaasync.trace.chip.signals import POSTS
 from tmaasync.trace.chip.stores import Done, follow_stores
 from tmaasync.trace.events import EVENT_DTYPE, NOBODY, NOTHING, EventKind
 
-__all__ = ["events_of"]
-
 _Array = np.ndarray[Any, Any]
 
 

@@ -13,15 +13,6 @@ import numpy as np
 
 from tmaasync._hardware import WARP_THREADS
 
-__all__ = [
-    "BUFFER_DTYPE",
-    "CLOCKS_DTYPE",
-    "RECORD_DTYPE",
-    "WARP_DTYPE",
-    "Layout",
-    "RecordKind",
-]
-
 RECORD_DTYPE = np.dtype([(name, "<u4") for name in ("time", "what", "where", "more")])
 """``struct TraceRecord``: 16 bytes."""
 

@@ -11,8 +11,6 @@ from tmaasync._hardware import WARP_THREADS, WARPGROUP_THREADS
 from tmaasync.trace.chip.layout import RecordKind
 from tmaasync.trace.chip.notes import Notes
 
-__all__ = ["MmaLog", "follow_mmas"]
-
 _Array = np.ndarray[Any, Any]
 _KINDS = (RecordKind.MMA_COMMIT, RecordKind.MMA_WAIT)
 

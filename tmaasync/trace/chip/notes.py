@@ -11,8 +11,6 @@ from tmaasync._hardware import WARP_THREADS
 from tmaasync.trace.chip.clock import ChipClock, cycles_of
 from tmaasync.trace.chip.layout import RECORD_DTYPE, WARP_DTYPE, Layout, RecordKind
 
-__all__ = ["Notes", "Places", "read"]
-
 _Array = np.ndarray[Any, Any]
 _ALIGNMENT = 1024
 _SHARED_WINDOW = (1 << 24) - 1

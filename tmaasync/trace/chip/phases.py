@@ -15,8 +15,6 @@ import numpy as np
 from tmaasync.trace.chip.layout import RecordKind
 from tmaasync.trace.chip.notes import Notes
 
-__all__ = ["Barrier", "barriers", "phases_of"]
-
 _Array = np.ndarray[Any, Any]
 _ARRIVALS = (RecordKind.EXPECT, RecordKind.ARRIVE)
 # By how much the clocks of two SMs may differ.

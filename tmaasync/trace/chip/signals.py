@@ -17,8 +17,6 @@ from tmaasync.trace.chip.layout import RecordKind
 from tmaasync.trace.chip.notes import Notes
 from tmaasync.trace.events import NOTHING
 
-__all__ = ["POSTS", "SeenPost", "follow_signals", "late_by"]
-
 _Array = np.ndarray[Any, Any]
 _EPOCHS = 1 << 32
 

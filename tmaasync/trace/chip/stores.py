@@ -15,8 +15,6 @@ import numpy as np
 from tmaasync.trace.chip.layout import RecordKind
 from tmaasync.trace.chip.notes import Notes
 
-__all__ = ["Done", "StoreLog", "follow_stores"]
-
 _STORES = (
     RecordKind.STORE,
     RecordKind.STORE_COMMIT,

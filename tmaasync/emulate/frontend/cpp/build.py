@@ -52,8 +52,6 @@ from tmaasync.emulate.runtime_library import (
 )
 from tmaasync.errors import CompileError
 
-__all__ = ["build"]
-
 _FORMAT = 6
 _UNDEFINED = re.compile(
     r"error: (?:use of undeclared identifier|unknown type name|'?)\s*'?(\w+)'?"

@@ -13,8 +13,6 @@ from tmaasync._source.compile import Source, namespace_hint
 from tmaasync._source.paths import header_of_names, include_dir
 from tmaasync._source.tokens import tokens, without_comments, words
 
-__all__ = ["refusal"]
-
 _ERROR = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$"
 )

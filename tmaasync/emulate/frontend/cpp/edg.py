@@ -20,8 +20,6 @@ from typing import Protocol
 
 from tmaasync.emulate import toolchain
 
-__all__ = ["compiled"]
-
 _ROUNDS = 8  # a parse error hides the rest of its function
 _MISSING_TEMPLATE = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?P<column>\d+): .*'template' keyword", re.MULTILINE

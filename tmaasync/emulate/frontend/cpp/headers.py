@@ -17,8 +17,6 @@ from tmaasync._source.tokens import without_comments
 from tmaasync.emulate import toolchain
 from tmaasync.emulate.include_path import OWN_FOLDERS, toolkit_folders
 
-__all__ = ["Headers", "folders_of", "headers_of", "is_authors", "prefix_of"]
-
 _FORMAT = 1
 _PREFIX_HEADERS = (
     "tmaasync_emulate/cuda.hpp",

@@ -6,8 +6,6 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["THREAD_LOCAL", "SymbolTable", "symbol_tables", "with_dynamic_shared"]
-
 _SYMBOL_TABLE = 2
 # 64-bit ELF (System V ABI, chapter 4). Section: type, offset, size, link. Symbol: name, info,
 # visibility, section, value, size.

@@ -12,8 +12,6 @@ from tmaasync.emulate.frontend.cpp.object_file import THREAD_LOCAL, symbol_table
 from tmaasync.emulate.include_path import OWN_FOLDERS
 from tmaasync.errors import CompileError
 
-__all__ = ["check_library_headers", "refuse_dynamic_initializers", "refuse_shared_initializers"]
-
 # --- headers of CUDA's libraries ----------------------------------------------------------------
 
 # CUDA header folders with device code that only CUDA's compiler accepts.

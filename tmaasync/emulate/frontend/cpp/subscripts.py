@@ -20,8 +20,6 @@ from tmaasync._source.entries import function_name
 from tmaasync._source.tokens import Token, closing, parts, tokens, words
 from tmaasync.emulate.line_table import line_tables
 
-__all__ = ["Places", "instructions", "places"]
-
 Places = Mapping[tuple[int, int], tuple[int, bool]]
 """For line and column (in bytes) a parameter's number, and whether the access is a store."""
 

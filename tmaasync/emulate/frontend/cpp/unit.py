@@ -13,8 +13,6 @@ from tmaasync.emulate.chips import Chip
 from tmaasync.emulate.frontend import ptx
 from tmaasync.emulate.frontend.program import EXPORTED
 
-__all__ = ["module_unit", "translation_unit"]
-
 
 def translation_unit(source: Source, name: str, declaring: str, *, has_asm: bool) -> str:
     """Return the C++ text to compile for one entry of a source."""

@@ -6,8 +6,6 @@ import re
 
 from tmaasync._source.tokens import without_comments
 
-__all__ = ["variables_of_casts"]
-
 # Patterns, because a wrong guess costs no more than a name in a report.
 _ARRAY = re.compile(r"\bextern\b[^;{}()]*?\b__shared__\b[^;{}]*?\b(\w+)\s*\[\s*\]")
 # A declaration or assignment from a cast of the entire array, as in

@@ -9,25 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from elftools.dwarf.die import DIE
 
-__all__ = [
-    "OBJECTS",
-    "POINTERS",
-    "Ranges",
-    "bare",
-    "code_ranges",
-    "covers",
-    "has_member",
-    "is_compound",
-    "is_implicit",
-    "leaf_at",
-    "members",
-    "name_of",
-    "number",
-    "place_name",
-    "size_bytes",
-    "target",
-]
-
 Ranges = tuple[tuple[int, int], ...]
 """Addresses of code: where each piece begins and ends."""
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     _Extent = tuple[int, int, DIE]
 
-__all__ = ["Frame", "Unit"]
-
 _INNER_SCOPES = (
     "DW_TAG_inlined_subroutine",
     "DW_TAG_lexical_block",

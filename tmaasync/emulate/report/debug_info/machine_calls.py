@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["CALLS_OF", "calls_of_arm", "calls_of_x86"]
-
 
 def calls_of_x86(code: bytes) -> Iterator[tuple[int, int]]:
     """Yield the end and the target of each ``call``, relative to the start of the code."""
