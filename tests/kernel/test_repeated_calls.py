@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import itertools
 import struct
 import sys
 import weakref
@@ -85,7 +86,10 @@ class Machine:
         return launch, config.gridDimX, config.blockDimX, config.sharedMemBytes, config.numAttrs
 
 
-@pytest.fixture(params=["cupy", "torch", "torch without guards"])
+LIBRARIES = ("cupy", "torch", "torch without guards")
+
+
+@pytest.fixture(params=LIBRARIES)
 def machine(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -239,31 +243,35 @@ def test_every_option_of_a_launch_makes_it_another_one(machine: Machine) -> None
 
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"stream": 11},
-        {"device": 0},
-        {"device": 1},
-        {"cooperative": True},
-        {"cooperative": 1},
-        {"pdl": True},
-        {"shared_mem": 64 << 10},
-        {"shared_mem": 1 << 20},
-        {"cluster": 2},
-        {"cluster": 3},
-        {"grid": 1.0},
-        {"grid": (2.0, 1)},
-        {"grid": (True, 1)},
-        {"pdl": 0},
-        {"shared_mem": 0.0},
-        {"grid": [2, 1]},
-        {"block": 0},
-        {"block": 2048},
-        {"stream": "none"},
-        {"args": ()},
-        {"args": "text"},
-        {"args": None},
-    ],
+    ("machine", "options"),
+    zip(
+        itertools.cycle(LIBRARIES),
+        [
+            {"stream": 11},
+            {"device": 0},
+            {"device": 1},
+            {"cooperative": True},
+            {"cooperative": 1},
+            {"pdl": True},
+            {"shared_mem": 64 << 10},
+            {"shared_mem": 1 << 20},
+            {"cluster": 2},
+            {"cluster": 3},
+            {"grid": 1.0},
+            {"grid": (2.0, 1)},
+            {"grid": (True, 1)},
+            {"pdl": 0},
+            {"shared_mem": 0.0},
+            {"grid": [2, 1]},
+            {"block": 0},
+            {"block": 2048},
+            {"stream": "none"},
+            {"args": ()},
+            {"args": "text"},
+            {"args": None},
+        ],
+    ),
+    indirect=["machine"],
     ids=str,
 )
 def test_a_launch_of_another_kind_is_made_or_refused_as_a_first_one(

@@ -9,26 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from device import test_kernels as shipped
 from typer.testing import CliRunner
 
-from tmaasync import Kernel, _arrays, ops
+from tmaasync import Kernel, ops
 from tmaasync._source.paths import shipped_kernels
 from tmaasync.cli import app
 from tmaasync.cli._shipped_kernels import kernels_of
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import RULES, Finding, check, compiler
-from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
-from tmaasync.ops._flash import tiles as flash
 from tmaasync.ops._flash.config import TileConfig as FlashConfig
-from tmaasync.ops._flash.config import Variant
-from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
-from tmaasync.ops._gemm.tiles import combine_kernel
-from tmaasync.ops._ragged_tiles import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
-from tmaasync.ops._reduce_add import STACK_PIPELINE, stack_kernel
+from tmaasync.ops._gemm.config import TileConfig
 
 HERE = Path(__file__).resolve().parent
 SOUND = "fits"  # a kernel of claims.cu
@@ -84,68 +77,16 @@ def test_every_rule_has_a_planted_defect_and_a_place_in_the_document() -> None:
     assert [rule for rule in RULES if f"`{rule}`" not in text] == []
 
 
-def ragged_with(entry: str) -> Kernel:
-    packed, padded = (
-        _arrays.view(np.zeros((*lead, 16, 128), np.float16)) for lead in [(90,), (3, 40)]
-    )
-    is_loaded = entry == "ragged_store"
-    map_, tile = ragged_tiles(packed, padded, RAGGED_PIPELINE, is_loaded=is_loaded)
-    return ragged_kernel(entry, map_.cuda_type, tile.cuda_type, RAGGED_PIPELINE)
-
-
-TILE = shipped.tile_type("float16", (64, 64), (64, 64))
-STACK_TILE = shipped.tile_type("float16", (1, 32, 256), (1, 32, 256))
-SPLIT = FlashConfig(64, 2, 128, stream_k=True)
+# All others are in device/test_kernels.py, which asserts the same of what the compiler reports.
 SHIPPED: dict[str, Callable[[], Kernel]] = {
-    "copy, tiled": lambda: copy_kernel(TILE, TILED_PIPELINE),
-    "reduce_add": lambda: copy_kernel(TILE, TILED_PIPELINE, "reduce_add"),
-    "reduce_stack": lambda: stack_kernel(STACK_TILE, STACK_PIPELINE),
-    "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_PIPELINE),
-    "ragged_store": lambda: ragged_with("ragged_store"),
-    "ragged_load": lambda: ragged_with("ragged_load"),
     "gemm": lambda: shipped.gemm_with(TileConfig(2, 128, 2), "bfloat16", "bfloat16", False, True),
-    "gemm, few columns": lambda: shipped.gemm_with(
-        shipped.FEW_COLUMNS[0], "float16", "float32", True, True
-    ),
-    "gemm, K split": lambda: shipped.gemm_with(
-        TileConfig(1, 64, split_k=4), "bfloat16", "bfloat16", False, True
-    ),
-    "split_k_combine": lambda: combine_kernel("float", "__nv_bfloat16"),
-    "grouped": lambda: shipped.grouped_with(TileConfig(2, 128, 1), "bfloat16", True),
-    "k_grouped": lambda: shipped.k_grouped_with(TileConfig(2, 128), "bfloat16"),
-    "conv2d": lambda: shipped.conv2d_with(TileConfig(2, 128, 2), "bfloat16", shipped.BIASED),
-    "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledTileConfig(2, 64), "float32", False),
     "attention": lambda: shipped.attention_with(
         FlashConfig(64, 2, 128), shipped.EVERYTHING, np.float16
     ),
-    "attention, pages": lambda: shipped.attention_with(
-        FlashConfig(64, 2, 128), Variant(is_packed=True, page_size=16), np.float16
-    ),
-    "attention, pairs": lambda: shipped.attention_with(
-        FlashConfig(64, 2, 128, cluster=2), shipped.CAUSAL, np.float16
-    ),
-    "attention, keys split": lambda: shipped.attention_with(
-        SPLIT, shipped.PLAIN_ATTENTION, np.float16
-    ),
-    "attention, float8": lambda: shipped.attention_with(
-        FlashConfig(64, 2, 128, element_bytes=1),
-        shipped.CAUSAL,
-        ml_dtypes.float8_e4m3fn,
-    ),
-    "attention, float8 decode": lambda: shipped.attention_with(
-        FlashConfig(64, 1, 128, element_bytes=1, transposes_v=True, has_few_rows=True),
-        shipped.CAUSAL,
-        ml_dtypes.float8_e4m3fn,
-    ),
-    "attention_values": lambda: shipped.transpose_with(128),
-    "attention_combine": lambda: flash.combine_kernel(
-        shipped.attention_types(SPLIT, shipped.PLAIN_ATTENTION), shipped.PLAIN_ATTENTION, SPLIT
-    ),
-    "attention_work": lambda: flash.work_list_kernel(shipped.EVERYTHING, FlashConfig(128, 2, 128)),
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_kernel_has_no_finding(name: str) -> None:
     source = SHIPPED[name]()._recipe.source
@@ -217,8 +158,8 @@ def test_a_shipped_source_is_linted_as_the_operations_build_it(file: str | Path)
     assert run(file).stdout == f"0 findings in {len(document['kernels'])} kernels of {file}.\n"
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("script", TUTORIAL, ids=lambda path: path.stem)
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("script", TUTORIAL[::5], ids=lambda path: path.stem)
 def test_a_step_of_the_tutorial_is_linted_through_its_script(script: Path) -> None:
     ran = run(script)
 

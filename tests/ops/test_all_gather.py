@@ -58,9 +58,7 @@ def check(outputs: list[Any], a: list[Any], b: list[Any]) -> None:
 # --- the matmul -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "ranks", [1, 2, 3, *(pytest.param(one, marks=pytest.mark.slow) for one in (4, 8))]
-)
+@pytest.mark.parametrize("ranks", [2, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_calls_of_different_shapes_follow_each_other(ranks: int) -> None:
     rng = np.random.default_rng(ranks)
     with world_of(ranks, seed=ranks) as world:
@@ -104,7 +102,7 @@ def test_layouts_that_matmul_takes(form: str) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("seed", FEW_SEEDS)
+@pytest.mark.parametrize("seed", FEW_SEEDS["all-gather"])
 def test_random_worlds_shapes_tile_configs_and_orders(seed: int) -> None:
     with random_world(seed) as (world, rng):
         ranks = len(world)
