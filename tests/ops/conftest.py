@@ -1,0 +1,31 @@
+"""Fixtures of the calls that are found again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_arrays import Cupy, CupyArray, Tensor, Torch
+
+Make = Callable[..., Any]
+
+
+def on_device(array: Any, device: str = "cuda:0") -> Tensor:
+    return Tensor(array, device=device)
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    torch = Torch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
+
+
+@pytest.fixture(params=["cupy", "torch", "torch without guards"])
+def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes an array of one of the frameworks over NumPy memory."""
+    monkeypatch.setitem(sys.modules, "cupy", Cupy())
+    monkeypatch.setitem(sys.modules, "torch", Torch(has_guards=request.param == "torch"))
+    return CupyArray if request.param == "cupy" else on_device
