@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from device import test_kernels as shipped
+from device import test_attention_kernels as attention
 from parity import test_im2col, test_tile_edits, test_tiles
 
 from tmaasync import (
@@ -165,7 +165,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "ragged_store": lambda: ragged_with("ragged_store"),
     "ragged_load": lambda: ragged_with("ragged_load"),
     "split_k_combine": lambda: combine_kernel("float", "__half"),
-    "attention_work": lambda: flash.work_list_kernel(shipped.EVERYTHING, TileConfig(128, 2, 128)),
+    "attention_work": lambda: flash.work_list_kernel(attention.EVERYTHING, TileConfig(128, 2, 128)),
     "tiles": lambda: test_tiles.kernel_for(tile_type()),
     "map edits": lambda: test_tile_edits.kernel_for(tile_type((8, 32))),
     "im2col": lambda: test_im2col.kernel_for(patches()),
@@ -173,9 +173,9 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
 # They include <tmaasync/wgmma.cuh> for its layouts, and issue no wgmma.
 WITH_LAYOUTS_OF_WGMMA: dict[str, Callable[[], Kernel]] = {
     "attention_combine": lambda: flash.combine_kernel(
-        shipped.attention_types(SPLIT, Variant()), Variant(), SPLIT
+        attention.attention_types(SPLIT, Variant()), Variant(), SPLIT
     ),
-    "attention_values": lambda: shipped.transpose_with(128),
+    "attention_values": lambda: attention.transpose_with(128),
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device import test_attention_kernels as attention
 from device import test_kernels as shipped
 from typer.testing import CliRunner
 
@@ -80,8 +81,8 @@ def test_every_rule_has_a_planted_defect_and_a_place_in_the_document() -> None:
 # All others are in device/test_kernels.py, which asserts the same of what the compiler reports.
 SHIPPED: dict[str, Callable[[], Kernel]] = {
     "gemm": lambda: shipped.gemm_with(TileConfig(2, 128, 2), "bfloat16", "bfloat16", False, True),
-    "attention": lambda: shipped.attention_with(
-        FlashConfig(64, 2, 128), shipped.EVERYTHING, np.float16
+    "attention": lambda: attention.attention_with(
+        FlashConfig(64, 2, 128), attention.EVERYTHING, np.float16
     ),
 }
 
