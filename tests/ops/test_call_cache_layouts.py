@@ -1,4 +1,4 @@
-"""Which arrays are like those of an earlier call."""
+"""Which arrays are taken like the arrays of an earlier call."""
 
 from __future__ import annotations
 

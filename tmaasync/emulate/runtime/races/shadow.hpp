@@ -228,7 +228,7 @@ class GlobalShadow {
 public:
     Cell& at(uintptr_t address) {
         const uintptr_t index = address / kCellBytes, number = index / kPage;
-        // Threads mostly stride by a power of two, which a product spreads over the slots.
+        // Threads mostly stride by a power of two, which a multiplication spreads over the slots.
         Found& found = found_[number * 0x9e3779b97f4a7c15 >> (64 - kFoundBits)];
         if (number != found.number) {
             auto& page = pages_[number];
